@@ -28,9 +28,9 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from horolog.spark import columns
-from horolog.spark.file_reader import TABLE_BYTES
-from horolog.spark.rows import RowShaper
+from horolog.sources import columns
+from horolog.sources.file_reader import TABLE_BYTES
+from horolog.sources.rows import RowShaper
 from horolog.storage.names import TopicPartition
 
 FLOOR = "nothing done"

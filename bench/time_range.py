@@ -28,10 +28,10 @@ from horolog.client.fetching import PartitionFetch
 from horolog.record import scan
 from horolog.record.builder import Record, build_batch
 from horolog.record.kernels.loading import COLUMN_KERNELS
-from horolog.spark import planning
-from horolog.spark.options import ReadOptions
-from horolog.spark.reading import read_task
-from horolog.spark.wanted import Interval, Numbers, Wanted
+from horolog.sources import planning
+from horolog.sources.options import ReadOptions
+from horolog.sources.reading import read_task
+from horolog.sources.wanted import Interval, Numbers, Wanted
 from horolog.testing import Broker
 
 TOPIC = "commits"

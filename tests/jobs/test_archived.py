@@ -20,7 +20,7 @@ from horolog.jobs import archive, archived, merge_archive
 from horolog.jobs.archives.sources import COMMITTED
 from horolog.jobs.archives.view import ArchivedSource
 from horolog.record.builder import Record, build_batch
-from horolog.spark.bounds import DataLost
+from horolog.sources.bounds import DataLost
 
 if TYPE_CHECKING:
     from conftest import MakeBroker

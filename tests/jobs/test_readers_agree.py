@@ -22,7 +22,7 @@ from horolog.errors import CorruptBatch
 from horolog.jobs import archive
 from horolog.record.batch import iter_headers
 from horolog.record.builder import Record, build_batch
-from horolog.spark.bounds import DataLost
+from horolog.sources.bounds import DataLost
 from horolog.storage.batches.slices import Slice
 from horolog.storage.files import Files
 

@@ -16,8 +16,8 @@ from horolog.client import Client
 from horolog.errors import Misconfigured
 from horolog.jobs import archive
 from horolog.record.builder import Record, build_batch
+from horolog.sources.bounds import DataLost
 from horolog.spark import stream, stream_looks
-from horolog.spark.bounds import DataLost
 
 MakeBroker = Callable[..., RunningBroker]
 NOW = 1_700_000_000_000

@@ -23,7 +23,7 @@ from horolog.record.batch import BatchHeader, iter_headers, pack_header
 from horolog.record.builder import Record, build_batch, read_with_create_times
 from horolog.record.compression import Codec
 from horolog.record.kernels.record_bytes import record_bytes as kernel_bytes
-from horolog.spark import columns
+from horolog.sources import columns
 from horolog.storage import names
 from horolog.storage.files import Files
 from horolog.storage.segments.reader import SegmentReader

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from horolog.errors import Misconfigured
-from horolog.spark.java_patterns import UntranslatableError, compiled
-from horolog.spark.limits import subscription_of
+from horolog.sources.java_patterns import UntranslatableError, compiled
+from horolog.sources.limits import subscription_of
 
 NAMES = [
     "orders", "Orders", "ORDERS", "orders-2", "orders.eu", "orders_eu", "a", "b", "ab", "aab",

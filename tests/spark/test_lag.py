@@ -14,8 +14,8 @@ from streaming_query import EARLIEST, NINE_MS, Query, append
 from horolog.client import Client
 from horolog.clock import ManualClock
 from horolog.errors import ErrorCode, Misconfigured, RequestRefused
+from horolog.sources.rows import RowShaper
 from horolog.spark import LagListener, PartitionLag, lag_of, stream_looks
-from horolog.spark.rows import RowShaper
 from horolog.storage.names import TopicPartition
 
 pytestmark = pytest.mark.usefixtures("eager_streams")

@@ -11,9 +11,10 @@ from s3_server import ACCESS_KEY, SECRET_KEY, S3Server
 from streaming_query import Query, rows
 
 from horolog.errors import CorruptBatch, HorologError, Misconfigured
-from horolog.spark import growing_files, stream, stream_looks
-from horolog.spark.object_stores import StoreOptions, shown
-from horolog.spark.options import ReadOptions
+from horolog.sources import growing_files
+from horolog.sources.object_stores import StoreOptions, shown
+from horolog.sources.options import ReadOptions
+from horolog.spark import stream, stream_looks
 
 NINE_MS = 1_700_000_000_000
 

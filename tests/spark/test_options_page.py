@@ -1,9 +1,9 @@
 from pathlib import Path
 
-from horolog.spark.consumer_settings import OBEYED as OF_CONSUMER
+from horolog.sources.consumer_settings import OBEYED as OF_CONSUMER
+from horolog.sources.read_option_table import OPTIONS as OF_READS
 from horolog.spark.options_page import options_page
 from horolog.spark.producer_settings import OBEYED as OF_PRODUCER
-from horolog.spark.read_option_table import OPTIONS as OF_READS
 from horolog.spark.write_options import OPTIONS as OF_WRITES
 
 PAGE = Path(__file__).parents[2] / "docs" / "spark-options.md"

@@ -23,9 +23,9 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-from horolog.spark import columns
+from horolog.sources import columns
+from horolog.sources.wanted import EVERYTHING, Interval, Wanted
 from horolog.spark.filters import absorb, pass_over_unheld
-from horolog.spark.wanted import EVERYTHING, Interval, Wanted
 
 TIME, TIME_MS = ("timestamp",), ("timestampMs",)
 OFFSET, PARTITION, TOPIC = ("offset",), ("partition",), ("topic",)

@@ -14,8 +14,8 @@ from pyspark import SparkFiles
 
 from horolog.errors import StorageFailed
 from horolog.record.builder import Record, build_batch
+from horolog.sources.wanted import Interval, Names, NameTest, Numbers, Wanted
 from horolog.spark import pushes, scans_apart
-from horolog.spark.wanted import Interval, Names, NameTest, Numbers, Wanted
 
 FEW, MANY = 3, 8
 

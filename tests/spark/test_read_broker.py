@@ -13,7 +13,7 @@ from horolog.client.fetching import PartitionFetch
 from horolog.errors import Misconfigured
 from horolog.record.builder import Record, build_batch
 from horolog.record.compression import Codec
-from horolog.spark.bounds import DataLost
+from horolog.sources.bounds import DataLost
 from horolog.spark.source import LogReader
 
 NINE_MS = 1_700_000_000_000

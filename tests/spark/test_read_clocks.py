@@ -24,11 +24,11 @@ from horolog.clock import ManualClock
 from horolog.errors import Misconfigured
 from horolog.record.builder import Record, build_batch
 from horolog.record.compression import Codec
-from horolog.spark import columns
-from horolog.spark.broker_reader import _appended_then
-from horolog.spark.options import ReadOptions
-from horolog.spark.plan import OffsetRange
-from horolog.spark.wanted import Interval
+from horolog.sources import columns
+from horolog.sources.broker_reader import _appended_then
+from horolog.sources.options import ReadOptions
+from horolog.sources.plan import OffsetRange
+from horolog.sources.wanted import Interval
 from horolog.storage.names import TopicPartition
 
 MakeBroker = Callable[..., RunningBroker]

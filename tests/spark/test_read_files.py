@@ -24,8 +24,8 @@ from horolog.clock import SystemClock
 from horolog.errors import CorruptBatch, Misconfigured
 from horolog.record.builder import Record, build_batch
 from horolog.record.compression import Codec
-from horolog.spark import file_systems
-from horolog.spark.bounds import DataLost
+from horolog.sources import file_systems
+from horolog.sources.bounds import DataLost
 from horolog.spark.source import LogReader
 
 NINE_MS = 1_700_000_000_000

@@ -8,7 +8,7 @@ from pyspark.sql.datasource import GreaterThanOrEqual, LessThan
 
 import golden
 from horolog.errors import CorruptBatch, Misconfigured
-from horolog.spark import columns
+from horolog.sources import columns
 
 PARTITIONS = golden.partitions("clean", "killed")
 ALL = schema_of(name for name in columns.TYPES if name != columns.LATE_BY_MS)

@@ -16,7 +16,7 @@ from horolog.errors import Misconfigured
 from horolog.record.builder import Record, build_batch
 from horolog.record.compression import Codec
 from horolog.record.old_format.fields import build_messages
-from horolog.spark import columns
+from horolog.sources import columns
 from horolog.wire.api import ApiKey
 
 MakeBroker = Callable[..., RunningBroker]

@@ -48,10 +48,10 @@ from horolog.spark_daemon import import_ahead
 assert import_ahead()
 print([path for path in sys.path_importer_cache if "pyspark.zip" in path])
 imported = set(sys.modules)
-from horolog.spark.options import ReadOptions
-from horolog.spark.plan import OffsetRange
-from horolog.spark.reading import read_task
-from horolog.spark.wanted import Wanted
+from horolog.sources.options import ReadOptions
+from horolog.sources.plan import OffsetRange
+from horolog.sources.reading import read_task
+from horolog.sources.wanted import Wanted
 from horolog.storage.names import TopicPartition
 options = ReadOptions.parse({{"kafka.bootstrap.servers": {address!r}, "subscribe": "clicks"}})
 task = (OffsetRange(TopicPartition("clicks", 0), 0, 1, until=1 << 40),)

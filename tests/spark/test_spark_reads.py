@@ -15,7 +15,8 @@ from running_broker import RunningBroker
 
 from horolog.client import Client
 from horolog.record.builder import Record, build_batch
-from horolog.spark import columns, register
+from horolog.sources import columns
+from horolog.spark import register
 from horolog.spark.source import LogReader, LogSource
 
 NINE_MS = 1_700_000_000_000

@@ -16,9 +16,9 @@ from streaming_query import NINE_MS, Query, Row, append, rows
 
 from horolog.client import Client
 from horolog.errors import ErrorCode, Misconfigured, RequestRefused
+from horolog.sources.bounds import DataLost
+from horolog.sources.stream_offsets import StreamOffset, limited
 from horolog.spark import stream, stream_looks
-from horolog.spark.bounds import DataLost
-from horolog.spark.stream_offsets import StreamOffset, limited
 from horolog.storage.names import TopicPartition
 
 pytestmark = pytest.mark.usefixtures("eager_streams")

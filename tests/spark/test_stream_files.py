@@ -27,9 +27,10 @@ from horolog.client import Client
 from horolog.clock import ManualClock
 from horolog.errors import CorruptBatch, Misconfigured
 from horolog.record.builder import Record, build_batch
-from horolog.spark import growing_files, stream_looks
-from horolog.spark.bounds import DataLost
-from horolog.spark.file_log import FileLog
+from horolog.sources import growing_files
+from horolog.sources.bounds import DataLost
+from horolog.sources.file_log import FileLog
+from horolog.spark import stream_looks
 
 pytestmark = pytest.mark.usefixtures("eager_streams")
 

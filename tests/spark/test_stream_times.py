@@ -102,7 +102,7 @@ def test_relative_times_stay_what_they_were_when_the_query_first_started(
 ) -> None:
     topic = new_topic(broker)
     now = ManualClock(NINE_MS)
-    monkeypatch.setattr("horolog.spark.option_values.SystemClock", lambda: now)
+    monkeypatch.setattr("horolog.sources.option_values.SystemClock", lambda: now)
     query = Query(broker, subscribe=topic, **EARLIEST, fromTimestamp="-1h")
     hour_ago = NINE_MS - 3_600_000
     append_times(client, topic, [hour_ago - 1, hour_ago])
@@ -120,7 +120,7 @@ def test_a_relative_start_is_that_of_the_first_start_for_partitions_found_later(
     """A restart a day later takes records of the day between from a topic that is new."""
     prefix = new_topic(broker)
     now = ManualClock(NINE_MS)
-    monkeypatch.setattr("horolog.spark.option_values.SystemClock", lambda: now)
+    monkeypatch.setattr("horolog.sources.option_values.SystemClock", lambda: now)
     given = {"subscribe": None, "subscribePattern": f"{prefix}.*", "startingTimestamp": "-1h"}
     query = Query(broker, **given)
     hour_ago = NINE_MS - 3_600_000

@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyspark.sql import types
 from pyspark.sql.datasource import CaseInsensitiveDict, Filter, InputPartition
 
-from horolog.spark import columns
+from horolog.sources import columns
 from horolog.spark.source import FilteringLogReader, LogSource
 
 _HEADER = types.StructType(

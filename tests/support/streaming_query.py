@@ -16,7 +16,7 @@ from running_broker import RunningBroker
 from horolog.client import Client
 from horolog.clock import ManualClock
 from horolog.record.builder import Record, build_batch
-from horolog.spark import columns
+from horolog.sources import columns
 from horolog.spark.source import LogSource
 from horolog.spark.stream import LogStreamReader
 

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from horolog.errors import ErrorCode, RequestRefused
-from horolog.spark.broker_log import BrokerLog
-from horolog.spark.file_log import FileLog
+from horolog.sources.broker_log import BrokerLog
+from horolog.sources.file_log import FileLog
 from horolog.storage.names import TopicPartition
 
 Bounds = dict[TopicPartition, tuple[int, int]]

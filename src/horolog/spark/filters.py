@@ -36,8 +36,8 @@ from pyspark.sql.datasource import (
 )
 
 from horolog.record.timestamps import NO_TIMESTAMP
-from horolog.spark import columns
-from horolog.spark.wanted import (
+from horolog.sources import columns
+from horolog.sources.wanted import (
     EVERYTHING,
     NOTHING,
     Interval,

@@ -23,7 +23,7 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryListener,
 )
 
-from horolog.spark.columns import LATE_BY_MS
+from horolog.sources.columns import LATE_BY_MS
 from horolog.spark.progress import sources_of
 
 _OBSERVED = "horolog"

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Mapping
 from itertools import chain
 
 from horolog.client.security.settings import OBEYED as SECURITY
-from horolog.spark import consumer_settings, producer_settings, read_option_table, write_options
+from horolog.sources import consumer_settings, read_option_table
+from horolog.spark import producer_settings, write_options
 from horolog.spark.rejected_times import DEAD_LETTER_HEADERS
 
 _OPENING = """\

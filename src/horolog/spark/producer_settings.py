@@ -10,8 +10,8 @@ from horolog.client import Security
 from horolog.client.security import PLAINTEXT
 from horolog.errors import Misconfigured
 from horolog.record.compression import Codec
-from horolog.spark.kafka_settings import PREFIX, check_settings, security_of
-from horolog.spark.option_values import flag, integer, one_of
+from horolog.sources.kafka_settings import PREFIX, check_settings, security_of
+from horolog.sources.option_values import flag, integer, one_of
 
 OBEYED = {
     "bootstrap.servers": "the brokers, `host:port` with commas",

@@ -10,7 +10,7 @@ from typing import Any
 
 from horolog.errors import Misconfigured
 from horolog.json_text import from_json
-from horolog.spark.stream_offsets import StreamOffset
+from horolog.sources.stream_offsets import StreamOffset
 
 _LOOK_S = 0.2
 

@@ -41,8 +41,8 @@ from pyspark import SparkFiles
 from pyspark.sql.datasource import DataSourceReader, EqualNullSafe, Filter, GreaterThanOrEqual, Not
 
 from horolog.errors import StorageFailed
-from horolog.spark import columns
-from horolog.spark.wanted import Wanted
+from horolog.sources import columns
+from horolog.sources.wanted import Wanted
 
 _logger = logging.getLogger(__name__)
 

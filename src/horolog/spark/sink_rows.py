@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from horolog.errors import Misconfigured
-from horolog.spark import columns
+from horolog.sources import columns
 from horolog.spark.errors import RowsRefused
 
 Run: TypeAlias = tuple[str, pa.RecordBatch]

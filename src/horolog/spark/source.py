@@ -20,14 +20,20 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPa
 from pyspark.sql.types import StructType
 
 from horolog.errors import HorologError, Misconfigured
-from horolog.spark import columns, planning, pushes
+from horolog.sources import columns, planning
+from horolog.sources.options import ReadOptions
+from horolog.sources.plan import offsets_in
+from horolog.sources.reading import read_task
+from horolog.sources.wanted import Wanted
+from horolog.spark import pushes
 from horolog.spark.errors import in_one_sentence
 from horolog.spark.filters import absorb, pass_over_unheld
-from horolog.spark.options import ReadOptions
-from horolog.spark.reading import read_task
 from horolog.spark.stream import LogStreamReader, RefusedStream
-from horolog.spark.wanted import Wanted
-from horolog.spark.workers import SentToWorkers, exclude_modules_from_collection
+from horolog.spark.workers import (
+    SentToWorkers,
+    exclude_modules_from_collection,
+    prepare_for_tasks,
+)
 
 if TYPE_CHECKING:
     from horolog.spark.sink import LogStreamWriter, LogWriter
@@ -185,6 +191,7 @@ class LogReader(SentToWorkers, DataSourceReader):
         if partition.value is None:  # Spark's placeholder where there is nothing to read
             return
         with in_one_sentence():
+            prepare_for_tasks(offsets=offsets_in(partition.value))
             yield from read_task(
                 partition.value, self.wanted, self.options, self.names, self.nullable
             )

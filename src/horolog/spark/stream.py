@@ -28,20 +28,20 @@ from pyspark.sql.streaming.datasource import (
 
 from horolog.client import FoundOffset, NoAnswer
 from horolog.errors import HorologError, RequestRefused
-from horolog.spark import planning
-from horolog.spark.broker_log import BrokerLog
-from horolog.spark.columns import LATE_BY_MS
+from horolog.sources import planning
+from horolog.sources.broker_log import BrokerLog
+from horolog.sources.columns import LATE_BY_MS
+from horolog.sources.growing_files import GrowingFiles
+from horolog.sources.limits import EARLIEST, Everywhere, OffsetByPartition
+from horolog.sources.options import ReadOptions
+from horolog.sources.plan import OffsetRange, SegmentRange, offsets_in
+from horolog.sources.reading import read_task
+from horolog.sources.row_times import ANY_APPEND_TIME
+from horolog.sources.stream_offsets import Offsets, StreamOffset, limited
+from horolog.sources.wanted import Wanted
 from horolog.spark.errors import in_one_sentence
-from horolog.spark.growing_files import GrowingFiles
-from horolog.spark.limits import EARLIEST, Everywhere, OffsetByPartition
-from horolog.spark.options import ReadOptions
-from horolog.spark.plan import OffsetRange, SegmentRange
-from horolog.spark.reading import read_task
-from horolog.spark.row_times import ANY_APPEND_TIME
 from horolog.spark.stream_looks import Look, StreamLooks, largest_before
-from horolog.spark.stream_offsets import Offsets, StreamOffset, limited
-from horolog.spark.wanted import Wanted
-from horolog.spark.workers import SentToWorkers
+from horolog.spark.workers import SentToWorkers, prepare_for_tasks
 from horolog.storage.names import TopicPartition
 
 _logger = logging.getLogger(__name__)
@@ -207,6 +207,7 @@ class LogStreamReader(SentToWorkers, DataSourceStreamReader, SupportsTriggerAvai
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task."""
         with in_one_sentence():
+            prepare_for_tasks(offsets=offsets_in(partition.value))
             yield from read_task(partition.value, Wanted(), self.options, self.names, self.nullable)
 
     # Details.

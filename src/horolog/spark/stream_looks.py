@@ -8,12 +8,12 @@ from typing import Any
 from horolog.client import FoundOffset
 from horolog.clock import SystemClock
 from horolog.errors import HorologError, RequestRefused
-from horolog.spark.bounds import data_lost, later_starts, stream_starts
-from horolog.spark.broker_log import BrokerLog
-from horolog.spark.growing_files import GrowingFiles
-from horolog.spark.options import ReadOptions
-from horolog.spark.row_times import STOP
-from horolog.spark.stream_offsets import Offsets, StreamOffset, by_topic
+from horolog.sources.bounds import data_lost, later_starts, stream_starts
+from horolog.sources.broker_log import BrokerLog
+from horolog.sources.growing_files import GrowingFiles
+from horolog.sources.options import ReadOptions
+from horolog.sources.row_times import STOP
+from horolog.sources.stream_offsets import Offsets, StreamOffset, by_topic
 from horolog.storage.names import TopicPartition
 
 _logger = logging.getLogger(__name__)

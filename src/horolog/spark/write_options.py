@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from enum import Enum
 
 from horolog.errors import Misconfigured
+from horolog.sources.option_values import flag, integer, one_of, refuse_misspelt, topic_name
 from horolog.spark import producer_settings
-from horolog.spark.option_values import flag, integer, one_of, refuse_misspelt, topic_name
 from horolog.spark.producer_settings import Producing
 
 OPTIONS = {

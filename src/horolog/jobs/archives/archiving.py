@@ -35,10 +35,10 @@ from horolog.jobs.counting import count
 from horolog.jobs.selection import Moment, Selection
 from horolog.jobs.spread import OnProgress, spread
 from horolog.jobs.state import JobState
-from horolog.spark.object_stores import StoreOptions, shown
-from horolog.spark.options import ReadOptions
-from horolog.spark.plan import SegmentRange
-from horolog.spark.uris import absolute
+from horolog.sources.object_stores import StoreOptions, shown
+from horolog.sources.options import ReadOptions
+from horolog.sources.plan import SegmentRange
+from horolog.sources.uris import absolute
 from horolog.times import parse_time
 
 _TRIES = 20

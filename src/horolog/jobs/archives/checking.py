@@ -14,8 +14,8 @@ from horolog.errors import HorologError
 from horolog.jobs.archives.manifest import ArchivedFile, ArchivedPartition, require_manifest
 from horolog.jobs.archives.store import ArchiveStore
 from horolog.jobs.spread import spread
-from horolog.spark.object_stores import StoreOptions
-from horolog.spark.uris import absolute
+from horolog.sources.object_stores import StoreOptions
+from horolog.sources.uris import absolute
 from horolog.storage.names import TopicPartition
 
 GRACE_MS: Final = 24 * 3_600_000

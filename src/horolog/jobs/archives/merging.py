@@ -28,8 +28,8 @@ from horolog.jobs.archives.manifest import (
 from horolog.jobs.archives.rows import read_rows
 from horolog.jobs.archives.store import ArchiveStore
 from horolog.jobs.spread import spread
-from horolog.spark.object_stores import StoreOptions
-from horolog.spark.uris import absolute
+from horolog.sources.object_stores import StoreOptions
+from horolog.sources.uris import absolute
 from horolog.storage.names import MAX_OFFSET, TopicPartition
 
 _TRIES: Final = 20

@@ -12,13 +12,13 @@ from horolog.jobs.archives.sources import Unit
 from horolog.jobs.selection import Selection
 from horolog.jobs.served import served_bounds
 from horolog.record.batch import iter_headers
-from horolog.spark.bounds import Bounds
-from horolog.spark.broker_log import BrokerLog
-from horolog.spark.file_log import FileLog
-from horolog.spark.options import ReadOptions
-from horolog.spark.plan import OffsetRange, SegmentRange
-from horolog.spark.row_times import narrowed
-from horolog.spark.wanted import EVERYTHING, Interval, Wanted
+from horolog.sources.bounds import Bounds
+from horolog.sources.broker_log import BrokerLog
+from horolog.sources.file_log import FileLog
+from horolog.sources.options import ReadOptions
+from horolog.sources.plan import OffsetRange, SegmentRange
+from horolog.sources.row_times import narrowed
+from horolog.sources.wanted import EVERYTHING, Interval, Wanted
 from horolog.storage.directory.checkpoints import decode_uuid
 from horolog.storage.names import TopicPartition
 

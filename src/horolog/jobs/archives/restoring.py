@@ -29,8 +29,8 @@ from horolog.jobs.archives.store import ArchiveStore
 from horolog.jobs.selection import Moment, Selection
 from horolog.jobs.spread import OnProgress, spread
 from horolog.jobs.state import JobState
-from horolog.spark.object_stores import StoreOptions, shown
-from horolog.spark.uris import absolute, local_path
+from horolog.sources.object_stores import StoreOptions, shown
+from horolog.sources.uris import absolute, local_path
 from horolog.storage import names
 from horolog.storage.directory.checkpoints import (
     EpochStart,

@@ -11,7 +11,7 @@ from horolog.jobs.archives.manifest import ArchivedFile, ArchivedPartition, Mani
 from horolog.jobs.archives.ranges import Range
 from horolog.jobs.archives.segments import SegmentUnit
 from horolog.jobs.selection import Selection
-from horolog.spark import java_patterns
+from horolog.sources import java_patterns
 from horolog.storage.directory.checkpoints import AppendTimeReset
 from horolog.storage.names import TopicPartition
 

@@ -28,7 +28,7 @@ from horolog.jobs.archives.rows import OrderedRows, read_facts
 from horolog.jobs.archives.sources import pieces_of
 from horolog.jobs.archives.store import ArchiveStore
 from horolog.record.batch import CONTROL_BIT
-from horolog.spark.object_stores import StoreOptions
+from horolog.sources.object_stores import StoreOptions
 from horolog.storage import names
 from horolog.storage.append_times.file import AppendTimeEntry
 from horolog.storage.append_times.format import IDENTITY_SIZE

@@ -9,12 +9,12 @@ from horolog.jobs.archives.reading import Piece, RangeReader
 from horolog.record.batch import BatchHeader
 from horolog.record.timestamps import AppendTimeStretch
 from horolog.record.transactions import AbortedTransactions
-from horolog.spark.ahead import ahead
-from horolog.spark.broker_reader import FetchedPiece, fetches, task_client
-from horolog.spark.file_systems import Root
-from horolog.spark.options import ReadOptions
-from horolog.spark.plan import OffsetRange, SegmentRange
-from horolog.spark.segments import opened
+from horolog.sources.ahead import ahead
+from horolog.sources.broker_reader import FetchedPiece, fetches, task_client
+from horolog.sources.file_systems import Root
+from horolog.sources.options import ReadOptions
+from horolog.sources.plan import OffsetRange, SegmentRange
+from horolog.sources.segments import opened
 from horolog.storage.batches.reader import EVERYTHING
 from horolog.storage.names import TopicPartition
 from horolog.storage.offline.transactions import is_aborted

@@ -25,22 +25,23 @@ from horolog.jobs.selection import Moment, Selection
 from horolog.jobs.spread import cores_of
 from horolog.record.batch_producers import TYPES as OF_PRODUCERS
 from horolog.record.timestamps import NO_TIMESTAMP
-from horolog.spark import columns, java_patterns, planning, register
-from horolog.spark.bounds import Bounds, data_lost
-from horolog.spark.broker_log import BrokerLog
-from horolog.spark.clocks import appended_in
+from horolog.sources import columns, java_patterns, planning
+from horolog.sources.bounds import Bounds, data_lost
+from horolog.sources.broker_log import BrokerLog
+from horolog.sources.clocks import appended_in
+from horolog.sources.file_log import FileLog
+from horolog.sources.limits import Pattern, Topics
+from horolog.sources.object_stores import StoreOptions
+from horolog.sources.options import ReadOptions
+from horolog.sources.plan import OffsetRange, SegmentRange
+from horolog.sources.row_times import narrowed
+from horolog.sources.rows import TIMES, RowShaper, decoded_columns
+from horolog.sources.uris import absolute
+from horolog.sources.wanted import EVERYTHING, Interval, Wanted
+from horolog.spark import register
 from horolog.spark.errors import in_one_sentence
-from horolog.spark.file_log import FileLog
-from horolog.spark.limits import Pattern, Topics
-from horolog.spark.object_stores import StoreOptions
-from horolog.spark.options import ReadOptions
-from horolog.spark.plan import OffsetRange, SegmentRange
-from horolog.spark.row_times import narrowed
-from horolog.spark.rows import TIMES, RowShaper, decoded_columns
 from horolog.spark.scans_apart import apart
 from horolog.spark.source import FilteringLogReader, LogReader, LogSource
-from horolog.spark.uris import absolute
-from horolog.spark.wanted import EVERYTHING, Interval, Wanted
 from horolog.storage.directory.checkpoints import decode_uuid
 from horolog.storage.names import TopicPartition
 

@@ -21,8 +21,8 @@ from horolog.jobs.mirroring.topics import Renaming
 from horolog.jobs.selection import Moment, Selection
 from horolog.jobs.spread import OnProgress, spread
 from horolog.jobs.state import DocumentsOnly
-from horolog.spark.broker_log import BrokerLog
-from horolog.spark.file_log import FileLog
+from horolog.sources.broker_log import BrokerLog
+from horolog.sources.file_log import FileLog
 from horolog.storage.names import TopicPartition
 
 __all__ = ["Compared", "Difference", "compare"]

@@ -22,8 +22,8 @@ from horolog.record.batch import HEADER_SIZE, MAGIC, BatchHeader, iter_headers, 
 from horolog.record.columns import batch_schema, decode
 from horolog.record.identity import is_left_out
 from horolog.record.timestamps import NO_TIMESTAMP, TimestampType
-from horolog.spark.ahead import ahead
-from horolog.spark.options import ReadOptions
+from horolog.sources.ahead import ahead
+from horolog.sources.options import ReadOptions
 from horolog.storage.names import TopicPartition
 
 FIELDS: Final = {

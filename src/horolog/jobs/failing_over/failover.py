@@ -16,7 +16,7 @@ from horolog.jobs.failing_over.recording import Recording, record_once
 from horolog.jobs.location import Location
 from horolog.jobs.selection import client_of
 from horolog.jobs.state import JobState
-from horolog.spark import java_patterns
+from horolog.sources import java_patterns
 
 MARGIN_MS = 60_000
 """Added to what was measured: clocks of two clusters differ, and producers may stamp twice."""

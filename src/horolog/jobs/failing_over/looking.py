@@ -9,7 +9,7 @@ from horolog.errors import Misconfigured
 from horolog.jobs.failing_over.recorded import Recorded
 from horolog.jobs.location import Location
 from horolog.jobs.selection import client_of, wanted_groups
-from horolog.spark import java_patterns
+from horolog.sources import java_patterns
 
 Key = tuple[str, int]
 """A topic and the number of a partition."""

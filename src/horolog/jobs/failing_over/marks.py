@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from horolog.jobs.questions.groups import Groups, Pending
 from horolog.jobs.questions.late import InOrder, counted_in
 from horolog.jobs.questions.scan import Scan, Summary, Times, batch_of, ddl_of, runs
-from horolog.spark.rows import NO_TIME
+from horolog.sources.rows import NO_TIME
 
 _NO_MIN: Final = (1 << 63) - 1
 _SUMS = ("records", "odd", "appended", "up_to")

@@ -16,7 +16,7 @@ from horolog.jobs.failing_over.recorded import Recorded, TopicProgress
 from horolog.jobs.location import Location
 from horolog.jobs.questions.scan import Scan
 from horolog.jobs.selection import Selection, client_of
-from horolog.spark.broker_log import BrokerLog
+from horolog.sources.broker_log import BrokerLog
 from horolog.storage.names import TopicPartition
 
 _TYPE = "message.timestamp.type"

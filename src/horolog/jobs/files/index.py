@@ -31,8 +31,8 @@ from horolog.jobs.files.work import Worked, work_on
 from horolog.jobs.spread import OnProgress, spread
 from horolog.jobs.state import JobState
 from horolog.metadata.verify import check_store
-from horolog.spark.file_systems import Root
-from horolog.spark.object_stores import StoreOptions
+from horolog.sources.file_systems import Root
+from horolog.sources.object_stores import StoreOptions
 from horolog.storage import names
 from horolog.storage.directory.lock import is_locked
 from horolog.storage.index.time import TimeEntry

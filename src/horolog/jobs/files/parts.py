@@ -16,10 +16,10 @@ from typing import Final, NamedTuple
 from crc32c import crc32c
 
 from horolog.errors import Misconfigured
-from horolog.spark.file_systems import Root
-from horolog.spark.limits import Subscription, subscribed, subscription_of
-from horolog.spark.object_stores import StoreOptions, shown
-from horolog.spark.uris import absolute, local_path
+from horolog.sources.file_systems import Root
+from horolog.sources.limits import Subscription, subscribed, subscription_of
+from horolog.sources.object_stores import StoreOptions, shown
+from horolog.sources.uris import absolute, local_path
 from horolog.storage import names
 from horolog.storage.file_errors import failed_to
 from horolog.storage.names import TopicPartition

@@ -28,7 +28,7 @@ from horolog.jobs.location import Location
 from horolog.jobs.state import JobState
 from horolog.metadata.topics import check_name
 from horolog.record.compression import Codec
-from horolog.spark.object_stores import shown
+from horolog.sources.object_stores import shown
 from horolog.storage.names import INTERNAL_TOPICS
 
 __all__ = ["Bootstrapped", "bootstrap"]

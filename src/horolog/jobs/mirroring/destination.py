@@ -12,7 +12,7 @@ from horolog.jobs.mirroring.moving import Moved
 from horolog.jobs.mirroring.reading import Range
 from horolog.jobs.mirroring.topics import Renaming, SourceTopic, TargetTopic
 from horolog.jobs.selection import Selection
-from horolog.spark.options import ReadOptions
+from horolog.sources.options import ReadOptions
 from horolog.storage.names import TopicPartition
 
 

@@ -20,7 +20,7 @@ from horolog.jobs.mirroring.moving import Moved
 from horolog.jobs.mirroring.topics import Renaming, SourceTopic, TargetTopic
 from horolog.jobs.receiving import is_horolog
 from horolog.jobs.selection import Selection
-from horolog.spark.uris import local_path
+from horolog.sources.uris import local_path
 from horolog.storage import names
 from horolog.storage.directory.checkpoints import read_offsets, write_offsets
 from horolog.storage.directory.lock import SharersRemain, lock_offline

@@ -16,8 +16,8 @@ from horolog.jobs.mirroring.ledger import Place
 from horolog.jobs.mirroring.moving import MAX_BYTES, Moved, may_pass
 from horolog.jobs.mirroring.reading import Range, source_batches
 from horolog.record.batch import iter_headers, verify_crc
-from horolog.spark.ahead import ahead
-from horolog.spark.options import ReadOptions
+from horolog.sources.ahead import ahead
+from horolog.sources.options import ReadOptions
 from horolog.storage.directory.lock import share_offline
 from horolog.storage.files import Files
 from horolog.storage.names import TopicPartition

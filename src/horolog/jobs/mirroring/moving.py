@@ -36,8 +36,8 @@ from horolog.record.batch import BatchHeader, next_sequence
 from horolog.record.identity import renamed
 from horolog.record.joining import Joiner
 from horolog.record.kernels.loading import JOIN_KERNELS
-from horolog.spark.ahead import ahead
-from horolog.spark.options import ReadOptions
+from horolog.sources.ahead import ahead
+from horolog.sources.options import ReadOptions
 from horolog.storage.names import TopicPartition
 
 IN_FLIGHT: Final = 5

@@ -11,16 +11,16 @@ from horolog.jobs.mirroring.batches import Drop
 from horolog.jobs.selection import Selection
 from horolog.record.batch import BatchHeader
 from horolog.record.transactions import AbortedTransactions
-from horolog.spark.bounds import Bounds
-from horolog.spark.broker_log import BrokerLog
-from horolog.spark.broker_reader import fetches, task_client
-from horolog.spark.file_log import FileLog
-from horolog.spark.file_systems import Root
-from horolog.spark.options import ReadOptions
-from horolog.spark.plan import OffsetRange, SegmentRange
-from horolog.spark.row_times import narrowed
-from horolog.spark.segments import opened
-from horolog.spark.wanted import Wanted
+from horolog.sources.bounds import Bounds
+from horolog.sources.broker_log import BrokerLog
+from horolog.sources.broker_reader import fetches, task_client
+from horolog.sources.file_log import FileLog
+from horolog.sources.file_systems import Root
+from horolog.sources.options import ReadOptions
+from horolog.sources.plan import OffsetRange, SegmentRange
+from horolog.sources.row_times import narrowed
+from horolog.sources.segments import opened
+from horolog.sources.wanted import Wanted
 from horolog.storage.batches.reader import EVERYTHING
 from horolog.storage.lookup.by_append_time import append_times
 from horolog.storage.names import TopicPartition

@@ -24,8 +24,8 @@ from horolog.jobs.mirroring.topics import (
 )
 from horolog.jobs.selection import Selection, wanted_groups
 from horolog.jobs.served import served_bounds
-from horolog.spark.broker_log import BrokerLog
-from horolog.spark.file_log import FileLog
+from horolog.sources.broker_log import BrokerLog
+from horolog.sources.file_log import FileLog
 from horolog.storage.names import TopicPartition
 
 _IDLE_MS = 1_000

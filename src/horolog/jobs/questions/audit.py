@@ -27,7 +27,7 @@ from horolog.jobs.questions.scan import (
 )
 from horolog.jobs.selection import Moment, Selection
 from horolog.record.looks_like import OTHER_UNITS, units_of
-from horolog.spark.rows import NO_TIME
+from horolog.sources.rows import NO_TIME
 
 DEFAULT_AFTER_MAX_MS: Final = 3_600_000
 """The bound of Kafka 4 and of horolog on times ahead of the clock (KIP-1030)."""

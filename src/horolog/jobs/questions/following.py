@@ -28,7 +28,7 @@ from horolog.jobs.questions.audit import (
 from horolog.jobs.questions.late import IN_ORDER, with_late_across
 from horolog.jobs.questions.scan import Scan, ddl_of
 from horolog.jobs.selection import Selection
-from horolog.spark.broker_log import BrokerLog
+from horolog.sources.broker_log import BrokerLog
 from horolog.spark.errors import TaskFailed, without_spark
 from horolog.storage.names import TopicPartition
 

@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame
 from horolog.jobs.questions.groups import Flags, Numbers
 from horolog.jobs.questions.scan import KEYS, Scan, Times, keys_of
 from horolog.record.looks_like import units_of
-from horolog.spark.rows import NO_TIME, late_by
+from horolog.sources.rows import NO_TIME, late_by
 from horolog.spark.workers import SentToWorkers
 
 IN_ORDER: Final = "in_order"

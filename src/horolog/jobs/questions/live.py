@@ -15,11 +15,11 @@ from horolog.jobs.questions.scan import Summary, Times
 from horolog.jobs.selection import Selection
 from horolog.record.batch import iter_headers
 from horolog.record.columns import decode
-from horolog.spark.broker_log import BrokerLog
-from horolog.spark.broker_reader import task_client
+from horolog.sources.broker_log import BrokerLog
+from horolog.sources.broker_reader import task_client
+from horolog.sources.options import ReadOptions
 from horolog.spark.errors import in_one_sentence
 from horolog.spark.masters import parallelism
-from horolog.spark.options import ReadOptions
 from horolog.spark.workers import SentToWorkers, prepare_for_tasks
 from horolog.storage.names import TopicPartition
 

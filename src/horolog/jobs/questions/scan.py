@@ -18,15 +18,15 @@ from horolog.jobs.counting import Counts, count, counted, counts_of
 from horolog.jobs.questions.groups import Flags, Numbers
 from horolog.jobs.selection import Selection
 from horolog.record.timestamps import NO_TIMESTAMP, TimestampType
-from horolog.spark import columns, planning
-from horolog.spark.broker_reader import task_client
+from horolog.sources import columns, planning
+from horolog.sources.broker_reader import task_client
+from horolog.sources.options import ReadOptions
+from horolog.sources.plan import Task, offsets_in
+from horolog.sources.reading import read_task
+from horolog.sources.wanted import Wanted
 from horolog.spark.errors import in_one_sentence
 from horolog.spark.masters import parallelism
-from horolog.spark.options import ReadOptions
-from horolog.spark.plan import Task
-from horolog.spark.reading import read_task
-from horolog.spark.wanted import Wanted
-from horolog.spark.workers import SentToWorkers
+from horolog.spark.workers import SentToWorkers, prepare_for_tasks
 
 HOUR_MS: Final = 3_600_000
 NO_HOUR: Final = -(1 << 63)
@@ -174,6 +174,7 @@ class Scan:
         task = self.tasks[place]
         if only is not None:
             task = tuple(each for each in task if tuple(each.partition) == only)
+        prepare_for_tasks(offsets=offsets_in(task))
         nullable = [True] * len(self.names)
         for table in read_task(task, Wanted(), self.options, self.names, nullable):
             count(table.num_rows)

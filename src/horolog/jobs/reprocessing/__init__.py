@@ -31,9 +31,9 @@ from horolog.jobs.reprocessing.sinks import (
 )
 from horolog.jobs.selection import Moment, Selection
 from horolog.jobs.state import JobState, look_at_state
+from horolog.sources.row_times import BACKFILL
+from horolog.sources.uris import absolute
 from horolog.spark.errors import without_spark
-from horolog.spark.row_times import BACKFILL
-from horolog.spark.uris import absolute
 
 COLUMNS: Final = (
     "topic",

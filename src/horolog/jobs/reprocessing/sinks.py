@@ -16,7 +16,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from horolog.spark.uris import local_path
+from horolog.sources.uris import local_path
 
 OUTPUT_MODES: Final = ("append", "update", "complete")
 

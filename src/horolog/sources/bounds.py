@@ -1,0 +1,321 @@
+"""From limits to offsets: where a read starts and ends in each partition.
+
+The bounds are taken whenever a query is planned, as with Spark's Kafka source: each
+query sees the log as it is then, unless an option fixes an end.
+"""
+
+import logging
+from collections.abc import Collection, Mapping
+from typing import NamedTuple, Protocol
+
+from horolog.errors import Damaged, Misconfigured
+from horolog.record.batch import BatchHeader
+from horolog.record.timestamps import NO_TIMESTAMP, TimestampType
+from horolog.sources.limits import (
+    EARLIEST,
+    LATEST,
+    AtTime,
+    Everywhere,
+    Limit,
+    OffsetByPartition,
+    TimeByPartition,
+)
+from horolog.sources.options import ReadOptions
+from horolog.sources.wanted import EVERYTHING
+from horolog.storage.names import TopicPartition
+
+_logger = logging.getLogger(__name__)
+
+
+class DataLost(Damaged):
+    """Records that the read was to return are gone, and `failOnDataLoss` is true."""
+
+
+class Bounds(NamedTuple):
+    """Offsets of one partition from `start` up to but not including `end`.
+
+    An end that is open is the log's own, wherever that is when a task gets there.
+    """
+
+    start: int
+    end: int
+    has_open_start: bool = False
+    has_open_end: bool = False
+
+
+Offsets = Mapping[TopicPartition, int]
+
+
+class BoundedLog(Protocol):
+    """What answers where a log starts, ends, and passes a moment: a broker, or files."""
+
+    def partitions(self) -> Collection[TopicPartition]:
+        """The partitions that the read subscribes to."""
+        ...
+
+    def earliest(self, partitions: Collection[TopicPartition]) -> Offsets:
+        """The first offset of each."""
+        ...
+
+    def latest(self, partitions: Collection[TopicPartition]) -> Offsets:
+        """The offset after the last one to be read of each."""
+        ...
+
+    def at_or_after(
+        self, times_ms: Mapping[TopicPartition, int]
+    ) -> Mapping[TopicPartition, int | None]:
+        """The earliest offset whose time is at or after the given one; None if there is none."""
+        ...
+
+
+class StreamLog(BoundedLog, Protocol):
+    """What a stream asks besides."""
+
+    def none_before(
+        self, from_ms: int, partitions: Collection[TopicPartition]
+    ) -> Mapping[TopicPartition, int]:
+        """An offset of each before which all is earlier; not of those where everything is."""
+        ...
+
+
+def resolve(options: ReadOptions, log: BoundedLog) -> dict[TopicPartition, Bounds]:
+    """The bounds of a batch read in every partition that it subscribes to.
+
+    Raises:
+        Misconfigured: limits that name other partitions than the subscription, that no
+            record matches, or that end before they start.
+        DataLost: an offset that the log no longer or not yet has, and data loss is to fail.
+    """
+    partitions = sorted(log.partitions())
+    starting = options.batch_starting()
+    # In this order, as logs are appended to and expire meanwhile: each lies behind the one before.
+    earliest = log.earliest(partitions)
+    start_found, end_found = (
+        _looked_up(limit, partitions, log) for limit in (starting, options.ending)
+    )
+    latest = log.latest(partitions)
+    starts = _offsets(starting, partitions, earliest, latest, start_found)
+    ends = _offsets(options.ending, partitions, earliest, latest, end_found)
+    found: dict[TopicPartition, Bounds] = {}
+    for partition in partitions:
+        start, end = starts[partition], ends[partition]
+        if end is None:
+            end = latest[partition]
+        if start is None:
+            start = _unmatched_start(options, starting, partition, min(end, latest[partition]))
+        bounds = _within(options, partition, Bounds(start, end), earliest, latest)._replace(
+            has_open_start=_is(starting, Everywhere.EARLIEST, EARLIEST, partition),
+            has_open_end=ends[partition] is None
+            or _is(options.ending, Everywhere.LATEST, LATEST, partition),
+        )
+        if bounds.start > bounds.end:
+            raise Misconfigured(
+                f"The read of {partition} starts at offset {start}, after its end at {end}"
+            )
+        found[partition] = bounds
+    return found
+
+
+class StreamStarts(NamedTuple):
+    """Where a stream starts, and of a backfill where the log ended then."""
+
+    starts: Offsets
+    seams: Offsets
+
+
+def stream_starts(
+    options: ReadOptions, log: StreamLog, partitions: Collection[TopicPartition]
+) -> StreamStarts:
+    """Where a stream starts in the partitions that it finds when it starts for the first time.
+
+    Raises:
+        Misconfigured: as `resolve`.
+        DataLost: an offset that the log no longer or not yet has, and data loss is to fail.
+    """
+    starting = options.stream_starting()
+    earliest, latest = log.earliest(partitions), log.latest(partitions)
+    times = options.times
+    if starting is Everywhere.EARLIEST:
+        from_ms = times.backfill_interval_ms.first
+        starts = _skipping(log, from_ms, earliest, latest)
+        seams = latest if times.backfill is not None else {}
+        return StreamStarts(
+            starts, {each: seam for each, seam in seams.items() if starts[each] < seam}
+        )
+    return StreamStarts(_checked_starts(options, starting, log, partitions, earliest, latest), {})
+
+
+def _skipping(
+    log: StreamLog, from_ms: int, earliest: Offsets, latest: Offsets
+) -> dict[TopicPartition, int]:
+    """The earliest offsets, or later ones before which no record is as late as `from_ms`."""
+    if from_ms <= EVERYTHING.first:
+        return dict(earliest)
+    first = log.none_before(from_ms, list(earliest))
+    return {
+        partition: min(max(earliest[partition], first.get(partition, end)), end)
+        for partition, end in latest.items()
+    }
+
+
+def _checked_starts(
+    options: ReadOptions,
+    starting: Limit,
+    log: BoundedLog,
+    partitions: Collection[TopicPartition],
+    earliest: Offsets,
+    latest: Offsets,
+) -> dict[TopicPartition, int]:
+    # After the log ends: what is appended meanwhile is read if nothing was that late before.
+    starts = _offsets(starting, partitions, earliest, latest, _looked_up(starting, partitions, log))
+    found = {}
+    for partition in partitions:
+        start = starts[partition]
+        if start is None:
+            start = _unmatched_start(options, starting, partition, latest[partition])
+        elif isinstance(starting, OffsetByPartition) and not (
+            earliest[partition] <= start <= latest[partition]
+        ):
+            data_lost(
+                options,
+                f"{partition} was to be read from offset {start}, and holds "
+                f"{earliest[partition]} up to {latest[partition]}",
+            )
+            start = min(max(start, earliest[partition]), latest[partition])
+        found[partition] = start
+    return found
+
+
+def later_starts(
+    options: ReadOptions, log: BoundedLog, partitions: Collection[TopicPartition]
+) -> dict[TopicPartition, int]:
+    """Where a stream starts in partitions that it finds while it runs.
+
+    At their first record that late, where the stream starts at a moment. Everything in them
+    is newer than any other start of the stream, "latest" included: it is read from the
+    beginning.
+    """
+    starting = options.stream_starting()
+    if not isinstance(starting, AtTime):
+        return dict(log.earliest(partitions))
+    latest = log.latest(partitions)
+    found = log.at_or_after(dict.fromkeys(partitions, starting.timestamp_ms))
+    return {
+        partition: latest[partition] if (start := found[partition]) is None else start
+        for partition in partitions
+    }
+
+
+def _is(limit: Limit, end: Everywhere, as_offset: int, partition: TopicPartition) -> bool:
+    """Whether a limit is this end of a partition's log."""
+    if isinstance(limit, OffsetByPartition):
+        return limit.offsets[partition] == as_offset
+    return limit is end
+
+
+def _looked_up(
+    limit: Limit, partitions: Collection[TopicPartition], log: BoundedLog
+) -> Mapping[TopicPartition, int | None]:
+    """The offsets of a limit that is a time; nothing of another, which needs no lookup."""
+    match limit:
+        case AtTime(timestamp_ms=timestamp_ms):
+            return log.at_or_after(dict.fromkeys(partitions, timestamp_ms))
+        case TimeByPartition(times_ms):
+            _require_all("OffsetsByTimestamp", times_ms, partitions)
+            return log.at_or_after(times_ms)
+        case _:
+            return {}
+
+
+def _offsets(
+    limit: Limit,
+    partitions: Collection[TopicPartition],
+    earliest: Offsets,
+    latest: Offsets,
+    looked_up: Mapping[TopicPartition, int | None],
+) -> Mapping[TopicPartition, int | None]:
+    match limit:
+        case Everywhere.EARLIEST:
+            return earliest
+        case Everywhere.LATEST:
+            return latest
+        case OffsetByPartition(offsets):
+            _require_all("Offsets", offsets, partitions)
+            ends = {EARLIEST: earliest, LATEST: latest}
+            return {
+                partition: ends[offset][partition] if offset in ends else offset
+                for partition, offset in offsets.items()
+            }
+        case _:
+            return looked_up
+
+
+def _require_all(
+    option: str, given: Collection[TopicPartition], partitions: Collection[TopicPartition]
+) -> None:
+    missing = sorted(set(partitions) - set(given))
+    unknown = sorted(set(given) - set(partitions))
+    if missing or unknown:
+        said = [f"missing: {', '.join(map(str, missing))}"] if missing else []
+        said += [f"not subscribed to: {', '.join(map(str, unknown))}"] if unknown else []
+        raise Misconfigured(
+            f"starting{option} and ending{option} must name every partition that is read, "
+            f"-1 standing for latest and -2 for earliest ({'; '.join(said)})"
+        )
+
+
+def _unmatched_start(
+    options: ReadOptions, starting: Limit, partition: TopicPartition, end: int
+) -> int:
+    """The end, so that nothing of the partition is read, if that was asked for."""
+    if options.no_match_is_latest:
+        return end
+    moment = starting.timestamp_ms if isinstance(starting, AtTime) else None
+    if isinstance(starting, TimeByPartition):
+        moment = starting.times_ms[partition]
+    raise Misconfigured(
+        f"No offset of {partition} is known to have a timestamp at or after {moment}. Set "
+        "startingOffsetsByTimestampStrategy to latest to read nothing of such a partition"
+    )
+
+
+def _within(
+    options: ReadOptions,
+    partition: TopicPartition,
+    bounds: Bounds,
+    earliest: Offsets,
+    latest: Offsets,
+) -> Bounds:
+    """The bounds as far as the log has them; what it has not is lost data."""
+    first, last = earliest[partition], latest[partition]
+    if bounds.start < first:
+        data_lost(
+            options,
+            f"{partition} was to be read from offset {bounds.start}, and starts at {first} now",
+        )
+        bounds = bounds._replace(start=first, end=max(first, bounds.end))
+    if bounds.end > last:
+        data_lost(
+            options,
+            f"{partition} was to be read up to offset {bounds.end}, and ends at {last}",
+        )
+        bounds = bounds._replace(start=min(bounds.start, last), end=last)
+    return bounds
+
+
+def first_time(header: BatchHeader) -> int | None:
+    """The time of a batch's first record, as far as its header says."""
+    is_append_time = header.timestamp_type is TimestampType.LOG_APPEND_TIME
+    at = header.max_timestamp if is_append_time else header.base_timestamp
+    return None if at == NO_TIMESTAMP or header.has_delete_horizon else at
+
+
+def data_lost(options: ReadOptions, message: str) -> None:
+    """Fail, or go on with a warning, as `failOnDataLoss` says.
+
+    Raises:
+        DataLost: it says to fail.
+    """
+    if options.fail_on_data_loss:
+        raise DataLost(f"{message}. Set failOnDataLoss to false to read what is left")
+    _logger.warning("%s; going on with what is left, as failOnDataLoss is false", message)

@@ -1,0 +1,295 @@
+"""A log at a broker as the planner sees it: where it starts and ends, and what to read."""
+
+import logging
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TypeVar
+
+from horolog.client import (
+    Client,
+    CommittedOffset,
+    FoundOffset,
+    NoAnswer,
+    OffsetSpan,
+    RangeClock,
+    RecordClock,
+)
+from horolog.errors import Misconfigured, RequestRefused
+from horolog.record.batch import iter_headers
+from horolog.sources.bounds import Bounds, first_time
+from horolog.sources.limits import EARLIEST, LATEST, Assigned, Topics, subscribed
+from horolog.sources.options import ReadOptions
+from horolog.sources.plan import OffsetRange
+from horolog.sources.wanted import Wanted
+from horolog.storage.directory.checkpoints import kafka_uuid
+from horolog.storage.index.blocks import Window
+from horolog.storage.names import TopicPartition
+
+_logger = logging.getLogger(__name__)
+_Answer = TypeVar("_Answer")
+
+
+def _parts(range_: OffsetRange, spans: Sequence[OffsetSpan] | None) -> Iterator[OffsetRange]:
+    """What of a range is within spans; their sizes bound what a part has."""
+    if spans is None:
+        yield range_
+        return
+    for span in spans:
+        start, end = max(span.start, range_.start), min(span.end, range_.end)
+        if start < end:
+            size = span.size if range_.size is None else min(span.size, range_.size)
+            yield replace(range_, start=start, end=end, size=size)
+
+
+class BrokerLog:
+    """The topics that a read subscribes to, at their brokers. Close it after use."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        assert options.bootstrap_servers is not None
+        self._options = options
+        self._client = Client(
+            options.bootstrap_servers,
+            client_id=options.fetching.client_id,
+            timeout_ms=options.fetching.request_timeout_ms,
+            security=options.security,
+        )
+        self.topic_ids: dict[str, str] = {}
+        """By topic, as `partitions` last found them; none from brokers before Kafka 2.8."""
+        self.leaderless: frozenset[TopicPartition] = frozenset()
+        """Those without a leader, as `partitions` last found them."""
+
+    def __enter__(self) -> "BrokerLog":
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._client.close()
+
+    # As `bounds.BoundedLog`.
+
+    def partitions(self, *, may_miss: bool = False) -> Collection[TopicPartition]:
+        """The partitions that the read subscribes to.
+
+        Raises:
+            Misconfigured: one that is named does not exist, unless it `may_miss`.
+        """
+        subscription = self._options.subscription
+        assert subscription is not None
+        topics: Sequence[str] | None = None
+        match subscription:
+            case Topics(names):
+                topics = names
+            case Assigned(assigned):
+                topics = tuple(dict.fromkeys(partition.topic for partition in assigned))
+        answer = self._persist(lambda: self._client.metadata(topics))
+        present = [
+            TopicPartition(topic.name, partition)
+            for topic in answer.topics.values()
+            for partition in topic.partitions
+        ]
+        self.leaderless = frozenset(
+            TopicPartition(topic.name, number)
+            for topic in answer.topics.values()
+            for number, partition in topic.partitions.items()
+            if partition.leader is None
+        )
+        self.topic_ids = {
+            topic.name: kafka_uuid(topic.topic_id)
+            for topic in answer.topics.values()
+            if topic.topic_id is not None and topic.topic_id.int
+        }
+        where = f"at {self._options.bootstrap_servers}"
+        return subscribed(subscription, present, where, may_miss=may_miss)
+
+    def wait_for_records(self, positions: Mapping[TopicPartition, int], max_wait_ms: int) -> None:
+        """Return once there are records at one of the positions, or after `max_wait_ms`."""
+        self._client.wait_for_records(
+            {(each.topic, each.partition): offset for each, offset in positions.items()},
+            max_wait_ms=max_wait_ms,
+            read_committed=self._options.read_committed,
+        )
+
+    def earliest(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """The log start offset of each."""
+        return self._ends(partitions, EARLIEST)
+
+    def latest(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """The high watermark of each, or its last stable offset if committed ones are read."""
+        return self._ends(partitions, LATEST)
+
+    def at_or_after(
+        self, times_ms: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, int | None]:
+        """The earliest offset whose time is at or after the given one; None if there is none.
+
+        Raises:
+            Misconfigured: a time before 1970, which Apache Kafka cannot be asked for.
+        """
+        since_1970 = {partition: at for partition, at in times_ms.items() if at >= 0}
+        found = {
+            partition: None if answer is None else answer.offset
+            for partition, answer in self._list(since_1970).items()
+        }
+        earlier = {partition: at for partition, at in times_ms.items() if at < 0}
+        return found | self._before_1970(earlier)
+
+    def _before_1970(
+        self, times_ms: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, int | None]:
+        if not times_ms:
+            return {}
+        if not self._persist(self._client.has_append_times):
+            partition, timestamp_ms = next(iter(times_ms.items()))
+            raise Misconfigured(
+                f"Apache Kafka cannot be asked for the offset of {partition} at {timestamp_ms}: "
+                "it gives times below zero another meaning. Filter on timestamp instead"
+            )
+        committed = self._options.read_committed
+        asked = {(each.topic, each.partition): at for each, at in times_ms.items()}
+        answers = self._persist(
+            lambda: self._client.find_records(
+                asked, RecordClock.CREATE, read_committed=committed, may_lack_times=True
+            )
+        )
+        return {
+            partition: None if (answer := answers[partition]) is None else answer.offset
+            for partition in times_ms
+        }
+
+    def time_at(self, partition: TopicPartition, offset: int) -> int | None:
+        """The time of the first record of the batch that holds an offset, or follows it.
+
+        None where there is none, or it has no timestamp.
+        """
+        fetched = self._client.fetch(*partition, offset, max_bytes=1, max_wait_ms=0)
+        for _, header in iter_headers(fetched.records):
+            if header.next_offset > offset:
+                return first_time(header)
+        return None
+
+    def now_ms(self) -> int | None:
+        """The time of the cluster's controller in milliseconds; None where it does not say."""
+        return self._persist(self._client.cluster_time_ms)
+
+    def commit(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+        """Commit offsets for a group that has no members.
+
+        Raises:
+            RequestRefused: it has some, or the coordinator refuses for another reason.
+            NoAnswer: it does not answer.
+        """
+        committed = {
+            (each.topic, each.partition): CommittedOffset(offset)
+            for each, offset in offsets.items()
+        }
+        self._client.offset_commit(group, committed)
+
+    # What to read.
+
+    def ranges(self, bounds: Mapping[TopicPartition, Bounds], wanted: Wanted) -> list[OffsetRange]:
+        """The stretches of offsets that may hold what is wanted within the bounds."""
+        ranges = []
+        for partition in sorted(bounds):
+            start = max(bounds[partition].start, wanted.offsets.first)
+            end = min(bounds[partition].end, wanted.offsets.last + 1)
+            if start < end and wanted.takes(*partition):
+                ranges.append(OffsetRange(partition, start, end))
+        if wanted.from_ms is not None:
+            starts = self.none_before(wanted.from_ms, [each.partition for each in ranges])
+            later = (
+                OffsetRange(each.partition, max(each.start, starts[each.partition]), each.end)
+                for each in ranges
+                if each.partition in starts
+            )
+            ranges = [each for each in later if each.start < each.end]
+        for window in wanted.windows:
+            ranges = self._in_time(ranges, window)
+        return ranges
+
+    def _in_time(self, ranges: Sequence[OffsetRange], window: Window) -> list[OffsetRange]:
+        """The parts of ranges that may hold a wanted time.
+
+        The brokers know them if they are horolog's; from Apache Kafka's a whole range is read.
+        Each leader is asked once, about every partition from its first range to its last.
+        """
+        if not ranges:
+            return []
+        clock = RangeClock.RECORD_OR_NONE if window.with_untimed else RangeClock.RECORD
+        where: dict[tuple[str, int], tuple[int, int]] = {}
+        for each in ranges:
+            key = each.partition.topic, each.partition.partition
+            first, last = where.get(key, (each.start, each.end))
+            where[key] = min(first, each.start), max(last, each.end)
+        found = self._persist(
+            partial(
+                self._client.time_ranges_of,
+                where,
+                window.first_ms,
+                window.last_ms,
+                clock=RangeClock.APPEND if window.of_append else clock,
+            )
+        )
+        return [
+            part
+            for each in ranges
+            for part in _parts(each, found[each.partition.topic, each.partition.partition])
+        ]
+
+    def none_before(
+        self, from_ms: int, partitions: Collection[TopicPartition]
+    ) -> dict[TopicPartition, int]:
+        """An offset of each before which all is earlier; not of those where everything is.
+
+        Offset 0 where the brokers do not know: see `Client.none_before`.
+        """
+        committed = self._options.read_committed
+        found = self._persist(
+            lambda: self._client.none_before(from_ms, partitions, read_committed=committed)
+        )
+        return {partition: found[partition] for partition in partitions if partition in found}
+
+    def largest(
+        self, partitions: Collection[TopicPartition]
+    ) -> Mapping[TopicPartition, FoundOffset | None]:
+        """The record with the largest time of each; None where it is unknown."""
+        committed = self._options.read_committed
+        found = self._persist(lambda: self._client.largest(partitions, read_committed=committed))
+        return {partition: found[partition] for partition in partitions}
+
+    # Details.
+
+    def _ends(
+        self, partitions: Collection[TopicPartition], which: int
+    ) -> dict[TopicPartition, int]:
+        found = self._list(dict.fromkeys(partitions, which))
+        ends = {partition: answer.offset for partition, answer in found.items() if answer}
+        assert len(ends) == len(partitions), "every log has a start and an end"
+        return ends
+
+    def _list(
+        self, targets: Mapping[TopicPartition, int]
+    ) -> Mapping[TopicPartition, FoundOffset | None]:
+        if not targets:
+            return {}
+        committed = self._options.read_committed
+        asked = {(each.topic, each.partition): target for each, target in targets.items()}
+        found = self._persist(
+            lambda: self._client.list_offsets(asked, read_committed=committed, may_lack_times=True)
+        )
+        return {partition: found[partition] for partition in targets}
+
+    def _persist(self, ask: Callable[[], _Answer]) -> _Answer:
+        """Ask as often as `fetchOffset.numRetries` says, as long as asking again may help."""
+        fetching = self._options.fetching
+        attempts = max(1, fetching.lookup_retries)
+        for attempt in range(1, attempts + 1):
+            try:
+                return ask()
+            except (NoAnswer, RequestRefused) as error:
+                final = isinstance(error, RequestRefused) and not error.code.retriable
+                if final or attempt == attempts:
+                    raise
+                _logger.warning("%s; asking again (%d of %d)", error, attempt, attempts)
+            time.sleep(fetching.lookup_retry_interval_ms / 1000)
+        raise AssertionError("unreachable")

@@ -1,0 +1,246 @@
+"""One stretch of a partition, fetched from its broker, as Arrow tables; runs in a task.
+
+The next request is sent before what the last one gave is decoded and handed to Spark: the broker
+and the sockets' buffers work ahead, without a thread that would compete for the interpreter.
+"""
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from horolog.client import EARLIEST, LATEST, Client, Fetched
+from horolog.client.fetch_ahead import FetchAhead
+from horolog.client.fetching import PartitionFetch
+from horolog.errors import ErrorCode, RequestRefused
+from horolog.record.batch_runs import next_offset_of
+from horolog.record.timestamps import RecordClock
+from horolog.sources.bounds import data_lost
+from horolog.sources.clocks import APPEND, decode_with_clocks
+from horolog.sources.file_reader import TABLE_BYTES
+from horolog.sources.options import ReadOptions
+from horolog.sources.plan import OffsetRange, Task
+from horolog.sources.wanted import EVERYTHING, Interval, Wanted
+from horolog.storage.names import TopicPartition
+
+_SURELY_EMPTY = 3
+_LEAST_BYTES = 64 << 10
+_ASK_AGAIN_S = 0.1
+_GONE = (ErrorCode.unknown_topic_or_partition, ErrorCode.unknown_topic_id)
+
+
+class FetchedPiece(NamedTuple):
+    """What one fetch from `offset` on gave; its first batch may hold records before that."""
+
+    offset: int
+    fetched: Fetched
+
+
+def task_client(options: ReadOptions) -> Client:
+    """A client for one task; it may wait as long as `kafkaConsumer.pollTimeoutMs` says."""
+    assert options.bootstrap_servers is not None
+    return Client(
+        options.bootstrap_servers,
+        client_id=options.fetching.client_id,
+        timeout_ms=options.fetching.poll_timeout_ms,
+        security=options.security,
+    )
+
+
+def up_to_the_log_end(client: Client, task: Task, options: ReadOptions) -> Task:
+    """The stretches of a task, those that follow the log end up to where it is now."""
+    followed = [each for each in task if isinstance(each, OffsetRange) and each.until is not None]
+    if not followed:
+        return task
+    try:
+        found = client.list_offsets(
+            {each.partition: LATEST for each in followed}, read_committed=options.read_committed
+        )
+    except RequestRefused as error:
+        if error.code not in _GONE:
+            raise
+        found = {}  # what was planned is missed when it is read
+    ends = {partition: answer.offset for partition, answer in found.items() if answer is not None}
+    return tuple(
+        replace(each, end=max(each.end, min(ends.get(each.partition, each.end), each.until)))
+        if isinstance(each, OffsetRange) and each.until is not None
+        else each
+        for each in task
+    )
+
+
+def read_offsets(
+    client: Client,
+    wanted: OffsetRange,
+    what: Wanted,
+    options: ReadOptions,
+    columns: Sequence[str],
+) -> Iterator[pa.RecordBatch]:
+    """The wanted records of a stretch of a partition, with these of `decode`'s columns.
+
+    Raises:
+        DataLost: the broker has not all offsets any more, and data loss is to fail.
+        RequestRefused: or refuses for another reason.
+        NoAnswer: it does not answer.
+        CorruptBatch: what it sent is damaged.
+    """
+    is_planned = wanted.size is not None and wanted.until is None  # by blocks, which is enough
+    if what.append_times_ms is not None and not is_planned:
+        appended = _appended_then(client, wanted, what.append_times_ms)
+        if appended is None:
+            return
+        wanted = appended
+    with_append_times = APPEND in columns
+    for offset, fetched in fetches(client, wanted, options, with_append_times, reuses_memory=True):
+        yield from decode_with_clocks(
+            fetched.records,
+            lambda first, end, fetched=fetched: fetched.append_times,  # type: ignore[misc]  # of the default
+            start_offset=offset,
+            end_offset=wanted.end,
+            from_ms=what.from_ms,
+            to_ms=what.to_ms,
+            columns=columns,
+            max_bytes=TABLE_BYTES,
+            aborted=fetched.aborted if options.read_committed else None,
+            check_crcs=options.check_crcs,
+        )
+
+
+def _appended_then(client: Client, wanted: OffsetRange, times_ms: Interval) -> OffsetRange | None:
+    """The part of a stretch that can have been appended at these times; None if nothing can.
+
+    Records before the first one were appended earlier. What follows the last one was appended
+    later, if append times have never been reset.
+    """
+    partition = wanted.partition
+    first = client.find_records({partition: times_ms.first}, RecordClock.APPEND)[partition]
+    if first is None or first.offset >= wanted.end:
+        return None
+    start, end = max(wanted.start, first.offset), wanted.end
+    if times_ms.last < EVERYTHING.last:
+        later_ms = times_ms.last + 1
+        later = client.find_records({partition: later_ms}, RecordClock.APPEND)[partition]
+        is_known = later is not None and later.ms is not None
+        if later is not None and is_known and not client.append_times_ahead(partition[0]).resets:
+            end = min(end, later.offset)
+    return replace(wanted, start=start, end=end) if start < end else None
+
+
+def fetches(
+    client: Client,
+    wanted: OffsetRange,
+    options: ReadOptions,
+    with_append_times: bool,
+    *,
+    reuses_memory: bool = False,
+) -> Iterator[FetchedPiece]:
+    """What the broker has from the first to the last wanted offset, each batch once.
+
+    The batch that holds the last wanted offset is among them, and comes whole. The next request is
+    sent before a piece is given. With `reuses_memory` a piece is valid only until the next one.
+
+    Where the log start offset has moved past the wanted one, reading goes on from there.
+    """
+    fetching = options.fetching
+    offset, size = wanted.start, wanted.size if wanted.until is None else None
+    empty = 0
+    give_up = time.monotonic() + fetching.poll_timeout_ms / 1000
+    with FetchAhead(client, reuses_memory=reuses_memory) as fetcher:
+        while offset < wanted.end:
+            request = _request(wanted.partition, offset, size, options, with_append_times)
+            try:
+                fetched = fetcher.fetch(request)
+            except RequestRefused as error:
+                following = _after_loss(client, wanted, options, offset, error)
+                if following == offset:
+                    if time.monotonic() > give_up:
+                        raise
+                    time.sleep(_ASK_AGAIN_S)
+                offset = following
+                continue
+            following = next_offset_of(fetched.records, offset, fetched.high_watermark)
+            if following > offset:
+                size = None if size is None else size - len(fetched.records)
+                if following < wanted.end:
+                    fetcher.send(
+                        _request(wanted.partition, following, size, options, with_append_times)
+                    )
+                yield FetchedPiece(offset, fetched)
+                offset, empty = following, 0
+                give_up = time.monotonic() + fetching.poll_timeout_ms / 1000
+                continue
+            empty += 1
+            if empty >= _SURELY_EMPTY and fetched.high_watermark >= wanted.end:
+                return  # compaction left nothing up to the end
+            if time.monotonic() > give_up:
+                data_lost(
+                    options,
+                    f"{wanted.partition} gave nothing from offset {offset} on for "
+                    f"{fetching.poll_timeout_ms} ms (kafkaConsumer.pollTimeoutMs), and was to be "
+                    f"read up to {wanted.end}",
+                )
+                return
+
+
+def _request(
+    partition: TopicPartition,
+    offset: int,
+    size: int | None,
+    options: ReadOptions,
+    with_append_times: bool,
+) -> PartitionFetch:
+    """A fetch from an offset on, of no more than `size` bytes if that is known."""
+    fetching = options.fetching
+    most = fetching.max_bytes
+    return PartitionFetch(
+        *partition,
+        offset,
+        max_bytes=most if size is None else max(_LEAST_BYTES, min(size, most)),
+        max_wait_ms=fetching.max_wait_ms,
+        min_bytes=fetching.min_bytes,
+        read_committed=options.read_committed,
+        with_append_times=with_append_times,
+    )
+
+
+def _after_loss(
+    client: Client, wanted: OffsetRange, options: ReadOptions, offset: int, error: RequestRefused
+) -> int:
+    """Where to go on when the broker has not what was asked for; the end if nowhere.
+
+    The same offset, where the log has it after all: the leader may have changed meanwhile.
+
+    Raises:
+        DataLost: data loss is to fail.
+        RequestRefused: the refusal was about something else.
+    """
+    partition = wanted.partition
+    if error.code in _GONE:
+        data_lost(options, f"{partition} does not exist any more")
+        return wanted.end
+    if error.code != ErrorCode.offset_out_of_range:
+        raise error
+    start, end = (_end_of_log(client, partition, which) for which in (EARLIEST, LATEST))
+    if start is not None and start > offset:
+        if wanted.is_from_earliest and offset == wanted.start:
+            return start
+        data_lost(
+            options,
+            f"{partition} was to be read from offset {offset}, and starts at {start} now",
+        )
+        return start
+    if end is not None and end > offset:
+        return offset
+    data_lost(
+        options,
+        f"{partition} was to be read from offset {offset} up to {wanted.end}, and ends at "
+        f"{end} now",
+    )
+    return wanted.end
+
+
+def _end_of_log(client: Client, partition: TopicPartition, which: int) -> int | None:
+    found = client.list_offsets({partition: which})[partition]
+    return None if found is None else found.offset

@@ -1,0 +1,124 @@
+"""When records were created and appended, in addition to what `decode` gives.
+
+append_ms   when the broker appended a record; null where that is unknown
+create_ms   its producer's time as the bytes hold it, also under LogAppendTime: stamping a
+batch leaves it, packing it anew loses it (KIP-32's rejected option 1)
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from horolog.buffers import Buffer
+from horolog.record.columns import decode
+from horolog.record.stretches import stretch_of
+from horolog.record.timestamps import AppendTimeStretch, TimestampType
+from horolog.sources.wanted import Interval
+
+APPEND = "append_ms"
+CREATE = "create_ms"
+_CLOCKS = (APPEND, CREATE)
+_NEEDED = ("offset", "timestamp_ms", "timestamp_type")
+
+
+def decode_with_clocks(
+    buffer: Buffer,
+    append_times: Callable[[int, int], Sequence[AppendTimeStretch]],
+    *,
+    columns: Sequence[str],
+    **how: Any,
+) -> Iterator[pa.RecordBatch]:
+    """What `decode` gives, with the columns of this module where they are asked for.
+
+    Args:
+        buffer: of whole batches.
+        append_times: gives them in order, for offsets from the first up to the second. Of
+            batches that are stamped with LogAppendTime it need not know them.
+        columns: of `decode`, and of this module.
+        how: what else `decode` takes.
+    """
+    clocks = [name for name in _CLOCKS if name in columns]
+    if not clocks:
+        yield from decode(buffer, columns=columns, **how)
+        return
+    needed = [name for name in columns if name not in _CLOCKS]
+    needed += [name for name in _NEEDED if name not in needed]
+    created: _CreateTimes | None = None
+    for table in decode(buffer, columns=needed, **how):
+        offsets: npt.NDArray[np.int64] = table.column("offset").to_numpy()
+        arrays = dict(zip(table.schema.names, table.columns, strict=True))
+        if APPEND in clocks and len(offsets):
+            stretches = append_times(int(offsets[0]), int(offsets[-1]) + 1)
+            arrays[APPEND] = _append_column(stretches, offsets, table)
+        if CREATE in clocks:
+            created = created or _CreateTimes(buffer, how)
+            arrays[CREATE] = created.column(table, offsets)
+        yield pa.RecordBatch.from_pydict(arrays)
+
+
+def appended_in(table: pa.RecordBatch, times_ms: Interval) -> pa.RecordBatch:
+    """The rows that were appended then; none of those whose append time is unknown."""
+    column = table.column(APPEND)
+    values: npt.NDArray[np.int64] = column.fill_null(0).to_numpy(zero_copy_only=False)
+    known = column.is_valid().to_numpy(zero_copy_only=False)
+    taken = known & (values >= times_ms.first) & (values <= times_ms.last)
+    return table if taken.all() else table.filter(pa.array(taken))
+
+
+def _append_column(
+    stretches: Sequence[AppendTimeStretch], offsets: npt.NDArray[np.int64], table: pa.RecordBatch
+) -> pa.Array:
+    starts = np.fromiter((each.offset for each in stretches), np.int64, len(stretches))
+    times = np.fromiter((each.ms or 0 for each in stretches), np.int64, len(stretches))
+    unknown = np.fromiter((each.ms is None for each in stretches), np.bool_, len(stretches))
+    # One more for what is before the first, which a place of -1 finds.
+    times, unknown = np.append(times, 0), np.append(unknown, True)
+    place = stretch_of(starts, offsets)
+    is_null, values = unknown[place], times[place]
+    if not is_null.any():
+        return pa.array(values)
+    stamped = is_null & _is_stamped(table)
+    if stamped.any():  # its batch says it
+        values = np.where(stamped, table.column("timestamp_ms").to_numpy(), values)
+        is_null &= ~stamped
+    return pa.array(values, mask=is_null if is_null.any() else None)
+
+
+def _is_stamped(table: pa.RecordBatch) -> npt.NDArray[np.bool_]:
+    kinds: npt.NDArray[np.int32] = table.column("timestamp_type").to_numpy()
+    stamped: npt.NDArray[np.bool_] = kinds == int(TimestampType.LOG_APPEND_TIME)
+    return stamped
+
+
+class _CreateTimes:
+    """The create times in a buffer; decoded a second time only where batches are stamped."""
+
+    def __init__(self, buffer: Buffer, how: dict[str, Any]) -> None:
+        self._buffer = buffer
+        self._how = {
+            name: value
+            for name, value in how.items()
+            if name not in ("from_ms", "to_ms", "aborted")
+        }
+        self._offsets: npt.NDArray[np.int64] | None = None
+        self._times: npt.NDArray[np.int64] = np.empty(0, np.int64)
+
+    def column(self, table: pa.RecordBatch, offsets: npt.NDArray[np.int64]) -> pa.Array:
+        """The create times of the rows of a table with these offsets."""
+        times: npt.NDArray[np.int64] = table.column("timestamp_ms").to_numpy()
+        stamped = _is_stamped(table)
+        if not stamped.any():
+            return pa.array(times)
+        if self._offsets is None:
+            columns = ("offset", "timestamp_ms")
+            tables = list(decode(self._buffer, columns=columns, as_created=True, **self._how))
+            self._offsets, self._times = (
+                np.concatenate([each.column(name).to_numpy() for each in tables])
+                for name in columns
+            )
+        return pa.array(
+            np.where(stamped, self._times[np.searchsorted(self._offsets, offsets)], times)
+        )

@@ -1,0 +1,314 @@
+"""A log in files as the planner sees it: where it starts, ends, passes a moment; what to read.
+
+Replicas of a partition are merged first (see `merge`); from then on a partition is a
+row of parts, each of one segment file.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import ExitStack
+from functools import partial
+
+from horolog.errors import CorruptBatch, Misconfigured
+from horolog.record.search import find_at_or_after
+from horolog.sources.bounds import Bounds, data_lost, first_time
+from horolog.sources.file_systems import Root
+from horolog.sources.limits import subscribed
+from horolog.sources.object_stores import shown
+from horolog.sources.options import ReadOptions
+from horolog.sources.plan import SegmentRange
+from horolog.sources.replicas import Replica, find_replicas
+from horolog.sources.segment_parts import (
+    SegmentPart,
+    has_holes,
+    headers_of,
+    in_full,
+    may_reach,
+    merged_parts,
+    narrowed_in_time,
+    range_of,
+)
+from horolog.sources.wanted import Wanted
+from horolog.storage.directory.checkpoints import kafka_uuid
+from horolog.storage.file_errors import FileMissing
+from horolog.storage.names import INTERNAL_TOPICS, TopicPartition
+from horolog.storage.offline.transactions import AbortedRange, TransactionScan, committed_by
+
+_MAX_BATCH_BYTES = 1 << 30
+
+
+class FileLog:
+    """The logs below the paths of a read, as they were when this was made. Close it after use.
+
+    Topics that are named, and logs at all, must be there unless they `may_miss`.
+
+    Raises:
+        Misconfigured: they are not, or directories are of two topics of one name.
+    """
+
+    def __init__(self, options: ReadOptions, *, may_miss: bool = False) -> None:
+        self._options = options
+        self._may_miss = may_miss
+        self._stack = ExitStack()
+        self._parts: dict[TopicPartition, list[SegmentPart]] = {}
+        self._ends: dict[TopicPartition, int] = {}
+        self._log_dirs: dict[TopicPartition, list[tuple[Root, str]]] = {}
+        self._scans: dict[TopicPartition, TransactionScan] = {}
+        self._of_topic: dict[str, Replica] = {}  # one that has a topic id
+        self._compacted: dict[TopicPartition, bool] = {}
+        self.topic_ids: dict[str, str] = {}
+        """By topic, as `partition.metadata` has them; none in logs of a Kafka before 2.8."""
+        with ExitStack() as undo:
+            undo.callback(self._stack.close)
+            self._open()
+            undo.pop_all()
+
+    def __enter__(self) -> "FileLog":
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._stack.close()
+
+    def _open(self) -> None:
+        by_directory: dict[tuple[TopicPartition, str], tuple[Root, Replica]] = {}
+        named = set()
+        for path in self._options.paths:
+            root = self._stack.enter_context(Root(path, self._options.store))
+            for match, replica in self._found(root):
+                if match.path.startswith(replica.directory):
+                    named.add(replica.partition)
+                # Paths may overlap, or be several segments of one directory.
+                key = replica.partition, replica.directory
+                _, known = by_directory.get(key, (root, replica))
+                by_directory[key] = root, replica.joined(known)
+        replicas: dict[TopicPartition, list[tuple[Root, Replica]]] = defaultdict(list)
+        for (partition, _), root_and_replica in by_directory.items():
+            replicas[partition].append(root_and_replica)
+        for partition in self._wanted(replicas.keys(), named):
+            found = replicas[partition]
+            self._check_topic([replica for _, replica in found])
+            self._parts[partition] = list(merged_parts(found))
+            self._ends[partition] = max(replica.end for _, replica in found)
+            self._log_dirs[partition] = [
+                (root, replica.directory.rpartition("/")[0]) for root, replica in found
+            ]
+
+    def _found(self, root: Root) -> list[tuple[Root, Replica]]:
+        """The replicas below a path, each with what it was found below."""
+        matches = root.matches(may_miss=self._may_miss)
+        may_miss = self._may_miss or len(matches) > 1
+        found = [
+            (match, replica)
+            for match in matches
+            for replica in find_replicas(match, may_miss=may_miss)
+        ]
+        if not found and not self._may_miss:
+            raise Misconfigured(f"Nothing that matches {root.name} is or holds a Kafka log")
+        return found
+
+    def _check_topic(self, found: Sequence[Replica]) -> None:
+        for replica in found:
+            if replica.topic_id is None:
+                continue
+            topic, topic_id = replica.partition.topic, kafka_uuid(replica.topic_id)
+            other = self._of_topic.setdefault(topic, replica)
+            if other.topic_id != replica.topic_id:
+                raise Misconfigured(
+                    f"{other.directory} and {replica.directory} are of two topics named {topic}, "
+                    f"with the ids {self.topic_ids[topic]} and {topic_id}: it was deleted and "
+                    "created again. Read one of them alone"
+                )
+            self.topic_ids[topic] = topic_id
+
+    def _wanted(
+        self, present: Collection[TopicPartition], named: Collection[TopicPartition]
+    ) -> list[TopicPartition]:
+        if self._options.subscription is not None:
+            where = f"below {', '.join(map(shown, self._options.paths))}"
+            return subscribed(self._options.subscription, present, where, may_miss=self._may_miss)
+        return sorted(
+            partition
+            for partition in present
+            if partition.topic not in INTERNAL_TOPICS or partition in named
+        )
+
+    # As `bounds.BoundedLog`.
+
+    def partitions(self) -> Collection[TopicPartition]:
+        """The partitions that the read subscribes to."""
+        return self._parts.keys()
+
+    def earliest(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """The log start offset of each."""
+        return {
+            partition: parts[0].start if (parts := self._parts[partition]) else self._end(partition)
+            for partition in partitions
+        }
+
+    def latest(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """The end of each, or where its first undecided transaction begins."""
+        if not self._options.read_committed:
+            return {partition: self._end(partition) for partition in partitions}
+        return {
+            partition: self._transactions(partition).last_stable_offset(self._end(partition))
+            for partition in partitions
+        }
+
+    def at_or_after(
+        self, times_ms: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, int | None]:
+        """The earliest offset whose time is at or after the given one; None if there is none."""
+        return {
+            partition: self._find_time(partition, timestamp_ms)
+            for partition, timestamp_ms in times_ms.items()
+        }
+
+    def time_at(self, partition: TopicPartition, offset: int) -> int | None:
+        """The time of the first record of the batch that holds an offset, or follows it."""
+        for part in self._parts.get(partition, []):
+            if offset < part.end:
+                position = part.segment.open(part.root.files).position_for(None, offset)
+                for _, _, header in headers_of(part, position):
+                    if header.next_offset > offset:
+                        return first_time(header)
+        return None
+
+    # What to read.
+
+    def ranges(self, bounds: Mapping[TopicPartition, Bounds], wanted: Wanted) -> list[SegmentRange]:
+        """The stretches of files that may hold what is wanted within the bounds.
+
+        Raises:
+            DataLost: something within the bounds is gone, and data loss is to fail.
+        """
+        ranges: list[SegmentRange] = []
+        for partition in sorted(bounds):
+            if not wanted.takes(*partition):
+                continue
+            start = max(bounds[partition].start, wanted.offsets.first)
+            end = min(bounds[partition].end, wanted.offsets.last + 1)
+            if start < end:
+                aborted = self._aborted(partition, start, end)
+                parts = self._in_time(self._within(partition, start, end), wanted)
+                topic_id = self.topic_ids.get(partition.topic)
+                ranges += [range_of(partition, part, aborted, topic_id) for part in parts]
+        return ranges
+
+    def _within(self, partition: TopicPartition, start: int, end: int) -> list[SegmentPart]:
+        """The parts of a stretch of offsets; what no part has is lost data."""
+        position = start
+        found = []
+        for part in self._parts.get(partition, []):
+            first, last = max(part.start, start), min(part.end, end)
+            if first < last:
+                self._check_gap(partition, position, first)
+                found.append(part._replace(start=first, end=last))
+                position = last
+        self._check_gap(partition, position, end)
+        return self._up_to_their_ends(partition, found)
+
+    def _up_to_their_ends(
+        self, partition: TopicPartition, parts: list[SegmentPart]
+    ) -> list[SegmentPart]:
+        """The parts; where one ends before the next begins, a segment between them is gone."""
+        followed = [part for part in parts if part.is_followed]
+        if not followed:
+            return parts
+        ended = dict(zip(followed, parts[0].root.map(in_full, followed), strict=True))
+        found = []
+        for part in parts:
+            segment, end = ended.get(part, (part.segment, None))
+            if end is not None and end < part.end and not self._is_compacted(partition):
+                self._check_gap(partition, max(end, part.start), part.end)
+            found.append(part._replace(segment=segment))
+        return found
+
+    def _is_compacted(self, partition: TopicPartition) -> bool:
+        """Whether offsets are missing within a segment: only compaction leaves any out."""
+        if partition not in self._compacted:
+            self._compacted[partition] = any(map(has_holes, self._parts[partition]))
+        return self._compacted[partition]
+
+    def _check_gap(self, partition: TopicPartition, start: int, end: int) -> None:
+        if start < end:
+            data_lost(
+                self._options,
+                f"Offsets {start} to {end - 1} of {partition} are in none of the files",
+            )
+
+    def _in_time(self, parts: list[SegmentPart], wanted: Wanted) -> list[SegmentPart]:
+        """Without what is known to hold no wanted time: whole segments, or stretches of them."""
+        if not wanted.windows or not parts:
+            return parts
+
+        def narrowed(part: SegmentPart) -> SegmentPart | None:
+            segment = part.segment.open(part.root.files, part.root.block_cache)
+            try:
+                return narrowed_in_time(part, segment, wanted)
+            except (FileMissing, CorruptBatch):
+                return part  # the task that reads it reports it
+
+        found = parts[0].root.map(narrowed, parts)
+        return [part for part in found if part is not None]
+
+    # Details.
+
+    def _end(self, partition: TopicPartition) -> int:
+        parts = self._parts[partition]
+        return parts[-1].end if parts else self._ends[partition]
+
+    def _aborted(self, partition: TopicPartition, start: int, end: int) -> tuple[AbortedRange, ...]:
+        if not self._options.read_committed:
+            return ()
+        return tuple(
+            transaction
+            for transaction in self._transactions(partition).aborted
+            if transaction.first_offset < end and start <= transaction.last_offset
+        )
+
+    def _transactions(self, partition: TopicPartition) -> TransactionScan:
+        if partition not in self._scans:
+            self._scans[partition] = self._scanned(partition)
+        return self._scans[partition]
+
+    def _scanned(self, partition: TopicPartition) -> TransactionScan:
+        scan = TransactionScan()
+        try:
+            for part in self._parts[partition]:
+                for walk, position, header in headers_of(part, 0):
+                    scan.add(header, partial(walk.batch, position, header))
+        except CorruptBatch as error:
+            # What is damaged is reported by the task that reads it, but for what it decides.
+            if scan.has_open:
+                data_lost(
+                    self._options,
+                    f"Which transactions of {partition} are committed is unknown: {error}",
+                )
+            scan.forget_open()
+        if scan.has_open:
+            log_dirs = self._log_dirs[partition]
+            found = [committed_by(root.files, path, partition) for root, path in log_dirs]
+            committed = [each for each in found if each is not None]
+            if len(committed) == len(found):
+                scan.end_open(self._end(partition), frozenset[int]().union(*committed))
+        return scan
+
+    def _find_time(self, partition: TopicPartition, timestamp_ms: int) -> int | None:
+        for part in self._parts[partition]:
+            segment = part.segment.open(part.root.files)
+            if not may_reach(segment, timestamp_ms):
+                continue
+            at = segment.position_for(timestamp_ms, part.start)
+            for walk, position, header in headers_of(part, at):
+                if header.max_timestamp < timestamp_ms:
+                    continue
+                found = find_at_or_after(
+                    walk.batch(position, header),
+                    header,
+                    timestamp_ms,
+                    part.start,
+                    max_bytes=_MAX_BATCH_BYTES,
+                )
+                if found is not None and found[1] < part.end:
+                    return found[1]
+        return None

@@ -1,0 +1,253 @@
+"""What of the log a read asks for: topics and partitions, and where to start and end in each.
+
+Values, and their reading from options; `bounds` turns them into offsets.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from horolog.errors import Misconfigured
+from horolog.sources import java_patterns
+from horolog.sources.option_values import is_relative, moment, parsed, topic_name
+from horolog.storage.names import INTERNAL_TOPICS, TopicPartition
+
+EARLIEST = -2
+LATEST = -1
+STARTING = "startingTimestamp"
+
+
+@dataclass(frozen=True, slots=True)
+class Topics:
+    """`subscribe`: topics by name."""
+
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """`subscribePattern`, a regular expression of Java's: topics whose whole name matches it.
+
+    Kafka's internal topics never do.
+    """
+
+    expression: str
+
+
+@dataclass(frozen=True, slots=True)
+class Assigned:
+    """`assign`: partitions by name and number."""
+
+    partitions: tuple[TopicPartition, ...]
+
+
+Subscription = Topics | Pattern | Assigned
+
+
+def subscribed(
+    subscription: Subscription,
+    partitions: Collection[TopicPartition],
+    where: str,
+    *,
+    may_miss: bool = False,
+) -> list[TopicPartition]:
+    """Those of all partitions that are subscribed to, in order; `where` is for the error.
+
+    Raises:
+        Misconfigured: one that is named does not exist, unless it `may_miss`.
+    """
+    match subscription:
+        case Topics(topics):
+            missing = [topic for topic in topics if topic not in {p.topic for p in partitions}]
+            found = [partition for partition in partitions if partition.topic in topics]
+            named = "topic" if len(missing) == 1 else "topics"
+        case Assigned(assigned):
+            missing = [str(partition) for partition in assigned if partition not in partitions]
+            found = [partition for partition in assigned if partition in partitions]
+            named = "partition" if len(missing) == 1 else "partitions"
+        case Pattern(expression):
+            missing, named = [], ""
+            matches = java_patterns.compiled(expression).fullmatch
+            found = [
+                partition
+                for partition in partitions
+                if partition.topic not in INTERNAL_TOPICS and matches(partition.topic)
+            ]
+    if missing and not may_miss:
+        raise Misconfigured(f"There is no {named} {', '.join(missing)} {where}")
+    return sorted(found)
+
+
+class Everywhere(Enum):
+    """One end of the log, for all partitions."""
+
+    EARLIEST = "earliest"
+    LATEST = "latest"
+
+
+@dataclass(frozen=True, slots=True)
+class AtTime:
+    """In each partition the earliest record at or after one moment.
+
+    A relative moment (`-3d`) counts from a query's first start.
+    """
+
+    timestamp_ms: int
+    is_relative: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TimeByPartition:
+    """In each partition the earliest record at or after its own moment."""
+
+    times_ms: Mapping[TopicPartition, int]
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetByPartition:
+    """An offset for each partition; -2 is its earliest, -1 its latest."""
+
+    offsets: Mapping[TopicPartition, int]
+
+
+Limit = Everywhere | AtTime | TimeByPartition | OffsetByPartition
+
+
+def subscription_of(given: Mapping[str, str]) -> Subscription | None:
+    """What `subscribe`, `subscribePattern` or `assign` say; None when none is given.
+
+    Raises:
+        Misconfigured: more than one is given, or it names nothing.
+    """
+    named = [name for name in ("subscribe", "subscribePattern", "assign") if name.lower() in given]
+    if len(named) > 1:
+        raise Misconfigured(
+            "Only one of the following options can be specified: "
+            f"subscribe, subscribePattern, assign (got {' and '.join(named)})"
+        )
+    match named:
+        case ["subscribe"]:
+            topics = [topic.strip() for topic in given["subscribe"].split(",")]
+            topics = [topic for topic in topics if topic]
+            if not topics:
+                raise Misconfigured(
+                    f"No topics to subscribe to: option 'subscribe' is '{given['subscribe']}'"
+                )
+            return Topics(tuple(topic_name(each, "subscribe") for each in dict.fromkeys(topics)))
+        case ["subscribePattern"]:
+            return _pattern(given["subscribepattern"].strip())
+        case ["assign"]:
+            return _assigned(given["assign"])
+        case _:
+            return None
+
+
+def _pattern(expression: str) -> Pattern:
+    if not expression:
+        raise Misconfigured("Pattern to subscribe is empty: option 'subscribePattern'")
+    try:
+        java_patterns.compiled(expression)
+    except java_patterns.UntranslatableError as error:
+        raise Misconfigured(
+            f"Option 'subscribePattern': '{expression}' cannot be obeyed as Java would: {error}"
+        ) from None
+    return Pattern(expression)
+
+
+def _assigned(text: str) -> Assigned:
+    example = '{"topicA":[0,1],"topicB":[2,4]}'
+    listed = parsed(text, "assign", example)
+    partitions: list[TopicPartition] = []
+    if not isinstance(listed, dict):
+        raise Misconfigured(f"Option 'assign': expected e.g. {example}, got {text}")
+    for topic, numbers in listed.items():
+        if not isinstance(numbers, list) or not all(_is_count(number) for number in numbers):
+            raise Misconfigured(f"Option 'assign': expected e.g. {example}, got {text}")
+        topic_name(topic, "assign")
+        partitions += [TopicPartition(topic, number) for number in numbers]
+    if not partitions:
+        raise Misconfigured(f"No partitions to assign: option 'assign' is '{text}'")
+    return Assigned(tuple(dict.fromkeys(partitions)))
+
+
+def limit_of(given: Mapping[str, str], at_time: str, by_time: str, by_offset: str) -> Limit | None:
+    """The first of the three that is given wins, as in Kafka's source."""
+    if at_time.lower() in given:
+        return AtTime(moment(given, at_time), is_relative(given, at_time))
+    if by_time.lower() in given:
+        return TimeByPartition(
+            _by_partition(given[by_time.lower()], by_time, '{"topicA":{"0":1700000000000}}')
+        )
+    if by_offset.lower() not in given:
+        return None
+    text = given[by_offset.lower()].strip()
+    if text.lower() in ("earliest", "latest"):
+        limit: Limit = Everywhere(text.lower())
+    else:
+        example = '{"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}'
+        limit = OffsetByPartition(_by_partition(text, by_offset, example))
+        for partition, offset in limit.offsets.items():
+            if offset < EARLIEST:
+                raise Misconfigured(f"Option '{by_offset}': {partition} cannot be at {offset}")
+    if by_offset == "endingOffsets":
+        _refuse_ending_earliest(limit)
+    return limit
+
+
+def _refuse_ending_earliest(limit: Limit) -> None:
+    if limit is Everywhere.EARLIEST:
+        raise Misconfigured("endingOffsets can't be earliest for batch queries")
+    if isinstance(limit, OffsetByPartition):
+        for partition, offset in limit.offsets.items():
+            if offset == EARLIEST:
+                raise Misconfigured(
+                    f"endingOffsets for {partition} can't be earliest for batch queries"
+                )
+
+
+def _by_partition(text: str, option: str, example: str) -> dict[TopicPartition, int]:
+    listed = parsed(text, option, example)
+    found: dict[TopicPartition, int] = {}
+    try:
+        for topic, numbers in listed.items():
+            for partition, number in numbers.items():
+                if isinstance(number, bool) or int(number) != number:
+                    raise ValueError(number)
+                found[TopicPartition(topic, int(partition))] = number
+    except (AttributeError, TypeError, ValueError):
+        raise Misconfigured(f"Option '{option}': expected e.g. {example}, got {text}") from None
+    return found
+
+
+def check_order(starting: Limit | None, ending: Limit) -> None:
+    """What the options alone show: same partitions, and start not after end."""
+    pairs: list[tuple[str, Mapping[TopicPartition, int], Mapping[TopicPartition, int]]] = []
+    match starting, ending:
+        case OffsetByPartition(first), OffsetByPartition(last):
+            pairs.append(("Offsets", first, last))
+        case TimeByPartition(first), TimeByPartition(last):
+            pairs.append(("OffsetsByTimestamp", first, last))
+        case AtTime(first_ms), AtTime(last_ms) if first_ms > last_ms:
+            raise Misconfigured(
+                f"startingTimestamp ({first_ms}) is after endingTimestamp ({last_ms})"
+            )
+    for name, first, last in pairs:
+        if first.keys() != last.keys():
+            raise Misconfigured(
+                f"starting{name} and ending{name} name different partitions: "
+                f"{_names(first)} and {_names(last)}"
+            )
+        for partition, start in first.items():
+            if 0 <= last[partition] < start:
+                raise Misconfigured(
+                    f"starting{name} for {partition} ({start}) is after "
+                    f"ending{name} ({last[partition]})"
+                )
+
+
+def _names(partitions: Mapping[TopicPartition, int]) -> str:
+    return ", ".join(str(partition) for partition in sorted(partitions))
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0

@@ -1,0 +1,166 @@
+"""File systems that are not local, under the names that Spark's users know them by.
+
+    s3://, s3a://, s3n://   S3 and what speaks its protocol
+    gs://, gcs://           Google Cloud Storage
+    abfs://, abfss://       Azure Data Lake Storage
+    hdfs://                 HDFS, where libhdfs is installed
+
+Credentials come from the provider's chain (environment, configuration files, the machine's role),
+or from options under the names of Hadoop's settings. Secrets are in no `repr` and in no error.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+
+from horolog.errors import Misconfigured
+from horolog.sources.option_values import flag
+from horolog.sources.uris import for_arrow
+
+PREFIXES = ("fs.s3a.", "fs.s3.", "fs.s3n.", "fs.azure.", "fs.gs.", "fs.hdfs.")
+_OF_S3 = (
+    "fs.s3a.access.key",
+    "fs.s3a.secret.key",
+    "fs.s3a.session.token",
+    "fs.s3a.endpoint",
+    "fs.s3a.endpoint.region",
+    "fs.s3a.connection.ssl.enabled",
+    "fs.s3a.path.style.access",
+    "fs.s3a.assumed.role.arn",
+    "fs.s3a.aws.credentials.provider",
+)
+_AZURE_KEY = "fs.azure.account.key"
+_SECRETS = ("fs.s3a.access.key", "fs.s3a.secret.key", "fs.s3a.session.token", _AZURE_KEY)
+_HIDDEN = "[hidden]"
+_ANONYMOUS = "AnonymousAWSCredentialsProvider"
+_CHAIN = ("SimpleAWSCredentialsProvider", "TemporaryAWSCredentialsProvider")
+_CREDENTIALS = re.compile(r"(?<=://)[^/@]*:[^/@]*(?=@)")
+_SECRET_PARAMETER = re.compile(r"(?i)([?&][^=&]*(?:key|secret|token|password|sig)[^=&]*=)[^&]*")
+
+
+def shown(uri: str) -> str:
+    """A URI without the credentials that it may hold."""
+    return _SECRET_PARAMETER.sub(rf"\1{_HIDDEN}", _CREDENTIALS.sub(_HIDDEN, uri))
+
+
+@dataclass(frozen=True, slots=True)
+class StoreOptions:
+    """What `fs.*` options say, by lower-case name; secrets are not in its `repr`."""
+
+    settings: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def parse(cls, given: Mapping[str, str]) -> "StoreOptions":
+        """Take the options of file systems from all options, `given` by lower-case name.
+
+        Raises:
+            Misconfigured: one that is not supported, or an incomplete or impossible value.
+        """
+        settings = {name: given[name] for name in given if name.startswith(PREFIXES)}
+        for name in settings:
+            if name not in _OF_S3 and not _is_azure_key(name):
+                raise Misconfigured(
+                    f"Option '{name}' is not supported; there are {', '.join(_OF_S3)} and "
+                    f"{_AZURE_KEY}. Other credentials come from the provider's own chain"
+                )
+        if ("fs.s3a.access.key" in settings) != ("fs.s3a.secret.key" in settings):
+            raise Misconfigured("fs.s3a.access.key and fs.s3a.secret.key must be given together")
+        _is_anonymous(settings)
+        for name in ("fs.s3a.connection.ssl.enabled", "fs.s3a.path.style.access"):
+            flag(settings, name, default=True)
+        return cls(settings)
+
+    def scrubbed(self, text: object) -> str:
+        """A text of others, for an error: without secrets."""
+        said = shown(str(text))
+        for name, value in self.settings.items():
+            if value and name.startswith(_SECRETS):
+                said = said.replace(value, _HIDDEN)
+        return said
+
+    def open(self, uri: str) -> tuple[pafs.FileSystem, str]:
+        """The file system of a URI, and the path within it.
+
+        Raises:
+            Misconfigured: pyarrow has no such file system, or cannot open it so.
+        """
+        plain = for_arrow(uri)
+        scheme = plain.partition(":")[0].lower()
+        try:
+            if scheme == "s3" and any(name in self.settings for name in _OF_S3):
+                return self._s3(plain)
+            if scheme in ("abfs", "abfss") and (key := self._azure_key(plain)) is not None:
+                return _azure(plain, key)
+            system, path = pafs.FileSystem.from_uri(plain)
+            return system, str(path)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError, ValueError) as error:
+            raise Misconfigured(
+                f"The path {shown(uri)} is in no file system that pyarrow can open: "
+                f"{self.scrubbed(error)}"
+            ) from None
+
+    def _s3(self, uri: str) -> tuple[pafs.FileSystem, str]:
+        parts = urlsplit(uri)
+        get = self.settings.get
+        endpoint = get("fs.s3a.endpoint", "").strip()
+        scheme, _, host = endpoint.rpartition("://")
+        if not scheme and "fs.s3a.connection.ssl.enabled" in self.settings:
+            is_tls = flag(self.settings, "fs.s3a.connection.ssl.enabled", default=True)
+            scheme = "https" if is_tls else "http"
+        bucket = parts.netloc.rpartition("@")[2]
+        named: dict[str, Any] = {
+            "access_key": get("fs.s3a.access.key", unquote(parts.username or "") or None),
+            "secret_key": get("fs.s3a.secret.key", unquote(parts.password or "") or None),
+            "session_token": get("fs.s3a.session.token"),
+            "region": get("fs.s3a.endpoint.region"),
+            "role_arn": get("fs.s3a.assumed.role.arn"),
+            "anonymous": _is_anonymous(self.settings),
+            "scheme": scheme or None,
+            "endpoint_override": host.rstrip("/") or None,
+            "force_virtual_addressing": not flag(
+                self.settings, "fs.s3a.path.style.access", default=True
+            ),
+        }
+        if named["region"] is None and not endpoint:
+            named["region"] = pafs.resolve_s3_region(bucket)
+        system = pafs.S3FileSystem(**{name: value for name, value in named.items() if value})
+        return system, bucket + parts.path
+
+    def _azure_key(self, uri: str) -> str | None:
+        host = (urlsplit(uri).hostname or "").lower()
+        return self.settings.get(f"{_AZURE_KEY}.{host}", self.settings.get(_AZURE_KEY))
+
+
+NO_OPTIONS = StoreOptions()
+
+
+def _azure(uri: str, key: str) -> tuple[pafs.FileSystem, str]:
+    parts = urlsplit(uri)
+    account = (parts.hostname or "").partition(".")[0]
+    return pafs.AzureFileSystem(account, account_key=key), (parts.username or "") + parts.path
+
+
+def _is_azure_key(name: str) -> bool:
+    return name == _AZURE_KEY or name.startswith(f"{_AZURE_KEY}.")
+
+
+def _is_anonymous(settings: Mapping[str, str]) -> bool:
+    """Whether S3 is asked without credentials.
+
+    Raises:
+        Misconfigured: another provider than those that the settings or the chain stand for.
+    """
+    option = "fs.s3a.aws.credentials.provider"
+    provider = settings.get(option, "").strip()
+    known = provider.rpartition(".")[2]
+    if provider and known != _ANONYMOUS and known not in _CHAIN:
+        raise Misconfigured(
+            f"Option '{option}' is '{provider}'; only {_ANONYMOUS}, {' and '.join(_CHAIN)} are "
+            "known. Without the option, keys that are given are used, or else AWS's own chain"
+        )
+    return known == _ANONYMOUS

@@ -1,0 +1,293 @@
+"""The options of `format("horolog")`: Spark's Kafka source's names, rules and defaults.
+
+Names ignore case. What Kafka's source refuses is refused here, with a sentence;
+what its Java consumer would only be tuned by is accepted without effect (`consumer_settings`).
+Of our own are `path`, `columns`, `includeTimestampMs`, `includeProducer`, `commitOffsetsToGroup`,
+and the moments of `row_times`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from horolog.client import Security
+from horolog.client.security import PLAINTEXT
+from horolog.errors import Misconfigured
+from horolog.sources import consumer_settings
+from horolog.sources.kafka_settings import security_of
+from horolog.sources.limits import (
+    LATEST,
+    STARTING,
+    AtTime,
+    Everywhere,
+    Limit,
+    OffsetByPartition,
+    Subscription,
+    check_order,
+    limit_of,
+    subscription_of,
+)
+from horolog.sources.object_stores import NO_OPTIONS, StoreOptions
+from horolog.sources.option_values import (
+    duration,
+    flag,
+    integer,
+    one_of,
+    parsed,
+    positive,
+    refuse_misspelt,
+)
+from horolog.sources.read_option_table import OPTIONS
+from horolog.sources.row_times import (
+    ANY_APPEND_TIME,
+    ANY_TIME,
+    BACKFILL,
+    AppendTimeRange,
+    RowTimes,
+)
+from horolog.sources.uris import absolute
+
+
+@dataclass(frozen=True, slots=True)
+class Fetching:
+    """How brokers are asked; times in milliseconds, sizes in bytes."""
+
+    client_id: str = "horolog-spark"
+    request_timeout_ms: int = 30_000
+    max_bytes: int = 8 << 20
+    max_wait_ms: int = 500
+    min_bytes: int = 1
+    poll_timeout_ms: int = 120_000
+    lookup_retries: int = 3
+    lookup_retry_interval_ms: int = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadOptions:
+    """What a read was asked for. Either `bootstrap_servers` or `paths` is set."""
+
+    bootstrap_servers: str | None = None
+    paths: tuple[str, ...] = ()
+    subscription: Subscription | None = None
+    starting: Limit | None = None
+    ending: Limit = Everywhere.LATEST
+    has_ending: bool = False
+    no_match_is_latest: bool = False
+    times: RowTimes = ANY_TIME
+    fail_on_data_loss: bool = True
+    min_partitions: int | None = None
+    max_records_per_partition: int | None = None
+    max_offsets_per_trigger: int | None = None
+    min_offsets_per_trigger: int | None = None
+    max_trigger_delay_ms: int = 15 * 60_000
+    commits_to_group: str | None = None
+    include_headers: bool = False
+    include_timestamp_ms: bool = False
+    include_producer: bool = False
+    include_append_time: bool = False
+    appended: AppendTimeRange = ANY_APPEND_TIME
+    include_lateness: bool = False
+    columns: tuple[str, ...] | None = None
+    read_committed: bool = False
+    check_crcs: bool = True
+    fetching: Fetching = Fetching()
+    security: Security = PLAINTEXT
+    store: StoreOptions = NO_OPTIONS
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str]) -> "ReadOptions":
+        """Read the options of one `load()`.
+
+        Raises:
+            Misconfigured: an option, its value, or a combination that no read can have.
+        """
+        given = {name.lower(): value for name, value in options.items()}
+        refuse_misspelt(given, OPTIONS, consumer_settings.OBEYED, cutoff=0.85)
+        consumer_settings.check(given)
+        security = security_of(given)
+        security.check_sasl(has_token_callback=False)
+        paths = _paths(given)
+        bootstrap = given.get("kafka.bootstrap.servers", "").strip() or None
+        if paths and bootstrap:
+            raise Misconfigured(
+                "A read has either option 'kafka.bootstrap.servers' (a broker) or a path "
+                "(segment files), not both"
+            )
+        subscription = subscription_of(given)
+        if not paths:
+            if bootstrap is None:
+                raise Misconfigured(
+                    "Option 'kafka.bootstrap.servers' must be specified (host:port of a broker), "
+                    "or a path of segment files given to load()"
+                )
+            if subscription is None:
+                raise Misconfigured(
+                    "One of the following options must be specified: "
+                    "subscribe, subscribePattern, assign"
+                )
+        starting = limit_of(given, STARTING, "startingOffsetsByTimestamp", "startingOffsets")
+        ending = limit_of(given, "endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
+        has_ending = ending is not None
+        ending = Everywhere.LATEST if ending is None else ending
+        check_order(starting, ending)
+        most = positive(given, "maxOffsetsPerTrigger")
+        least = positive(given, "minOffsetsPerTrigger")
+        if most is not None and least is not None and least > most:
+            raise Misconfigured(
+                f"minOffsetsPerTrigger ({least}) is more than maxOffsetsPerTrigger ({most})"
+            )
+        return cls(
+            bootstrap_servers=bootstrap,
+            paths=paths,
+            subscription=subscription,
+            starting=starting,
+            ending=ending,
+            has_ending=has_ending,
+            no_match_is_latest=one_of(
+                given, "startingOffsetsByTimestampStrategy", "error", "error", "latest"
+            )
+            == "latest",
+            times=_row_times(given, has_starting=starting is not None),
+            fail_on_data_loss=flag(given, "failOnDataLoss", default=True),
+            min_partitions=positive(given, "minPartitions"),
+            max_records_per_partition=positive(given, "maxRecordsPerPartition"),
+            max_offsets_per_trigger=most,
+            min_offsets_per_trigger=least,
+            commits_to_group=_group(given),
+            max_trigger_delay_ms=duration(given, "maxTriggerDelay", "15m"),
+            include_headers=flag(given, "includeHeaders", default=False),
+            include_timestamp_ms=flag(given, "includeTimestampMs", default=False),
+            include_producer=flag(given, "includeProducer", default=False),
+            include_append_time=flag(given, "includeAppendTime", default=False),
+            appended=AppendTimeRange.parse(given),
+            include_lateness=flag(given, "includeLateness", default=False),
+            columns=_columns(given),
+            read_committed=one_of(
+                given,
+                "kafka.isolation.level",
+                "read_uncommitted",
+                "read_uncommitted",
+                "read_committed",
+            )
+            == "read_committed",
+            check_crcs=flag(given, "kafka.check.crcs", default=True),
+            fetching=_fetching(given),
+            security=security,
+            store=StoreOptions.parse(given),
+        )
+
+    def batch_starting(self) -> Limit:
+        """Where a batch read starts: Kafka's source refuses "latest" there.
+
+        Raises:
+            Misconfigured: latest, for all partitions or for one.
+        """
+        self.times.check_batch()
+        starting = Everywhere.EARLIEST if self.starting is None else self.starting
+        if starting is Everywhere.LATEST:
+            raise Misconfigured("startingOffsets can't be latest for batch queries")
+        if isinstance(starting, OffsetByPartition):
+            for partition, offset in starting.offsets.items():
+                if offset == LATEST:
+                    raise Misconfigured(
+                        f"startingOffsets for {partition} can't be latest for batch queries"
+                    )
+        return starting
+
+    def stream_starting(self) -> Limit:
+        """Where a stream starts: by default at the latest offsets, as Kafka's source.
+
+        Raises:
+            Misconfigured: the options are those of a batch.
+        """
+        if self.paths and self.commits_to_group is not None:
+            raise Misconfigured(
+                "commitOffsetsToGroup is for streams from a broker; files have no consumer groups"
+            )
+        if self.has_ending:
+            raise Misconfigured(
+                "endingOffsets and endingTimestamp are for batches, not streams; a stream ends at "
+                "stopAtTimestamp, and toTimestamp filters its rows"
+            )
+        if self.times.backfill is not None:
+            return Everywhere.EARLIEST
+        return Everywhere.LATEST if self.starting is None else self.starting
+
+    # Relative moments stay what they were when a query first started.
+
+    def relative_ms(self) -> dict[str, int]:
+        """The relative moments in milliseconds, by option."""
+        found = self.times.relative_ms()
+        if isinstance(self.starting, AtTime) and self.starting.is_relative:
+            found[STARTING] = self.starting.timestamp_ms
+        return found
+
+    def pinned(self, relative_ms: Mapping[str, int]) -> "ReadOptions":
+        """With the relative moments that a checkpoint holds instead of today's."""
+        starting = self.starting
+        if isinstance(starting, AtTime) and starting.is_relative and STARTING in relative_ms:
+            starting = AtTime(relative_ms[STARTING], is_relative=True)
+        return replace(self, times=self.times.pinned(relative_ms), starting=starting)
+
+
+def _paths(given: Mapping[str, str]) -> tuple[str, ...]:
+    """`load(path)` and `load([a, b])`; Spark hands over the list as JSON under `paths`."""
+    paths = [given["path"]] if "path" in given else []
+    if "paths" in given:
+        listed = parsed(given["paths"], "paths", '["/logs/a","/logs/b"]')
+        if not isinstance(listed, list) or not all(isinstance(path, str) for path in listed):
+            raise Misconfigured(f'Option \'paths\': expected e.g. ["/a","/b"], got {listed!r}')
+        paths += listed
+    if any(not path.strip() for path in paths):
+        raise Misconfigured("A path given to load() is empty")
+    return tuple(dict.fromkeys(absolute(path) for path in paths))
+
+
+def _row_times(given: Mapping[str, str], *, has_starting: bool) -> RowTimes:
+    times = RowTimes.parse(given)
+    if times.backfill is not None and has_starting:
+        raise Misconfigured(
+            f"{BACKFILL} says where a stream starts; startingOffsets and startingTimestamp "
+            "cannot say it as well"
+        )
+    return times
+
+
+def _group(given: Mapping[str, str]) -> str | None:
+    """The consumer group that a stream's offsets are committed to."""
+    group = given.get("commitoffsetstogroup")
+    if group is not None and not group.strip():
+        raise Misconfigured("Option 'commitOffsetsToGroup' names no group")
+    return group
+
+
+def _columns(given: Mapping[str, str]) -> tuple[str, ...] | None:
+    if "columns" not in given:
+        return None
+    names = tuple(name.strip() for name in given["columns"].split(",") if name.strip())
+    if not names:
+        raise Misconfigured("Option 'columns' names no column")
+    return names
+
+
+def _fetching(given: Mapping[str, str]) -> Fetching:
+    default = Fetching()
+    caps = [
+        integer(given, f"kafka.{name}", default.max_bytes, least=1)
+        for name in ("fetch.max.bytes", "max.partition.fetch.bytes")
+    ]
+    return Fetching(
+        client_id=given.get("kafka.client.id", default.client_id),
+        request_timeout_ms=integer(
+            given, "kafka.request.timeout.ms", default.request_timeout_ms, least=1
+        ),
+        max_bytes=min(*caps, default.max_bytes),
+        max_wait_ms=integer(given, "kafka.fetch.max.wait.ms", default.max_wait_ms, least=0),
+        min_bytes=integer(given, "kafka.fetch.min.bytes", default.min_bytes, least=0),
+        poll_timeout_ms=integer(
+            given, "kafkaConsumer.pollTimeoutMs", default.poll_timeout_ms, least=1
+        ),
+        lookup_retries=integer(given, "fetchOffset.numRetries", default.lookup_retries, least=0),
+        lookup_retry_interval_ms=integer(
+            given, "fetchOffset.retryIntervalMs", default.lookup_retry_interval_ms, least=0
+        ),
+    )

@@ -1,0 +1,248 @@
+"""How a read is cut into tasks. Pure: no Spark, no file, no broker.
+
+The stretches of a log are laid end to end in order and cut into equal shares, so that
+small segments end up together and large ones apart. A cut that falls close to the
+border of a stretch is moved there, since a cut inside costs a search.
+
+A Python task costs about 65 ms of a slot, whatever it reads. Hence about 128 MB each,
+and never more than four a core unless `minPartitions` or `maxRecordsPerPartition` ask.
+"""
+
+from bisect import bisect_right
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate, cycle, pairwise
+from typing import NamedTuple, TypeVar
+
+from horolog.sources.wanted import EVERYTHING, Interval
+from horolog.storage.names import TopicPartition
+
+TASK_BYTES = 128 << 20
+TASK_RECORDS = 1_000_000  # of a broker, which does not say how large records are
+TASKS_PER_CORE = 4
+_SMALLEST_SHARE = 8  # a log fills all cores once each gets a task's eighth
+_SNAP = 0.2  # of a share
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetRange:
+    """A stretch of one partition, `start` to before `end`, to be fetched from a broker.
+
+    A plan may be executed again, and then sees the log as it is by then, as with Spark's
+    Kafka source: where `is_from_earliest`, the log began at `start` or held nothing wanted before
+    it, and may begin later by then; where `until` is set, `end` was the log end, and the task reads
+    up to the log end, but not past `until`.
+    `times_ms` are the times of its rows, exactly; of no record without a timestamp, if limited.
+    `largest_ms` is the largest time before `start` as far as it is known, for `lateByMs`.
+    """
+
+    partition: TopicPartition
+    start: int
+    end: int
+    is_from_earliest: bool = False
+    until: int | None = None
+    size: int | None = None
+    """Bytes of its batches, if the broker has said it."""
+    times_ms: Interval = EVERYTHING
+    largest_ms: int | None = None
+
+    @property
+    def weight(self) -> int:
+        """Offsets, the only measure that a broker gives."""
+        return self.end - self.start
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentRange:
+    """A stretch of one segment file, of `weight` bytes more or less.
+
+    `root` is the path given to `load()`, `path` the file within its file system,
+    `size` the bytes of whole batches that the segment had when the read was planned.
+    `aborted` holds producer id, first and last offset of aborted transactions. `times_ms` is as
+    in `OffsetRange`.
+    """
+
+    root: str
+    path: str
+    partition: TopicPartition
+    base_offset: int
+    size: int
+    start: int
+    end: int
+    weight: int
+    aborted: tuple[tuple[int, int, int], ...] = ()
+    maps_from: int | None = None
+    """The task whose stretch starts here makes a map of the segment by time, if there is none."""
+    times_ms: Interval = EVERYTHING
+    topic_id: str | None = None
+    """Of the topic that the file was of, as Kafka prints it."""
+    limit: int | None = None
+    """The offset before which the segment's offsets are."""
+
+
+Task = tuple[OffsetRange | SegmentRange, ...]
+
+
+def offsets_in(task: Task) -> int:
+    """How many offsets a task goes through."""
+    return sum(stretch.end - stretch.start for stretch in task)
+
+
+Stretch = TypeVar("Stretch", bound=OffsetRange | SegmentRange)
+
+
+def share_out(
+    stretches: Sequence[Stretch],
+    *,
+    task_weight: int,
+    cores: int,
+    min_tasks: int | None = None,
+    max_records: int | None = None,
+) -> list[tuple[Stretch, ...]]:
+    """The stretches of each task, in order, none of them empty.
+
+    Args:
+        stretches: what is to be read, in the order of topic, partition and offset.
+        task_weight: what one task should read.
+        cores: how many tasks run at a time.
+        min_tasks: as many tasks at least, if there are as many offsets.
+        max_records: as many offsets at most in one task.
+    """
+    left = [stretch for stretch in stretches if stretch.start < stretch.end]
+    total = sum(stretch.weight for stretch in left)
+    if not left:
+        return []
+    tasks = _task_count(total, task_weight, cores, min_tasks)
+    shares = _cut(left, tasks)
+    if max_records is not None:
+        shares = [part for share in shares for part in _limited(share, max_records)]
+    return shares
+
+
+def left_open(
+    tasks: Sequence[tuple[OffsetRange, ...]],
+    open_starts: Collection[TopicPartition],
+    open_ends: Mapping[TopicPartition, OffsetRange],
+) -> list[tuple[OffsetRange, ...]]:
+    """The same tasks; the first and the last stretches of a partition follow the log's ends.
+
+    Nothing but what is read of a partition shows that it begins later than planned, so that all
+    of its stretches in its first task are first ones until one has given a row. Another task does
+    not know whether that one did.
+
+    Args:
+        tasks: what `share_out` gave.
+        open_starts: partitions that are read from the log start offset on.
+        open_ends: partitions that are read up to the log end; of each an empty stretch at its
+            present end, for where nothing is read up to there.
+    """
+    starts = set(open_starts)
+    opened = [list(task) for task in tasks]
+    last_in = {stretch.partition: task for task in opened for stretch in task}
+    if open_ends and not opened:
+        opened.append([])
+    unread = cycle(opened)
+    for partition, end in open_ends.items():
+        task = last_in.get(partition)
+        if task is None:
+            next(unread).append(end)
+            continue
+        last = max(place for place, each in enumerate(task) if each.partition == partition)
+        if task[last].end >= end.start:
+            task[last] = replace(task[last], until=end.until)
+        else:
+            task.append(end)
+    for task in opened:
+        first_here = starts & {stretch.partition for stretch in task}
+        starts -= first_here
+        task[:] = [
+            replace(stretch, is_from_earliest=True) if stretch.partition in first_here else stretch
+            for stretch in task
+        ]
+    return [tuple(task) for task in opened]
+
+
+def _task_count(total: int, task_weight: int, cores: int, min_tasks: int | None) -> int:
+    by_size = -(-total // task_weight)
+    by_core = min(cores, -(-total * _SMALLEST_SHARE // task_weight))
+    wanted = min(max(by_size, by_core, 1), cores * TASKS_PER_CORE)
+    return wanted if min_tasks is None else max(wanted, min_tasks)
+
+
+class _Cut(NamedTuple):
+    """Where a task begins: at an offset of the stretch at this place."""
+
+    place: int
+    offset: int
+
+
+def _cut(stretches: Sequence[Stretch], tasks: int) -> list[tuple[Stretch, ...]]:
+    """Equal shares of the line that the stretches form."""
+    ends = list(accumulate(stretch.weight for stretch in stretches))
+    share = ends[-1] / tasks
+    cuts = [_Cut(0, stretches[0].start)]
+    for number in range(1, tasks):
+        cut = _nearest_cut(stretches, ends, number * share, _SNAP * share)
+        if cut > cuts[-1] and cut.place < len(stretches):
+            cuts.append(cut)
+    cuts.append(_Cut(len(stretches), 0))
+    return [tuple(_between(stretches, first, last)) for first, last in pairwise(cuts)]
+
+
+def _nearest_cut(
+    stretches: Sequence[Stretch], ends: Sequence[int], target: float, snap: float
+) -> _Cut:
+    place = min(bisect_right(ends, target), len(ends) - 1)
+    stretch = stretches[place]
+    begin = ends[place] - stretch.weight
+    fraction = (target - begin) / max(stretch.weight, 1)
+    offset = stretch.start + round(fraction * (stretch.end - stretch.start))
+    if target - begin <= snap:
+        return _Cut(place, stretch.start)
+    if ends[place] - target <= snap or offset >= stretch.end:
+        following = stretches[place + 1].start if place + 1 < len(stretches) else 0
+        return _Cut(place + 1, following)
+    return _Cut(place, offset)
+
+
+def _between(stretches: Sequence[Stretch], first: _Cut, last: _Cut) -> Iterator[Stretch]:
+    for index in range(first.place, min(last.place + 1, len(stretches))):
+        stretch = stretches[index]
+        start = first.offset if index == first.place else stretch.start
+        end = last.offset if index == last.place else stretch.end
+        part = _part(stretch, start, end)
+        if part is not None:
+            yield part
+
+
+def _part(stretch: Stretch, start: int, end: int) -> Stretch | None:
+    if start >= end:
+        return None
+    if isinstance(stretch, OffsetRange):
+        size = stretch.size
+        if size is not None:
+            size = -(-size * (end - start) // (stretch.end - stretch.start))
+        return replace(stretch, start=start, end=end, size=size)
+    weight = stretch.weight * (end - start) // (stretch.end - stretch.start)
+    return replace(stretch, start=start, end=end, weight=weight)
+
+
+def _limited(share: tuple[Stretch, ...], max_records: int) -> list[tuple[Stretch, ...]]:
+    """The share in tasks of at most `max_records` offsets."""
+    tasks: list[tuple[Stretch, ...]] = []
+    current: list[Stretch] = []
+    room = max_records
+    for stretch in share:
+        start = stretch.start
+        while start < stretch.end:
+            if room == 0:
+                tasks.append(tuple(current))
+                current, room = [], max_records
+            end = min(stretch.end, start + room)
+            part = _part(stretch, start, end)
+            assert part is not None
+            current.append(part)
+            room -= end - start
+            start = end
+    tasks.append(tuple(current))
+    return tasks

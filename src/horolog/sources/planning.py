@@ -1,0 +1,122 @@
+"""The look at the log that the driver takes for each query: the bounds of its read, its tasks."""
+
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from horolog.sources.bounds import Bounds, resolve
+from horolog.sources.broker_log import BrokerLog
+from horolog.sources.file_log import FileLog
+from horolog.sources.file_systems import Root
+from horolog.sources.options import ReadOptions
+from horolog.sources.plan import (
+    TASK_BYTES,
+    TASK_RECORDS,
+    TASKS_PER_CORE,
+    OffsetRange,
+    SegmentRange,
+    Task,
+    left_open,
+    share_out,
+)
+from horolog.sources.row_times import narrowed
+from horolog.sources.wanted import EVERYTHING, Wanted
+from horolog.storage.names import TopicPartition
+
+_logger = logging.getLogger(__name__)
+
+_LONGEST_TASK = 8  # times what a task should read, where the cluster is not known
+
+
+def check_paths(options: ReadOptions) -> None:
+    """Make sure that the paths of a read are there.
+
+    Raises:
+        Misconfigured: one is not.
+    """
+    for path in options.paths:
+        with Root(path, options.store) as root:
+            root.matches()
+
+
+def tasks(options: ReadOptions, wanted: Wanted, cores: int | None) -> list[Task]:
+    """What each task is to read of what is wanted of the log as it is now.
+
+    Raises:
+        DataLost: something within the bounds is gone, and data loss is to fail.
+    """
+    times_ms = options.times.interval_ms
+    wanted = options.appended.narrow(narrowed(wanted, times_ms))
+    with FileLog(options) if options.paths else BrokerLog(options) as log:
+        bounds = resolve(options, log)
+        ranges = log.ranges(bounds, wanted)
+    shares = shared_out(options, ranges, cores)
+    if not options.paths and not _asks_for_pieces(options, len(bounds)):
+        shares = _following_the_log(shares, bounds, wanted)
+    if times_ms == EVERYTHING:
+        return shares
+    return [tuple(replace(each, times_ms=times_ms) for each in share) for share in shares]
+
+
+def shared_out(
+    options: ReadOptions, ranges: Sequence[OffsetRange | SegmentRange], cores: int | None
+) -> list[Task]:
+    """The ranges in tasks, as the options say."""
+    task_weight = TASK_BYTES if options.paths else TASK_RECORDS
+    cores = cores or _guessed_cores(sum(each.weight for each in ranges) // task_weight)
+    shares: list[Task] = [
+        *share_out(
+            ranges,
+            task_weight=task_weight,
+            cores=cores,
+            min_tasks=options.min_partitions,
+            max_records=options.max_records_per_partition,
+        )
+    ]
+    if len(shares) > TASKS_PER_CORE * cores:
+        _warn_of_many_tasks(options, shares, cores)
+    return shares
+
+
+def _asks_for_pieces(options: ReadOptions, partitions: int) -> bool:
+    """Whether the ends are fixed by the plan, because it cuts partitions as options say."""
+    least = options.min_partitions
+    is_cut = least is not None and least > partitions
+    return is_cut or options.max_records_per_partition is not None
+
+
+def _warn_of_many_tasks(options: ReadOptions, shares: Sequence[Task], cores: int) -> None:
+    """Say what it costs where options ask for more tasks than cores are kept busy with."""
+    limit = options.max_records_per_partition
+    option = "minPartitions" if limit is None else "maxRecordsPerPartition"
+    offsets = sum(stretch.end - stretch.start for share in shares for stretch in share)
+    _logger.warning(
+        "%s=%d makes %d tasks of about %d offsets each, for %d cores; each Python task costs "
+        "about 65 ms of a core, whatever it reads",
+        option,
+        options.min_partitions if limit is None else limit,
+        len(shares),
+        -(-offsets // len(shares)),
+        cores,
+    )
+
+
+def _following_the_log(
+    shares: Sequence[Task], bounds: Mapping[TopicPartition, Bounds], wanted: Wanted
+) -> list[Task]:
+    until = wanted.offsets.last + 1
+    taken = {partition: each for partition, each in bounds.items() if wanted.takes(*partition)}
+    open_ends = {}
+    for partition, each in sorted(taken.items()):
+        end = max(each.end, wanted.offsets.first)
+        if each.has_open_end and end < until:
+            open_ends[partition] = OffsetRange(partition, end, end, until=until)
+    tasks = [tuple(each for each in share if isinstance(each, OffsetRange)) for share in shares]
+    open_starts = [partition for partition, each in taken.items() if each.has_open_start]
+    return [*left_open(tasks, open_starts, open_ends)]
+
+
+def _guessed_cores(tasks: int) -> int:
+    """The driver's, or of a larger cluster as many as keep a task from becoming far too long."""
+    return max(os.cpu_count() or 1, tasks // (TASKS_PER_CORE * _LONGEST_TASK))

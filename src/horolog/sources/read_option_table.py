@@ -1,0 +1,70 @@
+"""The options of a read, and what each does; the option reference in the documents is made from it.
+
+Settings of Kafka's consumer, given as `kafka.*`, are in `consumer_settings`.
+"""
+
+from horolog.sources import row_times
+
+OF_KAFKA_SOURCE = {
+    "subscribe": "topics, with commas. With a broker exactly one of this and the next two; with a "
+    "path they are optional",
+    "subscribePattern": "topics that match one of Java's regular expressions; never Kafka's "
+    "internal ones",
+    "assign": 'partitions, as JSON: `{"clicks": [0, 1]}`',
+    "startingOffsets": "`earliest` (default of a batch), `latest` (default of a stream) or JSON, "
+    "-2 for earliest, -1 for latest; a batch refuses latest, as in Kafka's source",
+    "startingTimestamp": "milliseconds; here also `2026-11-17T09:00Z` and `-15m`. Wins over the "
+    "next one, and that over offsets",
+    "startingOffsetsByTimestamp": "JSON of milliseconds. As with offsets, all partitions must be "
+    "named, at both ends the same",
+    "startingOffsetsByTimestampStrategy": "`error` (default) or `latest`, when no record is that "
+    "late; an end without a match is the latest offset",
+    "endingOffsets": "`latest` (default) or JSON, -1 for latest; `earliest` and -2 are refused. "
+    "Streams refuse all options that end them",
+    "endingTimestamp": "as `startingTimestamp`, for the end",
+    "endingOffsetsByTimestamp": "as `startingOffsetsByTimestamp`, for the end",
+    "failOnDataLoss": "`true` (default) or `false`: offsets, segments or topics that are gone, a "
+    "damaged segment, an end that is not there",
+    "minPartitions": "at least so many tasks, if there are as many offsets",
+    "maxRecordsPerPartition": "at most so many offsets in a task",
+    "includeHeaders": "`true` adds the column `headers`; `false` (default)",
+    "kafkaConsumer.pollTimeoutMs": "how long a task waits for its broker; 120000",
+    "fetchOffset.numRetries": "how often the driver asks for offsets again; 3",
+    "fetchOffset.retryIntervalMs": "after how many milliseconds; 10",
+    # Of streams; Kafka's source, too, ignores them in a batch.
+    "maxOffsetsPerTrigger": "of a stream: at most so many offsets in a micro-batch, shared by what "
+    "each partition has left",
+    "minOffsetsPerTrigger": "of a stream: a micro-batch waits for so many offsets, or for "
+    "`maxTriggerDelay`",
+    "maxTriggerDelay": "of a stream: how long since the last micro-batch; `15m`",
+    "groupIdPrefix": "without effect: no group is joined",
+    "topic": "without effect in a read",
+}
+
+OWN = {
+    "path": "segment files instead of a broker, as given to `load()`",
+    "paths": "several of them, as Spark hands on `load([...])`",
+    "columns": "the columns of the read, with commas; others are not decoded",
+    "includeTimestampMs": "`true` adds the column `timestampMs`; `false` (default)",
+    "includeProducer": "`true` adds `producerId`, `producerEpoch` and `sequence`; "
+    "`false` (default)",
+    "includeAppendTime": "`true` adds `appendTime`, `appendTimeMs`, `createTime` and "
+    "`createTimeMs`; `false` (default)",
+    "fromAppendTime": "exactly the rows that were appended at or after this; none whose append "
+    "time is unknown",
+    "toAppendTime": "and before this",
+    "includeLateness": "of a stream: `true` adds the column `lateByMs` "
+    "([Lag and late records](spark.md#lag-and-late-records)); `false` (default)",
+    row_times.FROM: "exactly the rows with a time at or after this, late ones included, whatever "
+    "the offsets are",
+    row_times.TO: "and before this",
+    row_times.BACKFILL: "of a stream, instead of `startingOffsets` and its kin: the rows from this "
+    "time on that the log holds, and then what is appended "
+    "([Backfill, then follow](spark.md#backfill-then-follow))",
+    row_times.STOP: "of a stream: when it ends ([A stream that ends](spark.md#a-stream-that-ends))",
+    "commitOffsetsToGroup": "of a stream: a consumer group that the offsets of each finished "
+    "micro-batch are committed to, so that tools that show lag see the query. The query itself "
+    "uses its checkpoint. A commit that fails is warned of; a group with members refuses it",
+}
+
+OPTIONS = {**OF_KAFKA_SOURCE, **OWN}

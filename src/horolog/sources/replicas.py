@@ -1,0 +1,212 @@
+"""What is below the paths given to `load()`: partition directories, and their segments.
+
+    <path>/.../<topic>-<partition>/<base offset, 20 digits>.log
+
+A path may be a log directory, several of them, a partition directory, or one segment.
+Several directories of one partition are its replicas (see `merge`). Directories that
+Kafka is about to delete or has set aside have other names and are skipped.
+"""
+
+import logging
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
+from itertools import chain, pairwise
+from typing import NamedTuple
+from uuid import UUID
+
+from horolog.errors import CorruptBatch, CorruptFile, Misconfigured
+from horolog.sources.file_systems import Root
+from horolog.sources.merge import EpochSpan
+from horolog.sources.segments import ListedSegment
+from horolog.storage import names
+from horolog.storage.batches.reader import FEWEST_BYTES
+from horolog.storage.directory.checkpoint_ids import LogStarts
+from horolog.storage.directory.checkpoints import (
+    EpochStart,
+    read_epochs,
+    read_offsets,
+    topic_id_in,
+)
+from horolog.storage.file_errors import FileMissing
+from horolog.storage.files import Files
+from horolog.storage.names import TopicPartition
+from horolog.storage.offline.partition_reader import log_end
+
+_logger = logging.getLogger(__name__)
+
+
+class Replica(NamedTuple):
+    """One directory of a partition: its segments in order, the last without its torn tail.
+
+    `end` is the offset after its last whole batch, `start` its log start offset. `is_dense`: each
+    segment must end where the next begins, as no Kafka has compacted it and no segment was chosen.
+    `topic_id` is that of its `partition.metadata`: directories of two topics of one name are no
+    replicas.
+    """
+
+    root: str
+    directory: str
+    partition: TopicPartition
+    segments: tuple[ListedSegment, ...]
+    start: int
+    end: int
+    is_dense: bool
+    topic_id: UUID | None = None
+
+    def joined(self, other: "Replica") -> "Replica":
+        """This and what was found of the same directory by another path."""
+        segments = {segment.base_offset: segment for segment in (*other.segments, *self.segments)}
+        return self._replace(
+            segments=tuple(segments[base] for base in sorted(segments)),
+            start=min(self.start, other.start),
+            end=max(self.end, other.end),
+            is_dense=self.is_dense or other.is_dense,
+        )
+
+    def stretches(self) -> Iterator[tuple[ListedSegment, int, int]]:
+        """Each segment with the offsets that it holds, `start` to before `end`."""
+        ends = [*(later.base_offset for later in self.segments[1:]), self.end]
+        for segment, end in zip(self.segments, ends, strict=True):
+            start = max(segment.base_offset, self.start)
+            if start < end:
+                yield segment, start, end
+
+
+def find_replicas(root: Root, *, may_miss: bool = False) -> list[Replica]:
+    """The replicas below one path, each up to its last batch that is whole and fits its CRC.
+
+    Raises:
+        Misconfigured: there is nothing at the path, or nothing of Kafka's, unless it `may_miss`.
+    """
+    entries = root.entries(may_miss=may_miss)
+    by_directory: dict[str, list[ListedSegment]] = defaultdict(list)
+    for path, size, _ in entries:
+        directory, _, name = path.rpartition("/")
+        base_offset = names.base_offset_of(name, names.LOG)
+        if base_offset is not None:
+            by_directory[directory].append(ListedSegment(path, base_offset, size))
+    log_dirs = {directory.rpartition("/")[0] for directory in by_directory}
+    starts = {log_dir: LogStarts(root.files, log_dir) for log_dir in log_dirs}
+    cleaned = _cleaned(root, log_dirs)
+    notes: list[str] = []
+    is_segment = root.path.endswith(names.LOG)
+
+    def replica_in(directory: str) -> Replica | None:
+        above, _, name = directory.rpartition("/")
+        partition = names.partition_of(name)
+        if partition is None:
+            return None
+        segments = sorted(by_directory[directory], key=lambda segment: segment.base_offset)
+        end = _end_of(root.files, segments)
+        if end is None:
+            return None
+        topic_id = topic_id_in(root.files, directory, notes)
+        ends_at = log_end(root.files, directory) if is_segment else end
+        start = starts[above].of(partition, topic_id, segments[0].base_offset, ends_at)
+        is_dense = not is_segment and (above, partition) not in cleaned
+        return Replica(
+            root=root.uri,
+            directory=directory,
+            partition=partition,
+            segments=tuple(segments),
+            start=start,
+            end=max(end, start),
+            is_dense=is_dense,
+            topic_id=topic_id,
+        )
+
+    found = root.map(replica_in, by_directory)
+    replicas = [replica for replica in found if replica is not None]
+    for note in chain(notes, *(each.notes for each in starts.values())):
+        _warn_once(note)
+    if not replicas and not may_miss:
+        raise Misconfigured(_nothing_found(root, by_directory))
+    return replicas
+
+
+def _nothing_found(root: Root, directories: Iterable[str]) -> str:
+    odd = sorted(directories)
+    if odd:
+        return (
+            f"{odd[0]} holds segments, but its name is not <topic>-<partition>, so it is not "
+            "known which partition they are of; rename it, e.g. to orders-0"
+        )
+    return (
+        f"There is no Kafka log at {root.name}: a log directory, a partition directory "
+        "(<topic>-<partition>) or a segment (<20 digits>.log) was expected"
+    )
+
+
+def _cleaned(root: Root, log_dirs: Iterable[str]) -> set[tuple[str, TopicPartition]]:
+    """Log directory and partition of those that a Kafka has compacted, so far as can be read."""
+    found: set[tuple[str, TopicPartition]] = set()
+    for log_dir in log_dirs:
+        try:
+            offsets = read_offsets(root.files, f"{log_dir}/{names.CLEANER_OFFSETS}")
+        except CorruptFile as error:
+            _warn_once(f"{error}; reading as if there were none")
+            continue
+        found |= {(log_dir, partition) for partition in offsets}
+    return found
+
+
+@lru_cache(maxsize=1 << 10)
+def _warn_once(note: str) -> None:
+    """Log a sentence: a stream opens its files again and again."""
+    _logger.warning("%s", note)
+
+
+def _end_of(files: Files, segments: list[ListedSegment]) -> int | None:
+    """The offset after the last whole batch; None if all segments went away meanwhile.
+
+    What is torn or gone is taken off `segments`.
+    """
+    while segments:
+        try:
+            end = segments[-1].open(files).whole_end()
+        except FileMissing:
+            segments.pop()
+        else:
+            segments[-1] = segments[-1]._replace(size=end.size)
+            return end.next_offset
+    return None
+
+
+def epoch_spans(files: Files, replica: Replica) -> list[EpochSpan]:
+    """In which leader epoch each of a replica's offsets was written.
+
+    From its checkpoint, or where there is none from the batch headers.
+    """
+    try:
+        epochs: Sequence[EpochStart] = read_epochs(
+            files, f"{replica.directory}/{names.LEADER_EPOCHS}"
+        )
+    except CorruptFile as error:
+        _logger.warning("%s; reading leader epochs from batch headers", error)
+        epochs = ()
+    if not epochs or epochs[0].start_offset > replica.start:
+        epochs = _epochs_of_headers(files, replica)
+    starts = [*epochs, EpochStart(-1, replica.end)]
+    spans = [
+        EpochSpan(
+            max(first.start_offset, replica.start),
+            min(later.start_offset, replica.end),
+            first.epoch,
+        )
+        for first, later in pairwise(starts)
+    ]
+    return [span for span in spans if span.start < span.end]
+
+
+def _epochs_of_headers(files: Files, replica: Replica) -> list[EpochStart]:
+    epochs = [EpochStart(-1, replica.start)]
+    for segment in replica.segments:
+        try:
+            for _, header in segment.open(files).batches(FEWEST_BYTES).whole_headers():
+                if header.leader_epoch > epochs[-1].epoch:
+                    start = max(header.base_offset, replica.start)
+                    epochs.append(EpochStart(header.leader_epoch, start))
+        except CorruptBatch:
+            continue  # reported when it is read
+    return epochs

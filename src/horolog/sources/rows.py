@@ -1,0 +1,203 @@
+"""Decoded tables in the shape that Spark wants: its columns, in its order, of its types.
+
+`pyspark` refuses a table whose schema differs from the query's in anything, so this
+builds exactly that. Topic and partition are the same on every row; their columns are
+made once and cut to length.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from horolog.record.row_buffers import arrow_of
+from horolog.record.timestamps import NO_TIMESTAMP
+from horolog.sources import clocks, columns
+from horolog.sources.wanted import Interval
+from horolog.storage.names import TopicPartition
+
+_HEADER = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
+_TYPES = {
+    columns.KEY: pa.binary(),
+    columns.VALUE: pa.binary(),
+    columns.TOPIC: pa.string(),
+    columns.PARTITION: pa.int32(),
+    columns.OFFSET: pa.int64(),
+    columns.TIMESTAMP: pa.timestamp("us", tz="UTC"),
+    columns.TIMESTAMP_TYPE: pa.int32(),
+    columns.HEADERS: pa.list_(pa.field("element", _HEADER)),
+    columns.TIMESTAMP_MS: pa.int64(),
+    columns.PRODUCER_ID: pa.int64(),
+    columns.PRODUCER_EPOCH: pa.int32(),
+    columns.SEQUENCE: pa.int32(),
+    columns.APPEND_TIME: pa.timestamp("us", tz="UTC"),
+    columns.APPEND_TIME_MS: pa.int64(),
+    columns.CREATE_TIME: pa.timestamp("us", tz="UTC"),
+    columns.CREATE_TIME_MS: pa.int64(),
+    columns.LATE_BY_MS: pa.int64(),
+}
+# What has to be decoded for a column, and what is in a decoded table as Spark wants it.
+_DECODED = {
+    columns.KEY: "key",
+    columns.VALUE: "value",
+    columns.OFFSET: "offset",
+    columns.TIMESTAMP: "timestamp_ms",
+    columns.TIMESTAMP_TYPE: "timestamp_type",
+    columns.HEADERS: "headers",
+    columns.TIMESTAMP_MS: "timestamp_ms",
+    columns.PRODUCER_ID: "producer_id",
+    columns.PRODUCER_EPOCH: "producer_epoch",
+    columns.SEQUENCE: "sequence",
+    columns.APPEND_TIME: clocks.APPEND,
+    columns.APPEND_TIME_MS: clocks.APPEND,
+    columns.CREATE_TIME: clocks.CREATE,
+    columns.CREATE_TIME_MS: clocks.CREATE,
+    columns.LATE_BY_MS: "timestamp_ms",
+}
+TIMES = "timestamp_ms"
+"""The decoded column that holds the records' times."""
+
+NO_TIME = -(1 << 63)
+"""Less than any time that is compared with it."""
+
+_COUNTED = "offset"  # decoded where a query wants no column of the records themselves
+_FEW_ROWS = 4096
+_NEAR_MS = 1 << 61
+
+
+def decoded_columns(names: Sequence[str]) -> tuple[str, ...]:
+    """The columns that `decode` has to fill for these columns of a query."""
+    wanted = dict.fromkeys(_DECODED[name] for name in names if name in _DECODED)
+    return tuple(wanted) or (_COUNTED,)
+
+
+class RowShaper:
+    """Makes the rows of one query, of one partition at a time."""
+
+    def __init__(self, names: Sequence[str], nullable: Sequence[bool]) -> None:
+        self._names = tuple(names)
+        fields = zip(names, nullable, strict=True)
+        self.schema = pa.schema([pa.field(name, _TYPES[name], may) for name, may in fields])
+        self._partition: TopicPartition | None = None
+        self._largest_ms = NO_TIME
+        self._constants: dict[str, pa.Array] = {}
+
+    def begin(self, partition: TopicPartition, largest_ms: int | None = None) -> None:
+        """The tables that follow are of this partition; `largest_ms` is known of those before."""
+        self._largest_ms = NO_TIME if largest_ms is None else largest_ms
+        if partition != self._partition:
+            self._partition = partition
+            self._make_constants(_FEW_ROWS)
+
+    def shape(self, table: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows of a decoded table."""
+        rows = table.num_rows
+        if rows > len(self._constants[columns.PARTITION]):
+            self._make_constants(2 * rows)
+        arrays = [self._column(name, table, rows) for name in self._names]
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+    def _column(self, name: str, table: pa.RecordBatch, rows: int) -> pa.Array:
+        match name:
+            case columns.TOPIC | columns.PARTITION:
+                return self._constants[name].slice(0, rows)
+            case columns.TIMESTAMP | columns.CREATE_TIME:
+                return shown_times(table.column(_DECODED[name]))
+            case columns.APPEND_TIME:
+                return shown_times(table.column(clocks.APPEND).fill_null(NO_TIMESTAMP))
+            case columns.LATE_BY_MS:
+                return self._late_by(table.column(TIMES))
+            case columns.HEADERS:
+                return _null_where_empty(table.column("headers"))
+            case _:
+                return table.column(_DECODED[name])
+
+    def _late_by(self, times_ms: pa.Array) -> pa.Array:
+        """How much earlier each time is than the largest one before it; null without a time."""
+        values: npt.NDArray[np.int64] = times_ms.to_numpy(zero_copy_only=False)
+        has_none = values == NO_TIMESTAMP
+        by, self._largest_ms = late_by(values, ~has_none, self._largest_ms)
+        return pa.array(by, mask=has_none if has_none.any() else None)
+
+    def _make_constants(self, rows: int) -> None:
+        assert self._partition is not None
+        topic, partition = self._partition
+        name = topic.encode()
+        ends = np.arange(rows + 1, dtype=np.int32) * np.int32(len(name))
+        buffers = [None, pa.py_buffer(ends), pa.py_buffer(name * rows)]
+        self._constants = {
+            columns.TOPIC: pa.Array.from_buffers(pa.string(), rows, buffers),
+            columns.PARTITION: arrow_of(np.full(rows, partition, np.int32), pa.int32()),
+        }
+
+
+def late_by(
+    times_ms: npt.NDArray[np.int64], counts: npt.NDArray[np.bool_], largest_ms: int = NO_TIME
+) -> tuple[npt.NDArray[np.int64], int]:
+    """By how much each time is before the largest one that came before it, and the largest of all.
+
+    Args:
+        times_ms: in the order of the log.
+        counts: which of them can be the largest; the others are compared with it all the same.
+        largest_ms: the largest time before these.
+
+    Returns:
+        Milliseconds, 0 where a time is not late, at most the largest number of 64 bits.
+    """
+    if not len(times_ms):
+        return np.zeros(0, np.int64), largest_ms
+    first, last = int(times_ms.min()), int(times_ms.max())
+    if counts.all() and max(-first, last, largest_ms) < _NEAR_MS:
+        # As nearly everywhere: no difference leaves 64 bits, so none has to be limited.
+        before = np.empty_like(times_ms)
+        before[0] = max(largest_ms, -_NEAR_MS)
+        before[1:] = times_ms[:-1]
+        np.maximum.accumulate(before, out=before)
+        before -= times_ms
+        return np.maximum(before, 0, out=before), max(largest_ms, last)
+    largest = np.maximum.accumulate(
+        np.concatenate(([np.int64(largest_ms)], np.where(counts, times_ms, NO_TIME)))
+    )
+    before = largest[:-1]
+    # As unsigned: of times at both ends of 64 bits the difference is larger than that.
+    by = np.where(
+        before > times_ms, before.view(np.uint64) - times_ms.view(np.uint64), np.uint64(0)
+    )
+    return np.minimum(by, np.uint64(np.iinfo(np.int64).max)).astype(np.int64), int(largest[-1])
+
+
+def with_times_in(table: pa.RecordBatch, times_ms: Interval) -> pa.RecordBatch:
+    """The rows of a decoded table whose times are there; none of those without a timestamp."""
+    values: npt.NDArray[np.int64] = table.column(TIMES).to_numpy(zero_copy_only=False)
+    taken = (values >= times_ms.first) & (values <= times_ms.last) & (values != NO_TIMESTAMP)
+    return table if taken.all() else table.filter(pa.array(taken))
+
+
+def shown_times(times_ms: pa.Array) -> pa.Array:
+    """Milliseconds as Spark's timestamps; null where Spark could not show them."""
+    # `to_numpy` would import pandas. No time of a record is null here.
+    values = np.frombuffer(times_ms.buffers()[1], np.int64)
+    values = values[times_ms.offset : times_ms.offset + len(times_ms)]
+    hidden = (
+        (values < columns.FIRST_TIMESTAMP_MS)
+        | (values > columns.LAST_TIMESTAMP_MS)
+        | (values == NO_TIMESTAMP)
+    )
+    # A time that wraps around here is one of the hidden ones.
+    microseconds = pa.py_buffer(values * np.int64(1000))
+    validity = pa.py_buffer(np.packbits(~hidden, bitorder="little")) if hidden.any() else None
+    return pa.Array.from_buffers(_TYPES[columns.TIMESTAMP], len(values), [validity, microseconds])
+
+
+def _null_where_empty(headers: pa.Array) -> pa.Array:
+    """Spark's Kafka source has no headers as null, not as an empty array."""
+    lengths = headers.value_lengths().to_numpy(zero_copy_only=False)
+    empty = lengths == 0
+    if not empty.any():
+        return headers
+    validity = pa.py_buffer(np.packbits(~empty, bitorder="little"))
+    ends = headers.buffers()[1]
+    return pa.Array.from_buffers(
+        headers.type, len(headers), [validity, ends], children=[headers.values]
+    )

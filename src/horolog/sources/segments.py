@@ -1,0 +1,46 @@
+"""A segment as planners and tasks pass it on, and the reader of it."""
+
+from typing import NamedTuple
+
+from horolog.sources.file_systems import Root
+from horolog.sources.plan import SegmentRange
+from horolog.storage import names
+from horolog.storage.directory.checkpoints import kafka_uuid, topic_id_in
+from horolog.storage.file_errors import FileMissing
+from horolog.storage.files import Files
+from horolog.storage.index.block_cache import BlockCache
+from horolog.storage.segments.reader import SegmentReader
+
+
+class ListedSegment(NamedTuple):
+    """One `.log` file as it was listed; its size in bytes.
+
+    Only the bytes that it had then are read. Its indexes, which another broker may have
+    written, are used as far as their batches prove them: to read all headers first would
+    take as long as to scan the log, so a time entry is trusted about batches before it.
+    """
+
+    path: str
+    base_offset: int
+    size: int
+
+    def open(self, files: Files, block_cache: BlockCache | None = None) -> SegmentReader:
+        """Read it; nothing is opened before that is needed, and nothing written next to it."""
+        stem = self.path.removesuffix(names.LOG)
+        return SegmentReader(files, stem, self.base_offset, self.size, block_cache=block_cache)
+
+
+def opened(root: Root, stretch: SegmentRange) -> SegmentReader:
+    """The segment of a stretch, in a task.
+
+    Raises:
+        FileMissing: it is gone, or another topic's of the same name is in its place.
+    """
+    segment = ListedSegment(stretch.path, stretch.base_offset, stretch.size)
+    reader = segment.open(root.files, root.block_cache)
+    reader.log.limit = stretch.limit
+    reader.log.open()  # first: a file that is open stays that of its topic
+    present = topic_id_in(root.files, stretch.path.rpartition("/")[0], [])
+    if present and stretch.topic_id and kafka_uuid(present) != stretch.topic_id:
+        raise FileMissing(f"{stretch.path} is gone: the topic was deleted and created again")
+    return reader

@@ -1,0 +1,183 @@
+"""How far a stream has been read: what Spark keeps in a checkpoint. Pure: no Spark, no broker.
+
+One offset of a stream, as JSON on one line:
+
+    {"version": 1, "offsets": {"orders": {"0": 120, "1": 7}}, "starts": {"orders": {"1": 0}}}
+
+    version   1. Others are refused
+    offsets   by topic and partition, the offset after the last one that was read
+    starts    where reading starts in partitions that a micro-batch is the first to read: all in
+              the first one, later those found while running, and those that start again
+              after data was lost
+    seams     of a backfill, the log ends of the query's first start: the offsets before them
+              are filtered by backfillFromTimestamp. Left out once reading has passed them
+    ends      of a stream that ends, the log ends that it ends at, once stopAtTimestamp passed
+    largest   of a query that counts late records, the largest time before `offsets` in
+              milliseconds, as far as it was known
+    ids       of topics, where there are any: a topic that was deleted and created again has
+              another one
+    moments   by option, relative times (-3d) as the query's first start resolved them
+
+`starts` are there because Spark asks again where a stream starts until its first
+micro-batch is done: without them a query whose first batch failed would start again at
+the "latest" of that later moment, and lose what is between. `seams`, `ends` and `moments`
+are there for the same reason: an offset says by itself what its micro-batch reads.
+
+A checkpoint that Spark's own Kafka source wrote holds the `offsets` alone,
+`{"orders": {"0": 120, "1": 7}}`, and is read as well.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from horolog.errors import Misconfigured
+from horolog.sources.plan import OffsetRange
+from horolog.sources.row_times import ANY_TIME, RowTimes
+from horolog.storage.names import TopicPartition
+
+VERSION = 1
+_INT64_MIN = -(1 << 63)
+
+Offsets = Mapping[TopicPartition, int]
+
+_KNOWN = {"version", "offsets", "starts", "seams", "ends", "moments", "largest", "ids"}
+
+
+@dataclass(frozen=True, slots=True)
+class StreamOffset:
+    """Where a micro-batch ends, and what else has to be known to read it, now or again."""
+
+    offsets: Offsets
+    starts: Offsets = field(default_factory=dict)
+    seams: Offsets = field(default_factory=dict)
+    ends: Offsets = field(default_factory=dict)
+    moments_ms: Mapping[str, int] = field(default_factory=dict)
+    largest_ms: Mapping[TopicPartition, int] = field(default_factory=dict)
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """As Spark takes it."""
+        written: dict[str, Any] = {"version": VERSION, "offsets": by_topic(self.offsets)}
+        for name, offsets in (("starts", self.starts), ("seams", self.seams), ("ends", self.ends)):
+            if offsets:
+                written[name] = by_topic(offsets)
+        if self.largest_ms:
+            written["largest"] = by_topic(self.largest_ms)
+        if self.topic_ids:
+            written["ids"] = dict(sorted(self.topic_ids.items()))
+        if self.moments_ms:
+            written["moments"] = dict(self.moments_ms)
+        return written
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> "StreamOffset":
+        """What `to_json` gave, or Spark's Kafka source.
+
+        Raises:
+            Misconfigured: it is neither.
+        """
+        try:
+            if isinstance(value.get("version", {}), dict):  # a topic may have this name
+                return cls(_by_partition(value))
+            if value["version"] == VERSION and value.keys() <= _KNOWN:
+                moments = value.get("moments", {})
+                if any(type(moment) is not int for moment in moments.values()):
+                    raise TypeError(moments)
+                ids = value.get("ids", {})
+                if any(type(each) is not str for each in ids.values()):
+                    raise TypeError(ids)
+                return cls(
+                    offsets=_by_partition(value["offsets"]),
+                    starts=_by_partition(value.get("starts", {})),
+                    seams=_by_partition(value.get("seams", {})),
+                    ends=_by_partition(value.get("ends", {})),
+                    moments_ms=dict(moments),
+                    largest_ms=_by_partition(value.get("largest", {}), least=_INT64_MIN),
+                    topic_ids=dict(ids),
+                )
+        except (AttributeError, KeyError, TypeError, ValueError):
+            raise Misconfigured(
+                f"The checkpoint holds an offset that is not horolog's: {json.dumps(value)}"
+            ) from None
+        unknown = sorted(value.keys() - _KNOWN)
+        also = f" with {', '.join(unknown)}" if unknown else ""
+        raise Misconfigured(
+            f"The checkpoint holds an offset of version {value['version']}{also}; this horolog "
+            f"knows version {VERSION} with {', '.join(sorted(_KNOWN - {'version'}))}"
+        )
+
+    @property
+    def is_at_its_ends(self) -> bool:
+        """Whether a stream that ends has been read to its end."""
+        return bool(self.ends) and all(
+            self.offsets.get(partition, end) >= end for partition, end in self.ends.items()
+        )
+
+    def ranges_from(self, start: "StreamOffset", times: RowTimes = ANY_TIME) -> list[OffsetRange]:
+        """What the micro-batch that ends here reads, if the one before it ended at `start`.
+
+        Raises:
+            Misconfigured: neither of them says where a partition starts.
+        """
+        times = times.pinned(self.moments_ms)
+        ranges = []
+        for partition, end in sorted(self.offsets.items()):
+            first = self.starts.get(partition, start.offsets.get(partition))
+            if first is None:
+                raise Misconfigured(
+                    f"The checkpoint does not say where {partition} starts: "
+                    f"{json.dumps(start.to_json())} to {json.dumps(self.to_json())}"
+                )
+            has_restarted = partition in self.starts and partition in start.offsets
+            largest_ms = None if has_restarted else start.largest_ms.get(partition)
+            seam = min(max(first, self.seams.get(partition, first)), end)
+            if first < seam:
+                before = times.backfill_interval_ms
+                ranges.append(
+                    OffsetRange(partition, first, seam, times_ms=before, largest_ms=largest_ms)
+                )
+            if seam < end:
+                live = times.interval_ms
+                ranges.append(
+                    OffsetRange(partition, seam, end, times_ms=live, largest_ms=largest_ms)
+                )
+        return [each for each in ranges if not each.times_ms.is_empty]
+
+
+def limited(positions: Offsets, ends: Offsets, most: int) -> dict[TopicPartition, int]:
+    """Ends that are `most` offsets ahead in all, shared by what each partition has left.
+
+    As Spark's Kafka source does: a partition with anything left gets at least one offset,
+    so that it may be a few more.
+    """
+    left = {partition: ends[partition] - positions[partition] for partition in ends}
+    total = sum(left.values())
+    if total <= most:
+        return dict(ends)
+    shared = {}
+    for partition, size in left.items():
+        share = max(1, most * size // total) if size else 0
+        shared[partition] = positions[partition] + min(share, size)
+    return shared
+
+
+def by_topic(offsets: Offsets) -> dict[str, dict[str, int]]:
+    """Numbers of partitions as JSON has them: by topic, then by partition."""
+    written: dict[str, dict[str, int]] = {}
+    for partition, offset in sorted(offsets.items()):
+        written.setdefault(partition.topic, {})[str(partition.partition)] = offset
+    return written
+
+
+def _by_partition(
+    written: Mapping[str, Mapping[str, Any]], least: int = 0
+) -> dict[TopicPartition, int]:
+    offsets = {}
+    for topic, numbers in written.items():
+        for partition, offset in numbers.items():
+            if type(offset) is not int or offset < least:
+                raise ValueError(offset)
+            offsets[TopicPartition(topic, int(partition))] = offset
+    return offsets

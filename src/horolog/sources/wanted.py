@@ -1,0 +1,257 @@
+"""What a read has to look at, column by column: values that planners and tasks share.
+
+`filters` makes them of the filters that Spark pushes down. They are joined by "and"
+within a query (`&`) and by "or" across queries (`hull`), and written as JSON by name.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, NamedTuple
+
+from horolog.record.timestamps import NO_TIMESTAMP
+from horolog.sources import columns
+from horolog.storage.index.blocks import Window
+
+_INT64_MIN = -(1 << 63)
+_INT64_MAX = (1 << 63) - 1
+
+
+class Interval(NamedTuple):
+    """Whole numbers from `first` to `last`, both included; empty when first > last."""
+
+    first: int = _INT64_MIN
+    last: int = _INT64_MAX
+
+    def __and__(self, other: "Interval") -> "Interval":
+        return Interval(max(self.first, other.first), min(self.last, other.last))
+
+    def __contains__(self, number: object) -> bool:
+        return isinstance(number, int) and self.first <= number <= self.last
+
+    @property
+    def is_empty(self) -> bool:
+        """Holds no number at all."""
+        return self.first > self.last
+
+
+EVERYTHING = Interval()
+NOTHING = Interval(0, -1)
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """Whole numbers of an interval and, where there is one, of a list."""
+
+    kind: ClassVar[str] = "numbers"
+    interval: Interval = EVERYTHING
+    listed: frozenset[int] | None = None
+
+    def __and__(self, other: "Numbers") -> "Numbers":
+        lists = [each for each in (self.listed, other.listed) if each is not None]
+        listed = frozenset.intersection(*lists) if lists else None
+        return Numbers(self.interval & other.interval, listed)
+
+    def __contains__(self, number: object) -> bool:
+        return number in self.interval and (self.listed is None or number in self.listed)
+
+    @property
+    def is_empty(self) -> bool:
+        """Holds no number at all."""
+        return self.interval.is_empty or self.listed == frozenset()
+
+    def hull(self, other: "Numbers") -> "Numbers":
+        """Holds what either holds, and perhaps more."""
+        if self.is_empty or other.is_empty:
+            return other if self.is_empty else self
+        one, two = self.interval, other.interval
+        listed = None
+        if self.listed is not None and other.listed is not None:
+            listed = self.listed | other.listed
+        return Numbers(Interval(min(one.first, two.first), max(one.last, two.last)), listed)
+
+    def to_json(self) -> Any:
+        """As JSON; `from_json` reads it."""
+        return [*self.interval, None if self.listed is None else sorted(self.listed)]
+
+    @classmethod
+    def from_json(cls, value: Any) -> "Numbers":
+        """What `to_json` wrote."""
+        first, last, listed = value
+        return cls(Interval(first, last), None if listed is None else frozenset(listed))
+
+
+@dataclass(frozen=True, slots=True)
+class NameTest:
+    """A condition on a name: it "is", "starts", "ends" or "contains" one of the words."""
+
+    how: str
+    words: tuple[str, ...]
+
+    def __call__(self, name: str) -> bool:
+        """Whether the name satisfies it."""
+        match self.how:
+            case "is":
+                return name in self.words
+            case "starts":
+                return name.startswith(self.words)
+            case "ends":
+                return name.endswith(self.words)
+            case _:
+                return any(word in name for word in self.words)
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """Names that satisfy all tests of at least one row of tests."""
+
+    kind: ClassVar[str] = "names"
+    rows: tuple[tuple[NameTest, ...], ...]
+
+    def __and__(self, other: "Names") -> "Names":
+        return Names(tuple((*mine, *theirs) for mine in self.rows for theirs in other.rows))
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and any(all(test(name) for test in row) for row in self.rows)
+
+    def hull(self, other: "Names") -> "Names":
+        """Holds what either holds."""
+        return Names(tuple(dict.fromkeys((*self.rows, *other.rows))))
+
+    def to_json(self) -> Any:
+        """As JSON; `from_json` reads it."""
+        return [[[test.how, test.words] for test in row] for row in self.rows]
+
+    @classmethod
+    def from_json(cls, value: Any) -> "Names":
+        """What `to_json` wrote."""
+        return cls(tuple(tuple(NameTest(how, tuple(words)) for how, words in row) for row in value))
+
+
+Narrowing = Numbers | Names
+_KINDS: dict[str, type[Numbers] | type[Names]] = {each.kind: each for each in (Numbers, Names)}
+_ANY = Numbers()
+_OF_APPENDS = (columns.APPEND_TIME, columns.APPEND_TIME_MS)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a read has to look at: of each column what is named here, of the others everything."""
+
+    of: Mapping[str, Narrowing] = field(default_factory=dict)
+
+    def __and__(self, other: "Wanted") -> "Wanted":
+        of = dict(self.of)
+        for name, narrowing in other.of.items():
+            of[name] = _both(of[name], narrowing) if name in of else narrowing
+        return Wanted(of)
+
+    def hull(self, other: "Wanted") -> "Wanted":
+        """Wants what either wants, and perhaps more."""
+        shared = self.of.keys() & other.of.keys()
+        return Wanted({name: _hull(self.of[name], other.of[name]) for name in sorted(shared)})
+
+    def to_json(self) -> Any:
+        """As JSON, by the columns' names; `from_json` reads it."""
+        return {name: {each.kind: each.to_json()} for name, each in self.of.items()}
+
+    @classmethod
+    def from_json(cls, value: Any) -> "Wanted":
+        """What `to_json` wrote."""
+        return cls(
+            {
+                name: _KINDS[kind].from_json(narrowing)
+                for name, tagged in value.items()
+                for kind, narrowing in tagged.items()
+            }
+        )
+
+    # What planners and tasks ask.
+
+    def takes(self, topic: str, partition: int) -> bool:
+        """Whether records of this partition can be wanted."""
+        if self.append_times_ms is not None and self.append_times_ms.is_empty:
+            return False
+        if self.times_ms.is_empty or self._numbers(columns.OFFSET).is_empty:
+            return False
+        names = self.of.get(columns.TOPIC)
+        return partition in self._numbers(columns.PARTITION) and (names is None or topic in names)
+
+    @property
+    def offsets(self) -> Interval:
+        """The smallest range of offsets that has all wanted ones."""
+        return self._numbers(columns.OFFSET).interval
+
+    @property
+    def times_ms(self) -> Interval:
+        """The smallest range of times that has all wanted ones, in milliseconds."""
+        shown, exact = self._numbers(columns.TIMESTAMP), self._numbers(columns.TIMESTAMP_MS)
+        return shown.interval & exact.interval
+
+    @property
+    def append_times_ms(self) -> Interval | None:
+        """The append times between which all wanted ones lie; None if unknown ones are wanted."""
+        asked = [self.of[name] for name in _OF_APPENDS if name in self.of]
+        if not asked:
+            return None
+        found = EVERYTHING
+        for narrowing in asked:
+            assert isinstance(narrowing, Numbers)
+            found &= narrowing.interval
+        return found
+
+    @property
+    def from_ms(self) -> int | None:
+        """The earliest wanted time, None if there is none.
+
+        None, too, when -1 is wanted: a batch of earlier times may hold a record of -1,
+        which its header's largest timestamp does not count.
+        """
+        times_ms = self.times_ms
+        is_open = times_ms.first == _INT64_MIN or NO_TIMESTAMP in times_ms
+        return None if is_open else times_ms.first
+
+    @property
+    def to_ms(self) -> int | None:
+        """The first time that is no longer wanted, None if there is none."""
+        last = self.times_ms.last
+        return None if last == _INT64_MAX else last + 1
+
+    @property
+    def window(self) -> Window | None:
+        """The wanted times, None if all are."""
+        times_ms = self.times_ms
+        if times_ms == EVERYTHING:
+            return None
+        return Window(times_ms.first, times_ms.last, with_untimed=NO_TIMESTAMP in times_ms)
+
+    @property
+    def append_window(self) -> Window | None:
+        """The append times between which all wanted ones lie, None if unknown ones are wanted."""
+        times_ms = self.append_times_ms
+        return None if times_ms is None else Window(times_ms.first, times_ms.last, of_append=True)
+
+    @property
+    def windows(self) -> tuple[Window, ...]:
+        """What of either clock is wanted: blocks that lack one of these hold nothing wanted."""
+        return tuple(each for each in (self.window, self.append_window) if each is not None)
+
+    def _numbers(self, name: str) -> Numbers:
+        narrowing = self.of.get(name, _ANY)
+        assert isinstance(narrowing, Numbers)
+        return narrowing
+
+
+def _both(one: Narrowing, other: Narrowing) -> Narrowing:
+    if isinstance(one, Numbers) and isinstance(other, Numbers):
+        return one & other
+    assert isinstance(one, Names)
+    assert isinstance(other, Names)
+    return one & other
+
+
+def _hull(one: Narrowing, other: Narrowing) -> Narrowing:
+    if isinstance(one, Numbers) and isinstance(other, Numbers):
+        return one.hull(other)
+    assert isinstance(one, Names)
+    assert isinstance(other, Names)
+    return one.hull(other)

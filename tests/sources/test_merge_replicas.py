@@ -1,0 +1,77 @@
+from hypothesis import given
+from hypothesis import strategies as st
+
+from horolog.sources.merge import EpochSpan, ReplicaSpan, merge
+
+
+def test_one_replica_is_the_log() -> None:
+    assert merge([[EpochSpan(5, 9, 0), EpochSpan(9, 20, 3)]]) == [ReplicaSpan(0, 5, 20)]
+
+
+def test_replicas_of_one_epoch_complete_each_other() -> None:
+    first, second = [EpochSpan(100, 200, 4)], [EpochSpan(150, 300, 4)]
+    assert merge([first, second]) == [ReplicaSpan(0, 100, 200), ReplicaSpan(1, 200, 300)]
+    assert merge([second, first]) == [ReplicaSpan(1, 100, 200), ReplicaSpan(0, 200, 300)]
+
+
+def test_of_two_that_differ_the_higher_leader_epoch_wins() -> None:
+    missed_the_election = [EpochSpan(0, 150, 1)]
+    elected = [EpochSpan(0, 100, 1), EpochSpan(100, 180, 2)]
+    assert merge([missed_the_election, elected]) == [
+        ReplicaSpan(0, 0, 100),
+        ReplicaSpan(1, 100, 180),
+    ]
+
+
+def test_nothing_of_a_lower_epoch_follows_a_higher_one() -> None:
+    """Its writer had missed an election; that tail was never served."""
+    missed_the_election = [EpochSpan(0, 150, 1)]
+    elected = [EpochSpan(0, 100, 1), EpochSpan(100, 120, 2)]
+    assert merge([missed_the_election, elected]) == [
+        ReplicaSpan(0, 0, 100),
+        ReplicaSpan(1, 100, 120),
+    ]
+
+
+def test_a_hole_that_no_replica_fills_stays_a_hole() -> None:
+    pieces = merge([[EpochSpan(0, 10, 0)], [EpochSpan(30, 40, 0)]])
+    assert pieces == [ReplicaSpan(0, 0, 10), ReplicaSpan(1, 30, 40)]
+
+
+def test_no_replicas_have_no_log() -> None:
+    assert merge([]) == []
+    assert merge([[]]) == []
+
+
+SPANS = st.lists(
+    st.builds(
+        lambda start, lengths: [
+            EpochSpan(
+                start + sum(length for _, length in lengths[:n]),
+                start + sum(length for _, length in lengths[: n + 1]),
+                sum(step for step, _ in lengths[: n + 1]),
+            )
+            for n in range(len(lengths))
+        ],
+        st.integers(0, 20),
+        st.lists(st.tuples(st.integers(0, 2), st.integers(1, 9)), max_size=4),
+    ),
+    max_size=4,
+)
+
+
+@given(SPANS)
+def test_at_each_offset_the_highest_epoch_is_read_unless_a_higher_one_came_before(replicas) -> None:
+    epochs = [
+        {offset: span.epoch for span in spans for offset in range(span.start, span.end)}
+        for spans in replicas
+    ]
+    read = {offset: piece.replica for piece in merge(replicas) for offset in range(*piece[1:])}
+    newest = -1
+    for offset in range(100):
+        best = max((each[offset] for each in epochs if offset in each), default=-1)
+        if best < 0 or best < newest:
+            assert offset not in read
+        else:
+            assert epochs[read[offset]][offset] == best
+            newest = best

@@ -1,0 +1,67 @@
+"""`includeProducer`: who produced a record, from a broker, from files, and in a stream."""
+
+import json
+
+import pytest
+from log_reading import Read, schema_of
+from running_broker import RunningBroker
+from streaming_query import Query
+
+from horolog.client import Client
+from horolog.record.builder import Record, build_batch
+from horolog.sources import columns
+from horolog.sources.options import ReadOptions
+
+NINE_MS = 1_700_000_000_000
+OPTION = {"includeProducer": "true"}
+
+
+@pytest.fixture
+def source(broker: RunningBroker) -> dict[str, str]:
+    broker.create_topic("orders")
+    with Client(broker.address) as client:
+        who = client.init_producer_id()
+        records = [Record(NINE_MS, b"k", b"v")] * 3
+        client.produce("orders", 0, build_batch(records))
+        of_producer = {"producer_id": who.id, "producer_epoch": who.epoch}
+        client.produce("orders", 0, build_batch(records, **of_producer, base_sequence=0))
+    return {"kafka.bootstrap.servers": broker.address, "subscribe": "orders"}
+
+
+def test_producers_are_the_same_from_broker_files_and_stream(
+    broker: RunningBroker, source: dict[str, str]
+) -> None:
+    schema = schema_of(["offset", *columns.OF_PRODUCER])
+    from_broker = Read(**source, schema=schema, **OPTION).rows()
+    from_files = Read(broker.log_dir, schema=schema, **OPTION).rows()
+    assert from_broker == from_files
+    assert [row["sequence"] for row in from_broker] == [None, None, None, 0, 1, 2]
+    assert [row["producerEpoch"] for row in from_broker] == [None, None, None, 0, 0, 0]
+    query = Query(broker, startingOffsets="earliest", **OPTION)
+    query.schema = schema
+    assert query.plan()
+    end = json.loads(query.log[-1])
+    tasks = query._unopened()
+    streamed = [
+        row
+        for partition in query.reader.partitions(query.begins_at(), end)
+        for table in tasks.read(partition)
+        for row in table.to_pylist()
+    ]
+    query.reader.stop()
+    assert streamed == from_broker
+
+
+def test_the_columns_come_last_and_only_when_asked_for() -> None:
+    given = {"kafka.bootstrap.servers": "h:1", "subscribe": "t"}
+    assert not ReadOptions.parse(given).include_producer
+    assert ReadOptions.parse({**given, **OPTION}).include_producer
+    of_all = columns.default_columns(
+        include_headers=True, include_timestamp_ms=True, include_producer=True
+    )
+    others = (*columns.OF_CLOCKS, columns.LATE_BY_MS)
+    assert of_all == tuple(name for name in columns.TYPES if name not in others)
+    assert of_all[-3:] == columns.OF_PRODUCER
+    assert columns.ddl(columns.OF_PRODUCER) == (
+        "`producerId` bigint, `producerEpoch` int, `sequence` int"
+    )
