@@ -1,4 +1,4 @@
-"""What all tests share: the support modules on the path, hypothesis profiles, and brokers."""
+"""What all tests share: the lab on the path, hypothesis profiles, and brokers."""
 
 import asyncio
 import atexit
@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, settings
 
 from horolog.clock import Clock
 
-sys.path.insert(0, str(Path(__file__).parent / "support"))
+sys.path.insert(0, str(Path(__file__).parent / "lab"))
 
 if TYPE_CHECKING:
     from running_broker import BrokerProcess, RunningBroker

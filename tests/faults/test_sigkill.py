@@ -18,7 +18,7 @@ CONFIG = TopicConfig(
     index_interval_bytes=300,
     message_timestamp_type=TimestampType.LOG_APPEND_TIME,
 )
-SUPPORT = Path(__file__).parent.parent / "support"
+LAB = Path(__file__).parent.parent / "lab"
 # Sends again what it has no answer for, as a producer does, and goes on; a line for each answer.
 SCRIPT = """
 import os, sys
@@ -52,7 +52,7 @@ while True:
 
 def answers_before_kill(path: Path, sequence: int, wanted: int) -> list[tuple[int, int, int]]:
     """The answers (sequence, offset, append time) that came before the kill."""
-    script = SCRIPT.format(support=str(SUPPORT), path=str(path), sequence=sequence)
+    script = SCRIPT.format(support=str(LAB), path=str(path), sequence=sequence)
     return run_until_killed(script, wanted, more_s=random.random() / 100)
 
 

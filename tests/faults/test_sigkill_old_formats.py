@@ -14,7 +14,7 @@ from horolog.record.timestamps import TimestampType
 from horolog.storage import TopicPartition
 from horolog.storage.verify import Finding, Severity, Verification
 
-SUPPORT = Path(__file__).parent.parent / "support"
+LAB = Path(__file__).parent.parent / "lab"
 # Appends sets of messages in formats that change, and prints a line for each that is acknowledged:
 # its first and last offset and its append time.
 SCRIPT = """
@@ -57,7 +57,7 @@ while True:
 
 def answers_before_kill(path: Path, seed: int, wanted: int) -> list[tuple[int, int, int]]:
     """The first and last offset and the append time of each set that was acknowledged."""
-    script = SCRIPT.format(support=str(SUPPORT), path=str(path), seed=seed)
+    script = SCRIPT.format(support=str(LAB), path=str(path), seed=seed)
     return run_until_killed(script, wanted)
 
 

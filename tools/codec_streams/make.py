@@ -1,6 +1,6 @@
 """Streams of every codec, sound and damaged, and what Apache Kafka's own readers say of each.
 
-    PYTHONPATH=tests/support python tools/codec_streams/make.py
+    PYTHONPATH=tests/lab python tools/codec_streams/make.py
 
 asks the Java client among the peers (`make peers`) and writes
 `tests/record/codecs/streams.jsonl.xz`: one JSON array a line, of codec, name, records that the

@@ -43,7 +43,7 @@ from horolog.storage.append_times.format import identity_of, identity_of_header
 from horolog.storage.verify import Finding, Severity, Verification
 
 SMALL = TopicConfig(segment_bytes=600, retention_ms=-1, **ANY_TIME)
-SUPPORT = Path(__file__).parents[2] / "support"
+LAB = Path(__file__).parents[2] / "lab"
 YEAR = 365 * DAY
 FILES = ".appendtimes"
 MARKER = ".appending.deleted"
@@ -504,7 +504,7 @@ def test_after_sigkill_every_acknowledged_record_has_its_exact_append_time(tmp_p
     random.seed(7)
     known: Known = {}
     for _ in range(4):
-        script = SCRIPT.format(support=str(SUPPORT), path=str(tmp_path))
+        script = SCRIPT.format(support=str(LAB), path=str(tmp_path))
         with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as process:
             assert process.stdout is not None
             got = b""
