@@ -28,6 +28,7 @@ from horolog.storage.index.blocks import (
     sum_of,
     unpack,
 )
+from horolog.storage.index.counts import NONE, Counts, counts_of
 
 _logger = logging.getLogger(__name__)
 
@@ -51,6 +52,8 @@ class _Open(NamedTuple):
     """Of the block that has room left, without what is pending; not changed any more."""
     pending: list[bytes]
     """Batches that follow: of that block, and of blocks behind it."""
+    finished: Counts
+    """What `BlockWriter.counts` has besides these."""
 
 
 class BlockWriter:
@@ -75,16 +78,18 @@ class BlockWriter:
         self._base_offset = base_offset
         self._files = files
         self._path = path
+        self._open: _Open
         self._pending: list[bytes]
         self._pending_bytes = 0  # of those batches in the log
-        self._go_on_with(_NO_BLOCK)
+        self._go_on_with(_NO_BLOCK, NONE)
 
     def resume(self, last: bytes) -> None:
         """Take back the last entry of the file, of a block that has room left."""
         block = unpack(last, 0)
         if block.size < BLOCK_BYTES:
             self.published = self.published._replace(in_file=self.published.in_file - 1)
-            self._go_on_with(sum_with((block.position, block.base_offset), sum_of(block)))
+            begin = block.position, block.base_offset
+            self._go_on_with(sum_with(begin, sum_of(block)), NONE)
 
     def add(self, row: bytes, size: int) -> None:
         """Take the batch that was written after the one before, as `row_of` makes it; never fails.
@@ -102,34 +107,49 @@ class BlockWriter:
     def add_set(self, added: MetSet) -> None:
         """Take batches that were written together: their block may be larger than others."""
         self._fold()
+        finished = self._open.finished
         begin, known = known_of(self._open.total)
         if begin is not None and known.end - begin[0] + added.met[1] > BLOCK_BYTES:
-            self._publish(block_of(*begin, known).pack())
+            entry = block_of(*begin, known).pack()
+            self._publish(entry)
+            finished = finished.plus(counts_of(entry))
             begin, known = None, NOTHING
         begin = (added.met[0], added.met[3]) if begin is None else begin
-        self._go_on_with(sum_with(begin, add_set(known, added)))
+        self._go_on_with(sum_with(begin, add_set(known, added)), finished)
 
     def open_blocks(self) -> list[Block]:
         """The blocks that are not published, as of some moment of this call.
 
         Any thread may ask; what it finds in `published` afterwards is not to be taken twice.
         """
-        total, pending = self._open
+        total, pending, _ = self._open
         entries, _ = folded(total, list(pending), BLOCK_BYTES, closing=True)
         return [unpack(entries, place) for place in range(0, len(entries), ENTRY_SIZE)]
 
+    def count_from(self, counts: Counts) -> None:
+        """Count what is taken from here on, and add it to this."""
+        total, pending, finished = self._open
+        self._open = _Open(total, pending, finished.plus(self.counts(), -1).plus(counts))
+
+    def counts(self) -> Counts:
+        """What was taken up to the last batch, since `count_from`; for any thread."""
+        total, pending, finished = self._open
+        entries, _ = folded(total, list(pending), BLOCK_BYTES, closing=True)
+        return finished.plus(counts_of(entries))
+
     def _fold(self, *, closing: bool = False) -> None:
         if self._pending or closing:
-            total = self._open.total
+            total, _, finished = self._open
             entries, total = folded(total, self._pending, BLOCK_BYTES, closing=closing)
             if entries:
                 self._publish(entries)  # first: a reader who misses them here finds them there
-            self._go_on_with(total)
+                finished = finished.plus(counts_of(entries))
+            self._go_on_with(total, finished)
 
-    def _go_on_with(self, total: "array[int]") -> None:
+    def _go_on_with(self, total: "array[int]", finished: Counts) -> None:
         self._pending = []
         self._pending_bytes = 0
-        self._open = _Open(total, self._pending)
+        self._open = _Open(total, self._pending, finished)
 
     def _publish(self, entries: bytes) -> None:
         in_file, unwritten = self.published

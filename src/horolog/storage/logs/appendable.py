@@ -18,6 +18,7 @@ from horolog.errors import StorageFailed
 from horolog.record.batch import restamp
 from horolog.record.timestamps import LOG_APPEND_TIME, NO_TIMESTAMP
 from horolog.storage.directory.checkpoints import AppendTimeReset
+from horolog.storage.index.counts import Counts
 from horolog.storage.logs.epochs import NO_EPOCH
 from horolog.storage.logs.flusher import Flusher
 from horolog.storage.logs.parts import LogParts
@@ -97,6 +98,11 @@ class AppendableLog(ReadableLog):
     def last_append_time_ms(self) -> int | None:
         """The last append time that was given out; no later record gets an earlier one."""
         return self._append_times.last
+
+    @property
+    def counts(self) -> Counts:
+        """What was appended since the log was opened; it never shrinks. Any thread may ask."""
+        return self.active.counts
 
     def append_time_ahead_ms(self, now_ms: int) -> int:
         """How far ahead of the clock the next record would be stamped; 0 if it would not be."""
@@ -258,6 +264,7 @@ class AppendableLog(ReadableLog):
         self._append_times.save()
         self.producers.write(self._files, self.directory, base_offset)
         active = new_segment(self._files, self.directory, base_offset, self.config, now_ms)
+        active.count_from(self.active.counts)
         self._flusher.has_new_names = True
         self.active = active
         self.segments = (*self.segments, active.segment)

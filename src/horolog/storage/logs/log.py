@@ -50,6 +50,7 @@ class Log(AppendableLog):
                 active = new_segment(self._files, self.directory, offset, self.config, now_ms)
                 kept = (active.segment,)
                 dropped = tuple(s for s in dropped if s.base_offset != offset)
+            active.count_from(self.active.counts)
             self.active, self.segments = active, kept
             for segment in reversed(dropped):
                 self.removed_files.remove_segment(segment)

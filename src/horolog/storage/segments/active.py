@@ -21,6 +21,7 @@ from horolog.storage.files import Files
 from horolog.storage.index.block_rows import row_of
 from horolog.storage.index.block_writer import BlockWriter
 from horolog.storage.index.blocks import HAS_APPEND_TIMES, OF_APPEND_TIME, OF_CREATE_TIME, MetSet
+from horolog.storage.index.counts import NONE, Counts
 from horolog.storage.index.growing import IndexWriter
 from horolog.storage.index.segment_end import SegmentEnd
 from horolog.storage.segments.segment import Segment
@@ -51,6 +52,7 @@ class ActiveSegment:
     __slots__ = (
         "_append_times",
         "_blocks",
+        "_counted",
         "_entries",
         "_files",
         "_interval_bytes",
@@ -86,6 +88,7 @@ class ActiveSegment:
         self._interval_bytes = config.index_interval_bytes
         self._entries: IndexWriter | None = None  # None until it is reopened
         self._blocks: BlockWriter | None = None  # as well
+        self._counted = NONE  # up to the end of the block writer before that one
         self._torn = False  # bytes that are no part of the log may follow its end
 
     @classmethod
@@ -138,6 +141,18 @@ class ActiveSegment:
             and self._files.is_open(self.segment.log.path)
             and self._append_times.is_ready
         )
+
+    @property
+    def counts(self) -> Counts:
+        """What was appended since the log was opened, to earlier segments as well; any thread."""
+        blocks = self._blocks
+        return self._counted if blocks is None else blocks.counts()
+
+    def count_from(self, counts: Counts) -> None:
+        """So much was appended before this segment was created or opened."""
+        self._counted = counts
+        if self._blocks is not None:
+            self._blocks.count_from(counts)
 
     def make_ready(self, append_time_ms: int) -> None:
         """Open or make what the next append writes to, whose append time this is.
@@ -310,7 +325,12 @@ class ActiveSegment:
         self._append_times.finish()
         segment.indexes.finish(segment.end.size, segment.end.next_offset)
         segment.blocks.finish()
-        self._entries = self._blocks = None
+        self._end_blocks()
+        self._entries = None
+
+    def _end_blocks(self) -> None:
+        self._counted = self.counts
+        self._blocks = None
 
     def reopen(self) -> None:
         """Make a finished segment ready to be appended to.
@@ -324,13 +344,16 @@ class ActiveSegment:
         segment.end = segment.end._replace(largest=indexes.largest(size))
         indexes.reopen(size)
         since = size - indexes.offsets.last.position
-        self._blocks = segment.blocks.reopen(size, self._append_times.stretches)
+        blocks = segment.blocks.reopen(size, self._append_times.stretches)
+        blocks.count_from(self._counted)
+        self._blocks = blocks
         self._entries = IndexWriter(self._files, indexes, self._interval_bytes, since)
 
     def truncate_to(self, offset: int, now_ms: int) -> None:
         """Remove the batch that holds `offset` and all that follow, to append after the rest."""
         segment = self.segment
         indexes = segment.indexes
+        self._end_blocks()
         proof = self._append_times.proof()
         found = segment.locate(offset)
         position = segment.end.size if found is None else found[0]
