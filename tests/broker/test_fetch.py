@@ -13,11 +13,11 @@ from raw_connection import RawConnection, fetch_fields, produce_fields
 from running_broker import RunningBroker
 
 from horolog.broker.handlers.fetch import AT_ONCE
-from horolog.broker.partition import Partition
 from horolog.record.batch import iter_headers
 from horolog.record.builder import Record, build_batch
 from horolog.storage.batches.slices import Slice
 from horolog.storage.logs.log import Log
+from horolog.storage.logs.readable import ReadableLog
 from horolog.wire.api import ApiKey
 
 VERSION = 12
@@ -155,10 +155,10 @@ def test_what_happens_between_reading_and_waiting_is_not_missed(
 ) -> None:
     """The read happens in a thread, which here ends with a request of another client."""
     filled.restart()
-    read, happenings = Partition.read, [1]
+    read, happenings = ReadableLog.read, [1]
 
-    def read_and_let_happen(partition: Partition, *asked: Any, **more: Any) -> Slice:
-        found = read(partition, *asked, **more)
+    def read_and_let_happen(log: ReadableLog, *asked: Any, **more: Any) -> Slice:
+        found = read(log, *asked, **more)
         if happenings and threading.current_thread().name != "broker":
             happenings.pop()
             with RawConnection(filled.address) as other:
@@ -168,7 +168,7 @@ def test_what_happens_between_reading_and_waiting_is_not_missed(
                     other.ask(ApiKey.DELETE_TOPICS, 4, topic_names=["t"], timeout_ms=1000)
         return found
 
-    monkeypatch.setattr(Partition, "read", read_and_let_happen)
+    monkeypatch.setattr(ReadableLog, "read", read_and_let_happen)
     more_than_there_is = 9 * len(batch()) + 1
     (partition,) = fetch(filled, {0: 2}, max_wait_ms=10 * LONG_MS, min_bytes=more_than_there_is)
     assert not happenings

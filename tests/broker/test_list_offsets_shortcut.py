@@ -101,7 +101,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
     append(broker, "plain", TIMES)
     append(broker, "brief", TIMES[:3])
     partition = broker.broker.partition("unstamped", 0)
-    config = dataclasses.replace(partition.config, message_format_version=0)
+    config = dataclasses.replace(partition.log.config, message_format_version=0)
     broker.call(lambda: partition.obey(config, retention_exempt=False))
     yield broker
     broker.stop()

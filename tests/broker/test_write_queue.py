@@ -260,6 +260,6 @@ def test_whatever_comes_in_between_each_client_is_served_in_its_order(
             mine = [offset(one) for one in done if isinstance(one, Appended)]
             assert mine == sorted(mine)
             offsets += mine
-        assert sorted(offsets) == list(range(partition.high_watermark))
+        assert sorted(offsets) == list(range(partition.log.high_watermark))
 
     run(test, compression_type=compression_type, segment_bytes=900_000)

@@ -117,13 +117,13 @@ def describe_append_times(
     ahead = [
         ahead_ms
         for partition in served
-        if partition is not None and (ahead_ms := partition.append_time_ahead_ms(now_ms))
+        if partition is not None and (ahead_ms := partition.log.append_time_ahead_ms(now_ms))
     ]
     shown = {
         "partitions": len(topic.partitions),
         "ahead": len(ahead),
         "most_ahead_ms": max(ahead, default=0),
-        "resets": sum(each.append_time_resets for each in served if each is not None),
+        "resets": sum(len(each.log.append_time_resets) for each in served if each is not None),
     }
     return [
         DescribedSetting(

@@ -133,7 +133,7 @@ class BackgroundTasks:
     async def check_indexes(self) -> None:
         """Check the indexes without a valid seal that lookups use, a segment at a time."""
         for partition in list(self._partitions.values()):
-            while partition.wants_index_check and not partition.is_closed:
+            while partition.log.wants_index_check and not partition.is_closed:
                 check = partition.check_indexes(self._readers)
                 if not await self._do("check of the indexes", partition, check):
                     break

@@ -70,7 +70,7 @@ def read_converted(
     at = offset
     for _ in range(_MAX_ROUNDS):
         size = min(max(max_bytes, 0), _SOURCE_BYTES)
-        found = partition.read(at, size, min_one_batch=at_least_one, up_to=up_to)
+        found = partition.log.read(at, size, min_one_batch=at_least_one, up_to=up_to)
         if not found.size:
             break
         data = found.read()
@@ -105,7 +105,7 @@ def read_converted(
 
 
 def _check_enabled(partition: Partition, magic: int) -> None:
-    if not partition.config.message_downconversion_enable:
+    if not partition.log.config.message_downconversion_enable:
         raise RequestRefused(
             ErrorCode.unsupported_version,
             f"{partition.name} has records of a later format than v{magic}, and "

@@ -100,7 +100,7 @@ class FetchReading:
             assert wanted.error is not None
             return FetchedPartition(wanted.partition_index, code_for(wanted.error))
         try:
-            high_watermark = partition.high_watermark
+            high_watermark = partition.log.high_watermark
             records, converted = read_converted(
                 partition,
                 wanted.offset,
@@ -175,9 +175,9 @@ def _read_partition(
     max_bytes = max(min(wanted.max_bytes, left), 0)
     try:
         # First, so that what is read is before them, whatever is appended meanwhile.
-        high_watermark, stable = partition.high_watermark, partition.last_stable_offset
+        high_watermark, stable = partition.log.high_watermark, partition.log.last_stable_offset
         up_to = stable if committed else high_watermark
-        found = partition.read(wanted.offset, max_bytes, min_one_batch=nothing_yet, up_to=up_to)
+        found = partition.log.read(wanted.offset, max_bytes, min_one_batch=nothing_yet, up_to=up_to)
         records: Buffer | SlicedRecords | None = b""
         if found.size:
             records = found.read_cached() if found.size <= _SMALL_BYTES else None
@@ -193,7 +193,7 @@ def _read_partition(
         0,
         high_watermark,
         stable,
-        partition.log_start_offset,
+        partition.log.log_start_offset,
         cast(Buffer, records),
         aborted,
     )
@@ -207,7 +207,11 @@ def _with_append_times(
     if found.error_code:
         return found
     try:
-        times = partition.append_times(offset, len(found.records)) if len(found.records) else ()
+        times = (
+            partition.log.append_times_within(offset, len(found.records))
+            if len(found.records)
+            else ()
+        )
     except HorologError as error:
         return FetchedPartition(found.partition_index, code_for(error))
     added = (
@@ -220,4 +224,4 @@ def _with_append_times(
 
 def _first_records(partition: Partition, offset: int, up_to: int) -> Buffer:
     """A small read of at least one batch, so that the consumer makes progress."""
-    return partition.read(offset, _SMALL_BYTES, min_one_batch=True, up_to=up_to).read()
+    return partition.log.read(offset, _SMALL_BYTES, min_one_batch=True, up_to=up_to).read()

@@ -1,7 +1,7 @@
 """One partition for request handlers: ordered writes, reads, and listeners for growth."""
 
 import asyncio
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable
 from concurrent.futures import Executor
 from typing import Final, Protocol, TypeVar
 
@@ -10,19 +10,12 @@ from horolog.broker.write_queue import WriteQueue
 from horolog.buffers import Buffer
 from horolog.clock import Clock
 from horolog.config import LONG_MAX, TopicConfig
-from horolog.errors import ErrorCode, RequestRefused
-from horolog.record.timestamps import AppendTimeStretch
-from horolog.storage.batches.slices import Slice
-from horolog.storage.directory.checkpoints import AppendTimeReset, EpochStart
-from horolog.storage.index.blocks import Window
+from horolog.storage.directory.checkpoints import AppendTimeReset
 from horolog.storage.logs.appendable import Appended
 from horolog.storage.logs.log import Log
-from horolog.storage.lookup.by_append_time import AppendedAt
-from horolog.storage.lookup.by_timestamp import LookupWay, TimestampOffset
-from horolog.storage.lookup.time_ranges import TimeRanges
+from horolog.storage.logs.readable import ReadableLog
 from horolog.storage.producers.attempts import Fences
 from horolog.storage.removal.removed_files import DeletedSegment
-from horolog.storage.removal.retention_report import SegmentRetention
 from horolog.wire.fetch import AbortedTransaction
 
 T = TypeVar("T")
@@ -44,7 +37,7 @@ class GrowthListener(Protocol):
 
 
 class Partition:
-    """One partition of this broker. It owns the log; all other code goes through it.
+    """One partition of this broker. It owns the log, and hands it out to be read.
 
     For the event loop's thread, except where a method says otherwise.
     """
@@ -57,6 +50,8 @@ class Partition:
         max_uncompressed_bytes: int,
         fences: Fences | None = None,
     ) -> None:
+        self.log: ReadableLog = log
+        """For reads and lookups, which any thread may do; some wait for the disk."""
         self._log = log
         if fences is not None:
             log.producers.attempts.adopt(fences)
@@ -72,22 +67,6 @@ class Partition:
         self._bytes_since_hot = 0
         self._has_transactions = any(s.has_aborted for s in log.segments) or any(
             state.transaction_first_offset is not None for _, state in log.producers
-        )
-
-    @property
-    def leader_epoch(self) -> int:
-        """The leader epoch of this broker."""
-        return self._log.leader_epoch
-
-    def check_epoch(self, epoch: int) -> RequestRefused | None:
-        """The error for a client whose leader epoch is not current; None for -1."""
-        if epoch == -1 or epoch == self._log.leader_epoch:
-            return None
-        code = ErrorCode.unknown_leader_epoch
-        if epoch < self._log.leader_epoch:
-            code = ErrorCode.fenced_leader_epoch
-        return RequestRefused(
-            code, f"{self.name} is led in epoch {self._log.leader_epoch}, not in {epoch}"
         )
 
     # --- writing ----------------------------------------------------------------------
@@ -128,11 +107,6 @@ class Partition:
 
     # --- settings, retention, flushing ------------------------------------------------
 
-    @property
-    def config(self) -> TopicConfig:
-        """The effective settings."""
-        return self._log.config
-
     def obey(self, config: TopicConfig, *, retention_exempt: bool) -> None:
         """Apply settings from the next request on; adopted partitions are exempt from retention."""
         self._log.config = config
@@ -145,17 +119,6 @@ class Partition:
     def apply_retention(self, clock: Clock) -> "asyncio.Future[list[DeletedSegment]]":
         """Delete segments by retention; return them with the reason."""
         return self.run(lambda: self._log.apply_retention(clock.now_ms(), clock.monotonic_ms()))
-
-    def retention_report(
-        self, now_ms: int, config: TopicConfig | None, first_offset: int
-    ) -> Iterator[SegmentRetention]:
-        """See `Log.retention_report`; any thread may iterate it, it may wait for the disk."""
-        return self._log.retention_report(now_ms, config, first_offset=first_offset)
-
-    @property
-    def is_retention_exempt(self) -> bool:
-        """Whether nothing is deleted by retention: the log was adopted."""
-        return self._log.retention_exempt
 
     @property
     def has_deleted_files(self) -> bool:
@@ -211,15 +174,6 @@ class Partition:
         if self.last_batch_of(slot) is not None:
             await self.run(lambda: self._log.producers.attempts.forget([slot]))
 
-    def append_time_ahead_ms(self, now_ms: int) -> int:
-        """See `Log.append_time_ahead_ms`."""
-        return self._log.append_time_ahead_ms(now_ms)
-
-    @property
-    def append_time_resets(self) -> int:
-        """At how many offsets append times go back."""
-        return len(self._log.append_time_resets)
-
     def reset_append_time(self, clock: Clock) -> "asyncio.Future[AppendTimeReset | None]":
         """Lower the append time of new records to the clock, read when the reset runs."""
         return self.run(lambda: self._log.reset_append_time(clock.now_ms()))
@@ -255,87 +209,9 @@ class Partition:
         """Whether a read from `offset` finds its records in the page cache."""
         return offset >= self._hot_offset and not (committed and self._has_transactions)
 
-    def read(self, offset: int, max_bytes: int, *, min_one_batch: bool, up_to: int) -> Slice:
-        """The slice of a segment file for a fetch; on the event loop only if `is_hot`.
-
-        Raises:
-            RequestRefused: the offset is out of range.
-            CorruptBatch, StorageFailed: as `Log.read`.
-        """
-        return self._log.read(offset, max_bytes, min_one_batch=min_one_batch, up_to=up_to)
-
-    @property
-    def log_start_offset(self) -> int:
-        """The first offset that can be read."""
-        return self._log.log_start_offset
-
-    @property
-    def high_watermark(self) -> int:
-        """The high watermark: consumers read up to it."""
-        return self._log.high_watermark
-
-    @property
-    def last_stable_offset(self) -> int:
-        """The last stable offset: `read_committed` consumers read up to it (KIP-98)."""
-        return self._log.last_stable_offset
-
-    def readable_end(self, *, committed: bool) -> int:
-        """The end offset for a consumer by isolation level."""
-        return self._log.last_stable_offset if committed else self._log.high_watermark
-
-    def find_by_timestamp(self, timestamp: int) -> TimestampOffset | None:
-        """See `Log.find_by_timestamp`; any thread may call it."""
-        return self._log.find_by_timestamp(timestamp)
-
-    def find_by_append_time(self, ms: int) -> AppendedAt | None:
-        """See `Log.find_by_append_time`; any thread may call it."""
-        return self._log.find_by_append_time(ms)
-
-    def append_times(self, offset: int, size: int) -> list[AppendTimeStretch]:
-        """See `Log.append_times_within`; any thread may call it, it may wait for the disk."""
-        return self._log.append_times_within(offset, size)
-
-    def way_to(self, timestamp: int) -> LookupWay:
-        """See `Log.way_to`; any thread may call it."""
-        return self._log.way_to(timestamp)
-
-    def time_ranges(self, window: Window, from_offset: int, limit: int) -> TimeRanges:
-        """See `Log.time_ranges`; any thread may call it."""
-        return self._log.time_ranges(window, from_offset, limit)
-
-    def find_max_timestamp(self) -> TimestampOffset | None:
-        """See `Log.find_max_timestamp`; any thread may call it."""
-        return self._log.find_max_timestamp()
-
-    def offsets_before(self, ms: int, count: int, now_ms: int) -> list[int]:
-        """See `Log.offsets_before`; any thread may call it."""
-        return self._log.offsets_before(ms, count, now_ms)
-
-    @property
-    def wants_index_check(self) -> bool:
-        """See `Log.wants_index_check`."""
-        return self._log.wants_index_check
-
     def check_indexes(self, readers: Executor) -> "asyncio.Future[bool]":
         """Check the indexes of one segment among the reads; see `Log.check_indexes`."""
         return self._loop.run_in_executor(readers, self._log.check_indexes)
-
-    @property
-    def start_epoch(self) -> int:
-        """The leader epoch at the log start offset, -1 if that is unknown."""
-        return self._log.start_epoch
-
-    def end_of_epoch(self, epoch: int) -> EpochStart | None:
-        """The largest epoch up to `epoch`, and the offset where the next one starts (KIP-320)."""
-        log = self._log
-        if epoch == log.leader_epoch:
-            return EpochStart(epoch, log.log_end_offset)
-        return log.epochs.end_offset_for(epoch, log.log_end_offset)
-
-    @property
-    def size(self) -> int:
-        """Bytes of all batches."""
-        return self._log.size
 
     def aborted(self, offset: int) -> list[AbortedTransaction]:
         """The aborted transactions that a committed reader has to know from there on.

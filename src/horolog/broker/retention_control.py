@@ -32,19 +32,19 @@ async def explain_retention(broker: Broker, peer: Peer, topic: str, name: str) -
         CorruptBatch: the log is damaged where it has to be read.
     """
     partition, first_offset, now_ms, tried = _question(name)
-    log = broker.partition(topic, partition)
+    log = broker.partition(topic, partition).log
     config = _config(broker, topic, tried) if tried else None
     at_ms = broker.clock.now_ms() if now_ms is None else now_ms
 
     def page() -> tuple[list[Any], int | None]:
-        found = log.retention_report(at_ms, config, first_offset)
+        found = log.retention_report(at_ms, config, first_offset=first_offset)
         return as_many_as_fit((each.base_offset, each.as_json()) for each in found)
 
     segments, following = await broker.searchers.run(peer, page)
     return {
         "now": at_ms,
         "settings": settings_of(log.config if config is None else config),
-        "is_exempt": log.is_retention_exempt and config is None,
+        "is_exempt": log.retention_exempt and config is None,
         "segments": segments,
         "next": following,
     }

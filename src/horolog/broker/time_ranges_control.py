@@ -41,7 +41,7 @@ async def explain_lookup(broker: Broker, peer: Peer, topic: str, name: str) -> d
     match = _WAY_NAME.fullmatch(name)
     if match is None or int(match[2]) not in _INT64:
         raise _refusal(f"{name:.200} is not {LOOKUP_WAY}/PARTITION/TIMESTAMP")
-    log, timestamp = broker.partition(topic, int(match[1])), int(match[2])
+    log, timestamp = broker.partition(topic, int(match[1])).log, int(match[2])
     way = await broker.searchers.run(peer, lambda: log.way_to(timestamp))
     return way._asdict()
 
@@ -60,7 +60,7 @@ async def find_time_ranges(broker: Broker, peer: Peer, topic: str, name: str) ->
     partition, first_ms, last_ms, offset = (int(match[group]) for group in (1, 3, 4, 5))
     if first_ms not in _INT64 or last_ms not in _INT64 or offset not in _INT64:
         raise _refusal(f"{name:.200} has a number beyond 64 bits")
-    log = broker.partition(topic, partition)
+    log = broker.partition(topic, partition).log
     window = Window(
         first_ms,
         last_ms,

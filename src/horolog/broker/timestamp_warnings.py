@@ -51,7 +51,7 @@ class TimestampWarnings:
             if self._loop.time() >= self._next_warning_at:
                 self._look()
         elif appended.records_ahead_ms > limit_ms and self._is_due(partition):
-            holds = partition.config.horolog_retention_by != "append-time"
+            holds = partition.log.config.horolog_retention_by != "append-time"
             _LOG.warning(
                 "%s: a record is %s ahead of the clock (offsets %d to %d, from client %r at %s)%s",
                 partition.name,
@@ -88,7 +88,7 @@ class TimestampWarnings:
         ahead = [
             (ahead_ms, partition)
             for partition in self._partitions.values()
-            if (ahead_ms := partition.append_time_ahead_ms(now_ms)) > limit_ms
+            if (ahead_ms := partition.log.append_time_ahead_ms(now_ms)) > limit_ms
         ]
         if not ahead:
             return

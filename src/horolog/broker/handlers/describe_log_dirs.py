@@ -43,7 +43,7 @@ async def describe_log_dirs(
             by_topic.setdefault(topic, []).append(
                 {
                     "partition_index": index,
-                    "partition_size": partition.size,
+                    "partition_size": partition.log.size,
                     "offset_lag": 0,
                     "is_future_key": False,
                 }

@@ -186,17 +186,15 @@ def _find(
             if not name and request.version >= 13:
                 raise RequestRefused(ErrorCode.unknown_topic_id, "no topic has this id")
             partition = broker.partition(name, wanted.partition)
-            error = partition.check_epoch(wanted.current_leader_epoch)
-            if request.version < _ZSTD_SINCE and partition.config.compression_type == "zstd":
-                error = RequestRefused(
+            if request.version < _ZSTD_SINCE and partition.log.config.compression_type == "zstd":
+                raise RequestRefused(
                     ErrorCode.unsupported_compression_type,
                     f"{partition.name} is compressed with zstd, which clients read from Fetch "
                     f"version {_ZSTD_SINCE} on (KIP-110)",
                 )
-            if error is not None:
-                partition = None
+            partition.log.check_epoch(wanted.current_leader_epoch)
         except HorologError as refusal:
-            error = refusal
+            partition, error = None, refusal
         found.append(
             WantedPartition(
                 wanted.partition,

@@ -27,9 +27,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from horolog.broker.broker import Broker
 from horolog.broker.dispatch import Request, api
-from horolog.broker.partition import Partition
 from horolog.errors import ErrorCode, HorologError, RequestRefused, code_for
 from horolog.storage.file_errors import WouldBlock
+from horolog.storage.logs.readable import ReadableLog
 from horolog.storage.lookup.by_timestamp import TimestampOffset
 from horolog.wire.api import ApiKey
 from horolog.wire.features import BY_APPEND_TIME, BY_CREATE_TIME, UNKNOWN_TIME
@@ -214,63 +214,61 @@ def find(broker: Broker, asked: Asked, index: int, leader_epoch: int, timestamp:
     flags = isolation_level & _FLAGS
     committed = isolation_level - flags == READ_COMMITTED
     try:
-        partition = _partition(broker, topic, index, leader_epoch)
+        log = _log(broker, topic, index, leader_epoch)
         if flags:
-            return _look_by_clock(partition, timestamp, flags, committed)
-        return _look(partition, timestamp, version, committed)
+            return _look_by_clock(log, timestamp, flags, committed)
+        return _look(log, timestamp, version, committed)
     except HorologError as error:
         return Found(code_for(error))
 
 
-def _partition(broker: Broker, topic: str, index: int, leader_epoch: int) -> Partition:
-    partition = broker.partition(topic, index)
-    error = partition.check_epoch(leader_epoch)
-    if error is not None:
-        raise error
-    return partition
+def _log(broker: Broker, topic: str, index: int, leader_epoch: int) -> ReadableLog:
+    log = broker.partition(topic, index).log
+    log.check_epoch(leader_epoch)
+    return log
 
 
-def _look(partition: Partition, timestamp: int, version: int, committed: bool) -> Found:
-    end_offset = partition.readable_end(committed=committed)
+def _look(log: ReadableLog, timestamp: int, version: int, committed: bool) -> Found:
+    end_offset = log.readable_end(committed=committed)
     if timestamp >= 0 or timestamp == Moment.MAX_TIMESTAMP:
-        _check_has_times(partition)
+        _check_has_times(log)
     if timestamp >= 0:
-        return _before(end_offset, partition.find_by_timestamp(timestamp))
+        return _before(end_offset, log.find_by_timestamp(timestamp))
     _check_meaning(timestamp, version)
     match timestamp:
         case Moment.LATEST:
-            return Found(offset=end_offset, leader_epoch=partition.leader_epoch)
+            return Found(offset=end_offset, leader_epoch=log.leader_epoch)
         case Moment.MAX_TIMESTAMP:
-            found = partition.find_max_timestamp()
+            found = log.find_max_timestamp()
             # The end of now: what was appended since the request came is most often the latest.
-            return _before(partition.readable_end(committed=committed), found)
+            return _before(log.readable_end(committed=committed), found)
         case Moment.EARLIEST | Moment.EARLIEST_LOCAL:
-            return Found(offset=partition.log_start_offset, leader_epoch=partition.start_epoch)
+            return Found(offset=log.log_start_offset, leader_epoch=log.start_epoch)
         case _:
             return _NOTHING
 
 
-def _look_by_clock(partition: Partition, time_ms: int, flags: int, committed: bool) -> Found:
-    end_offset = partition.readable_end(committed=committed)
+def _look_by_clock(log: ReadableLog, time_ms: int, flags: int, committed: bool) -> Found:
+    end_offset = log.readable_end(committed=committed)
     if flags == BY_CREATE_TIME:
-        _check_has_times(partition)
-        return _before(end_offset, partition.find_by_timestamp(time_ms))
+        _check_has_times(log)
+        return _before(end_offset, log.find_by_timestamp(time_ms))
     if flags != BY_APPEND_TIME:
         raise RequestRefused(ErrorCode.invalid_request, "a lookup uses one clock, not two")
-    found = partition.find_by_append_time(time_ms)
+    found = log.find_by_append_time(time_ms)
     if found is None or found.offset >= end_offset:
         return _NOTHING
     ms = UNKNOWN_TIME if found.ms is None else found.ms
     return Found(0, ms, found.offset, found.leader_epoch)
 
 
-def _check_has_times(partition: Partition) -> None:
+def _check_has_times(log: ReadableLog) -> None:
     """Refuse a search by create time where the topic stores format v0, as Kafka does."""
-    if partition.config.message_format_version == 0:
+    if log.config.message_format_version == 0:
         raise RequestRefused(
             ErrorCode.unsupported_for_message_format,
             f"Cannot search offsets based on timestamp because the message format version for "
-            f"partition {partition.name} is earlier than the minimum required version 0.10.0",
+            f"partition {log} is earlier than the minimum required version 0.10.0",
         )
 
 
@@ -287,25 +285,25 @@ def _find_v0(
 ) -> "ListOffsetsPartitionResponse":
     code, offsets = ErrorCode.none, list[int]()
     try:
-        partition = _partition(broker, topic, wanted.partition_index, wanted.current_leader_epoch)
-        offsets = _offsets_v0(wanted, partition, broker.clock.now_ms())
+        log = _log(broker, topic, wanted.partition_index, wanted.current_leader_epoch)
+        offsets = _offsets_v0(wanted, log, broker.clock.now_ms())
     except HorologError as error:
         code = code_for(error)
     index = wanted.partition_index
     return {"partition_index": index, "error_code": code, "old_style_offsets": offsets}
 
 
-def _offsets_v0(wanted: ListOffsetsPartition, partition: Partition, now_ms: int) -> list[int]:
+def _offsets_v0(wanted: ListOffsetsPartition, log: ReadableLog, now_ms: int) -> list[int]:
     """Offsets from which on nothing is older than the time asked for, the last one first."""
     if wanted.timestamp < 0:
         _check_meaning(wanted.timestamp, 0)
     count = wanted.max_num_offsets
     if wanted.timestamp == Moment.EARLIEST:
-        offsets = [partition.log_start_offset][: max(0, count)]
+        offsets = [log.log_start_offset][: max(0, count)]
     else:
         moment = _INT64_MAX if wanted.timestamp == Moment.LATEST else wanted.timestamp
-        offsets = partition.offsets_before(moment, count, now_ms)
-    visible = partition.high_watermark
+        offsets = log.offsets_before(moment, count, now_ms)
+    visible = log.high_watermark
     if any(offset > visible for offset in offsets):
         offsets = [visible, *(offset for offset in offsets if offset <= visible)]
     return offsets

@@ -179,7 +179,7 @@ def _partition(broker: Broker, topic: str, index: int) -> "MetadataResponseParti
         "error_code": ErrorCode.none if is_served else ErrorCode.leader_not_available,
         "partition_index": index,
         "leader_id": here if is_served else -1,
-        "leader_epoch": -1 if partition is None else partition.leader_epoch,
+        "leader_epoch": -1 if partition is None else partition.log.leader_epoch,
         "replica_nodes": [here],
         "isr_nodes": [here] if is_served else [],
         "offline_replicas": [] if is_served else [here],

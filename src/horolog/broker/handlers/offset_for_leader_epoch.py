@@ -40,11 +40,9 @@ async def offset_for_leader_epoch(
 def _end(broker: Broker, topic: str, wanted: OffsetForLeaderPartition) -> "EpochEndOffset":
     error_code, epoch, end_offset = ErrorCode.none, -1, -1
     try:
-        partition = broker.partition(topic, wanted.partition)
-        refusal = partition.check_epoch(wanted.current_leader_epoch)
-        if refusal is not None:
-            raise refusal
-        end = partition.end_of_epoch(wanted.leader_epoch)
+        log = broker.partition(topic, wanted.partition).log
+        log.check_epoch(wanted.current_leader_epoch)
+        end = log.end_of_epoch(wanted.leader_epoch)
         if end is not None:
             epoch, end_offset = end
     except HorologError as error:

@@ -204,7 +204,7 @@ def _refused(index: int, error: HorologError, partition: Partition | None) -> Pr
     return ProducedPartition(
         index,
         code,
-        log_start_offset=partition.log_start_offset if partition and tells_start else -1,
+        log_start_offset=partition.log.log_start_offset if partition and tells_start else -1,
         record_errors=error.errors if isinstance(error, RecordsRejected) else (),
         error_message=str(error),
     )
@@ -239,10 +239,10 @@ def find_partition(
         raise RequestRefused(
             ErrorCode.invalid_topic_exception, f"{topic.name} is internal: only brokers write to it"
         )
-    if acks == -1 and partition.config.min_insync_replicas > 1:
+    if acks == -1 and partition.log.config.min_insync_replicas > 1:
         raise RequestRefused(
             ErrorCode.not_enough_replicas,
-            f"min.insync.replicas={partition.config.min_insync_replicas} of {topic.name}, "
+            f"min.insync.replicas={partition.log.config.min_insync_replicas} of {topic.name}, "
             "and there is one broker",
         )
     return partition

@@ -19,7 +19,6 @@ from horolog.record.batch import restamp
 from horolog.record.timestamps import LOG_APPEND_TIME, NO_TIMESTAMP
 from horolog.storage.directory.checkpoints import AppendTimeReset
 from horolog.storage.index.counts import Counts
-from horolog.storage.logs.epochs import NO_EPOCH
 from horolog.storage.logs.flusher import Flusher
 from horolog.storage.logs.parts import LogParts
 from horolog.storage.logs.readable import ReadableLog
@@ -59,22 +58,15 @@ _new_appended = partial(tuple.__new__, Appended)
 
 
 class AppendableLog(ReadableLog):
-    """See the module. `config` and `leader_epoch` may be replaced at any time."""
+    """See the module."""
 
     def __init__(self, parts: LogParts) -> None:
         super().__init__(parts)
-        self.config = parts.config
         self.directory = parts.directory
         self.active = parts.active
         """Appends to the last segment."""
-        self.leader_epoch = parts.leader_epoch
-        """The epoch that appended batches get."""
-        self.epochs = parts.epochs
-        """The start offsets of all leader epochs in the log."""
         self.producers = parts.producers
         """The state of idempotent producers, up to the log end offset."""
-        self.retention_exempt = parts.retention_exempt
-        """Adopted: no retention and no rolling by time."""
         self._flusher = Flusher(
             parts.files,
             parts.directory,
@@ -85,16 +77,6 @@ class AppendableLog(ReadableLog):
         self._writing = threading.Lock()  # held while something is changed; never waited for
 
     @property
-    def start_epoch(self) -> int:
-        """The leader epoch at the log start offset, -1 if it is not known.
-
-        Where the log is empty, that of the record that comes next.
-        """
-        start = self.log_start_offset
-        epoch = self.epochs.epoch_at(start)
-        return self.leader_epoch if epoch == NO_EPOCH and start == self.log_end_offset else epoch
-
-    @property
     def last_append_time_ms(self) -> int | None:
         """The last append time that was given out; no later record gets an earlier one."""
         return self._append_times.last
@@ -103,13 +85,6 @@ class AppendableLog(ReadableLog):
     def counts(self) -> Counts:
         """What was appended since the log was opened; it never shrinks. Any thread may ask."""
         return self.active.counts
-
-    def append_time_ahead_ms(self, now_ms: int) -> int:
-        """How far ahead of the clock the next record would be stamped; 0 if it would not be."""
-        last_ms = self._append_times.last
-        if last_ms is None or self.is_empty:
-            return 0
-        return max(0, last_ms - now_ms)
 
     # Appending.
 

@@ -5,9 +5,7 @@ is returned to the caller: the removal of files after a deletion.
 """
 
 import os
-from collections.abc import Iterator
 
-from horolog.config import TopicConfig
 from horolog.errors import ErrorCode, RequestRefused
 from horolog.storage import names
 from horolog.storage.logs.appendable import AppendableLog
@@ -17,7 +15,6 @@ from horolog.storage.producers.replay import replay
 from horolog.storage.removal import retention
 from horolog.storage.removal.leftovers import base_offsets
 from horolog.storage.removal.removed_files import DeletedSegment, RemovedFiles
-from horolog.storage.removal.retention_report import SegmentRetention, report
 
 
 class Log(AppendableLog):
@@ -118,37 +115,6 @@ class Log(AppendableLog):
             DeletedSegment(segment.base_offset, segment.size, reason)
             for segment, reason in zip(segments, reasons, strict=False)
         ]
-
-    def retention_report(
-        self,
-        now_ms: int,
-        config: TopicConfig | None = None,
-        *,
-        first_offset: int = 0,
-    ) -> Iterator[SegmentRetention]:
-        """What retention does about each segment; see removal/retention_report.py.
-
-        May be iterated during appends; a segment is read when it is its turn.
-
-        Args:
-            now_ms: the clock.
-            config: settings to be tried, as if the topic had them.
-            first_offset: only segments with this base offset, or a later one.
-
-        Raises:
-            StorageFailed: the disk refused.
-            CorruptBatch: the log is damaged where it has to be read.
-        """
-        return report(
-            self.segments,
-            self.config if config is None else config,
-            self.log_start_offset,
-            self.high_watermark,
-            now_ms,
-            self._append_times.resets,
-            is_exempt=self.retention_exempt and config is None,
-            first_offset=first_offset,
-        )
 
     def apply_retention(self, now_ms: int, monotonic_ms: int) -> list[DeletedSegment]:
         """Delete the segments that retention no longer keeps; which, and why.

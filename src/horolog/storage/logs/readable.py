@@ -8,15 +8,17 @@ Any thread may read while one appends (logs/appendable.py).
 """
 
 from bisect import bisect_right
-from collections.abc import Container
+from collections.abc import Container, Iterator
 
+from horolog.config import TopicConfig
 from horolog.errors import ErrorCode, RequestRefused
 from horolog.record.builder import empty_batch
 from horolog.record.timestamps import AppendTimeStretch
 from horolog.storage.batches.slices import Slice
-from horolog.storage.directory.checkpoints import AppendTimeReset
+from horolog.storage.directory.checkpoints import AppendTimeReset, EpochStart
 from horolog.storage.index.abort import AbortedTxn
 from horolog.storage.index.blocks import Window
+from horolog.storage.logs.epochs import NO_EPOCH
 from horolog.storage.logs.parts import LogParts
 from horolog.storage.lookup.by_append_time import (
     AppendedAt,
@@ -35,6 +37,7 @@ from horolog.storage.lookup.by_timestamp import (
 )
 from horolog.storage.lookup.index_checks import IndexChecks
 from horolog.storage.lookup.time_ranges import TimeRanges, time_ranges
+from horolog.storage.removal.retention_report import SegmentRetention, report
 from horolog.storage.segments.segment import Segment
 
 _MOST_OFFSETS = 1 << 31  # of one batch
@@ -49,6 +52,14 @@ class ReadableLog:
         """In offset order, never empty; replaced, never mutated."""
         self.log_start_offset = parts.log_start_offset
         """The first readable offset; at most the log end offset."""
+        self.config = parts.config
+        """The effective settings; replaced at any time."""
+        self.retention_exempt = parts.retention_exempt
+        """Adopted: no retention and no rolling by time."""
+        self.leader_epoch = parts.leader_epoch
+        """The epoch that appended batches get."""
+        self.epochs = parts.epochs
+        """The start offsets of all leader epochs in the log."""
         self._append_times = parts.append_times
         # Transactions that another broker left open: producer id and first offset; shrinks only.
         self._unended = parts.producers.unended()
@@ -77,6 +88,10 @@ class ReadableLog:
         counts as aborted or committed (`aborted_transactions`).
         """
         return self.high_watermark
+
+    def readable_end(self, *, committed: bool) -> int:
+        """The end offset for a consumer by isolation level."""
+        return self.last_stable_offset if committed else self.high_watermark
 
     @property
     def size(self) -> int:
@@ -159,7 +174,45 @@ class ReadableLog:
         """The open transactions of these producers are committed; only markers are missing."""
         self._unended = tuple(one for one in self._unended if one[0] not in producer_ids)
 
+    # Leader epochs.
+
+    @property
+    def start_epoch(self) -> int:
+        """The leader epoch at the log start offset, -1 if it is not known.
+
+        Where the log is empty, that of the record that comes next.
+        """
+        start = self.log_start_offset
+        epoch = self.epochs.epoch_at(start)
+        return self.leader_epoch if epoch == NO_EPOCH and start == self.log_end_offset else epoch
+
+    def check_epoch(self, epoch: int) -> None:
+        """Refuse a client whose leader epoch is not current; -1 is of one that knows none.
+
+        Raises:
+            RequestRefused: it is older (74) or newer (75) than the epoch of this leader.
+        """
+        if epoch in (-1, self.leader_epoch):
+            return
+        code = ErrorCode.unknown_leader_epoch
+        if epoch < self.leader_epoch:
+            code = ErrorCode.fenced_leader_epoch
+        raise RequestRefused(code, f"{self} is led in epoch {self.leader_epoch}, not in {epoch}")
+
+    def end_of_epoch(self, epoch: int) -> EpochStart | None:
+        """The largest epoch up to `epoch`, and the offset where the next one starts (KIP-320)."""
+        if epoch == self.leader_epoch:
+            return EpochStart(epoch, self.log_end_offset)
+        return self.epochs.end_offset_for(epoch, self.log_end_offset)
+
     # Lookups by time.
+
+    def append_time_ahead_ms(self, now_ms: int) -> int:
+        """How far ahead of the clock the next record would be stamped; 0 if it would not be."""
+        last_ms = self._append_times.last
+        if last_ms is None or self.is_empty:
+            return 0
+        return max(0, last_ms - now_ms)
 
     def find_by_timestamp(self, timestamp: int) -> TimestampOffset | None:
         """The record with the smallest offset at or after a moment; see lookup/by_timestamp.py."""
@@ -262,6 +315,37 @@ class ReadableLog:
             StorageFailed: the disk refused.
         """
         return self._index_checks.check_next(self.segments[:-1])
+
+    def retention_report(
+        self,
+        now_ms: int,
+        config: TopicConfig | None = None,
+        *,
+        first_offset: int = 0,
+    ) -> Iterator[SegmentRetention]:
+        """What retention does about each segment; see removal/retention_report.py.
+
+        May be iterated during appends; a segment is read when it is its turn.
+
+        Args:
+            now_ms: the clock.
+            config: settings to be tried, as if the topic had them.
+            first_offset: only segments with this base offset, or a later one.
+
+        Raises:
+            StorageFailed: the disk refused.
+            CorruptBatch: the log is damaged where it has to be read.
+        """
+        return report(
+            self.segments,
+            self.config if config is None else config,
+            self.log_start_offset,
+            self.high_watermark,
+            now_ms,
+            self._append_times.resets,
+            is_exempt=self.retention_exempt and config is None,
+            first_offset=first_offset,
+        )
 
     def segments_from(self, offset: int) -> tuple[Segment, ...]:
         """The segment that holds an offset, and all that follow."""
