@@ -31,6 +31,7 @@ from horolog.record.builder import Record, build_batch
 from horolog.record.columns import DEFAULT_COLUMNS, DecodeStatistics, batch_schema, decode
 from horolog.record.compression import Codec, compress
 from horolog.record.timestamps import TimestampType
+from horolog.record.transactions import AbortedTransaction, AbortedTransactions
 
 pytestmark = pytest.mark.usefixtures("both")
 
@@ -275,11 +276,24 @@ TRANSACTIONS = b"".join(
         ([(2, 108)], [100, 101, 102, 103, 105, 110]),
         ([(1, 101)], [102, 103, 105, 108, 110]),  # the fetch began within the transaction
         ([(9, 0)], [100, 101, 102, 103, 105, 108, 110]),
+        ([(1, 100, 104)], [102, 103, 105, 108, 110]),
+        ([(1, 100, 104), (2, 108, 109)], [102, 103, 105, 110]),
+        ([(2, 108, 120)], [100, 101, 102, 103, 105]),  # open, and never to be ended
     ],
 )
 def test_aborted_records_are_left_out_up_to_their_marker(aborted, offsets):
+    if aborted is not None:
+        aborted = [AbortedTransaction(*each) for each in aborted]
     rows = decoded(TRANSACTIONS, aborted=aborted, columns=("offset",))
     assert [row["offset"] for row in rows] == offsets
+
+
+def test_aborted_records_whose_end_is_known_are_left_out_where_markers_are_not_read():
+    batches = [header for _, header in iter_headers(TRANSACTIONS) if not header.is_control]
+    aborted = AbortedTransactions(
+        [AbortedTransaction(1, 100, 104), AbortedTransaction(2, 108, 109)]
+    )
+    assert [each.base_offset for each in batches if aborted.drop(each)] == [100, 108]
 
 
 def test_control_records_are_shown_on_request():
@@ -322,7 +336,9 @@ def test_of_two_things_wrong_the_first_is_reported_after_the_rows_before_it(rng)
 
 
 def test_markers_count_also_where_their_own_time_is_not_wanted():
-    rows = decoded(TRANSACTIONS, aborted=[(1, 100)], from_ms=AROUND_MS, columns=("offset",))
+    rows = decoded(
+        TRANSACTIONS, aborted=[AbortedTransaction(1, 100)], from_ms=AROUND_MS, columns=("offset",)
+    )
     assert [row["offset"] for row in rows] == [102, 105, 108, 110]
     old_marker = TRANSACTIONS.replace(
         control_batch(1, ABORT, base_offset=104),
@@ -334,7 +350,9 @@ def test_markers_count_also_where_their_own_time_is_not_wanted():
             is_control=True,
         ),
     )
-    rows = decoded(old_marker, aborted=[(1, 100)], from_ms=AROUND_MS, columns=("offset",))
+    rows = decoded(
+        old_marker, aborted=[AbortedTransaction(1, 100)], from_ms=AROUND_MS, columns=("offset",)
+    )
     assert [row["offset"] for row in rows] == [102, 105, 108, 110]
 
 
@@ -388,7 +406,7 @@ def test_mutations_raise_nothing_but_corrupt_or_refused(data: st.DataObject):
             columns=ALL_COLUMNS,
             check_crcs=False,
             max_batch_bytes=1 << 20,
-            aborted=[(-1, 0)],
+            aborted=[AbortedTransaction(-1, 0)],
         ):
             table.validate(full=True)
     except (CorruptBatch, RequestRefused):
@@ -477,7 +495,7 @@ def test_a_batch_that_ends_before_it_begins_is_no_obstacle_to_producers():
 def test_aborted_transactions_are_left_out_after_plain_batches_of_larger_offsets():
     plain = [a_batch(1, base_offset=offset).data for offset in (30, 10)]
     log = b"".join([*plain, transactional(1, 12), transactional(2, 13)])
-    rows = rows_either_way(log, aborted=[(1, 20)])
+    rows = rows_either_way(log, aborted=[AbortedTransaction(1, 20)])
     assert [row["offset"] for row in rows] == [30, 10, 13]
 
 

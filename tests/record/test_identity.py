@@ -14,6 +14,7 @@ from horolog.record.builder import Record, build_batch, read_records
 from horolog.record.compression import Codec
 from horolog.record.identity import with_producer
 from horolog.record.old_format.fields import build_messages
+from horolog.record.transactions import AbortedTransaction
 
 LAST_SEQUENCE = (1 << 31) - 1
 NOW = 1_700_000_000_000
@@ -97,7 +98,7 @@ def test_aborted_transactions_and_markers_are_left_out() -> None:
             marker(5, 8, commit),
         ]
     )
-    made = list(with_producer(log, (9, 0), base_sequence=0, aborted=[(7, 0)]))
+    made = list(with_producer(log, (9, 0), base_sequence=0, aborted=[AbortedTransaction(7, 0)]))
     assert [record.value for record in contents(made)] == [b"kept", b"after"]
     assert not any(parse_header(each).is_transactional for each in made)
 

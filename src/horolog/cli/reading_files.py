@@ -5,7 +5,7 @@ without a map gets one in the user's cache when a range of it is first read.
 """
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,6 +20,7 @@ from horolog.cli.reading import (
 from horolog.cli.screen import say
 from horolog.client import RecordClock
 from horolog.errors import ErrorCode, RequestRefused
+from horolog.record.transactions import AbortedTransaction, AbortedTransactions
 from horolog.storage import names
 from horolog.storage.batches.reader import ReadAhead
 from horolog.storage.file_errors import FileMissing
@@ -29,7 +30,6 @@ from horolog.storage.index.blocks import Span, Window
 from horolog.storage.lookup.by_append_time import append_times
 from horolog.storage.names import INTERNAL_TOPICS, TopicPartition
 from horolog.storage.offline.partition_reader import PartitionReader
-from horolog.storage.offline.transactions import AbortedRange, is_aborted
 from horolog.storage.segments.reader import SegmentReader
 from horolog.storage.verify import find_target
 
@@ -43,7 +43,7 @@ class LogStretch(NamedTuple):
     log: PartitionReader
     start: int
     end: int
-    aborted: tuple[AbortedRange, ...] = ()
+    aborted: Collection[AbortedTransaction] = ()
     """Transactions whose records are left out."""
 
 
@@ -93,9 +93,9 @@ def plan_files(
         if from_offset is not None:
             start = offset_within(str(log.partition), from_offset, start, end)
         if read_committed:
-            scan = log.transactions()
-            end = max(start, scan.last_stable_offset(end))
-            stretches.append(LogStretch(log, start, end, tuple(scan.aborted)))
+            found = log.transactions()
+            end = max(start, found.last_stable_offset)
+            stretches.append(LogStretch(log, start, end, found.aborted))
         else:
             stretches.append(LogStretch(log, start, end))
     return stretches
@@ -156,18 +156,18 @@ def _read_span(
     times: TimeRange,
     clock: RecordClock,
 ) -> Iterator[tuple[int, list[ReadRecord]]]:
-    log, start, end, aborted = stretch
+    log, start, end, _ = stretch
     number = log.partition.partition
     position = span.position
     if span.base_offset < start:
         position = max(position, segment.position_for(None, start))
     walk = segment.log.batches(span.end, _AHEAD)
-    appended = _AppendTimes(segment, span)
+    appended, aborted = _AppendTimes(segment, span), AbortedTransactions(stretch.aborted)
     for at, header in walk.headers(position, before=end):
         if (
             header.next_offset <= start
             or (clock is RecordClock.CREATE and not times.may_hold(header))
-            or is_aborted(header, aborted)
+            or aborted.drop(header)
         ):
             yield header.next_offset, []
             continue

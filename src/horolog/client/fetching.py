@@ -11,9 +11,9 @@ from horolog.client.metadata import refuse
 from horolog.client.offset_lookups import require_append_times
 from horolog.errors import ErrorCode
 from horolog.record.timestamps import AppendTimeStretch
+from horolog.record.transactions import AbortedTransaction
 from horolog.wire.api import ApiKey
 from horolog.wire.features import UNKNOWN_TIME, WITH_APPEND_TIMES
-from horolog.wire.fetch import AbortedTransaction
 
 __all__ = [
     "AbortedTransaction",
@@ -161,6 +161,6 @@ def _fetched_with_times(it: Any) -> Fetched:
     count = found.aborted[0].producer_id if found.aborted else 0
     times = [
         AppendTimeStretch(offset, None if ms == UNKNOWN_TIME else ms)
-        for ms, offset in found.aborted[1 + count :]
+        for ms, offset, _ in found.aborted[1 + count :]
     ]
     return found._replace(aborted=found.aborted[1 : 1 + count], append_times=times)

@@ -23,7 +23,7 @@ from horolog.record.batch_producers import TYPES as OF_PRODUCERS
 from horolog.record.batch_runs import BatchRunReader, may_be_read_in_runs
 from horolog.record.decoder import Decoder, DecodeStatistics, may_meet
 from horolog.record.row_buffers import INT64_MAX, INT64_MIN, RowBuffers, RowRange
-from horolog.record.transactions import AbortedTransactions
+from horolog.record.transactions import AbortedTransaction, AbortedTransactions
 
 __all__ = [
     "DEFAULT_COLUMNS",
@@ -69,7 +69,7 @@ def decode(
     max_bytes: int = MAX_TABLE_BYTES,
     skip_control: bool = True,
     max_batch_bytes: int = MAX_BATCH_BYTES,
-    aborted: Iterable[tuple[int, int]] | None = None,
+    aborted: Iterable[AbortedTransaction] | None = None,
     check_crcs: bool = True,
     as_created: bool = False,
     statistics: DecodeStatistics | None = None,
@@ -80,8 +80,7 @@ def decode(
     from `from_ms` to before `to_ms` (compared as plain numbers, -1 included). Only
     `columns` are copied. A batch that its header rules out is not even decompressed.
 
-    `aborted` are the (producer id, first offset) pairs of a read-committed fetch: the
-    records of those transactions are left out.
+    The records of transactions in `aborted` are left out.
 
     With `as_created` records have the times that their bytes hold, also in batches of v2 and
     compressed messages of v1 that are stamped with an append time: that is their create time,

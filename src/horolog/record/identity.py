@@ -21,7 +21,7 @@ from horolog.record.batch import (
 )
 from horolog.record.builder import build_batch, read_records
 from horolog.record.timestamps import TimestampType
-from horolog.record.transactions import AbortedTransactions
+from horolog.record.transactions import AbortedTransaction, AbortedTransactions
 
 __all__ = ["NO_PRODUCER", "is_left_out", "needs_writing", "renamed", "with_producer"]
 
@@ -36,7 +36,7 @@ def with_producer(
     producer: tuple[int, int] = NO_PRODUCER,
     *,
     base_sequence: int = -1,
-    aborted: Iterable[tuple[int, int]] = (),
+    aborted: Iterable[AbortedTransaction] = (),
     check_crcs: bool = True,
     max_batch_bytes: int = 1 << 30,
     is_transactional: bool = False,
@@ -44,10 +44,9 @@ def with_producer(
     """The whole batches of a buffer, one by one, as batches of another producer.
 
     Sequences go on from `base_sequence`. Unless the copies `is_transactional`, no batch is part of
-    a transaction any more: those of transactions in `aborted`, the (producer id, first offset)
-    pairs of a read-committed fetch, are left out. So are control batches, and batches that
-    compaction emptied. A batch with gaps between its offsets, with append times or a delete
-    horizon, is rewritten: its offsets without gaps, its times as create times.
+    a transaction any more: those of transactions in `aborted` are left out. So are control
+    batches, and batches that compaction emptied. A batch with gaps between its offsets, with append
+    times or a delete horizon, is rewritten: its offsets without gaps, its times as create times.
 
     Raises:
         CorruptBatch: what follows is no batch, or its checksum is wrong: it would be

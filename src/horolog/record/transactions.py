@@ -1,37 +1,55 @@
 """Which batches of a log belong to aborted transactions (KIP-98)."""
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
+from horolog.buffers import Buffer
 from horolog.record.batch import BatchHeader
 from horolog.record.markers import read_marker
 
-__all__ = ["AbortedTransactions"]
+__all__ = ["AbortedTransaction", "AbortedTransactions"]
+
+
+class AbortedTransaction(NamedTuple):
+    """What a producer wrote from `first_offset` up to its abort marker, at `last_offset`."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int | None = None
+    """None in the answer of a broker: where the transaction ends, its marker says."""
 
 
 class AbortedTransactions:
-    """Which batches a read-committed consumer leaves out (KIP-98).
+    """Which batches a read-committed consumer leaves out: asked of each, in offset order."""
 
-    A producer's transaction is aborted from its listed first offset on, up to its
-    next abort marker.
-    """
-
-    def __init__(self, aborted: Iterable[tuple[int, int]]) -> None:
-        self._ahead = sorted(((first, producer) for producer, first in aborted), reverse=True)
-        self._open: set[int] = set()
+    def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
+        self._ahead = sorted(aborted, key=lambda each: each.first_offset, reverse=True)
+        self._open: dict[int, int | None] = {}  # the last offset, by producer id
 
     def reach(self, offset: int) -> None:
         """Take what comes next to be after this offset: batches up to it belong to none."""
-        while self._ahead and self._ahead[-1][0] <= offset:
-            self._open.add(self._ahead.pop()[1])
+        while self._ahead and self._ahead[-1].first_offset <= offset:
+            begun = self._ahead.pop()
+            self._open[begun.producer_id] = begun.last_offset
 
-    def drop(self, header: BatchHeader, batch: memoryview) -> bool:
-        """Whether this batch, the next in offset order, belongs to an aborted transaction."""
+    def drop(self, header: BatchHeader, batch: Buffer | None = None) -> bool:
+        """Whether a batch belongs to an aborted transaction.
+
+        Args:
+            header: of the batch.
+            batch: all of it, or None if only transactions are left out whose end is known:
+                markers are read to find the others'.
+        """
         self.reach(header.last_offset)
         if header.producer_id not in self._open or not header.is_transactional:
             return False
+        last_offset = self._open[header.producer_id]
+        if last_offset is not None:
+            return not header.is_control and header.base_offset <= last_offset
         if not header.is_control:
             return True
+        assert batch is not None
         marker = read_marker(batch)
         if marker is not None and marker.is_abort:
-            self._open.discard(header.producer_id)
+            del self._open[header.producer_id]
         return False

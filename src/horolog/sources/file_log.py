@@ -7,10 +7,10 @@ row of parts, each of one segment file.
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
-from functools import partial
 
 from horolog.errors import CorruptBatch, Misconfigured
 from horolog.record.search import find_at_or_after
+from horolog.record.transactions import AbortedTransaction
 from horolog.sources.bounds import Bounds, data_lost, first_time
 from horolog.sources.file_systems import Root
 from horolog.sources.limits import subscribed
@@ -32,7 +32,7 @@ from horolog.sources.wanted import Wanted
 from horolog.storage.directory.checkpoints import kafka_uuid
 from horolog.storage.file_errors import FileMissing
 from horolog.storage.names import INTERNAL_TOPICS, TopicPartition
-from horolog.storage.offline.transactions import AbortedRange, TransactionScan, committed_by
+from horolog.storage.offline.transactions import Transactions, find_transactions
 
 _MAX_BATCH_BYTES = 1 << 30
 
@@ -53,7 +53,7 @@ class FileLog:
         self._parts: dict[TopicPartition, list[SegmentPart]] = {}
         self._ends: dict[TopicPartition, int] = {}
         self._log_dirs: dict[TopicPartition, list[tuple[Root, str]]] = {}
-        self._scans: dict[TopicPartition, TransactionScan] = {}
+        self._transactions: dict[TopicPartition, Transactions] = {}
         self._of_topic: dict[str, Replica] = {}  # one that has a topic id
         self._compacted: dict[TopicPartition, bool] = {}
         self.topic_ids: dict[str, str] = {}
@@ -150,7 +150,7 @@ class FileLog:
         if not self._options.read_committed:
             return {partition: self._end(partition) for partition in partitions}
         return {
-            partition: self._transactions(partition).last_stable_offset(self._end(partition))
+            partition: self._transactions_of(partition).last_stable_offset
             for partition in partitions
         }
 
@@ -257,41 +257,32 @@ class FileLog:
         parts = self._parts[partition]
         return parts[-1].end if parts else self._ends[partition]
 
-    def _aborted(self, partition: TopicPartition, start: int, end: int) -> tuple[AbortedRange, ...]:
+    def _aborted(
+        self, partition: TopicPartition, start: int, end: int
+    ) -> tuple[AbortedTransaction, ...]:
         if not self._options.read_committed:
             return ()
         return tuple(
-            transaction
-            for transaction in self._transactions(partition).aborted
-            if transaction.first_offset < end and start <= transaction.last_offset
+            each
+            for each in self._transactions_of(partition).aborted
+            if each.first_offset < end and (each.last_offset is None or start <= each.last_offset)
         )
 
-    def _transactions(self, partition: TopicPartition) -> TransactionScan:
-        if partition not in self._scans:
-            self._scans[partition] = self._scanned(partition)
-        return self._scans[partition]
-
-    def _scanned(self, partition: TopicPartition) -> TransactionScan:
-        scan = TransactionScan()
-        try:
-            for part in self._parts[partition]:
-                for walk, position, header in headers_of(part, 0):
-                    scan.add(header, partial(walk.batch, position, header))
-        except CorruptBatch as error:
-            # What is damaged is reported by the task that reads it, but for what it decides.
-            if scan.has_open:
+    def _transactions_of(self, partition: TopicPartition) -> Transactions:
+        if partition not in self._transactions:
+            found = find_transactions(
+                (batch for part in self._parts[partition] for batch in headers_of(part, 0)),
+                partition,
+                [(root.files, log_dir) for root, log_dir in self._log_dirs[partition]],
+                self._end(partition),
+            )
+            if found.damage is not None:
                 data_lost(
                     self._options,
-                    f"Which transactions of {partition} are committed is unknown: {error}",
+                    f"Which transactions of {partition} are committed is unknown: {found.damage}",
                 )
-            scan.forget_open()
-        if scan.has_open:
-            log_dirs = self._log_dirs[partition]
-            found = [committed_by(root.files, path, partition) for root, path in log_dirs]
-            committed = [each for each in found if each is not None]
-            if len(committed) == len(found):
-                scan.end_open(self._end(partition), frozenset[int]().union(*committed))
-        return scan
+            self._transactions[partition] = found
+        return self._transactions[partition]
 
     def _find_time(self, partition: TopicPartition, timestamp_ms: int) -> int | None:
         for part in self._parts[partition]:

@@ -12,6 +12,7 @@ from horolog.buffers import Buffer
 from horolog.errors import CorruptBatch, Misconfigured
 from horolog.record.batch import BatchHeader, iter_headers
 from horolog.record.timestamps import TimestampType
+from horolog.record.transactions import AbortedTransactions
 from horolog.sources.ahead import ahead
 from horolog.sources.bounds import data_lost
 from horolog.sources.clocks import decode_with_clocks
@@ -24,7 +25,6 @@ from horolog.storage.batches.reader import FEWEST_BYTES
 from horolog.storage.file_errors import FileMissing
 from horolog.storage.index.blocks import Window
 from horolog.storage.lookup.by_append_time import appended_within
-from horolog.storage.offline.transactions import is_aborted
 from horolog.storage.segments.reader import SegmentReader
 
 TABLE_BYTES = 2 << 20  # larger tables are slower on their way to Spark
@@ -165,7 +165,7 @@ class _BatchTest:
         self._start = wanted.start
         self._from_ms = what.from_ms
         self._to_ms = what.to_ms
-        self._aborted = wanted.aborted
+        self._aborted = AbortedTransactions(wanted.aborted)
 
     def wants(self, header: BatchHeader) -> bool:
         """Whether a batch can hold a wanted record."""
@@ -185,4 +185,4 @@ class _BatchTest:
                     return False
             elif not self._has_append_times:
                 return False  # when it was appended is not known
-        return not is_aborted(header, self._aborted)
+        return not self._aborted.drop(header)

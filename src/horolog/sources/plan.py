@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from itertools import accumulate, cycle, pairwise
 from typing import NamedTuple, TypeVar
 
+from horolog.record.transactions import AbortedTransaction
 from horolog.sources.wanted import EVERYTHING, Interval
 from horolog.storage.names import TopicPartition
 
@@ -58,8 +59,7 @@ class SegmentRange:
 
     `root` is the path given to `load()`, `path` the file within its file system,
     `size` the bytes of whole batches that the segment had when the read was planned.
-    `aborted` holds producer id, first and last offset of aborted transactions. `times_ms` is as
-    in `OffsetRange`.
+    `times_ms` is as in `OffsetRange`.
     """
 
     root: str
@@ -70,7 +70,7 @@ class SegmentRange:
     start: int
     end: int
     weight: int
-    aborted: tuple[tuple[int, int, int], ...] = ()
+    aborted: tuple[AbortedTransaction, ...] = ()
     maps_from: int | None = None
     """The task whose stretch starts here makes a map of the segment by time, if there is none."""
     times_ms: Interval = EVERYTHING

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from horolog.errors import CorruptBatch
 from horolog.record.batch import BatchHeader
+from horolog.record.transactions import AbortedTransaction
 from horolog.sources.file_systems import Root
 from horolog.sources.merge import merge
 from horolog.sources.plan import SegmentRange
@@ -17,7 +18,6 @@ from horolog.storage.file_errors import FileMissing
 from horolog.storage.index.blocks import Span
 from horolog.storage.lookup.by_append_time import appended_within
 from horolog.storage.names import TopicPartition
-from horolog.storage.offline.transactions import AbortedRange
 from horolog.storage.segments.reader import SegmentReader
 
 # How far the end of a segment may be from its last index entry: a few batches.
@@ -167,7 +167,7 @@ def headers_of(part: SegmentPart, position: int) -> Iterator[tuple[BatchReader, 
 def range_of(
     partition: TopicPartition,
     part: SegmentPart,
-    aborted: tuple[AbortedRange, ...],
+    aborted: tuple[AbortedTransaction, ...],
     topic_id: str | None,
 ) -> SegmentRange:
     """What a task is given to read a part; `aborted` are those of the partition."""

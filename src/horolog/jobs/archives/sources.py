@@ -17,7 +17,6 @@ from horolog.sources.plan import OffsetRange, SegmentRange
 from horolog.sources.segments import opened
 from horolog.storage.batches.reader import EVERYTHING
 from horolog.storage.names import TopicPartition
-from horolog.storage.offline.transactions import is_aborted
 from horolog.storage.segments.reader import SegmentReader
 
 COMMITTED: Final = {"kafka.isolation.level": "read_committed"}
@@ -87,7 +86,7 @@ def _in_file(root: Root, stretch: SegmentRange, from_ms: int | None) -> Iterator
         stretch.start,
         end,
         wants=None if from_ms is None else wants,
-        drops=(lambda header, _: is_aborted(header, stretch.aborted)) if stretch.aborted else None,
+        drops=AbortedTransactions(stretch.aborted).drop if stretch.aborted else None,
     )
 
 

@@ -9,7 +9,6 @@ from horolog.buffers import Buffer
 from horolog.errors import CorruptBatch
 from horolog.jobs.mirroring.batches import Drop
 from horolog.jobs.selection import Selection
-from horolog.record.batch import BatchHeader
 from horolog.record.transactions import AbortedTransactions
 from horolog.sources.bounds import Bounds
 from horolog.sources.broker_log import BrokerLog
@@ -24,7 +23,6 @@ from horolog.sources.wanted import Wanted
 from horolog.storage.batches.reader import EVERYTHING
 from horolog.storage.lookup.by_append_time import append_times
 from horolog.storage.names import TopicPartition
-from horolog.storage.offline.transactions import is_aborted
 
 Range = OffsetRange | SegmentRange
 
@@ -104,9 +102,7 @@ def _of_broker(
 def _of_segment(
     wanted: SegmentRange, start: int, options: ReadOptions, with_append_times: bool
 ) -> Iterator[SourceBatches]:
-    def drop(header: BatchHeader, _: memoryview) -> bool:
-        return is_aborted(header, wanted.aborted)
-
+    drop = AbortedTransactions(wanted.aborted).drop
     with Root(wanted.root, options.store) as root:
         segment = opened(root, wanted)
         position = segment.position_for(None, start)

@@ -7,11 +7,10 @@ is written in the directory; block maps that it lacks go to the user's cache (in
 
 from collections.abc import Sequence
 from contextlib import suppress
-from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
-from horolog.errors import CorruptBatch, CorruptFile
+from horolog.errors import CorruptFile
 from horolog.storage import names
 from horolog.storage.batches.reader import FEWEST_BYTES
 from horolog.storage.directory.checkpoint_ids import LogStarts
@@ -26,7 +25,7 @@ from horolog.storage.files import Files
 from horolog.storage.index.block_map import Cache
 from horolog.storage.index.segment_end import SegmentEnd
 from horolog.storage.names import TopicPartition
-from horolog.storage.offline.transactions import TransactionScan, committed_by
+from horolog.storage.offline.transactions import Transactions, find_transactions
 from horolog.storage.removal.leftovers import base_offsets
 from horolog.storage.segments.reader import SegmentReader
 
@@ -97,27 +96,23 @@ class PartitionReader:
         following = [*(segment.base_offset for segment in self.segments[1:]), self.log_end_offset]
         return list(zip(self.segments, following, strict=True))
 
-    def transactions(self) -> TransactionScan:
+    def transactions(self) -> Transactions:
         """Which transactions were aborted, and up to where all have ended.
 
         Raises:
             CorruptBatch: damage hides how a transaction ended.
             StorageFailed: the disk refused.
         """
-        scan = TransactionScan()
-        try:
-            for segment in self.segments:
-                walk = segment.batches(FEWEST_BYTES)
-                for position, header in walk.headers():
-                    scan.add(header, partial(walk.batch, position, header))
-        except CorruptBatch:  # a walk over the records reports it, but for what it decides
-            if scan.has_open:
-                raise
-        if scan.has_open:
-            committed = committed_by(self._files, str(self.directory.parent), self.partition)
-            if committed is not None:
-                scan.end_open(self.log_end_offset, committed)
-        return scan
+        walks = (segment.batches(FEWEST_BYTES) for segment in self.segments)
+        found = find_transactions(
+            ((walk, position, header) for walk in walks for position, header in walk.headers()),
+            self.partition,
+            [(self._files, str(self.directory.parent))],
+            self.log_end_offset,
+        )
+        if found.damage is not None:
+            raise found.damage
+        return found
 
     def resets(self) -> Sequence[AppendTimeReset]:
         """Where append times were lowered, in order of offsets."""

@@ -1,103 +1,90 @@
-"""Which transactions of a log on disk were aborted, and how far it is decided (KIP-98).
+"""Which transactions of a log on disk were aborted, and up to where all have ended (KIP-98).
 
 Read from the control batches that end transactions only: Kafka's own
 index of aborted transactions may be missing from a copy. So all headers of the log are
 walked over, at 61 bytes a batch, and only when committed records are asked for.
 """
 
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
-from horolog.buffers import Buffer
+from horolog.errors import CorruptBatch
 from horolog.record.batch import BatchHeader, verify_crc
 from horolog.record.markers import read_marker
+from horolog.record.transactions import AbortedTransaction
 from horolog.storage import names
 from horolog.storage.adoption.transaction_state import read_prepared_commits
+from horolog.storage.batches.reader import BatchReader
 from horolog.storage.files import Files
 from horolog.storage.names import TopicPartition
 
 
-class AbortedRange(NamedTuple):
-    """What a producer wrote from `first_offset` up to the marker at `last_offset`."""
+class Transactions(NamedTuple):
+    """What a committed reader of a log has to know."""
 
-    producer_id: int
-    first_offset: int
-    last_offset: int
-
-
-def is_aborted(header: BatchHeader, aborted: Iterable[tuple[int, int, int]]) -> bool:
-    """Whether a batch holds records of one of these aborted transactions."""
-    return (
-        header.is_transactional
-        and not header.is_control
-        and any(
-            producer_id == header.producer_id and first <= header.base_offset <= last
-            for producer_id, first, last in aborted
-        )
-    )
+    aborted: Collection[AbortedTransaction]
+    last_stable_offset: int
+    """The offset before which every transaction has ended; the log end if all have."""
+    damage: CorruptBatch | None = None
+    """What hides how transactions ended that are open there; they are not in the other fields."""
 
 
-class TransactionScan:
-    """Takes the batches of one partition in offset order."""
+def find_transactions(
+    batches: Iterable[tuple[BatchReader, int, BatchHeader]],
+    partition: TopicPartition,
+    log_dirs: Collection[tuple[Files, str]],
+    log_end_offset: int,
+) -> Transactions:
+    """Walk over all batches of a partition's log, in offset order.
 
-    def __init__(self) -> None:
-        self.aborted: list[AbortedRange] = []
-        self._open: dict[int, int] = {}
+    What is open at the end counts as aborted where no coordinator is left that could end it, as for
+    a broker that took the log over (`ReadableLog.aborted_transactions`), or as committed where that
+    was decided.
 
-    def add(self, header: BatchHeader, read: Callable[[], Buffer]) -> None:
-        """Take the next batch, which is only read if it is a marker.
+    Args:
+        batches: each with its place.
+        partition: of the log.
+        log_dirs: that hold replicas of it.
+        log_end_offset: of the log.
 
-        Raises:
-            CorruptBatch: it is a damaged one.
-        """
-        producer_id = header.producer_id
-        if not header.is_transactional:
-            return
-        if not header.is_control:
-            self._open.setdefault(producer_id, header.base_offset)
-            return
-        first_offset = self._open.get(producer_id)
-        if first_offset is None:
-            return
-        batch = read()
-        verify_crc(batch, 0, header)
-        marker = read_marker(batch)
-        del self._open[producer_id]
-        if marker is not None and marker.is_abort:
-            self.aborted.append(AbortedRange(producer_id, first_offset, header.last_offset))
-
-    def forget_open(self) -> None:
-        """Whether what is open ends is not known: the log is damaged."""
-        self._open.clear()
-
-    @property
-    def has_open(self) -> bool:
-        """Whether a transaction has not ended."""
-        return bool(self._open)
-
-    def end_open(self, end: int, committed: Container[int]) -> None:
-        """Take those that are open as aborted up to the log end, or of some producers as committed.
-
-        As a broker does with what was open when it took the log over (`ReadableLog.aborted`).
-        """
-        for producer_id, first_offset in self._open.items():
-            if producer_id not in committed:
-                self.aborted.append(AbortedRange(producer_id, first_offset, end))
-        self._open.clear()
-
-    def last_stable_offset(self, end: int) -> int:
-        """The offset before which every transaction has ended; `end` if all have."""
-        return min(self._open.values(), default=end)
+    Raises:
+        StorageFailed: the disk refused.
+    """
+    aborted: list[AbortedTransaction] = []
+    open_from: dict[int, int] = {}
+    try:
+        for walk, position, header in batches:
+            if not header.is_transactional:
+                continue
+            if not header.is_control:
+                open_from.setdefault(header.producer_id, header.base_offset)
+            elif header.producer_id in open_from:
+                batch = walk.batch(position, header)
+                verify_crc(batch, 0, header)
+                marker = read_marker(batch)
+                first_offset = open_from.pop(header.producer_id)
+                if marker is not None and marker.is_abort:
+                    aborted.append(
+                        AbortedTransaction(header.producer_id, first_offset, header.last_offset)
+                    )
+    except CorruptBatch as error:  # whoever reads the records reports it, but for what it decides
+        return Transactions(aborted, log_end_offset, error if open_from else None)
+    if not open_from:
+        return Transactions(aborted, log_end_offset)
+    committed = [_committed_by(files, log_dir, partition) for files, log_dir in log_dirs]
+    if None in committed:
+        return Transactions(aborted, min(open_from.values()))
+    for producer_id, first_offset in open_from.items():
+        if not any(producer_id in each for each in committed if each is not None):
+            aborted.append(AbortedTransaction(producer_id, first_offset, log_end_offset))
+    return Transactions(aborted, log_end_offset)
 
 
-def committed_by(files: Files, log_dir: str, partition: TopicPartition) -> frozenset[int] | None:
+def _committed_by(files: Files, log_dir: str, partition: TopicPartition) -> frozenset[int] | None:
     """The producer ids whose open transactions are committed; None if one may still be ended.
 
     In a log directory that horolog has adopted no coordinator is left that could end one. In any
     other a Kafka may be at work, or the directory is a copy of what one is writing.
-
-    Raises:
-        StorageFailed: the disk refused.
     """
     if not files.exists(f"{log_dir}/{names.METADATA_STORE}"):
         return None
