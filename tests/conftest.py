@@ -1,6 +1,5 @@
 """What all tests share: the lab on the path, hypothesis profiles, and brokers."""
 
-import asyncio
 import atexit
 import os
 import shutil
@@ -8,9 +7,9 @@ import signal
 import sys
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -20,7 +19,9 @@ from horolog.clock import Clock
 sys.path.insert(0, str(Path(__file__).parent / "lab"))
 
 if TYPE_CHECKING:
-    from running_broker import BrokerProcess, RunningBroker
+    from running_broker import BrokerProcess, MakeBroker, NewLoop, RunningBroker
+
+    from horolog.client import Client
 
 IN_MEMORY = Path("/dev/shm")
 if IN_MEMORY.is_dir() and shutil.disk_usage(IN_MEMORY).free > 4 << 30:
@@ -73,21 +74,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(1800), append=True)
 
 
-class MakeBroker(Protocol):
-    """Starts a broker that is stopped when the test ends."""
-
-    def __call__(
-        self,
-        *,
-        log_dir: Path | None = None,
-        clock: Clock | None = None,
-        new_loop: Callable[[], asyncio.AbstractEventLoop] | None = None,
-        **settings: str,
-    ) -> "RunningBroker":
-        """`settings` under Kafka's names with underscores: `num_partitions="3"`."""
-        ...
-
-
 @pytest.fixture
 def disk_path() -> Iterator[Path]:
     """A directory on a disk: only there does the system tell what is in the page cache."""
@@ -96,7 +82,7 @@ def disk_path() -> Iterator[Path]:
 
 
 @pytest.fixture
-def make_broker(tmp_path: Path) -> Iterator[MakeBroker]:
+def make_broker(tmp_path: Path) -> Iterator["MakeBroker"]:
     """Brokers in this process."""
     from running_broker import RunningBroker  # noqa: PLC0415 - most tests need no broker
 
@@ -108,7 +94,7 @@ def make_broker(tmp_path: Path) -> Iterator[MakeBroker]:
         *,
         log_dir: Path | None = None,
         clock: Clock | None = None,
-        new_loop: Callable[[], asyncio.AbstractEventLoop] | None = None,
+        new_loop: "NewLoop | None" = None,
         **settings: str,
     ) -> RunningBroker:
         directory = tmp_path / f"broker-{len(brokers)}" if log_dir is None else log_dir
@@ -122,9 +108,21 @@ def make_broker(tmp_path: Path) -> Iterator[MakeBroker]:
 
 
 @pytest.fixture
-def broker(make_broker: MakeBroker) -> "RunningBroker":
+def broker(make_broker: "MakeBroker") -> "RunningBroker":
     """A broker in this process, on the machine's clock."""
     return make_broker()
+
+
+@pytest.fixture
+def clock(broker: "RunningBroker") -> Clock:
+    """The broker's."""
+    return broker.clock
+
+
+@pytest.fixture
+def client(broker: "RunningBroker") -> "Client":
+    """One that waits for the broker as long as a test does."""
+    return broker.client
 
 
 @pytest.fixture

@@ -1,12 +1,11 @@
 """Append times that a clock far ahead has left behind, reset over the wire."""
 
 import json
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 from raw_connection import RawConnection, produce_fields
-from running_broker import RunningBroker
+from running_broker import NOW_MS, RunningBroker, a_broker
 
 from horolog.client import Client, ResourceType
 from horolog.clock import DAY_MS, ManualClock
@@ -16,30 +15,18 @@ from horolog.storage.logs.log import Log
 from horolog.testing import Broker
 from horolog.wire.api import ApiKey
 
-MakeBroker = Callable[..., RunningBroker]
-NOW_MS = 1_700_000_000_000
 RESET, AHEAD = "horolog.append.time.reset", "horolog.append.time.ahead"
 TOPIC = 2
 
 
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock(NOW_MS)
-
-
-@pytest.fixture
-def broker(make_broker: MakeBroker, clock: ManualClock) -> RunningBroker:
-    broker = make_broker(clock=clock)
-    broker.create_topic("t", 3, message_timestamp_type="LogAppendTime")
-    return broker
+broker = a_broker("t", partitions=3, of_topics={"message_timestamp_type": "LogAppendTime"})
 
 
 def produce(broker: RunningBroker, *partitions: int, topic: str = "t") -> list[int]:
     """The append time of one record in each partition."""
     batch = build_batch([Record(5, None, b"v")])
-    with RawConnection(broker.address) as connection:
-        fields = produce_fields(topic, dict.fromkeys(partitions, batch))
-        answer = connection.ask(ApiKey.PRODUCE, 9, **fields)
+    fields = produce_fields(topic, dict.fromkeys(partitions, batch))
+    answer = broker.ask(ApiKey.PRODUCE, 9, **fields)
     appended = answer.responses[0].partition_responses
     assert [each.error_code for each in appended] == [0] * len(partitions)
     return [each.log_append_time_ms for each in appended]
@@ -63,16 +50,14 @@ def alter(
             for name, operation, value in configs
         ],
     }
-    with RawConnection(broker.address) as connection:
-        (answer,) = connection.ask(
-            ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, resources=[resource], validate_only=validate_only
-        ).responses
+    (answer,) = broker.ask(
+        ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, resources=[resource], validate_only=validate_only
+    ).responses
     return answer
 
 
 def ahead(broker: RunningBroker) -> dict[str, int]:
-    with Client(broker.address) as client:
-        found = client.append_times_ahead("t")
+    found = broker.client.append_times_ahead("t")
     return found._asdict()
 
 
@@ -93,11 +78,10 @@ def test_a_reset_lets_append_times_follow_the_clock_again(
     assert ahead(broker) == {"partitions": 3, "ahead": 0, "most_ahead_ms": 0, "resets": 3}
     resets = [broker.log("t", index).append_time_resets for index in range(3)]
     assert [len(each) for each in resets] == [1, 1, 1]
-    with Client(broker.address) as client:
-        late = NOW_MS + 7
-        found = client.list_offsets({("t", 0): late + 1})["t", 0]
-        assert found is not None
-        assert found.offset == 0, "the earliest at or after it lies before the reset"
+    late = NOW_MS + 7
+    found = broker.client.list_offsets({("t", 0): late + 1})["t", 0]
+    assert found is not None
+    assert found.offset == 0, "the earliest at or after it lies before the reset"
 
 
 def test_no_append_time_is_lowered_by_validation_alone(
@@ -182,11 +166,10 @@ def test_stock_clients_are_reported_of_it_nowhere_but_as_a_feature(broker: Runni
             features = {each.name: each for each in answer.supported_features}
             assert (features[RESET].min_version, features[RESET].max_version) == (1, 1)
         assert not hasattr(connection.ask(ApiKey.API_VERSIONS, 2), "supported_features")
-    with Client(broker.address) as client:
-        resource = (ResourceType.TOPIC, "t")
-        (entry,) = client.describe_configs([resource], names=[AHEAD])[resource].values()
-        assert (entry.is_read_only, entry.is_default) == (True, True)
-        assert json.loads(entry.value or "")["ahead"] == 0
+    resource = (ResourceType.TOPIC, "t")
+    (entry,) = broker.client.describe_configs([resource], names=[AHEAD])[resource].values()
+    assert (entry.is_read_only, entry.is_default) == (True, True)
+    assert json.loads(entry.value or "")["ahead"] == 0
 
 
 @pytest.mark.parametrize("end", ["stop", "kill"])

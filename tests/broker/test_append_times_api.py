@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 from raw_connection import RawConnection, fetch_fields
-from running_broker import RunningBroker
+from running_broker import NOW_MS, RunningBroker, a_broker
 
 from horolog.client import Client, RecordClock
 from horolog.clock import ManualClock
@@ -15,21 +13,10 @@ from horolog.record.batch import iter_headers
 from horolog.record.builder import Record, build_batch
 from horolog.wire.api import ApiKey
 
-MakeBroker = Callable[..., RunningBroker]
-NOW_MS = 1_700_000_000_000
 TP = ("t", 0)
 
 
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock(NOW_MS)
-
-
-@pytest.fixture
-def broker(make_broker: MakeBroker, clock: ManualClock) -> RunningBroker:
-    broker = make_broker(clock=clock)
-    broker.create_topic("t")
-    return broker
+broker = a_broker("t")
 
 
 def fill(client: Client, clock: ManualClock, *times: int, step: int = 10) -> None:
@@ -40,85 +27,82 @@ def fill(client: Client, clock: ManualClock, *times: int, step: int = 10) -> Non
 
 
 def test_a_record_is_found_by_either_clock(broker: RunningBroker, clock: ManualClock) -> None:
-    with Client(broker.address) as client:
-        fill(client, clock, 300, 100, 200)
+    fill(broker.client, clock, 300, 100, 200)
 
-        def find(time: int, by: RecordClock) -> object:
-            found = client.find_records({TP: time}, by)[TP]
-            return found and (found.offset, found.ms)
+    def find(time: int, by: RecordClock) -> object:
+        found = broker.client.find_records({TP: time}, by)[TP]
+        return found and (found.offset, found.ms)
 
-        for number in range(3):
-            for early in (9, 0):
-                found = find(NOW_MS + 10 * number - early, RecordClock.APPEND)
-                assert found == (number, NOW_MS + 10 * number)
-        assert find(NOW_MS + 21, RecordClock.APPEND) is None
-        assert find(-(1 << 63), RecordClock.APPEND) == (0, NOW_MS)
-        assert find(101, RecordClock.CREATE) == (0, 300)
-        assert find(301, RecordClock.CREATE) is None
+    for number in range(3):
+        for early in (9, 0):
+            found = find(NOW_MS + 10 * number - early, RecordClock.APPEND)
+            assert found == (number, NOW_MS + 10 * number)
+    assert find(NOW_MS + 21, RecordClock.APPEND) is None
+    assert find(-(1 << 63), RecordClock.APPEND) == (0, NOW_MS)
+    assert find(101, RecordClock.CREATE) == (0, 300)
+    assert find(301, RecordClock.CREATE) is None
 
 
 def test_times_before_1970_clash_with_no_special_value(
     broker: RunningBroker, clock: ManualClock
 ) -> None:
-    with Client(broker.address) as client:
-        fill(client, clock, -50, -7, -4, -3, 8)
-        for time, offset in ((-60, 0), (-50, 0), (-49, 1), (-6, 2), (-4, 2), (-3, 3), (-2, 4)):
-            found = client.find_records({TP: time}, RecordClock.CREATE)[TP]
-            assert found is not None
-            assert found.offset == offset
-        assert client.list_offsets({TP: -2})[TP].offset == 0
-        assert client.list_offsets({TP: -1})[TP].offset == 5
+    client = broker.client
+    fill(client, clock, -50, -7, -4, -3, 8)
+    for time, offset in ((-60, 0), (-50, 0), (-49, 1), (-6, 2), (-4, 2), (-3, 3), (-2, 4)):
+        found = client.find_records({TP: time}, RecordClock.CREATE)[TP]
+        assert found is not None
+        assert found.offset == offset
+    assert client.list_offsets({TP: -2})[TP].offset == 0
+    assert client.list_offsets({TP: -1})[TP].offset == 5
 
 
 @pytest.mark.parametrize("committed", [False, True])
 def test_fetched_records_come_with_their_append_times(
     broker: RunningBroker, clock: ManualClock, committed: bool
 ) -> None:
-    with Client(broker.address) as client:
-        fill(client, clock, *range(50))
-        fill(client, clock, *range(50), step=0)
-        seen: dict[int, int | None] = {}
-        offset = 0
-        while offset < 100:
-            fetched = client.fetch(
-                "t", 0, offset, max_bytes=700, with_append_times=True, read_committed=committed
-            )
-            assert fetched.aborted == []
-            times = dict(fetched.append_times)
-            assert min(times) == offset
-            for _, header in iter_headers(memoryview(fetched.records)):
-                at = max(start for start in times if start <= header.base_offset)
-                seen[header.base_offset] = times[at]
-                offset = header.next_offset
-        assert seen == {n: NOW_MS + 10 * min(n, 50) for n in range(100)}
-        at_end = client.fetch("t", 0, 100, max_wait_ms=0, with_append_times=True)
-        assert (bytes(at_end.records), at_end.append_times) == (b"", [])
+    client = broker.client
+    fill(client, clock, *range(50))
+    fill(client, clock, *range(50), step=0)
+    seen: dict[int, int | None] = {}
+    offset = 0
+    while offset < 100:
+        fetched = client.fetch(
+            "t", 0, offset, max_bytes=700, with_append_times=True, read_committed=committed
+        )
+        assert fetched.aborted == []
+        times = dict(fetched.append_times)
+        assert min(times) == offset
+        for _, header in iter_headers(memoryview(fetched.records)):
+            at = max(start for start in times if start <= header.base_offset)
+            seen[header.base_offset] = times[at]
+            offset = header.next_offset
+    assert seen == {n: NOW_MS + 10 * min(n, 50) for n in range(100)}
+    at_end = client.fetch("t", 0, 100, max_wait_ms=0, with_append_times=True)
+    assert (bytes(at_end.records), at_end.append_times) == (b"", [])
 
 
 def test_what_is_unknown_is_said_to_be(broker: RunningBroker, clock: ManualClock) -> None:
-    with Client(broker.address) as client:
-        fill(client, clock, 1, 2)
+    fill(broker.client, clock, 1, 2)
     broker.stop()
     for path in (broker.log_dir / "t-0").glob("*.appendtimes"):
         path.unlink()
     broker.restart()
-    with Client(broker.address) as client:
-        fill(client, clock, 3)
-        found = client.find_records({TP: NOW_MS}, RecordClock.APPEND)[TP]
-        assert found is not None
-        assert (found.offset, found.ms) == (0, None), "it may have been appended then"
-        fetched = client.fetch("t", 0, 0, with_append_times=True)
-        assert fetched.append_times == [(0, None), (2, NOW_MS + 20)]
+    client = broker.client
+    fill(client, clock, 3)
+    found = client.find_records({TP: NOW_MS}, RecordClock.APPEND)[TP]
+    assert found is not None
+    assert (found.offset, found.ms) == (0, None), "it may have been appended then"
+    fetched = client.fetch("t", 0, 0, with_append_times=True)
+    assert fetched.append_times == [(0, None), (2, NOW_MS + 20)]
 
 
 @pytest.mark.parametrize("version", [4, 11, 13])
 def test_a_stock_fetch_is_answered_as_before(
     broker: RunningBroker, clock: ManualClock, version: int
 ) -> None:
-    with Client(broker.address) as client:
-        fill(client, clock, 1, 2)
-        known = client.metadata(["t"]).topics["t"]
-        topic = "t" if version < 13 else known.topic_id
+    fill(broker.client, clock, 1, 2)
+    known = broker.client.metadata(["t"]).topics["t"]
+    topic = "t" if version < 13 else known.topic_id
     with RawConnection(broker.address) as connection:
         for level in (0, 1):
             fields = fetch_fields(topic, {0: 0}, isolation_level=level)
@@ -127,29 +111,28 @@ def test_a_stock_fetch_is_answered_as_before(
 
 
 def test_both_clocks_at_once_are_refused(broker: RunningBroker) -> None:
-    with RawConnection(broker.address) as connection:
-        partition = {"partition_index": 0, "timestamp": 5, "current_leader_epoch": -1}
-        answer = connection.ask(
-            ApiKey.LIST_OFFSETS,
-            5,
-            replica_id=-1,
-            isolation_level=48,
-            topics=[{"name": "t", "partitions": [partition]}],
-        )
-        assert answer.topics[0].partitions[0].error_code == 42
+    partition = {"partition_index": 0, "timestamp": 5, "current_leader_epoch": -1}
+    answer = broker.ask(
+        ApiKey.LIST_OFFSETS,
+        5,
+        replica_id=-1,
+        isolation_level=48,
+        topics=[{"name": "t", "partitions": [partition]}],
+    )
+    assert answer.topics[0].partitions[0].error_code == 42
 
 
 def test_a_broker_without_the_feature_is_not_asked(
     broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with Client(broker.address) as client:
-        client.metadata(["t"])
-        leader = client.brokers.leader
-        monkeypatch.setattr(client.brokers, "leader", lambda *args: without_features(leader(*args)))
-        with pytest.raises(RequestRefused, match="keeps no append times of records"):
-            client.find_records({TP: 5}, RecordClock.APPEND)
-        with pytest.raises(RequestRefused, match="keeps no append times of records"):
-            client.fetch("t", 0, 0, with_append_times=True)
+    client = broker.client
+    client.metadata(["t"])
+    leader = client.brokers.leader
+    monkeypatch.setattr(client.brokers, "leader", lambda *args: without_features(leader(*args)))
+    with pytest.raises(RequestRefused, match="keeps no append times of records"):
+        client.find_records({TP: 5}, RecordClock.APPEND)
+    with pytest.raises(RequestRefused, match="keeps no append times of records"):
+        client.fetch("t", 0, 0, with_append_times=True)
 
 
 def without_features(link: object) -> object:

@@ -7,7 +7,6 @@ import struct
 import threading
 import time
 import weakref
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ import pytest
 from partition_files import PartitionFiles
 from patience import PATIENCE_S, eventually
 from raw_connection import RawConnection, fetch_fields, produce_fields
-from running_broker import RunningBroker
+from running_broker import NOW_MS, MakeBroker, RunningBroker, a_broker
 
 from horolog.clock import DAY_MS, ManualClock
 from horolog.errors import StorageFailed
@@ -27,18 +26,7 @@ from horolog.wire.api import ApiKey
 from horolog.wire.codec import MAX_FIELDS
 from horolog.wire.packing import uvarint
 
-MakeBroker = Callable[..., RunningBroker]
-NOW_MS = 1_700_000_000_000
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock(NOW_MS)
-
-
-@pytest.fixture
-def broker(make_broker: MakeBroker, clock: ManualClock) -> RunningBroker:
-    return make_broker(clock=clock)
+broker = a_broker()
 
 
 def produce(connection: RawConnection, topic: str, *times: int, size: int = 10) -> Any:
@@ -73,8 +61,7 @@ def test_a_deleted_topics_files_go_after_their_delay(
     broker: RunningBroker, clock: ManualClock
 ) -> None:
     broker.create_topic("t")
-    with RawConnection(broker.address) as connection:
-        connection.ask(ApiKey.DELETE_TOPICS, 4, topic_names=["t"], timeout_ms=1000)
+    broker.ask(ApiKey.DELETE_TOPICS, 4, topic_names=["t"], timeout_ms=1000)
     broker.run(broker.service.background_tasks.tidy())
     assert [*broker.log_dir.glob("t-*-delete")] != []
     clock.advance(60_000)
@@ -169,8 +156,7 @@ def test_producers_that_fell_silent_are_forgotten(
 ) -> None:
     broker.create_topic("t")
     records = build_batch([Record(-1, None, b"")], producer_id=5, producer_epoch=0, base_sequence=0)
-    with RawConnection(broker.address) as connection:
-        connection.ask(ApiKey.PRODUCE, 9, **produce_fields("t", {0: records}))
+    broker.ask(ApiKey.PRODUCE, 9, **produce_fields("t", {0: records}))
     clock.advance(DAY_MS - 1)
     assert broker.run(broker.service.background_tasks.expire_producers()) == 0
     clock.advance(1)
@@ -226,10 +212,9 @@ def test_unsealed_indexes_are_checked_after_a_lookup_used_them(
 
     def offset_of(time_ms: int) -> int:
         asked = {"name": "t", "partitions": [{"partition_index": 0, "timestamp": time_ms}]}
-        with RawConnection(broker.address) as connection:
-            answer = connection.ask(
-                ApiKey.LIST_OFFSETS, 5, replica_id=-1, isolation_level=0, topics=[asked]
-            )
+        answer = broker.ask(
+            ApiKey.LIST_OFFSETS, 5, replica_id=-1, isolation_level=0, topics=[asked]
+        )
         return int(answer.topics[0].partitions[0].offset)
 
     assert offset_of(800) == 3, "the index is gone by"
@@ -326,10 +311,9 @@ def test_the_loop_goes_on_during_retention_of_many_partitions(
     broker.create_topic("t", partitions=100)
     gaps: list[float] = []
     while len(gaps) < TRIES and min(gaps, default=1) >= LONGEST_GAP_S:
-        with RawConnection(broker.address) as connection:
-            records = build_batch([Record(NOW_MS, None, b"v")])
-            fields = produce_fields("t", dict.fromkeys(range(100), records))
-            connection.ask(ApiKey.PRODUCE, 9, **fields)
+        records = build_batch([Record(NOW_MS, None, b"v")])
+        fields = produce_fields("t", dict.fromkeys(range(100), records))
+        broker.ask(ApiKey.PRODUCE, 9, **fields)
         clock.advance(8 * DAY_MS)
         with Heartbeat(broker) as heartbeat:
             assert len(broker.run(broker.service.background_tasks.run_retention())) == 100

@@ -3,7 +3,6 @@
 from typing import Any
 
 import pytest
-from raw_connection import RawConnection
 from running_broker import RunningBroker
 
 from horolog.broker.handlers.describe_configs import MOST_QUESTIONS
@@ -15,19 +14,18 @@ SET, DELETE, APPEND, SUBTRACT = range(4)
 
 
 def describe(broker: RunningBroker, kind: int, name: str, *keys: str) -> dict[str, Any]:
-    with RawConnection(broker.address) as connection:
-        resource = {
-            "resource_type": kind,
-            "resource_name": name,
-            "configuration_keys": list(keys) or None,
-        }
-        (result,) = connection.ask(
-            ApiKey.DESCRIBE_CONFIGS,
-            4,
-            resources=[resource],
-            include_synonyms=True,
-            include_documentation=True,
-        ).results
+    resource = {
+        "resource_type": kind,
+        "resource_name": name,
+        "configuration_keys": list(keys) or None,
+    }
+    (result,) = broker.ask(
+        ApiKey.DESCRIBE_CONFIGS,
+        4,
+        resources=[resource],
+        include_synonyms=True,
+        include_documentation=True,
+    ).results
     assert result.error_code == 0, result.error_message
     return {config.name: config for config in result.configs}
 
@@ -39,18 +37,17 @@ def alter(
     *changes: tuple[str, int, str | None],
     validate_only: bool = False,
 ) -> Any:
-    with RawConnection(broker.address) as connection:
-        resource = {
-            "resource_type": kind,
-            "resource_name": name,
-            "configs": [
-                {"name": key, "config_operation": operation, "value": value}
-                for key, operation, value in changes
-            ],
-        }
-        (response,) = connection.ask(
-            ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, resources=[resource], validate_only=validate_only
-        ).responses
+    resource = {
+        "resource_type": kind,
+        "resource_name": name,
+        "configs": [
+            {"name": key, "config_operation": operation, "value": value}
+            for key, operation, value in changes
+        ],
+    }
+    (response,) = broker.ask(
+        ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, resources=[resource], validate_only=validate_only
+    ).responses
     return response
 
 
@@ -154,11 +151,10 @@ def test_this_brokers_own_setting_is_stronger_than_the_clusters(broker: RunningB
 
 def replace(broker: RunningBroker, kind: int, name: str, **settings: str) -> Any:
     configs = [{"name": k.replace("_", "."), "value": v} for k, v in settings.items()]
-    with RawConnection(broker.address) as connection:
-        resource = {"resource_type": kind, "resource_name": name, "configs": configs}
-        (response,) = connection.ask(
-            ApiKey.ALTER_CONFIGS, 2, resources=[resource], validate_only=False
-        ).responses
+    resource = {"resource_type": kind, "resource_name": name, "configs": configs}
+    (response,) = broker.ask(
+        ApiKey.ALTER_CONFIGS, 2, resources=[resource], validate_only=False
+    ).responses
     return response
 
 
@@ -177,15 +173,14 @@ def test_a_request_of_too_many_questions_is_refused_and_its_neighbours_are_not(
 ) -> None:
     broker.create_topic("other")
     questions = [f"{LOOKUP_WAY}/0/{n}" for n in range(MOST_QUESTIONS + 1)]
-    with RawConnection(broker.address) as connection:
-        too_many, other = connection.ask(
-            ApiKey.DESCRIBE_CONFIGS,
-            4,
-            resources=[
-                {"resource_type": TOPIC, "resource_name": name, "configuration_keys": keys}
-                for name, keys in (("t", questions), ("other", questions[1:]))
-            ],
-        ).results
+    too_many, other = broker.ask(
+        ApiKey.DESCRIBE_CONFIGS,
+        4,
+        resources=[
+            {"resource_type": TOPIC, "resource_name": name, "configuration_keys": keys}
+            for name, keys in (("t", questions), ("other", questions[1:]))
+        ],
+    ).results
     assert (too_many.error_code, list(too_many.configs)) == (42, [])
     assert str(MOST_QUESTIONS) in too_many.error_message
     assert (other.error_code, len(other.configs)) == (0, MOST_QUESTIONS)
@@ -203,10 +198,9 @@ def test_whatever_is_described_can_be_set_again_as_it_is(
     assert None not in described.values()
     configs = [{"name": key, "value": value} for key, value in described.items()]
     resource = {"resource_type": kind, "resource_name": name, "configs": configs}
-    with RawConnection(broker.address) as connection:
-        (replaced,) = connection.ask(
-            ApiKey.ALTER_CONFIGS, 2, resources=[resource], validate_only=False
-        ).responses
+    (replaced,) = broker.ask(
+        ApiKey.ALTER_CONFIGS, 2, resources=[resource], validate_only=False
+    ).responses
     assert (replaced.error_code, replaced.error_message) == (0, None)
     again = describe(broker, kind, name)
     assert {key: again[key].value for key in described} == described

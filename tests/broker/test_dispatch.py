@@ -3,7 +3,7 @@
 import asyncio
 import inspect
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -20,13 +20,6 @@ from horolog.network.peer import Peer
 from horolog.record.builder import Record, build_batch
 from horolog.wire.api import ApiKey
 from horolog.wire.codec import encode_request
-
-MakeBroker = Callable[..., RunningBroker]
-
-
-@pytest.fixture
-def broker(make_broker: MakeBroker) -> RunningBroker:
-    return make_broker()
 
 
 class Asking:
@@ -110,14 +103,14 @@ def test_a_fetch_that_has_waited_for_records_is_not_taken_for_long_work(
     now = [0.0]  # a machine that stops for a moment must not use up the slice
     monkeypatch.setattr(turns, "perf_counter", lambda: now[0])
     broker.create_topic("t")
-    with RawConnection(broker.address) as waiting, RawConnection(broker.address) as producer:
+    with RawConnection(broker.address) as waiting:
         fields = fetch_fields("t", {0: 0}, max_wait_ms=60_000)
         fields["topics"][0]["partitions"] *= AT_ONCE + 1
         waiting.send(ApiKey.FETCH, 11, **fields)
         assert eventually(lambda: broker.service.requests_in_flight == 1)
         now[0] += 3 * SLICE_SECONDS
         batch = build_batch([Record(-1, None, b"v")])
-        producer.ask(ApiKey.PRODUCE, 8, **produce_fields("t", {0: batch}))
+        broker.ask(ApiKey.PRODUCE, 8, **produce_fields("t", {0: batch}))
         assert waiting.receive()[1].responses[0].partitions[0].records
     assert not apart
 

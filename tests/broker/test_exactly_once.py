@@ -12,7 +12,7 @@ from command_runner import run_command
 from hypothesis import given
 from hypothesis import strategies as st
 from patience import PATIENCE_S
-from running_broker import BrokerProcess, RunningBroker
+from running_broker import NOW_MS, BrokerProcess, RunningBroker, a_broker
 from storelogs import records_in
 
 from horolog.broker import queries as registry
@@ -29,27 +29,10 @@ from horolog.record.compression import Codec
 from horolog.storage.producers.attempts import Fences
 from horolog.wire.features import EXACTLY_ONCE
 
-NOW_MS = 1_700_000_000_000
 DAY_MS = 86_400_000
 
 
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock(NOW_MS)
-
-
-@pytest.fixture
-def broker(tmp_path: Path, clock: ManualClock) -> Iterator[RunningBroker]:
-    running = RunningBroker(tmp_path, clock=clock)
-    running.create_topic("clicks", 2)
-    yield running
-    running.stop()
-
-
-@pytest.fixture
-def client(broker: RunningBroker) -> Iterator[Client]:
-    with Client(broker.address, timeout_ms=int(1000 * PATIENCE_S)) as client:
-        yield client
+broker = a_broker("clicks", partitions=2)
 
 
 def rows(*names: str, time_ms: int = NOW_MS) -> list[Record]:
@@ -90,19 +73,9 @@ def refusal_of(error: pytest.ExceptionInfo[RequestRefused]) -> ErrorCode:
 @contextmanager
 def hasty_client(broker: RunningBroker) -> Iterator[Client]:
     """A client that fails at once where others retry for some time."""
-    with (
-        pytest.MonkeyPatch.context() as patch,
-        Client(broker.address, timeout_ms=int(1000 * PATIENCE_S)) as client,
-    ):
+    with pytest.MonkeyPatch.context() as patch:
         patch.setattr(retrying, "FIRST_PAUSE_S", 1e9)
-        yield client
-
-
-def crash(broker: RunningBroker) -> None:
-    """End it as kill -9 does, and start again on the same port."""
-    broker.kill()
-    broker._settings |= {"listeners": f"PLAINTEXT://127.0.0.1:{broker.port}"}
-    broker._start()
+        yield broker.client
 
 
 @pytest.mark.parametrize("how", ["not", "cleanly", "by a crash"])
@@ -115,7 +88,7 @@ def test_a_retry_appends_only_what_is_missing(
     if how == "cleanly":
         broker.restart()
     elif how == "by a crash":
-        crash(broker)
+        broker.restart(crash=True)
     again = client.begin_batch("q", 7, topics=["clicks"])
     assert again == batch
     assert send(client, again, 3, 0, rows("a", "b")) == 0
@@ -182,7 +155,7 @@ def test_rows_are_the_same_in_every_codec_and_where_the_topic_packs_or_stamps_th
     for topic in ("clicks", "packed", "stamped"):
         batch = client.begin_batch("q", 0, topics=[topic])
         send(client, batch, 0, 0, rows(*names), topic=topic, codec=Codec.LZ4)
-        crash(broker)
+        broker.restart(crash=True)
         for codec in Codec:
             send(client, batch, 0, 0, rows(*names), topic=topic, codec=codec)
         assert values(broker, topic) == names
@@ -233,7 +206,7 @@ def test_a_new_run_appends_nothing_before_it_has_repeated_what_is_there(
     send(client, first, 2, 0, rows("d"), partition=1)
     send(client, first, 0, 4, rows("f"))  # refused once; then the broker has looked
     send(client, first, 1, 0, rows("g"))
-    crash(broker)
+    broker.restart(crash=True)
     send(client, client.begin_batch("q", 0, run="second"), 0, 5, rows("h"))
     assert (values(broker), values(broker, "clicks", 1)) == ([*"abcefgh"], ["d"])
 
@@ -249,7 +222,7 @@ def test_a_run_goes_on_after_a_restart_of_the_broker_where_its_tasks_said_that_t
     send(client, batch, 0, 0, rows("a"))
     if noted:
         assert not client.begin_batch("q", 0, run="second").is_open
-    crash(broker)
+    broker.restart(crash=True)
     client.begin_batch("q", 0, run="second")
     send(client, batch, 1, 0, rows("b"))
     if not noted:
@@ -305,7 +278,7 @@ def test_attempts_at_an_earlier_batch_are_fenced(broker: RunningBroker, client: 
     new = client.begin_batch("q", 32_768, topics=["clicks"])
     for restarted in (False, True):
         if restarted:
-            crash(broker)
+            broker.restart(crash=True)
         for sequence in (0, 1):  # even a repeat: its task is long over
             with pytest.raises(RequestRefused, match="Query q writes batch 32768") as no:
                 send(client, old, 0, sequence, rows("a"))
@@ -350,7 +323,7 @@ def test_a_commit_finds_every_row_that_the_last_attempts_did_not_send(
     whole[1] = TaskRows(1, {"clicks": {1: 2}})
     for _ in range(2):
         client.commit_batch("q", 0, 2, whole)
-        crash(broker)
+        broker.restart(crash=True)
     (shown,) = client.queries()
     assert (shown.is_committed, shown.tasks) == (True, 2)
     assert send(client, batch, 0, 0, rows("a", "b")) == 0
@@ -394,7 +367,7 @@ def test_a_query_that_was_stopped_for_years_goes_on_though_its_rows_are_deleted(
     else:
         broker.run(_delete(broker, 2))
     assert broker.log("clicks").log_start_offset == 2
-    for restart in (broker.restart, lambda: crash(broker)):
+    for restart in (broker.restart, lambda: broker.restart(crash=True)):
         restart()
         again = client.begin_batch("q", 5, topics=["clicks"])
         assert again == batch
@@ -419,7 +392,7 @@ def test_segments_that_roll_and_expire_take_no_memory_with_them(
         send(client, batch, 0, row, rows(str(row)), topic="small")
     clock.advance(3 * DAY_MS)
     broker.run(broker.broker.background_tasks.expire())
-    crash(broker)
+    broker.restart(crash=True)
     for row in range(21):
         send(client, batch, 0, row, rows(str(row)), topic="small")
     assert values(broker, "small") == ["20"]
@@ -463,7 +436,7 @@ def test_a_forgotten_query_begins_again_under_its_name(
     assert refusal_of(no) is ErrorCode.invalid_producer_id_mapping
     with pytest.raises(RequestRefused, match="No query q"):
         client.forget_query("q")
-    crash(broker)
+    broker.restart(crash=True)
     new = client.begin_batch("q", 3, topics=["clicks"])
     assert new.slot != before.slot
     send(client, new, 0, 0, rows("a"))
@@ -472,7 +445,7 @@ def test_a_forgotten_query_begins_again_under_its_name(
 
 
 def test_a_committed_batch_whose_rows_a_power_failure_took_is_open_again(
-    broker: RunningBroker, client: Client, tmp_path: Path
+    broker: RunningBroker, client: Client
 ) -> None:
     batch = client.begin_batch("q", 0, topics=["clicks"])
     send(client, batch, 0, 0, rows("a"))
@@ -481,9 +454,8 @@ def test_a_committed_batch_whose_rows_a_power_failure_took_is_open_again(
     client.commit_batch("q", 0, 1, [TaskRows(0, {"clicks": {0: 2}})])
     assert client.begin_batch("q", 0, topics=["clicks"]).is_committed
     broker.kill()
-    os.truncate(tmp_path / "clicks-0" / f"{0:020}.log", size)
-    broker._settings |= {"listeners": f"PLAINTEXT://127.0.0.1:{broker.port}"}
-    broker._start()
+    os.truncate(broker.log_dir / "clicks-0" / f"{0:020}.log", size)
+    broker.restart()
     again = client.begin_batch("q", 0, topics=["clicks"])
     assert not again.is_committed
     for row, name in enumerate("ab"):
@@ -527,17 +499,14 @@ def _commit_nothing(address: str) -> None:
         client.commit_batch("q", 0, 1, [])
 
 
-def test_the_logs_alone_keep_a_query_from_doubling(
-    broker: RunningBroker, client: Client, tmp_path: Path
-) -> None:
+def test_the_logs_alone_keep_a_query_from_doubling(broker: RunningBroker, client: Client) -> None:
     """The identity of rows is in the batches, not in the metadata store."""
     batch = client.begin_batch("q", 9, topics=["clicks"])
     send(client, batch, 0, 0, rows("a"))
     broker.kill()
-    for path in tmp_path.glob("horolog-metadata.sqlite*"):
+    for path in broker.log_dir.glob("horolog-metadata.sqlite*"):
         path.unlink()
-    broker._settings |= {"listeners": f"PLAINTEXT://127.0.0.1:{broker.port}"}
-    broker._start()
+    broker.restart()
     with pytest.raises(RequestRefused, match="hold batch 9 of query q"):
         client.begin_batch("q", 8, topics=["clicks"])
     again = client.begin_batch("q", 9, topics=["clicks"])
@@ -546,23 +515,22 @@ def test_the_logs_alone_keep_a_query_from_doubling(
 
 
 def test_a_damaged_file_of_attempts_is_rebuilt_from_the_log(
-    broker: RunningBroker, client: Client, tmp_path: Path
+    broker: RunningBroker, client: Client
 ) -> None:
     batch = client.begin_batch("q", 0, topics=["clicks"])
     send(client, batch, 0, 0, rows("a"))
     broker.restart()
     send(client, batch, 0, 1, rows("b"))
     broker.stop()
-    files = sorted((tmp_path / "clicks-0").glob("*.attempts"))
+    files = sorted((broker.log_dir / "clicks-0").glob("*.attempts"))
     assert files
-    assert run_command("log", "verify", tmp_path).code == 0
+    assert run_command("log", "verify", broker.log_dir).code == 0
     for path in files:
         path.write_bytes(path.read_bytes()[:-1] + b"!")
-    verified = run_command("log", "verify", tmp_path)
+    verified = run_command("log", "verify", broker.log_dir)
     assert verified.code == 1
     assert all(path.name in verified.out for path in files)
-    broker._settings |= {"listeners": f"PLAINTEXT://127.0.0.1:{broker.port}"}
-    broker._start()
+    broker.restart()
     for row, name in enumerate("ab"):
         assert send(client, batch, 0, row, rows(name)) == row
     with pytest.raises(RequestRefused, match="other rows"):
@@ -575,7 +543,7 @@ def test_what_ordinary_producers_get_is_never_an_id_of_a_sink(
 ) -> None:
     batch = client.begin_batch("q", 0, topics=["clicks"])
     send(client, batch, 0, 0, rows("a"))
-    crash(broker)
+    broker.restart(crash=True)
     assert client.init_producer_id().id < FIRST_PRODUCER_ID
 
 
@@ -689,7 +657,7 @@ def test_two_queries_never_share_a_number(
     monkeypatch.setattr(registry, "slot_of", lambda query, life, probe=0: 5 + probe)
     slots = [client.begin_batch(name, 0).slot for name in "abc"]
     assert slots == [5, 6, 7]
-    crash(broker)
+    broker.restart(crash=True)
     assert [batch.slot for batch in client.queries()] == slots
 
 
@@ -741,8 +709,7 @@ def test_any_interleaving_of_attempts_leaves_each_row_once_and_in_order(
     broker = RunningBroker(tmp_path_factory.mktemp("model"), clock=clock)
     try:
         broker.create_topic("clicks")
-        with Client(broker.address, timeout_ms=int(1000 * PATIENCE_S)) as client:
-            _run_model(broker, client, steps)
+        _run_model(broker, broker.client, steps)
     finally:
         broker.stop()
 
@@ -787,20 +754,20 @@ def _run_model(broker: RunningBroker, client: Client, steps: list[tuple[object, 
             case "restart":
                 broker.restart()
             case "crash":
-                crash(broker)
+                broker.restart(crash=True)
             case "expire":
                 broker.run(broker.broker.background_tasks.expire())
     assert values(broker) == expected
 
 
-def test_a_stored_query_that_is_too_long_is_ignored(broker: RunningBroker, tmp_path: Path) -> None:
+def test_a_stored_query_that_is_too_long_is_ignored(broker: RunningBroker) -> None:
     broker.stop()
-    store = MetadataStore(tmp_path / FILE_NAME)
+    store = MetadataStore(broker.log_dir / FILE_NAME)
     row = QueryRow("q" * 5_000_000, 0, 1, 1, 1, NOW_MS, -1, 1, 1000, "", 1, "[]", "{}")
     for query in (row, row._replace(query="sound", slot=2)):
         store.put_query(query)
     store.close()
-    again = RunningBroker(tmp_path)
+    again = RunningBroker(broker.log_dir)
     listed = run_command("queries", "list", "--bootstrap-server", again.address)
     again.stop()
     assert "sound" in listed.out

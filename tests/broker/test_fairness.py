@@ -19,7 +19,7 @@ import pytest
 from examples import IS_THOROUGH
 from patience import PATIENCE_S, eventually
 from raw_connection import RawConnection
-from running_broker import RunningBroker
+from running_broker import MakeBroker, RunningBroker
 
 from horolog.broker import garbage, turns
 from horolog.broker.handlers.describe_configs import MOST_QUESTIONS
@@ -66,15 +66,14 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
     )
     broker.create_topic("t", 4)
     broker.create_topic("wide", 3000)
-    with RawConnection(broker.address) as connection:
-        connection.ask(
-            ApiKey.PRODUCE,
-            8,
-            transactional_id=None,
-            acks=1,
-            timeout_ms=1000,
-            topic_data=[{"name": "t", "partition_data": [{"index": 0, "records": BATCH}]}],
-        )
+    broker.ask(
+        ApiKey.PRODUCE,
+        8,
+        transactional_id=None,
+        acks=1,
+        timeout_ms=1000,
+        topic_data=[{"name": "t", "partition_data": [{"index": 0, "records": BATCH}]}],
+    )
     yield broker
     broker.stop()
 
@@ -659,8 +658,8 @@ def test_a_description_of_very_many_queries_leaves_others_their_turn(
     ]
     monkeypatch.setattr(broker.broker.queries, "known", lambda: rows)
     what = {"resource_type": 4, "resource_name": "1", "configuration_keys": [EXACTLY_ONCE]}
-    with RawConnection(broker.address) as connection, measured(broker) as longest_s:
-        answer = connection.ask(ApiKey.DESCRIBE_CONFIGS, 4, resources=[what])
+    with measured(broker) as longest_s:
+        answer = broker.ask(ApiKey.DESCRIBE_CONFIGS, 4, resources=[what])
     assert len(answer.results[0].configs) == MOST_QUERIES
     assert longest_s() < LONGEST_S * _slowness()
 
@@ -672,8 +671,7 @@ def test_very_many_small_requests_leave_others_their_turn(broker: RunningBroker)
         for client in clients:
             requests = [client.packed(ApiKey.HEARTBEAT, 1, fields) for _ in range(3000)]
             client.socket.sendall(b"".join(requests))
-        with RawConnection(broker.address) as heartbeat:
-            heartbeat.ask(ApiKey.API_VERSIONS, 0)
+        broker.ask(ApiKey.API_VERSIONS, 0)
         for client in clients:
             answered = [client.receive()[0] for _ in range(3000)]
             assert answered == list(range(1, 3001))
@@ -729,7 +727,7 @@ def test_many_long_requests_at_once_leave_others_their_turn(
 
 
 def test_large_requests_that_grow_at_once_leave_others_their_turn(
-    make_broker: Callable[..., RunningBroker],
+    make_broker: MakeBroker,
 ) -> None:
     """Memory for fifty megabytes more takes tens of milliseconds if it is zeroed and copied."""
     broker = make_broker(new_loop=MeasuredLoop, horolog_max_buffered_bytes=str(8 << 30))
@@ -751,8 +749,7 @@ def test_large_requests_that_grow_at_once_leave_others_their_turn(
         broker.call(lambda: setattr(broker.loop, "longest_s", 0.0))
         send_together(broker, clients, [more] * GROWING)
         assert have_arrived(GROWING * (len(begun) + len(more)))
-        with RawConnection(broker.address) as heartbeat:
-            heartbeat.ask(ApiKey.API_VERSIONS, 0)
+        broker.ask(ApiKey.API_VERSIONS, 0)
     assert longest_s() < LONGEST_S * _slowness()
 
 
@@ -800,7 +797,7 @@ def test_the_work_stops_when_its_client_has_gone(
 
 
 def test_topics_are_no_longer_created_for_a_client_that_has_gone(
-    make_broker: Callable[..., RunningBroker],
+    make_broker: MakeBroker,
 ) -> None:
     broker = make_broker()
     with RawConnection(broker.address) as many:
@@ -825,7 +822,7 @@ def new_topics(*counts: int) -> list[dict[str, Any]]:
 
 
 def test_one_request_creates_only_so_many_partitions(
-    make_broker: Callable[..., RunningBroker], monkeypatch: pytest.MonkeyPatch
+    make_broker: MakeBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In all, whatever they are created for; ten thousand, as in Kafka."""
     assert topics.MAX_NEW_PARTITIONS == 10_000

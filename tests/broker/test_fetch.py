@@ -2,15 +2,13 @@
 
 import threading
 import time
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 import pytest
 from patience import PATIENCE_S, eventually
 from raw_connection import RawConnection, fetch_fields, produce_fields
-from running_broker import RunningBroker
+from running_broker import RunningBroker, a_broker
 
 from horolog.broker.handlers.fetch import AT_ONCE
 from horolog.record.batch import iter_headers
@@ -28,10 +26,7 @@ def batch(size: int = 100) -> bytes:
     return build_batch([Record(-1, None, bytes(size)), Record(-1, None, b"")])
 
 
-@pytest.fixture
-def broker(disk_path: Path, make_broker: Callable[..., RunningBroker]) -> RunningBroker:
-    """On a disk, where what the page cache holds is read without a thread."""
-    return make_broker(log_dir=disk_path / "broker")
+broker = a_broker(now_ms=None, on_disk=True)
 
 
 @pytest.fixture
@@ -51,8 +46,7 @@ def is_delayed(broker: RunningBroker) -> bool:
 
 
 def fetch(broker: RunningBroker, offsets: dict[int, int], **more: Any) -> list[Any]:
-    with RawConnection(broker.address) as connection:
-        answer = connection.ask(ApiKey.FETCH, VERSION, **fetch_fields("t", offsets, **more))
+    answer = broker.ask(ApiKey.FETCH, VERSION, **fetch_fields("t", offsets, **more))
     assert answer.session_id == 0
     return list(answer.responses[0].partitions)
 
@@ -110,10 +104,10 @@ def test_the_brokers_own_limit_holds(filled: RunningBroker) -> None:
 
 
 def test_a_fetch_waits_for_records_and_is_answered_when_they_come(filled: RunningBroker) -> None:
-    with RawConnection(filled.address) as reader, RawConnection(filled.address) as writer:
+    with RawConnection(filled.address) as reader:
         reader.send(ApiKey.FETCH, VERSION, **fetch_fields("t", {0: 20}, max_wait_ms=LONG_MS))
         assert reader.is_silent(0.2)
-        writer.ask(ApiKey.PRODUCE, 9, **produce_fields("t", {0: batch()}))
+        filled.ask(ApiKey.PRODUCE, 9, **produce_fields("t", {0: batch()}))
         started = time.monotonic()
         _, answer = reader.receive()
     assert time.monotonic() - started < PATIENCE_S
@@ -141,10 +135,10 @@ def test_a_fetch_waits_no_longer_than_it_wants(filled: RunningBroker) -> None:
 
 def test_a_batch_written_in_a_thread_wakes_a_fetch_too(filled: RunningBroker) -> None:
     large = build_batch([Record(-1, None, bytes(300_000))], codec=4)
-    with RawConnection(filled.address) as reader, RawConnection(filled.address) as writer:
+    with RawConnection(filled.address) as reader:
         reader.send(ApiKey.FETCH, VERSION, **fetch_fields("t", {0: 20}, max_wait_ms=LONG_MS))
         assert is_delayed(filled)
-        writer.ask(ApiKey.PRODUCE, 9, **produce_fields("t", {0: large}))
+        filled.ask(ApiKey.PRODUCE, 9, **produce_fields("t", {0: large}))
         _, answer = reader.receive()
     assert base_offsets(answer.responses[0].partitions[0]) == [20]
 
@@ -179,10 +173,10 @@ def test_what_happens_between_reading_and_waiting_is_not_missed(
 
 
 def test_deleting_the_topic_ends_the_wait(filled: RunningBroker) -> None:
-    with RawConnection(filled.address) as reader, RawConnection(filled.address) as admin:
+    with RawConnection(filled.address) as reader:
         reader.send(ApiKey.FETCH, VERSION, **fetch_fields("t", {0: 20}, max_wait_ms=LONG_MS))
         assert is_delayed(filled)
-        admin.ask(ApiKey.DELETE_TOPICS, 4, topic_names=["t"], timeout_ms=1000)
+        filled.ask(ApiKey.DELETE_TOPICS, 4, topic_names=["t"], timeout_ms=1000)
         _, answer = reader.receive()
     assert answer.responses[0].partitions[0].error_code == 3
 
@@ -226,15 +220,13 @@ def test_a_client_with_another_leader_epoch_is_refused(filled: RunningBroker) ->
     for claimed, code in ((epoch, 0), (-1, 0), (epoch + 1, 75), (epoch - 1, 74)):
         fields = fetch_fields("t", {0: 0})
         fields["topics"][0]["partitions"][0]["current_leader_epoch"] = claimed
-        with RawConnection(filled.address) as connection:
-            answer = connection.ask(ApiKey.FETCH, VERSION, **fields)
+        answer = filled.ask(ApiKey.FETCH, VERSION, **fields)
         assert answer.responses[0].partitions[0].error_code == code, claimed
 
 
 def test_a_session_of_another_broker_is_not_known(filled: RunningBroker) -> None:
-    with RawConnection(filled.address) as connection:
-        fields = fetch_fields("t", {0: 0}) | {"session_id": 77, "session_epoch": 3}
-        assert connection.ask(ApiKey.FETCH, VERSION, **fields).error_code == 70
+    fields = fetch_fields("t", {0: 0}) | {"session_id": 77, "session_epoch": 3}
+    assert filled.ask(ApiKey.FETCH, VERSION, **fields).error_code == 70
 
 
 def test_what_is_not_in_memory_is_read_in_a_thread(filled: RunningBroker) -> None:
@@ -251,8 +243,7 @@ def test_however_many_partitions_are_read_all_are_answered(
 ) -> None:
     fields = fetch_fields("t", {0: 0})
     fields["topics"][0]["partitions"] *= count
-    with RawConnection(filled.address) as connection:
-        answer = connection.ask(ApiKey.FETCH, VERSION, **fields).responses[0]
+    answer = filled.ask(ApiKey.FETCH, VERSION, **fields).responses[0]
     assert len(answer.partitions) == count
     assert base_offsets(answer.partitions[0])
 

@@ -1,14 +1,13 @@
 """Whatever a client sends gets a response or a closed connection; others are served."""
 
 import logging
-from collections.abc import Iterator
 from contextlib import suppress
 
 import pytest
 from hypothesis import settings
 from patience import eventually
 from raw_connection import RawConnection
-from running_broker import RunningBroker
+from running_broker import RunningBroker, a_broker
 from wild_messages import Wild
 
 from horolog.record.builder import Record, build_batch
@@ -24,12 +23,7 @@ BATCHES = [
 LONGEST_WAIT_S = 0.05
 
 
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
-    broker = RunningBroker(tmp_path_factory.mktemp("fuzz"))
-    broker.create_topic("t", 2)
-    yield broker
-    broker.stop()
+broker = a_broker("t", partitions=2, now_ms=None, scope="module")
 
 
 @pytest.mark.parametrize("key", SUPPORTED, ids=lambda key: key.title)
@@ -52,7 +46,6 @@ def test_wild_requests_get_a_response_or_a_close_and_others_are_served(
             assert record.getMessage().isprintable(), f"{key.title} v{version}: {record}"
             assert "bound method" not in record.getMessage()
         caplog.clear()
-    with RawConnection(broker.address) as other:
-        assert other.ask(ApiKey.API_VERSIONS, 0).error_code == 0
+    assert broker.ask(ApiKey.API_VERSIONS, 0).error_code == 0
     assert eventually(lambda: not broker.service.requests_in_flight)
     assert eventually(lambda: broker.service.budget.used == 0)

@@ -8,19 +8,14 @@ from uuid import UUID
 import pytest
 from patience import PATIENCE_S, eventually
 from raw_connection import RawConnection
-from running_broker import RunningBroker
+from running_broker import MakeBroker, RunningBroker, a_broker
 from stepped_loop import SteppedLoop
 
 from horolog.clock import DAY_MS, ManualClock
 from horolog.metadata.verify import check_store
 from horolog.wire.api import ApiKey
 
-
-@pytest.fixture
-def broker(make_broker: Any) -> RunningBroker:
-    broker: RunningBroker = make_broker(clock=ManualClock())
-    broker.create_topic("t", partitions=3)
-    return broker
+broker = a_broker("t", partitions=3)
 
 
 def join_fields(group: str = "g", **more: Any) -> dict[str, Any]:
@@ -149,7 +144,7 @@ def test_commits_that_cannot_be_are_refused(broker: RunningBroker) -> None:
 
 
 def test_a_member_without_heartbeats_is_removed_in_the_loops_time_not_the_clocks(
-    make_broker: Any,
+    make_broker: MakeBroker,
 ) -> None:
     clock = ManualClock()
     broker = make_broker(clock=clock, new_loop=SteppedLoop)
@@ -171,13 +166,12 @@ def test_a_member_without_heartbeats_is_removed_in_the_loops_time_not_the_clocks
 
 
 def members_of(broker: RunningBroker, group: str) -> int:
-    with RawConnection(broker.address) as connection:
-        (described,) = connection.ask(ApiKey.DESCRIBE_GROUPS, 5, groups=[group]).groups
+    (described,) = broker.ask(ApiKey.DESCRIBE_GROUPS, 5, groups=[group]).groups
     return len(described.members)
 
 
 @pytest.mark.slow
-def test_the_first_members_wait_for_others_as_long_as_configured(make_broker: Any) -> None:
+def test_the_first_members_wait_for_others_as_long_as_configured(make_broker: MakeBroker) -> None:
     broker = make_broker(new_loop=SteppedLoop, group_initial_rebalance_delay_ms="50000")
     joining = join_fields(rebalance_timeout_ms=300_000, session_timeout_ms=300_000)
     with RawConnection(broker.address) as first, RawConnection(broker.address) as second:
@@ -235,8 +229,7 @@ def test_only_an_empty_group_can_be_deleted(broker: RunningBroker) -> None:
         assert delete() == [0, 69]
         assert fetched(connection, 0) == {0: -1}
     broker.restart()
-    with RawConnection(broker.address) as connection:
-        assert not connection.ask(ApiKey.LIST_GROUPS, 4).groups
+    assert not broker.ask(ApiKey.LIST_GROUPS, 4).groups
 
 
 def test_offsets_of_topics_that_are_read_are_not_deleted(broker: RunningBroker) -> None:
@@ -284,8 +277,7 @@ def test_unused_offsets_expire_by_the_clock(broker: RunningBroker) -> None:
 def test_only_groups_have_a_coordinator_here(
     broker: RunningBroker, key_type: int, code: int
 ) -> None:
-    with RawConnection(broker.address) as connection:
-        answer = connection.ask(ApiKey.FIND_COORDINATOR, 3, key="g", key_type=key_type)
+    answer = broker.ask(ApiKey.FIND_COORDINATOR, 3, key="g", key_type=key_type)
     assert answer.error_code == code
     assert (answer.port == broker.port) is (code == 0)
 
@@ -305,10 +297,7 @@ def test_producer_ids_are_never_given_twice(broker: RunningBroker) -> None:
 
 
 def test_a_transactional_producer_is_refused(broker: RunningBroker) -> None:
-    with RawConnection(broker.address) as connection:
-        answer = connection.ask(
-            ApiKey.INIT_PRODUCER_ID, 4, transactional_id="x", transaction_timeout_ms=1
-        )
+    answer = broker.ask(ApiKey.INIT_PRODUCER_ID, 4, transactional_id="x", transaction_timeout_ms=1)
     assert (answer.error_code, answer.producer_id) == (53, -1)
 
 
@@ -368,15 +357,12 @@ def test_whatever_fits_the_protocol_is_kept_as_it_was_sent(
         )
         assert errors == [code]
     broker.restart()
-    with RawConnection(broker.address) as connection:
-        answer = connection.ask(
-            ApiKey.OFFSET_FETCH, 7, group_id="g", topics=None, require_stable=False
-        )
-        kept = [
-            (p.committed_offset, p.committed_leader_epoch, p.metadata)
-            for topic in answer.topics
-            for p in topic.partitions
-        ]
+    answer = broker.ask(ApiKey.OFFSET_FETCH, 7, group_id="g", topics=None, require_stable=False)
+    kept = [
+        (p.committed_offset, p.committed_leader_epoch, p.metadata)
+        for topic in answer.topics
+        for p in topic.partitions
+    ]
     assert kept == ([] if code else [(offset, epoch, metadata)])
     broker.stop()
     assert list(check_store(broker.log_dir, is_clean=True)) == []
@@ -421,8 +407,7 @@ def test_a_group_is_answered_once_however_often_it_is_asked_for(broker: RunningB
 
 def test_a_group_of_the_longest_name_is_not_found_either(broker: RunningBroker) -> None:
     for group in ("g" * 32_767, "forged\n2030-01-01 ERROR"):
-        with RawConnection(broker.address) as connection:
-            (missing,) = connection.ask(ApiKey.DESCRIBE_GROUPS, 6, groups=[group]).groups
+        (missing,) = broker.ask(ApiKey.DESCRIBE_GROUPS, 6, groups=[group]).groups
         assert (missing.error_code, missing.group_id) == (69, group)
         assert missing.error_message.startswith(f"Group {group[:6]}")
         assert missing.error_message.isprintable()

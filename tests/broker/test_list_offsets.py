@@ -1,33 +1,19 @@
 """ListOffsets: exact to the record, with the special targets, against a brute-force model."""
 
 import random
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 from raw_connection import RawConnection, produce_fields
-from running_broker import BrokerProcess, RunningBroker
+from running_broker import EVER, NOW_MS, BrokerProcess, RunningBroker, a_broker
 
-from horolog.clock import ManualClock
 from horolog.record.builder import Record, build_batch
 from horolog.record.compression import Codec
 from horolog.storage.logs.readable import ReadableLog
 from horolog.storage.lookup.by_timestamp import TimestampOffset
 from horolog.wire.api import ApiKey
 
-MakeBroker = Callable[..., RunningBroker]
-NOW_MS = 1_700_000_000_000
-
-
-@pytest.fixture
-def broker(disk_path: Path, make_broker: MakeBroker) -> RunningBroker:
-    """On a disk, where lookups need no thread for what the page cache holds."""
-    return make_broker(
-        log_dir=disk_path / "broker",
-        clock=ManualClock(NOW_MS),
-        log_message_timestamp_after_max_ms=str(2**63 - 1),
-    )
+broker = a_broker(on_disk=True, log_message_timestamp_after_max_ms=EVER)
 
 
 def write(broker: RunningBroker, topic: str, batches: list[list[int]], rng: random.Random) -> None:
@@ -148,10 +134,9 @@ def test_the_earliest_offset_of_an_empty_log_has_an_epoch_after_kills(
 def test_deleted_records_are_never_found(broker: RunningBroker) -> None:
     broker.create_topic("t")
     write(broker, "t", [[NOW_MS + 5, NOW_MS + 5, NOW_MS + 1]], random.Random(1))
-    with RawConnection(broker.address) as connection:
-        topics = [{"name": "t", "partitions": [{"partition_index": 0, "offset": 2}]}]
-        answer = connection.ask(ApiKey.DELETE_RECORDS, 2, topics=topics, timeout_ms=1000)
-        assert answer.topics[0].partitions[0].low_watermark == 2
+    topics = [{"name": "t", "partitions": [{"partition_index": 0, "offset": 2}]}]
+    answer = broker.ask(ApiKey.DELETE_RECORDS, 2, topics=topics, timeout_ms=1000)
+    assert answer.topics[0].partitions[0].low_watermark == 2
     found, beyond, earliest = ask(broker, "t", NOW_MS, NOW_MS + 5, -2)
     assert (found.timestamp, found.offset) == (NOW_MS + 1, 2)
     assert beyond.offset == -1
@@ -163,17 +148,15 @@ def test_what_is_not_there_is_refused(
     broker: RunningBroker, topic: str, index: int, code: int
 ) -> None:
     broker.create_topic("t")
-    with RawConnection(broker.address) as connection:
-        topics = [{"name": topic, "partitions": [{"partition_index": index, "timestamp": 5}]}]
-        answer = connection.ask(ApiKey.LIST_OFFSETS, 5, topics=topics)
+    topics = [{"name": topic, "partitions": [{"partition_index": index, "timestamp": 5}]}]
+    answer = broker.ask(ApiKey.LIST_OFFSETS, 5, topics=topics)
     assert answer.topics[0].partitions[0].error_code == code
 
 
 def test_a_partition_asked_for_twice_is_refused(broker: RunningBroker) -> None:
     broker.create_topic("t")
-    with RawConnection(broker.address) as connection:
-        twice = [{"partition_index": 0, "timestamp": 5}, {"partition_index": 0, "timestamp": 6}]
-        answer = connection.ask(ApiKey.LIST_OFFSETS, 5, topics=[{"name": "t", "partitions": twice}])
+    twice = [{"partition_index": 0, "timestamp": 5}, {"partition_index": 0, "timestamp": 6}]
+    answer = broker.ask(ApiKey.LIST_OFFSETS, 5, topics=[{"name": "t", "partitions": twice}])
     assert [found.error_code for found in answer.topics[0].partitions] == [42, 42]
 
 

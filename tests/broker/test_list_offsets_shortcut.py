@@ -12,7 +12,7 @@ from dispatched_client import DispatchedClient
 from hypothesis import given
 from hypothesis import strategies as st
 from raw_connection import RawConnection, produce_fields
-from running_broker import RunningBroker
+from running_broker import NOW_MS, RunningBroker
 
 from horolog.broker import dispatch
 from horolog.clock import ManualClock
@@ -26,7 +26,6 @@ from horolog.wire.codec import encode_request
 from horolog.wire.features import BY_APPEND_TIME, BY_CREATE_TIME
 from horolog.wire.frame import request_prefix
 
-NOW_MS = 1_700_000_000_000
 TIMES = [NOW_MS + 10 * number for number in range(60)]
 EDGES = [0, NOW_MS - 1, TIMES[-1], TIMES[-1] + 1, 2**63 - 1, -(2**63)]
 VERSIONS = range(SUPPORTED[ApiKey.LIST_OFFSETS].min, SUPPORTED[ApiKey.LIST_OFFSETS].max + 1)
@@ -126,9 +125,8 @@ def append(broker: RunningBroker, topic: str, times: list[int]) -> None:
 
 def cut(broker: RunningBroker, topic: str) -> None:
     """Delete the records of a topic's first partition."""
-    with RawConnection(broker.address) as connection:
-        topics = [{"name": topic, "partitions": [{"partition_index": 0, "offset": -1}]}]
-        connection.ask(ApiKey.DELETE_RECORDS, 2, topics=topics, timeout_ms=1000)
+    topics = [{"name": topic, "partitions": [{"partition_index": 0, "offset": -1}]}]
+    broker.ask(ApiKey.DELETE_RECORDS, 2, topics=topics, timeout_ms=1000)
 
 
 def change(broker: RunningBroker, what: str, topic: str) -> None:

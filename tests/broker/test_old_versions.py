@@ -3,16 +3,14 @@
 import logging
 import os
 import zlib
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
 from raw_connection import RawConnection, fetch_fields, produce_fields
-from running_broker import RunningBroker
+from running_broker import NOW_MS, MakeBroker, RunningBroker, a_broker
 
 from horolog.broker import down_conversion
-from horolog.clock import ManualClock
 from horolog.record.batch import iter_headers, parse_header
 from horolog.record.builder import Record, build_batch, read_records
 from horolog.record.compression import Codec
@@ -21,8 +19,6 @@ from horolog.record.old_format.fields import build_messages
 from horolog.record.timestamps import TimestampType
 from horolog.wire.api import ApiKey
 
-MakeBroker = Callable[..., RunningBroker]
-NOW_MS = 1_700_000_000_000
 ROWS = [
     Record(NOW_MS - 3, b"k", b"one"),
     Record(NOW_MS, None, b"two"),
@@ -34,27 +30,21 @@ NEWEST = 12
 Row: TypeAlias = tuple[int, int, bytes | None, bytes | None]
 
 
-@pytest.fixture
-def broker(make_broker: MakeBroker) -> RunningBroker:
-    broker = make_broker(clock=ManualClock(NOW_MS))
-    broker.create_topic("t")
-    return broker
+broker = a_broker("t")
 
 
 def produce(
     broker: RunningBroker, records: bytes, version: int, topic: str = "t", acks: int = 1
 ) -> Any:
-    with RawConnection(broker.address) as connection:
-        fields = produce_fields(topic, {0: records}, acks=acks)
-        return connection.ask(ApiKey.PRODUCE, version, **fields).responses[0].partition_responses[0]
+    fields = produce_fields(topic, {0: records}, acks=acks)
+    return broker.ask(ApiKey.PRODUCE, version, **fields).responses[0].partition_responses[0]
 
 
 def fetch(
     broker: RunningBroker, version: int, offset: int = 0, topic: str = "t", **more: Any
 ) -> Any:
-    with RawConnection(broker.address) as connection:
-        fields = fetch_fields(topic, {0: offset}, **more)
-        return connection.ask(ApiKey.FETCH, version, **fields).responses[0].partitions[0]
+    fields = fetch_fields(topic, {0: offset}, **more)
+    return broker.ask(ApiKey.FETCH, version, **fields).responses[0].partitions[0]
 
 
 def formats(records: bytes) -> list[int]:
@@ -281,10 +271,7 @@ def test_a_fetch_of_an_old_version_waits_for_records(broker: RunningBroker) -> N
 
 def offsets_v0(broker: RunningBroker, time: int, most: int, topic: str = "t") -> Any:
     partition = {"partition_index": 0, "timestamp": time, "max_num_offsets": most}
-    with RawConnection(broker.address) as connection:
-        answer = connection.ask(
-            ApiKey.LIST_OFFSETS, 0, topics=[{"name": topic, "partitions": [partition]}]
-        )
+    answer = broker.ask(ApiKey.LIST_OFFSETS, 0, topics=[{"name": topic, "partitions": [partition]}])
     return answer.topics[0].partitions[0]
 
 

@@ -10,7 +10,7 @@ from uuid import UUID
 
 import pytest
 from raw_connection import RawConnection, produce_fields
-from running_broker import RunningBroker
+from running_broker import NOW_MS, MakeBroker, RunningBroker, a_broker
 
 from horolog.broker.fair_pool import FairPool
 from horolog.broker.handlers import produce as produce_handler
@@ -19,20 +19,7 @@ from horolog.record.builder import Record, build_batch
 from horolog.record.compression import Codec
 from horolog.wire.api import ApiKey
 
-MakeBroker = Callable[..., RunningBroker]
-NOW_MS = 1_700_000_000_000
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock(NOW_MS)
-
-
-@pytest.fixture
-def broker(make_broker: MakeBroker, clock: ManualClock) -> RunningBroker:
-    broker = make_broker(clock=clock)
-    broker.create_topic("t")
-    return broker
+broker = a_broker("t")
 
 
 def batch(*times: int, **more: Any) -> bytes:
@@ -43,9 +30,8 @@ def produce(
     broker: RunningBroker, records: bytes, *, version: int = 9, topic: str = "t", acks: int = 1
 ) -> Any:
     """One batch to partition 0; the partition's answer."""
-    with RawConnection(broker.address) as connection:
-        fields = produce_fields(topic, {0: records}, acks=acks)
-        return connection.ask(ApiKey.PRODUCE, version, **fields).responses[0].partition_responses[0]
+    fields = produce_fields(topic, {0: records}, acks=acks)
+    return broker.ask(ApiKey.PRODUCE, version, **fields).responses[0].partition_responses[0]
 
 
 def test_offsets_are_given_in_order(broker: RunningBroker) -> None:
@@ -72,9 +58,8 @@ def test_only_batches_after_the_first_are_checked_in_threads_because_time_has_pa
     monkeypatch.setattr(FairPool, "submit", watched)
     assert produce(broker, batch(NOW_MS)).base_offset == 0
     assert not in_threads
-    with RawConnection(broker.address) as connection:
-        fields = produce_fields("two", {0: batch(NOW_MS), 1: batch(NOW_MS)})
-        connection.ask(ApiKey.PRODUCE, 9, **fields)
+    fields = produce_fields("two", {0: batch(NOW_MS), 1: batch(NOW_MS)})
+    broker.ask(ApiKey.PRODUCE, 9, **fields)
     assert len(in_threads) == 1
 
 
@@ -210,9 +195,8 @@ def test_refusals_of_a_partition(
     broker: RunningBroker, topic: str, index: int, acks: int, code: int
 ) -> None:
     broker.create_topic("many", min_insync_replicas="2")
-    with RawConnection(broker.address) as connection:
-        fields = produce_fields(topic, {index: batch(NOW_MS)}, acks=acks)
-        answer = connection.ask(ApiKey.PRODUCE, 9, **fields).responses[0].partition_responses[0]
+    fields = produce_fields(topic, {index: batch(NOW_MS)}, acks=acks)
+    answer = broker.ask(ApiKey.PRODUCE, 9, **fields).responses[0].partition_responses[0]
     assert answer.error_code == code
     assert (answer.base_offset, answer.log_start_offset) == (-1, -1)
 
@@ -233,18 +217,16 @@ def test_the_log_start_is_reported_where_the_log_refuses_as_kafka_does(
     broker.create_topic("begun")
     for _ in range(3):
         produce(broker, batch(NOW_MS), topic="begun")
-    with RawConnection(broker.address) as connection:
-        wanted = {"name": "begun", "partitions": [{"partition_index": 0, "offset": 2}]}
-        connection.ask(ApiKey.DELETE_RECORDS, 1, topics=[wanted], timeout_ms=1000)
+    wanted = {"name": "begun", "partitions": [{"partition_index": 0, "offset": 2}]}
+    broker.ask(ApiKey.DELETE_RECORDS, 1, topics=[wanted], timeout_ms=1000)
     answer = produce(broker, data, topic="begun")
     assert (answer.error_code, answer.log_start_offset) == (code, log_start_offset)
 
 
 def test_one_partitions_refusal_is_not_its_neighbours(broker: RunningBroker) -> None:
     broker.create_topic("two", partitions=2)
-    with RawConnection(broker.address) as connection:
-        fields = produce_fields("two", {0: b"nonsense", 1: batch(NOW_MS)})
-        first, second = connection.ask(ApiKey.PRODUCE, 9, **fields).responses[0].partition_responses
+    fields = produce_fields("two", {0: b"nonsense", 1: batch(NOW_MS)})
+    first, second = broker.ask(ApiKey.PRODUCE, 9, **fields).responses[0].partition_responses
     assert (first.index, first.error_code) == (0, 87)
     assert (second.index, second.error_code, second.base_offset) == (1, 0, 0)
 
@@ -306,22 +288,21 @@ def test_a_retry_of_an_idempotent_producer_is_answered_with_the_first_offset(
 def alter(
     broker: RunningBroker, name: str, settings: dict[str, str], resource_type: int = 2
 ) -> None:
-    with RawConnection(broker.address) as connection:
-        answer = connection.ask(
-            ApiKey.INCREMENTAL_ALTER_CONFIGS,
-            1,
-            resources=[
-                {
-                    "resource_type": resource_type,
-                    "resource_name": name,
-                    "configs": [
-                        {"name": key, "config_operation": 0, "value": value}
-                        for key, value in settings.items()
-                    ],
-                }
-            ],
-            validate_only=False,
-        )
+    answer = broker.ask(
+        ApiKey.INCREMENTAL_ALTER_CONFIGS,
+        1,
+        resources=[
+            {
+                "resource_type": resource_type,
+                "resource_name": name,
+                "configs": [
+                    {"name": key, "config_operation": 0, "value": value}
+                    for key, value in settings.items()
+                ],
+            }
+        ],
+        validate_only=False,
+    )
     assert answer.responses[0].error_code == 0, answer
 
 
@@ -341,11 +322,10 @@ def test_what_a_client_names_cannot_forge_lines_of_the_log(
 def test_an_error_message_is_as_long_as_an_answer_can_carry(broker: RunningBroker) -> None:
     answer = produce(broker, batch(NOW_MS), topic="x" * 32_767)
     assert answer.error_code == 3
-    with RawConnection(broker.address) as connection:
-        (deleted,) = connection.ask(
-            ApiKey.DELETE_TOPICS,
-            6,
-            topics=[{"name": "\n" * 32_767, "topic_id": None}],
-            timeout_ms=1,
-        ).responses
+    (deleted,) = broker.ask(
+        ApiKey.DELETE_TOPICS,
+        6,
+        topics=[{"name": "\n" * 32_767, "topic_id": None}],
+        timeout_ms=1,
+    ).responses
     assert deleted.error_message.isprintable()

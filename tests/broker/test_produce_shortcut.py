@@ -11,7 +11,7 @@ from dispatched_client import DispatchedClient
 from hypothesis import given
 from hypothesis import strategies as st
 from raw_connection import produce_fields
-from running_broker import RunningBroker
+from running_broker import NOW_MS, RunningBroker
 
 from horolog.broker import dispatch, write_queue
 from horolog.broker.shapes import _FORGET_AFTER
@@ -27,7 +27,6 @@ from horolog.wire.api import ApiKey
 from horolog.wire.codec import encode_request
 from horolog.wire.frame import request_prefix
 
-NOW_MS = 1_700_000_000_000
 TOPICS = {
     "plain": {},
     "stamped": {"message.timestamp.type": "LogAppendTime"},

@@ -1,13 +1,13 @@
 """What outlives a stop and a kill: records, settings, offsets, ids; and what is put right then."""
 
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 from raw_connection import RawConnection, fetch_fields, produce_fields
-from running_broker import BrokerProcess, RunningBroker
+from running_broker import NOW_MS, BrokerProcess, MakeBroker, RunningBroker
 
 from horolog.broker.producer_ids import FIRST as FIRST_PRODUCER_ID
 from horolog.clock import DAY_MS, ManualClock
@@ -16,9 +16,6 @@ from horolog.metadata.store import FILE_NAME, MetadataStore
 from horolog.record.batch import iter_headers
 from horolog.record.builder import Record, build_batch
 from horolog.wire.api import ApiKey
-
-MakeBroker = Callable[..., RunningBroker]
-NOW_MS = 1_700_000_000_000
 
 
 def batch(n: int = 0, **more: Any) -> bytes:
@@ -125,8 +122,7 @@ def test_what_was_acknowledged_survives_kills(broker_process: BrokerProcess) -> 
 def test_a_producer_that_retries_after_a_kill_writes_nothing_twice(
     broker_process: BrokerProcess,
 ) -> None:
-    with RawConnection(broker_process.address) as connection:
-        connection.ask(ApiKey.METADATA, 9, topics=[{"name": "t"}])
+    broker_process.ask(ApiKey.METADATA, 9, topics=[{"name": "t"}])
     sent = [batch(n, producer_id=9, producer_epoch=0, base_sequence=n) for n in range(3)]
     assert [produce(broker_process.address, "t", one) for one in sent] == [0, 1, 2]
     broker_process.kill()
@@ -173,9 +169,8 @@ def test_a_deletion_that_cannot_be_written_down_is_to_be_tried_again(
 
 
 def test_sigterm_stops_cleanly(broker_process: BrokerProcess) -> None:
-    with RawConnection(broker_process.address) as connection:
-        connection.ask(ApiKey.METADATA, 9, topics=[{"name": "t"}])
-        assert broker_process.terminate() == 0
+    broker_process.ask(ApiKey.METADATA, 9, topics=[{"name": "t"}])
+    assert broker_process.terminate() == 0
     directory = broker_process.log_dir
     assert (directory / ".kafka_cleanshutdown").exists()
 
@@ -272,12 +267,9 @@ def test_an_adopted_topic_that_is_given_settings_expires_like_any_other(
     shutil.rmtree(foreign / "t-0")
     broker = make_broker(log_dir=foreign, clock=ManualClock(NOW_MS))
     assert [topic.partitions for topic in broker.broker.topics] == [(1,)]
-    with RawConnection(broker.address) as connection:
-        change = {"name": "retention.ms", "config_operation": 0, "value": "1000"}
-        resource = {"resource_type": 2, "resource_name": "t", "configs": [change]}
-        connection.ask(
-            ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, resources=[resource], validate_only=False
-        )
+    change = {"name": "retention.ms", "config_operation": 0, "value": "1000"}
+    resource = {"resource_type": 2, "resource_name": "t", "configs": [change]}
+    broker.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, resources=[resource], validate_only=False)
     assert expire(broker) == 1
     broker.restart()
     assert [topic.partitions for topic in broker.broker.topics] == [(1,)], "gaps stay"
@@ -309,10 +301,7 @@ def test_producer_ids_lie_above_those_in_adopted_logs(
     for path in first.log_dir.glob(f"{FILE_NAME}*"):
         path.unlink()
     again = make_broker(log_dir=first.log_dir)
-    with RawConnection(again.address) as connection:
-        answer = connection.ask(
-            ApiKey.INIT_PRODUCER_ID, 4, transactional_id=None, transaction_timeout_ms=1
-        )
+    answer = again.ask(ApiKey.INIT_PRODUCER_ID, 4, transactional_id=None, transaction_timeout_ms=1)
     assert answer.producer_id == granted
 
 

@@ -1,13 +1,12 @@
 """KIP-32, phases 1 and 2: what is stored in which format, and what clients of each get."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
-from raw_connection import RawConnection, fetch_fields, produce_fields
-from running_broker import RunningBroker
+from raw_connection import fetch_fields, produce_fields
+from running_broker import NOW_MS, MakeBroker, RunningBroker, a_broker
 
-from horolog.client import Client, ResourceType
+from horolog.client import ResourceType
 from horolog.clock import ManualClock
 from horolog.record.batch import iter_headers
 from horolog.record.builder import Record, build_batch, read_records
@@ -16,8 +15,6 @@ from horolog.record.conversion import convert_all
 from horolog.record.old_format.fields import build_messages
 from horolog.wire.api import ApiKey
 
-MakeBroker = Callable[..., RunningBroker]
-NOW_MS = 1_700_000_000_000
 ROWS = [
     Record(NOW_MS - 3, b"k", b"one"),
     Record(NOW_MS, None, b"two"),
@@ -31,9 +28,7 @@ UNSUPPORTED_FOR_MESSAGE_FORMAT = 43
 UNSUPPORTED_COMPRESSION_TYPE = 76
 
 
-@pytest.fixture
-def broker(make_broker: MakeBroker) -> RunningBroker:
-    return make_broker(clock=ManualClock(NOW_MS), inter_broker_protocol_version="2.8")
+broker = a_broker(inter_broker_protocol_version="2.8")
 
 
 def sent(magic: int, codec: Codec = Codec.NONE) -> bytes:
@@ -43,16 +38,14 @@ def sent(magic: int, codec: Codec = Codec.NONE) -> bytes:
 
 
 def produce(broker: RunningBroker, topic: str, records: bytes, version: int) -> Any:
-    with RawConnection(broker.address) as connection:
-        fields = produce_fields(topic, {0: records})
-        answer = connection.ask(ApiKey.PRODUCE, version, **fields)
-        return answer.responses[0].partition_responses[0]
+    fields = produce_fields(topic, {0: records})
+    answer = broker.ask(ApiKey.PRODUCE, version, **fields)
+    return answer.responses[0].partition_responses[0]
 
 
 def fetch(broker: RunningBroker, topic: str, version: int, offset: int = 0) -> Any:
-    with RawConnection(broker.address) as connection:
-        answer = connection.ask(ApiKey.FETCH, version, **fetch_fields(topic, {0: offset}))
-        return answer.responses[0].partitions[0]
+    answer = broker.ask(ApiKey.FETCH, version, **fetch_fields(topic, {0: offset}))
+    return answer.responses[0].partitions[0]
 
 
 def on_disk(broker: RunningBroker, topic: str) -> bytes:
@@ -189,25 +182,23 @@ def test_searches_by_time_are_refused_where_the_format_has_none(broker: RunningB
     produce(broker, "t", sent(1), 2)
 
     def find(timestamp: int, version: int) -> tuple[int, int]:
-        with RawConnection(broker.address) as connection:
-            partition = {
-                "partition_index": 0,
-                "timestamp": timestamp,
-                "current_leader_epoch": -1,
-                "max_num_offsets": 1,
-            }
-            topics = [{"name": "t", "partitions": [partition]}]
-            answer = connection.ask(
-                ApiKey.LIST_OFFSETS, version, replica_id=-1, isolation_level=0, topics=topics
-            )
-            found = answer.topics[0].partitions[0]
-            return int(found.error_code), int(found.offset)
+        partition = {
+            "partition_index": 0,
+            "timestamp": timestamp,
+            "current_leader_epoch": -1,
+            "max_num_offsets": 1,
+        }
+        topics = [{"name": "t", "partitions": [partition]}]
+        answer = broker.ask(
+            ApiKey.LIST_OFFSETS, version, replica_id=-1, isolation_level=0, topics=topics
+        )
+        found = answer.topics[0].partitions[0]
+        return int(found.error_code), int(found.offset)
 
     for timestamp in (0, NOW_MS, -3):
         assert find(timestamp, 7) == (UNSUPPORTED_FOR_MESSAGE_FORMAT, -1)
     assert (find(-1, 7), find(-2, 7)) == ((0, 3), (0, 0))
-    with Client(broker.address) as client:
-        client.alter_configs({(ResourceType.TOPIC, "t"): {"message.format.version": "0.10.0"}})
+    broker.client.alter_configs({(ResourceType.TOPIC, "t"): {"message.format.version": "0.10.0"}})
     produce(broker, "t", sent(1), 2)
     assert find(NOW_MS, 7) == (0, 4)
 
@@ -217,9 +208,8 @@ def test_a_format_that_is_raised_and_lowered_again_loses_nothing(broker: Running
     broker.create_topic("t", message_format_version="0.9.0")
     formats = []
     for stored in (0, 1, 2, 1, 0):
-        with Client(broker.address) as client:
-            changes = {"message.format.version": RELEASES[stored]}
-            client.alter_configs({(ResourceType.TOPIC, "t"): changes})
+        changes = {"message.format.version": RELEASES[stored]}
+        broker.client.alter_configs({(ResourceType.TOPIC, "t"): changes})
         for produced in (0, 1, 2):
             assert (
                 produce(broker, "t", sent(produced, Codec.LZ4), PRODUCE[produced]).error_code == 0

@@ -1,38 +1,24 @@
 """Warnings about append times that are ahead of the clock: each minute, until they are not."""
 
 import logging
-from collections.abc import Callable
 
 import pytest
 from patience import eventually
-from raw_connection import RawConnection, produce_fields
-from running_broker import RunningBroker
+from raw_connection import produce_fields
+from running_broker import NOW_MS, RunningBroker, a_broker
 from stepped_loop import SteppedLoop
 
-from horolog.client import Client
 from horolog.clock import ManualClock
 from horolog.record.builder import Record, build_batch
 from horolog.wire.api import ApiKey
 
-MakeBroker = Callable[..., RunningBroker]
-NOW_MS = 1_700_000_000_000
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock(NOW_MS)
-
-
-@pytest.fixture
-def broker(make_broker: MakeBroker, clock: ManualClock) -> RunningBroker:
-    return make_broker(clock=clock, new_loop=SteppedLoop)
+broker = a_broker(new_loop=SteppedLoop)
 
 
 def produce(broker: RunningBroker, topic: str, partitions: int = 1) -> None:
     batch = build_batch([Record(5, None, b"v")])
-    with RawConnection(broker.address) as connection:
-        fields = produce_fields(topic, dict.fromkeys(range(partitions), batch))
-        connection.ask(ApiKey.PRODUCE, 9, **fields)
+    fields = produce_fields(topic, dict.fromkeys(range(partitions), batch))
+    broker.ask(ApiKey.PRODUCE, 9, **fields)
 
 
 def minute(broker: RunningBroker, seconds: float = 61) -> None:
@@ -68,9 +54,8 @@ def test_each_minute_a_warning_names_the_command_until_append_times_are_reset(
             in (warnings()[-1])
         )
         assert "`horolog topics reset-append-time few`" in warnings()[-1]
-        with Client(broker.address) as client:
-            client.reset_append_times("few")
-            client.reset_append_times("many")
+        broker.client.reset_append_times("few")
+        broker.client.reset_append_times("many")
         minute(broker)
         produce(broker, "few")
         produce(broker, "many", 5)
@@ -103,9 +88,8 @@ def test_create_time_topics_are_warned_of_as_their_append_times_are_kept_too(
 
 
 def send(broker: RunningBroker, topic: str, timestamp: int) -> None:
-    with RawConnection(broker.address) as connection:
-        fields = produce_fields(topic, {0: build_batch([Record(timestamp, None, b"v")])})
-        connection.ask(ApiKey.PRODUCE, 9, **fields)
+    fields = produce_fields(topic, {0: build_batch([Record(timestamp, None, b"v")])})
+    broker.ask(ApiKey.PRODUCE, 9, **fields)
 
 
 @pytest.mark.parametrize(

@@ -23,23 +23,20 @@ def create(broker: RunningBroker, name: str, *, validate_only: bool = False, **m
         "configs": [],
         **more,
     }
-    with RawConnection(broker.address) as connection:
-        answer = connection.ask(
-            ApiKey.CREATE_TOPICS, 7, topics=[topic], timeout_ms=1000, validate_only=validate_only
-        )
+    answer = broker.ask(
+        ApiKey.CREATE_TOPICS, 7, topics=[topic], timeout_ms=1000, validate_only=validate_only
+    )
     return answer.topics[0]
 
 
 def describe(broker: RunningBroker, *names: str, version: int = 12, **more: Any) -> list[Any]:
     asked = [{"name": name} for name in names] if names else None
-    with RawConnection(broker.address) as connection:
-        answer = connection.ask(ApiKey.METADATA, version, topics=asked, **more)
+    answer = broker.ask(ApiKey.METADATA, version, topics=asked, **more)
     return list(answer.topics)
 
 
 def delete(broker: RunningBroker, name: str) -> Any:
-    with RawConnection(broker.address) as connection:
-        answer = connection.ask(ApiKey.DELETE_TOPICS, 5, topic_names=[name], timeout_ms=1000)
+    answer = broker.ask(ApiKey.DELETE_TOPICS, 5, topic_names=[name], timeout_ms=1000)
     return answer.responses[0]
 
 
@@ -158,9 +155,8 @@ def test_two_clients_that_want_a_topic_at_once_get_the_same(broker: RunningBroke
 
 def test_topics_by_id(broker: RunningBroker) -> None:
     made = create(broker, "t")
-    with RawConnection(broker.address) as connection:
-        asked = [{"name": None, "topic_id": made.topic_id}, {"name": None, "topic_id": UUID(int=9)}]
-        known, unknown = connection.ask(ApiKey.METADATA, 12, topics=asked).topics
+    asked = [{"name": None, "topic_id": made.topic_id}, {"name": None, "topic_id": UUID(int=9)}]
+    known, unknown = broker.ask(ApiKey.METADATA, 12, topics=asked).topics
     assert (known.error_code, known.name) == (0, "t")
     assert (unknown.error_code, unknown.topic_id) == (100, UUID(int=9))
 
@@ -169,8 +165,7 @@ def test_a_deleted_topic_is_gone_also_after_a_restart_and_may_come_again(
     broker: RunningBroker,
 ) -> None:
     first = create(broker, "t", configs=[{"name": "retention.ms", "value": "5"}])
-    with RawConnection(broker.address) as connection:
-        connection.ask(ApiKey.PRODUCE, 9, **produce_fields("t", {0: BATCH}))
+    broker.ask(ApiKey.PRODUCE, 9, **produce_fields("t", {0: BATCH}))
     assert delete(broker, "t").error_code == 0
     assert delete(broker, "t").error_code == 3
     broker.restart()
@@ -183,11 +178,8 @@ def test_a_deleted_topic_is_gone_also_after_a_restart_and_may_come_again(
 
 def test_a_topic_is_deleted_by_id(broker: RunningBroker) -> None:
     made = create(broker, "t")
-    with RawConnection(broker.address) as connection:
-        asked = [{"name": None, "topic_id": made.topic_id}, {"name": None, "topic_id": UUID(int=9)}]
-        known, unknown = connection.ask(
-            ApiKey.DELETE_TOPICS, 6, topics=asked, timeout_ms=1000
-        ).responses
+    asked = [{"name": None, "topic_id": made.topic_id}, {"name": None, "topic_id": UUID(int=9)}]
+    known, unknown = broker.ask(ApiKey.DELETE_TOPICS, 6, topics=asked, timeout_ms=1000).responses
     assert (known.error_code, known.name) == (0, "t")
     assert unknown.error_code == 100
 
@@ -200,33 +192,28 @@ def test_deletion_can_be_switched_off(broker: RunningBroker) -> None:
 
 def test_a_deleted_topic_takes_its_committed_offsets_along(broker: RunningBroker) -> None:
     create(broker, "t")
-    with RawConnection(broker.address) as connection:
-        partition = {"partition_index": 0, "committed_offset": 45}
-        connection.ask(
-            ApiKey.OFFSET_COMMIT,
-            8,
-            group_id="g",
-            member_id="",
-            generation_id_or_member_epoch=-1,
-            topics=[{"name": "t", "partitions": [partition]}],
-        )
+    partition = {"partition_index": 0, "committed_offset": 45}
+    broker.ask(
+        ApiKey.OFFSET_COMMIT,
+        8,
+        group_id="g",
+        member_id="",
+        generation_id_or_member_epoch=-1,
+        topics=[{"name": "t", "partitions": [partition]}],
+    )
     delete(broker, "t")
     create(broker, "t")
     broker.restart()
-    with RawConnection(broker.address) as connection:
-        topics = [{"name": "t", "partition_indexes": [0]}]
-        answer = connection.ask(
-            ApiKey.OFFSET_FETCH, 7, group_id="g", topics=topics, require_stable=False
-        )
+    topics = [{"name": "t", "partition_indexes": [0]}]
+    answer = broker.ask(ApiKey.OFFSET_FETCH, 7, group_id="g", topics=topics, require_stable=False)
     assert answer.topics[0].partitions[0].committed_offset == -1
 
 
 def grow(broker: RunningBroker, count: int, **more: Any) -> Any:
-    with RawConnection(broker.address) as connection:
-        topic = {"name": "t", "count": count, "assignments": None, **more}
-        answer = connection.ask(
-            ApiKey.CREATE_PARTITIONS, 3, topics=[topic], timeout_ms=1000, validate_only=False
-        )
+    topic = {"name": "t", "count": count, "assignments": None, **more}
+    answer = broker.ask(
+        ApiKey.CREATE_PARTITIONS, 3, topics=[topic], timeout_ms=1000, validate_only=False
+    )
     return answer.results[0]
 
 
@@ -282,12 +269,11 @@ def test_a_topic_without_name_and_id_is_refused_and_others_are_described(
     broker: RunningBroker,
 ) -> None:
     made = create(broker, "t")
-    with RawConnection(broker.address) as connection:
-        answer = connection.ask(
-            ApiKey.METADATA,
-            12,
-            topics=[{"name": None, "topic_id": None}, {"name": None, "topic_id": made.topic_id}],
-        )
+    answer = broker.ask(
+        ApiKey.METADATA,
+        12,
+        topics=[{"name": None, "topic_id": None}, {"name": None, "topic_id": made.topic_id}],
+    )
     assert [topic.error_code for topic in answer.topics] == [42, 0]
     assert [topic.name for topic in answer.topics] == [None, "t"]
 

@@ -1,6 +1,6 @@
 """Commands that connect to brokers behind TLS, with the properties that Kafka's tools take."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,8 +10,6 @@ from running_broker import RunningBroker
 from tls_proxy import TlsProxy
 
 from horolog.client import Client, retrying
-
-MakeBroker = Callable[..., RunningBroker]
 
 
 @pytest.fixture(scope="module")

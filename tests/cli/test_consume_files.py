@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from command_runner import Ran, Run, run_command
 from log_reading import bytes_read_by
-from running_broker import RunningBroker
+from running_broker import MakeBroker, RunningBroker
 from storelogs import NOW, append, new_log, partition_dir
 
 from horolog.cli import consume as consume_module
-from horolog.client import Client
 from horolog.clock import ManualClock
 from horolog.config import TopicConfig
 from horolog.record.builder import Record, build_batch
 from horolog.record.compression import Codec
 from horolog.storage.offline.partition_reader import PartitionReader
 
-MakeBroker = Callable[..., RunningBroker]
 MINUTE = 60_000
 
 
@@ -36,18 +33,17 @@ def broker(make_broker: MakeBroker, clock: ManualClock) -> RunningBroker:
     anything = {"message_timestamp_after_max_ms": str((1 << 63) - 1), "retention_ms": "-1"}
     broker.create_topic("clicks", 2, **anything)
     broker.create_topic("stamped", 1, message_timestamp_type="LogAppendTime", retention_ms="-1")
-    with Client(broker.address) as client:
-        for number in range(12):
-            now = clock.now_ms()
-            times = (now, now - 5 * MINUTE, -1, now - 3, -5_000)
-            for partition in (0, 1):
-                codec = (Codec.NONE, Codec.ZSTD)[number % 2]
-                records = [Record(time, b"k", b"%d" % number) for time in times[partition:]]
-                client.produce("clicks", partition, build_batch(records, codec=codec))
-            client.produce("stamped", 0, build_batch([Record(now - MINUTE, None, b"s")]))
-            if number % 5 == 4:
-                broker.call(lambda: broker.log("clicks").roll(clock.now_ms()))
-            clock.advance("1m")
+    for number in range(12):
+        now = clock.now_ms()
+        times = (now, now - 5 * MINUTE, -1, now - 3, -5_000)
+        for partition in (0, 1):
+            codec = (Codec.NONE, Codec.ZSTD)[number % 2]
+            records = [Record(time, b"k", b"%d" % number) for time in times[partition:]]
+            broker.client.produce("clicks", partition, build_batch(records, codec=codec))
+        broker.client.produce("stamped", 0, build_batch([Record(now - MINUTE, None, b"s")]))
+        if number % 5 == 4:
+            broker.call(lambda: broker.log("clicks").roll(clock.now_ms()))
+        clock.advance("1m")
     broker.call(lambda: broker.log("clicks").delete_records(3))
     broker.restart()  # so that the log start is in its checkpoint
     return broker

@@ -5,18 +5,15 @@ import re
 import shlex
 import shutil
 import sqlite3
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 from command_runner import Run, run_command
 from damage import NO_FILES
-from running_broker import RunningBroker
+from running_broker import NOW_MS, MakeBroker, RunningBroker
 
 from horolog.record.batch import iter_headers
-
-NOW_MS = 1_700_000_000_000
 
 
 @pytest.fixture
@@ -58,7 +55,7 @@ def test_what_is_wrong_is_said_with_its_place_and_how_to_mend_it(
 
 
 def test_the_metadata_store_is_checked_with_its_log_directory(
-    offline: Run, make_broker: Callable[..., RunningBroker]
+    offline: Run, make_broker: MakeBroker
 ) -> None:
     broker = make_broker()
     broker.create_topic("t")
@@ -195,7 +192,7 @@ def consumed(at: dict[str, str]) -> list[dict[str, object]]:
 
 @pytest.mark.parametrize("how", NO_FILES)
 def test_what_is_no_file_stops_no_command_and_hides_no_neighbour(
-    offline: Run, make_broker: Callable[..., RunningBroker], how: str, tmp_path: Path
+    offline: Run, make_broker: MakeBroker, how: str, tmp_path: Path
 ) -> None:
     broker = make_broker(log_dir=tmp_path / "outer" / "log")
     broker.create_topic("a")

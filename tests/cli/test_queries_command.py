@@ -1,17 +1,12 @@
 """`horolog queries` against a broker, as a user sees it."""
 
-from collections.abc import Callable
-
 import pytest
 from command_runner import Ran, Run, run_command
-from running_broker import RunningBroker
+from running_broker import MakeBroker
 from scripted_broker import ScriptedBroker
 
-from horolog.client import Client
 from horolog.client.queries import TaskRows
 from horolog.clock import ManualClock
-
-MakeBroker = Callable[..., RunningBroker]
 
 
 @pytest.fixture
@@ -19,10 +14,10 @@ def queries(make_broker: MakeBroker) -> Run:
     """Runs the command against a broker that knows two queries."""
     broker = make_broker(clock=ManualClock(1_700_000_000_000))
     broker.create_topic("clicks")
-    with Client(broker.address) as client:
-        client.begin_batch("first", 41, topics=["clicks"])
-        client.begin_batch("second", 0, tasks=1)
-        client.commit_batch("second", 0, 1, [TaskRows(0)])
+    client = broker.client
+    client.begin_batch("first", 41, topics=["clicks"])
+    client.begin_batch("second", 0, tasks=1)
+    client.commit_batch("second", 0, 1, [TaskRows(0)])
 
     def run(*args: object) -> Ran:
         return run_command("queries", *args, HOROLOG_BOOTSTRAP=broker.address)

@@ -18,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from partition_files import PartitionFiles
 from patience import PATIENCE_S
+from running_broker import a_broker
 
 from horolog.cli.reading import ReadRecord
 from horolog.cli.replaying import (
@@ -161,9 +162,7 @@ class Run:
             self.replay.save()
 
 
-@pytest.fixture
-def broker(make_broker: MakeBroker) -> RunningBroker:
-    return make_broker()
+broker = a_broker(now_ms=None)
 
 
 @pytest.fixture

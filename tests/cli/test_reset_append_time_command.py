@@ -1,15 +1,10 @@
-from collections.abc import Callable
-
 import pytest
 from command_runner import Ran, Run, run_command
-from running_broker import RunningBroker
+from running_broker import MakeBroker
 from scripted_broker import ScriptedBroker
 
-from horolog.client import Client
 from horolog.clock import ManualClock
 from horolog.record.builder import Record, build_batch
-
-MakeBroker = Callable[..., RunningBroker]
 
 
 @pytest.fixture
@@ -23,9 +18,8 @@ def reset(make_broker: MakeBroker, clock: ManualClock) -> Run:
     broker = make_broker(clock=clock)
     broker.create_topic("clicks", 3, message_timestamp_type="LogAppendTime")
     clock.step("100d")
-    with Client(broker.address) as client:
-        for partition in range(2):
-            client.produce("clicks", partition, build_batch([Record(-1, None, b"v")]))
+    for partition in range(2):
+        broker.client.produce("clicks", partition, build_batch([Record(-1, None, b"v")]))
     clock.step("-100d")
 
     def run(*args: object) -> Ran:

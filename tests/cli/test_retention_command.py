@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from command_runner import Ran, Run, run_command
-from running_broker import RunningBroker
+from running_broker import MakeBroker, RunningBroker
 from scripted_broker import ScriptedBroker
 
-from horolog.client import Client
 from horolog.clock import ManualClock
 from horolog.errors import RequestRefused
 from horolog.record.builder import Record, build_batch
 from horolog.wire.features import RETENTION
 
-MakeBroker = Callable[..., RunningBroker]
 DAY = 86_400_000
 FAR = 9_000_000_000_000
 
@@ -32,13 +29,12 @@ def broker(make_broker: MakeBroker, clock: ManualClock) -> RunningBroker:
     broker = make_broker(clock=clock)
     settings = {"retention_ms": str(2 * DAY), "message_timestamp_after_max_ms": str((1 << 63) - 1)}
     broker.create_topic("clicks", 2, segment_ms=str((1 << 63) - 1), **settings)
-    with Client(broker.address) as client:
-        for day, times in enumerate([(0, 1), (0, FAR, 0), (0,)]):
-            if day:
-                broker.call(lambda: broker.log("clicks").roll(clock.now_ms()))
-            records = [Record(time or clock.now_ms(), None, b"v") for time in times]
-            client.produce("clicks", 0, build_batch(records))
-            clock.advance("1d")
+    for day, times in enumerate([(0, 1), (0, FAR, 0), (0,)]):
+        if day:
+            broker.call(lambda: broker.log("clicks").roll(clock.now_ms()))
+        records = [Record(time or clock.now_ms(), None, b"v") for time in times]
+        broker.client.produce("clicks", 0, build_batch(records))
+        clock.advance("1d")
     return broker
 
 
@@ -119,8 +115,7 @@ def test_broker_settings_of_the_start_are_given_for_files_by_their_names(
 ) -> None:
     broker = make_broker()
     broker.create_topic("clicks")
-    with Client(broker.address) as client:
-        client.produce("clicks", 0, build_batch([Record(1_000, None, b"v")]))
+    broker.client.produce("clicks", 0, build_batch([Record(1_000, None, b"v")]))
     found = run_command("retention", "explain", broker.log_dir, "--json").json
     assert found[0]["segments"][0]["goes_now"]
     unlimited = ("--set", "log.retention.hours=-1")
@@ -236,9 +231,9 @@ def test_apache_kafka_is_distinguished_in_one_sentence(monkeypatch: pytest.Monke
 )
 def test_a_question_of_another_form_is_refused(broker: RunningBroker, question: str) -> None:
     name = f"{RETENTION}/{question}"
-    with Client(broker.address) as client, pytest.raises(RequestRefused):
-        client._persist(
-            lambda deadline: client._answer_about("clicks", 0, RETENTION, name, deadline)
+    with pytest.raises(RequestRefused):
+        broker.client._persist(
+            lambda deadline: broker.client._answer_about("clicks", 0, RETENTION, name, deadline)
         )
 
 
@@ -248,10 +243,9 @@ def test_a_log_of_ten_answers_is_explained_as_its_files_are(
     """A string of the protocol holds some hundred segments."""
 
     at, data = clock.now_ms(), build_batch([Record(FAR, b"k", b"v")])
-    with Client(broker.address) as client:
-        for _ in range(1_200):
-            client.produce("clicks", 1, data)
-            broker.call(lambda: broker.log("clicks", 1).roll(at))
+    for _ in range(1_200):
+        broker.client.produce("clicks", 1, data)
+        broker.call(lambda: broker.log("clicks", 1).roll(at))
     (of_broker,) = explain("clicks", "-p", 1, "--json").json
     (of_files,) = explain(broker.log_dir / "clicks-1", "--at", f"{at}ms", "--json").json
     assert len(of_broker["segments"]) == 1_201

@@ -2,7 +2,6 @@
 
 import random
 import uuid
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -12,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from patience import PATIENCE_S
-from running_broker import RunningBroker
+from running_broker import NOW_MS, RunningBroker, a_broker
 from scripted_broker import ScriptedBroker
 
 from horolog.client import Client, ResourceType, retrying
@@ -25,31 +24,15 @@ from horolog.clock import ManualClock
 from horolog.errors import ErrorCode, RequestRefused
 from horolog.record.compression import Codec
 
-NOW_MS = 1_700_000_000_000
 CHUNK = 20_000
 
 
-@pytest.fixture(scope="module")
-def clock() -> ManualClock:
-    return ManualClock(NOW_MS)
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory, clock: ManualClock) -> Iterator[RunningBroker]:
-    running = RunningBroker(tmp_path_factory.mktemp("log"), clock=clock)
-    yield running
-    running.stop()
+broker = a_broker(scope="module")
 
 
 @pytest.fixture(autouse=True)
 def _small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(producing, "_CHUNK_BYTES", CHUNK)
-
-
-@pytest.fixture
-def client(broker: RunningBroker) -> Iterator[Client]:
-    with Client(broker.address, timeout_ms=int(1000 * PATIENCE_S)) as client:
-        yield client
 
 
 @pytest.fixture
@@ -327,8 +310,7 @@ def test_partitions_added_since_the_client_asked_are_written_to(
     client: Client, broker: RunningBroker, topic: str
 ) -> None:
     client.partitions_of(topic)
-    with Client(broker.address) as other:
-        other.create_partitions({topic: 6})
+    broker.client.create_partitions({topic: 6})
     with attempt_at(client, f"q-{topic}") as it:
         it.send(topic, table_of(2_000))
         rows = it.finish()

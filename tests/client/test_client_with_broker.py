@@ -1,13 +1,10 @@
 """The client against a running broker, in the newest versions that both know and in the oldest."""
 
 import uuid
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from patience import PATIENCE_S
-from raw_connection import RawConnection
-from running_broker import RunningBroker
+from running_broker import NOW_MS, RunningBroker, a_broker
 
 from horolog.client import (
     EARLIEST,
@@ -29,21 +26,16 @@ from horolog.record.compression import Codec
 from horolog.record.identity import with_producer
 from horolog.wire.api import SUPPORTED, ApiKey
 
-NOW_MS = 1_700_000_000_000
 SECOND_MS = 1_000
 
 
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
-    running = RunningBroker(tmp_path_factory.mktemp("log"), clock=ManualClock(NOW_MS))
-    yield running
-    running.stop()
+broker = a_broker(scope="module")
 
 
 @pytest.fixture(params=["newest", "oldest"])
 def client(
     broker: RunningBroker, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Client]:
+) -> Client:
     monkeypatch.setattr(retrying, "UNKNOWN_TOPIC_MS", 100)
     if request.param == "oldest":
         newest_version = Link.version
@@ -55,8 +47,7 @@ def client(
             return max(lowest, LOWEST.get(api_key, SUPPORTED[api_key].min))
 
         monkeypatch.setattr(Link, "version", oldest_version)
-    with Client(broker.address, timeout_ms=int(1000 * PATIENCE_S)) as asking_client:
-        yield asking_client
+    return broker.client
 
 
 @pytest.fixture
@@ -261,8 +252,7 @@ def test_cluster_time_is_the_brokers_clock(
 
 
 def test_only_the_quorum_of_the_metadata_is_described(broker: RunningBroker) -> None:
-    with RawConnection(broker.address) as connection:
-        asked = [{"topic_name": "clicks", "partitions": [{"partition_index": 0}]}]
-        refused = connection.ask(ApiKey.DESCRIBE_QUORUM, 2, topics=asked)
-        assert refused.error_code == ErrorCode.invalid_request
-        assert "only partition 0 of __cluster_metadata" in refused.error_message
+    asked = [{"topic_name": "clicks", "partitions": [{"partition_index": 0}]}]
+    refused = broker.ask(ApiKey.DESCRIBE_QUORUM, 2, topics=asked)
+    assert refused.error_code == ErrorCode.invalid_request
+    assert "only partition 0 of __cluster_metadata" in refused.error_message

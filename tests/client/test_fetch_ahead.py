@@ -28,11 +28,10 @@ def broker(tmp_path: Path) -> Iterator[RunningBroker]:
 
 
 @pytest.fixture
-def client(broker: RunningBroker) -> Iterator[Client]:
-    with Client(broker.address) as client:
-        for number in range(4):
-            client.produce("t", 0, batch(number))
-        yield client
+def client(broker: RunningBroker) -> Client:
+    for number in range(4):
+        broker.client.produce("t", 0, batch(number))
+    return broker.client
 
 
 def batch(number: int) -> bytes:

@@ -1,9 +1,7 @@
 """Offsets by time where brokers do not know them: in topics that store format v0."""
 
-from collections.abc import Callable, Iterator
-
 import pytest
-from running_broker import RunningBroker
+from running_broker import NOW_MS, MakeBroker
 
 from horolog.cli.reading import TimeRange, plan, read_span
 from horolog.cli.topic_facts import partition_facts
@@ -12,22 +10,19 @@ from horolog.clock import ManualClock
 from horolog.errors import ErrorCode, RequestRefused
 from horolog.record.builder import Record, build_batch
 
-NOW_MS = 1_700_000_000_000
 NEW, OLD = ("new", 0), ("old", 0)
 
 
 @pytest.fixture
-def client(make_broker: Callable[..., RunningBroker]) -> Iterator[Client]:
+def client(make_broker: MakeBroker) -> Client:
     """Asks about topic `new`, and about `old`, which stores v0 since it has four records."""
     broker = make_broker(clock=ManualClock(NOW_MS), inter_broker_protocol_version="2.8")
-    with Client(broker.address) as client:
-        for topic in ("new", "old"):
-            broker.create_topic(topic)
-            client.produce(
-                topic, 0, build_batch([Record(NOW_MS + ms, None, b"") for ms in range(4)])
-            )
-        client.alter_configs({(ResourceType.TOPIC, "old"): {"message.format.version": "0.9.0"}})
-        yield client
+    client = broker.client
+    for topic in ("new", "old"):
+        broker.create_topic(topic)
+        client.produce(topic, 0, build_batch([Record(NOW_MS + ms, None, b"") for ms in range(4)]))
+    client.alter_configs({(ResourceType.TOPIC, "old"): {"message.format.version": "0.9.0"}})
+    return client
 
 
 def test_a_format_without_times_is_refused_unless_it_may_be(client: Client) -> None:

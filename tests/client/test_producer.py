@@ -14,13 +14,12 @@ import pandas
 import pyarrow as pa
 import pytest
 from patience import PATIENCE_S
-from running_broker import RunningBroker
+from running_broker import NOW_MS, a_broker
 from scripted_broker import HangUp, ScriptedBroker
 
 from horolog.client import Client, NoAnswer, ResourceType, arrow_rows, producer, retrying
 from horolog.client.producer import Producer, RejectedBatch, Repair, Written
 from horolog.client.tables import scan
-from horolog.clock import ManualClock
 from horolog.errors import ErrorCode, RecordsRejected, RequestRefused
 from horolog.record.batch import iter_headers, parse_header
 from horolog.record.builder import read_records
@@ -28,20 +27,7 @@ from horolog.record.compression import Codec
 from horolog.record.partitioning import partition_of_key
 from horolog.wire.api import ApiKey
 
-NOW_MS = 1_700_000_000_000
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
-    running = RunningBroker(tmp_path_factory.mktemp("log"), clock=ManualClock(NOW_MS))
-    yield running
-    running.stop()
-
-
-@pytest.fixture
-def client(broker: RunningBroker) -> Iterator[Client]:
-    with Client(broker.address, timeout_ms=int(1000 * PATIENCE_S)) as client:
-        yield client
+broker = a_broker(scope="module")
 
 
 @pytest.fixture

@@ -1,24 +1,15 @@
 """The README's examples for polars, DuckDB and pandas."""
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
 from running_broker import RunningBroker
 
 README = Path(__file__).resolve().parents[2] / "README.md"
 EXAMPLES = dict(
     re.findall(r"```python\n# (polars|duckdb|pandas)\n(.*?)```", README.read_text(), re.DOTALL)
 )
-
-
-@pytest.fixture
-def broker(tmp_path: Path) -> Iterator[RunningBroker]:
-    running = RunningBroker(tmp_path)
-    yield running
-    running.stop()
 
 
 def run(name: str, broker: RunningBroker) -> dict[str, Any]:

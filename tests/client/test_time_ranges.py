@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -27,18 +27,17 @@ END = BATCHES * 10
 
 
 @pytest.fixture
-def client(broker: RunningBroker) -> Iterator[Client]:
+def client(broker: RunningBroker) -> Client:
     """Of a topic with 40 batches a minute apart; the 21st has a record of long before."""
-    with Client(broker.address) as client:
-        broker.create_topic("orders")
-        for number in range(BATCHES):
-            minute = NINE_MS + 60_000 * number
-            times = [minute + second * 1000 for second in range(10)]
-            if number == 20:
-                times[5] = NINE_MS - 5_000_000
-            records = [Record(time, None, bytes(SIZE // 10)) for time in times]
-            client.produce("orders", 0, build_batch(records))
-        yield client
+    broker.create_topic("orders")
+    for number in range(BATCHES):
+        minute = NINE_MS + 60_000 * number
+        times = [minute + second * 1000 for second in range(10)]
+        if number == 20:
+            times[5] = NINE_MS - 5_000_000
+        records = [Record(time, None, bytes(SIZE // 10)) for time in times]
+        broker.client.produce("orders", 0, build_batch(records))
+    return broker.client
 
 
 def test_a_broker_names_the_blocks_that_may_hold_a_time(client: Client) -> None:

@@ -10,7 +10,7 @@ import confluent_kafka.admin
 import pytest
 from kafka_clients import CLIENTS, SESSION_MS, KafkaClient, Sent, kafka
 from patience import PATIENCE_S, eventually
-from running_broker import RunningBroker
+from running_broker import MakeBroker, RunningBroker
 
 every_client = pytest.mark.parametrize("client", CLIENTS, ids=lambda client: client.name)
 
@@ -129,7 +129,7 @@ def test_a_static_member_comes_back_without_a_rebalance(broker: RunningBroker) -
 
 
 def test_first_commits_are_kept_while_expiry_runs_and_other_groups_are_deleted(
-    make_broker: Any,
+    make_broker: MakeBroker,
 ) -> None:
     broker = make_broker(offsets_retention_check_interval_ms="10")
     broker.create_topic("t")

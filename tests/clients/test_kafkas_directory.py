@@ -1,6 +1,5 @@
 """A directory that Apache Kafka wrote, served: real clients see what Kafka itself answered."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +7,7 @@ import confluent_kafka
 import pytest
 from command_runner import run_command
 from raw_connection import RawConnection, produce_fields
-from running_broker import RunningBroker
+from running_broker import MakeBroker, RunningBroker
 
 from golden import HIDDEN_FROM_KAFKA, GoldenPartition, copy_directory, partitions, text
 from horolog.client import Client, CommittedOffset, ResourceType
@@ -21,14 +20,13 @@ FAR_MS = 2_000_000_000_000
 
 
 @pytest.fixture
-def broker(make_broker: Callable[..., RunningBroker], tmp_path: Path) -> RunningBroker:
+def broker(make_broker: MakeBroker, tmp_path: Path) -> RunningBroker:
     directory = copy_directory("clean", tmp_path / "kafka")
     return make_broker(log_dir=directory, clock=ManualClock(FAR_MS))
 
 
 def test_everything_is_served_but_what_kafka_keeps_for_itself(broker: RunningBroker) -> None:
-    with RawConnection(broker.address) as connection:
-        topics = connection.ask(ApiKey.METADATA, 12, topics=None).topics
+    topics = broker.ask(ApiKey.METADATA, 12, topics=None).topics
     served = {f"{topic.name}-{p.partition_index}" for topic in topics for p in topic.partitions}
     assert served == {golden.name for golden in partitions("clean")}
     assert all(p.error_code == 0 for topic in topics for p in topic.partitions)
@@ -114,9 +112,8 @@ def test_a_transaction_without_a_producer_counts_as_aborted(broker: RunningBroke
 
 
 def produce(broker: RunningBroker, topic: str, *records: Record) -> Any:
-    with RawConnection(broker.address) as connection:
-        fields = produce_fields(topic, {0: build_batch(records)}, acks=-1)
-        return connection.ask(ApiKey.PRODUCE, 9, **fields).responses[0].partition_responses[0]
+    fields = produce_fields(topic, {0: build_batch(records)}, acks=-1)
+    return broker.ask(ApiKey.PRODUCE, 9, **fields).responses[0].partition_responses[0]
 
 
 def test_nothing_without_a_key_is_taken_for_a_log_that_kafka_compacts(
@@ -141,10 +138,9 @@ def test_what_is_appended_obeys_the_settings_that_kafka_had(broker: RunningBroke
 def set_of(broker: RunningBroker, topic: str, name: str, value: str) -> int:
     change = {"name": name, "config_operation": 0, "value": value}
     resource = {"resource_type": 2, "resource_name": topic, "configs": [change]}
-    with RawConnection(broker.address) as connection:
-        answer = connection.ask(
-            ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, resources=[resource], validate_only=False
-        )
+    answer = broker.ask(
+        ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, resources=[resource], validate_only=False
+    )
     return int(answer.responses[0].error_code)
 
 
@@ -167,7 +163,7 @@ def test_a_setting_is_added_to_those_that_kafka_had(broker: RunningBroker) -> No
 
 
 def test_adopted_with_defaults_a_compacted_log_still_keeps_everything(
-    make_broker: Callable[..., RunningBroker], tmp_path: Path
+    make_broker: MakeBroker, tmp_path: Path
 ) -> None:
     directory = copy_directory("clean", tmp_path / "kafka")
     broker = make_broker(
@@ -192,7 +188,7 @@ def said(caplog: pytest.LogCaptureFixture) -> str:
 
 
 def test_what_is_not_carried_over_from_kafka_is_said_by_group_and_setting(
-    make_broker: Callable[..., RunningBroker], tmp_path: Path, caplog: pytest.LogCaptureFixture
+    make_broker: MakeBroker, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     directory = copy_directory("clean", tmp_path / "kafka")
     with (directory / "__cluster_metadata-0" / f"{0:020}.log").open("ab") as metadata:
@@ -211,21 +207,21 @@ def test_what_is_not_carried_over_from_kafka_is_said_by_group_and_setting(
     assert "min.insync.replicas=2 of topic client-none" in said(caplog)
     assert "started on it again: so far nothing" in said(caplog)
 
-    with Client(broker.address) as client:
-        left = client.left_behind("client-none")
-        assert left is not None
-        assert (left.is_adopted, left.is_made_here) == (True, False)
-        assert left.settings == {"min.insync.replicas": "2"}
-        assert ("golden-group", 0, 7) in left.offsets
-        for group, partition, offset in left.offsets:
-            client.offset_commit(group, {("client-none", partition): CommittedOffset(offset)})
-        client.create_topics({"made": 1})
-        of_made, left = client.left_behind("made"), client.left_behind("client-none")
-        assert of_made is not None
-        assert (of_made.is_adopted, of_made.is_made_here) == (False, True)
-        assert left is not None
-        assert left.offsets == []
-        client.alter_configs({(ResourceType.TOPIC, "client-gzip"): {"retention.ms": "-1"}})
+    client = broker.client
+    left = client.left_behind("client-none")
+    assert left is not None
+    assert (left.is_adopted, left.is_made_here) == (True, False)
+    assert left.settings == {"min.insync.replicas": "2"}
+    assert ("golden-group", 0, 7) in left.offsets
+    for group, partition, offset in left.offsets:
+        client.offset_commit(group, {("client-none", partition): CommittedOffset(offset)})
+    client.create_topics({"made": 1})
+    of_made, left = client.left_behind("made"), client.left_behind("client-none")
+    assert of_made is not None
+    assert (of_made.is_adopted, of_made.is_made_here) == (False, True)
+    assert left is not None
+    assert left.offsets == []
+    client.alter_configs({(ResourceType.TOPIC, "client-gzip"): {"retention.ms": "-1"}})
     caplog.clear()
     broker.restart()
     assert "group 'golden-group'" not in said(caplog)
@@ -235,7 +231,7 @@ def test_what_is_not_carried_over_from_kafka_is_said_by_group_and_setting(
 
 
 def test_a_directory_of_horologs_own_has_nothing_left_behind(
-    make_broker: Callable[..., RunningBroker], caplog: pytest.LogCaptureFixture
+    make_broker: MakeBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
     broker = make_broker()
     with Client(broker.address) as client:
@@ -254,7 +250,7 @@ def test_a_directory_of_horologs_own_has_nothing_left_behind(
 
 
 def test_more_than_fits_one_answer_is_asked_for_page_by_page(
-    make_broker: Callable[..., RunningBroker], tmp_path: Path
+    make_broker: MakeBroker, tmp_path: Path
 ) -> None:
     directory = copy_directory("clean", tmp_path / "kafka")
     groups = [f"group-{at:05}" for at in range(5_000)]
@@ -265,16 +261,14 @@ def test_more_than_fits_one_answer_is_asked_for_page_by_page(
         ]
         log.write(build_batch(records, base_offset=10_000))
     broker = make_broker(log_dir=directory, clock=ManualClock(FAR_MS))
-    with Client(broker.address) as client:
-        left = client.left_behind("client-none")
+    left = broker.client.left_behind("client-none")
     assert left is not None
     assert {group for group, _, _ in left.offsets} >= set(groups)
     assert len(left.offsets) == len(set(left.offsets))
 
 
 def test_topics_describe_shows_what_is_not_carried_over(broker: RunningBroker) -> None:
-    with Client(broker.address) as client:
-        client.create_topics({"made": 1})
+    broker.client.create_topics({"made": 1})
     described = run_command("topics", "describe", "compacted", HOROLOG_BOOTSTRAP=broker.address)
     assert "nothing of it expires until it is given settings" in described.out
     assert ["cleanup.policy", "compact"] in [line.split() for line in described.lines]

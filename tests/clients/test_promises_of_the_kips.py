@@ -5,14 +5,13 @@
 
 import pytest
 from kafka_clients import CLIENTS, KafkaClient, Rejected, Sent
-from running_broker import RunningBroker
+from running_broker import NOW_MS, RunningBroker
 
-from horolog.client import Client, ResourceType
+from horolog.client import ResourceType
 from horolog.clock import DAY_MS, HOUR_MS, MINUTE_MS, ManualClock
 from horolog.testing import Broker
 
 LONG_MAX = (1 << 63) - 1
-NOW_MS = 1_700_000_000_000
 
 every_client = pytest.mark.parametrize("client", CLIENTS, ids=lambda client: client.name)
 
@@ -75,8 +74,7 @@ def test_the_bounds_on_timestamps_change_cluster_wide_while_the_broker_runs(
     def bound(setting: str, value: int | None) -> None:
         every_broker = (ResourceType.BROKER, "")  # no Python client can name it: they want a number
         text = None if value is None else str(value)
-        with Client(broker.address) as client:
-            client.alter_configs({every_broker: {setting: text}})
+        broker.client.alter_configs({every_broker: {setting: text}})
 
     old = [Sent(None, b"v", NOW_MS)]  # years ago by the broker's clock
     client.produce(broker.address, "t", old, partition=0, codec="none")

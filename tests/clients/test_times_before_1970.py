@@ -14,7 +14,7 @@ from kafka_clients import CLIENTS, KafkaClient, Sent, kafka
 from patience import PATIENCE_S
 from running_broker import RunningBroker
 
-from horolog.client import Client, RecordClock
+from horolog.client import RecordClock
 from horolog.clock import SystemClock
 from horolog.record.builder import Record, build_batch
 
@@ -30,9 +30,8 @@ def topic(broker: RunningBroker) -> str:
     """Records from both sides of 1970, and one without a time."""
     broker.create_topic("moon", retention_ms="-1")
     rows = [Record(ms, b"k", b"v") for ms in TIMES]
-    with Client(broker.address) as client:
-        client.produce("moon", 0, build_batch(rows[:4]))
-        client.produce("moon", 0, build_batch(rows[4:]))
+    broker.client.produce("moon", 0, build_batch(rows[:4]))
+    broker.client.produce("moon", 0, build_batch(rows[4:]))
     return "moon"
 
 
@@ -52,8 +51,7 @@ def test_every_client_writes_them(broker: RunningBroker, client: KafkaClient) ->
     client.produce(broker.address, "t", [Sent(b"k", b"v", ms) for ms in sent])
     received = client.consume(broker.address, "t", len(sent))
     assert [record.timestamp_ms for record in received] == sent
-    with Client(broker.address) as ours:
-        found = ours.find_records({("t", 0): APOLLO_11 - 6}, RecordClock.CREATE)[("t", 0)]
+    found = broker.client.find_records({("t", 0): APOLLO_11 - 6}, RecordClock.CREATE)[("t", 0)]
     assert found is not None
     assert (found.offset, found.ms) == (0, APOLLO_11)
 

@@ -12,7 +12,7 @@ from uuid import uuid4
 import pytest
 from damage import DAMAGES
 from raw_connection import RawConnection, fetch_fields, produce_fields
-from running_broker import RunningBroker
+from running_broker import MakeBroker, RunningBroker
 
 from horolog.errors import StorageFailed
 from horolog.metadata.rows import TOPICS, TopicRow
@@ -24,20 +24,16 @@ from horolog.storage.index.abort import AbortedTxn, write_aborted
 from horolog.storage.names import INTERNAL_TOPICS
 from horolog.wire.api import ApiKey
 
-MakeBroker = Callable[..., RunningBroker]
-
 
 def produce(broker: RunningBroker, topic: str, partition: int = 0) -> int:
     """The error code."""
     batch = build_batch([Record(-1, None, b"v")])
-    with RawConnection(broker.address) as connection:
-        answer = connection.ask(ApiKey.PRODUCE, 9, **produce_fields(topic, {partition: batch}))
+    answer = broker.ask(ApiKey.PRODUCE, 9, **produce_fields(topic, {partition: batch}))
     return int(answer.responses[0].partition_responses[0].error_code)
 
 
 def count(broker: RunningBroker, topic: str, partition: int = 0) -> int:
-    with RawConnection(broker.address) as connection:
-        answer = connection.ask(ApiKey.FETCH, 12, **fetch_fields(topic, {partition: 0}))
+    answer = broker.ask(ApiKey.FETCH, 12, **fetch_fields(topic, {partition: 0}))
     found = answer.responses[0].partitions[0]
     assert found.error_code == 0, found
     return sum(header.records_count for _, header in iter_headers(found.records))
@@ -45,8 +41,7 @@ def count(broker: RunningBroker, topic: str, partition: int = 0) -> int:
 
 def described(broker: RunningBroker) -> dict[str, dict[int, int]]:
     """Error codes of all partitions, as Metadata has them."""
-    with RawConnection(broker.address) as connection:
-        topics = connection.ask(ApiKey.METADATA, 12, topics=None).topics
+    topics = broker.ask(ApiKey.METADATA, 12, topics=None).topics
     return {
         topic.name: {part.partition_index: part.error_code for part in topic.partitions}
         for topic in topics
@@ -119,10 +114,9 @@ def test_a_directory_beyond_the_number_of_partitions_never_joins_the_topic(
     (stopped / "d-2").mkdir()
     broker = make_broker(log_dir=stopped)
     wanted = {"name": "d", "count": 3, "assignments": None}
-    with RawConnection(broker.address) as connection:
-        answer = connection.ask(
-            ApiKey.CREATE_PARTITIONS, 3, topics=[wanted], timeout_ms=1000, validate_only=False
-        )
+    answer = broker.ask(
+        ApiKey.CREATE_PARTITIONS, 3, topics=[wanted], timeout_ms=1000, validate_only=False
+    )
     assert answer.results[0].error_code == 56
     broker.restart()
     assert described(broker)["d"] == {0: 0, 1: 0}
@@ -208,9 +202,8 @@ def test_an_offline_partition_is_deleted_with_its_topic_and_does_not_come_back(
     starts.write_text("0\n1\nd 1 1\n")
     broker = make_broker(log_dir=stopped)
     assert described(broker)["d"] == {0: 0, 1: 5}
-    with RawConnection(broker.address) as connection:
-        answer = connection.ask(ApiKey.DELETE_TOPICS, 5, topic_names=["d"], timeout_ms=1000)
-        assert answer.responses[0].error_code == 0
+    answer = broker.ask(ApiKey.DELETE_TOPICS, 5, topic_names=["d"], timeout_ms=1000)
+    assert answer.responses[0].error_code == 0
     broker.create_topic("d", partitions=2)
     assert (produce(broker, "d", 1), count(broker, "d", 1)) == (0, 1)
     assert "d 1 1" not in starts.read_text()
@@ -485,8 +478,7 @@ def test_what_a_damaged_store_said_is_not_guessed(
     broker = make_broker()
     broker.create_topic("kept", retention_ms="-1", message_timestamp_before_max_ms=str(1 << 60))
     batch = build_batch([Record(5, None, b"v")])
-    with RawConnection(broker.address) as connection:
-        connection.ask(ApiKey.PRODUCE, 9, **produce_fields("kept", {0: batch}))
+    broker.ask(ApiKey.PRODUCE, 9, **produce_fields("kept", {0: batch}))
     broker.stop()
     path = broker.log_dir / FILE_NAME
     if how == "few-bits-of-rows":
@@ -498,9 +490,8 @@ def test_what_a_damaged_store_said_is_not_guessed(
     for _ in range(2):
         again = make_broker(log_dir=broker.log_dir, horolog_adopt_defaults=adopt_defaults)
         assert (expire(again), count(again, "kept")) == (0, 1)
-        with RawConnection(again.address) as connection:
-            answer = connection.ask(ApiKey.DELETE_TOPICS, 5, topic_names=["kept"], timeout_ms=1000)
-            assert answer.responses[0].error_code == 44
+        answer = again.ask(ApiKey.DELETE_TOPICS, 5, topic_names=["kept"], timeout_ms=1000)
+        assert answer.responses[0].error_code == 44
         again.stop()
     again = make_broker(log_dir=broker.log_dir, horolog_adopt_defaults=adopt_defaults)
     set_retention(again, "1000")
@@ -512,10 +503,9 @@ def test_what_a_damaged_store_said_is_not_guessed(
 def set_retention(broker: RunningBroker, value: str) -> None:
     change = {"name": "retention.ms", "config_operation": 0, "value": value}
     resource = {"resource_type": 2, "resource_name": "kept", "configs": [change]}
-    with RawConnection(broker.address) as connection:
-        answer = connection.ask(
-            ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, resources=[resource], validate_only=False
-        )
+    answer = broker.ask(
+        ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, resources=[resource], validate_only=False
+    )
     assert answer.responses[0].error_code == 0, answer
 
 
@@ -539,9 +529,8 @@ def test_a_stored_setting_that_makes_no_sense_stops_no_start_and_expires_nothing
 ) -> None:
     broker = make_broker()
     broker.create_topic("kept", message_timestamp_before_max_ms=str(1 << 60))
-    with RawConnection(broker.address) as connection:
-        batch = build_batch([Record(5, None, b"v")])
-        connection.ask(ApiKey.PRODUCE, 9, **produce_fields("kept", {0: batch}))
+    batch = build_batch([Record(5, None, b"v")])
+    broker.ask(ApiKey.PRODUCE, 9, **produce_fields("kept", {0: batch}))
     broker.stop()
     store = MetadataStore(broker.log_dir / FILE_NAME)
     store.change_settings(scope, resource, {name: value})

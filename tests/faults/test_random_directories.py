@@ -19,7 +19,6 @@ from in_process_spark import InProcessSpark
 from log_reading import Read
 from running_broker import RunningBroker
 
-from horolog.client import Client
 from horolog.client.tables import scan
 from horolog.errors import HorologError
 from horolog.jobs import archive
@@ -137,14 +136,13 @@ def from_broker(root: Path) -> tuple[Offsets, Offsets]:
     """What the broker serves, uncommitted and committed."""
     broker = RunningBroker(root, KEEP)
     try:
-        with Client(broker.address) as client:
-            return tuple(  # type: ignore[return-value]
-                scan(client, TOPIC, columns=("offset",), read_committed=committed)
-                .read_all()
-                .column("offset")
-                .to_pylist()
-                for committed in (False, True)
-            )
+        return tuple(  # type: ignore[return-value]
+            scan(broker.client, TOPIC, columns=("offset",), read_committed=committed)
+            .read_all()
+            .column("offset")
+            .to_pylist()
+            for committed in (False, True)
+        )
     finally:
         broker.stop()
 

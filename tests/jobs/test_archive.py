@@ -41,12 +41,6 @@ HOUR_MS = 3_600_000
 GOLDEN = Path(__file__).parents[1] / "golden"
 
 
-@pytest.fixture
-def client(broker: RunningBroker) -> Iterator[Client]:
-    with Client(broker.address) as client:
-        yield client
-
-
 def run(source: Path | str, directory: Path, **more: Any) -> archiving.Archived:
     session = more.pop("session", None) or InProcessSpark()
     where = {"state": directory / "state", "archive": directory / "archive"} | more

@@ -2,7 +2,6 @@
 
 import random
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,10 +49,9 @@ class View(Read):
 
 
 @pytest.fixture
-def client(broker: RunningBroker) -> Iterator[Client]:
+def client(broker: RunningBroker) -> Client:
     broker.create_topic("clicks", partitions=2, retention_ms="-1", segment_bytes="1000")
-    with Client(broker.address) as client:
-        yield client
+    return broker.client
 
 
 def fill(client: Client, count: int, start_ms: int, partition: int = 0) -> None:
@@ -88,12 +86,11 @@ def test_limits_of_append_times_hold_for_the_archive_and_the_log(
 ) -> None:
     broker = make_broker(clock=(clock := ManualClock(NINE_MS)))
     broker.create_topic("clicks", retention_ms="-1")
-    with Client(broker.address) as client:
-        for step in range(8):
-            fill(client, 10, 5)
-            clock.advance(1_000)
-            if step == 3:
-                run(broker.address, tmp_path)
+    for step in range(8):
+        fill(broker.client, 10, 5)
+        clock.advance(1_000)
+        if step == 3:
+            run(broker.address, tmp_path)
     range_ms = {"fromAppendTime": str(NINE_MS + 2_000), "toAppendTime": str(NINE_MS + 6_000)}
     assert View(tmp_path, broker.address, **range_ms).found() == [(0, n) for n in range(20, 60)]
     assert View(tmp_path, **range_ms).found() == [(0, n) for n in range(20, 40)]

@@ -7,13 +7,13 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from command_runner import run_command
 from patience import PATIENCE_S, eventually
-from running_broker import BrokerProcess, RunningBroker
+from running_broker import BrokerProcess, MakeBroker
 
 from horolog import jobs
 from horolog.client import Client
@@ -24,7 +24,6 @@ from horolog.record.builder import Record, build_batch
 
 pytestmark = pytest.mark.spark
 
-MakeBroker = Callable[..., RunningBroker]
 NOW_MS = 1_715_000_000_000
 ANY = {"message_timestamp_after_max_ms": str((1 << 63) - 1), "retention_ms": "-1"}
 
@@ -74,26 +73,26 @@ def test_windows_add_up_to_an_audit_of_all_that_was_appended(
             for _ in range(rng.randrange(1, 40))
         ]
 
-    with Client(broker.address) as client:
-        windows = jobs.follow_audit(
-            spark, source=broker.address, topics_pattern="t\\..*", every_ms=1, stop=stop
-        )
-        seen = [next(windows)]
-        assert (seen[0].records, sums(seen[0].rows)) == (0, {})
-        for step in range(3):
-            if step == 1:
-                client.create_partitions({"t.one": 3})
-                broker.create_topic("t.two", **ANY)
-            # The largest time stays that of the first window, and what is late is late by that.
-            known = ([NOW_MS + 86_400_000], [NOW_MS], [NOW_MS + 1, -7])[step]
-            produce(client, "t.one", 0, known)
-            for topic, count in (("t.one", 2 + (step > 0)), ("t.two", int(step > 0))):
-                for partition in range(count):
-                    produce(client, topic, partition, times())
-            if step == 2:
-                stop.set()
-            seen.append(next(windows))
-        assert list(windows) == []
+    client = broker.client
+    windows = jobs.follow_audit(
+        spark, source=broker.address, topics_pattern="t\\..*", every_ms=1, stop=stop
+    )
+    seen = [next(windows)]
+    assert (seen[0].records, sums(seen[0].rows)) == (0, {})
+    for step in range(3):
+        if step == 1:
+            client.create_partitions({"t.one": 3})
+            broker.create_topic("t.two", **ANY)
+        # The largest time stays that of the first window, and what is late is late by that.
+        known = ([NOW_MS + 86_400_000], [NOW_MS], [NOW_MS + 1, -7])[step]
+        produce(client, "t.one", 0, known)
+        for topic, count in (("t.one", 2 + (step > 0)), ("t.two", int(step > 0))):
+            for partition in range(count):
+                produce(client, topic, partition, times())
+        if step == 2:
+            stop.set()
+        seen.append(next(windows))
+    assert list(windows) == []
     whole = sums(jobs.audit(spark, source=broker.address, topics_pattern="t\\..*"))
     assert added(seen) == whole, f"seed {seed}"
     assert [each.from_ms for each in seen[1:]] == [each.to_ms for each in seen[:-1]]
@@ -104,36 +103,35 @@ def test_what_was_appended_before_is_left_out_and_a_new_topic_of_the_name_begins
 ) -> None:
     broker = make_broker()
     broker.create_topic("t", **ANY)
-    with Client(broker.address) as client:
-        produce(client, "t", 0, [NOW_MS + 50] * 5)
-        windows = jobs.follow_audit(spark, source=broker.address, topics="t", every_ms=1)
-        produce(client, "t", 0, [NOW_MS + 9, NOW_MS + 7])
-        first = next(windows)
-        assert sums(first.rows)["t", 0]["out_of_order"] == 1  # not after what was there before
-        client.delete_topics(["t"])
-        assert next(windows).records == 0
-        broker.create_topic("t", **ANY)
-        produce(client, "t", 0, [NOW_MS])
-        again = next(windows)
-        assert (again.records, sums(again.rows)["t", 0]["out_of_order"]) == (1, 0)
-        produce(client, "t", 0, [NOW_MS - 3])
-        (late,) = next(windows).rows.collect()
-        assert (late.out_of_order, late.late_max_ms) == (1, 3)
+    client = broker.client
+    produce(client, "t", 0, [NOW_MS + 50] * 5)
+    windows = jobs.follow_audit(spark, source=broker.address, topics="t", every_ms=1)
+    produce(client, "t", 0, [NOW_MS + 9, NOW_MS + 7])
+    first = next(windows)
+    assert sums(first.rows)["t", 0]["out_of_order"] == 1  # not after what was there before
+    client.delete_topics(["t"])
+    assert next(windows).records == 0
+    broker.create_topic("t", **ANY)
+    produce(client, "t", 0, [NOW_MS])
+    again = next(windows)
+    assert (again.records, sums(again.rows)["t", 0]["out_of_order"]) == (1, 0)
+    produce(client, "t", 0, [NOW_MS - 3])
+    (late,) = next(windows).rows.collect()
+    assert (late.out_of_order, late.late_max_ms) == (1, 3)
 
 
 def test_a_broker_that_was_killed_is_asked_again_and_nothing_is_left_out(
     spark: Any, broker_process: BrokerProcess, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with Client(broker_process.address) as client:
-        client.create_topics({"t": 1}, configs={"retention.ms": "-1"})
-        windows = jobs.follow_audit(
-            spark,
-            source=broker_process.address,
-            topics="t",
-            every_ms=1,
-            settings={"kafka.default.api.timeout.ms": "500", "kafka.request.timeout.ms": "500"},
-        )
-        produce(client, "t", 0, [NOW_MS])
+    broker_process.client.create_topics({"t": 1}, configs={"retention.ms": "-1"})
+    windows = jobs.follow_audit(
+        spark,
+        source=broker_process.address,
+        topics="t",
+        every_ms=1,
+        settings={"kafka.default.api.timeout.ms": "500", "kafka.request.timeout.ms": "500"},
+    )
+    produce(broker_process.client, "t", 0, [NOW_MS])
     broker_process.kill()
     found: list[int] = []
     thread = threading.Thread(target=lambda: found.append(next(windows).records), daemon=True)
@@ -171,8 +169,7 @@ def test_it_ends_after_the_time_that_is_given(spark: Any, make_broker: MakeBroke
 
 @pytest.fixture
 def following(broker_process: BrokerProcess) -> Iterator[subprocess.Popen[str]]:
-    with Client(broker_process.address) as client:
-        client.create_topics({"t": 1}, configs={"retention.ms": "-1"})
+    broker_process.client.create_topics({"t": 1}, configs={"retention.ms": "-1"})
     with subprocess.Popen(
         [
             sys.executable, "-m", "horolog", "spark", "audit", "--follow", "--every", "1s",
@@ -192,11 +189,10 @@ def test_a_signal_ends_it_with_what_was_appended_until_then(
     assert following.stdout is not None
     first = json.loads(following.stdout.readline())
     assert first["topics"] == []
-    with Client(broker_process.address) as client:
-        produce(client, "t", 0, [NOW_MS, NOW_MS - 5, NOW_MS // 1_000])
-        while not json.loads(following.stdout.readline())["topics"]:
-            pass
-        produce(client, "t", 0, [NOW_MS - 2])
+    produce(broker_process.client, "t", 0, [NOW_MS, NOW_MS - 5, NOW_MS // 1_000])
+    while not json.loads(following.stdout.readline())["topics"]:
+        pass
+    produce(broker_process.client, "t", 0, [NOW_MS - 2])
     following.send_signal(signal.SIGTERM)
     out, err = following.communicate(timeout=PATIENCE_S)
     assert following.returncode == 1, err[-2_000:]

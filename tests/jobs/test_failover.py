@@ -1,7 +1,7 @@
 """`horolog spark failover` between two brokers."""
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +9,7 @@ import pytest
 from command_runner import Ran, run_command
 from kafka_clients import kafka
 from patience import eventually
-from running_broker import RunningBroker
+from running_broker import MakeBroker
 
 from horolog import jobs
 from horolog.client import Client, CommittedOffset, scan
@@ -19,7 +19,6 @@ from horolog.record.builder import Record, build_batch
 
 pytestmark = pytest.mark.spark
 
-MakeBroker = Callable[..., RunningBroker]
 NOW_MS = 1_715_000_000_000
 ANY = {"message_timestamp_after_max_ms": str((1 << 63) - 1), "retention_ms": "-1"}
 

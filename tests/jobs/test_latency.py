@@ -5,7 +5,6 @@ import shutil
 import sys
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ import numpy as np
 import pytest
 from command_runner import run_command
 from patience import PATIENCE_S
-from running_broker import RunningBroker
+from running_broker import MakeBroker, RunningBroker, a_broker
 
 from horolog import jobs
 from horolog.client import Client
@@ -23,20 +22,12 @@ from horolog.record.builder import Record, build_batch
 
 pytestmark = pytest.mark.spark
 
-MakeBroker = Callable[..., RunningBroker]
 NOW_MS = 1_715_000_400_000 // 3_600_000 * 3_600_000
 HOUR_MS = 3_600_000
 ANY = {"message_timestamp_after_max_ms": str((1 << 63) - 1), "retention_ms": "-1"}
 
 
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock(NOW_MS)
-
-
-@pytest.fixture
-def broker(make_broker: MakeBroker, clock: ManualClock) -> RunningBroker:
-    return make_broker(clock=clock)
+broker = a_broker()
 
 
 def produce(client: Client, topic: str, times: list[int], partition: int = 0, **more: Any) -> None:
@@ -51,18 +42,17 @@ def test_latencies_are_counted_as_plain_python_counts_them(
     broker.create_topic("created", partitions=3, **ANY)
     broker.create_topic("stamped", message_timestamp_type="LogAppendTime", retention_ms="-1")
     spans: dict[tuple[str, int], list[int]] = {}
-    with Client(broker.address) as client:
-        for _ in range(60):
-            at = clock.now_ms()
-            some = [
-                rng.choice([rng.randrange(200), -rng.randrange(1_000), rng.randrange(10**8)])
-                for _ in range(20)
-            ]
-            topic = rng.choice(["created", "stamped"])
-            times = [at - span for span in some]
-            produce(client, topic, times, rng.randrange(3) if topic == "created" else 0)
-            spans.setdefault((topic, (at - NOW_MS) // HOUR_MS), []).extend(some)
-            clock.advance("5m")
+    for _ in range(60):
+        at = clock.now_ms()
+        some = [
+            rng.choice([rng.randrange(200), -rng.randrange(1_000), rng.randrange(10**8)])
+            for _ in range(20)
+        ]
+        topic = rng.choice(["created", "stamped"])
+        times = [at - span for span in some]
+        produce(broker.client, topic, times, rng.randrange(3) if topic == "created" else 0)
+        spans.setdefault((topic, (at - NOW_MS) // HOUR_MS), []).extend(some)
+        clock.advance("5m")
     for source, settings in (
         (broker.address, {"maxRecordsPerPartition": "130"}), (str(broker.log_dir), {})
     ):  # fmt: skip
@@ -85,8 +75,7 @@ def test_small_latencies_are_exact_and_odd_times_are_left_out(
 ) -> None:
     broker.create_topic("t", **ANY)
     odd = [-1, -1, NOW_MS // 1000, NOW_MS * 1_000]
-    with Client(broker.address) as client:
-        produce(client, "t", [*(NOW_MS - each for each in range(101)), *odd])
+    produce(broker.client, "t", [*(NOW_MS - each for each in range(101)), *odd])
     row = jobs.latency(spark, source=broker.address, topics="t").where("is_total").first()
     assert (row.records, row.measured, row.untimed, row.in_other_unit) == (105, 101, 2, 2)
     assert (row.min_ms, row.p50_ms, row.p90_ms, row.p99_ms, row.max_ms) == (0, 50, 90, 99, 100)
@@ -105,8 +94,7 @@ def test_where_one_time_is_kept_it_says_why_it_cannot_tell(
     spark: Any, broker: RunningBroker, tmp_path: Path
 ) -> None:
     broker.create_topic("t", **ANY)
-    with Client(broker.address) as client:
-        produce(client, "t", [NOW_MS - 7])
+    produce(broker.client, "t", [NOW_MS - 7])
     broker.stop()
     source = without_append_times(broker, tmp_path)
     blind = run_command("spark", "latency", "--source", source, "--json")
@@ -121,8 +109,7 @@ def test_of_log_append_time_topics_without_append_times_beside_the_bytes_suffice
     spark: Any, broker: RunningBroker, tmp_path: Path
 ) -> None:
     broker.create_topic("t", message_timestamp_type="LogAppendTime", retention_ms="-1")
-    with Client(broker.address) as client:
-        produce(client, "t", [NOW_MS - 40, NOW_MS + 3])
+    produce(broker.client, "t", [NOW_MS - 40, NOW_MS + 3])
     broker.stop()
     source = without_append_times(broker, tmp_path)
     row = jobs.latency(spark, source=source).where("is_total").first()
@@ -137,14 +124,12 @@ def test_live_measures_what_is_appended_meanwhile_and_is_marked(
     ended = threading.Event()
 
     def append() -> None:
-        with Client(broker.address) as client:
-            number = 0
-            while not ended.wait(0.05):
-                produce(client, "t", [int(time.time() * 1000) - 5_000], number % 3)  # noqa: TID251
-                number += 1
+        number = 0
+        while not ended.wait(0.05):
+            produce(broker.client, "t", [int(time.time() * 1000) - 5_000], number % 3)  # noqa: TID251
+            number += 1
 
-    with Client(broker.address) as client:
-        produce(client, "t", [5])  # before: not measured
+    produce(broker.client, "t", [5])  # before: not measured
     appending = threading.Thread(target=append)
     appending.start()
     try:
@@ -189,8 +174,7 @@ def test_pictures_are_drawn_and_refused_without_matplotlib(
     spark: Any, broker: RunningBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker.create_topic("t", **ANY)
-    with Client(broker.address) as client:
-        produce(client, "t", [NOW_MS - 40, NOW_MS + 3])
+    produce(broker.client, "t", [NOW_MS - 40, NOW_MS + 3])
     command = ("spark", "latency", "--source", broker.address, "--topics", "t", "--pictures")
     with monkeypatch.context() as without:
         without.setitem(sys.modules, "matplotlib", None)

@@ -3,7 +3,6 @@
 import json
 import logging
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from command_runner import run_command
 from in_process_spark import InProcessSpark
 from log_reading import Read
 from partition_files import PartitionFiles
-from running_broker import RunningBroker
+from running_broker import MakeBroker, RunningBroker
 
 from horolog.broker.partition import Partition
 from horolog.cli import reading
@@ -26,7 +25,6 @@ from horolog.sources.bounds import DataLost
 from horolog.storage.batches.slices import Slice
 from horolog.storage.files import Files
 
-MakeBroker = Callable[..., RunningBroker]
 NOW = 1_700_000_000_000
 LOG_STARTS = "log-start-offset-checkpoint"
 
@@ -54,13 +52,12 @@ def of_files(log_dir: Path, work: Path) -> dict[str, list[int]]:
 
 
 def of_broker(broker: RunningBroker) -> list[int]:
-    with Client(broker.address) as client:
-        start = client.list_offsets({("orders", 0): -2})["orders", 0]
-        assert start is not None
-        fetched = client.fetch("orders", 0, start.offset, max_wait_ms=0, max_bytes=1 << 20)
-        headers = [header for _, header in iter_headers(fetched.records)]
-        ends = [(each.base_offset, each.next_offset) for each in headers]
-        return [o for first, end in ends for o in range(max(first, start.offset), end)]
+    start = broker.client.list_offsets({("orders", 0): -2})["orders", 0]
+    assert start is not None
+    fetched = broker.client.fetch("orders", 0, start.offset, max_wait_ms=0, max_bytes=1 << 20)
+    headers = [header for _, header in iter_headers(fetched.records)]
+    ends = [(each.base_offset, each.next_offset) for each in headers]
+    return [o for first, end in ends for o in range(max(first, start.offset), end)]
 
 
 # Where a log starts.
@@ -86,15 +83,14 @@ def test_a_log_start_counts_for_the_topic_it_was_written_for(
 ) -> None:
     broker = make_broker(log_dir=tmp_path / "log", log_retention_ms="-1")
     broker.create_topic("orders")
-    with Client(broker.address) as client:
-        produce(client, 5)
-        older = shutil.copytree(broker.log_dir / "orders-0", tmp_path / "older")
-        produce(client, 15)
+    produce(broker.client, 5)
+    older = shutil.copytree(broker.log_dir / "orders-0", tmp_path / "older")
+    produce(broker.client, 15)
 
-        async def delete() -> None:
-            await broker.broker.partition("orders", 0).delete_records(10)
+    async def delete() -> None:
+        await broker.broker.partition("orders", 0).delete_records(10)
 
-        broker.run(delete())
+    broker.run(delete())
     broker.stop()
     directory = broker.log_dir / "orders-0"
     if state == "older":
@@ -207,8 +203,7 @@ def test_a_broker_that_gives_nothing_before_the_log_end_is_not_asked_for_ever(
     broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker.create_topic("orders", retention_ms="-1")
-    with Client(broker.address) as client:
-        produce(client, 4)
+    produce(broker.client, 4)
     read = Partition.read
 
     def nothing(partition: Partition, offset: int, *args: Any, **more: Any) -> Any:
@@ -256,8 +251,7 @@ def test_a_transaction_that_nobody_ended_is_decided_as_by_the_broker_that_adopts
     level = {"kafka.isolation.level": "read_committed"}
     assert Read(files.log_dir, **level).offsets() == [0, 1, 2], "a Kafka may go on there"
     broker = make_broker(log_dir=files.log_dir)
-    with Client(broker.address) as client:
-        produce(client, 3)
+    produce(broker.client, 3)
     committed += range(16, 19)
     of_broker = Read(subscribe="orders", **level, **{"kafka.bootstrap.servers": broker.address})
     assert of_broker.offsets() == committed

@@ -1,7 +1,7 @@
 """Files of a topic that was deleted and created again: never mixed with what was read before."""
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,16 +19,14 @@ from horolog.record.builder import Record, build_batch
 from horolog.sources.bounds import DataLost
 from horolog.spark import stream, stream_looks
 
-MakeBroker = Callable[..., RunningBroker]
 NOW = 1_700_000_000_000
 
 
 @pytest.fixture
-def client(broker: RunningBroker) -> Iterator[Client]:
+def client(broker: RunningBroker) -> Client:
     broker.create_topic("clicks", retention_ms="-1")
-    with Client(broker.address) as client:
-        fill(client, 5, b"old")
-        yield client
+    fill(broker.client, 5, b"old")
+    return broker.client
 
 
 @pytest.fixture

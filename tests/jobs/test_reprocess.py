@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from command_runner import run_command
 from patience import eventually
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from running_broker import BrokerProcess, RunningBroker
+from running_broker import BrokerProcess, MakeBroker, RunningBroker, a_broker
 
 from horolog import jobs
 from horolog.client import LATEST, Client, scan
@@ -26,7 +26,6 @@ from horolog.record.builder import Record, build_batch
 
 pytestmark = pytest.mark.spark
 
-MakeBroker = Callable[..., RunningBroker]
 HOUR_MS, DAY_MS = 3_600_000, 86_400_000
 NOW_MS = 1_715_000_000_000
 ANY = {"message_timestamp_after_max_ms": str((1 << 63) - 1), "retention_ms": "-1"}
@@ -52,11 +51,7 @@ def in_table(spark: Any, path: Path) -> list[int]:
     return sorted(row.timestampMs for row in spark.read.parquet(str(path)).collect())
 
 
-@pytest.fixture
-def broker(make_broker: MakeBroker) -> RunningBroker:
-    broker = make_broker()
-    broker.create_topic("t", partitions=2, **ANY)
-    return broker
+broker = a_broker("t", partitions=2, of_topics=ANY, now_ms=None)
 
 
 def test_a_table_gets_exactly_the_records_of_the_range_and_each_once(
@@ -70,8 +65,7 @@ def test_a_table_gets_exactly_the_records_of_the_range_and_each_once(
     def wanted(some: list[int]) -> list[int]:
         return sorted(each for each in some if from_ms <= each < to_ms and each != -1)
 
-    with Client(broker.address) as client:
-        produce(client, times)
+    produce(broker.client, times)
     for name, source in (("broker", broker.address), ("files", str(broker.log_dir))):
         arguments: dict[str, Any] = {
             "source": source,
@@ -89,8 +83,7 @@ def test_a_table_gets_exactly_the_records_of_the_range_and_each_once(
         assert in_table(spark, arguments["table"]) == wanted(times), f"seed {seed}"
     assert jobs.reprocess(spark, **arguments).records == 0
     late = [*mixed_times(60, rng), from_ms, from_ms - 1, to_ms, to_ms - 1]
-    with Client(broker.address) as client:
-        produce(client, late)
+    produce(broker.client, late)
     for name, source in (("broker", broker.address), ("files", str(broker.log_dir))):
         ran = run_command(
             "spark", "reprocess", "--source", source, "--topics", "t", "--from", str(from_ms),
@@ -111,8 +104,7 @@ def test_another_topic_gets_exactly_the_records_of_the_range(
     times = mixed_times(200, random.Random(3))
     wanted = sorted(each for each in times if each >= -DAY_MS and each != -1)
     other = make_broker()
-    with Client(broker.address) as client:
-        produce(client, times)
+    produce(broker.client, times)
     command = (
         "spark", "reprocess", "--source", broker.address, "--topics", "t", "--from", -DAY_MS,
         "--target", other.address, "--rename", "t=again", "--once",
@@ -124,8 +116,7 @@ def test_another_topic_gets_exactly_the_records_of_the_range(
         done = run_command(*command, "--state", tmp_path / "state", "--json")
         assert done.code == 0, done.err
         assert done.json["records"] == expected
-    with Client(other.address) as client:
-        found = scan(client, "again").read_all()
+    found = scan(other.client, "again").read_all()
     assert sorted(found.column("timestamp_ms").to_pylist()) == wanted
 
 
@@ -138,8 +129,7 @@ def test_windows_of_event_time_count_records_before_1970_too(
     spark: Any, broker: RunningBroker, tmp_path: Path
 ) -> None:
     times = [each for each in mixed_times(300, random.Random(4)) if each < NOW_MS - 30 * DAY_MS]
-    with Client(broker.address) as client:
-        produce(client, times)
+    produce(broker.client, times)
     counted: dict[int, int] = {}
 
     def keep(frame: DataFrame, number: int) -> None:
@@ -170,8 +160,7 @@ def test_windows_of_event_time_count_records_before_1970_too(
 def test_a_function_of_a_module_gets_the_micro_batches(
     spark: Any, broker: RunningBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with Client(broker.address) as client:
-        produce(client, [5, 6, 7])
+    produce(broker.client, [5, 6, 7])
     (tmp_path / "my_sink_of_batches.py").write_text(
         "seen = []\n"
         "def keep(frame, number):\n"
@@ -219,8 +208,7 @@ def test_what_makes_no_sense_is_refused(spark: Any, broker: RunningBroker, tmp_p
 def test_a_dry_run_says_what_table_function_and_state_would_refuse(
     spark: Any, broker: RunningBroker, tmp_path: Path
 ) -> None:
-    with Client(broker.address) as client:
-        produce(client, [5, 6])
+    produce(broker.client, [5, 6])
     full, file = tmp_path / "full", tmp_path / "file"
     full.mkdir()
     (full / "theirs").touch()
@@ -342,9 +330,8 @@ def test_runs_killed_as_they_write_lose_and_double_nothing(
     seed = random.randrange(1 << 32)
     rng = random.Random(seed)
     times = [NOW_MS + each for each in rng.sample(range(DAY_MS), 20_000)]
-    with Client(broker_process.address) as client:
-        client.create_topics({"t": 2}, configs={"retention.ms": "-1"})
-        produce(client, times)
+    broker_process.client.create_topics({"t": 2}, configs={"retention.ms": "-1"})
+    produce(broker_process.client, times)
     wanted = sorted(
         (place // 7 % 2, each) for place, each in enumerate(times) if each >= NOW_MS + HOUR_MS
     )

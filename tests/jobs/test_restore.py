@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from in_process_spark import InProcessSpark
 from log_reading import Read, schema_of
 from partition_files import PartitionFiles
-from running_broker import RunningBroker
+from running_broker import MakeBroker, RunningBroker
 
 from golden import GOLDEN
 from horolog.client import Client
@@ -137,29 +137,28 @@ def test_verify_finds_nothing_in_a_restored_log(files: PartitionFiles, tmp_path:
 
 
 def test_a_broker_serves_a_restored_log_with_both_times(
-    make_broker: Any, broker: RunningBroker, tmp_path: Path
+    make_broker: MakeBroker, broker: RunningBroker, tmp_path: Path
 ) -> None:
     broker.create_topic("clicks", partitions=2, retention_ms="-1")
     broker.create_topic("stamped", message_timestamp_type="LogAppendTime")
-    with Client(broker.address) as client:
-        for start in range(5):
-            for topic, partition in (("clicks", 0), ("clicks", 1), ("stamped", 0)):
-                client.produce(topic, partition, batch(10, NINE_MS + start))
+    for start in range(5):
+        for topic, partition in (("clicks", 0), ("clicks", 1), ("stamped", 0)):
+            broker.client.produce(topic, partition, batch(10, NINE_MS + start))
     archived(broker.address, tmp_path, topics="clicks,stamped")
     done = restored(tmp_path)
     assert (done.records, done.refused) == (150, {})
     other = make_broker(log_dir=tmp_path / "target")
-    with Client(broker.address) as one, Client(other.address) as two:
-        for topic, partition in (("clicks", 0), ("clicks", 1), ("stamped", 0)):
-            before, after = (
-                client.fetch(topic, partition, 0, with_append_times=True) for client in (one, two)
-            )
-            assert [facts_of(header) for _, header in iter_headers(before.records)] == [
-                facts_of(header) for _, header in iter_headers(after.records)
-            ]
-            assert before.append_times == after.append_times
-            assert None not in [each.ms for each in after.append_times]
-            assert client_offset(two, topic, partition) == 50
+    for topic, partition in (("clicks", 0), ("clicks", 1), ("stamped", 0)):
+        before, after = (
+            client.fetch(topic, partition, 0, with_append_times=True)
+            for client in (broker.client, other.client)
+        )
+        assert [facts_of(header) for _, header in iter_headers(before.records)] == [
+            facts_of(header) for _, header in iter_headers(after.records)
+        ]
+        assert before.append_times == after.append_times
+        assert None not in [each.ms for each in after.append_times]
+        assert client_offset(other.client, topic, partition) == 50
 
 
 def test_append_times_of_a_batch_that_two_units_share_are_those_of_its_records(
@@ -170,9 +169,8 @@ def test_append_times_of_a_batch_that_two_units_share_are_those_of_its_records(
     monkeypatch.setattr(ranges, "JOINED_BYTES", 0)
     monkeypatch.setattr(planning, "_LEAST_UNIT_BYTES", 100)
     broker.create_topic("clicks", retention_ms="-1")
-    with Client(broker.address) as client:
-        for start in range(6):
-            client.produce("clicks", 0, batch(50, NINE_MS + start))
+    for start in range(6):
+        broker.client.produce("clicks", 0, batch(50, NINE_MS + start))
     target = round_trip(broker.address, tmp_path, topics="clicks")
     (state,) = manifest_of(tmp_path / "archive").partitions().values()
     assert len(state.ranges) > 2
@@ -201,7 +199,7 @@ def test_committed_transactions_are_restored_with_their_markers(tmp_path: Path) 
     assert batches_of(target / "orders-0") == expected
 
 
-def test_the_log_ends_where_the_archive_ends(make_broker: Any, tmp_path: Path) -> None:
+def test_the_log_ends_where_the_archive_ends(make_broker: MakeBroker, tmp_path: Path) -> None:
     """What came last is an aborted transaction: its offsets are not given out again."""
     files = PartitionFiles(tmp_path / "log")
     files.add([NINE_MS] * 4)
@@ -210,13 +208,12 @@ def test_the_log_ends_where_the_archive_ends(make_broker: Any, tmp_path: Path) -
     files.write_indexes()
     target = round_trip(files.log_dir, tmp_path)
     other = make_broker(log_dir=target)
-    with Client(other.address) as client:
-        assert client_offset(client, "orders", 0) == files.next_offset == 1_007
+    assert client_offset(other.client, "orders", 0) == files.next_offset == 1_007
 
 
 @pytest.mark.parametrize("keep", [0, 1])
 def test_a_partition_of_which_nothing_is_left_keeps_its_end(
-    make_broker: Any, tmp_path: Path, keep: int
+    make_broker: MakeBroker, tmp_path: Path, keep: int
 ) -> None:
     files = PartitionFiles(tmp_path / "log")
     files.add([NINE_MS] * 4)
@@ -224,8 +221,7 @@ def test_a_partition_of_which_nothing_is_left_keeps_its_end(
     archived(files.log_dir, tmp_path, to=NINE_MS + keep)
     assert restored(tmp_path).partitions == {"orders-0": (1_000, 1_004)}
     other = make_broker(log_dir=tmp_path / "target")
-    with Client(other.address) as client:
-        assert client_offset(client, "orders", 0) == 1_004
+    assert client_offset(other.client, "orders", 0) == 1_004
 
 
 def compacted(files: PartitionFiles) -> None:
@@ -264,21 +260,19 @@ def test_compacted_logs_keep_their_gaps(tmp_path: Path) -> None:
 
 
 def test_a_log_that_starts_within_a_batch_starts_there_again(
-    make_broker: Any, broker: RunningBroker, tmp_path: Path
+    make_broker: MakeBroker, broker: RunningBroker, tmp_path: Path
 ) -> None:
     broker.create_topic("clicks")
-    with Client(broker.address) as client:
-        client.produce("clicks", 0, batch(10))
+    broker.client.produce("clicks", 0, batch(10))
 
-        async def delete() -> None:
-            await broker.broker.partition("clicks", 0).delete_records(4)
+    async def delete() -> None:
+        await broker.broker.partition("clicks", 0).delete_records(4)
 
-        broker.run(delete())
+    broker.run(delete())
     target = round_trip(broker.address, tmp_path, topics="clicks")
     other = make_broker(log_dir=target)
     assert other.log("clicks").log_start_offset == 4
-    with Client(other.address) as client:
-        assert client_offset(client, "clicks", 0) == 10
+    assert client_offset(other.client, "clicks", 0) == 10
 
 
 def test_append_times_that_went_back_go_back_again(tmp_path: Path) -> None:
@@ -476,22 +470,20 @@ def test_an_archive_that_has_grown_changes_nothing_for_a_run_that_goes_on(
 
 
 def test_producer_ids_that_come_later_are_no_restored_ones(
-    make_broker: Any, broker: RunningBroker, tmp_path: Path
+    make_broker: MakeBroker, broker: RunningBroker, tmp_path: Path
 ) -> None:
     """Even after the restored producers are forgotten, and the broker started again."""
     broker.create_topic("clicks")
-    with Client(broker.address) as client:
-        used = init_producer_id(client)
-        how = {"producer_id": used, "producer_epoch": 0, "base_sequence": 0}
-        client.produce("clicks", 0, batch(3, **how))
+    used = init_producer_id(broker.client)
+    how = {"producer_id": used, "producer_epoch": 0, "base_sequence": 0}
+    broker.client.produce("clicks", 0, batch(3, **how))
     target = round_trip(broker.address, tmp_path, topics="clicks")
     other = make_broker(log_dir=target)
     log = other.log("clicks")
     assert used in dict(log.producers)
     other.call(log.producers.clear)  # as when they expire
     other.restart()
-    with Client(other.address) as client:
-        assert init_producer_id(client) > used
+    assert init_producer_id(other.client) > used
     (header,) = (header for header in other.headers("clicks") if header.records_count)
     assert header.producer_id == used
 

@@ -1,25 +1,46 @@
-"""A broker for a test: in this process on a thread of its own, or in one that can be killed."""
+"""A broker for a test: in this process on a thread of its own, or in one that can be killed.
+
+Most test files name the broker that they want in one line, `broker = a_broker("t", partitions=2)`,
+and ask it through `broker.client`, or request by request: `broker.produce("t", batch(NOW_MS))`.
+"""
 
 import asyncio
 import atexit
 import functools
 import signal
 import threading
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, TypeVar
+from tempfile import TemporaryDirectory
+from typing import Any, Literal, Protocol, Self, TypeVar
 
+import pytest
 from broker_nursery import BornBroker, Nursery
 from patience import PATIENCE_S
+from raw_connection import RawConnection, fetch_fields, produce_fields
 
 from horolog.broker.controller import NewTopic
 from horolog.broker.service import Service, new_event_loop
-from horolog.clock import Clock, SystemClock
+from horolog.client import Client
+from horolog.clock import Clock, ManualClock, SystemClock
 from horolog.config import Settings
 from horolog.record.batch import BatchHeader
 from horolog.storage.logs.log import Log
+from horolog.wire.api import ApiKey
 
 T = TypeVar("T")
+NewLoop = Callable[[], asyncio.AbstractEventLoop]
+
+NOW_MS = 1_700_000_000_000
+"""What the clock of a test's broker says at first, unless the test says otherwise."""
+
+TOPIC, BROKER = 2, 4
+"""Types of resources that have settings."""
+
+EVER = str((1 << 63) - 1)
+ANY_TIME = {"message_timestamp_after_max_ms": EVER, "retention_ms": "-1"}
+"""Settings of a topic that takes and keeps records of any time."""
 
 QUICK = {
     "listeners": "PLAINTEXT://127.0.0.1:0",
@@ -33,7 +54,70 @@ QUICK = {
 SHARED = {"horolog.busy.poll.us": "0"}
 
 
-class RunningBroker:
+class _Asked:
+    """What a test asks of a broker with an address."""
+
+    address: str
+    _client: Client | None = None
+
+    @property
+    def client(self) -> Client:
+        """One that waits as long as a test does; when the broker stops, it is closed."""
+        if self._client is None:
+            self._client = Client(self.address, timeout_ms=int(1000 * PATIENCE_S))
+        return self._client
+
+    def _close_client(self) -> None:
+        if self._client is not None:
+            self._client.close()  # it connects again when it is asked again
+
+    def connect(self) -> RawConnection:
+        """A connection for requests as the protocol has them."""
+        return RawConnection(self.address)
+
+    def ask(self, key: ApiKey, version: int, /, **fields: Any) -> Any:
+        """The answer to one request, on a connection of its own."""
+        with self.connect() as connection:
+            return connection.ask(key, version, **fields)
+
+    def produce(
+        self, topic: Any, records: bytes, partition: int = 0, *, version: int = 9, acks: int = 1
+    ) -> Any:
+        """Send one batch as it is; the answer about its partition."""
+        fields = produce_fields(topic, {partition: records}, acks=acks)
+        (answer,) = self.ask(ApiKey.PRODUCE, version, **fields).responses
+        return answer.partition_responses[0]
+
+    def fetch(
+        self, topic: Any, offset: int = 0, partition: int = 0, *, version: int = 12, **more: Any
+    ) -> Any:
+        """The answer about one partition."""
+        fields = fetch_fields(topic, {partition: offset}, **more)
+        (answer,) = self.ask(ApiKey.FETCH, version, **fields).responses
+        return answer.partitions[0]
+
+    def alter(
+        self,
+        name: str,
+        *changes: tuple[str, int, str | None],
+        kind: int = TOPIC,
+        validate_only: bool = False,
+        **settings: str,
+    ) -> Any:
+        """Alter settings incrementally: by name, operation and value, or set them; the answer."""
+        changes += tuple((key.replace("_", "."), 0, value) for key, value in settings.items())
+        configs = [
+            {"name": key, "config_operation": operation, "value": value}
+            for key, operation, value in changes
+        ]
+        resource = {"resource_type": kind, "resource_name": name, "configs": configs}
+        (answer,) = self.ask(
+            ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, resources=[resource], validate_only=validate_only
+        ).responses
+        return answer
+
+
+class RunningBroker(_Asked):
     """A broker in this process; its state may be looked at through `call` and `run`."""
 
     def __init__(
@@ -41,13 +125,19 @@ class RunningBroker:
         log_dir: Path,
         settings: Mapping[str, str] | None = None,
         clock: Clock | None = None,
-        new_loop: Callable[[], asyncio.AbstractEventLoop] = new_event_loop,
+        new_loop: NewLoop = new_event_loop,
     ) -> None:
         self.log_dir = log_dir
         self.clock = SystemClock() if clock is None else clock
         self._settings = {"log.dir": str(log_dir), **QUICK, **SHARED, **(settings or {})}
         self._new_loop = new_loop
         self._start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
 
     def _start(self) -> None:
         self.loop = self._new_loop()
@@ -102,15 +192,28 @@ class RunningBroker:
             for _, header in segment.headers(0, segment.size)
         ]
 
-    def restart(self, **settings: str) -> None:
-        """Stop cleanly and start again on the same port, with settings changed."""
-        self.stop()
+    def roll(self, topic: str, partition: int = 0) -> None:
+        """Begin a segment."""
+        self.call(lambda: self.log(topic, partition).roll(self.clock.now_ms()))
+
+    def delete_records(self, topic: str, offset: int, partition: int = 0) -> None:
+        """Move the log start offset, as DeleteRecords does."""
+
+        async def delete() -> None:
+            await self.broker.partition(topic, partition).delete_records(offset)
+
+        self.run(delete())
+
+    def restart(self, *, crash: bool = False, **settings: str) -> None:
+        """Stop, cleanly or not, and start again on the same port, with settings changed."""
+        self.kill() if crash else self.stop()
         self._settings |= {"listeners": f"PLAINTEXT://127.0.0.1:{self.port}"}
         self._settings |= {name.replace("_", "."): value for name, value in settings.items()}
         self._start()
 
     def stop(self) -> None:
         """Stop cleanly; nothing if it is stopped."""
+        self._close_client()
         if self.loop.is_closed():
             return
         self.run(self.service.stop())
@@ -118,6 +221,7 @@ class RunningBroker:
 
     def kill(self) -> None:
         """Drop everything, as kill -9 does."""
+        self._close_client()
         self.run(self.service.kill())
         self._stop_loop()
 
@@ -125,6 +229,21 @@ class RunningBroker:
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join()
         self.loop.close()
+
+
+class MakeBroker(Protocol):
+    """Starts a broker that is stopped when the test ends."""
+
+    def __call__(
+        self,
+        *,
+        log_dir: Path | None = None,
+        clock: Clock | None = None,
+        new_loop: NewLoop | None = None,
+        **settings: str,
+    ) -> RunningBroker:
+        """`settings` under Kafka's names with underscores: `num_partitions="3"`."""
+        ...
 
 
 @functools.cache
@@ -135,7 +254,7 @@ def _nursery() -> Nursery:
     return nursery
 
 
-class BrokerProcess:
+class BrokerProcess(_Asked):
     """A broker in a process of its own, to be killed."""
 
     def __init__(self, log_dir: Path, settings: Mapping[str, str] | None = None) -> None:
@@ -163,8 +282,46 @@ class BrokerProcess:
 
     def kill(self) -> None:
         """Kill it: no signal handler, no clean-up."""
+        self._close_client()
         self._process.end(signal.SIGKILL)
 
     def terminate(self) -> int:
         """Stop it as an operator does; the exit code."""
+        self._close_client()
         return self._process.end(signal.SIGTERM)
+
+
+def a_broker(
+    *topics: str,
+    partitions: int = 1,
+    of_topics: Mapping[str, str] | None = None,
+    now_ms: int | None = NOW_MS,
+    scope: Literal["function", "module"] = "function",
+    on_disk: bool = False,
+    new_loop: NewLoop = new_event_loop,
+    **settings: str,
+) -> Any:
+    """A fixture: a broker in this process with these topics and a manual clock, or the machine's.
+
+    Settings are under Kafka's names with underscores, `of_topics` those of each topic. `on_disk`
+    is for what looks at the page cache.
+    """
+
+    @pytest.fixture(scope=scope)
+    def broker(request: pytest.FixtureRequest) -> Iterator[RunningBroker]:
+        clock = None if now_ms is None else ManualClock(now_ms)
+        named = {name.replace("_", "."): value for name, value in settings.items()}
+        with ExitStack() as stack:
+            if on_disk:
+                directory = Path(stack.enter_context(TemporaryDirectory(dir="/var/tmp")))
+            elif scope == "function":
+                directory = request.getfixturevalue("tmp_path")
+            else:
+                directory = request.getfixturevalue("tmp_path_factory").mktemp("broker")
+            broker = RunningBroker(directory / "broker", named, clock, new_loop)
+            stack.enter_context(broker)
+            for topic in topics:
+                broker.create_topic(topic, partitions, **(of_topics or {}))
+            yield broker
+
+    return broker

@@ -6,7 +6,6 @@ import random
 import socket
 import struct
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
@@ -14,7 +13,7 @@ from pathlib import Path
 import pytest
 from patience import eventually
 from raw_connection import RawConnection, fetch_fields, produce_fields
-from running_broker import RunningBroker, new_event_loop
+from running_broker import MakeBroker, RunningBroker, new_event_loop
 
 from horolog.record.builder import Record, build_batch
 from horolog.wire.api import CLIENT_ONLY, SUPPORTED, ApiKey
@@ -25,17 +24,14 @@ def batch(value: bytes = b"v") -> bytes:
 
 
 @pytest.fixture(params=[new_event_loop, asyncio.new_event_loop], ids=["uvloop", "asyncio"])
-def broker(
-    request: pytest.FixtureRequest, make_broker: Callable[..., RunningBroker]
-) -> RunningBroker:
+def broker(request: pytest.FixtureRequest, make_broker: MakeBroker) -> RunningBroker:
     """On either event loop: their transports differ in when they write and pause."""
     return make_broker(new_loop=request.param)
 
 
 @pytest.fixture
 def with_topic(broker: RunningBroker) -> RunningBroker:
-    with RawConnection(broker.address) as connection:
-        connection.ask(ApiKey.METADATA, 9, topics=[{"name": "t"}])
+    broker.ask(ApiKey.METADATA, 9, topics=[{"name": "t"}])
     return broker
 
 
@@ -160,8 +156,7 @@ def test_nonsense_is_answered_with_a_line_in_the_log_and_a_closed_connection(
         assert connection.is_closed()
     assert any(why in record.message for record in caplog.records), caplog.text
     assert not any(record.exc_info for record in caplog.records), "a client's fault is no bug"
-    with RawConnection(broker.address) as connection:
-        assert connection.ask(ApiKey.API_VERSIONS, 0).error_code == 0
+    assert broker.ask(ApiKey.API_VERSIONS, 0).error_code == 0
 
 
 def test_what_was_asked_before_the_nonsense_is_still_answered(broker: RunningBroker) -> None:
@@ -173,7 +168,7 @@ def test_what_was_asked_before_the_nonsense_is_still_answered(broker: RunningBro
 
 
 def test_a_request_larger_than_the_limit_is_refused(
-    make_broker: Callable[..., RunningBroker],
+    make_broker: MakeBroker,
 ) -> None:
     broker = make_broker(socket_request_max_bytes="50000")
     with RawConnection(broker.address) as connection:
@@ -193,26 +188,23 @@ def test_a_bug_ends_the_connection_and_not_the_broker(
         connection.send(ApiKey.LIST_GROUPS, 0)
         assert connection.is_closed()
     assert any(record.exc_info for record in caplog.records)
-    with RawConnection(broker.address) as connection:
-        assert connection.ask(ApiKey.API_VERSIONS, 0).error_code == 0
+    assert broker.ask(ApiKey.API_VERSIONS, 0).error_code == 0
 
 
 def test_no_more_connections_from_one_address_than_allowed(
-    make_broker: Callable[..., RunningBroker],
+    make_broker: MakeBroker,
 ) -> None:
     broker = make_broker(max_connections_per_ip="2")
-    with RawConnection(broker.address) as first, RawConnection(broker.address) as second:
+    with broker.connect() as first, broker.connect() as second, broker.connect() as third:
         assert first.ask(ApiKey.API_VERSIONS, 0).error_code == 0
         assert second.ask(ApiKey.API_VERSIONS, 0).error_code == 0
-        with RawConnection(broker.address) as third:
-            assert third.is_closed()
+        assert third.is_closed()
     assert eventually(lambda: not broker.service.connections)
-    with RawConnection(broker.address) as later:
-        assert later.ask(ApiKey.API_VERSIONS, 0).error_code == 0
+    assert broker.ask(ApiKey.API_VERSIONS, 0).error_code == 0
 
 
 def test_an_idle_connection_is_closed_and_a_busy_one_is_not(
-    make_broker: Callable[..., RunningBroker],
+    make_broker: MakeBroker,
 ) -> None:
     broker = make_broker(connections_max_idle_ms="300")
     with RawConnection(broker.address) as idle, RawConnection(broker.address) as busy:
@@ -255,12 +247,11 @@ def test_a_slow_consumer_takes_no_memory(with_topic: RunningBroker) -> None:
 
 
 def test_bytes_of_requests_in_work_are_bounded_over_all_connections(
-    make_broker: Callable[..., RunningBroker],
+    make_broker: MakeBroker,
 ) -> None:
     broker = make_broker(horolog_max_buffered_bytes=str(2 << 20))
     large = build_batch([Record(-1, None, b"x" * 900_000)])
-    with RawConnection(broker.address) as connection:
-        connection.ask(ApiKey.METADATA, 9, topics=[{"name": "t"}])
+    broker.ask(ApiKey.METADATA, 9, topics=[{"name": "t"}])
     stuck = [RawConnection(broker.address) for _ in range(2)]
     try:
         for connection in stuck:
@@ -275,8 +266,7 @@ def test_bytes_of_requests_in_work_are_bounded_over_all_connections(
                 third.socket.sendall(request)
         assert broker.service.budget.used < 2 << 20
         # Small requests are answered all the same, and the stuck ones go on.
-        with RawConnection(broker.address) as small:
-            assert small.ask(ApiKey.API_VERSIONS, 0).error_code == 0
+        assert broker.ask(ApiKey.API_VERSIONS, 0).error_code == 0
         for connection in stuck:
             connection.socket.sendall(request[-1:])
             assert connection.receive()[1].responses[0].partition_responses[0].error_code == 0
@@ -285,7 +275,7 @@ def test_bytes_of_requests_in_work_are_bounded_over_all_connections(
             connection.socket.close()
 
 
-def test_ipv6_is_served(make_broker: Callable[..., RunningBroker]) -> None:
+def test_ipv6_is_served(make_broker: MakeBroker) -> None:
     broker = make_broker(listeners="PLAINTEXT://[::1]:0")
     with RawConnection(f"[::1]:{broker.port}") as connection:
         answer = connection.ask(ApiKey.METADATA, 9, topics=[])
@@ -293,7 +283,7 @@ def test_ipv6_is_served(make_broker: Callable[..., RunningBroker]) -> None:
 
 
 def test_clients_are_reported_the_advertised_address(
-    make_broker: Callable[..., RunningBroker],
+    make_broker: MakeBroker,
 ) -> None:
     broker = make_broker(
         listeners="PLAINTEXT://0.0.0.0:0", advertised_listeners="PLAINTEXT://kafka.example:9999"

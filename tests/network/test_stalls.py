@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from patience import PATIENCE_S, eventually
 from raw_connection import RawConnection, fetch_fields, produce_fields
-from running_broker import RunningBroker
+from running_broker import MakeBroker, RunningBroker
 
 from horolog.network.stalls import TICK_SECONDS, WINDOW_TICKS
 from horolog.record.builder import Record, build_batch
@@ -122,7 +122,7 @@ SHAPES = [
 
 
 @pytest.fixture
-def broker(make_broker: Callable[..., RunningBroker]) -> Iterator[RunningBroker]:
+def broker(make_broker: MakeBroker) -> Iterator[RunningBroker]:
     broker = make_broker(horolog_max_buffered_bytes=str(BUDGET), socket_send_buffer_bytes="4096")
     for name in ("t", *(f"described-{n}" for n in range(DESCRIBED))):
         broker.create_topic(name)
@@ -154,8 +154,7 @@ def test_a_client_that_stalls_is_named_in_the_log_with_what_it_holds(
     try:
         with caplog.at_level(logging.WARNING):
             claim_and_stop(attack)
-            with RawConnection(broker.address) as honest:
-                honest.ask(ApiKey.PRODUCE, 8, **produce_fields("t", {0: LARGE}))
+            broker.ask(ApiKey.PRODUCE, 8, **produce_fields("t", {0: LARGE}))
             assert eventually(lambda: "which stalls: it holds" in caplog.text)
         assert "of a request that is not whole" in caplog.text
         assert "127.0.0.1" in caplog.text
@@ -166,23 +165,22 @@ def test_a_client_that_stalls_is_named_in_the_log_with_what_it_holds(
 def test_a_slow_client_is_kept_while_memory_is_not_short(
     broker: RunningBroker,
 ) -> None:
-    with RawConnection(broker.address) as slow, RawConnection(broker.address) as other:
+    with RawConnection(broker.address) as slow:
         request = slow.packed(ApiKey.PRODUCE, 8, produce_fields("t", {0: LARGE}))
         slow.socket.sendall(request[:-1])
         window_s = WINDOW_TICKS * TICK_SECONDS
         assert slow.is_silent(2 * window_s)
-        assert other.ask(ApiKey.API_VERSIONS, 0).error_code == 0
+        assert broker.ask(ApiKey.API_VERSIONS, 0).error_code == 0
         slow.socket.sendall(request[-1:])
         assert slow.receive()[1].responses[0].partition_responses[0].error_code == 0
 
 
 def test_unread_responses_release_their_files_to_others(
-    make_broker: Callable[..., RunningBroker],
+    make_broker: MakeBroker,
 ) -> None:
     broker = make_broker(socket_send_buffer_bytes="4096")
     broker.create_topic("t")
-    with RawConnection(broker.address) as honest:
-        honest.ask(ApiKey.PRODUCE, 8, **produce_fields("t", {0: LARGE}))
+    broker.ask(ApiKey.PRODUCE, 8, **produce_fields("t", {0: LARGE}))
     slots = broker.broker.slices_to_send
     spare = 3
     taken = sum(slots.acquire() for _ in range(broker.broker.open_files.answers - spare))

@@ -7,7 +7,6 @@ from log_reading import Read, schema_of
 from running_broker import RunningBroker
 from streaming_query import Query
 
-from horolog.client import Client
 from horolog.record.builder import Record, build_batch
 from horolog.sources import columns
 from horolog.sources.options import ReadOptions
@@ -19,12 +18,12 @@ OPTION = {"includeProducer": "true"}
 @pytest.fixture
 def source(broker: RunningBroker) -> dict[str, str]:
     broker.create_topic("orders")
-    with Client(broker.address) as client:
-        who = client.init_producer_id()
-        records = [Record(NINE_MS, b"k", b"v")] * 3
-        client.produce("orders", 0, build_batch(records))
-        of_producer = {"producer_id": who.id, "producer_epoch": who.epoch}
-        client.produce("orders", 0, build_batch(records, **of_producer, base_sequence=0))
+    client = broker.client
+    who = client.init_producer_id()
+    records = [Record(NINE_MS, b"k", b"v")] * 3
+    client.produce("orders", 0, build_batch(records))
+    of_producer = {"producer_id": who.id, "producer_epoch": who.epoch}
+    client.produce("orders", 0, build_batch(records, **of_producer, base_sequence=0))
     return {"kafka.bootstrap.servers": broker.address, "subscribe": "orders"}
 
 

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -64,10 +63,9 @@ class Program:
 
 
 @pytest.fixture
-def client(broker_process: BrokerProcess) -> Iterator[Client]:
-    with Client(broker_process.address) as client:
-        client.create_topics({"in": 2, "out": 3})
-        yield client
+def client(broker_process: BrokerProcess) -> Client:
+    broker_process.client.create_topics({"in": 2, "out": 3})
+    return broker_process.client
 
 
 def counts(client: Client) -> Counter[int]:

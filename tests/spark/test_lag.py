@@ -2,17 +2,15 @@
 
 import json
 import pickle
-from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from log_reading import Read, schema_of
-from running_broker import RunningBroker
+from running_broker import RunningBroker, a_broker
 from streaming_query import EARLIEST, NINE_MS, Query, append
 
 from horolog.client import Client
-from horolog.clock import ManualClock
 from horolog.errors import ErrorCode, Misconfigured, RequestRefused
 from horolog.sources.rows import RowShaper
 from horolog.spark import LagListener, PartitionLag, lag_of, stream_looks
@@ -21,17 +19,7 @@ from horolog.storage.names import TopicPartition
 pytestmark = pytest.mark.usefixtures("eager_streams")
 
 
-@pytest.fixture
-def broker(make_broker: Any) -> RunningBroker:
-    broker: RunningBroker = make_broker(clock=ManualClock(NINE_MS + 60_000))
-    broker.create_topic("orders", partitions=2)
-    return broker
-
-
-@pytest.fixture
-def client(broker: RunningBroker) -> Iterator[Client]:
-    with Client(broker.address) as client:
-        yield client
+broker = a_broker("orders", partitions=2, now_ms=NINE_MS + 60_000)
 
 
 def progress(query: Query, **more: Any) -> dict[str, Any]:

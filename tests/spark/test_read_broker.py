@@ -1,6 +1,5 @@
 """Reads from a running broker, as Spark's planner and tasks do them."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -19,12 +18,6 @@ from horolog.spark.source import LogReader
 NINE_MS = 1_700_000_000_000
 TIME = ("timestamp",)
 END = '{"orders":{"0":100,"1":60,"2":0}}'
-
-
-@pytest.fixture
-def client(broker: RunningBroker) -> Iterator[Client]:
-    with Client(broker.address) as client:
-        yield client
 
 
 def fill(client: Client, topic: str, partition: int, times_ms: list[int], each: int = 10) -> None:

@@ -16,7 +16,7 @@ from pyspark.sql.datasource import (
     LessThan,
     LessThanOrEqual,
 )
-from running_broker import RunningBroker
+from running_broker import NOW_MS, MakeBroker, RunningBroker
 
 from horolog.client import Client
 from horolog.client.fetching import PartitionFetch
@@ -31,8 +31,6 @@ from horolog.sources.plan import OffsetRange
 from horolog.sources.wanted import Interval
 from horolog.storage.names import TopicPartition
 
-MakeBroker = Callable[..., RunningBroker]
-NOW_MS = 1_700_000_000_000
 SCHEMA = schema_of(["offset", columns.TIMESTAMP_MS, *columns.OF_CLOCKS])
 AT, AT_MS = (columns.APPEND_TIME,), (columns.APPEND_TIME_MS,)
 
@@ -46,8 +44,7 @@ def clock() -> ManualClock:
 def broker(make_broker: MakeBroker, clock: ManualClock) -> RunningBroker:
     broker = make_broker(clock=clock)
     broker.create_topic("t", segment_bytes="700", message_timestamp_before_max_ms=str(1 << 60))
-    with Client(broker.address) as client:
-        fill(client, clock, 20)
+    fill(broker.client, clock, 20)
     return broker
 
 
@@ -133,8 +130,7 @@ def test_records_that_are_stamped_keep_the_create_times_of_their_bytes(
 ) -> None:
     broker = make_broker(clock=clock)
     broker.create_topic("t", message_timestamp_type="LogAppendTime")
-    with Client(broker.address) as client:
-        fill(client, clock, 20, codec=codec)
+    fill(broker.client, clock, 20, codec=codec)
     for read in sources(broker):
         assert read.rows() == expected(20, stamped=True)
         late = GreaterThan((columns.TIMESTAMP_MS,), NOW_MS + 50)
@@ -178,18 +174,18 @@ def test_the_columns_come_only_when_asked_for(tmp_path: Path) -> None:
 def test_a_broker_is_asked_for_no_more_than_a_range_of_append_times(broker: RunningBroker) -> None:
     to_broker = {"kafka.bootstrap.servers": broker.address, "subscribe": "t"}
     wanted = OffsetRange(TopicPartition("t", 0), 0, 40)
-    with Client(broker.address) as client:
+    client = broker.client
 
-        def narrowed(first: int, last: int) -> OffsetRange | None:
-            return _appended_then(client, wanted, Interval(NOW_MS + first, NOW_MS + last))
+    def narrowed(first: int, last: int) -> OffsetRange | None:
+        return _appended_then(client, wanted, Interval(NOW_MS + first, NOW_MS + last))
 
-        assert narrowed(50, 89) == replace(wanted, start=10, end=18)
-        assert narrowed(-50, 500) == wanted
-        assert narrowed(191, 500) is None
-        broker.broker.clock.step("-2h")
-        client.reset_append_times("t")
-        fill(client, broker.broker.clock, 1)
-        assert narrowed(50, 89) == replace(wanted, start=10), "records behind it may be earlier"
+    assert narrowed(50, 89) == replace(wanted, start=10, end=18)
+    assert narrowed(-50, 500) == wanted
+    assert narrowed(191, 500) is None
+    broker.broker.clock.step("-2h")
+    client.reset_append_times("t")
+    fill(client, broker.broker.clock, 1)
+    assert narrowed(50, 89) == replace(wanted, start=10), "records behind it may be earlier"
     read = Read(**to_broker, schema=SCHEMA)
     early = LessThan(AT_MS, NOW_MS)
     assert [row["offset"] for row in read.rows(early)] == [40, 41]
@@ -200,12 +196,11 @@ def test_a_range_of_append_times_fetches_the_blocks_that_may_hold_it(
 ) -> None:
     broker = make_broker(clock=clock)
     broker.create_topic("t", 2, message_timestamp_before_max_ms=str(1 << 60))
-    with Client(broker.address) as client:
-        for number in range(60):
-            for partition in (0, 1):
-                record = Record(NOW_MS - number % 5, None, bytes(40_000))
-                client.produce("t", partition, build_batch([record]))
-            clock.advance("1m")
+    for number in range(60):
+        for partition in (0, 1):
+            record = Record(NOW_MS - number % 5, None, bytes(40_000))
+            broker.client.produce("t", partition, build_batch([record]))
+        clock.advance("1m")
     fetched: list[int] = []
     plain = PartitionFetch.read
 

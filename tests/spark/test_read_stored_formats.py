@@ -1,13 +1,13 @@
 """Topics that store v0 and v1, read with both clocks, from a broker and from its files."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import pytest
 from log_reading import Read, schema_of
 from pyspark.sql.datasource import GreaterThanOrEqual, LessThan
 from raw_connection import RawConnection, produce_fields
-from running_broker import RunningBroker
+from running_broker import NOW_MS, MakeBroker, RunningBroker
 from streaming_query import Query, all_of
 
 from horolog.client import Client, ResourceType
@@ -19,8 +19,6 @@ from horolog.record.old_format.fields import build_messages
 from horolog.sources import columns
 from horolog.wire.api import ApiKey
 
-MakeBroker = Callable[..., RunningBroker]
-NOW_MS = 1_700_000_000_000
 NAMES = ["offset", columns.TIMESTAMP_MS, columns.APPEND_TIME_MS, columns.CREATE_TIME_MS]
 SCHEMA = schema_of(NAMES)
 
@@ -76,11 +74,11 @@ def broker(make_broker: MakeBroker) -> Iterator[RunningBroker]:
     clock = ManualClock(NOW_MS)
     broker = make_broker(clock=clock, inter_broker_protocol_version="2.8")
     broker.create_topic("t", segment_bytes="500", index_interval_bytes="0", retention_ms="-1")
-    with Client(broker.address) as client, RawConnection(broker.address) as connection:
+    with RawConnection(broker.address) as connection:
         for number, step in enumerate(STEPS):
             kind = "LogAppendTime" if step.stamped else "CreateTime"
             changes = {"message.format.version": step.release, "message.timestamp.type": kind}
-            client.alter_configs({(ResourceType.TOPIC, "t"): changes})
+            broker.client.alter_configs({(ResourceType.TOPIC, "t"): changes})
             records = [Record(ms, b"k", b"v") for ms in (1_000 - number, -2_000 - number)]
             sent = (
                 build_batch(records, codec=step.codec)
@@ -127,14 +125,14 @@ def test_ranges_of_either_clock_are_exact(
 def neighbours(make_broker: MakeBroker) -> RunningBroker:
     """Topic `new`, and topic `old`, which has stored v0 since its fourth record."""
     broker = make_broker(clock=ManualClock(NOW_MS), inter_broker_protocol_version="2.8")
-    with Client(broker.address) as client:
-        for topic in ("new", "old"):
-            broker.create_topic(topic)
-            fill(client, topic, range(4))
-        lowered = {"message.format.version": "0.9.0"}
-        client.alter_configs({(ResourceType.TOPIC, "old"): lowered})
-        for topic in ("new", "old"):
-            fill(client, topic, range(4, 6))
+    client = broker.client
+    for topic in ("new", "old"):
+        broker.create_topic(topic)
+        fill(client, topic, range(4))
+    lowered = {"message.format.version": "0.9.0"}
+    client.alter_configs({(ResourceType.TOPIC, "old"): lowered})
+    for topic in ("new", "old"):
+        fill(client, topic, range(4, 6))
     return broker
 
 

@@ -6,12 +6,11 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pytest
 from patience import PATIENCE_S
-from running_broker import RunningBroker
+from running_broker import RunningBroker, a_broker
 from scripted_broker import ScriptedBroker
 
-from horolog.client import Client, attempt, scan
+from horolog.client import attempt, scan
 from horolog.client.arrow_rows import row_bytes
-from horolog.clock import ManualClock
 from horolog.errors import ErrorCode
 from horolog.spark.errors import RowsRefused
 from horolog.spark.sink_rows import SinkColumns
@@ -23,16 +22,7 @@ PAST_MS = 1_600_000_000_000
 HOUR_MS = 3_600_000
 
 
-@pytest.fixture
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
-    """A broker that takes no times ahead of its clock, which is years behind the writer's."""
-    running = RunningBroker(
-        tmp_path_factory.mktemp("log"),
-        {"log.message.timestamp.after.max.ms": str(HOUR_MS)},
-        ManualClock(PAST_MS),
-    )
-    yield running
-    running.stop()
+broker = a_broker(now_ms=PAST_MS, log_message_timestamp_after_max_ms=str(HOUR_MS))
 
 
 def write(broker: RunningBroker, times_ms: list[int | None], **options: str) -> TaskCommitMessage:
@@ -47,8 +37,7 @@ def write(broker: RunningBroker, times_ms: list[int | None], **options: str) -> 
 
 
 def values(broker: RunningBroker, topic: str) -> list[bytes]:
-    with Client(broker.address) as client:
-        rows = scan(client, topic, columns=("value",)).read_all()
+    rows = scan(broker.client, topic, columns=("value",)).read_all()
     found: list[bytes] = rows.column("value").to_pylist()
     return found
 
@@ -88,8 +77,7 @@ def test_a_dead_letter_topic_that_refuses_letters_ends_the_write(broker: Running
 
 def test_dead_letters_leave_the_others_where_they_were(broker: RunningBroker) -> None:
     unbounded = {"message.timestamp.after.max.ms": str((1 << 63) - 1)}
-    with Client(broker.address) as client:
-        client.create_topics({"dead": 1}, configs=unbounded)
+    broker.client.create_topics({"dead": 1}, configs=unbounded)
     times = [PAST_MS + (2 * HOUR_MS if row % 3 == 1 else 0) for row in range(3_000)]
     appended = write(
         broker,
@@ -119,9 +107,8 @@ class OnceWrites:
 
     def __init__(self, broker: RunningBroker, refused: list[bool], batch_bytes: int) -> None:
         unbounded = {"message.timestamp.after.max.ms": str((1 << 63) - 1)}
-        with Client(broker.address) as client:
-            client.create_topics({"t": 1})
-            client.create_topics({"dead": 1}, configs=unbounded)
+        broker.client.create_topics({"t": 1})
+        broker.client.create_topics({"dead": 1}, configs=unbounded)
         self.broker, self.refused = broker, refused
         self.options = WriteOptions.parse(
             {

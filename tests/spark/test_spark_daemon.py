@@ -12,7 +12,6 @@ import pytest
 from running_broker import RunningBroker
 from streaming_query import append
 
-from horolog.client import Client
 from horolog.spark import register
 
 
@@ -65,8 +64,7 @@ def test_what_it_forks_reads_without_another_import_or_look_into_pysparks_zip(
     broker: RunningBroker,
 ) -> None:
     broker.create_topic("clicks")
-    with Client(broker.address) as client:
-        append(client, "clicks", 0, 3, 100)
+    append(broker.client, "clicks", 0, 3, 100)
     libraries = Path(pyspark.__file__).parent / "python" / "lib"
     zips = [str(libraries / "pyspark.zip"), *map(str, libraries.glob("py4j-*.zip"))]
     path = os.pathsep.join([*zips, *filter(None, [os.environ.get("PYTHONPATH")])])
@@ -105,8 +103,7 @@ def test_a_session_without_pyspark_python_reads_with_the_running_python(
     spark: Any, broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker.create_topic("clicks")
-    with Client(broker.address) as client:
-        append(client, "clicks", 0, 3, 100)
+    append(broker.client, "clicks", 0, 3, 100)
     monkeypatch.delenv("PYSPARK_PYTHON")
     monkeypatch.setattr(spark.sparkContext, "pythonExec", "no-such-python")
     register(spark)

@@ -1,7 +1,7 @@
 """Option `exactlyOnce` on a real Spark: attempts die, come again and differ; rows are counted."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +14,6 @@ from horolog.client import Client, scan
 pytestmark = pytest.mark.spark
 
 ROWS = 400
-
-
-@pytest.fixture
-def client(broker: RunningBroker) -> Iterator[Client]:
-    with Client(broker.address) as client:
-        yield client
 
 
 def values_of(client: Client, topic: str) -> list[int]:

@@ -105,12 +105,6 @@ def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
     process.kill()
 
 
-@pytest.fixture
-def client(broker: BrokerProcess) -> Iterator[Client]:
-    with Client(broker.address, timeout_ms=int(1000 * PATIENCE_S)) as client:
-        yield client
-
-
 def count_of(client: Client, topic: str) -> Counter[int]:
     rows = scan(client, topic, columns=("value",)).read_all()
     return Counter(int(value) for value in rows.column("value").to_pylist())

@@ -10,7 +10,6 @@ from running_broker import RunningBroker
 from s3_server import S3Server
 from streaming_query import append
 
-from horolog.client import Client
 from horolog.spark import LagListener, QueryLag, lag_of, with_late_counted
 
 pytestmark = pytest.mark.spark
@@ -28,19 +27,18 @@ def test_a_listener_hears_of_lag_and_of_late_records(
     frame = reader.options(
         startingOffsets="earliest", maxOffsetsPerTrigger="3", includeLateness="true"
     ).load()
-    with Client(broker.address) as client:
-        for at in (100, 300, 200, 250, 400):
-            append(client, "clicks", 0, 1, at)
-        writer = with_late_counted(frame, after_ms=60).writeStream.format("noop")
-        writer = writer.option("checkpointLocation", str(tmp_path))
-        try:
-            query = writer.trigger(availableNow=True).start()
-            query.awaitTermination()
-            give_up = time.monotonic() + PATIENCE_S
-            while len(reported) < 2 and time.monotonic() < give_up:
-                time.sleep(0.05)
-        finally:
-            spark.streams.removeListener(listener)
+    for at in (100, 300, 200, 250, 400):
+        append(broker.client, "clicks", 0, 1, at)
+    writer = with_late_counted(frame, after_ms=60).writeStream.format("noop")
+    writer = writer.option("checkpointLocation", str(tmp_path))
+    try:
+        query = writer.trigger(availableNow=True).start()
+        query.awaitTermination()
+        give_up = time.monotonic() + PATIENCE_S
+        while len(reported) < 2 and time.monotonic() < give_up:
+            time.sleep(0.05)
+    finally:
+        spark.streams.removeListener(listener)
     first, second = reported[:2]
     assert (first.records, first.late, first.most_late_ms) == (2, 1, 100)
     assert first.time_ms is not None

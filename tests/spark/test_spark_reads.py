@@ -13,7 +13,6 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StructField, StructType, TimestampType
 from running_broker import RunningBroker
 
-from horolog.client import Client
 from horolog.record.builder import Record, build_batch
 from horolog.sources import columns
 from horolog.spark import register
@@ -397,10 +396,9 @@ def test_a_query_that_fails_has_one_sentence_without_a_traceback(
 
 def test_a_broker_and_its_files_give_the_same_rows(spark: Any, broker: RunningBroker) -> None:
     broker.create_topic("clicks", partitions=2)
-    with Client(broker.address) as client:
-        for number in range(40):
-            records = [Record(NINE_MS + (number * 7919) % 1000, b"k", b"v") for _ in range(5)]
-            client.produce("clicks", number % 2, build_batch(records))
+    for number in range(40):
+        records = [Record(NINE_MS + (number * 7919) % 1000, b"k", b"v") for _ in range(5)]
+        broker.client.produce("clicks", number % 2, build_batch(records))
     options = {"includeTimestampMs": "true", "includeHeaders": "true"}
     reader = spark.read.format("horolog").options(**options)
     files = reader.load(str(broker.log_dir))
@@ -428,9 +426,8 @@ def test_both_clocks_are_read_and_ranges_of_append_time_leave_nothing_to_spark(
     spark: Any, broker: RunningBroker
 ) -> None:
     broker.create_topic("clocks")
-    with Client(broker.address) as client:
-        for number in range(20):
-            client.produce("clocks", 0, build_batch([Record(number, None, b"v")]))
+    for number in range(20):
+        broker.client.produce("clocks", 0, build_batch([Record(number, None, b"v")]))
     asked = {"kafka.bootstrap.servers": broker.address, "subscribe": "clocks"}
     for given, paths in ((asked, ()), ({}, (str(broker.log_dir / "clocks-0"),))):
         reader = spark.read.format("horolog").options(includeAppendTime="true", **given)

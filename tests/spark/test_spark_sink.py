@@ -18,12 +18,6 @@ from horolog.record.partitioning import partition_of_key
 pytestmark = pytest.mark.spark
 
 
-@pytest.fixture
-def client(broker: RunningBroker) -> Iterator[Client]:
-    with Client(broker.address) as client:
-        yield client
-
-
 def rows_of(client: Client, topic: str) -> list[dict[str, Any]]:
     columns = ("offset", "key", "value", "timestamp_ms", "headers")
     return scan(client, topic, columns=columns).read_all().to_pylist()

@@ -1,17 +1,16 @@
 """Streams by time on a real Spark: filtered, ended, and begun with a backfill."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from patience import PATIENCE_S
-from running_broker import RunningBroker
+from running_broker import RunningBroker, a_broker
 from stream_run import Run
 
 from horolog.client import Client
-from horolog.clock import ManualClock
 from horolog.record.builder import Record, build_batch
 from horolog.spark import await_end
 
@@ -20,15 +19,7 @@ NINE_MS = 1_700_000_000_000
 pytestmark = pytest.mark.spark
 
 
-@pytest.fixture
-def broker(make_broker: Callable[..., RunningBroker]) -> RunningBroker:
-    return make_broker(clock=ManualClock(NINE_MS))
-
-
-@pytest.fixture
-def client(broker: RunningBroker) -> Iterator[Client]:
-    with Client(broker.address) as client:
-        yield client
+broker = a_broker(now_ms=NINE_MS)
 
 
 def append(client: Client, times: list[int], values: range) -> None:

@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +18,6 @@ from horolog.record.builder import Record, build_batch
 NINE_MS = 1_700_000_000_000
 
 pytestmark = pytest.mark.spark
-
-
-@pytest.fixture
-def client(broker: RunningBroker) -> Iterator[Client]:
-    with Client(broker.address) as client:
-        yield client
 
 
 def append(client: Client, topic: str, partition: int, values: range) -> None:

@@ -3,7 +3,6 @@
 import json
 import threading
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -22,12 +21,6 @@ from horolog.spark import stream, stream_looks
 from horolog.storage.names import TopicPartition
 
 pytestmark = pytest.mark.usefixtures("eager_streams")
-
-
-@pytest.fixture
-def client(broker: RunningBroker) -> Iterator[Client]:
-    with Client(broker.address) as client:
-        yield client
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from running_broker import RunningBroker
+from running_broker import RunningBroker, a_broker
 from streaming_query import (
     EARLIEST,
     NINE_MS,
@@ -18,7 +18,6 @@ from streaming_query import (
     Row,
     all_of,
     append,
-    broker_at_nine,
     new_topic,
     rows,
 )
@@ -35,16 +34,7 @@ from horolog.spark import stream_looks
 pytestmark = pytest.mark.usefixtures("eager_streams")
 
 
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
-    with broker_at_nine(tmp_path_factory.mktemp("log")) as broker:
-        yield broker
-
-
-@pytest.fixture(scope="module")
-def client(broker: RunningBroker) -> Iterator[Client]:
-    with Client(broker.address) as client:
-        yield client
+broker = a_broker(now_ms=NINE_MS, scope="module")
 
 
 def test_a_live_log_directory_is_read_as_it_grows(broker: RunningBroker, client: Client) -> None:

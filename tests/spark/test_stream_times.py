@@ -2,14 +2,13 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from log_reading import Read, schema_of
-from running_broker import RunningBroker
+from running_broker import RunningBroker, a_broker
 from streaming_query import (
     EARLIEST,
     NINE_MS,
@@ -17,7 +16,6 @@ from streaming_query import (
     Row,
     all_of,
     append,
-    broker_at_nine,
     new_topic,
     rows,
 )
@@ -31,16 +29,7 @@ from horolog.spark import stream, stream_looks
 pytestmark = pytest.mark.usefixtures("eager_streams")
 
 
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
-    with broker_at_nine(tmp_path_factory.mktemp("log")) as broker:
-        yield broker
-
-
-@pytest.fixture(scope="module")
-def client(broker: RunningBroker) -> Iterator[Client]:
-    with Client(broker.address) as client:
-        yield client
+broker = a_broker(now_ms=NINE_MS, scope="module")
 
 
 def append_times(client: Client, topic: str, times: list[int], partition: int = 0) -> None:

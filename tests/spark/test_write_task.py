@@ -19,12 +19,6 @@ TEXT = ("value", "string")
 TOPIC = ("topic", "string")
 
 
-@pytest.fixture
-def client(broker: RunningBroker) -> Iterator[Client]:
-    with Client(broker.address) as client:
-        yield client
-
-
 def write(
     address: str, fields: list[tuple[str, str]], *batches: pa.RecordBatch, **options: str
 ) -> TaskCommitMessage:

@@ -15,7 +15,6 @@ import pytest
 from command_runner import run_command
 
 from horolog import jobs
-from horolog.client import Client
 from horolog.clock import SystemClock
 from horolog.errors import Misconfigured, StorageFailed
 from horolog.jobs.loading.rows import RowRules
@@ -263,8 +262,7 @@ def test_what_the_topic_would_refuse_or_delete_is_said_before_anything_is_sent(
         spark, **asked, key="k", partitions=2, topic_settings=bounds, state=state
     )
     assert refused.problems == told.problems
-    with Client(broker.address) as client:
-        assert "t" not in client.metadata().topics
+    assert "t" not in broker.client.metadata().topics
     compacted = ReceivingTopic(
         name="t",
         partitions=2,

@@ -215,8 +215,7 @@ def test_partitions_without_records_are_there_and_get_those_that_come(
     for _ in range(2):
         assert not lab.run(source.address, tmp_path / "copy").errors
     copy = make_broker(log_dir=tmp_path / "copy")
-    with Client(copy.address) as client:
-        assert len(client.metadata(["t"]).topics["t"].partitions) == 3
+    assert len(copy.client.metadata(["t"]).topics["t"].partitions) == 3
     copy.stop()
     produce(source.address, "t", 2, records(3, 3))
     (tmp_path / "again").mkdir()

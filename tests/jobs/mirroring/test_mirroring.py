@@ -96,14 +96,13 @@ def test_topics_are_made_with_partitions_and_settings_and_renamed(
         topic_settings={"max.message.bytes": "2000000", "segment.bytes": ""},
     )
     assert not done.errors
-    with Client(target.address) as client:
-        topics = client.metadata().topics
-        assert {name: len(each.partitions) for name, each in topics.items()} == {
-            "west.clicks": 2,
-            "views": 1,
-        }
-        resource = (ResourceType.TOPIC, "west.clicks")
-        entries = client.describe_configs([resource])[resource]
+    topics = target.client.metadata().topics
+    assert {name: len(each.partitions) for name, each in topics.items()} == {
+        "west.clicks": 2,
+        "views": 1,
+    }
+    resource = (ResourceType.TOPIC, "west.clicks")
+    entries = target.client.describe_configs([resource])[resource]
     own = {name: each.value for name, each in entries.items() if each.source == 1}
     assert own == {"retention.ms": "-1", "max.message.bytes": "2000000"}
     assert values(target.address, "west.clicks") == values(source.address, "a.clicks")
@@ -287,19 +286,16 @@ def test_a_topic_made_again_at_either_side_stops_it(
         source.create_topic(topic, 1, retention_ms="-1")
         produce(source.address, topic, 0, records(0, 3))
     lab.run(source.address, target.address, "a,b,c")
-    with Client(source.address) as client:
-        client.delete_topics(["a"])
+    source.client.delete_topics(["a"])
     source.create_topic("a", 1, retention_ms="-1")
-    with Client(target.address) as client:
-        client.delete_topics(["b"])
+    target.client.delete_topics(["b"])
     for topic in ("a", "b", "c"):
         produce(source.address, topic, 0, records(3, 3))
     done = lab.run(source.address, target.address, "a,b,c")
     assert len(done.errors) == 2
     assert "a of the source was deleted and created again" in done.errors[0]
     assert "b of the target was deleted or created again" in done.errors[1]
-    with Client(target.address) as client:
-        assert "b" not in client.metadata().topics, "it is not created either"
+    assert "b" not in target.client.metadata().topics, "it is not created either"
     assert len(values(target.address, "a")) == 3
     assert len(values(target.address, "c")) == 6
 
@@ -488,8 +484,7 @@ def test_added_partitions_and_topics_that_appear_are_mirrored(
     produce(source.address, "clicks.a", 0, records(0, 3))
     asked = {"topics": None, "topics_pattern": r"clicks\..*"}
     lab.run(source.address, target.address, **asked)
-    with Client(source.address) as client:
-        client.create_partitions({"clicks.a": 3})
+    source.client.create_partitions({"clicks.a": 3})
     source.create_topic("clicks.b", 1, retention_ms="-1")
     source.create_topic("other", 1)
     produce(source.address, "clicks.a", 2, records(3, 3))
@@ -497,8 +492,7 @@ def test_added_partitions_and_topics_that_appear_are_mirrored(
     assert not lab.run(source.address, target.address, **asked).errors
     assert values(target.address, "clicks.a", 2) == [b"3", b"4", b"5"]
     assert values(target.address, "clicks.b") == [b"6", b"7", b"8"]
-    with Client(target.address) as client:
-        assert "other" not in client.metadata().topics
+    assert "other" not in target.client.metadata().topics
 
 
 def test_groups_go_on_at_the_target_where_they_were(
@@ -509,10 +503,10 @@ def test_groups_go_on_at_the_target_where_they_were(
     produce(target.address, "west.t", 0, records(100, 7))
     for partition in range(2):
         produce(source.address, "t", partition, records(0, 10))
-    with Client(source.address) as client:
-        client.offset_commit("readers", {("t", 0): CommittedOffset(4, "note")})
-        client.offset_commit("writers", {("t", 0): CommittedOffset(9)})
-        client.offset_commit("readers-2", {("t", 1): CommittedOffset(10)})
+    client = source.client
+    client.offset_commit("readers", {("t", 0): CommittedOffset(4, "note")})
+    client.offset_commit("writers", {("t", 0): CommittedOffset(9)})
+    client.offset_commit("readers-2", {("t", 1): CommittedOffset(10)})
     done = lab.run(
         source.address,
         target.address,
@@ -524,12 +518,12 @@ def test_groups_go_on_at_the_target_where_they_were(
         ("readers", 1),
         ("readers-2", 1),
     ]
-    with Client(target.address) as client:
-        assert client.offset_fetch("readers") == {("west.t", 0): CommittedOffset(11, "note")}
-        assert client.offset_fetch("readers-2") == {("west.t", 1): CommittedOffset(10)}
-        client.offset_commit("readers", {("west.t", 0): CommittedOffset(15)})
-        lab.run(source.address, target.address, rename="t=west.t", groups="readers")
-        assert client.offset_fetch("readers") == {("west.t", 0): CommittedOffset(15)}
+    client = target.client
+    assert client.offset_fetch("readers") == {("west.t", 0): CommittedOffset(11, "note")}
+    assert client.offset_fetch("readers-2") == {("west.t", 1): CommittedOffset(10)}
+    client.offset_commit("readers", {("west.t", 0): CommittedOffset(15)})
+    lab.run(source.address, target.address, rename="t=west.t", groups="readers")
+    assert client.offset_fetch("readers") == {("west.t", 0): CommittedOffset(15)}
 
 
 def test_a_dry_run_changes_nothing_and_says_what_would_be_refused(
@@ -563,8 +557,7 @@ def test_a_dry_run_changes_nothing_and_says_what_would_be_refused(
         lab.run(source.address, target.address, dry_run=True)
     again = lab.run(source.address, target.address, dry_run=True, state=None)
     assert (again.errors, again.lag, again.records) == ((), 3, 0)
-    with Client(target.address) as client:
-        assert set(client.metadata().topics) == {"u"}
+    assert set(target.client.metadata().topics) == {"u"}
 
 
 def test_a_target_that_holds_records_is_refused_once_the_state_is_lost(
@@ -661,11 +654,8 @@ def test_clusters_that_were_given_one_id_are_two_clusters(
     other.mkdir()
     copy(source.log_dir / "meta.properties", other)
     target = make_broker(log_dir=other)
-    ids = []
-    for broker in (source, target):
-        with Client(broker.address) as client:
-            ids.append(client.describe_cluster().cluster_id)
-    assert ids[0] == ids[1]
+    ids = {each.client.describe_cluster().cluster_id for each in (source, target)}
+    assert len(ids) == 1
     assert not lab.run(source.address, target.address).errors
     assert values(target.address, "t") == values(source.address, "t")
 
@@ -678,5 +668,4 @@ def test_a_cluster_is_mirrored_into_itself_under_other_names_without_end(
     asked = {"topics": None, "topics_pattern": ".*", "rename": r"(.*)=copy.\1"}
     for _ in range(3):
         assert not lab.run(source.address, source.address, **asked).errors
-    with Client(source.address) as client:
-        assert set(client.metadata().topics) == {"t", "copy.t"}
+    assert set(source.client.metadata().topics) == {"t", "copy.t"}

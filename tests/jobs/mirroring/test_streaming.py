@@ -9,7 +9,7 @@ import pytest
 from mirror_lab import MirrorLab, delete_records, log_bytes, produce, records, values
 from patience import PATIENCE_S
 
-from horolog.client import Client, CommittedOffset
+from horolog.client import CommittedOffset
 from horolog.jobs.mirroring import Control, Mirrored
 
 if TYPE_CHECKING:
@@ -58,8 +58,7 @@ def test_what_appears_while_it_runs_is_mirrored(
     produce(source.address, "a.one", 0, records(0, 5))
 
     def add_partition() -> None:
-        with Client(source.address) as client:
-            client.create_partitions({"a.one": 2})
+        source.client.create_partitions({"a.one": 2})
         produce(source.address, "a.one", 1, records(5, 5))
 
     def add_topic() -> None:
@@ -67,8 +66,7 @@ def test_what_appears_while_it_runs_is_mirrored(
         produce(source.address, "a.two", 0, records(10, 5))
 
     def commit() -> None:
-        with Client(source.address) as client:
-            client.offset_commit("readers", {("a.one", 0): CommittedOffset(3)})
+        source.client.offset_commit("readers", {("a.one", 0): CommittedOffset(3)})
 
     done = follow(
         lab,
@@ -87,8 +85,7 @@ def test_what_appears_while_it_runs_is_mirrored(
     assert not done.errors
     assert values(target.address, "a.one", 1) == [b"%d" % number for number in range(5, 10)]
     assert values(target.address, "a.two") == [b"%d" % number for number in range(10, 15)]
-    with Client(target.address) as client:
-        assert client.offset_fetch("readers") == {("a.one", 0): CommittedOffset(3)}
+    assert target.client.offset_fetch("readers") == {("a.one", 0): CommittedOffset(3)}
 
 
 @pytest.mark.parametrize("again", [False, True])
@@ -100,8 +97,7 @@ def test_a_topic_that_is_deleted_while_it_runs_stops_alone(
         produce(source.address, topic, 0, records(0, 5))
 
     def delete() -> None:
-        with Client(source.address) as client:
-            client.delete_topics(["t"])
+        source.client.delete_topics(["t"])
         if again:
             source.create_topic("t", 1, retention_ms="-1")
             produce(source.address, "t", 0, records(50, 9))
