@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from horolog.broker.metrics.families import FAMILIES
+
 ROOT = Path(__file__).parent.parent
 NAMED_TEST = re.compile(r"`(tests/[\w/.]+\.py)::(\w+)`")
 NAMED_PATH = re.compile(r"`((?:src|tests|docs|bench|tools)/[\w/.-]+)`")
@@ -62,3 +64,17 @@ def test_tests_and_files_named_in_documents_exist(document: Path) -> None:
         assert re.search(rf"def {name}\b", (ROOT / path).read_text()), f"{path}::{name}"
     for path in NAMED_PATH.findall(text):
         assert (ROOT / path).exists(), path
+
+
+def test_the_document_on_metrics_has_every_family_as_the_code_has_it() -> None:
+    text = (ROOT / "docs/metrics.md").read_text()
+    rows = [line for line in text.splitlines() if line.startswith("| `")]
+    assert rows == [
+        f"| `{family.name}` | {family.kind} | "
+        + ", ".join(
+            f"`{label}`"
+            for label in (*family.labels, *(("partition",) if family.by_partition else ()))
+        )
+        + f" | {family.help} |"
+        for family in FAMILIES
+    ]

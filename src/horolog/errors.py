@@ -106,9 +106,18 @@ class BatchRefused(RequestRefused):
 class RecordsRejected(BatchRefused):
     """A batch refused because of some of its records (KIP-32, KIP-937, KIP-467)."""
 
-    def __init__(self, code: ErrorCode, message: str, errors: Sequence[RecordError]) -> None:
+    def __init__(
+        self,
+        code: ErrorCode,
+        message: str,
+        errors: Sequence[RecordError],
+        kinds: Sequence[tuple[str, str]] = (),
+    ) -> None:
         super().__init__(code, message)
         self.errors = tuple(errors)
+        self.kinds = tuple(kinds)
+        """Where it is known, of each error the reason (future, past, no-key, append-time), and the
+        unit other than milliseconds that the time looks to be in, empty if there is none."""
 
 
 class Damaged(HorologError):

@@ -5,6 +5,7 @@ import threading
 from contextlib import ExitStack
 from typing import Any
 
+from metrics_page import scrape
 from patience import PATIENCE_S, eventually
 from raw_connection import RawConnection, fetch_fields, produce_fields
 from setting_checks import REFUSED, of_broker
@@ -154,6 +155,26 @@ def whether_the_event_loop_polls_for_the_next_of_many_requests(lab: Lab) -> bool
             seen = seen or polling.is_polling
     assert eventually(lambda: not polling.is_polling)  # it ends by itself
     return seen
+
+
+_TAKEN = socket.create_server(("127.0.0.1", 0))
+
+
+@of_broker("horolog.metrics.port", {"0": True, str(_TAKEN.getsockname()[1]): REFUSED})
+def whether_metrics_are_served(lab: Lab) -> bool:
+    metrics = scrape(lab.broker)
+    return metrics.value("kafka_server_replicamanager_partitioncount") == 0
+
+
+@of_broker(
+    "horolog.metrics.host",
+    {"127.0.0.1": "127.0.0.1", "127.0.0.2": "127.0.0.2", "256.0.0.1": REFUSED},
+    beside={"horolog.metrics.port": "0"},
+)
+def address_on_which_metrics_are_served(lab: Lab) -> str:
+    assert scrape(lab.broker)
+    assert lab.broker.service.metrics is not None
+    return lab.broker.service.metrics.address.partition(":")[0]
 
 
 # --- limits ---------------------------------------------------------------------------------

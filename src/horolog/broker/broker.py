@@ -101,7 +101,8 @@ class Broker:
             self.metadata, store, clock, self.topics, self.partitions, opened.stored.queries
         )
         self.left_behind = opened.left_behind
-        self.conversions = Conversions()
+        self.traffic = self.partitions.traffic
+        self.conversions = Conversions(self.traffic)
         self.timestamp_warnings = TimestampWarnings(live, clock, self.partitions)
         self.background_tasks = BackgroundTasks(
             live, clock, self.partitions, self.groups, self.timestamp_warnings, store, readers

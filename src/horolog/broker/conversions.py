@@ -1,7 +1,7 @@
 """Which clients make the broker convert records, so that operators see when none does (KIP-32).
 
-Counted under the names of Kafka's metrics, as totals, and logged: the first time
-and then at most once a minute for each client and topic. Conversions of formats count, in both
+Counted under the names of Kafka's metrics (`Traffic`), and logged: the first time and then at most
+once a minute for each client and topic. Conversions of formats count, in both
 directions; what is compressed again in the same format does not.
 """
 
@@ -11,6 +11,7 @@ from collections import OrderedDict
 from typing import Any, Final, NamedTuple
 
 from horolog.broker.dispatch import Request
+from horolog.broker.metrics.traffic import Traffic
 from horolog.wire.api import ApiKey
 
 __all__ = ["Conversions"]
@@ -45,16 +46,14 @@ class _Seen:
 class Conversions:
     """The conversions of one broker. For the event loop's thread only."""
 
-    def __init__(self) -> None:
+    def __init__(self, traffic: Traffic) -> None:
         self._loop = asyncio.get_running_loop()
         self._clients: OrderedDict[_Client, _Seen] = OrderedDict()
-        self.totals = dict.fromkeys(_METRICS.values(), 0)
-        """Records converted since the broker was started, by the name of Kafka's metric."""
+        self._traffic = traffic
 
     def note(self, request: Request[Any], api_key: ApiKey, topic: str, records: int) -> None:
         """Count records of a topic that were converted for this request."""
-        metric = _METRICS[api_key]
-        self.totals[metric] += records
+        self._traffic.convert(api_key, request.version, topic, records)
         client = _Client(api_key, request.client_id, request.peer.host, request.version, topic)
         seen = self._clients.setdefault(client, _Seen())
         self._clients.move_to_end(client)
@@ -75,6 +74,6 @@ class Conversions:
             client.version,
             seen.records,
             topic,
-            metric,
-            self.totals[metric],
+            _METRICS[api_key],
+            self._traffic.converted[api_key].total,
         )

@@ -11,6 +11,7 @@ from horolog.buffers import Buffer
 from horolog.clock import Clock
 from horolog.config import LONG_MAX, TopicConfig
 from horolog.storage.directory.checkpoints import AppendTimeReset
+from horolog.storage.index.counts import Counts
 from horolog.storage.logs.appendable import Appended
 from horolog.storage.logs.log import Log
 from horolog.storage.logs.readable import ReadableLog
@@ -104,6 +105,11 @@ class Partition:
     def is_closed(self) -> bool:
         """Whether the partition is no longer served."""
         return self._writes.is_closed
+
+    @property
+    def counts(self) -> Counts:
+        """See `Log.counts`."""
+        return self._log.counts
 
     # --- settings, retention, flushing ------------------------------------------------
 

@@ -12,11 +12,13 @@ from typing import TypeVar
 from horolog.broker.checking import Checkers
 from horolog.broker.inline_tries import InlineTries
 from horolog.broker.live_settings import LiveSettings
+from horolog.broker.metrics.traffic import Traffic
 from horolog.broker.partition import Partition
 from horolog.broker.turns import TimeSlice
 from horolog.clock import Clock
 from horolog.errors import StorageFailed
 from horolog.metadata.topics import Topic
+from horolog.storage.index.counts import NONE
 from horolog.storage.log_dir.log_dir import LogDir
 from horolog.storage.logs.log import Log
 from horolog.storage.names import TopicPartition
@@ -44,6 +46,7 @@ class Partitions(Mapping[tuple[str, int], Partition]):
         self.fences = Fences()
         """What exactly-once sinks may write; the registry of queries changes it."""
         self.inline_lookups = InlineTries()
+        self.traffic = Traffic()
         self._served: dict[tuple[str, int], Partition] = {}
         self._log_dir = log_dir
         self._live = live
@@ -105,10 +108,13 @@ class Partitions(Mapping[tuple[str, int], Partition]):
 
     async def remove(self, topic: Topic) -> None:
         """Stop serving a topic's partitions, and delete their directories."""
+        appended = NONE
         for index in topic.partitions:
             partition = self._served.pop((topic.name, index), None)
             if partition is not None:
                 await partition.close()
+                appended = appended.plus(partition.counts)
+        self.traffic.forget(topic.name, appended)
         self.inline_lookups.forget(topic.name)
         keys = [TopicPartition(topic.name, index) for index in topic.partitions]
         monotonic_ms = self._clock.monotonic_ms

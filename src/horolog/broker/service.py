@@ -16,7 +16,7 @@ import signal
 import sys
 from collections.abc import Callable
 from functools import partial
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from horolog.broker import handlers, kernels
 from horolog.broker.broker import Broker
@@ -27,7 +27,11 @@ from horolog.clock import Clock
 from horolog.config import Endpoint, Settings
 from horolog.network.budget import ByteBudget
 from horolog.network.connection import ServerConnection
+from horolog.network.request_times import RequestTimes
 from horolog.network.server import Server
+
+if TYPE_CHECKING:
+    from horolog.broker.metrics.page import MetricsPage
 
 _LOG = logging.getLogger(__name__)
 
@@ -51,12 +55,15 @@ class Service:
         dispatcher: Dispatcher,
         server: Server,
         bound: tuple[Endpoint, ...],
+        metrics: "MetricsPage | None",
     ) -> None:
         """Use `start` to create a service."""
         self.broker = broker
         self.background_tasks = broker.background_tasks
         self.bound = bound
         """The bound endpoints, with their actual ports."""
+        self.metrics = metrics
+        """Where metrics are served, if they are."""
         self._dispatcher = dispatcher
         self._server = server
         self._kernels: asyncio.TimerHandle | None = None
@@ -82,16 +89,27 @@ class Service:
         """
         broker = await Broker.open(settings, clock)
         dispatcher = Dispatcher(broker)
+        times = None if broker.config.horolog_metrics_port is None else RequestTimes()
         server = Server(
             lambda: broker.config,
             dispatcher,
             broker.readers,
             file_slots=broker.slices_to_send,
             most_connections=broker.open_files.connections,
+            times=times,
         )
+        metrics = None
         try:
-            service = cls(broker, dispatcher, server, server.listen())
+            if times is not None:
+                from horolog.broker.metrics.page import (  # noqa: PLC0415 - where it is wanted only
+                    MetricsPage,
+                )
+
+                metrics = MetricsPage(broker, times)
+            service = cls(broker, dispatcher, server, server.listen(), metrics)
         except BaseException:
+            if metrics is not None:
+                metrics.close()
             dispatcher.close()
             await broker.close()
             raise
@@ -125,6 +143,8 @@ class Service:
         if self._kernels is not None:
             self._kernels.cancel()
         self._garbage.stop()
+        if self.metrics is not None:
+            self.metrics.close()
         await self.background_tasks.stop()
         await self._server.close(self.broker.end_waits)
         self._dispatcher.close()
@@ -135,6 +155,8 @@ class Service:
         if self._kernels is not None:
             self._kernels.cancel()
         self._garbage.stop()
+        if self.metrics is not None:
+            self.metrics.close()
         await self.background_tasks.stop()
         await self._server.abort()
         self._dispatcher.close()
@@ -146,7 +168,7 @@ def serve(
     settings: Settings,
     *,
     clock: Clock | None = None,
-    on_ready: Callable[[tuple[Endpoint, ...]], None] = lambda bound: None,
+    on_ready: Callable[[Service], None] = lambda service: None,
 ) -> None:
     """Run a broker in the foreground until SIGTERM or SIGINT.
 
@@ -165,7 +187,7 @@ def serve(
 
 
 async def _serve(
-    settings: Settings, clock: Clock | None, on_ready: Callable[[tuple[Endpoint, ...]], None]
+    settings: Settings, clock: Clock | None, on_ready: Callable[[Service], None]
 ) -> None:
     loop = asyncio.get_running_loop()
     stopping = asyncio.Event()
@@ -173,7 +195,7 @@ async def _serve(
         loop.add_signal_handler(number, stopping.set)
     loop.add_signal_handler(signal.SIGHUP, _LOG.info, "SIGHUP is ignored; SIGTERM stops the broker")
     service = await Service.start(settings, clock, owns_process=True)
-    on_ready(service.bound)
+    on_ready(service)
     await stopping.wait()
     _LOG.info("stopping")
     await service.stop()

@@ -72,6 +72,16 @@ def serve(
             "machine's, or stops at START, a time or as far from now as -8d.",
         ),
     ] = "system",
+    metrics_port: Annotated[
+        int | None,
+        typer.Option(
+            "--metrics-port",
+            min=0,
+            max=65535,
+            help="Serve metrics for Prometheus on this port, 0 for a free one; on 127.0.0.1 unless "
+            "horolog.metrics.host is set.",
+        ),
+    ] = None,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log more details.")] = False,
 ) -> None:
     """Run a broker in the foreground.
@@ -86,6 +96,8 @@ def serve(
         given["log.dirs"] = str(log_dir)
     if adopt_defaults:
         given["horolog.adopt.defaults"] = "true"
+    if metrics_port is not None:
+        given["horolog.metrics.port"] = str(metrics_port)
     write_log_to_stderr(verbose=verbose)
     turnable = manual_clock(clock)
     if turnable is not None:
@@ -96,8 +108,10 @@ def serve(
         for complaint in settings.unknown():
             _LOG.warning("ignored: %s", complaint)
 
-    def on_ready(bound: Sequence[Endpoint]) -> None:
-        typer.echo(ready_line(bound, resolved.advertised_listeners, resolved.log_dir))
+    def on_ready(running: service.Service) -> None:
+        if running.metrics is not None:
+            _LOG.info("metrics are served at http://%s/metrics", running.metrics.address)
+        typer.echo(ready_line(running.bound, resolved.advertised_listeners, resolved.log_dir))
 
     service.serve(settings, clock=turnable, on_ready=on_ready)
 

@@ -72,4 +72,6 @@ class BrokerConfig:
     horolog_ignore_unknown_settings: bool = False
     horolog_max_batch_uncompressed_bytes: int = 1 << 30
     horolog_max_buffered_bytes: int = 512 << 20
+    horolog_metrics_host: str = "127.0.0.1"
+    horolog_metrics_port: int | None = None
     horolog_timestamp_warn_ahead_ms: int = 3_600_000

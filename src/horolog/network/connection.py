@@ -14,6 +14,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
+from time import perf_counter
 from typing import Final, NamedTuple, cast
 
 from horolog.buffers import Buffer
@@ -28,6 +29,7 @@ from horolog.network.mappings import Mappings
 from horolog.network.outbox import Outbox
 from horolog.network.peer import Peer
 from horolog.network.reply import Reply
+from horolog.network.request_times import HEAD_BYTES, RequestTimes
 from horolog.network.turns import ConnectionTurns
 from horolog.wire.codec import MAX_FIELDS, TooManyFields
 from horolog.wire.malformed import MalformedRequest
@@ -80,17 +82,28 @@ class Shared:
     admit: "Callable[[ServerConnection], bool]"
     forget: "Callable[[ServerConnection], None]"
     principal_of: Callable[[Endpoint, asyncio.BaseTransport], str | None] = anonymous
+    times: RequestTimes | None = None
+    """Takes how long each request took; None where nobody asks for that."""
 
 
 class _Exchange:
     """An in-flight request, and its reply when ready; None for a request without response."""
 
-    __slots__ = ("is_produce", "reply", "size")
+    __slots__ = ("head", "is_produce", "reply", "size", "started_at")
 
-    def __init__(self, is_produce: bool, size: int, reply: Reply | None = _NOT_YET) -> None:
+    def __init__(
+        self,
+        is_produce: bool,
+        size: int,
+        reply: Reply | None = _NOT_YET,
+        head: bytes = b"",
+        started_at: float = 0.0,
+    ) -> None:
         self.is_produce = is_produce
         self.size = size
         self.reply = reply
+        self.head = head  # for `RequestTimes`
+        self.started_at = started_at
 
 
 class Progress(NamedTuple):
@@ -361,7 +374,8 @@ class ServerConnection(asyncio.BufferedProtocol):
         size = held = len(frame)
         self._begun += 1
         is_produce = frame[:2] == _PRODUCE_KEY
-        dispatch = self._shared.dispatch
+        dispatch, times = self._shared.dispatch, self._shared.times
+        started_at = 0.0 if times is None else perf_counter()
         answer: Reply | asyncio.Future[Reply | None] | None
         try:
             answer = dispatch(frame, self.peer)
@@ -373,16 +387,19 @@ class ServerConnection(asyncio.BufferedProtocol):
             self._hang_up(error)
             return
         if isinstance(answer, asyncio.Future):
-            exchange = _Exchange(is_produce, held)
+            head = b"" if times is None else bytes(frame[:HEAD_BYTES])
+            exchange = _Exchange(is_produce, held, head=head, started_at=started_at)
             answer.add_done_callback(partial(self._on_answer, exchange))
-        elif self._in_flight:
-            exchange = _Exchange(True, held, answer)
         else:
-            if is_accounted:
-                self._account.give(size)
-            if answer is not None and self._outbox is not None:
-                self._outbox.put(answer)
-            return
+            if times is not None:
+                times.note(frame, started_at)
+            if not self._in_flight:
+                if is_accounted:
+                    self._account.give(size)
+                if answer is not None and self._outbox is not None:
+                    self._outbox.put(answer)
+                return
+            exchange = _Exchange(True, held, answer)
         self._account.force(held - size if is_accounted else held)
         self._in_flight_bytes += held
         self._in_flight.append(exchange)
@@ -398,6 +415,8 @@ class ServerConnection(asyncio.BufferedProtocol):
             self._hang_up(error)
             return
         exchange.reply = done.result()
+        if self._shared.times is not None:
+            self._shared.times.note(exchange.head, exchange.started_at)
         self._go_on()
         if not self._in_flight and exchange.size <= QUICK_BYTES:
             self._shared.polling.answered()

@@ -20,6 +20,7 @@ from horolog.network.dispatching import Dispatch
 from horolog.network.file_records import FileSlots
 from horolog.network.framing import SCRATCH_BYTES
 from horolog.network.mappings import Mappings
+from horolog.network.request_times import RequestTimes
 from horolog.network.stalls import StallWatch
 from horolog.network.turns import ConnectionTurns
 
@@ -40,6 +41,7 @@ class Server:
         *,
         file_slots: FileSlots,
         most_connections: int,
+        times: RequestTimes | None = None,
     ) -> None:
         self._config_now = config_now  # settings change while connections are open
         self._loop = asyncio.get_running_loop()
@@ -65,6 +67,7 @@ class Server:
             config_now=config_now,
             admit=self._admit,
             forget=self._forget,
+            times=times,
         )
         self._per_host: Counter[str] = Counter()
         self._most_connections = most_connections
@@ -81,7 +84,7 @@ class Server:
         bound = []
         config = self._config_now()
         for endpoint in config.listeners:
-            sockets = _bind(endpoint, config)
+            sockets = bind(endpoint, config)
             port = sockets[0].getsockname()[1]
             bound.append(endpoint._replace(port=port))
             for sock in sockets:
@@ -175,8 +178,12 @@ class Server:
         self._sweeper = self._loop.call_later(delay, self._sweep)
 
 
-def _bind(endpoint: Endpoint, config: BrokerConfig) -> Sequence[socket.socket]:
-    """Sockets for every address of an endpoint, all on one port."""
+def bind(endpoint: Endpoint, config: BrokerConfig) -> Sequence[socket.socket]:
+    """Sockets for every address of an endpoint, all on one port.
+
+    Raises:
+        Misconfigured: an address cannot be bound.
+    """
     sockets: list[socket.socket] = []
     port = endpoint.port
     try:

@@ -36,6 +36,11 @@ OTHER_UNITS: Final = tuple(each.name for each in _UNITS)
 """The units other than milliseconds that a number can look like."""
 
 
+def unit_of(timestamp: int) -> str:
+    """The unit other than milliseconds that `timestamp` seems to be in; empty if in none."""
+    return next((unit.name for unit in _UNITS if unit.first <= timestamp < unit.end), "")
+
+
 def looks_like(timestamp: int) -> str | None:
     """A sentence that says which unit `timestamp` seems to be in; None if nothing better is known.
 

@@ -73,6 +73,7 @@ def fetch(
             found.append(FetchedTopic(topic.name, topic.topic_id, partitions))
         else:
             if not reading.must_go_on:
+                _count(broker, found)
                 return encode_fetch_response(request.version, found)
             return _fetch_in_time(request, broker, _Seen(topics, reading.size))
     return _fetch_in_time(request, broker)
@@ -111,6 +112,7 @@ async def _fetch_in_time(
                 reading = FetchReading(request, broker)
                 found = await _read_all(request, broker, reading, topics)
                 if is_over or not reading.must_go_on:
+                    _count(broker, found)
                     if not request.is_long:
                         return encode_fetch_response(request.version, found)
                     return Apart(partial(encode_fetch_response, request.version, found))
@@ -121,6 +123,13 @@ async def _fetch_in_time(
             del topics
             is_over = await delayed.grown_by(body.min_bytes - size)
             request.has_waited()
+
+
+def _count(broker: Broker, found: Sequence[FetchedTopic]) -> None:
+    """Count the bytes that are sent."""
+    for topic in found:
+        if size := sum(len(partition.records) for partition in topic.partitions):
+            broker.traffic.bytes_out.add(topic.name, size)
 
 
 async def _find_all(request: Request[FetchRequest], broker: Broker) -> Sequence[_Topic]:

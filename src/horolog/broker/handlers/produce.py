@@ -124,7 +124,7 @@ def _append(
     except HorologError as error:
         if isinstance(error, RunsDiffer):
             broker.queries.check_soon(error.slot)
-        outcomes.append(_refused(wanted.index, error, partition))
+        outcomes.append(_refused(broker, wanted.index, error, partition))
         return
     if isinstance(appended, Appended):
         _note(request, broker, partition, appended)
@@ -156,7 +156,7 @@ async def _reply_later(
         except HorologError as error:
             if isinstance(error, RunsDiffer):
                 broker.queries.check_soon(error.slot)
-            one.outcomes[one.slot] = _refused(index, error, one.partition)
+            one.outcomes[one.slot] = _refused(broker, index, error, one.partition)
             continue
         _note(request, broker, one.partition, appended)
         one.outcomes[one.slot] = _accepted(index, appended)
@@ -198,7 +198,10 @@ def _accepted(index: int, appended: Appended) -> ProducedPartition:
     )
 
 
-def _refused(index: int, error: HorologError, partition: Partition | None) -> ProducedPartition:
+def _refused(
+    broker: Broker, index: int, error: HorologError, partition: Partition | None
+) -> ProducedPartition:
+    broker.traffic.refuse(None if partition is None else partition.topic, error)
     code = code_for(error)
     tells_start = isinstance(error, BatchRefused) or code is ErrorCode.unknown_server_error
     return ProducedPartition(

@@ -11,7 +11,7 @@ from horolog.config import TopicConfig
 from horolog.errors import BatchRefused, ErrorCode, RecordError, RecordsRejected, RequestRefused
 from horolog.record.batch import BatchHeader
 from horolog.record.compression import Codec
-from horolog.record.looks_like import looks_like
+from horolog.record.looks_like import looks_like, unit_of
 from horolog.record.scan import Fault, RecordFacts
 from horolog.record.timestamps import LOG_APPEND_TIME
 
@@ -115,33 +115,34 @@ def refuse_records(
         raise _rejected([_error_of(fault, config, now_ms, partition) for fault in faults])
 
 
-def _claimed_append_times(facts: RecordFacts) -> list[tuple[ErrorCode, RecordError]]:
+def _claimed_append_times(facts: RecordFacts) -> "list[_Wrong]":
     """Refused whatever the topic's type, as KIP-32 asks and Kafka did up to 3.5.
 
     Since then a CreateTime topic lets such a batch in and calls the producer's claim a create
     time.
     """
     return [
-        (
+        _Wrong(
             ErrorCode.invalid_timestamp,
             RecordError(
                 index,
                 f"Invalid timestamp type in message with offset {index}. Producer should not "
                 "set timestamp type to LogAppendTime.",
             ),
+            ("append-time", ""),
         )
         for index in range(min(facts.count, MAX_RECORD_ERRORS))
     ]
 
 
-def _error_of(
-    fault: Fault, config: TopicConfig, now_ms: int, partition: str
-) -> tuple[ErrorCode, RecordError]:
+def _error_of(fault: Fault, config: TopicConfig, now_ms: int, partition: str) -> "_Wrong":
     if fault.lacks_key:
         text = f"Compacted topic cannot accept message without key in topic partition {partition}."
-        return ErrorCode.invalid_record, RecordError(fault.position, text)
+        return _Wrong(ErrorCode.invalid_record, RecordError(fault.position, text), ("no-key", ""))
     error = _out_of_range(fault.position, fault.timestamp, config, now_ms)
-    return ErrorCode.invalid_timestamp, error
+    reason = "past" if fault.timestamp < now_ms else "future"
+    kind = reason, unit_of(fault.timestamp)
+    return _Wrong(ErrorCode.invalid_timestamp, error, kind)
 
 
 def _may_be_untimely(facts: RecordFacts, config: TopicConfig, now_ms: int) -> bool:
@@ -174,12 +175,20 @@ def _out_of_range(index: int, timestamp: int, config: TopicConfig, now_ms: int) 
     )
 
 
-def _rejected(errors: list[tuple[ErrorCode, RecordError]]) -> RecordsRejected:
+class _Wrong(NamedTuple):
+    """What is wrong with one record, and the kind that it is counted under."""
+
+    code: ErrorCode
+    error: RecordError
+    kind: tuple[str, str]
+
+
+def _rejected(wrong: Sequence[_Wrong]) -> RecordsRejected:
     """One error for the whole batch: a timestamp at fault decides over any other fault."""
-    records = [error for _, error in errors]
-    if any(code is ErrorCode.invalid_timestamp for code, _ in errors):
+    records, kinds = [each.error for each in wrong], [each.kind for each in wrong]
+    if any(each.code is ErrorCode.invalid_timestamp for each in wrong):
         text = "One or more records have been rejected due to invalid timestamp"
-        return RecordsRejected(ErrorCode.invalid_timestamp, text, records)
+        return RecordsRejected(ErrorCode.invalid_timestamp, text, records, kinds)
     first = ", ".join(
         f"RecordError(batchIndex={error.batch_index}, message='{error.message}')"
         for error in records[:3]
@@ -188,7 +197,7 @@ def _rejected(errors: list[tuple[ErrorCode, RecordError]]) -> RecordsRejected:
         f"One or more records have been rejected due to {len(records)} record errors in total, "
         f"and only showing the first three errors at most: [{first}]"
     )
-    return RecordsRejected(ErrorCode.invalid_record, text, records)
+    return RecordsRejected(ErrorCode.invalid_record, text, records, kinds)
 
 
 def target_codec(sent: Codec, config: TopicConfig) -> Codec:

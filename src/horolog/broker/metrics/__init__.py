@@ -1,0 +1,1 @@
+"""Numbers for Prometheus: `families` has their names, `scrape` takes them, `page` serves them."""

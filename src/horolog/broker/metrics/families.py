@@ -1,0 +1,204 @@
+"""The families of metrics, under the names by which operators know them (docs/metrics.md).
+
+`kafka_server_*`, `kafka_network_*`, `kafka_controller_*` and `kafka_log_*` are what the example
+configuration of Prometheus' JMX exporter makes of Apache Kafka's metrics; `kafka_topic_*`,
+`kafka_consumergroup_*` and `kafka_brokers` are those of kafka_exporter; `horolog_*` are ours.
+"""
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+
+class Family(NamedTuple):
+    """One family of metrics."""
+
+    name: str
+    kind: str
+    """counter, gauge, histogram or summary."""
+    help: str
+    labels: Sequence[str] = ()
+    """Besides `le` and `quantile`."""
+    by_partition: bool = False
+    """Whether it has the label `partition` where partitions are asked for, else sums or maxima."""
+
+
+_TOPIC: Final = ("topic",)
+_GROUP: Final = ("consumergroup", "topic")
+
+MESSAGES_IN: Final = Family(
+    "kafka_server_brokertopicmetrics_messagesin_total",
+    "counter",
+    "Records appended since the broker was started; without a topic, of all topics.",
+    _TOPIC,
+)
+BYTES_IN: Final = Family(
+    "kafka_server_brokertopicmetrics_bytesin_total",
+    "counter",
+    "Bytes of record batches appended, as they are stored; without a topic, of all topics.",
+    _TOPIC,
+)
+BYTES_OUT: Final = Family(
+    "kafka_server_brokertopicmetrics_bytesout_total",
+    "counter",
+    "Bytes of records in Fetch responses; without a topic, of all topics.",
+    _TOPIC,
+)
+FAILED_PRODUCE: Final = Family(
+    "kafka_server_brokertopicmetrics_failedproducerequests_total",
+    "counter",
+    "Batches in Produce requests that were answered with an error; without a topic, of all topics.",
+    _TOPIC,
+)
+PRODUCE_CONVERSIONS: Final = Family(
+    "kafka_server_brokertopicmetrics_producemessageconversions_total",
+    "counter",
+    "Records converted to the stored format when they were produced (KIP-32); without a topic, "
+    "of all topics.",
+    _TOPIC,
+)
+FETCH_CONVERSIONS: Final = Family(
+    "kafka_server_brokertopicmetrics_fetchmessageconversions_total",
+    "counter",
+    "Records converted to an older format for the client that fetched them (KIP-32); without a "
+    "topic, of all topics.",
+    _TOPIC,
+)
+CONVERSIONS: Final = Family(
+    "horolog_message_conversions_total",
+    "counter",
+    "Records converted, by the API and the version of the client's request (KIP-32, phase 2).",
+    ("request", "version"),
+)
+REQUESTS: Final = Family(
+    "kafka_network_requestmetrics_requests_total",
+    "counter",
+    "Requests answered.",
+    ("request", "version"),
+)
+REQUEST_TIMES: Final = Family(
+    "kafka_network_requestmetrics_totaltimems",
+    "summary",
+    "Milliseconds from the start of a request to its response, waits of delayed fetches included: "
+    "quantiles of a sample of one in 16.",
+    ("request",),
+)
+PARTITIONS: Final = Family(
+    "kafka_server_replicamanager_partitioncount", "gauge", "Partitions that are served."
+)
+LEADERS: Final = Family(
+    "kafka_server_replicamanager_leadercount", "gauge", "Partitions that this broker leads: all."
+)
+UNDER_REPLICATED: Final = Family(
+    "kafka_server_replicamanager_underreplicatedpartitions",
+    "gauge",
+    "Always 0: there is one replica of each partition.",
+)
+OFFLINE_REPLICAS: Final = Family(
+    "kafka_server_replicamanager_offlinereplicacount",
+    "gauge",
+    "Partitions whose log could not be read when the broker was started.",
+)
+OFFLINE_PARTITIONS: Final = Family(
+    "kafka_controller_kafkacontroller_offlinepartitionscount",
+    "gauge",
+    "Partitions without a leader: those whose log could not be read.",
+)
+ACTIVE_CONTROLLERS: Final = Family(
+    "kafka_controller_kafkacontroller_activecontrollercount", "gauge", "Always 1: this broker."
+)
+TOPICS: Final = Family("kafka_controller_kafkacontroller_globaltopiccount", "gauge", "Topics.")
+ALL_PARTITIONS: Final = Family(
+    "kafka_controller_kafkacontroller_globalpartitioncount",
+    "gauge",
+    "Partitions of all topics, served or offline.",
+)
+LOG_SIZE: Final = Family(
+    "kafka_log_log_size", "gauge", "Bytes of the segments' logs.", _TOPIC, by_partition=True
+)
+SEGMENTS: Final = Family(
+    "kafka_log_log_numlogsegments", "gauge", "Segments.", _TOPIC, by_partition=True
+)
+BROKERS: Final = Family("kafka_brokers", "gauge", "Always 1.")
+TOPIC_PARTITIONS: Final = Family(
+    "kafka_topic_partitions", "gauge", "Partitions of a topic, served or offline.", _TOPIC
+)
+CURRENT_OFFSET: Final = Family(
+    "kafka_topic_partition_current_offset",
+    "gauge",
+    "Log end offset; the sum over partitions unless these are asked for.",
+    _TOPIC,
+    by_partition=True,
+)
+OLDEST_OFFSET: Final = Family(
+    "kafka_topic_partition_oldest_offset",
+    "gauge",
+    "Log start offset; the sum over partitions unless these are asked for.",
+    _TOPIC,
+    by_partition=True,
+)
+LATENCY: Final = Family(
+    "horolog_create_to_append_latency_milliseconds",
+    "histogram",
+    "Records by the milliseconds from create to append, as numbers of all records with a create "
+    "time; le=-1 has those whose create time was ahead of the clock. It has no sum.",
+    _TOPIC,
+)
+FUTURE: Final = Family(
+    "horolog_future_records_total",
+    "counter",
+    "Records appended whose create time was ahead of the clock.",
+    _TOPIC,
+)
+UNTIMED: Final = Family(
+    "horolog_untimed_records_total",
+    "counter",
+    "Records appended without a create time.",
+    _TOPIC,
+)
+REFUSED: Final = Family(
+    "horolog_refused_records_total",
+    "counter",
+    "Records for which a batch was refused, 1,000 of a batch at most, by reason (future or past: "
+    "beyond the topic's bounds; no-key; append-time: claims LogAppendTime) and by the unit that "
+    "the time looks to be in: seconds, microseconds, nanoseconds, or none.",
+    ("topic", "reason", "unit"),
+)
+AHEAD: Final = Family(
+    "horolog_append_time_ahead_milliseconds",
+    "gauge",
+    "How far the next append time is ahead of the clock because the clock went back: the largest "
+    "of a topic unless partitions are asked for.",
+    _TOPIC,
+    by_partition=True,
+)
+
+FAMILIES: Final = (
+    MESSAGES_IN,
+    BYTES_IN,
+    BYTES_OUT,
+    FAILED_PRODUCE,
+    PRODUCE_CONVERSIONS,
+    FETCH_CONVERSIONS,
+    CONVERSIONS,
+    REQUESTS,
+    REQUEST_TIMES,
+    PARTITIONS,
+    LEADERS,
+    UNDER_REPLICATED,
+    OFFLINE_REPLICAS,
+    OFFLINE_PARTITIONS,
+    ACTIVE_CONTROLLERS,
+    TOPICS,
+    ALL_PARTITIONS,
+    LOG_SIZE,
+    SEGMENTS,
+    BROKERS,
+    TOPIC_PARTITIONS,
+    CURRENT_OFFSET,
+    OLDEST_OFFSET,
+    LATENCY,
+    FUTURE,
+    UNTIMED,
+    REFUSED,
+    AHEAD,
+)

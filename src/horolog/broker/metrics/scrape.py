@@ -1,0 +1,166 @@
+"""Takes all numbers at one moment, as Prometheus' text.
+
+On the event loop, in slices: what is appended meanwhile is in some of the numbers only.
+"""
+
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import Final
+
+from horolog.broker.broker import Broker
+from horolog.broker.metrics import families as of
+from horolog.broker.metrics.exposition import Exposition, labels_of
+from horolog.broker.metrics.families import Family
+from horolog.broker.metrics.traffic import ByTopic
+from horolog.broker.partition import Partition
+from horolog.broker.turns import TimeSlice
+from horolog.network.request_times import QUANTILES, RequestTimes
+from horolog.record.scan import LATENCY_BOUNDS
+from horolog.storage.index.counts import NONE, Counts
+from horolog.wire.api import ApiKey
+
+# Latencies are whole milliseconds: those below a bound are at most the bound less one.
+_LATENCY_LABELS: Final = (*(str(bound - 1) for bound in LATENCY_BOUNDS), "+Inf")
+_SUMMED: Final = (of.LOG_SIZE, of.SEGMENTS, of.CURRENT_OFFSET, of.OLDEST_OFFSET, of.AHEAD)
+
+
+class _Topic:
+    """What the partitions of a topic add up to."""
+
+    __slots__ = ("appended", "name", "numbers")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.appended = NONE
+        self.numbers = [0] * len(_SUMMED)
+
+    def add(self, numbers: Sequence[int], appended: Counts) -> None:
+        *sums, ahead_ms = numbers
+        for at, number in enumerate(sums):
+            self.numbers[at] += number
+        self.numbers[-1] = max(self.numbers[-1], ahead_ms)
+        if appended.records:
+            self.appended = self.appended.plus(appended)
+
+
+class Scrape:
+    """Takes the numbers of a broker. For the event loop's thread only."""
+
+    def __init__(self, broker: Broker, times: RequestTimes) -> None:
+        self._broker = broker
+        self._times = times
+
+    async def text(self, *, by_partition: bool = False) -> bytes:
+        """All families; with `by_partition` the numbers of partitions instead of their sums."""
+        turns, found = TimeSlice(), Exposition()
+        found.begin(*of.FAMILIES)
+        topics = await self._partitions(turns, found, by_partition=by_partition)
+        appended = self._broker.traffic.deleted
+        for topic in topics:
+            await turns.pause()
+            _add_topic(found, topic)
+            if topic.appended.records:
+                appended = appended.plus(topic.appended)
+        found.add(of.MESSAGES_IN, appended.records)
+        found.add(of.BYTES_IN, appended.size)
+        self._add_traffic(found)
+        self._add_requests(found)
+        await turns.pause()
+        return found.text()
+
+    async def _partitions(
+        self, turns: TimeSlice, found: Exposition, *, by_partition: bool
+    ) -> list[_Topic]:
+        """The sums of each topic."""
+        broker = self._broker
+        now_ms = broker.clock.now_ms()
+        served = offline = 0
+        topics = []
+        for topic in broker.topics:
+            sums = _Topic(topic.name)
+            topics.append(sums)
+            missing = 0
+            for index in topic.partitions:
+                await turns.pause()
+                partition = broker.partitions.find(topic.name, index)
+                if partition is None:
+                    missing += 1
+                    continue
+                numbers = _numbers_of(partition, now_ms)
+                sums.add(numbers, partition.counts)
+                if by_partition:
+                    labels = labels_of(("topic", "partition"), (topic.name, index))
+                    for family, number in zip(_SUMMED, numbers, strict=True):
+                        found.add(family, number, labels)
+            labels = labels_of(("topic",), (topic.name,))
+            if not by_partition:
+                for family, number in zip(_SUMMED, sums.numbers, strict=True):
+                    found.add(family, number, labels)
+            found.add(of.TOPIC_PARTITIONS, len(topic.partitions), labels)
+            served += len(topic.partitions) - missing
+            offline += missing
+        for family, number in (
+            (of.PARTITIONS, served),
+            (of.LEADERS, served),
+            (of.UNDER_REPLICATED, 0),
+            (of.OFFLINE_REPLICAS, offline),
+            (of.OFFLINE_PARTITIONS, offline),
+            (of.ACTIVE_CONTROLLERS, 1),
+            (of.TOPICS, len(topics)),
+            (of.ALL_PARTITIONS, served + offline),
+            (of.BROKERS, 1),
+        ):
+            found.add(family, number)
+        return topics
+
+    def _add_traffic(self, found: Exposition) -> None:
+        traffic = self._broker.traffic
+        _add_by_topic(found, of.BYTES_OUT, traffic.bytes_out)
+        _add_by_topic(found, of.FAILED_PRODUCE, traffic.failed_produce)
+        _add_by_topic(found, of.PRODUCE_CONVERSIONS, traffic.converted[ApiKey.PRODUCE])
+        _add_by_topic(found, of.FETCH_CONVERSIONS, traffic.converted[ApiKey.FETCH])
+        for (api, version), count in traffic.converted_for.items():
+            found.add(of.CONVERSIONS, count, labels_of(of.CONVERSIONS.labels, (api.title, version)))
+        for key, count in traffic.refused.items():
+            found.add(of.REFUSED, count, labels_of(of.REFUSED.labels, key))
+
+    def _add_requests(self, found: Exposition) -> None:
+        for answered in self._times:
+            name = answered.api.title
+            for version, count in answered.counts.items():
+                labels = labels_of(of.REQUESTS.labels, (name, version))
+                found.add(of.REQUESTS, count, labels)
+            for share, milliseconds in zip(QUANTILES, answered.quantiles, strict=True):
+                labels = labels_of(("request", "quantile"), (name, share))
+                found.add(of.REQUEST_TIMES, round(milliseconds, 4), labels)
+            count = sum(answered.counts.values())
+            found.add(of.REQUEST_TIMES, count, labels_of(("request",), (name,)), "_count")
+
+
+def _numbers_of(partition: Partition, now_ms: int) -> tuple[int, ...]:
+    """Those of `_SUMMED`."""
+    log = partition.log
+    return (
+        log.size,
+        len(log.segments),
+        log.high_watermark,
+        log.log_start_offset,
+        log.append_time_ahead_ms(now_ms),
+    )
+
+
+def _add_topic(found: Exposition, topic: _Topic) -> None:
+    labels, appended = labels_of(("topic",), (topic.name,)), topic.appended
+    found.add(of.MESSAGES_IN, appended.records, labels)
+    found.add(of.BYTES_IN, appended.size, labels)
+    found.add(of.FUTURE, appended.latencies[0], labels)
+    found.add(of.UNTIMED, appended.untimed, labels)
+    for bound, count in zip(_LATENCY_LABELS, accumulate(appended.latencies), strict=True):
+        found.add(of.LATENCY, count, f'{labels[:-1]},le="{bound}"}}', "_bucket")
+    found.add(of.LATENCY, sum(appended.latencies), labels, "_count")
+
+
+def _add_by_topic(found: Exposition, family: Family, counted: ByTopic) -> None:
+    found.add(family, counted.total)
+    for topic, count in counted.topics.items():
+        found.add(family, count, labels_of(("topic",), (topic,)))

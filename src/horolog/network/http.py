@@ -1,0 +1,200 @@
+"""Answers HTTP requests without a body (GET and HEAD), one on each connection.
+
+What a client may cost is bounded: the bytes and the time of its request, the time in which it reads
+the response, and the number of connections: the oldest is closed for one too many. A response is
+handed to the socket piece by piece, so that a slow reader holds no copy of it.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Final, NamedTuple, cast
+from urllib.parse import parse_qs
+
+from horolog.config import BrokerConfig, Endpoint
+from horolog.errors import printable
+from horolog.network.accepting import Acceptor
+from horolog.network.server import bind
+
+_LOG = logging.getLogger(__name__)
+
+REQUEST_BYTES: Final = 8 * 1024
+REQUEST_SECONDS: Final = 10.0
+RESPONSE_SECONDS: Final = 30.0
+"""A client that has not read its response by then is disconnected."""
+CONNECTIONS: Final = 8
+_PIECE_BYTES: Final = 64 * 1024
+
+_REASONS: Final = {
+    200: "OK",
+    400: "Bad Request",
+    404: "Not Found",
+    405: "Method Not Allowed",
+    431: "Request Header Fields Too Large",
+    500: "Internal Server Error",
+    505: "HTTP Version Not Supported",
+}
+_METHODS: Final = ("GET", "HEAD")
+
+
+class HttpRequest(NamedTuple):
+    """What is asked for."""
+
+    path: str
+    query: dict[str, str]
+    """The last value of each name."""
+
+
+class HttpResponse(NamedTuple):
+    """What is answered."""
+
+    status: int
+    body: bytes
+    content_type: str = "text/plain; charset=utf-8"
+
+
+Respond = Callable[[HttpRequest], Awaitable[HttpResponse]]
+
+
+class HttpServer:
+    """Listens on one endpoint. For the event loop's thread only."""
+
+    def __init__(self, endpoint: Endpoint, config: BrokerConfig, respond: Respond) -> None:
+        """Listen.
+
+        Raises:
+            Misconfigured: the address cannot be bound.
+        """
+        sockets = bind(endpoint, config)
+        self.bound = endpoint._replace(port=sockets[0].getsockname()[1])
+        """The endpoint with its actual port."""
+        self._respond = respond
+        self._connections: dict[_Connection, None] = {}
+        connect = partial(_Connection, self._admit, self._forget, respond)
+        self._acceptors = [Acceptor(sock, CONNECTIONS, connect) for sock in sockets]
+
+    def close(self) -> None:
+        """Stop listening, and close all connections."""
+        for acceptor in self._acceptors:
+            acceptor.close()
+        for connection in list(self._connections):
+            connection.close()
+
+    def _admit(self, connection: "_Connection") -> None:
+        if len(self._connections) >= CONNECTIONS:
+            next(iter(self._connections)).close()
+        self._connections[connection] = None
+
+    def _forget(self, connection: "_Connection") -> None:
+        self._connections.pop(connection, None)
+
+
+class _Connection(asyncio.Protocol):
+    def __init__(
+        self,
+        admit: "Callable[[_Connection], None]",
+        forget: "Callable[[_Connection], None]",
+        respond: Respond,
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._admit = admit
+        self._forget = forget
+        self._respond = respond
+        self._transport: asyncio.Transport | None = None
+        self._received = bytearray()
+        self._answering: asyncio.Task[None] | None = None
+        self._rest = memoryview(b"")
+        self._deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(high=_PIECE_BYTES, low=0)
+        self._deadline = self._loop.call_later(REQUEST_SECONDS, self.close)
+        self._admit(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self._forget(self)
+        self._rest = memoryview(b"")
+        if self._deadline is not None:
+            self._deadline.cancel()
+        if self._answering is not None:
+            self._answering.cancel()
+
+    def close(self) -> None:
+        """Close at once."""
+        self._forget(self)
+        if self._transport is not None:
+            self._transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        if self._answering is not None:
+            return  # a body, or another request: it is not read
+        self._received += data[: REQUEST_BYTES + 1 - len(self._received)]
+        head, end, _ = self._received.partition(b"\r\n\r\n")
+        if not end and len(self._received) <= REQUEST_BYTES:
+            return
+        method, request = _parsed(bytes(head)) if end else ("", 431)
+        self._answering = self._loop.create_task(self._answer(method, request))
+
+    def eof_received(self) -> bool:
+        """The client has sent all that it will: it may still read the response."""
+        return self._answering is not None
+
+    async def _answer(self, method: str, request: HttpRequest | int) -> None:
+        if isinstance(request, int):
+            response = HttpResponse(request, f"{_REASONS[request]}\n".encode())
+        else:
+            try:
+                response = await self._respond(request)
+            except Exception:  # noqa: BLE001 - a bug ends this exchange, not the server
+                _LOG.exception("%s could not be answered: a bug", printable(request.path))
+                response = HttpResponse(500, b"the broker's log has the reason\n")
+        allow = f"Allow: {', '.join(_METHODS)}\r\n" if response.status == 405 else ""
+        head = (
+            f"HTTP/1.1 {response.status} {_REASONS[response.status]}\r\n"
+            f"Content-Type: {response.content_type}\r\n"
+            f"Content-Length: {len(response.body)}\r\n"
+            f"{allow}Cache-Control: no-store\r\nConnection: close\r\n\r\n"
+        )
+        if self._transport is None:
+            return
+        if self._deadline is not None:
+            self._deadline.cancel()
+        self._deadline = self._loop.call_later(RESPONSE_SECONDS, self.close)
+        self._transport.write(head.encode())
+        self._rest = memoryview(b"" if method == "HEAD" else response.body)
+        self._send()
+
+    def resume_writing(self) -> None:
+        if self._answering is not None and self._answering.done():
+            self._send()
+
+    def _send(self) -> None:
+        transport = self._transport
+        while transport is not None and self._rest:
+            if transport.get_write_buffer_size() > _PIECE_BYTES:
+                return
+            transport.write(self._rest[:_PIECE_BYTES])
+            self._rest = self._rest[_PIECE_BYTES:]
+        if transport is not None and not self._rest:
+            transport.close()
+
+
+def _parsed(head: bytes) -> tuple[str, HttpRequest | int]:
+    """The method and what is asked for, or the status of what cannot be answered."""
+    words: Sequence[str] = head.partition(b"\r\n")[0].decode("latin-1").split(" ")
+    if len(words) != 3 or not words[1].startswith("/") or not words[0].isalpha():
+        return "", 400
+    method, target, version = words
+    if version not in ("HTTP/1.0", "HTTP/1.1"):
+        return "", 505 if version.startswith("HTTP/") else 400
+    if method not in _METHODS:
+        return method, 405
+    path, _, query = target.partition("?")
+    try:
+        values = parse_qs(query, keep_blank_values=True, max_num_fields=16)
+    except ValueError:
+        return "", 400
+    return method, HttpRequest(path, {name: value[-1] for name, value in values.items()})

@@ -1,0 +1,226 @@
+"""What a broker's metrics say, each number against what was sent."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+
+import pytest
+from metrics_page import Metrics, scrape
+from raw_connection import RawConnection, fetch_fields, produce_fields
+from running_broker import NOW_MS, MakeBroker, RunningBroker, a_broker
+
+from horolog.broker.metrics.families import FAMILIES
+from horolog.clock import ManualClock
+from horolog.record.builder import Record, build_batch
+from horolog.wire.api import ApiKey
+
+TOPIC_METRICS = "kafka_server_brokertopicmetrics_"
+
+
+broker = a_broker(horolog_metrics_port="0")
+
+
+def send(broker: RunningBroker, topic: str, *times: int, partition: int = 0) -> bytes:
+    batch = build_batch([Record(each, None, b"v") for each in times])
+    with RawConnection(broker.address) as connection:
+        connection.ask(ApiKey.PRODUCE, 9, **produce_fields(topic, {partition: batch}))
+    return batch
+
+
+def buckets(metrics: Metrics, topic: str) -> dict[str, float]:
+    found = metrics.of("horolog_create_to_append_latency_milliseconds_bucket")
+    return {
+        dict(labels)["le"]: value for labels, value in found.items() if ("topic", topic) in labels
+    }
+
+
+def test_every_family_has_help_and_type_and_none_is_unknown(broker: RunningBroker) -> None:
+    metrics = scrape(broker)
+    assert metrics.kinds == {family.name: family.kind for family in FAMILIES}
+    assert metrics.helps == {family.name: family.help for family in FAMILIES}
+
+
+def test_records_and_bytes_are_exact_after_each_append_by_topic_and_of_all(
+    broker: RunningBroker,
+) -> None:
+    broker.create_topic("one", 2)
+    broker.create_topic("two")
+    size = records = 0
+    for number in range(1, 6):
+        batch = send(broker, "one", *[NOW_MS] * number, partition=number % 2)
+        size, records = size + len(batch), records + number
+        metrics = scrape(broker)
+        assert metrics.value(TOPIC_METRICS + "messagesin_total", topic="one") == records
+        assert metrics.value(TOPIC_METRICS + "bytesin_total", topic="one") == size
+        assert metrics.value(TOPIC_METRICS + "messagesin_total", topic="two") == 0
+    other = send(broker, "two", NOW_MS)
+    metrics = scrape(broker)
+    assert metrics.value(TOPIC_METRICS + "messagesin_total") == records + 1
+    assert metrics.value(TOPIC_METRICS + "bytesin_total") == size + len(other)
+    assert metrics.value("kafka_log_log_size", topic="one") == size
+    assert metrics.value("kafka_topic_partition_current_offset", topic="one") == records
+    assert metrics.value("kafka_topic_partitions", topic="one") == 2
+
+
+def test_a_deleted_topic_goes_and_the_sums_of_all_topics_stay(broker: RunningBroker) -> None:
+    broker.create_topic("gone")
+    batch = send(broker, "gone", NOW_MS, NOW_MS)
+    with RawConnection(broker.address) as connection:
+        connection.ask(ApiKey.FETCH, 11, **fetch_fields("gone", {0: 0}))
+        send(broker, "gone", NOW_MS * 1000)
+        connection.ask(ApiKey.DELETE_TOPICS, 5, topic_names=["gone"], timeout_ms=1000)
+    metrics = scrape(broker)
+    assert metrics.value(TOPIC_METRICS + "messagesin_total") == 2
+    assert metrics.value(TOPIC_METRICS + "bytesin_total") == len(batch)
+    assert metrics.value(TOPIC_METRICS + "bytesout_total") == len(batch)
+    assert metrics.value(TOPIC_METRICS + "failedproducerequests_total") == 1
+    assert not [key for key in metrics.samples if ("topic", "gone") in key[1]]
+
+
+def test_bytes_out_are_those_of_records_in_fetch_responses(broker: RunningBroker) -> None:
+    broker.create_topic("t")
+    size = len(send(broker, "t", NOW_MS)) + len(send(broker, "t", NOW_MS))
+    with RawConnection(broker.address) as connection:
+        for times in (1, 2, 3):
+            connection.ask(ApiKey.FETCH, 11, **fetch_fields("t", {0: 0}))
+            metrics = scrape(broker)
+            assert metrics.value(TOPIC_METRICS + "bytesout_total", topic="t") == times * size
+        connection.ask(ApiKey.FETCH, 11, **fetch_fields("unknown", {0: 0}))
+    assert metrics.value(TOPIC_METRICS + "bytesout_total") == 3 * size
+
+
+def test_latencies_fall_into_buckets_whose_bounds_are_exact(
+    broker: RunningBroker, clock: ManualClock
+) -> None:
+    broker.create_topic("t")
+    ages = (0, 9, 10, 99, 100, 999, 1_000, 86_400_000 * 31, -5)
+    send(broker, "t", *(NOW_MS - age for age in ages), -1)
+    metrics = scrape(broker)
+    found = buckets(metrics, "t")
+    for bound in ("-1", "9", "99", "999", "9999", "+Inf"):
+        assert found[bound] == sum(age <= float(bound) for age in ages), bound
+    assert metrics.value("horolog_create_to_append_latency_milliseconds_count", topic="t") == 9
+    assert metrics.value("horolog_future_records_total", topic="t") == 1
+    assert metrics.value("horolog_untimed_records_total", topic="t") == 1
+    clock.advance("1h")
+    send(broker, "t", NOW_MS)
+    assert buckets(scrape(broker), "t")["9"] == found["9"]
+    assert buckets(scrape(broker), "t")["86399999"] == found["86399999"] + 1
+
+
+def test_refused_records_are_counted_by_reason_and_unit(broker: RunningBroker) -> None:
+    broker.create_topic("t", message_timestamp_before_max_ms=str(86_400_000))
+    send(broker, "t", NOW_MS, NOW_MS // 1000, NOW_MS // 1000)
+    send(broker, "t", NOW_MS * 1_000)
+    send(broker, "t", NOW_MS * 1_000_000, NOW_MS * 1_000_000)
+    send(broker, "t", NOW_MS + 90_000_000)
+    found = scrape(broker).of("horolog_refused_records_total")
+    assert {(dict(k)["reason"], dict(k)["unit"]): v for k, v in found.items()} == {
+        ("past", "seconds"): 2,
+        ("future", "microseconds"): 1,
+        ("future", "nanoseconds"): 2,
+        ("future", ""): 1,
+    }
+    failed = TOPIC_METRICS + "failedproducerequests_total"
+    assert scrape(broker).value(failed, topic="t") == 4
+    send(broker, "unknown", NOW_MS)
+    assert scrape(broker).value(failed) == 5
+    assert scrape(broker).value(TOPIC_METRICS + "messagesin_total") == 0
+
+
+def test_append_times_ahead_of_the_clock_are_shown_until_the_clock_has_caught_up(
+    broker: RunningBroker, clock: ManualClock
+) -> None:
+    broker.create_topic("t", 2)
+    name = "horolog_append_time_ahead_milliseconds"
+    send(broker, "t", NOW_MS, partition=1)
+    assert scrape(broker).value(name, topic="t") == 0
+    clock.step("-1h")
+    assert scrape(broker).value(name, topic="t") == 3_600_000
+    found = scrape(broker, "?partitions=true")
+    assert found.value(name, topic="t", partition=0) == 0
+    assert found.value(name, topic="t", partition=1) == 3_600_000
+    clock.step("2h")
+    assert scrape(broker).value(name, topic="t") == 0
+
+
+def test_partitions_are_shown_only_when_asked_for(broker: RunningBroker) -> None:
+    broker.create_topic("t", 3)
+    send(broker, "t", NOW_MS, NOW_MS, partition=2)
+    assert not [key for key in scrape(broker).samples if "partition" in dict(key[1])]
+    found = scrape(broker, "?partitions=true")
+    current = "kafka_topic_partition_current_offset"
+    assert [found.value(current, topic="t", partition=each) for each in range(3)] == [0, 0, 2]
+    assert found.value("kafka_log_log_numlogsegments", topic="t", partition=1) == 1
+
+
+def test_requests_are_counted_by_api_and_version_with_quantiles_of_their_times(
+    broker: RunningBroker,
+) -> None:
+    broker.create_topic("t")
+    for _ in range(20):
+        send(broker, "t", NOW_MS)
+    with RawConnection(broker.address) as connection:
+        waiting = {**fetch_fields("t", {0: 20}), "max_wait_ms": 100, "min_bytes": 1}
+        connection.ask(ApiKey.FETCH, 11, **waiting)
+    metrics = scrape(broker)
+    name = "kafka_network_requestmetrics_"
+    assert metrics.value(name + "requests_total", request="Produce", version=9) == 20
+    assert metrics.value(name + "requests_total", request="Fetch", version=11) == 1
+    assert metrics.value(name + "totaltimems_count", request="Produce") == 20
+    assert metrics.value(name + "totaltimems", request="Fetch", quantile="0.5") >= 100
+    assert metrics.value(name + "totaltimems", request="Produce", quantile="0.999") > 0
+
+
+def test_conversions_are_counted_by_the_version_of_the_request(broker: RunningBroker) -> None:
+    broker.create_topic("t")
+    send(broker, "t", NOW_MS, NOW_MS)
+    with RawConnection(broker.address) as connection:
+        for version in (2, 2, 3, 11):
+            connection.ask(ApiKey.FETCH, version, **fetch_fields("t", {0: 0}))
+    found = scrape(broker).of("horolog_message_conversions_total")
+    assert found == {
+        (("request", "Fetch"), ("version", "2")): 4,
+        (("request", "Fetch"), ("version", "3")): 2,
+    }
+    conversions = TOPIC_METRICS + "fetchmessageconversions_total"
+    assert scrape(broker).value(conversions, topic="t") == 6
+
+
+def test_an_offline_partition_is_counted(make_broker: MakeBroker) -> None:
+    broker = make_broker(horolog_metrics_port="0")
+    broker.create_topic("t", 2)
+    assert scrape(broker).value("kafka_controller_kafkacontroller_offlinepartitionscount") == 0
+    broker.stop()
+    directory = broker.log_dir / "t-1"
+    for each in directory.iterdir():
+        each.unlink()
+    directory.rmdir()
+    directory.write_text("no directory")
+    broker.restart()
+    metrics = scrape(broker)
+    assert metrics.value("kafka_controller_kafkacontroller_offlinepartitionscount") == 1
+    assert metrics.value("kafka_server_replicamanager_partitioncount") == 1
+    assert metrics.value("kafka_topic_partitions", topic="t") == 2
+
+
+def test_a_scrape_of_3500_partitions_leaves_no_gap_of_the_loop(
+    broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker.create_topic("many", 3_500)
+    gaps: list[float] = []
+    is_over = threading.Event()
+
+    async def watch() -> None:
+        while not is_over.is_set():
+            before = time.perf_counter()
+            await asyncio.sleep(0)
+            gaps.append(time.perf_counter() - before)
+
+    watching = asyncio.run_coroutine_threadsafe(watch(), broker.loop)
+    assert scrape(broker).value("kafka_topic_partitions", topic="many") == 3_500
+    is_over.set()
+    watching.result()
+    assert len(gaps) > 3  # others had their turn in the middle of it
