@@ -26,7 +26,7 @@ HOUR_MS, DAY_MS = 3_600_000, 86_400_000
 ANY = {"message_timestamp_after_max_ms": str((1 << 63) - 1), "retention_ms": "-1"}
 
 
-broker = a_broker()
+broker = a_broker(now_ms=NOW_MS)
 
 
 def produce(
