@@ -22,8 +22,8 @@ _IMPORTS = (
     "pyspark.sql.worker.plan_data_source_read",  # has the function that reads in a task
     "pandas",  # pyarrow imports it when it first meets NumPy's arrays
     "pyarrow.compute",
-    "horolog.spark.source",
-    "horolog.spark.write_task",
+    "horolog.spark.source.log_source",
+    "horolog.spark.write.task",
     "encodings.idna",  # of every address that a socket connects to
 )
 _THREADS = Path("/proc/self/task")

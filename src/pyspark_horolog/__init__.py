@@ -5,6 +5,6 @@ pushed down only if `spark.sql.python.filterPushdown.enabled` is true, which `re
 sets; without it a read is complete, and slower.
 """
 
-from horolog.spark.source import LogSource as DefaultSource
+from horolog.spark.source.log_source import LogSource as DefaultSource
 
 __all__ = ["DefaultSource"]

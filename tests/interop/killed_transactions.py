@@ -20,9 +20,9 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from horolog.client import Client, Transaction
 from horolog.spark import session
-from horolog.spark.sink import LogStreamWriter
-from horolog.spark.source import LogSource
-from horolog.spark.write_task import TaskCommitMessage
+from horolog.spark.source.log_source import LogSource
+from horolog.spark.write.sink import LogStreamWriter
+from horolog.spark.write.task import TaskCommitMessage
 
 BATCH = 1  # whose driver or task is killed
 PATIENT: dict[str, str | int | bool] = {

@@ -11,11 +11,11 @@ from tools.peers.kafka import LAST_OF_2, NEWEST
 
 from horolog.client import Client, scan
 from horolog.clock import SystemClock
-from horolog.spark import write_task
 from horolog.spark.errors import RowsRefused
-from horolog.spark.sink_rows import SinkColumns
-from horolog.spark.write_options import WriteOptions
-from horolog.spark.write_task import TaskCommitMessage, abort_batch, commit_batch, write_rows
+from horolog.spark.write import task as write_task
+from horolog.spark.write.options import WriteOptions
+from horolog.spark.write.rows import SinkColumns
+from horolog.spark.write.task import TaskCommitMessage, abort_batch, commit_batch, write_rows
 
 DAY_MS = 86_400_000
 ROWS = 1_200

@@ -14,9 +14,9 @@ from tools.peers.kafka import LAST_WITH_OLD_FORMATS, NEWEST, Kafka
 
 from horolog.client import Client, scan
 from horolog.errors import HorologError
-from horolog.spark.sink_rows import SinkColumns
-from horolog.spark.write_options import WriteOptions
-from horolog.spark.write_task import TaskCommitMessage, write_rows
+from horolog.spark.write.options import WriteOptions
+from horolog.spark.write.rows import SinkColumns
+from horolog.spark.write.task import TaskCommitMessage, write_rows
 
 # The controller takes a broker for dead after this long without a heartbeat.
 SETTINGS = {

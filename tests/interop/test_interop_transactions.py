@@ -17,11 +17,11 @@ from tools.peers.kafka import LAST_OF_2, LAST_WITH_OLD_FORMATS, NEWEST, OLDEST_O
 
 from horolog.client import Client, CommittedOffset, Producer, TransactionalProducer
 from horolog.errors import ErrorCode, HorologError, RequestRefused
-from horolog.spark import write_transactions
 from horolog.spark.errors import RowsRefused
-from horolog.spark.rejected_times import RejectedTimes
-from horolog.spark.write_options import WriteOptions
-from horolog.spark.write_transactions import TaskTransaction, TransactionAttempt
+from horolog.spark.write import transactions as write_transactions
+from horolog.spark.write.options import WriteOptions
+from horolog.spark.write.rejected_times import RejectedTimes
+from horolog.spark.write.transactions import TaskTransaction, TransactionAttempt
 
 pytestmark = pytest.mark.timeout(1800)
 _numbers = itertools.count()

@@ -17,7 +17,7 @@ from horolog.errors import Misconfigured
 from horolog.jobs import archive
 from horolog.record.builder import Record, build_batch
 from horolog.sources.bounds import DataLost
-from horolog.spark import stream, stream_looks
+from horolog.spark.read import stream, stream_looks
 
 NOW = 1_700_000_000_000
 

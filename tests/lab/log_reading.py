@@ -14,7 +14,8 @@ from pyspark.sql import types
 from pyspark.sql.datasource import CaseInsensitiveDict, Filter, InputPartition
 
 from horolog.sources import columns
-from horolog.spark.source import FilteringLogReader, LogSource
+from horolog.spark.read.batch import FilteringLogReader
+from horolog.spark.source.log_source import LogSource
 
 _HEADER = types.StructType(
     [types.StructField("key", types.StringType()), types.StructField("value", types.BinaryType())]

@@ -17,8 +17,8 @@ from horolog.client import Client
 from horolog.clock import ManualClock
 from horolog.record.builder import Record, build_batch
 from horolog.sources import columns
-from horolog.spark.source import LogSource
-from horolog.spark.stream import LogStreamReader
+from horolog.spark.read.stream import LogStreamReader
+from horolog.spark.source.log_source import LogSource
 
 NINE_MS = 1_700_000_000_000
 EARLIEST = {"startingOffsets": "earliest"}

@@ -30,7 +30,7 @@ def eager_streams(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Streaming queries look for records and partitions at once, and are stopped after the test."""
     from streaming_query import Query  # noqa: PLC0415 - most tests here have no stream
 
-    from horolog.spark import stream, stream_looks  # noqa: PLC0415 - as well
+    from horolog.spark.read import stream, stream_looks  # noqa: PLC0415 - as well
 
     monkeypatch.setattr(stream, "IDLE_WAIT_MS", 1)
     monkeypatch.setattr(stream_looks, "DISCOVERY_S", 0)

@@ -21,9 +21,9 @@ from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
 from horolog.spark import session
-from horolog.spark.sink import LogWriter
-from horolog.spark.source import LogSource
-from horolog.spark.write_task import Attempt, TaskCommitMessage
+from horolog.spark.source.log_source import LogSource
+from horolog.spark.write.sink import LogWriter
+from horolog.spark.write.task import Attempt, TaskCommitMessage
 
 ROWS = 2_000
 TASKS = 4

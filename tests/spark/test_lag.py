@@ -13,7 +13,8 @@ from streaming_query import EARLIEST, NINE_MS, Query, append
 from horolog.client import Client
 from horolog.errors import ErrorCode, Misconfigured, RequestRefused
 from horolog.sources.rows import RowShaper
-from horolog.spark import LagListener, PartitionLag, lag_of, stream_looks
+from horolog.spark import LagListener, PartitionLag, lag_of
+from horolog.spark.read import stream_looks
 from horolog.storage.names import TopicPartition
 
 pytestmark = pytest.mark.usefixtures("eager_streams")

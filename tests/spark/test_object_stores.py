@@ -14,7 +14,7 @@ from horolog.errors import CorruptBatch, HorologError, Misconfigured
 from horolog.sources import growing_files
 from horolog.sources.object_stores import StoreOptions, shown
 from horolog.sources.options import ReadOptions
-from horolog.spark import stream, stream_looks
+from horolog.spark.read import stream, stream_looks
 
 NINE_MS = 1_700_000_000_000
 

@@ -3,8 +3,8 @@ from pathlib import Path
 from horolog.sources.consumer_settings import OBEYED as OF_CONSUMER
 from horolog.sources.read_option_table import OPTIONS as OF_READS
 from horolog.spark.options_page import options_page
-from horolog.spark.producer_settings import OBEYED as OF_PRODUCER
-from horolog.spark.write_options import OPTIONS as OF_WRITES
+from horolog.spark.write.options import OPTIONS as OF_WRITES
+from horolog.spark.write.producer_settings import OBEYED as OF_PRODUCER
 
 PAGE = Path(__file__).parents[2] / "docs" / "spark-options.md"
 

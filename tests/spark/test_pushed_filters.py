@@ -25,7 +25,7 @@ from pyspark.sql.datasource import (
 
 from horolog.sources import columns
 from horolog.sources.wanted import EVERYTHING, Interval, Wanted
-from horolog.spark.filters import absorb, pass_over_unheld
+from horolog.spark.read.filters import absorb, pass_over_unheld
 
 TIME, TIME_MS = ("timestamp",), ("timestampMs",)
 OFFSET, PARTITION, TOPIC = ("offset",), ("partition",), ("topic",)

@@ -15,7 +15,8 @@ from pyspark import SparkFiles
 from horolog.errors import StorageFailed
 from horolog.record.builder import Record, build_batch
 from horolog.sources.wanted import Interval, Names, NameTest, Numbers, Wanted
-from horolog.spark import pushes, scans_apart
+from horolog.spark.read import pushes
+from horolog.spark.source import scans_apart
 
 FEW, MANY = 3, 8
 

@@ -13,7 +13,7 @@ from horolog.errors import Misconfigured
 from horolog.record.builder import Record, build_batch
 from horolog.record.compression import Codec
 from horolog.sources.bounds import DataLost
-from horolog.spark.source import LogReader
+from horolog.spark.read.batch import LogReader
 
 NINE_MS = 1_700_000_000_000
 TIME = ("timestamp",)

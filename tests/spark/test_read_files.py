@@ -26,7 +26,7 @@ from horolog.record.builder import Record, build_batch
 from horolog.record.compression import Codec
 from horolog.sources import file_systems
 from horolog.sources.bounds import DataLost
-from horolog.spark.source import LogReader
+from horolog.spark.read.batch import LogReader
 
 NINE_MS = 1_700_000_000_000
 TIME, TIME_MS, OFFSET = ("timestamp",), ("timestampMs",), ("offset",)

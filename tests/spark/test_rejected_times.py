@@ -13,9 +13,9 @@ from horolog.client import attempt, scan
 from horolog.client.arrow_rows import row_bytes
 from horolog.errors import ErrorCode
 from horolog.spark.errors import RowsRefused
-from horolog.spark.sink_rows import SinkColumns
-from horolog.spark.write_options import WriteOptions
-from horolog.spark.write_task import TaskCommitMessage, commit_batch, write_rows
+from horolog.spark.write.options import WriteOptions
+from horolog.spark.write.rows import SinkColumns
+from horolog.spark.write.task import TaskCommitMessage, commit_batch, write_rows
 from horolog.wire.api import ApiKey, Versions
 
 PAST_MS = 1_600_000_000_000

@@ -6,9 +6,9 @@ import pyarrow as pa
 import pytest
 
 from horolog.errors import Misconfigured
-from horolog.spark import sink_rows
 from horolog.spark.errors import RowsRefused
-from horolog.spark.sink_rows import SinkColumns
+from horolog.spark.write import rows as sink_rows
+from horolog.spark.write.rows import SinkColumns
 
 HEADERS = "array<struct<key:string,value:binary>>"
 VALUE = ("value", "binary")

@@ -28,8 +28,8 @@ def dying(spark: Any, directory: Path) -> Callable[[str], None]:
     def register() -> None:  # what is in here is pickled by value
         import os  # noqa: PLC0415
 
-        from horolog.spark.sink import LogStreamWriter  # noqa: PLC0415
-        from horolog.spark.source import LogSource  # noqa: PLC0415
+        from horolog.spark.source.log_source import LogSource  # noqa: PLC0415
+        from horolog.spark.write.sink import LogStreamWriter  # noqa: PLC0415
 
         def die_at(place: str) -> None:
             try:

@@ -29,8 +29,8 @@ ROWS = 40_000
 CLUSTER = """
 import os, signal, sys, time
 from pyspark.sql import SparkSession
-from horolog.spark.sink import LogWriter
-from horolog.spark.source import LogSource
+from horolog.spark.write.sink import LogWriter
+from horolog.spark.source.log_source import LogSource
 
 address, rows, marks = sys.argv[1], int(sys.argv[2]), sys.argv[3]
 

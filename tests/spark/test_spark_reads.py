@@ -16,7 +16,8 @@ from running_broker import RunningBroker
 from horolog.record.builder import Record, build_batch
 from horolog.sources import columns
 from horolog.spark import register
-from horolog.spark.source import LogReader, LogSource
+from horolog.spark.read.batch import LogReader
+from horolog.spark.source.log_source import LogSource
 
 NINE_MS = 1_700_000_000_000
 KAFKA_SCHEMA = [

@@ -224,7 +224,7 @@ def with_attempts(frame: Any) -> Any:
     """For each row what its task knows of itself."""
 
     def attempts(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:  # by value
-        from horolog.spark.write_task import Attempt  # noqa: PLC0415 - in the task
+        from horolog.spark.write.task import Attempt  # noqa: PLC0415 - in the task
 
         for batch in batches:
             at = Attempt.current()

@@ -5,8 +5,8 @@ import sys
 import pytest
 
 from horolog.errors import Misconfigured
-from horolog.spark.java import require_java
 from horolog.spark.masters import is_local, parallelism
+from horolog.spark.source.java import require_java
 
 
 def java(tmp_path, says: str, code: int = 0) -> dict[str, str]:
@@ -71,7 +71,7 @@ def test_only_a_local_master_runs_in_this_python() -> None:
 
 def test_processes_of_a_query_do_not_wait_for_what_only_brokers_use() -> None:
     code = (
-        "import sys, horolog.spark.stream, horolog.spark.sink\n"
+        "import sys, horolog.spark.read.stream, horolog.spark.write.sink\n"
         "print([name for name in ('horolog.storage.log_dir', 'horolog.broker', 'numba') "
         "if name in sys.modules])"
     )

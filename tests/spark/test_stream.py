@@ -17,7 +17,7 @@ from horolog.client import Client
 from horolog.errors import ErrorCode, Misconfigured, RequestRefused
 from horolog.sources.bounds import DataLost
 from horolog.sources.stream_offsets import StreamOffset, limited
-from horolog.spark import stream, stream_looks
+from horolog.spark.read import stream, stream_looks
 from horolog.storage.names import TopicPartition
 
 pytestmark = pytest.mark.usefixtures("eager_streams")

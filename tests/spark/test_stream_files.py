@@ -29,7 +29,7 @@ from horolog.record.builder import Record, build_batch
 from horolog.sources import growing_files
 from horolog.sources.bounds import DataLost
 from horolog.sources.file_log import FileLog
-from horolog.spark import stream_looks
+from horolog.spark.read import stream_looks
 
 pytestmark = pytest.mark.usefixtures("eager_streams")
 

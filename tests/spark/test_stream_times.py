@@ -24,7 +24,7 @@ from horolog.client import Client
 from horolog.clock import ManualClock
 from horolog.errors import Misconfigured
 from horolog.record.builder import Record, build_batch
-from horolog.spark import stream, stream_looks
+from horolog.spark.read import stream, stream_looks
 
 pytestmark = pytest.mark.usefixtures("eager_streams")
 

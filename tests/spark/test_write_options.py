@@ -4,9 +4,9 @@ import pytest
 
 from horolog.errors import Misconfigured
 from horolog.record.compression import Codec
-from horolog.spark import producer_settings
-from horolog.spark.producer_settings import Producing
-from horolog.spark.write_options import OnInvalidTimestamp, WriteOptions
+from horolog.spark.write import producer_settings
+from horolog.spark.write.options import OnInvalidTimestamp, WriteOptions
+from horolog.spark.write.producer_settings import Producing
 
 BROKER = {"kafka.bootstrap.servers": "127.0.0.1:9092"}
 

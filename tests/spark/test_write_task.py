@@ -11,9 +11,9 @@ from running_broker import RunningBroker
 from horolog.client import Client, NoAnswer, scan
 from horolog.errors import Misconfigured
 from horolog.spark.errors import RowsRefused
-from horolog.spark.sink_rows import SinkColumns
-from horolog.spark.write_options import WriteOptions
-from horolog.spark.write_task import TaskCommitMessage, write_rows
+from horolog.spark.write.options import WriteOptions
+from horolog.spark.write.rows import SinkColumns
+from horolog.spark.write.task import TaskCommitMessage, write_rows
 
 TEXT = ("value", "string")
 TOPIC = ("topic", "string")

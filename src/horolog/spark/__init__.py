@@ -8,14 +8,10 @@
 
 A session that runs already learns the format with `register(spark)`.
 
-    source ─┬─ options            what is asked for
-            ├─ stream ──── stream_looks    a streaming query; all it remembers is in stream_offsets
-            ├─ planning ─┬─ bounds, filters, plan        decide, without Spark or I/O
-            │            └─ broker_log, file_log         look at the log
-            ├─ reading ──┬─ broker_reader, file_reader   run in tasks
-            │            └─ rows                         the columns that Spark wants
-            └─ sink ─────┬─ write_options, sink_rows     decide, without Spark or I/O
-                         └─ write_task, rejected_times   run in tasks
+    source    the format, sessions, what `load()`, `save()` and `start()` do
+    read      the readers of batch and streaming queries, on top of `horolog.sources`
+    write     the writers, on top of the client's producer
+    errors, workers, masters    what all of them need of Spark
 """
 
 try:
@@ -26,9 +22,9 @@ except ImportError as error:
         "horolog.spark needs PySpark 4.2 or later and pyarrow: pip install 'horolog[spark]'"
     ) from error
 
-from horolog.spark.lag import LagListener, PartitionLag, QueryLag, lag_of, with_late_counted
-from horolog.spark.progress import await_end
-from horolog.spark.session import register, session
+from horolog.spark.read.lag import LagListener, PartitionLag, QueryLag, lag_of, with_late_counted
+from horolog.spark.read.progress import await_end
+from horolog.spark.source.session import register, session
 
 __all__ = [
     "LagListener",

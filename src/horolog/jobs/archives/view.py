@@ -40,8 +40,9 @@ from horolog.sources.uris import absolute
 from horolog.sources.wanted import EVERYTHING, Interval, Wanted
 from horolog.spark import register
 from horolog.spark.errors import in_one_sentence
-from horolog.spark.scans_apart import apart
-from horolog.spark.source import FilteringLogReader, LogReader, LogSource
+from horolog.spark.read.batch import FilteringLogReader, LogReader
+from horolog.spark.source.log_source import LogSource
+from horolog.spark.source.scans_apart import apart
 from horolog.storage.directory.checkpoints import decode_uuid
 from horolog.storage.names import TopicPartition
 

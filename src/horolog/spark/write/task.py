@@ -6,7 +6,7 @@ At least once: a task that fails, or is killed, leaves what it has appended, and
 it again. Within an attempt an idempotent producer appends nothing twice. With option
 `exactlyOnce` an attempt says which rows of which task it sends, and the broker appends those
 that are missing; `commit_batch`, in the driver, checks that no attempt had others. Where the
-broker cannot do this (Apache Kafka), attempts are transactions (`write_transactions`).
+broker cannot do this (Apache Kafka), attempts are transactions (`transactions`).
 """
 
 import itertools
@@ -28,14 +28,14 @@ from horolog.client.producer import Producer, RejectedBatch, Repair, Written
 from horolog.client.queries import TaskRows
 from horolog.client.rows_digest import RowsDigest
 from horolog.errors import ErrorCode, RequestRefused
-from horolog.spark import write_transactions
 from horolog.spark.errors import RowsRefused
-from horolog.spark.producer_settings import Producing
-from horolog.spark.rejected_times import RejectedTimes, policy_of
-from horolog.spark.sink_rows import SinkColumns
 from horolog.spark.workers import prepare_for_tasks
-from horolog.spark.write_options import OnInvalidTimestamp, WriteOptions
-from horolog.spark.write_transactions import TransactionAttempt
+from horolog.spark.write import transactions
+from horolog.spark.write.options import OnInvalidTimestamp, WriteOptions
+from horolog.spark.write.producer_settings import Producing
+from horolog.spark.write.rejected_times import RejectedTimes, policy_of
+from horolog.spark.write.rows import SinkColumns
+from horolog.spark.write.transactions import TransactionAttempt
 
 _HELD_OF_BYTES: Final = 64 << 20
 """Of how many bytes of rows dead letters are held at most, before they are sent."""
@@ -149,7 +149,7 @@ def _write_in_transaction(
     piece_bytes = _HELD_OF_BYTES if options.dead_letter_topic else sys.maxsize
     with (
         policy_of(options, client_of, in_transaction=True) as rejected,
-        write_transactions.TaskTransaction(
+        transactions.TaskTransaction(
             client,
             options,
             rejected,
@@ -266,7 +266,7 @@ def commit_batch(messages: Sequence[WriterCommitMessage | None], options: WriteO
             )
     if in_transactions:
         with client_of(options.producing) as client:
-            write_transactions.commit(client, in_transactions, options)
+            transactions.commit(client, in_transactions, options)
 
 
 def abort_batch(messages: Sequence[WriterCommitMessage | None], options: WriteOptions) -> None:
@@ -274,7 +274,7 @@ def abort_batch(messages: Sequence[WriterCommitMessage | None], options: WriteOp
     _, in_transactions = _complete(messages)
     if in_transactions:
         with client_of(options.producing) as client:
-            write_transactions.abort(client, in_transactions)
+            transactions.abort(client, in_transactions)
 
 
 def _complete(

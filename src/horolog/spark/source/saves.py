@@ -15,7 +15,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 from horolog.spark.errors import beginning_with_ours, remember_options
-from horolog.spark.source import NO_TABLE
+from horolog.spark.source.log_source import NO_TABLE
 
 _UNSUPPORTED_MODE = "UNSUPPORTED_DATA_SOURCE_SAVE_MODE"
 _UPDATE = (

@@ -23,8 +23,8 @@ from horolog.client.transactional import TRANSACTION_TIMEOUT_MS
 from horolog.errors import ErrorCode, RequestRefused
 from horolog.json_text import from_json
 from horolog.spark.errors import RowsRefused
-from horolog.spark.rejected_times import RejectedTimes
-from horolog.spark.write_options import WriteOptions
+from horolog.spark.write.options import WriteOptions
+from horolog.spark.write.rejected_times import RejectedTimes
 
 __all__ = ["TaskTransaction", "TransactionAttempt", "abort", "commit"]
 

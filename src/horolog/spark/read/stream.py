@@ -40,7 +40,7 @@ from horolog.sources.row_times import ANY_APPEND_TIME
 from horolog.sources.stream_offsets import Offsets, StreamOffset, limited
 from horolog.sources.wanted import Wanted
 from horolog.spark.errors import in_one_sentence
-from horolog.spark.stream_looks import Look, StreamLooks, largest_before
+from horolog.spark.read.stream_looks import Look, StreamLooks, largest_before
 from horolog.spark.workers import SentToWorkers, prepare_for_tasks
 from horolog.storage.names import TopicPartition
 

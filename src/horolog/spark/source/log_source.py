@@ -1,44 +1,32 @@
-"""`format("horolog")`: the data source, and the reader of one batch query.
+"""`format("horolog")`: the data source, which Spark asks for readers and writers.
 
-    load()      a LogSource is made in a process of the driver and reads the options;
-                Spark keeps it, pickled, with the DataFrame
-    a query     in another such process: `reader()`, `pushFilters()`, and `partitions()`,
-                which looks at the log and takes the bounds of the read
-    a task      `read()` of one partition, by a reader that was pickled before
-                `partitions()` was called: what a task needs travels in its partition
-
-A streaming query has a reader of another kind, `stream.LogStreamReader`; writers are in `sink`.
+load()      a LogSource is made in a process of the driver and reads the options;
+            Spark keeps it, pickled, with the DataFrame
+a query     in another such process: `reader()`, `pushFilters()`, and `partitions()`,
+            which looks at the log and takes the bounds of the read
+a task      `read()` of one partition, by that reader
 """
 
-import sys
 import uuid
-from collections.abc import Iterator, MutableMapping, Sequence
+from collections.abc import MutableMapping
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 from horolog.errors import HorologError, Misconfigured
 from horolog.sources import columns, planning
 from horolog.sources.options import ReadOptions
-from horolog.sources.plan import offsets_in
-from horolog.sources.reading import read_task
-from horolog.sources.wanted import Wanted
-from horolog.spark import pushes
 from horolog.spark.errors import in_one_sentence
-from horolog.spark.filters import absorb, pass_over_unheld
-from horolog.spark.stream import LogStreamReader, RefusedStream
-from horolog.spark.workers import (
-    SentToWorkers,
-    exclude_modules_from_collection,
-    prepare_for_tasks,
-)
+from horolog.spark.read import pushes
+from horolog.spark.read.batch import FilteringLogReader, LogReader, filters_may_come
+from horolog.spark.read.stream import LogStreamReader, RefusedStream
+from horolog.spark.workers import exclude_modules_from_collection
 
 if TYPE_CHECKING:
-    from horolog.spark.sink import LogStreamWriter, LogWriter
-    from horolog.spark.sink_rows import SinkColumns
-    from horolog.spark.write_options import WriteOptions
+    from horolog.spark.write.options import WriteOptions
+    from horolog.spark.write.rows import SinkColumns
+    from horolog.spark.write.sink import LogStreamWriter, LogWriter
 
 FORMAT = "horolog"
 
@@ -98,7 +86,7 @@ class LogSource(DataSource):
                     f"Column {columns.LATE_BY_MS} (includeLateness) is for streams: a batch has no "
                     "records that came before"
                 )
-        if not _filters_may_come():
+        if not filters_may_come():
             return LogReader(read, names, nullable, self.cores)
         reader = FilteringLogReader(read, names, nullable, self.cores)
         reader.shared_load = None if self.scans_apart else self.load_id
@@ -131,7 +119,7 @@ class LogSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> "LogWriter":
         """The writer of a batch query with these columns."""
-        from horolog.spark.sink import LogWriter  # noqa: PLC0415 - 60 ms of a reader's start
+        from horolog.spark.write.sink import LogWriter  # noqa: PLC0415 - 60 ms of a reader's start
 
         with in_one_sentence():
             if overwrite:
@@ -149,89 +137,19 @@ class LogSource(DataSource):
         `overwrite` is output mode complete: all rows of the result are appended each
         time, as by Spark's Kafka sink.
         """
-        from horolog.spark.sink import LogStreamWriter  # noqa: PLC0415 - as in `writer`
+        from horolog.spark.write.sink import LogStreamWriter  # noqa: PLC0415 - as in `writer`
 
         exclude_modules_from_collection()  # called twice for each micro-batch
         with in_one_sentence():
             return LogStreamWriter(*self._sink(schema))
 
     def _sink(self, schema: StructType) -> "tuple[SinkColumns, WriteOptions]":
-        from horolog.spark.sink_rows import SinkColumns  # noqa: PLC0415 - as in `writer`
-        from horolog.spark.write_options import WriteOptions  # noqa: PLC0415 - as in `writer`
+        from horolog.spark.write.options import WriteOptions  # noqa: PLC0415 - as in `writer`
+        from horolog.spark.write.rows import SinkColumns  # noqa: PLC0415 - as in `writer`
 
         self._refuse_table()
         options = WriteOptions.parse(self.options)
         return SinkColumns.of(_fields(schema), options.topic), options
-
-
-class LogReader(SentToWorkers, DataSourceReader):
-    """Reads the log as it is when the query is planned; everything is wanted."""
-
-    def __init__(
-        self,
-        options: ReadOptions,
-        names: Sequence[str],
-        nullable: Sequence[bool],
-        cores: int | None,
-    ) -> None:
-        self.options = options
-        self.names = tuple(names)
-        self.nullable = tuple(nullable)
-        self.cores = cores
-        self.wanted = Wanted()
-
-    def partitions(self) -> list[InputPartition]:
-        """What each task is to read."""
-        with in_one_sentence():
-            tasks = planning.tasks(self.options, self.wanted, self.cores)
-        return [InputPartition(task) for task in tasks]
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one task."""
-        if partition.value is None:  # Spark's placeholder where there is nothing to read
-            return
-        with in_one_sentence():
-            prepare_for_tasks(offsets=offsets_in(partition.value))
-            yield from read_task(
-                partition.value, self.wanted, self.options, self.names, self.nullable
-            )
-
-
-class FilteringLogReader(LogReader):
-    """Reads what the query's filters leave."""
-
-    shared_load: str | None = None
-    """The `load()` whose scans can take each other's plans; None if none can."""
-    push: pushes.Push | None = None
-
-    def pushFilters(self, filters: list[Filter]) -> list[Filter]:
-        """Take the filters that narrow the read; the others stay with Spark."""
-        wanted, left = absorb(filters)
-        if self.shared_load is None:
-            self.wanted = wanted
-            return left
-        unmarked = [condition for condition in filters if not pushes.is_mark(condition)]
-        if len(unmarked) < len(filters):
-            with in_one_sentence():
-                self.wanted, self.push = pushes.push(self.shared_load, wanted)
-        else:
-            pushes.warn_of_no_mark()
-        return unmarked
-
-    def partitions(self) -> list[InputPartition]:
-        """What each task is to read."""
-        try:
-            return super().partitions()
-        except HorologError:
-            if self.push is not None:
-                self.push.withdrawn()
-            raise
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one task."""
-        if self.push is not None:
-            self.push.begun()
-        return super().read(partition)
 
 
 def _shape(read: ReadOptions, schema: StructType) -> tuple[tuple[str, ...], list[bool]]:
@@ -256,17 +174,3 @@ def _columns(read: ReadOptions) -> tuple[str, ...]:
         include_append_time=read.include_append_time,
         include_lateness=read.include_lateness,
     )
-
-
-def _filters_may_come() -> bool:
-    """Whether Spark may push filters to the reader that this process makes.
-
-    Spark refuses a reader with `pushFilters` while push-down is off, as it is by default,
-    instead of not calling it. Filters come in a process that runs a module of its own;
-    in the one that plans without them, a reader that takes none does as well.
-    """
-    with_filters = sys.modules.get("pyspark.sql.worker.data_source_pushdown_filters")
-    if with_filters is not None:
-        pass_over_unheld(with_filters)  # they are deserialized once the reader is made
-        return True
-    return "pyspark.sql.worker.plan_data_source_read" not in sys.modules

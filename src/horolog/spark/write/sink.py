@@ -21,10 +21,10 @@ from pyspark.sql.datasource import (
 )
 
 from horolog.spark.errors import in_one_sentence
-from horolog.spark.sink_rows import SinkColumns
 from horolog.spark.workers import SentToWorkers
-from horolog.spark.write_options import WriteOptions
-from horolog.spark.write_task import TaskCommitMessage, abort_batch, commit_batch, write_rows
+from horolog.spark.write.options import WriteOptions
+from horolog.spark.write.rows import SinkColumns
+from horolog.spark.write.task import TaskCommitMessage, abort_batch, commit_batch, write_rows
 
 _logger = logging.getLogger(__name__)
 

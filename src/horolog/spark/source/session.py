@@ -10,12 +10,12 @@ from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from horolog.spark.java import require_java
 from horolog.spark.masters import is_local, parallelism
-from horolog.spark.scans_apart import adapt_loads
-from horolog.spark.source import FORMAT, LogSource
+from horolog.spark.source.java import require_java
+from horolog.spark.source.log_source import FORMAT, LogSource
+from horolog.spark.source.saves import adapt_writes
+from horolog.spark.source.scans_apart import adapt_loads
 from horolog.spark.workers import DAEMON
-from horolog.spark.writes import adapt_writes
 
 PUSH_DOWN = "spark.sql.python.filterPushdown.enabled"
 PLAN_CACHE = "spark.connect.session.planCache.enabled"
@@ -102,7 +102,7 @@ def _use_this_machine() -> None:
 
 
 def _local_settings() -> dict[str, str]:
-    quiet = resources.files("horolog.spark") / "log4j2.properties"
+    quiet = resources.files("horolog.spark.source") / "log4j2.properties"
     # Up to Spark 4.3 a query with `foreachBatch` that is stopped amid a batch searches the error's
     # text with a pattern that takes a stack frame a character
     # (StreamExecution.isInterruptionException, since SPARK-39218).

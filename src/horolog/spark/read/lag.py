@@ -24,7 +24,7 @@ from pyspark.sql.streaming.listener import (
 )
 
 from horolog.sources.columns import LATE_BY_MS
-from horolog.spark.progress import sources_of
+from horolog.spark.read.progress import sources_of
 
 _OBSERVED = "horolog"
 

@@ -10,8 +10,8 @@ from enum import Enum
 
 from horolog.errors import Misconfigured
 from horolog.sources.option_values import flag, integer, one_of, refuse_misspelt, topic_name
-from horolog.spark import producer_settings
-from horolog.spark.producer_settings import Producing
+from horolog.spark.write import producer_settings
+from horolog.spark.write.producer_settings import Producing
 
 OPTIONS = {
     "topic": "where all rows go, whatever the column `topic` says",

@@ -14,9 +14,9 @@ import warnings
 from functools import wraps
 from typing import Any
 
-from horolog.spark.apart_table import ApartTables
 from horolog.spark.errors import beginning_with_ours, remember_options
-from horolog.spark.pushes import marked
+from horolog.spark.read.pushes import marked
+from horolog.spark.source.apart_table import ApartTables
 
 _TABLES = "_horolog_apart_tables"  # kept with the gateway, as what it asks the JVM is the same
 

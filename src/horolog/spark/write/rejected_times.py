@@ -19,8 +19,8 @@ from horolog.client.queries import TaskRows
 from horolog.clock import SystemClock
 from horolog.errors import ErrorCode
 from horolog.spark.errors import RowsRefused
-from horolog.spark.producer_settings import Producing
-from horolog.spark.write_options import OnInvalidTimestamp, WriteOptions
+from horolog.spark.write.options import OnInvalidTimestamp, WriteOptions
+from horolog.spark.write.producer_settings import Producing
 
 DEAD_LETTER_HEADERS: Final = {
     "horolog.topic": "the topic that it was for",

@@ -1,0 +1,7 @@
+"""Spark's side of reads: what is planned and read, `horolog.sources` does.
+
+batch      the reader of a batch query
+filters    what Spark pushes down; `pushes` keeps queries exact whose scans share one plan
+stream     the reader of a streaming query; `stream_looks` says what there is to read
+progress   what a streaming query reports of itself; `lag`, how far behind it is
+"""

@@ -1,0 +1,106 @@
+"""The reader of one batch query: it plans as the log is then, and its tasks read.
+
+A reader is pickled for the tasks before `partitions()` is called: what a task needs travels in its
+partition.
+"""
+
+import sys
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+
+from horolog.errors import HorologError
+from horolog.sources import planning
+from horolog.sources.options import ReadOptions
+from horolog.sources.plan import offsets_in
+from horolog.sources.reading import read_task
+from horolog.sources.wanted import Wanted
+from horolog.spark.errors import in_one_sentence
+from horolog.spark.read import pushes
+from horolog.spark.read.filters import absorb, pass_over_unheld
+from horolog.spark.workers import SentToWorkers, prepare_for_tasks
+
+
+class LogReader(SentToWorkers, DataSourceReader):
+    """Reads the log as it is when the query is planned; everything is wanted."""
+
+    def __init__(
+        self,
+        options: ReadOptions,
+        names: Sequence[str],
+        nullable: Sequence[bool],
+        cores: int | None,
+    ) -> None:
+        self.options = options
+        self.names = tuple(names)
+        self.nullable = tuple(nullable)
+        self.cores = cores
+        self.wanted = Wanted()
+
+    def partitions(self) -> list[InputPartition]:
+        """What each task is to read."""
+        with in_one_sentence():
+            tasks = planning.tasks(self.options, self.wanted, self.cores)
+        return [InputPartition(task) for task in tasks]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one task."""
+        if partition.value is None:  # Spark's placeholder where there is nothing to read
+            return
+        with in_one_sentence():
+            prepare_for_tasks(offsets=offsets_in(partition.value))
+            yield from read_task(
+                partition.value, self.wanted, self.options, self.names, self.nullable
+            )
+
+
+class FilteringLogReader(LogReader):
+    """Reads what the query's filters leave."""
+
+    shared_load: str | None = None
+    """The `load()` whose scans can take each other's plans; None if none can."""
+    push: pushes.Push | None = None
+
+    def pushFilters(self, filters: list[Filter]) -> list[Filter]:
+        """Take the filters that narrow the read; the others stay with Spark."""
+        wanted, left = absorb(filters)
+        if self.shared_load is None:
+            self.wanted = wanted
+            return left
+        unmarked = [condition for condition in filters if not pushes.is_mark(condition)]
+        if len(unmarked) < len(filters):
+            with in_one_sentence():
+                self.wanted, self.push = pushes.push(self.shared_load, wanted)
+        else:
+            pushes.warn_of_no_mark()
+        return unmarked
+
+    def partitions(self) -> list[InputPartition]:
+        """What each task is to read."""
+        try:
+            return super().partitions()
+        except HorologError:
+            if self.push is not None:
+                self.push.withdrawn()
+            raise
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one task."""
+        if self.push is not None:
+            self.push.begun()
+        return super().read(partition)
+
+
+def filters_may_come() -> bool:
+    """Whether Spark may push filters to the reader that this process makes.
+
+    Spark refuses a reader with `pushFilters` while push-down is off, as it is by default,
+    instead of not calling it. Filters come in a process that runs a module of its own;
+    in the one that plans without them, a reader that takes none does as well.
+    """
+    with_filters = sys.modules.get("pyspark.sql.worker.data_source_pushdown_filters")
+    if with_filters is not None:
+        pass_over_unheld(with_filters)  # they are deserialized once the reader is made
+        return True
+    return "pyspark.sql.worker.plan_data_source_read" not in sys.modules
