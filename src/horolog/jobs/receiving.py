@@ -54,11 +54,11 @@ def refuse_records(client: Client, name: str, partitions: Iterable[int]) -> None
         Misconfigured: one holds some.
         RequestRefused, NoAnswer: the cluster does not say.
     """
-    wanted = [(name, number) for number in partitions]
-    starts = client.list_offsets(dict.fromkeys(wanted, EARLIEST))
-    ends = client.list_offsets(dict.fromkeys(wanted, LATEST))
+    known = [(name, number) for number in partitions]
+    starts = client.list_offsets(dict.fromkeys(known, EARLIEST))
+    ends = client.list_offsets(dict.fromkeys(known, LATEST))
     held = 0
-    for each in wanted:
+    for each in known:
         start, end = starts[each], ends[each]
         if start is not None and end is not None:
             held += max(0, end.offset - start.offset)
@@ -101,9 +101,7 @@ class ReceivingTopic:
                 )
             return cls.described(client, name, len(found.partitions))
         if partitions is None:
-            raise Misconfigured(
-                f"there is no topic {name}: give --partitions to create it with so many"
-            )
+            raise Misconfigured(f"there is no topic {name}: give --partitions to create it")
         of_broker: dict[str, str] = {}
         for node in sorted(metadata.brokers)[:1]:
             resource = (ResourceType.BROKER, str(node))

@@ -162,7 +162,7 @@ def client_of(
     return Client(location.bootstrap_servers, client_id=client_id, security=security_of(lowered))
 
 
-def wanted_groups(client: Client, names: Sequence[str], pattern: str | None) -> list[str]:
+def chosen_groups(client: Client, names: Sequence[str], pattern: str | None) -> list[str]:
     """The groups that are named, or whose whole name matches a regular expression of Java's."""
     if pattern is None:
         return sorted(dict.fromkeys(names))

@@ -139,14 +139,14 @@ class JobState:
         return _lock(self.path)
 
     def _take(self, job: str, arguments: dict[str, Any]) -> None:
-        wanted = {"version": VERSION, "job": job, "arguments": arguments}
+        given = {"version": VERSION, "job": job, "arguments": arguments}
         known = self.read("job")
-        if known == wanted:
+        if known == given:
             return
         if known is None or _has_begun_nothing(self.path, known):
             # A kill may have left a document that was not yet renamed.
             _refuse_foreign(self.path)
-            self.write("job", wanted)
+            self.write("job", given)
             return
         _refuse_other(self.path, known, job, arguments)
 

@@ -11,7 +11,7 @@ from horolog.record.kernels.loading import COLUMN_KERNELS
 DAEMON = "horolog.spark_daemon"
 """Starts workers that have imported what tasks need (`spark.python.daemon.module`)."""
 
-_FEW_OFFSETS = 5000  # twins are through so many records before the kernels would be loaded
+_FEW_OFFSETS = 5000  # twins have read as many records before the kernels would be loaded
 _frozen_modules = 0
 
 

@@ -6,7 +6,7 @@
     commit    on the driver (commits.py), after each wave of units: a manifest with the new files
 
 A unit that fails stops its partition there, and leaves the others alone. Whatever is killed, the
-manifest names whole units only, and the next run goes on where it ends.
+manifest names whole units only, and the next run continues where it ends.
 """
 
 import os
@@ -96,7 +96,7 @@ def archive(
         state: a directory for the lock and the arguments; needed unless it is a dry run.
         window: `FROM..TO`: records with other times get a partition of their own.
         target_bytes: a file that has reached it is closed, and another one begun.
-        accept_gaps: go on behind records that the source deleted before they were archived.
+        accept_gaps: continue after records that the source deleted before they were archived.
         dry_run: write nothing, and say what would be archived and what refused.
         progress: is called with how many offsets are done, of how many.
 

@@ -96,7 +96,7 @@ class PlanProgress:
         return changes, unused
 
     def rest(self) -> Changes:
-        """What is left: offsets up to the ends that hold nothing that is wanted."""
+        """What is left: offsets up to the ends that hold no record in the range of time."""
         changes = Changes()
         for partition, end in self._plan.ends.items():
             if partition not in self.refused:

@@ -73,7 +73,7 @@ class ArchivedPartition:
 
     @property
     def end(self) -> int:
-        """The offset after the last one: where the next run goes on."""
+        """The offset after the last one: where the next run continues."""
         return self.ranges[-1].end
 
     def extended(
@@ -183,7 +183,7 @@ class Manifest:
         if match is None or int(match[1], 16) != crc32c(match[2]):
             raise CorruptFile(
                 f"{name} is damaged. Restore it, or remove it if it is the newest one: the archive "
-                "is then what the manifest before it says, and the next run goes on from there"
+                "is then what the manifest before it says, and the next run continues from there"
             )
         try:
             document = from_json(match[2])

@@ -139,7 +139,7 @@ class Planner:
             if known.end < start and not self.accept_gaps:
                 return (
                     f"offsets {known.end} to {start - 1} were deleted before they were archived: "
-                    "accept gaps to go on after them"
+                    "accept gaps to continue after them"
                 )
             start = max(start, known.end)
         if start < end or known is None:
@@ -218,7 +218,7 @@ def _weight(stretch: OffsetRange | SegmentRange) -> int:
 
 
 def _cut(stretch: OffsetRange | SegmentRange, most: int) -> Iterator[OffsetRange | SegmentRange]:
-    """A stretch in parts of about so many bytes."""
+    """A stretch in parts of about `most` bytes."""
     offsets = stretch.end - stretch.start
     parts = max(1, min(offsets, -(-_weight(stretch) // most)))
     cuts = [stretch.start + offsets * number // parts for number in range(parts + 1)]

@@ -107,7 +107,7 @@ class RangeReader:
         """Of the piece's messages of v0, whose records have no type: first offset and the next."""
         self._last_append = NO_APPEND_TIME
         self._begun: int | None = None
-        """Where the range that is being read begins, once a batch was met."""
+        """Where the range that is being read begins, as soon as it has a batch."""
         self._begin()
 
     def _begin(self) -> None:
@@ -184,7 +184,7 @@ class RangeReader:
     def _in_v2(self, view: memoryview, piece: Piece) -> tuple[memoryview, Sequence[int]]:
         """The batches, and the position of each.
 
-        Those of older formats are converted; what is not wanted of these is left out.
+        Those of older formats are converted; of these the ones outside of the stretch are left out.
         """
         positions = positions_of(view)
         self._untyped = []

@@ -209,7 +209,7 @@ class _Run:
     # Planning.
 
     def _pinned(self, job: JobState) -> dict[TopicPartition, SegmentPlan]:
-        """The plan; of a run that goes on, with the ranges and times that the first one saw."""
+        """The plan; of a run that continues one, with the ranges and times that the first had."""
         found = chosen_partitions(require_manifest(self.store), self.chosen, self.store.name)
         pinned = job.read("pinned")
         if pinned is None:

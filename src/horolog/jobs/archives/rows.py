@@ -36,26 +36,26 @@ def read_rows(
         start: offset.
         end: offset.
         column: that has it; its values ascend.
-        columns: those that are wanted; all by default.
+        columns: those to be read; all by default.
 
     Raises:
         CorruptFile: it is damaged.
         FileMissing, StorageFailed: it is gone, or cannot be read.
     """
     schema = of_batches.SCHEMA if column in of_batches.SCHEMA.names else SCHEMA
-    wanted = schema.names if columns is None else list(dict.fromkeys((*columns, column)))
-    never_null = [name for name in wanted if not schema.field(name).nullable]
+    names = schema.names if columns is None else list(dict.fromkeys((*columns, column)))
+    never_null = [name for name in names if not schema.field(name).nullable]
     with store.open(file.path) as source:
         try:
             with pq.ParquetFile(
                 source, page_checksum_verification=True, pre_buffer=not store.is_local
             ) as parquet:
-                _require_columns(parquet.schema_arrow, schema, wanted)
+                _require_columns(parquet.schema_arrow, schema, names)
                 for group in _groups(parquet, column, start, end):
                     facts = parquet.metadata.row_group(group)
                     each = max(1, facts.total_byte_size // max(1, facts.num_rows))
                     rows = max(1, min(BATCH_ROWS, BATCH_BYTES // each))
-                    for batch in parquet.iter_batches(rows, row_groups=[group], columns=wanted):
+                    for batch in parquet.iter_batches(rows, row_groups=[group], columns=names):
                         for name in never_null:
                             if batch.column(name).null_count:
                                 raise pa.ArrowInvalid(f"the column {name} has nulls")
@@ -67,9 +67,9 @@ def read_rows(
             raise store.damaged(file.path, error) from None
 
 
-def _require_columns(found: pa.Schema, schema: pa.Schema, wanted: Iterable[str]) -> None:
+def _require_columns(found: pa.Schema, schema: pa.Schema, names: Iterable[str]) -> None:
     """Refuse a file that another program wrote, or that is another one's."""
-    for name in wanted:
+    for name in names:
         place = found.get_field_index(name)
         if place < 0:
             raise pa.ArrowInvalid(f"there is no column {name}")
@@ -110,8 +110,10 @@ class OrderedRows:
     ) -> None:
         self._store = store
         self._start, self._end = start, end
-        wanted = (each for each in files if each.last_offset >= start and each.first_offset < end)
-        self._waiting = sorted(wanted, key=lambda each: each.first_offset, reverse=True)
+        overlapping = (
+            each for each in files if each.last_offset >= start and each.first_offset < end
+        )
+        self._waiting = sorted(overlapping, key=lambda each: each.first_offset, reverse=True)
         self._open: list[_Cursor] = []
 
     def reach(self, offset: int) -> int:

@@ -41,11 +41,11 @@ def chosen_partitions(
     missing = [name for name in chosen.topics if name not in topics]
     if missing:
         raise Misconfigured(f"The topic {missing[0]} is not in the archive {archive}")
-    wanted = set(chosen.topics) or topics
+    names = set(chosen.topics) or topics
     if chosen.topics_pattern is not None:
         pattern = _compiled(chosen.topics_pattern)
-        wanted = {name for name in topics if pattern.fullmatch(name)}
-    found = {each: state for each, state in partitions.items() if each.topic in wanted}
+        names = {name for name in topics if pattern.fullmatch(name)}
+    found = {each: state for each, state in partitions.items() if each.topic in names}
     if not found:
         raise Misconfigured(f"No topic that is asked for is in the archive {archive}")
     return found

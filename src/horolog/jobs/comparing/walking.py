@@ -146,7 +146,7 @@ class _Cursor:
         return found if is_whole and is_dense and is_plain and self._side.rule.takes_all else None
 
     def pass_batch(self) -> None:
-        """Go on behind the batch."""
+        """Continue after the batch."""
         self._batch = None
 
     def rows(self) -> pa.Table | None:
@@ -162,7 +162,7 @@ class _Cursor:
         return self._rows
 
     def pass_rows(self, count: int) -> None:
-        """Go on behind so many rows."""
+        """Continue after the next `count` rows."""
         assert self._rows is not None
         self._rows = self._rows.slice(count) if count < self._rows.num_rows else None
 
@@ -305,8 +305,8 @@ def _first_difference(
     row, field = min(found, key=lambda each: each[0])
     offset, target_offset = int(offsets[row]), int(there[row])
     if field == "offset":
-        wanted = int(expected.of(offsets[row : row + 1])[0])
-        if target_offset > wanted:
+        target = int(expected.of(offsets[row : row + 1])[0])
+        if target_offset > target:
             return _missing(unit, offset, target_offset, ours, row)
         return _extra(unit, target_offset, theirs, row)
     column = FIELDS[field]

@@ -1,4 +1,4 @@
-"""`horolog.jobs.failover`: groups go on in another cluster without the loss of a record."""
+"""`horolog.jobs.failover`: groups continue in another cluster without losing a record."""
 
 import os
 import uuid
@@ -84,10 +84,10 @@ class Failover:
         if not groups and groups_pattern is None:
             raise Misconfigured("give the groups to record: --groups A,B or --groups-pattern RE")
         names = topics.split(",") if isinstance(topics, str) else topics or ()
-        wanted = [name.strip() for name in names if name.strip()]
+        given = [name.strip() for name in names if name.strip()]
         with self._state() as state:
             recorded = _read(state)
-            looked = look(location, settings or {}, groups, groups_pattern, wanted, topics_pattern)
+            looked = look(location, settings or {}, groups, groups_pattern, given, topics_pattern)
             if recorded is None:
                 recorded = Recorded(looked.cluster_id, str(location))
             check_same_cluster(recorded, looked, location)
@@ -189,8 +189,8 @@ class Failover:
             applied = [*(Applied(each, 0, 0) for each in sorted(done)), *refused]
             with client_of(Location.parse(target, "target"), settings or {}) as client:
                 check_cluster(client, found)
-                wanted = {group: offsets[group] for group in left if group in offsets}
-                for each in commit(client, wanted, dry_run=dry_run, overwrite=overwrite):
+                missing = {group: offsets[group] for group in left if group in offsets}
+                for each in commit(client, missing, dry_run=dry_run, overwrite=overwrite):
                     if each.error is None and not dry_run:
                         state.record([(_key(found, each.group), {"offsets": each.offsets})])
                     applied.append(each)
@@ -217,7 +217,7 @@ def _check_groups(groups: Sequence[str], pattern: str | None) -> None:
 def _chosen(
     known: Iterable[str], groups: Sequence[str], pattern: str | None, not_: str
 ) -> set[str]:
-    """Those of the groups that are wanted.
+    """Those of the groups that are chosen.
 
     Raises:
         Misconfigured: one that is named is not among them, or none matches the pattern.

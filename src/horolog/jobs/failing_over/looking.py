@@ -8,7 +8,7 @@ from horolog.clock import SystemClock
 from horolog.errors import Misconfigured
 from horolog.jobs.failing_over.recorded import Recorded
 from horolog.jobs.location import Location
-from horolog.jobs.selection import client_of, wanted_groups
+from horolog.jobs.selection import chosen_groups, client_of
 from horolog.sources import java_patterns
 
 Key = tuple[str, int]
@@ -78,22 +78,22 @@ def look(
         at_ms = client.cluster_time_ms()
         if at_ms is None:
             at_ms = SystemClock().now_ms()
-        chosen = wanted_groups(client, groups, groups_pattern)
+        chosen = chosen_groups(client, groups, groups_pattern)
         commits: dict[str, Commits] = {group: client.offset_fetch(group) for group in chosen}
-        wanted = _topics(commits, topics, topics_pattern)
+        names = _topics(commits, topics, topics_pattern)
         if groups_pattern is not None:
             commits = {
                 group: its
                 for group, its in commits.items()
-                if any(at is not None and name in wanted for (name, _), at in its.items())
+                if any(at is not None and name in names for (name, _), at in its.items())
             }
-        if not wanted:
+        if not names:
             who = ", ".join(groups) or f"the groups that match {groups_pattern}"
             raise Misconfigured(
                 f"there is nothing to record: {who} have committed no offset"
                 + (" of these topics" if topics or topics_pattern else "")
             )
-        metadata = client.metadata(wanted)
+        metadata = client.metadata(names)
         found = {name: its for name, its in metadata.topics.items() if its.partitions}
         missing = [name for name in topics if name not in found]
         if missing:

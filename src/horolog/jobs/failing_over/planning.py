@@ -165,18 +165,18 @@ def plan(
         RequestRefused: the survivor refuses.
         NoAnswer: it does not answer.
     """
-    wanted = {
+    needed = {
         (group, topic) for group, its in recorded.groups.items() if group in groups for topic in its
     }
     with client_of(target, settings) as client:
-        cluster_id, present = _survivor(client, recorded, target, {topic for _, topic in wanted})
+        cluster_id, present = _survivor(client, recorded, target, {topic for _, topic in needed})
         if cautions.same_partitions:
-            _check_partitions(recorded, wanted, present)
+            _check_partitions(recorded, needed, present)
         starts = [
             start_times(recorded, group, topic, present[topic], cautions)
             if topic in present
             else _without_topic(recorded, group, topic)
-            for group, topic in sorted(wanted)
+            for group, topic in sorted(needed)
         ]
         ends = _ends(client, present, LATEST)  # before the lookups: what comes later lies behind
         earliest = _ends(client, present, EARLIEST)
@@ -208,14 +208,14 @@ def _survivor(
 
 
 def _check_partitions(
-    recorded: Recorded, wanted: Iterable[tuple[str, str]], present: Mapping[str, Sequence[int]]
+    recorded: Recorded, needed: Iterable[tuple[str, str]], present: Mapping[str, Sequence[int]]
 ) -> None:
     """Refuse to go partition by partition where keys cannot go to the same ones.
 
     Raises:
         Misconfigured: a topic has another number of partitions than it had at the source.
     """
-    for group, topic in sorted(wanted):
+    for group, topic in sorted(needed):
         before = len(recorded.groups[group][topic].partitions)
         if topic in present and len(present[topic]) != before:
             raise Misconfigured(

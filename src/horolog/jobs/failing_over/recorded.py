@@ -46,7 +46,7 @@ class GroupProgress:
     committed: int | None
     """What it has committed."""
     end: int | None
-    """The log end then, at which a later recording goes on as long as the group commits nothing;
+    """The log end then, at which a later recording continues as long as the group commits nothing;
     None where the log is another one since."""
     unread: int
     unread_odd: int

@@ -128,7 +128,7 @@ def add(
 ) -> tuple[dict[str, Bound], dict[str, dict[str, TopicProgress]]]:
     """Add to what is recorded what was found from the marks on; the bounds and the groups' places.
 
-    The bounds are not added: what is appended while a recording goes on may count as well.
+    The bounds are not added: what is appended while a recording runs may count as well.
     """
     progress: dict[str, dict[str, TopicProgress]] = {group: {} for group in looked.commits}
     bounds = {}

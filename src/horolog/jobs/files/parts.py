@@ -168,7 +168,7 @@ def refuse_remote(found: FoundParts, why: str) -> None:
 
 
 def units_of(parts: Iterable[Part], cores: int) -> list[tuple[Part, ...]]:
-    """The parts as units for so many cores, the largest first, so that a wave ends together."""
+    """The parts as units for a number of cores, the largest first, so that a wave ends together."""
     ordered = sorted(parts, key=lambda part: (-part.size, part.key))
     share = sum(part.size for part in ordered) // (cores * _UNITS_PER_CORE)
     limit = min(UNIT_BYTES, max(_LEAST_UNIT_BYTES, share))
@@ -202,11 +202,11 @@ def _parts_of(uri: str, target: VerifyTarget, files: Sequence[File]) -> list[Par
     if target.segment is None and (len(sizes) < 2 or sum(sizes.values()) < UNIT_BYTES):
         return [Part(uri, target, sum(sizes.values()), _fingerprint(files))]
     (directory,) = target.partitions
-    wanted = sorted(sizes)
+    bases = sorted(sizes)
     if target.segment is not None:
-        wanted = base_offsets([target.segment.name], names.LOG)
+        bases = base_offsets([target.segment.name], names.LOG)
     parts = []
-    for base in wanted:
+    for base in bases:
         of_segment = VerifyTarget(
             target.log_dir, target.partitions, directory / names.segment_file(base, names.LOG)
         )

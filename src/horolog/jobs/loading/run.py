@@ -76,7 +76,7 @@ class Load:
     def run(
         self, kept: JobState, directory: Path, frame_of: Callable[[], DataFrame]
     ) -> Bootstrapped:
-        """Load it, or go on where an earlier run ended."""
+        """Load it, or continue where an earlier run ended."""
         loaded = kept.read(_LOADED)
         if loaded is not None:
             staging.remove(directory)  # a kill may have left it

@@ -96,7 +96,7 @@ def mirror(
         rename: `PATTERN=REPLACEMENT`, a regular expression for whole names.
         groups: groups whose committed offsets are carried over.
         groups_pattern: or a regular expression of Java's for their names.
-        batch_bytes: send successive batches of a partition as one of up to so many bytes before
+        batch_bytes: send successive batches of a partition as one of up to this many bytes before
             compression, and no more than the target's topic takes; 0 leaves each as it is. A
             batch of more than half of that stays as it is. By default 512 KiB, and compressed
             batches stay as they are. Keys, values, headers, times, order and the maps of offsets
@@ -104,8 +104,8 @@ def mirror(
         replace_create_times: mirror into topics of LogAppendTime, which replace create times.
         into_nonempty: append to partitions of the target that hold records of which `state` knows
             nothing. Without it they are refused: after a state was lost all would come twice.
-        skip_lost: go on behind records that the source has deleted before they were mirrored.
-        once: stop at the ends that the logs have at the start, or else go on until `control` ends
+        skip_lost: continue after records that the source has deleted before they were mirrored.
+        once: stop at the ends that the logs have at the start, or else run until `control` ends
             it.
         dry_run: change nothing and keep no state; say what would happen. A state that is given is
             looked at: a run that it would refuse is refused.

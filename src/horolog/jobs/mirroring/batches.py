@@ -138,19 +138,19 @@ def _runs(offsets: pa.Array) -> tuple[tuple[int, int], ...]:
 
 
 def _within(header: BatchHeader, batch: memoryview, rule: Rule) -> int:
-    """Whether no record has a wanted time, some do, or all do."""
+    """Whether no record has a time in the range, some do, or all do."""
     first = rule.from_ms if rule.from_ms is not None else -(1 << 63)
     if header.max_timestamp < first:
         return _NONE
     if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
         is_in = rule.to_ms is None or header.max_timestamp < rule.to_ms
         return _ALL if is_in else _NONE
-    wanted = records = 0
+    inside = records = 0
     for rows in decode(batch, columns=("timestamp_ms",), check_crcs=False):
         times = rows.column(0).to_numpy()
-        is_wanted = (times >= first) & (times != NO_TIMESTAMP)
+        is_inside = (times >= first) & (times != NO_TIMESTAMP)
         if rule.to_ms is not None:
-            is_wanted &= times < rule.to_ms
-        wanted += int(is_wanted.sum())
+            is_inside &= times < rule.to_ms
+        inside += int(is_inside.sum())
         records += len(times)
-    return _ALL if wanted == records else _SOME if wanted else _NONE
+    return _ALL if inside == records else _SOME if inside else _NONE

@@ -26,7 +26,7 @@ from horolog.storage.names import TopicPartition
 
 _JOINED_BYTES: Final = 512 << 10
 """Below what consumers fetch of a partition at a time, and what brokers take, by default."""
-# What a batch that cannot be compressed may grow by when it is: one in so many bytes, and some.
+# What a batch that cannot be compressed may grow by when it is: one byte in this many, and some.
 _PART_FOR_CODEC: Final = 256
 _BYTES_FOR_CODEC: Final = 64
 

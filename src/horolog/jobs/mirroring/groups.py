@@ -22,7 +22,7 @@ class CarriedGroup:
 def carry_over(
     group: str, source: Client, target: Client, ledger: Ledger, targets: Mapping[str, str]
 ) -> CarriedGroup:
-    """Commit at the target where a group goes on, by what it has committed at the source.
+    """Commit at the target where a group continues, by what it has committed at the source.
 
     A committed offset never goes back, and one behind what is mirrored waits at its end. A group
     that has members at the target is left to them.

@@ -1,7 +1,7 @@
 """Mirrors a stretch of one partition into a log directory; runs in a task, and may run twice.
 
 The batches are kept as they are, offsets and append times included. Attempts at one partition wait
-for each other, and each goes on where the directory ends (`storage/offline/copied_log.py`).
+for each other, and each continues where the directory ends (`storage/offline/copied_log.py`).
 """
 
 from contextlib import closing

@@ -1,12 +1,12 @@
 """Mirrors a stretch of one partition to a broker; runs in a task, and may run twice.
 
-The batches carry the mirror's own producer id and go on in its sequences, in every attempt. So a
+The batches carry the mirror's own producer id and continue its sequences, in every attempt. So a
 broker takes each of them once, also from two attempts of a task at the same time: the second to
 send a batch is answered as a repeat, or refused as out of sequence. A broker forgets producers,
 though (Apache Kafka by the times of their records, so those of old records within minutes). So what
 was sent by an attempt that did not end is never guessed: before it sends, each attempt reads the
 target behind the place that is written down, and finds the mirror's batches there by their producer
-id. It makes the same batches of the source again, compares, and goes on after the last one
+id. It makes the same batches of the source again, compares, and continues after the last one
 (`sent_before`). Small batches may be sent as one: two attempts need not agree about which.
 
 A broker that knows nothing of a producer takes any sequence from it. So the first batch of an
@@ -85,11 +85,11 @@ class Move:
     target: Target
     rule: Rule
     max_bytes: int = MAX_BYTES
-    """The task ends after so many, so that its place is written down."""
+    """The task ends after this many, so that its place is written down."""
     max_points: int = MAX_POINTS
-    """Or after so many points of the map: a compacted log may have one for each record."""
+    """Or after this many points of the map: a compacted log may have one for each record."""
     join_bytes: int = 0
-    """Successive batches are sent as one of up to so many bytes, uncompressed; 0 leaves each."""
+    """Successive batches are sent as one of up to this many bytes, uncompressed; 0 leaves each."""
     compresses: bool = True
     """Compressed batches are joined, too: decompressed, and compressed again."""
     target_compacts: bool = False
@@ -128,7 +128,7 @@ def move(unit: Move) -> Moved:
             moved.error = _sentence(error, unit)
             moved.may_pass = may_pass(error)
             if unit.join_bytes and isinstance(error, RequestRefused) and not moved.may_pass:
-                unit = replace(unit, join_bytes=0)  # what is sound before the one at fault goes on
+                unit = replace(unit, join_bytes=0)  # what is sound before the one at fault is sent
                 moved.error = None
                 continue
             if not moved.may_pass or time.monotonic() >= give_up:
@@ -185,7 +185,7 @@ class _Attempt:
             self._delta = target - source
 
     def run(self) -> None:
-        """Go on where the target's log says that the last attempt ended."""
+        """Continue where the target's log says that the last attempt ended."""
         unit, place = self._unit, self._moved.place
         log = TargetLog(
             source=unit.partition,
@@ -285,7 +285,7 @@ class _Attempt:
             self._is_known = True
 
     def _settle(self, left: int) -> None:
-        """Wait until so many requests are under way."""
+        """Wait until no more than `left` requests are under way."""
         under_way = self._under_way
         while under_way and (len(under_way) > left or under_way[0].appending is None):
             mades, appending = under_way.popleft()

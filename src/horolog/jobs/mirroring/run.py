@@ -22,7 +22,7 @@ from horolog.jobs.mirroring.topics import (
     Renaming,
     describe,
 )
-from horolog.jobs.selection import Selection, wanted_groups
+from horolog.jobs.selection import Selection, chosen_groups
 from horolog.jobs.served import served_bounds
 from horolog.sources.broker_log import BrokerLog
 from horolog.sources.file_log import FileLog
@@ -113,7 +113,7 @@ class Run:
         assert self._source is not None
         self._group_failure = None
         try:
-            for group in wanted_groups(self._source, groups.names, groups.pattern):
+            for group in chosen_groups(self._source, groups.names, groups.pattern):
                 with groups.target() as target:
                     self._carried[group] = carry_over(
                         group, self._source, target, self._ledger, targets
@@ -267,7 +267,7 @@ class Run:
             elif start > place.offset and self._options.fail_on_data_loss:
                 self._stopped[partition] = (
                     f"{partition} of the source begins at offset {start} and was mirrored up to "
-                    f"{place.offset}: the records between are gone. Give --skip-lost to go on "
+                    f"{place.offset}: the records between are gone. Give --skip-lost to continue "
                     "without them"
                 )
 

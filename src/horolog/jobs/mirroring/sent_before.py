@@ -82,7 +82,7 @@ def find_sent(client: Client, log: TargetLog, place: Place) -> "tuple[SentBefore
         raise SourceChanged(
             f"{to} of the target begins at offset {start}, and a run that was killed may "
             f"have written there from {place.target_offset} on: retention or DeleteRecords "
-            "has removed what it wrote, so that it is not known where to go on. Mirror with "
+            "has removed what it wrote, so that it is not known where to continue. Mirror with "
             "another --state and --from"
         )
     return None, replace(place, target_offset=max(end, place.target_offset))
@@ -137,7 +137,7 @@ class SentBefore:
 
     @property
     def is_over(self) -> bool:
-        """All of them were met."""
+        """All of them were found at the source."""
         return not self._own
 
     def match(self, made: Made, sequence: int) -> list[tuple[Made, int | None]]:

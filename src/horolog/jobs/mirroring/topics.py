@@ -92,10 +92,10 @@ class TargetTopic:
 
 def source_topics(client: Client, names: Iterable[str]) -> dict[str, SourceTopic]:
     """What a cluster says of topics; those that are gone are left out."""
-    wanted = sorted(names)
+    asked = sorted(names)
     found = {
         name: SourceTopic(name, len(each.partitions), _id(each))
-        for name, each in client.metadata(wanted).topics.items()
+        for name, each in client.metadata(asked).topics.items()
         if each.error == ErrorCode.none
     }
     described = client.describe_configs([(ResourceType.TOPIC, name) for name in found])
@@ -166,7 +166,7 @@ class TargetTopics:
         """
         notes: list[str] = []
         known = self._known(name)
-        settings = self._wanted_settings(source, notes)
+        settings = self._target_settings(source, notes)
         if known is None:
             self._create(source, name, settings)
             if self._dry_run:
@@ -210,7 +210,7 @@ class TargetTopics:
         return found if found is not None and found.error == ErrorCode.none else None
 
     def _once_there(self, name: str, partitions: int) -> TopicMetadata:
-        """The topic, as soon as the brokers know it with so many partitions.
+        """The topic, as soon as the brokers know it with all its partitions.
 
         Raises:
             RequestRefused: they do not.
@@ -227,24 +227,24 @@ class TargetTopics:
                 )
             time.sleep(_ASK_AGAIN_S)
 
-    def _wanted_settings(self, source: SourceTopic, notes: list[str]) -> dict[str, str]:
-        wanted = {
+    def _target_settings(self, source: SourceTopic, notes: list[str]) -> dict[str, str]:
+        settings = {
             name: value for name, value in source.settings.items() if name not in _OF_CLUSTERS
         }
-        ours = sorted(name for name in wanted if name.startswith(_OURS))
+        ours = sorted(name for name in settings if name.startswith(_OURS))
         if ours and not is_horolog(self._client):
             for name in ours:
-                del wanted[name]
+                del settings[name]
             notes.append(
                 f"{source.name}: {', '.join(ours)} is not carried over: Apache Kafka has no such "
                 "setting"
             )
         for name, value in self._settings.items():
             if value:
-                wanted[name] = value
+                settings[name] = value
             else:
-                wanted.pop(name, None)
-        return wanted
+                settings.pop(name, None)
+        return settings
 
     def _create(self, source: SourceTopic, name: str, settings: Mapping[str, str]) -> None:
         try:

@@ -14,7 +14,7 @@ AFTER: Final = "message.timestamp.after.max.ms"
 BEFORE: Final = "message.timestamp.before.max.ms"
 
 _FEW: Final = 1_000
-"""A bound is suggested where it rejects at most one in so many of the times in milliseconds."""
+"""A bound is suggested where it rejects at most one in this many of the times in milliseconds."""
 # Seconds are of 1970, the other units are of times far ahead.
 _REJECTED_ANYWAY = {AFTER: ("in_microseconds", "in_nanoseconds"), BEFORE: ("in_seconds",)}
 _STEPS = {AFTER: ("ahead", STEPS_MS[1]), BEFORE: ("behind", STEPS_MS[2])}
@@ -34,7 +34,7 @@ class Evidence:
     units: Mapping[str, int]
     of_records: int
     is_exact: bool
-    """Whether append times are known; else at least so many of a bound on times ahead."""
+    """Whether append times are known; else at least this many of a bound on times ahead."""
     is_suggested: bool
 
     def __str__(self) -> str:

@@ -183,7 +183,7 @@ class _Following:
         return window
 
     def _begin(self, partition: TopicPartition, topic_ids: Mapping[str, str]) -> int:
-        """Where a partition goes on; a new one, or one of a new topic, begins."""
+        """Where a partition continues; a new one, or one of a new topic, begins."""
         if not self._is_same(partition, topic_ids):
             return 0
         return self._positions.get(partition, 0)

@@ -130,7 +130,7 @@ def reprocess(
         transform: of the streaming DataFrame, before table or function: aggregates, say.
         output_mode: of the stream that comes of it: append, update or complete.
         state: the directory where the job keeps what it has done.
-        once: stop at the ends that the logs have at the start, or go on until `control` ends it.
+        once: stop at the ends that the logs have at the start, or run until `control` ends it.
         dry_run: write nothing and keep no state; count, and say what a run would be refused for.
         control: how the caller follows and ends it.
 

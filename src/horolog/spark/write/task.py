@@ -178,7 +178,7 @@ def _write_in_transaction(
 
 
 def _pieces(rows: Iterator[pa.RecordBatch], most_bytes: int) -> Iterator[Iterator[pa.RecordBatch]]:
-    """The same rows in pieces of about so many bytes, each to be read to its end."""
+    """The same rows in pieces of about this size in bytes, each to be read to its end."""
     for first in rows:
         yield _piece(first, rows, most_bytes)
 

@@ -346,5 +346,5 @@ def _too_late(query: str, batch: int, latest: int) -> RequestRefused:
     return RequestRefused(
         ErrorCode.producer_fenced,
         f"query {query} has gone on to batch {latest}: batch {batch} is over. A checkpoint that "
-        "was set back cannot go on; a new one is a new query",
+        "was set back cannot continue; a new one is a new query",
     )
