@@ -1,11 +1,10 @@
 """Append times that a clock far ahead has left behind, reset over the wire."""
 
 import json
-from typing import Any
 
 import pytest
-from raw_connection import RawConnection, produce_fields
-from running_broker import NOW_MS, RunningBroker, a_broker
+from raw_connection import RawConnection
+from running_broker import NOW_MS, TOPIC, RunningBroker, a_broker
 
 from horolog.client import Client, ResourceType
 from horolog.clock import DAY_MS, ManualClock
@@ -16,7 +15,6 @@ from horolog.testing import Broker
 from horolog.wire.api import ApiKey
 
 RESET, AHEAD = "horolog.append.time.reset", "horolog.append.time.ahead"
-TOPIC = 2
 
 
 broker = a_broker("t", partitions=3, of_topics={"message_timestamp_type": "LogAppendTime"})
@@ -25,9 +23,7 @@ broker = a_broker("t", partitions=3, of_topics={"message_timestamp_type": "LogAp
 def produce(broker: RunningBroker, *partitions: int, topic: str = "t") -> list[int]:
     """The append time of one record in each partition."""
     batch = build_batch([Record(5, None, b"v")])
-    fields = produce_fields(topic, dict.fromkeys(partitions, batch))
-    answer = broker.ask(ApiKey.PRODUCE, 9, **fields)
-    appended = answer.responses[0].partition_responses
+    appended = [broker.produce(topic, batch, partition) for partition in partitions]
     assert [each.error_code for each in appended] == [0] * len(partitions)
     return [each.log_append_time_ms for each in appended]
 
@@ -37,23 +33,6 @@ def jump(broker: RunningBroker, clock: ManualClock, days: int, *partitions: int)
     clock.step(f"{days}d")
     produce(broker, *partitions)
     clock.step(f"-{days}d")
-
-
-def alter(
-    broker: RunningBroker, *configs: tuple[str, int, str | None], validate_only: bool = False
-) -> Any:
-    resource = {
-        "resource_type": TOPIC,
-        "resource_name": "t",
-        "configs": [
-            {"name": name, "config_operation": operation, "value": value}
-            for name, operation, value in configs
-        ],
-    }
-    (answer,) = broker.ask(
-        ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, resources=[resource], validate_only=validate_only
-    ).responses
-    return answer
 
 
 def ahead(broker: RunningBroker) -> dict[str, int]:
@@ -69,11 +48,11 @@ def test_a_reset_lets_append_times_follow_the_clock_again(
     assert produce(broker, 0, 1, 2) == [NOW_MS + days * DAY_MS] * 3
     of_all = {"partitions": 3, "most_ahead_ms": days * DAY_MS, "resets": 0}
     assert ahead(broker) == {**of_all, "ahead": 3}
-    assert alter(broker, (RESET, 0, "0, 2,2")).error_code == 0
+    assert broker.alter("t", (RESET, 0, "0, 2,2")).error_code == 0
     assert ahead(broker)["ahead"] == 1
     clock.advance(7)
     assert produce(broker, 0, 1, 2) == [NOW_MS + 7, NOW_MS + days * DAY_MS, NOW_MS + 7]
-    assert alter(broker, (RESET, 0, "all")).error_code == 0
+    assert broker.alter("t", (RESET, 0, "all")).error_code == 0
     assert produce(broker, 0, 1, 2) == [NOW_MS + 7] * 3
     assert ahead(broker) == {"partitions": 3, "ahead": 0, "most_ahead_ms": 0, "resets": 3}
     resets = [broker.log("t", index).append_time_resets for index in range(3)]
@@ -88,9 +67,9 @@ def test_no_append_time_is_lowered_by_validation_alone(
     broker: RunningBroker, clock: ManualClock
 ) -> None:
     jump(broker, clock, 100, 0)
-    assert alter(broker, (RESET, 0, "all"), validate_only=True).error_code == 0
+    assert broker.alter("t", (RESET, 0, "all"), validate_only=True).error_code == 0
     assert ahead(broker)["ahead"] == 1
-    refused = alter(broker, (RESET, 0, "nonsense"), validate_only=True)
+    refused = broker.alter("t", (RESET, 0, "nonsense"), validate_only=True)
     assert refused.error_code == ErrorCode.invalid_config
 
 
@@ -121,7 +100,7 @@ def test_what_is_no_reset_is_refused_and_changes_nothing(
     says: str,
 ) -> None:
     jump(broker, clock, 100, 0, 1, 2)
-    answer = alter(broker, *configs)
+    answer = broker.alter("t", *configs)
     assert answer.error_code == code
     assert says in answer.error_message
     assert ahead(broker)["ahead"] == 3
@@ -140,7 +119,7 @@ def test_partitions_that_the_disk_refuses_are_counted_and_the_others_reset(
         return real(log, now_ms)
 
     monkeypatch.setattr(Log, "reset_append_time", reset)
-    answer = alter(broker, (RESET, 0, "all"))
+    answer = broker.alter("t", (RESET, 0, "all"))
     assert answer.error_code == ErrorCode.kafka_storage_error
     assert answer.error_message == "1 of 3 partitions were not reset: the disk is full"
     assert ahead(broker)["ahead"] == 1
@@ -157,12 +136,7 @@ def test_stock_clients_are_reported_of_it_nowhere_but_as_a_feature(broker: Runni
         ).results[0]
         assert not [each.name for each in described.configs if "append.time" in each.name]
         for version in (3, 4):
-            answer = connection.ask(
-                ApiKey.API_VERSIONS,
-                version,
-                client_software_name="a-client",
-                client_software_version="1",
-            )
+            answer = connection.ask(ApiKey.API_VERSIONS, version)
             features = {each.name: each for each in answer.supported_features}
             assert (features[RESET].min_version, features[RESET].max_version) == (1, 1)
         assert not hasattr(connection.ask(ApiKey.API_VERSIONS, 2), "supported_features")

@@ -111,11 +111,10 @@ def test_a_stock_fetch_is_answered_as_before(
 
 
 def test_both_clocks_at_once_are_refused(broker: RunningBroker) -> None:
-    partition = {"partition_index": 0, "timestamp": 5, "current_leader_epoch": -1}
+    partition = {"partition_index": 0, "timestamp": 5}
     answer = broker.ask(
         ApiKey.LIST_OFFSETS,
         5,
-        replica_id=-1,
         isolation_level=48,
         topics=[{"name": "t", "partitions": [partition]}],
     )

@@ -61,7 +61,7 @@ def test_a_deleted_topics_files_go_after_their_delay(
     broker: RunningBroker, clock: ManualClock
 ) -> None:
     broker.create_topic("t")
-    broker.ask(ApiKey.DELETE_TOPICS, 4, topic_names=["t"], timeout_ms=1000)
+    broker.ask(ApiKey.DELETE_TOPICS, 4, topic_names=["t"])
     broker.run(broker.service.background_tasks.tidy())
     assert [*broker.log_dir.glob("t-*-delete")] != []
     clock.advance(60_000)
@@ -78,7 +78,7 @@ def test_deleted_files_wait_for_time_to_pass_and_not_for_the_wall_clock(
         produce(connection, "kept", NOW_MS)
         clock.advance(1001)
         broker.run(broker.service.background_tasks.run_retention())
-        connection.ask(ApiKey.DELETE_TOPICS, 4, topic_names=["gone"], timeout_ms=1000)
+        connection.ask(ApiKey.DELETE_TOPICS, 4, topic_names=["gone"])
 
     def waiting() -> int:
         broker.run(broker.service.background_tasks.tidy())
@@ -111,7 +111,7 @@ def test_nothing_of_a_deleted_topic_stays_in_memory(
             patched.setattr(Log, "apply_retention", refuse)
             assert broker.run(tasks.run_retention()) == []  # a failure that is logged once
         partition = weakref.ref(broker.broker.partition("t", 0))
-        connection.ask(ApiKey.DELETE_TOPICS, 4, topic_names=["t"], timeout_ms=1000)
+        connection.ask(ApiKey.DELETE_TOPICS, 4, topic_names=["t"])
     clock.advance(60_000)
     broker.run(tasks.tidy())
 
@@ -212,9 +212,7 @@ def test_unsealed_indexes_are_checked_after_a_lookup_used_them(
 
     def offset_of(time_ms: int) -> int:
         asked = {"name": "t", "partitions": [{"partition_index": 0, "timestamp": time_ms}]}
-        answer = broker.ask(
-            ApiKey.LIST_OFFSETS, 5, replica_id=-1, isolation_level=0, topics=[asked]
-        )
+        answer = broker.ask(ApiKey.LIST_OFFSETS, 5, topics=[asked])
         return int(answer.topics[0].partitions[0].offset)
 
     assert offset_of(800) == 3, "the index is gone by"

@@ -3,14 +3,15 @@
 from typing import Any
 
 import pytest
-from running_broker import RunningBroker
+from running_broker import BROKER, TOPIC, RunningBroker, a_broker
 
 from horolog.broker.handlers.describe_configs import MOST_QUESTIONS
 from horolog.wire.api import ApiKey
 from horolog.wire.features import LOOKUP_WAY
 
-TOPIC, BROKER = 2, 4
 SET, DELETE, APPEND, SUBTRACT = range(4)
+
+broker = a_broker("t", of_topics={"retention_ms": "1000"}, now_ms=None)
 
 
 def describe(broker: RunningBroker, kind: int, name: str, *keys: str) -> dict[str, Any]:
@@ -30,33 +31,6 @@ def describe(broker: RunningBroker, kind: int, name: str, *keys: str) -> dict[st
     return {config.name: config for config in result.configs}
 
 
-def alter(
-    broker: RunningBroker,
-    kind: int,
-    name: str,
-    *changes: tuple[str, int, str | None],
-    validate_only: bool = False,
-) -> Any:
-    resource = {
-        "resource_type": kind,
-        "resource_name": name,
-        "configs": [
-            {"name": key, "config_operation": operation, "value": value}
-            for key, operation, value in changes
-        ],
-    }
-    (response,) = broker.ask(
-        ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, resources=[resource], validate_only=validate_only
-    ).responses
-    return response
-
-
-@pytest.fixture
-def broker(broker: RunningBroker) -> RunningBroker:
-    broker.create_topic("t", retention_ms="1000")
-    return broker
-
-
 def test_settings_are_described_with_their_source_and_what_stood_behind(
     broker: RunningBroker,
 ) -> None:
@@ -73,7 +47,7 @@ def test_settings_are_described_with_their_source_and_what_stood_behind(
 
 def test_single_settings_of_a_topic_are_changed_and_obeyed_at_once(broker: RunningBroker) -> None:
     changes = (("retention.ms", DELETE, None), ("segment.bytes", SET, "2000000"))
-    assert alter(broker, TOPIC, "t", *changes).error_code == 0
+    assert broker.alter("t", *changes).error_code == 0
     for _ in range(2):
         assert broker.log("t").config.retention_ms == 604_800_000
         assert broker.log("t").config.segment_bytes == 2_000_000
@@ -82,9 +56,9 @@ def test_single_settings_of_a_topic_are_changed_and_obeyed_at_once(broker: Runni
 
 def test_validate_only_checks_and_changes_nothing(broker: RunningBroker) -> None:
     ok = ("retention.ms", SET, "5")
-    assert alter(broker, TOPIC, "t", ok, validate_only=True).error_code == 0
+    assert broker.alter("t", ok, validate_only=True).error_code == 0
     bad = ("retention.ms", SET, "five")
-    assert alter(broker, TOPIC, "t", bad, validate_only=True).error_code == 40
+    assert broker.alter("t", bad, validate_only=True).error_code == 40
     assert broker.log("t").config.retention_ms == 1000
 
 
@@ -113,14 +87,14 @@ def test_what_cannot_be_is_refused_with_a_sentence(
     code: int,
     text: str,
 ) -> None:
-    refused = alter(broker, kind, name, change)
+    refused = broker.alter(name, change, kind=kind)
     assert (refused.error_code, text in refused.error_message) == (code, True), refused
     assert broker.log("t").config.retention_ms == 1000
 
 
 def test_one_bad_change_keeps_back_the_good_ones(broker: RunningBroker) -> None:
     changes = (("segment.bytes", SET, "2000000"), ("retention.ms", SET, "x"))
-    assert alter(broker, TOPIC, "t", *changes).error_code == 40
+    assert broker.alter("t", *changes).error_code == 40
     assert broker.log("t").config.segment_bytes != 2_000_000
 
 
@@ -129,7 +103,7 @@ def test_a_cluster_wide_default_reaches_topics_that_say_nothing_themselves(
 ) -> None:
     broker.create_topic("plain")
     change = ("log.retention.ms", SET, "777")
-    assert alter(broker, BROKER, "", change).error_code == 0
+    assert broker.alter("", change, kind=BROKER).error_code == 0
     for _ in range(2):
         assert broker.log("plain").config.retention_ms == 777
         assert broker.log("t").config.retention_ms == 1000
@@ -137,14 +111,14 @@ def test_a_cluster_wide_default_reaches_topics_that_say_nothing_themselves(
         assert describe(broker, BROKER, "1")["log.retention.ms"].config_source == 3
         assert describe(broker, TOPIC, "plain")["retention.ms"].config_source == 3
         broker.restart()
-    assert alter(broker, BROKER, "", ("log.retention.ms", DELETE, None)).error_code == 0
+    assert broker.alter("", ("log.retention.ms", DELETE, None), kind=BROKER).error_code == 0
     assert broker.log("plain").config.retention_ms == 604_800_000
 
 
 def test_this_brokers_own_setting_is_stronger_than_the_clusters(broker: RunningBroker) -> None:
     broker.create_topic("plain")
-    alter(broker, BROKER, "", ("log.retention.ms", SET, "777"))
-    alter(broker, BROKER, "1", ("log.retention.ms", SET, "888"))
+    broker.alter("", ("log.retention.ms", SET, "777"), kind=BROKER)
+    broker.alter("1", ("log.retention.ms", SET, "888"), kind=BROKER)
     assert broker.log("plain").config.retention_ms == 888
     assert describe(broker, BROKER, "1")["log.retention.ms"].config_source == 2
 
@@ -152,9 +126,7 @@ def test_this_brokers_own_setting_is_stronger_than_the_clusters(broker: RunningB
 def replace(broker: RunningBroker, kind: int, name: str, **settings: str) -> Any:
     configs = [{"name": k.replace("_", "."), "value": v} for k, v in settings.items()]
     resource = {"resource_type": kind, "resource_name": name, "configs": configs}
-    (response,) = broker.ask(
-        ApiKey.ALTER_CONFIGS, 2, resources=[resource], validate_only=False
-    ).responses
+    (response,) = broker.ask(ApiKey.ALTER_CONFIGS, 2, resources=[resource]).responses
     return response
 
 
@@ -198,9 +170,7 @@ def test_whatever_is_described_can_be_set_again_as_it_is(
     assert None not in described.values()
     configs = [{"name": key, "value": value} for key, value in described.items()]
     resource = {"resource_type": kind, "resource_name": name, "configs": configs}
-    (replaced,) = broker.ask(
-        ApiKey.ALTER_CONFIGS, 2, resources=[resource], validate_only=False
-    ).responses
+    (replaced,) = broker.ask(ApiKey.ALTER_CONFIGS, 2, resources=[resource]).responses
     assert (replaced.error_code, replaced.error_message) == (0, None)
     again = describe(broker, kind, name)
     assert {key: again[key].value for key in described} == described
@@ -210,5 +180,5 @@ def test_a_setting_of_a_login_that_is_not_there_is_accepted_as_by_kafka(
     broker: RunningBroker,
 ) -> None:
     relogin = "sasl.kerberos.min.time.before.relogin"
-    assert alter(broker, BROKER, "1", (relogin, SET, "58000")).error_code == 0
+    assert broker.alter("1", (relogin, SET, "58000"), kind=BROKER).error_code == 0
     assert describe(broker, BROKER, "1", relogin)[relogin].value == "58000"

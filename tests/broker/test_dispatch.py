@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from patience import eventually
-from raw_connection import RawConnection, fetch_fields, produce_fields
+from raw_connection import RawConnection, encoded, fetch_fields, produce_fields
 from running_broker import RunningBroker
 
 from horolog.broker import dispatch, turns
@@ -19,7 +19,6 @@ from horolog.network.dispatching import Hangup
 from horolog.network.peer import Peer
 from horolog.record.builder import Record, build_batch
 from horolog.wire.api import ApiKey
-from horolog.wire.codec import encode_request
 
 
 class Asking:
@@ -32,7 +31,7 @@ class Asking:
 
     def ask(self, key: ApiKey, version: int, **fields: Any) -> Any:
         """What dispatch returns, or what its future comes to."""
-        frame = struct.pack(">hhih", key, version, 1, -1) + encode_request(key, version, fields)
+        frame = struct.pack(">hhih", key, version, 1, -1) + encoded(key, version, fields)
 
         async def ask() -> Any:
             answer = self.dispatcher(frame, self.peer)
@@ -84,7 +83,7 @@ def test_a_coroutine_that_has_not_to_wait_is_answered_at_once(
     broker.create_topic("t")
 
     def ask() -> Any:
-        body = encode_request(ApiKey.METADATA, 0, {"topics": [{"name": "t"}]})
+        body = encoded(ApiKey.METADATA, 0, {"topics": [{"name": "t"}]})
         return asking.dispatcher(
             struct.pack(">hhih", ApiKey.METADATA, 0, 1, -1) + body, asking.peer
         )

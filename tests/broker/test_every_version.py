@@ -28,8 +28,6 @@ def requests(topic_id: UUID) -> dict[ApiKey, Any]:
         ApiKey.METADATA: {"topics": [{"name": "t"}]},
         ApiKey.OFFSET_COMMIT: {
             "group_id": "simple",
-            "member_id": "",
-            "generation_id_or_member_epoch": -1,
             "topics": [
                 {
                     "name": "t",
@@ -51,7 +49,6 @@ def requests(topic_id: UUID) -> dict[ApiKey, Any]:
         ApiKey.FIND_COORDINATOR: {"key": "g", "key_type": 0, "coordinator_keys": ["g"]},
         ApiKey.JOIN_GROUP: lambda v: {
             "group_id": f"of-{v}",
-            "member_id": "",
             "session_timeout_ms": 10_000,
             "rebalance_timeout_ms": 10_000,
             "protocol_type": "consumer",
@@ -59,10 +56,10 @@ def requests(topic_id: UUID) -> dict[ApiKey, Any]:
         },
         ApiKey.HEARTBEAT: member,
         ApiKey.LEAVE_GROUP: {"group_id": "g", "member_id": "m", "members": [{"member_id": "m"}]},
-        ApiKey.SYNC_GROUP: {**member, "assignments": []},
+        ApiKey.SYNC_GROUP: {**member},
         ApiKey.DESCRIBE_GROUPS: {"groups": ["g"]},
         ApiKey.LIST_GROUPS: {},
-        ApiKey.API_VERSIONS: {"client_software_name": "test", "client_software_version": "1"},
+        ApiKey.API_VERSIONS: {},
         ApiKey.CREATE_TOPICS: lambda v: {
             "topics": [
                 {
@@ -79,21 +76,18 @@ def requests(topic_id: UUID) -> dict[ApiKey, Any]:
         ApiKey.DELETE_TOPICS: {
             "topic_names": ["none"],
             "topics": [{"name": "none", "topic_id": None}],
-            "timeout_ms": 1000,
         },
         ApiKey.DELETE_RECORDS: {
-            "topics": [{"name": "t", "partitions": [{"partition_index": 0, "offset": 0}]}],
-            "timeout_ms": 1000,
+            "topics": [{"name": "t", "partitions": [{"partition_index": 0, "offset": 0}]}]
         },
-        ApiKey.INIT_PRODUCER_ID: {"transactional_id": None, "transaction_timeout_ms": 1000},
+        ApiKey.INIT_PRODUCER_ID: {},
         ApiKey.OFFSET_FOR_LEADER_EPOCH: {
-            "replica_id": -1,
             "topics": [
                 {
                     "topic": "t",
-                    "partitions": [{"partition": 0, "leader_epoch": 0, "current_leader_epoch": -1}],
+                    "partitions": [{"partition": 0, "leader_epoch": 0}],
                 }
-            ],
+            ]
         },
         ApiKey.DESCRIBE_CONFIGS: {
             "resources": [
@@ -102,15 +96,11 @@ def requests(topic_id: UUID) -> dict[ApiKey, Any]:
             ]
         },
         ApiKey.ALTER_CONFIGS: {
-            "resources": [{"resource_type": 2, "resource_name": "t", "configs": []}],
+            "resources": [{"resource_type": 2, "resource_name": "t"}],
             "validate_only": True,
         },
         ApiKey.DESCRIBE_LOG_DIRS: {"topics": None},
-        ApiKey.CREATE_PARTITIONS: {
-            "topics": [{"name": "t", "count": 7, "assignments": None}],
-            "timeout_ms": 1000,
-            "validate_only": True,
-        },
+        ApiKey.CREATE_PARTITIONS: {"topics": [{"name": "t", "count": 7}], "validate_only": True},
         ApiKey.DELETE_GROUPS: {"groups_names": ["none"]},
         ApiKey.INCREMENTAL_ALTER_CONFIGS: {
             "resources": [
@@ -134,15 +124,13 @@ def requests(topic_id: UUID) -> dict[ApiKey, Any]:
         ApiKey.ELECT_LEADERS: {
             "election_type": 0,
             "topic_partitions": [{"topic": "t", "partitions": [0]}],
-            "timeout_ms": 1000,
         },
         ApiKey.ALTER_PARTITION_REASSIGNMENTS: {
-            "timeout_ms": 1000,
             "topics": [
                 {"name": "t", "partitions": [{"partition_index": 0, "replicas": [1]}]},
-            ],
+            ]
         },
-        ApiKey.LIST_PARTITION_REASSIGNMENTS: {"timeout_ms": 1000, "topics": None},
+        ApiKey.LIST_PARTITION_REASSIGNMENTS: {"topics": None},
         ApiKey.DESCRIBE_CLIENT_QUOTAS: {
             "components": [{"entity_type": "user", "match_type": 2, "match": None}],
             "strict": False,

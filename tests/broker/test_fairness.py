@@ -69,9 +69,6 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
     broker.ask(
         ApiKey.PRODUCE,
         8,
-        transactional_id=None,
-        acks=1,
-        timeout_ms=1000,
         topic_data=[{"name": "t", "partition_data": [{"index": 0, "records": BATCH}]}],
     )
     yield broker
@@ -105,42 +102,22 @@ def partitions_of_t(count: int, **fields: Any) -> list[dict[str, Any]]:
 
 def produce_to_many(count: int, records: bytes = BATCH) -> dict[str, Any]:
     return {
-        "transactional_id": None,
-        "acks": 1,
-        "timeout_ms": 1000,
         "topic_data": [
             {
                 "name": "t",
                 "partition_data": [{"index": n % 4, "records": records} for n in range(count)],
             }
-        ],
+        ]
     }
 
 
 def fetch_of_many(count: int, offset: int, max_wait_ms: int = 0) -> dict[str, Any]:
     return {
-        "replica_id": -1,
         "max_wait_ms": max_wait_ms,
-        "min_bytes": 1,
-        "max_bytes": 50 << 20,
-        "isolation_level": 0,
-        "session_id": 0,
-        "session_epoch": -1,
-        "forgotten_topics_data": [],
-        "rack_id": "",
         "topics": [
             {
                 "topic": "t",
-                "partitions": [
-                    {
-                        "partition": n % 4,
-                        "current_leader_epoch": -1,
-                        "fetch_offset": offset,
-                        "log_start_offset": -1,
-                        "partition_max_bytes": 1 << 20,
-                    }
-                    for n in range(count)
-                ],
+                "partitions": [{"partition": n % 4, "fetch_offset": offset} for n in range(count)],
             }
         ],
     }
@@ -198,10 +175,7 @@ REQUESTS: dict[str, tuple[ApiKey, int, int, Callable[[int], dict[str, Any]]]] = 
             "topics": [
                 {
                     "name": "wide",
-                    "partitions": [
-                        {"partition_index": n, "current_leader_epoch": -1, "timestamp": -1}
-                        for n in range(count)
-                    ],
+                    "partitions": [{"partition_index": n, "timestamp": -1} for n in range(count)],
                 }
             ]
         },
@@ -214,10 +188,7 @@ REQUESTS: dict[str, tuple[ApiKey, int, int, Callable[[int], dict[str, Any]]]] = 
             "topics": [
                 {
                     "name": "wide",
-                    "partitions": [
-                        {"partition_index": n, "current_leader_epoch": -1, "timestamp": 5}
-                        for n in range(count)
-                    ],
+                    "partitions": [{"partition_index": n, "timestamp": 5} for n in range(count)],
                 }
             ]
         },
@@ -227,74 +198,31 @@ REQUESTS: dict[str, tuple[ApiKey, int, int, Callable[[int], dict[str, Any]]]] = 
         3,
         60_000,
         lambda count: {
-            "replica_id": -1,
             "topics": [
                 {
                     "topic": "t",
-                    "partitions": [
-                        {"partition": n % 4, "current_leader_epoch": -1, "leader_epoch": 0}
-                        for n in range(count)
-                    ],
+                    "partitions": [{"partition": n % 4, "leader_epoch": 0} for n in range(count)],
                 }
-            ],
+            ]
         },
     ),
     "create topics, refused": (
         ApiKey.CREATE_TOPICS,
         4,
         9_000,
-        lambda count: {
-            "topics": [
-                {
-                    "name": "!" + name,
-                    "num_partitions": 1,
-                    "replication_factor": 1,
-                    "assignments": [],
-                    "configs": [],
-                }
-                for name in names(count)
-            ],
-            "timeout_ms": 1000,
-            "validate_only": False,
-        },
+        lambda count: {"topics": [{"name": "!" + name} for name in names(count)]},
     ),
     "create topics, only to see": (
         ApiKey.CREATE_TOPICS,
         5,
         9_000,
-        lambda count: {
-            "topics": [
-                {
-                    "name": name,
-                    "num_partitions": 1,
-                    "replication_factor": 1,
-                    "assignments": [],
-                    "configs": [],
-                }
-                for name in names(count)
-            ],
-            "timeout_ms": 1000,
-            "validate_only": True,
-        },
+        lambda count: {"topics": [{"name": name} for name in names(count)], "validate_only": True},
     ),
     "create topics, too many": (
         ApiKey.CREATE_TOPICS,
         5,
         30_000,
-        lambda count: {
-            "topics": [
-                {
-                    "name": name,
-                    "num_partitions": 1,
-                    "replication_factor": 1,
-                    "assignments": [],
-                    "configs": [],
-                }
-                for name in names(count)
-            ],
-            "timeout_ms": 1000,
-            "validate_only": False,
-        },
+        lambda count: {"topics": [{"name": name} for name in names(count)]},
     ),
     "create a topic of many assignments": (
         ApiKey.CREATE_TOPICS,
@@ -306,14 +234,11 @@ REQUESTS: dict[str, tuple[ApiKey, int, int, Callable[[int], dict[str, Any]]]] = 
                     "name": "assigned",
                     "num_partitions": -1,
                     "replication_factor": -1,
-                    "configs": [],
                     "assignments": [
                         {"partition_index": n, "broker_ids": [7]} for n in range(count)
                     ],
                 }
-            ],
-            "timeout_ms": 1000,
-            "validate_only": False,
+            ]
         },
     ),
     "create a topic of many settings": (
@@ -322,27 +247,15 @@ REQUESTS: dict[str, tuple[ApiKey, int, int, Callable[[int], dict[str, Any]]]] = 
         60_000,
         lambda count: {
             "topics": [
-                {
-                    "name": "set",
-                    "num_partitions": 1,
-                    "replication_factor": 1,
-                    "assignments": [],
-                    "configs": [{"name": name, "value": "1"} for name in names(count)],
-                }
-            ],
-            "timeout_ms": 1000,
-            "validate_only": False,
+                {"name": "set", "configs": [{"name": name, "value": "1"} for name in names(count)]}
+            ]
         },
     ),
     "create partitions": (
         ApiKey.CREATE_PARTITIONS,
         1,
         50_000,
-        lambda count: {
-            "topics": [{"name": name, "count": 2, "assignments": None} for name in names(count)],
-            "timeout_ms": 1000,
-            "validate_only": False,
-        },
+        lambda count: {"topics": [{"name": name, "count": 2} for name in names(count)]},
     ),
     "create partitions of many assignments": (
         ApiKey.CREATE_PARTITIONS,
@@ -352,7 +265,6 @@ REQUESTS: dict[str, tuple[ApiKey, int, int, Callable[[int], dict[str, Any]]]] = 
             "topics": [
                 {"name": "t", "count": count + 4, "assignments": [{"broker_ids": [7]}] * count}
             ],
-            "timeout_ms": 1000,
             "validate_only": True,
         },
     ),
@@ -360,22 +272,19 @@ REQUESTS: dict[str, tuple[ApiKey, int, int, Callable[[int], dict[str, Any]]]] = 
         ApiKey.DELETE_TOPICS,
         3,
         80_000,
-        lambda count: {"topic_names": names(count), "timeout_ms": 1000},
+        lambda count: {"topic_names": names(count)},
     ),
     "delete topics by id": (
         ApiKey.DELETE_TOPICS,
         6,
         50_000,
-        lambda count: {
-            "topics": [{"name": None, "topic_id": uuid.uuid4()} for _ in range(count)],
-            "timeout_ms": 1000,
-        },
+        lambda count: {"topics": [{"name": None, "topic_id": uuid.uuid4()} for _ in range(count)]},
     ),
     "delete records": (
         ApiKey.DELETE_RECORDS,
         1,
         3_000,
-        lambda count: {"topics": partitions_of_t(count, offset=0), "timeout_ms": 1000},
+        lambda count: {"topics": partitions_of_t(count, offset=0)},
     ),
     "delete records of unknown partitions": (
         ApiKey.DELETE_RECORDS,
@@ -387,8 +296,7 @@ REQUESTS: dict[str, tuple[ApiKey, int, int, Callable[[int], dict[str, Any]]]] = 
                     "name": "nowhere",
                     "partitions": [{"partition_index": n, "offset": 0} for n in range(count)],
                 }
-            ],
-            "timeout_ms": 1000,
+            ]
         },
     ),
     "describe configs": (
@@ -451,13 +359,13 @@ REQUESTS: dict[str, tuple[ApiKey, int, int, Callable[[int], dict[str, Any]]]] = 
         ApiKey.ALTER_CONFIGS,
         1,
         50_000,
-        lambda count: {"resources": resources(count, configs=[]), "validate_only": False},
+        lambda count: {"resources": resources(count, configs=[])},
     ),
     "incremental alter configs": (
         ApiKey.INCREMENTAL_ALTER_CONFIGS,
         1,
         50_000,
-        lambda count: {"resources": resources(count, configs=[]), "validate_only": False},
+        lambda count: {"resources": resources(count, configs=[])},
     ),
     "incremental alter configs of many keys": (
         ApiKey.INCREMENTAL_ALTER_CONFIGS,
@@ -472,8 +380,7 @@ REQUESTS: dict[str, tuple[ApiKey, int, int, Callable[[int], dict[str, Any]]]] = 
                         {"name": name, "config_operation": 0, "value": "1"} for name in names(count)
                     ],
                 }
-            ],
-            "validate_only": False,
+            ]
         },
     ),
     "find coordinators": (
@@ -500,8 +407,6 @@ REQUESTS: dict[str, tuple[ApiKey, int, int, Callable[[int], dict[str, Any]]]] = 
         40_000,
         lambda count: {
             "group_id": "committing",
-            "generation_id_or_member_epoch": -1,
-            "member_id": "",
             "group_instance_id": None,
             "topics": [
                 {
@@ -526,26 +431,19 @@ REQUESTS: dict[str, tuple[ApiKey, int, int, Callable[[int], dict[str, Any]]]] = 
         lambda count: {
             "group_id": "committing",
             "topics": [{"name": "wide", "partition_indexes": list(range(count))}],
-            "require_stable": False,
         },
     ),
     "fetch offsets of many groups": (
         ApiKey.OFFSET_FETCH,
         8,
         60_000,
-        lambda count: {
-            "groups": [{"group_id": name, "topics": None} for name in names(count)],
-            "require_stable": False,
-        },
+        lambda count: {"groups": [{"group_id": name, "topics": None} for name in names(count)]},
     ),
     "fetch offsets of one group often": (
         ApiKey.OFFSET_FETCH,
         8,
         60_000,
-        lambda count: {
-            "groups": [{"group_id": "committing", "topics": None}] * count,
-            "require_stable": False,
-        },
+        lambda count: {"groups": [{"group_id": "committing", "topics": None}] * count},
     ),
     "delete offsets": (
         ApiKey.OFFSET_DELETE,
@@ -565,7 +463,7 @@ REQUESTS: dict[str, tuple[ApiKey, int, int, Callable[[int], dict[str, Any]]]] = 
         ApiKey.DESCRIBE_GROUPS,
         4,
         80_000,
-        lambda count: {"groups": names(count), "include_authorized_operations": False},
+        lambda count: {"groups": names(count)},
     ),
     "leave a group": (
         ApiKey.LEAVE_GROUP,
@@ -584,7 +482,6 @@ REQUESTS: dict[str, tuple[ApiKey, int, int, Callable[[int], dict[str, Any]]]] = 
             "group_id": "joining",
             "session_timeout_ms": 10_000,
             "rebalance_timeout_ms": 1_000,
-            "member_id": "",
             "group_instance_id": None,
             "protocol_type": "consumer",
             "protocols": [{"name": name, "metadata": b"m"} for name in names(count)],
@@ -703,7 +600,7 @@ LONG_AT_ONCE: dict[str, tuple[ApiKey, int, dict[str, Any]]] = {
     "found to be too long for the loop": (
         ApiKey.DELETE_TOPICS,
         3,
-        {"topic_names": [f"{n:030}" for n in range(2_100)], "timeout_ms": 1000},
+        {"topic_names": [f"{n:030}" for n in range(2_100)]},
     ),
 }
 
@@ -809,16 +706,7 @@ def test_topics_are_no_longer_created_for_a_client_that_has_gone(
 
 
 def new_topics(*counts: int) -> list[dict[str, Any]]:
-    return [
-        {
-            "name": f"n{n}",
-            "num_partitions": count,
-            "replication_factor": 1,
-            "assignments": [],
-            "configs": [],
-        }
-        for n, count in enumerate(counts)
-    ]
+    return [{"name": f"n{n}", "num_partitions": count} for n, count in enumerate(counts)]
 
 
 def test_one_request_creates_only_so_many_partitions(
@@ -830,7 +718,7 @@ def test_one_request_creates_only_so_many_partitions(
     broker = make_broker(num_partitions="4")
     too_many = ErrorCode.policy_violation
     with RawConnection(broker.address) as connection:
-        wish = {"timeout_ms": 1000, "validate_only": False}
+        wish = {}
         created = connection.ask(ApiKey.CREATE_TOPICS, 4, topics=new_topics(4, 4, -1), **wish)
         assert [topic.error_code for topic in created.topics] == [too_many] * 3
         assert "Excessively large number" in created.topics[0].error_message
@@ -839,7 +727,7 @@ def test_one_request_creates_only_so_many_partitions(
         grown = connection.ask(
             ApiKey.CREATE_PARTITIONS,
             1,
-            topics=[{"name": name, "count": 8, "assignments": None} for name in ("n0", "n1")],
+            topics=[{"name": name, "count": 8} for name in ("n0", "n1")],
             **wish,
         )
         assert [topic.error_code for topic in grown.results] == [0, too_many]

@@ -159,7 +159,7 @@ def test_what_happens_between_reading_and_waiting_is_not_missed(
                 if records == "come":
                     other.ask(ApiKey.PRODUCE, 9, **produce_fields("t", {0: batch()}))
                 else:
-                    other.ask(ApiKey.DELETE_TOPICS, 4, topic_names=["t"], timeout_ms=1000)
+                    other.ask(ApiKey.DELETE_TOPICS, 4, topic_names=["t"])
         return found
 
     monkeypatch.setattr(ReadableLog, "read", read_and_let_happen)
@@ -176,7 +176,7 @@ def test_deleting_the_topic_ends_the_wait(filled: RunningBroker) -> None:
     with RawConnection(filled.address) as reader:
         reader.send(ApiKey.FETCH, VERSION, **fetch_fields("t", {0: 20}, max_wait_ms=LONG_MS))
         assert is_delayed(filled)
-        filled.ask(ApiKey.DELETE_TOPICS, 4, topic_names=["t"], timeout_ms=1000)
+        filled.ask(ApiKey.DELETE_TOPICS, 4, topic_names=["t"])
         _, answer = reader.receive()
     assert answer.responses[0].partitions[0].error_code == 3
 
@@ -283,7 +283,6 @@ def test_lookups_end_where_the_isolation_level_does(
             answer = connection.ask(
                 ApiKey.LIST_OFFSETS,
                 8,
-                replica_id=-1,
                 isolation_level=isolation,
                 topics=[
                     {

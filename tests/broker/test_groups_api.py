@@ -21,7 +21,6 @@ broker = a_broker("t", partitions=3)
 def join_fields(group: str = "g", **more: Any) -> dict[str, Any]:
     return {
         "group_id": group,
-        "member_id": "",
         "session_timeout_ms": int(1000 * PATIENCE_S),
         "rebalance_timeout_ms": 10_000,
         "protocol_type": "consumer",
@@ -79,9 +78,7 @@ def fetched(
     connection: RawConnection, *partitions: int, group: str = "g", version: int = 7
 ) -> dict[int, int]:
     topics = [{"name": "t", "partition_indexes": list(partitions)}] if partitions else None
-    answer = connection.ask(
-        ApiKey.OFFSET_FETCH, version, group_id=group, topics=topics, require_stable=False
-    )
+    answer = connection.ask(ApiKey.OFFSET_FETCH, version, group_id=group, topics=topics)
     return {p.partition_index: p.committed_offset for t in answer.topics for p in t.partitions}
 
 
@@ -117,8 +114,6 @@ def test_topics_by_id(broker: RunningBroker) -> None:
                 ApiKey.OFFSET_COMMIT,
                 10,
                 group_id="g",
-                member_id="",
-                generation_id_or_member_epoch=-1,
                 topics=[{"topic_id": id_, "partitions": partitions}],
             )
             assert answer.topics[0].partitions[0].error_code == code
@@ -287,9 +282,7 @@ def test_producer_ids_are_never_given_twice(broker: RunningBroker) -> None:
     for _ in range(3):
         with RawConnection(broker.address) as connection:
             for _ in range(4):
-                answer = connection.ask(
-                    ApiKey.INIT_PRODUCER_ID, 4, transactional_id=None, transaction_timeout_ms=1
-                )
+                answer = connection.ask(ApiKey.INIT_PRODUCER_ID, 4)
                 assert (answer.error_code, answer.producer_epoch) == (0, 0)
                 given.append(answer.producer_id)
         broker.restart()
@@ -297,7 +290,7 @@ def test_producer_ids_are_never_given_twice(broker: RunningBroker) -> None:
 
 
 def test_a_transactional_producer_is_refused(broker: RunningBroker) -> None:
-    answer = broker.ask(ApiKey.INIT_PRODUCER_ID, 4, transactional_id="x", transaction_timeout_ms=1)
+    answer = broker.ask(ApiKey.INIT_PRODUCER_ID, 4, transactional_id="x")
     assert (answer.error_code, answer.producer_id) == (53, -1)
 
 
@@ -308,7 +301,7 @@ def test_nothing_waits_for_an_answer_after_a_refusal(
         joined = member(connection)
         stale = {"generation_id": joined.generation_id + 1, "member_id": joined.member_id}
         for _ in range(3):
-            answer = connection.ask(ApiKey.SYNC_GROUP, 3, group_id="g", assignments=[], **stale)
+            answer = connection.ask(ApiKey.SYNC_GROUP, 3, group_id="g", **stale)
             assert answer.error_code == 22
     broker.stop()
     gc.collect()
@@ -319,7 +312,7 @@ def test_a_commit_that_outlives_the_clock_is_kept_and_fails_no_other(broker: Run
     topics = [
         {"name": "t", "partitions": [{"partition_index": 0, "committed_offset": (1 << 63) - 1}]}
     ]
-    fields = {"member_id": "", "generation_id_or_member_epoch": -1, "topics": topics}
+    fields = {"topics": topics}
     forever = {"retention_time_ms": (1 << 63) - 1}
     with ExitStack() as stack:
         connections = [stack.enter_context(RawConnection(broker.address)) for _ in range(20)]
@@ -357,7 +350,7 @@ def test_whatever_fits_the_protocol_is_kept_as_it_was_sent(
         )
         assert errors == [code]
     broker.restart()
-    answer = broker.ask(ApiKey.OFFSET_FETCH, 7, group_id="g", topics=None, require_stable=False)
+    answer = broker.ask(ApiKey.OFFSET_FETCH, 7, group_id="g", topics=None)
     kept = [
         (p.committed_offset, p.committed_leader_epoch, p.metadata)
         for topic in answer.topics
@@ -374,15 +367,8 @@ def test_offsets_of_a_deleted_topic_do_not_come_back(broker: RunningBroker) -> N
         for number in range(20):
             commit(connection, {0: number})
             topics = [{"name": "t", "partitions": [{"partition_index": 0, "committed_offset": 9}]}]
-            other.send(
-                ApiKey.OFFSET_COMMIT,
-                8,
-                group_id="g",
-                member_id="",
-                generation_id_or_member_epoch=-1,
-                topics=topics,
-            )
-            connection.ask(ApiKey.DELETE_TOPICS, 5, topic_names=["t"], timeout_ms=1000)
+            other.send(ApiKey.OFFSET_COMMIT, 8, group_id="g", topics=topics)
+            connection.ask(ApiKey.DELETE_TOPICS, 5, topic_names=["t"])
             broker.create_topic("t", partitions=3)
             _, answer = other.receive()
             assert answer.topics[0].partitions[0].error_code in (0, 3)
@@ -398,7 +384,7 @@ def test_a_group_is_answered_once_however_often_it_is_asked_for(broker: RunningB
     with RawConnection(broker.address) as connection:
         commit(connection, {0: 45})
         groups = [{"group_id": "g", "topics": None}] * 1_500
-        answer = connection.ask(ApiKey.OFFSET_FETCH, 8, groups=groups, require_stable=False)
+        answer = connection.ask(ApiKey.OFFSET_FETCH, 8, groups=groups)
         assert [len(group.topics) for group in answer.groups] == [1] + [0] * 1_499
         assert {group.error_code for group in answer.groups[1:]} == {42}
         described = connection.ask(ApiKey.DESCRIBE_GROUPS, 5, groups=["g"] * 1_500)
@@ -419,9 +405,7 @@ def test_many_groups_partitions_and_members_are_answered_as_few_are(broker: Runn
         offsets = {index: index for index in range(1_200)}
         assert set(commit(connection, offsets, topic="many")) == {0}
         for topics in (None, [{"name": "many", "partition_indexes": list(range(1_200))}]):
-            answer = connection.ask(
-                ApiKey.OFFSET_FETCH, 7, group_id="g", topics=topics, require_stable=False
-            )
+            answer = connection.ask(ApiKey.OFFSET_FETCH, 7, group_id="g", topics=topics)
             (topic,) = answer.topics
             found = {p.partition_index: p.committed_offset for p in topic.partitions}
             assert found == offsets

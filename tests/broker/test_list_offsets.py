@@ -118,7 +118,7 @@ def test_the_earliest_offset_of_an_empty_log_has_an_epoch_after_kills(
             batch = build_batch([Record(NOW_MS, None, b"v")])
             connection.ask(ApiKey.PRODUCE, 9, **produce_fields("t", {0: batch}))
             topics = [{"name": "t", "partitions": [{"partition_index": 0, "offset": -1}]}]
-            connection.ask(ApiKey.DELETE_RECORDS, 2, topics=topics, timeout_ms=1000)
+            connection.ask(ApiKey.DELETE_RECORDS, 2, topics=topics)
     epochs = []
     for _ in range(3):
         latest, earliest = ask(broker_process, "t", -1, -2)
@@ -135,7 +135,7 @@ def test_deleted_records_are_never_found(broker: RunningBroker) -> None:
     broker.create_topic("t")
     write(broker, "t", [[NOW_MS + 5, NOW_MS + 5, NOW_MS + 1]], random.Random(1))
     topics = [{"name": "t", "partitions": [{"partition_index": 0, "offset": 2}]}]
-    answer = broker.ask(ApiKey.DELETE_RECORDS, 2, topics=topics, timeout_ms=1000)
+    answer = broker.ask(ApiKey.DELETE_RECORDS, 2, topics=topics)
     assert answer.topics[0].partitions[0].low_watermark == 2
     found, beyond, earliest = ask(broker, "t", NOW_MS, NOW_MS + 5, -2)
     assert (found.timestamp, found.offset) == (NOW_MS + 1, 2)
@@ -172,11 +172,10 @@ def test_where_an_epoch_ended(broker: RunningBroker) -> None:
     with RawConnection(broker.address) as connection:
         ends = []
         for epoch in (0, 1, 5):
-            partition = {"partition": 0, "current_leader_epoch": -1, "leader_epoch": epoch}
+            partition = {"partition": 0, "leader_epoch": epoch}
             answer = connection.ask(
                 ApiKey.OFFSET_FOR_LEADER_EPOCH,
                 4,
-                replica_id=-1,
                 topics=[{"topic": "t", "partitions": [partition]}],
             )
             end = answer.topics[0].partitions[0]

@@ -11,7 +11,7 @@ import pytest
 from dispatched_client import DispatchedClient
 from hypothesis import given
 from hypothesis import strategies as st
-from raw_connection import RawConnection, produce_fields
+from raw_connection import RawConnection, encoded, produce_fields
 from running_broker import NOW_MS, RunningBroker
 
 from horolog.broker import dispatch
@@ -22,7 +22,6 @@ from horolog.record.builder import Record, build_batch
 from horolog.record.compression import Codec
 from horolog.storage.file_errors import WouldBlock
 from horolog.wire.api import SUPPORTED, ApiKey
-from horolog.wire.codec import encode_request
 from horolog.wire.features import BY_APPEND_TIME, BY_CREATE_TIME
 from horolog.wire.frame import request_prefix
 
@@ -56,12 +55,11 @@ class Asked(NamedTuple):
             "timestamp": self.timestamp,
         }
         fields = {
-            "replica_id": -1,
             "isolation_level": self.isolation,
             "topics": [{"name": self.topic, "partitions": [partition]}],
             "timeout_ms": self.timeout_ms,
         }
-        body = encode_request(ApiKey.LIST_OFFSETS, self.version, fields) + self.trailing
+        body = encoded(ApiKey.LIST_OFFSETS, self.version, fields) + self.trailing
         head = request_prefix(ApiKey.LIST_OFFSETS, self.version, correlation_id, "me", len(body))
         frame = bytearray(head[4:] + body)
         if self.tag is not None and self.version >= 6:
@@ -126,7 +124,7 @@ def append(broker: RunningBroker, topic: str, times: list[int]) -> None:
 def cut(broker: RunningBroker, topic: str) -> None:
     """Delete the records of a topic's first partition."""
     topics = [{"name": topic, "partitions": [{"partition_index": 0, "offset": -1}]}]
-    broker.ask(ApiKey.DELETE_RECORDS, 2, topics=topics, timeout_ms=1000)
+    broker.ask(ApiKey.DELETE_RECORDS, 2, topics=topics)
 
 
 def change(broker: RunningBroker, what: str, topic: str) -> None:

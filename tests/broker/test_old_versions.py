@@ -34,20 +34,6 @@ Row: TypeAlias = tuple[int, int, bytes | None, bytes | None]
 broker = a_broker("t", horolog_metrics_port="0")
 
 
-def produce(
-    broker: RunningBroker, records: bytes, version: int, topic: str = "t", acks: int = 1
-) -> Any:
-    fields = produce_fields(topic, {0: records}, acks=acks)
-    return broker.ask(ApiKey.PRODUCE, version, **fields).responses[0].partition_responses[0]
-
-
-def fetch(
-    broker: RunningBroker, version: int, offset: int = 0, topic: str = "t", **more: Any
-) -> Any:
-    fields = fetch_fields(topic, {0: offset}, **more)
-    return broker.ask(ApiKey.FETCH, version, **fields).responses[0].partitions[0]
-
-
 def formats(records: bytes) -> list[int]:
     return [header.magic for _, header in iter_headers(records)]
 
@@ -76,13 +62,13 @@ def test_messages_of_old_producers_become_one_batch_of_v2(
     broker: RunningBroker, version: int, magic: int, codec: Codec
 ) -> None:
     sent = build_messages(ROWS, magic, codec=codec)
-    answer = produce(broker, sent, version)
+    answer = broker.produce("t", sent, version=version)
     assert (answer.error_code, answer.base_offset) == (0, 0)
-    stored = fetch(broker, NEWEST).records
+    stored = broker.fetch("t", version=NEWEST).records
     assert formats(stored) == [2]
     assert parse_header(stored).codec is codec
     assert rows(stored) == expected(timed=magic == 1)
-    assert produce(broker, sent, version).base_offset == len(ROWS)
+    assert broker.produce("t", sent, version=version).base_offset == len(ROWS)
 
 
 @pytest.mark.parametrize("codec", OLD_CODECS)
@@ -90,8 +76,8 @@ def test_messages_of_old_producers_become_one_batch_of_v2(
 def test_old_consumers_get_the_format_that_they_read(
     broker: RunningBroker, version: int, magic: int, codec: Codec
 ) -> None:
-    produce(broker, build_batch(ROWS, codec=codec), 9)
-    fetched = fetch(broker, version)
+    broker.produce("t", build_batch(ROWS, codec=codec))
+    fetched = broker.fetch("t", version=version)
     assert (fetched.error_code, fetched.high_watermark) == (0, len(ROWS))
     assert set(formats(fetched.records)) == {magic}
     assert rows(fetched.records) == expected(timed=magic == 1)
@@ -101,10 +87,12 @@ def test_old_consumers_get_the_format_that_they_read(
 def test_a_fetch_within_a_batch_begins_with_the_record_asked_for(
     broker: RunningBroker, version: int
 ) -> None:
-    produce(broker, build_batch(ROWS), 9)
-    assert rows(fetch(broker, version, 1).records) == expected(timed=version > 1, first=1)
-    produce(broker, build_batch(ROWS, codec=Codec.GZIP), 9)
-    compressed = fetch(broker, version, len(ROWS) + 1).records
+    broker.produce("t", build_batch(ROWS))
+    assert rows(broker.fetch("t", 1, version=version).records) == expected(
+        timed=version > 1, first=1
+    )
+    broker.produce("t", build_batch(ROWS, codec=Codec.GZIP))
+    compressed = broker.fetch("t", len(ROWS) + 1, version=version).records
     assert [offset for offset, *_ in rows(compressed)] == [3, 4, 5]  # a client skips the first
 
 
@@ -114,27 +102,27 @@ def test_on_a_topic_of_append_times_all_records_have_the_brokers(
 ) -> None:
     broker.create_topic("stamped", message_timestamp_type="LogAppendTime")
     sent = build_messages(ROWS, version // 2, codec=Codec.GZIP)
-    answer = produce(broker, sent, version, topic="stamped")
+    answer = broker.produce("stamped", sent, version=version)
     assert answer.error_code == 0
     if version == 2:
         assert answer.log_append_time_ms == NOW_MS
-    stored = parse_header(fetch(broker, NEWEST, topic="stamped").records)
+    stored = parse_header(broker.fetch("stamped", version=NEWEST).records)
     assert stored.timestamp_type is TimestampType.LOG_APPEND_TIME
     assert stored.max_timestamp == NOW_MS
-    converted = fetch(broker, 2, topic="stamped").records
+    converted = broker.fetch("stamped", version=2).records
     header = parse_header(converted)
     assert header.timestamp_type is TimestampType.LOG_APPEND_TIME
     assert {time for _, time, _, _ in rows(converted)} == {NOW_MS}
-    assert {time for _, time, _, _ in rows(fetch(broker, 0, topic="stamped").records)} == {-1}
+    assert {time for _, time, _, _ in rows(broker.fetch("stamped", version=0).records)} == {-1}
 
 
 def test_a_batch_of_v2_is_taken_from_old_versions_too_as_kafka_did(broker: RunningBroker) -> None:
-    assert produce(broker, build_batch(ROWS), 2).error_code == 0
-    assert rows(fetch(broker, NEWEST).records) == expected()
+    assert broker.produce("t", build_batch(ROWS), version=2).error_code == 0
+    assert rows(broker.fetch("t", version=NEWEST).records) == expected()
 
 
 def test_old_messages_are_refused_in_versions_that_may_not_hold_them(broker: RunningBroker) -> None:
-    assert produce(broker, build_messages(ROWS, 1), 3).error_code == 87
+    assert broker.produce("t", build_messages(ROWS, 1), version=3).error_code == 87
 
 
 @pytest.mark.parametrize("magic", [0, 1])
@@ -143,9 +131,9 @@ def test_damaged_messages_are_refused_and_nothing_of_them_is_kept(
 ) -> None:
     sent = bytearray(build_messages(ROWS, magic))
     sent[-1] ^= 1
-    assert produce(broker, bytes(sent), 2).error_code == 2
-    assert produce(broker, b"", 0).error_code != 0
-    assert fetch(broker, NEWEST).high_watermark == 0
+    assert broker.produce("t", bytes(sent), version=2).error_code == 2
+    assert broker.produce("t", b"", version=0).error_code != 0
+    assert broker.fetch("t", version=NEWEST).high_watermark == 0
 
 
 def test_a_compressed_message_in_a_compressed_message_is_refused(broker: RunningBroker) -> None:
@@ -155,14 +143,14 @@ def test_a_compressed_message_in_a_compressed_message_is_refused(broker: Running
     outer = bytearray(build_messages([Record(NOW_MS, None, payload)], 1))
     outer[17] |= Codec.GZIP
     outer[12:16] = zlib.crc32(outer[16:]).to_bytes(4, "big")
-    assert produce(broker, bytes(outer), 2).error_code in (2, 87)
-    assert fetch(broker, NEWEST).high_watermark == 0
+    assert broker.produce("t", bytes(outer), version=2).error_code in (2, 87)
+    assert broker.fetch("t", version=NEWEST).high_watermark == 0
 
 
 def test_times_of_old_messages_have_the_topics_bounds(broker: RunningBroker) -> None:
     broker.create_topic("bound", message_timestamp_before_max_ms="2")
-    assert produce(broker, build_messages(ROWS, 1), 2, topic="bound").error_code == 32
-    assert produce(broker, build_messages(ROWS, 0), 1, topic="bound").error_code == 0
+    assert broker.produce("bound", build_messages(ROWS, 1), version=2).error_code == 32
+    assert broker.produce("bound", build_messages(ROWS, 0), version=1).error_code == 0
 
 
 def test_an_error_of_a_request_without_acks_ends_the_connection(broker: RunningBroker) -> None:
@@ -175,19 +163,21 @@ def test_an_error_of_a_request_without_acks_ends_the_connection(broker: RunningB
 
 def test_conversion_is_refused_where_the_topic_disables_it(broker: RunningBroker) -> None:
     broker.create_topic("plain", message_downconversion_enable="false")
-    produce(broker, build_batch(ROWS), 9, topic="plain")
+    broker.produce("plain", build_batch(ROWS))
     for version in (0, 1, 2, 3):
-        refused = fetch(broker, version, topic="plain")
+        refused = broker.fetch("plain", version=version)
         assert (refused.error_code, refused.records) == (35, b"")
-    assert fetch(broker, 4, topic="plain").error_code == 0
+    assert broker.fetch("plain", version=4).error_code == 0
 
 
 def test_zstd_and_old_consumers_do_not_go_together(broker: RunningBroker) -> None:
-    produce(broker, build_batch(ROWS), 9)
-    produce(broker, build_batch(ROWS, codec=Codec.ZSTD), 9)
-    assert rows(fetch(broker, 2).records) == expected()  # up to the batch that has no old form
-    assert fetch(broker, 2, 3).error_code == 76
-    assert fetch(broker, 4, 3).error_code == 0
+    broker.produce("t", build_batch(ROWS))
+    broker.produce("t", build_batch(ROWS, codec=Codec.ZSTD))
+    assert (
+        rows(broker.fetch("t", version=2).records) == expected()
+    )  # up to the batch that has no old form
+    assert broker.fetch("t", 3, version=2).error_code == 76
+    assert broker.fetch("t", 3, version=4).error_code == 0
 
 
 @pytest.mark.parametrize(
@@ -202,18 +192,18 @@ def test_an_old_fetch_ends_before_what_its_version_cannot_have(
     path.write_bytes(build_messages(ROWS, 1) + newer)
     broker = make_broker(log_dir=tmp_path / "log", log_message_downconversion_enable=convert)
     for version in (2, 3):
-        readable = fetch(broker, version)
+        readable = broker.fetch("t", version=version)
         assert readable.error_code == 0
         assert (set(formats(readable.records)), rows(readable.records)) == ({1}, expected())
-        refused = fetch(broker, version, len(ROWS))
+        refused = broker.fetch("t", len(ROWS), version=version)
         assert (refused.error_code, refused.records) == (error_code, b"")
 
 
 def test_a_topic_in_zstd_is_refused_before_version_10(broker: RunningBroker) -> None:
     broker.create_topic("z", compression_type="zstd")
-    produce(broker, build_batch(ROWS), 9, topic="z")
-    assert [fetch(broker, version, topic="z").error_code for version in (1, 4, 9)] == [76] * 3
-    assert fetch(broker, 10, topic="z").error_code == 0
+    broker.produce("z", build_batch(ROWS))
+    assert [broker.fetch("z", version=version).error_code for version in (1, 4, 9)] == [76] * 3
+    assert broker.fetch("z", version=10).error_code == 0
 
 
 def test_a_large_log_is_read_to_its_end_in_limited_responses(
@@ -222,10 +212,10 @@ def test_a_large_log_is_read_to_its_end_in_limited_responses(
     monkeypatch.setattr(down_conversion, "_SOURCE_BYTES", 4_000)
     for _ in range(40):
         sent = [Record(NOW_MS, None, os.urandom(300)) for _ in range(5)]
-        produce(broker, build_batch(sent, codec=Codec.GZIP), 9)
+        broker.produce("t", build_batch(sent, codec=Codec.GZIP))
     offset, rounds = 0, 0
     while offset < 200:
-        found = rows(fetch(broker, 2, offset).records)
+        found = rows(broker.fetch("t", offset, version=2).records)
         assert found[0][0] <= offset
         offset = found[-1][0] + 1
         rounds += 1
@@ -248,11 +238,11 @@ def test_clients_that_need_conversion_are_named_in_the_log(
     broker: RunningBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.INFO, "horolog.broker.conversions"):
-        produce(broker, build_messages(ROWS, 0), 0)
+        broker.produce("t", build_messages(ROWS, 0), version=0)
         for _ in range(3):
-            fetch(broker, 2)
-        fetch(broker, NEWEST)
-        produce(broker, build_batch(ROWS), 9)
+            broker.fetch("t", version=2)
+        broker.fetch("t", version=NEWEST)
+        broker.produce("t", build_batch(ROWS))
     told = [record.getMessage() for record in caplog.records if "converted" in record.getMessage()]
     assert len(told) == 2  # once for each client and version, until a minute has passed
     assert all("'test'" in each for each in told)
@@ -263,7 +253,7 @@ def test_clients_that_need_conversion_are_named_in_the_log(
 def test_a_fetch_of_an_old_version_waits_for_records(broker: RunningBroker) -> None:
     with RawConnection(broker.address) as connection:
         connection.send(ApiKey.FETCH, 2, **fetch_fields("t", {0: 0}, max_wait_ms=60_000))
-        produce(broker, build_batch(ROWS), 9)
+        broker.produce("t", build_batch(ROWS))
         _, answer = connection.receive()
     assert rows(answer.responses[0].partitions[0].records) == expected()
 
@@ -278,7 +268,7 @@ def test_offsets_of_version_0_go_by_the_files_and_not_by_the_records(broker: Run
     assert offsets_v0(broker, -1, 5).old_style_offsets == (0,)
     broker.create_topic("s", segment_bytes="400")
     for _ in range(3):
-        produce(broker, build_batch([Record(NOW_MS, None, bytes(100))] * 2), 9, topic="s")
+        broker.produce("s", build_batch([Record(NOW_MS, None, bytes(100))] * 2))
     log = broker.log("s")
     assert [segment.base_offset for segment in log.segments] == [0, 2, 4]
     for at, segment in enumerate(log.segments):
@@ -303,12 +293,7 @@ def test_a_commit_of_version_1_has_its_own_time_but_none_later_than_now(
             "committed_metadata": "m",
         }
         answer = connection.ask(
-            ApiKey.OFFSET_COMMIT,
-            1,
-            group_id="g",
-            topics=[{"name": "c", "partitions": [offset]}],
-            generation_id_or_member_epoch=-1,
-            member_id="",
+            ApiKey.OFFSET_COMMIT, 1, group_id="g", topics=[{"name": "c", "partitions": [offset]}]
         )
         assert answer.topics[0].partitions[0].error_code == 0
 

@@ -40,15 +40,12 @@ def test_no_partition_needs_an_election(
             {"topic": "two", "partitions": [0, 9, 0]},
             {"topic": "none", "partitions": [0]},
         ],
-        timeout_ms=1000,
     )
     two, none = answer.replica_election_results
     assert [partition.error_code for partition in two.partition_result] == codes
     assert [partition.error_code for partition in none.partition_result] == [3]
     assert answer.error_code == code
-    everywhere = connection.ask(
-        ApiKey.ELECT_LEADERS, 2, election_type=0, topic_partitions=None, timeout_ms=1000
-    )
+    everywhere = connection.ask(ApiKey.ELECT_LEADERS, 2, election_type=0, topic_partitions=None)
     assert (everywhere.error_code, list(everywhere.replica_election_results)) == (0, [])
 
 
@@ -58,7 +55,6 @@ def test_a_partition_is_assigned_to_this_broker_and_to_no_other(connection: RawC
     answer = connection.ask(
         ApiKey.ALTER_PARTITION_REASSIGNMENTS,
         1,
-        timeout_ms=1000,
         topics=[
             {"name": "two", "partitions": partitions},
             {"name": "none", "partitions": partitions[:1]},
@@ -68,9 +64,7 @@ def test_a_partition_is_assigned_to_this_broker_and_to_no_other(connection: RawC
     assert [partition.error_code for partition in two.partitions] == [0, 39, 39, 39, 39, 85, 3]
     assert [partition.error_code for partition in none.partitions] == [3]
     for topics in (None, [{"name": "two", "partition_indexes": [0]}]):
-        listed = connection.ask(
-            ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, timeout_ms=1000, topics=topics
-        )
+        listed = connection.ask(ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, topics=topics)
         assert (listed.error_code, list(listed.topics)) == (0, [])
 
 

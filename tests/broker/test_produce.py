@@ -9,8 +9,9 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from batches import batch
 from raw_connection import RawConnection, produce_fields
-from running_broker import NOW_MS, MakeBroker, RunningBroker, a_broker
+from running_broker import BROKER, NOW_MS, MakeBroker, RunningBroker, a_broker
 
 from horolog.broker.fair_pool import FairPool
 from horolog.broker.handlers import produce as produce_handler
@@ -22,21 +23,9 @@ from horolog.wire.api import ApiKey
 broker = a_broker("t")
 
 
-def batch(*times: int, **more: Any) -> bytes:
-    return build_batch([Record(time, b"k", b"v%d" % n) for n, time in enumerate(times)], **more)
-
-
-def produce(
-    broker: RunningBroker, records: bytes, *, version: int = 9, topic: str = "t", acks: int = 1
-) -> Any:
-    """One batch to partition 0; the partition's answer."""
-    fields = produce_fields(topic, {0: records}, acks=acks)
-    return broker.ask(ApiKey.PRODUCE, version, **fields).responses[0].partition_responses[0]
-
-
 def test_offsets_are_given_in_order(broker: RunningBroker) -> None:
-    assert produce(broker, batch(NOW_MS, NOW_MS)).base_offset == 0
-    answer = produce(broker, batch(NOW_MS))
+    assert broker.produce("t", batch(NOW_MS, NOW_MS)).base_offset == 0
+    answer = broker.produce("t", batch(NOW_MS))
     assert (answer.error_code, answer.base_offset) == (0, 2)
     assert answer.log_append_time_ms == -1
     assert answer.log_start_offset == 0
@@ -56,7 +45,7 @@ def test_only_batches_after_the_first_are_checked_in_threads_because_time_has_pa
         return submit(pool, owner, call)
 
     monkeypatch.setattr(FairPool, "submit", watched)
-    assert produce(broker, batch(NOW_MS)).base_offset == 0
+    assert broker.produce("t", batch(NOW_MS)).base_offset == 0
     assert not in_threads
     fields = produce_fields("two", {0: batch(NOW_MS), 1: batch(NOW_MS)})
     broker.ask(ApiKey.PRODUCE, 9, **fields)
@@ -67,11 +56,11 @@ def test_append_time_is_the_clocks_and_never_goes_back(
     broker: RunningBroker, clock: ManualClock
 ) -> None:
     broker.create_topic("lat", message_timestamp_type="LogAppendTime")
-    assert produce(broker, batch(5, 6), topic="lat").log_append_time_ms == NOW_MS
+    assert broker.produce("lat", batch(5, 6)).log_append_time_ms == NOW_MS
     clock.advance(-HOUR_MS)
-    assert produce(broker, batch(5, 6), topic="lat").log_append_time_ms == NOW_MS
+    assert broker.produce("lat", batch(5, 6)).log_append_time_ms == NOW_MS
     clock.advance(HOUR_MS + 7)
-    assert produce(broker, batch(5, 6), topic="lat").log_append_time_ms == NOW_MS + 7
+    assert broker.produce("lat", batch(5, 6)).log_append_time_ms == NOW_MS + 7
     assert [header.max_timestamp for header in broker.headers("lat")] == [
         NOW_MS,
         NOW_MS,
@@ -83,10 +72,10 @@ def test_the_floor_of_append_times_outlives_a_restart(
     broker: RunningBroker, clock: ManualClock
 ) -> None:
     broker.create_topic("lat", message_timestamp_type="LogAppendTime")
-    produce(broker, batch(5), topic="lat")
+    broker.produce("lat", batch(5))
     clock.advance(-HOUR_MS)
     broker.restart()
-    assert produce(broker, batch(5), topic="lat").log_append_time_ms == NOW_MS
+    assert broker.produce("lat", batch(5)).log_append_time_ms == NOW_MS
 
 
 def test_a_batch_with_times_out_of_bounds_is_refused_with_every_record_at_fault(
@@ -94,7 +83,7 @@ def test_a_batch_with_times_out_of_bounds_is_refused_with_every_record_at_fault(
 ) -> None:
     broker.create_topic("strict", message_timestamp_before_max_ms="1000")
     times = (NOW_MS - 1000, NOW_MS - 1001, NOW_MS, NOW_MS + HOUR_MS, NOW_MS + HOUR_MS + 1)
-    answer = produce(broker, batch(*times), topic="strict")
+    answer = broker.produce("strict", batch(*times))
     assert answer.error_code == 32
     assert answer.error_message == "One or more records have been rejected due to invalid timestamp"
     assert [error.batch_index for error in answer.record_errors] == [1, 4]
@@ -105,7 +94,7 @@ def test_a_batch_with_times_out_of_bounds_is_refused_with_every_record_at_fault(
     assert (answer.base_offset, answer.log_append_time_ms, answer.log_start_offset) == (-1, -1, 0)
     assert broker.log("strict").log_end_offset == 0
     # Old versions have the code alone.
-    assert produce(broker, batch(*times), topic="strict", version=7).error_code == 32
+    assert broker.produce("strict", batch(*times), version=7).error_code == 32
 
 
 @pytest.mark.parametrize(
@@ -113,25 +102,25 @@ def test_a_batch_with_times_out_of_bounds_is_refused_with_every_record_at_fault(
     [(NOW_MS * 1_000_000, "nanoseconds"), (NOW_MS * 1000, "microseconds")],
 )
 def test_a_time_in_another_unit_is_named(broker: RunningBroker, time: int, unit: str) -> None:
-    answer = produce(broker, batch(time))
+    answer = broker.produce("t", batch(time))
     assert unit in answer.record_errors[0].batch_index_error_message
 
 
 def test_bounds_may_change_while_the_broker_runs(broker: RunningBroker) -> None:
     old = batch(NOW_MS - 5000)
-    assert produce(broker, old).error_code == 0
-    alter(broker, "t", {"message.timestamp.before.max.ms": "4999"})
-    assert produce(broker, old).error_code == 32
-    alter(broker, "t", {"message.timestamp.before.max.ms": "5000"})
-    assert produce(broker, old).error_code == 0
-    alter(broker, "", {"log.message.timestamp.after.max.ms": "10"}, resource_type=4)
-    assert produce(broker, batch(NOW_MS + 11)).error_code == 32
-    assert produce(broker, batch(NOW_MS + 10)).error_code == 0
+    assert broker.produce("t", old).error_code == 0
+    broker.alter("t", message_timestamp_before_max_ms="4999")
+    assert broker.produce("t", old).error_code == 32
+    broker.alter("t", message_timestamp_before_max_ms="5000")
+    assert broker.produce("t", old).error_code == 0
+    broker.alter("", log_message_timestamp_after_max_ms="10", kind=BROKER)
+    assert broker.produce("t", batch(NOW_MS + 11)).error_code == 32
+    assert broker.produce("t", batch(NOW_MS + 10)).error_code == 0
 
 
 def test_no_timestamp_is_always_within_bounds(broker: RunningBroker) -> None:
     broker.create_topic("strict", message_timestamp_before_max_ms="0")
-    assert produce(broker, batch(-1), topic="strict").error_code == 0
+    assert broker.produce("strict", batch(-1)).error_code == 0
 
 
 def test_a_record_far_ahead_is_remarked_on_once_a_minute(
@@ -139,10 +128,10 @@ def test_a_record_far_ahead_is_remarked_on_once_a_minute(
 ) -> None:
     broker.create_topic("loose", message_timestamp_after_max_ms=str(2**63 - 1))
     with caplog.at_level(logging.WARNING, "horolog.broker"):
-        produce(broker, batch(NOW_MS + HOUR_MS), topic="loose")
+        broker.produce("loose", batch(NOW_MS + HOUR_MS))
         assert not caplog.records
         for _ in range(3):
-            produce(broker, batch(NOW_MS + 50 * HOUR_MS), topic="loose")
+            broker.produce("loose", batch(NOW_MS + 50 * HOUR_MS))
     (remark,) = caplog.records
     assert "loose-0: a record is 2 days ahead of the clock" in remark.message
 
@@ -152,22 +141,22 @@ def test_no_warning_for_create_times_that_append_times_replace(
 ) -> None:
     broker.create_topic("lat", message_timestamp_type="LogAppendTime")
     with caplog.at_level(logging.WARNING, "horolog.broker"):
-        produce(broker, batch(NOW_MS + 75 * HOUR_MS), topic="lat")
+        broker.produce("lat", batch(NOW_MS + 75 * HOUR_MS))
     assert not caplog.records
 
 
 def test_a_wrong_max_timestamp_in_the_header_is_put_right(broker: RunningBroker) -> None:
-    assert produce(broker, batch(NOW_MS, NOW_MS - 5, max_timestamp=NOW_MS + 99)).error_code == 0
+    assert broker.produce("t", batch(NOW_MS, NOW_MS - 5, max_timestamp=NOW_MS + 99)).error_code == 0
     assert broker.headers("t")[0].max_timestamp == NOW_MS
 
 
 def test_damage_is_refused_and_never_reaches_the_log(broker: RunningBroker) -> None:
     good = batch(NOW_MS)
     flipped = good[:-1] + bytes([good[-1] ^ 1])
-    assert produce(broker, flipped).error_code == 2
-    assert produce(broker, good + good).error_code == 87
-    assert produce(broker, b"").error_code == 87
-    assert produce(broker, good[:30]).error_code == 87
+    assert broker.produce("t", flipped).error_code == 2
+    assert broker.produce("t", good + good).error_code == 87
+    assert broker.produce("t", b"").error_code == 87
+    assert broker.produce("t", good[:30]).error_code == 87
     assert broker.log("t").log_end_offset == 0
     assert broker.log("t").size == 0
 
@@ -175,15 +164,15 @@ def test_damage_is_refused_and_never_reaches_the_log(broker: RunningBroker) -> N
 def test_what_is_small_as_sent_and_large_inside_is_still_right(broker: RunningBroker) -> None:
     bomb = build_batch([Record(NOW_MS, None, bytes(900_000))], codec=Codec.ZSTD)
     assert len(bomb) < 1000
-    assert produce(broker, bomb).base_offset == 0
-    assert produce(broker, batch(NOW_MS)).base_offset == 1
+    assert broker.produce("t", bomb).base_offset == 0
+    assert broker.produce("t", batch(NOW_MS)).base_offset == 1
 
 
 def test_what_decompresses_beyond_the_limit_is_refused(make_broker: MakeBroker) -> None:
     broker = make_broker(horolog_max_batch_uncompressed_bytes="100000")
     broker.create_topic("t")
     bomb = build_batch([Record(-1, None, bytes(900_000))], codec=Codec.ZSTD)
-    assert produce(broker, bomb).error_code == 10
+    assert broker.produce("t", bomb).error_code == 10
     assert broker.log("t").log_end_offset == 0
 
 
@@ -216,10 +205,10 @@ def test_the_log_start_is_reported_where_the_log_refuses_as_kafka_does(
 ) -> None:
     broker.create_topic("begun")
     for _ in range(3):
-        produce(broker, batch(NOW_MS), topic="begun")
+        broker.produce("begun", batch(NOW_MS))
     wanted = {"name": "begun", "partitions": [{"partition_index": 0, "offset": 2}]}
-    broker.ask(ApiKey.DELETE_RECORDS, 1, topics=[wanted], timeout_ms=1000)
-    answer = produce(broker, data, topic="begun")
+    broker.ask(ApiKey.DELETE_RECORDS, 1, topics=[wanted])
+    answer = broker.produce("begun", data)
     assert (answer.error_code, answer.log_start_offset) == (code, log_start_offset)
 
 
@@ -264,7 +253,7 @@ def test_without_acks_an_error_closes_the_connection(
 
 def test_transactions_are_refused(broker: RunningBroker) -> None:
     records = batch(NOW_MS, producer_id=5, producer_epoch=0, base_sequence=0, is_transactional=True)
-    answer = produce(broker, records)
+    answer = broker.produce("t", records)
     assert answer.error_code == 48
     assert "transactions" in answer.error_message
 
@@ -276,34 +265,13 @@ def test_a_retry_of_an_idempotent_producer_is_answered_with_the_first_offset(
         batch(NOW_MS, NOW_MS, producer_id=5, producer_epoch=0, base_sequence=2 * n)
         for n in range(3)
     ]
-    assert [produce(broker, one).base_offset for one in sent] == [0, 2, 4]
-    assert produce(broker, sent[1]).base_offset == 2
+    assert [broker.produce("t", one).base_offset for one in sent] == [0, 2, 4]
+    assert broker.produce("t", sent[1]).base_offset == 2
     broker.restart()
-    assert produce(broker, sent[0]).base_offset == 0
+    assert broker.produce("t", sent[0]).base_offset == 0
     gap = batch(NOW_MS, producer_id=5, producer_epoch=0, base_sequence=9)
-    assert produce(broker, gap).error_code == 45
+    assert broker.produce("t", gap).error_code == 45
     assert broker.log("t").log_end_offset == 6
-
-
-def alter(
-    broker: RunningBroker, name: str, settings: dict[str, str], resource_type: int = 2
-) -> None:
-    answer = broker.ask(
-        ApiKey.INCREMENTAL_ALTER_CONFIGS,
-        1,
-        resources=[
-            {
-                "resource_type": resource_type,
-                "resource_name": name,
-                "configs": [
-                    {"name": key, "config_operation": 0, "value": value}
-                    for key, value in settings.items()
-                ],
-            }
-        ],
-        validate_only=False,
-    )
-    assert answer.responses[0].error_code == 0, answer
 
 
 @pytest.mark.parametrize("topic", ["t\n2030-01-01 ERROR horolog: forged", "\x1b[2J", "x" * 30_000])
@@ -320,12 +288,9 @@ def test_what_a_client_names_cannot_forge_lines_of_the_log(
 
 
 def test_an_error_message_is_as_long_as_an_answer_can_carry(broker: RunningBroker) -> None:
-    answer = produce(broker, batch(NOW_MS), topic="x" * 32_767)
+    answer = broker.produce("x" * 32_767, batch(NOW_MS))
     assert answer.error_code == 3
     (deleted,) = broker.ask(
-        ApiKey.DELETE_TOPICS,
-        6,
-        topics=[{"name": "\n" * 32_767, "topic_id": None}],
-        timeout_ms=1,
+        ApiKey.DELETE_TOPICS, 6, topics=[{"name": "\n" * 32_767, "topic_id": None}]
     ).responses
     assert deleted.error_message.isprintable()

@@ -10,7 +10,7 @@ import pytest
 from dispatched_client import DispatchedClient
 from hypothesis import given
 from hypothesis import strategies as st
-from raw_connection import produce_fields
+from raw_connection import encoded, produce_fields
 from running_broker import NOW_MS, RunningBroker
 
 from horolog.broker import dispatch, write_queue
@@ -24,7 +24,6 @@ from horolog.record.builder import Record, build_batch
 from horolog.record.compression import Codec
 from horolog.record.scan import load_kernels
 from horolog.wire.api import ApiKey
-from horolog.wire.codec import encode_request
 from horolog.wire.frame import request_prefix
 
 TOPICS = {
@@ -95,7 +94,7 @@ class Client(DispatchedClient):
         fields = produce_fields(name, {asked.partition: asked.records}, acks=asked.acks)
         if found is not None and asked.version >= 13:
             fields["topic_data"][0]["topic_id"] = found.topic_id
-        body = encode_request(ApiKey.PRODUCE, asked.version, fields) + asked.trailing
+        body = encoded(ApiKey.PRODUCE, asked.version, fields) + asked.trailing
         self._count += 1
         prefix = request_prefix(ApiKey.PRODUCE, asked.version, self._count, "me", len(body))
         frame = bytearray(prefix[4:] + body)
@@ -211,7 +210,7 @@ def test_a_tagged_field_that_looks_like_a_partition_is_not_appended(
 ) -> None:
     broker.create_topic("tagged")
     real = build_batch([Record(NOW_MS, b"k", b"real")])
-    body = encode_request(ApiKey.PRODUCE, 9, produce_fields("tagged", {0: real}))
+    body = encoded(ApiKey.PRODUCE, 9, produce_fields("tagged", {0: real}))
     for value in (b"real", b"fake"):
         batch = build_batch([Record(NOW_MS, b"k", value)])
         looks_like_it = struct.pack(">iB", 0, len(batch) + 1) + batch + b"\0\0\0"
@@ -235,7 +234,7 @@ def test_several_topics_are_remembered(
 
 def test_a_client_cannot_have_much_remembered(broker: RunningBroker, client: Client) -> None:
     client.ask(PLAIN)
-    body = encode_request(ApiKey.PRODUCE, 9, produce_fields("t", {0: PLAIN.records}))
+    body = encoded(ApiKey.PRODUCE, 9, produce_fields("t", {0: PLAIN.records}))
     frame = request_prefix(ApiKey.PRODUCE, 9, 1, "c" * 20_000, len(body))[4:] + body
     for _ in range(2):
         answer = client.give(frame)

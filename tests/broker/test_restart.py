@@ -1,12 +1,11 @@
 """What outlives a stop and a kill: records, settings, offsets, ids; and what is put right then."""
 
 import shutil
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
-from raw_connection import RawConnection, fetch_fields, produce_fields
+from raw_connection import RawConnection, delete_fields, produce_fields, topic_fields
 from running_broker import NOW_MS, BrokerProcess, MakeBroker, RunningBroker
 
 from horolog.broker.producer_ids import FIRST as FIRST_PRODUCER_ID
@@ -22,44 +21,10 @@ def batch(n: int = 0, **more: Any) -> bytes:
     return build_batch([Record(-1, None, b"%d" % n)], **more)
 
 
-def create(
-    address: str, topic: str, partitions: int = 1, settings: Mapping[str, str] | None = None
-) -> Any:
-    configs = [{"name": name, "value": value} for name, value in (settings or {}).items()]
-    wanted = {
-        "name": topic,
-        "num_partitions": partitions,
-        "replication_factor": 1,
-        "assignments": [],
-        "configs": configs,
-    }
-    with RawConnection(address) as connection:
-        answer = connection.ask(
-            ApiKey.CREATE_TOPICS, 7, topics=[wanted], timeout_ms=1000, validate_only=False
-        )
-    assert answer.topics[0].error_code == 0, answer
-    return answer.topics[0]
-
-
-def produce(address: str, topic: str, records: bytes, partition: int = 0) -> int:
-    with RawConnection(address) as connection:
-        answer = connection.ask(ApiKey.PRODUCE, 9, **produce_fields(topic, {partition: records}))
-    outcome = answer.responses[0].partition_responses[0]
-    assert outcome.error_code == 0, outcome
-    return int(outcome.base_offset)
-
-
-def count(address: str, topic: str, partition: int = 0) -> int:
-    with RawConnection(address) as connection:
-        answer = connection.ask(ApiKey.FETCH, 12, **fetch_fields(topic, {partition: 0}))
-    found = answer.responses[0].partitions[0]
+def count(broker: RunningBroker | BrokerProcess, topic: str, partition: int = 0) -> int:
+    found = broker.fetch(topic, partition=partition)
     assert found.error_code == 0, found
     return sum(header.records_count for _, header in iter_headers(found.records))
-
-
-def names(address: str) -> set[str]:
-    with RawConnection(address) as connection:
-        return {topic.name for topic in connection.ask(ApiKey.METADATA, 12, topics=None).topics}
 
 
 # --- kill -9 --------------------------------------------------------------------------
@@ -67,7 +32,8 @@ def names(address: str) -> set[str]:
 
 @pytest.mark.slow
 def test_what_was_acknowledged_survives_kills(broker_process: BrokerProcess) -> None:
-    made = create(broker_process.address, "t", 2, {"retention.ms": "-1"})
+    fields = topic_fields("t", 2, retention_ms="-1")
+    (made,) = broker_process.ask(ApiKey.CREATE_TOPICS, 7, **fields).topics
     ids = set()
     for round_ in range(1, 4):
         with RawConnection(broker_process.address) as connection:
@@ -81,30 +47,22 @@ def test_what_was_acknowledged_survives_kills(broker_process: BrokerProcess) -> 
                 ApiKey.OFFSET_COMMIT,
                 8,
                 group_id="g",
-                member_id="",
-                generation_id_or_member_epoch=-1,
                 topics=[{"name": "t", "partitions": [partition]}],
             )
             assert committed.topics[0].partitions[0].error_code == 0
             change = {"name": "segment.ms", "config_operation": 0, "value": str(10_000 + round_)}
             resource = {"resource_type": 2, "resource_name": "t", "configs": [change]}
-            altered = connection.ask(
-                ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, resources=[resource], validate_only=False
-            )
+            altered = connection.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, resources=[resource])
             assert altered.responses[0].error_code == 0
-            granted = connection.ask(
-                ApiKey.INIT_PRODUCER_ID, 4, transactional_id=None, transaction_timeout_ms=1
-            )
+            granted = connection.ask(ApiKey.INIT_PRODUCER_ID, 4)
             ids.add(granted.producer_id)
         broker_process.kill()
         broker_process.start_again()
         address = broker_process.address
-        assert count(address, "t", 0) == count(address, "t", 1) == 25 * round_
+        assert count(broker_process, "t", 0) == count(broker_process, "t", 1) == 25 * round_
         with RawConnection(address) as connection:
             topics = [{"name": "t", "partition_indexes": [1]}]
-            kept = connection.ask(
-                ApiKey.OFFSET_FETCH, 7, group_id="g", topics=topics, require_stable=False
-            )
+            kept = connection.ask(ApiKey.OFFSET_FETCH, 7, group_id="g", topics=topics)
             assert kept.topics[0].partitions[0].committed_offset == round_
             asked = {
                 "resource_type": 2,
@@ -124,34 +82,31 @@ def test_a_producer_that_retries_after_a_kill_writes_nothing_twice(
 ) -> None:
     broker_process.ask(ApiKey.METADATA, 9, topics=[{"name": "t"}])
     sent = [batch(n, producer_id=9, producer_epoch=0, base_sequence=n) for n in range(3)]
-    assert [produce(broker_process.address, "t", one) for one in sent] == [0, 1, 2]
+    assert [broker_process.append("t", one) for one in sent] == [0, 1, 2]
     broker_process.kill()
     broker_process.start_again()
-    assert [produce(broker_process.address, "t", one) for one in sent] == [0, 1, 2]
-    assert count(broker_process.address, "t") == 3
+    assert [broker_process.append("t", one) for one in sent] == [0, 1, 2]
+    assert count(broker_process, "t") == 3
 
 
-def delete_records(address: str, topic: str, offset: int) -> tuple[int, int]:
+def delete_records(
+    broker: RunningBroker | BrokerProcess, topic: str, offset: int
+) -> tuple[int, int]:
     """Error code and low watermark."""
-    topics = [{"name": topic, "partitions": [{"partition_index": 0, "offset": offset}]}]
-    with RawConnection(address) as connection:
-        answer = connection.ask(ApiKey.DELETE_RECORDS, 2, topics=topics, timeout_ms=1000)
+    answer = broker.ask(ApiKey.DELETE_RECORDS, 2, **delete_fields(topic, {0: offset}))
     outcome = answer.topics[0].partitions[0]
     return int(outcome.error_code), int(outcome.low_watermark)
 
 
 def test_deleted_records_stay_deleted_after_a_kill(broker_process: BrokerProcess) -> None:
-    create(broker_process.address, "t")
+    broker_process.client.create_topics({"t": 1})
     for n in range(3):
-        produce(broker_process.address, "t", batch(n))
-    assert delete_records(broker_process.address, "t", 2) == (0, 2)
+        broker_process.append("t", batch(n))
+    assert delete_records(broker_process, "t", 2) == (0, 2)
     broker_process.kill()
     broker_process.start_again()
-    with RawConnection(broker_process.address) as connection:
-        gone = connection.ask(ApiKey.FETCH, 12, **fetch_fields("t", {0: 1}))
-        there = connection.ask(ApiKey.FETCH, 12, **fetch_fields("t", {0: 2}))
-    assert gone.responses[0].partitions[0].error_code == 1  # OFFSET_OUT_OF_RANGE
-    assert there.responses[0].partitions[0].log_start_offset == 2
+    assert broker_process.fetch("t", 1).error_code == 1  # OFFSET_OUT_OF_RANGE
+    assert broker_process.fetch("t", 2).log_start_offset == 2
 
 
 def test_a_deletion_that_cannot_be_written_down_is_to_be_tried_again(
@@ -160,12 +115,12 @@ def test_a_deletion_that_cannot_be_written_down_is_to_be_tried_again(
     broker = make_broker()
     broker.create_topic("t")
     for n in range(3):
-        produce(broker.address, "t", batch(n))
+        broker.append("t", batch(n))
     in_the_way = broker.log_dir / "log-start-offset-checkpoint.tmp"
     in_the_way.mkdir()
-    assert delete_records(broker.address, "t", 2) == (56, -1)  # KAFKA_STORAGE_ERROR
+    assert delete_records(broker, "t", 2) == (56, -1)  # KAFKA_STORAGE_ERROR
     in_the_way.rmdir()
-    assert delete_records(broker.address, "t", 2) == (0, 2)
+    assert delete_records(broker, "t", 2) == (0, 2)
 
 
 def test_sigterm_stops_cleanly(broker_process: BrokerProcess) -> None:
@@ -184,7 +139,7 @@ def test_a_kill_between_row_and_directory_leaves_no_half_topic(make_broker: Make
     broker.stop()
     shutil.rmtree(broker.log_dir / "t-1")
     again = make_broker(log_dir=broker.log_dir)
-    assert produce(again.address, "t", batch(), partition=1) == 0
+    assert again.append("t", batch(), 1) == 0
     assert again.log("t", 1).topic_id == again.broker.topics.named("t").topic_id
 
 
@@ -198,7 +153,7 @@ def test_a_deletion_that_was_begun_is_finished(make_broker: MakeBroker) -> None:
     store.put_topic(row._replace(deleting=True))
     store.close()
     again = make_broker(log_dir=broker.log_dir)
-    assert names(again.address) == {"other"}
+    assert set(again.client.metadata().topics) == {"other"}
     assert not (broker.log_dir / "t-0").exists()
 
 
@@ -207,12 +162,12 @@ def test_the_metadata_may_be_lost_and_the_records_are_still_served(
 ) -> None:
     broker = make_broker()
     broker.create_topic("t", partitions=2)
-    produce(broker.address, "t", batch(), partition=1)
+    broker.append("t", batch(), 1)
     topic_id = broker.broker.topics.named("t").topic_id
     broker.stop()
     (broker.log_dir / FILE_NAME).unlink()
     again = make_broker(log_dir=broker.log_dir)
-    assert count(again.address, "t", 1) == 1
+    assert count(again, "t", 1) == 1
     assert again.broker.topics.named("t").topic_id == topic_id
 
 
@@ -227,7 +182,7 @@ def foreign(make_broker: MakeBroker, tmp_path: Path) -> Path:
     broker.create_topic("t", partitions=2)
     for partition in (0, 1):
         records = build_batch([Record(NOW_MS - 100 * DAY_MS, None, b"old")])
-        produce(broker.address, "t", records, partition)
+        broker.append("t", records, partition)
     broker.stop()
     for path in broker.log_dir.glob(f"{FILE_NAME}*"):
         path.unlink()
@@ -245,15 +200,13 @@ def test_serving_a_backup_never_deletes_it(
         caplog.clear()
         broker = make_broker(log_dir=foreign, clock=ManualClock(NOW_MS))
         assert expire(broker) == 0
-        assert count(broker.address, "t", 1) == 1
+        assert count(broker, "t", 1) == 1
         with RawConnection(broker.address) as connection:
-            answer = connection.ask(
-                ApiKey.DELETE_TOPICS, 5, topic_names=["t"], timeout_ms=1000
-            ).responses[0]
+            answer = connection.ask(ApiKey.DELETE_TOPICS, 5, topic_names=["t"]).responses[0]
             assert answer.error_code == 44
             assert "adopted" in answer.error_message
             topics = [{"name": "t", "partitions": [{"partition_index": 0, "offset": 1}]}]
-            refused = connection.ask(ApiKey.DELETE_RECORDS, 2, topics=topics, timeout_ms=1000)
+            refused = connection.ask(ApiKey.DELETE_RECORDS, 2, topics=topics)
             assert refused.topics[0].partitions[0].error_code == 44
             # The answer has no room for a sentence.
             (said,) = [it.message for it in caplog.records if "DeleteRecords" in it.message]
@@ -269,7 +222,7 @@ def test_an_adopted_topic_that_is_given_settings_expires_like_any_other(
     assert [topic.partitions for topic in broker.broker.topics] == [(1,)]
     change = {"name": "retention.ms", "config_operation": 0, "value": "1000"}
     resource = {"resource_type": 2, "resource_name": "t", "configs": [change]}
-    broker.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, resources=[resource], validate_only=False)
+    broker.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, resources=[resource])
     assert expire(broker) == 1
     broker.restart()
     assert [topic.partitions for topic in broker.broker.topics] == [(1,)], "gaps stay"
@@ -296,12 +249,12 @@ def test_producer_ids_lie_above_those_in_adopted_logs(
 ) -> None:
     first = make_broker()
     first.create_topic("t")
-    produce(first.address, "t", batch(producer_id=found, producer_epoch=0, base_sequence=0))
+    first.append("t", batch(producer_id=found, producer_epoch=0, base_sequence=0))
     first.stop()
     for path in first.log_dir.glob(f"{FILE_NAME}*"):
         path.unlink()
     again = make_broker(log_dir=first.log_dir)
-    answer = again.ask(ApiKey.INIT_PRODUCER_ID, 4, transactional_id=None, transaction_timeout_ms=1)
+    answer = again.ask(ApiKey.INIT_PRODUCER_ID, 4)
     assert answer.producer_id == granted
 
 
@@ -325,7 +278,7 @@ def test_a_partition_that_cannot_be_read_is_offline_and_the_others_are_served(
 ) -> None:
     broker = make_broker()
     broker.create_topic("t", partitions=2)
-    produce(broker.address, "t", batch(), partition=1)
+    broker.append("t", batch(), 1)
     broker.stop()
     log = next((broker.log_dir / "t-0").glob("*.log"))
     log.rename(log.with_suffix(".kept"))

@@ -1,10 +1,7 @@
 """KIP-32, phases 1 and 2: what is stored in which format, and what clients of each get."""
 
-from typing import Any
-
 import pytest
 from metrics_page import records_converted
-from raw_connection import fetch_fields, produce_fields
 from running_broker import NOW_MS, MakeBroker, RunningBroker, a_broker
 
 from horolog.client import ResourceType
@@ -38,17 +35,6 @@ def sent(magic: int, codec: Codec = Codec.NONE) -> bytes:
     return build_messages(ROWS, magic, codec=codec)
 
 
-def produce(broker: RunningBroker, topic: str, records: bytes, version: int) -> Any:
-    fields = produce_fields(topic, {0: records})
-    answer = broker.ask(ApiKey.PRODUCE, version, **fields)
-    return answer.responses[0].partition_responses[0]
-
-
-def fetch(broker: RunningBroker, topic: str, version: int, offset: int = 0) -> Any:
-    answer = broker.ask(ApiKey.FETCH, version, **fetch_fields(topic, {0: offset}))
-    return answer.responses[0].partitions[0]
-
-
 def on_disk(broker: RunningBroker, topic: str) -> bytes:
     return b"".join(
         bytes(segment.log.files.read_at(segment.log.open(), segment.size, 0))
@@ -78,7 +64,7 @@ def test_every_cell_of_both_phases(
         broker.create_topic(
             topic, message_format_version=RELEASES[stored], message_timestamp_type=kind
         )
-        answer = produce(broker, topic, sent(produced, codec), PRODUCE[produced])
+        answer = broker.produce(topic, sent(produced, codec), version=PRODUCE[produced])
         assert (answer.error_code, answer.base_offset) == (0, 0)
         if PRODUCE[produced] >= 2:
             assert answer.log_append_time_ms == (NOW_MS if stamped else -1)
@@ -88,7 +74,7 @@ def test_every_cell_of_both_phases(
             # Offsets from 0 are those that were sent: nothing has changed.
             assert disk == sent(produced, codec) or (stored == 0 and codec) or stored == 2
         for read in (0, 1, 2):
-            fetched = fetch(broker, topic, FETCH[read])
+            fetched = broker.fetch(topic, version=FETCH[read])
             assert fetched.error_code == 0
             assert {header.magic for _, header in iter_headers(fetched.records)} == {
                 min(read, stored)
@@ -109,34 +95,34 @@ def test_every_cell_of_both_phases(
 def test_conversions_of_producers_and_consumers_are_counted_apart(broker: RunningBroker) -> None:
     broker.create_topic("t", message_format_version="0.10.0")
     for produced in (0, 1, 2):
-        produce(broker, "t", sent(produced), PRODUCE[produced])
+        broker.produce("t", sent(produced), version=PRODUCE[produced])
     assert records_converted(broker, "produce") == 6  # of v0 and v2
     assert records_converted(broker, "fetch") == 0
-    fetch(broker, "t", FETCH[1])
-    fetch(broker, "t", FETCH[2])
+    broker.fetch("t", version=FETCH[1])
+    broker.fetch("t", version=FETCH[2])
     assert records_converted(broker, "fetch") == 0
-    fetch(broker, "t", FETCH[0])
+    broker.fetch("t", version=FETCH[0])
     assert records_converted(broker, "fetch") == 9
 
 
 def test_the_setting_is_ignored_from_inter_broker_protocol_3_0_on(make_broker: MakeBroker) -> None:
     broker = make_broker(inter_broker_protocol_version="3.0", log_message_format_version="0.9.0")
     broker.create_topic("t", message_format_version="0.10.0")
-    assert produce(broker, "t", sent(0), 1).error_code == 0
+    assert broker.produce("t", sent(0), version=1).error_code == 0
     assert {header.magic for _, header in iter_headers(on_disk(broker, "t"))} == {2}
 
 
 def test_producers_of_what_the_format_cannot_hold_are_told_so(broker: RunningBroker) -> None:
     broker.create_topic("t", message_format_version="0.10.0")
     idempotent = build_batch(ROWS, producer_id=3, producer_epoch=0, base_sequence=0)
-    answer = produce(broker, "t", idempotent, 9)
+    answer = broker.produce("t", idempotent)
     assert answer.error_code == UNSUPPORTED_FOR_MESSAGE_FORMAT
     assert "enable.idempotence=false" in answer.error_message
     with_headers = build_batch([Record(NOW_MS, b"k", b"v", (("h", b"x"),))])
-    answer = produce(broker, "t", with_headers, 9)
+    answer = broker.produce("t", with_headers)
     assert answer.error_code == UNSUPPORTED_FOR_MESSAGE_FORMAT
     assert "headers" in answer.error_message
-    assert fetch(broker, "t", 12).high_watermark == 0
+    assert broker.fetch("t").high_watermark == 0
 
 
 @pytest.mark.parametrize(
@@ -164,7 +150,7 @@ def test_zstd_is_refused_where_other_brokers_could_not_read_it(
     stored = 0
     for codec in (*OLD_CODECS, Codec.ZSTD):
         for magic in (2, 1, 0) if codec in OLD_CODECS else (2,):
-            answer = produce(broker, "t", sent(magic, codec), PRODUCE[magic])
+            answer = broker.produce("t", sent(magic, codec), version=PRODUCE[magic])
             if codec in refused:
                 assert answer.error_code == UNSUPPORTED_COMPRESSION_TYPE
                 if magic == 2:
@@ -172,25 +158,18 @@ def test_zstd_is_refused_where_other_brokers_could_not_read_it(
             else:
                 assert (answer.error_code, answer.base_offset) == (0, stored)
                 stored += len(ROWS)
-    assert fetch(broker, "t", 12).high_watermark == stored
+    assert broker.fetch("t").high_watermark == stored
 
 
 def test_searches_by_time_are_refused_where_the_format_has_none(broker: RunningBroker) -> None:
     """Java's consumer takes that for "nothing found" and asks for no more."""
     broker.create_topic("t", message_format_version="0.9.0")
-    produce(broker, "t", sent(1), 2)
+    broker.produce("t", sent(1), version=2)
 
     def find(timestamp: int, version: int) -> tuple[int, int]:
-        partition = {
-            "partition_index": 0,
-            "timestamp": timestamp,
-            "current_leader_epoch": -1,
-            "max_num_offsets": 1,
-        }
+        partition = {"partition_index": 0, "timestamp": timestamp, "max_num_offsets": 1}
         topics = [{"name": "t", "partitions": [partition]}]
-        answer = broker.ask(
-            ApiKey.LIST_OFFSETS, version, replica_id=-1, isolation_level=0, topics=topics
-        )
+        answer = broker.ask(ApiKey.LIST_OFFSETS, version, topics=topics)
         found = answer.topics[0].partitions[0]
         return int(found.error_code), int(found.offset)
 
@@ -198,7 +177,7 @@ def test_searches_by_time_are_refused_where_the_format_has_none(broker: RunningB
         assert find(timestamp, 7) == (UNSUPPORTED_FOR_MESSAGE_FORMAT, -1)
     assert (find(-1, 7), find(-2, 7)) == ((0, 3), (0, 0))
     broker.client.alter_configs({(ResourceType.TOPIC, "t"): {"message.format.version": "0.10.0"}})
-    produce(broker, "t", sent(1), 2)
+    broker.produce("t", sent(1), version=2)
     assert find(NOW_MS, 7) == (0, 4)
 
 
@@ -211,7 +190,8 @@ def test_a_format_that_is_raised_and_lowered_again_loses_nothing(broker: Running
         broker.client.alter_configs({(ResourceType.TOPIC, "t"): changes})
         for produced in (0, 1, 2):
             assert (
-                produce(broker, "t", sent(produced, Codec.LZ4), PRODUCE[produced]).error_code == 0
+                broker.produce("t", sent(produced, Codec.LZ4), version=PRODUCE[produced]).error_code
+                == 0
             )
         formats += [stored] * 3
     assert [header.magic for _, header in iter_headers(on_disk(broker, "t"))] == formats

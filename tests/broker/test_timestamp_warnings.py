@@ -3,22 +3,19 @@
 import logging
 
 import pytest
+from batches import batch
 from patience import eventually
-from raw_connection import produce_fields
 from running_broker import NOW_MS, RunningBroker, a_broker
 from stepped_loop import SteppedLoop
 
 from horolog.clock import ManualClock
-from horolog.record.builder import Record, build_batch
-from horolog.wire.api import ApiKey
 
 broker = a_broker(new_loop=SteppedLoop)
 
 
 def produce(broker: RunningBroker, topic: str, partitions: int = 1) -> None:
-    batch = build_batch([Record(5, None, b"v")])
-    fields = produce_fields(topic, dict.fromkeys(range(partitions), batch))
-    broker.ask(ApiKey.PRODUCE, 9, **fields)
+    for partition in range(partitions):
+        broker.produce(topic, batch(5), partition)
 
 
 def minute(broker: RunningBroker, seconds: float = 61) -> None:
@@ -87,11 +84,6 @@ def test_create_time_topics_are_warned_of_as_their_append_times_are_kept_too(
     assert any("ahead of the clock, which has gone back: t-0 2 hours" in m for m in caplog.messages)
 
 
-def send(broker: RunningBroker, topic: str, timestamp: int) -> None:
-    fields = produce_fields(topic, {0: build_batch([Record(timestamp, None, b"v")])})
-    broker.ask(ApiKey.PRODUCE, 9, **fields)
-
-
 @pytest.mark.parametrize(
     ("retention_by", "said"), [("create-time", 1), ("append-time", 0), ("later", 0)]
 )
@@ -100,13 +92,13 @@ def test_records_that_retention_would_delete_at_once_are_warned_of_once_a_minute
 ) -> None:
     broker.create_topic("t", retention_ms="3600000", horolog_retention_by=retention_by)
     with caplog.at_level(logging.WARNING, "horolog.broker"):
-        send(broker, "t", NOW_MS - 3_600_000)
+        broker.produce("t", batch(NOW_MS - 3_600_000))
         assert caplog.messages == [], "a moment is left"
         for _ in range(3):
-            send(broker, "t", NOW_MS - 3 * 3_600_000)
+            broker.produce("t", batch(NOW_MS - 3 * 3_600_000))
         assert len(caplog.messages) == said
         minute(broker)
-        send(broker, "t", NOW_MS - 3 * 3_600_000)
+        broker.produce("t", batch(NOW_MS - 3 * 3_600_000))
     assert len(caplog.messages) == 2 * said
     for message in caplog.messages[:1]:
         assert "t-0: records have been older than retention.ms for 2 hours" in message
@@ -121,7 +113,7 @@ def test_a_record_ahead_of_the_clock_is_warned_of_with_its_client(
         "t", message_timestamp_after_max_ms=str(1 << 60), horolog_retention_by=retention_by
     )
     with caplog.at_level(logging.WARNING, "horolog.broker"):
-        send(broker, "t", NOW_MS + 48 * 3_600_000)
+        broker.produce("t", batch(NOW_MS + 48 * 3_600_000))
     (message,) = caplog.messages
     assert "(offsets 0 to 0, from client 'test' at 127.0.0.1)" in message
     assert ("keeps its segment" in message) == (retention_by == "create-time")

@@ -15,18 +15,8 @@ BATCH = build_batch([Record(-1, None, b"v")])
 
 
 def create(broker: RunningBroker, name: str, *, validate_only: bool = False, **more: Any) -> Any:
-    topic = {
-        "name": name,
-        "num_partitions": 1,
-        "replication_factor": 1,
-        "assignments": [],
-        "configs": [],
-        **more,
-    }
-    answer = broker.ask(
-        ApiKey.CREATE_TOPICS, 7, topics=[topic], timeout_ms=1000, validate_only=validate_only
-    )
-    return answer.topics[0]
+    topics = [{"name": name, **more}]
+    return broker.ask(ApiKey.CREATE_TOPICS, 7, topics=topics, validate_only=validate_only).topics[0]
 
 
 def describe(broker: RunningBroker, *names: str, version: int = 12, **more: Any) -> list[Any]:
@@ -36,7 +26,7 @@ def describe(broker: RunningBroker, *names: str, version: int = 12, **more: Any)
 
 
 def delete(broker: RunningBroker, name: str) -> Any:
-    answer = broker.ask(ApiKey.DELETE_TOPICS, 5, topic_names=[name], timeout_ms=1000)
+    answer = broker.ask(ApiKey.DELETE_TOPICS, 5, topic_names=[name])
     return answer.responses[0]
 
 
@@ -146,9 +136,7 @@ def test_no_request_creates_one_of_kafkas_internal_topics(broker: RunningBroker,
 def test_two_clients_that_want_a_topic_at_once_get_the_same(broker: RunningBroker) -> None:
     with RawConnection(broker.address) as first, RawConnection(broker.address) as second:
         for connection in (first, second):
-            connection.send(
-                ApiKey.METADATA, 12, topics=[{"name": "new"}], allow_auto_topic_creation=True
-            )
+            connection.send(ApiKey.METADATA, 12, topics=[{"name": "new"}])
         ids = {connection.receive()[1].topics[0].topic_id for connection in (first, second)}
     assert len(ids) == 1
 
@@ -179,7 +167,7 @@ def test_a_deleted_topic_is_gone_also_after_a_restart_and_may_come_again(
 def test_a_topic_is_deleted_by_id(broker: RunningBroker) -> None:
     made = create(broker, "t")
     asked = [{"name": None, "topic_id": made.topic_id}, {"name": None, "topic_id": UUID(int=9)}]
-    known, unknown = broker.ask(ApiKey.DELETE_TOPICS, 6, topics=asked, timeout_ms=1000).responses
+    known, unknown = broker.ask(ApiKey.DELETE_TOPICS, 6, topics=asked).responses
     assert (known.error_code, known.name) == (0, "t")
     assert unknown.error_code == 100
 
@@ -194,26 +182,19 @@ def test_a_deleted_topic_takes_its_committed_offsets_along(broker: RunningBroker
     create(broker, "t")
     partition = {"partition_index": 0, "committed_offset": 45}
     broker.ask(
-        ApiKey.OFFSET_COMMIT,
-        8,
-        group_id="g",
-        member_id="",
-        generation_id_or_member_epoch=-1,
-        topics=[{"name": "t", "partitions": [partition]}],
+        ApiKey.OFFSET_COMMIT, 8, group_id="g", topics=[{"name": "t", "partitions": [partition]}]
     )
     delete(broker, "t")
     create(broker, "t")
     broker.restart()
     topics = [{"name": "t", "partition_indexes": [0]}]
-    answer = broker.ask(ApiKey.OFFSET_FETCH, 7, group_id="g", topics=topics, require_stable=False)
+    answer = broker.ask(ApiKey.OFFSET_FETCH, 7, group_id="g", topics=topics)
     assert answer.topics[0].partitions[0].committed_offset == -1
 
 
 def grow(broker: RunningBroker, count: int, **more: Any) -> Any:
-    topic = {"name": "t", "count": count, "assignments": None, **more}
-    answer = broker.ask(
-        ApiKey.CREATE_PARTITIONS, 3, topics=[topic], timeout_ms=1000, validate_only=False
-    )
+    topic = {"name": "t", "count": count, **more}
+    answer = broker.ask(ApiKey.CREATE_PARTITIONS, 3, topics=[topic])
     return answer.results[0]
 
 

@@ -64,14 +64,10 @@ class Served:
         new = {
             "name": topic,
             "num_partitions": partitions,
-            "replication_factor": 1,
-            "assignments": [],
             "configs": [{"name": n.replace("_", "."), "value": v} for n, v in configs.items()],
         }
         with self.connect() as connection:
-            answer = connection.ask(
-                ApiKey.CREATE_TOPICS, 7, topics=[new], timeout_ms=9000, validate_only=False
-            )
+            answer = connection.ask(ApiKey.CREATE_TOPICS, 7, topics=[new])
         return int(answer.topics[0].error_code)
 
     def put(self, topic: str, value: bytes = b"v", partition: int = 0) -> int:
@@ -89,8 +85,6 @@ class Served:
                 ApiKey.OFFSET_COMMIT,
                 8,
                 group_id="g",
-                member_id="",
-                generation_id_or_member_epoch=-1,
                 topics=[{"name": topic, "partitions": [partition]}],
             )
         return int(answer.topics[0].partitions[0].error_code)
@@ -240,7 +234,7 @@ def test_a_kill_on_a_full_file_system_costs_no_read_and_topics_can_be_deleted(
             assert broker.put("t", bytes(100_000)) == STORAGE_ERROR
             with broker.connect() as connection:
                 name = {"name": "other", "topic_id": UUID(int=0)}
-                answer = connection.ask(ApiKey.DELETE_TOPICS, 6, topics=[name], timeout_ms=9000)
+                answer = connection.ask(ApiKey.DELETE_TOPICS, 6, topics=[name])
             assert answer.responses[0].error_code == 0
             assert eventually(lambda: broker.put("t") == 0)
             assert broker.process.end(signal.SIGTERM) == 0

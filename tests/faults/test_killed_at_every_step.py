@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from batches import batch
 from faultyfiles import FaultyFiles, Killed
-from storelogs import NOW, TOPIC_ID, batch, open_dir, records_in
+from storelogs import NOW, TOPIC_ID, open_dir, records_in
 
 from horolog.config import TopicConfig
 from horolog.record.timestamps import TimestampType

@@ -33,27 +33,19 @@ KEY = TopicPartition("t", 0)
 
 
 def create(connection: RawConnection) -> None:
-    topic = {
-        "name": "t",
-        "num_partitions": 1,
-        "replication_factor": 1,
-        "assignments": [],
-        "configs": [{"name": "segment.bytes", "value": "1048576"}],
-    }
-    answer = connection.ask(
-        ApiKey.CREATE_TOPICS, 7, topics=[topic], timeout_ms=1000, validate_only=False
-    )
+    topic = {"name": "t", "configs": [{"name": "segment.bytes", "value": "1048576"}]}
+    answer = connection.ask(ApiKey.CREATE_TOPICS, 7, topics=[topic])
     assert answer.topics[0].error_code == 0, answer
 
 
 def delete(connection: RawConnection) -> int:
-    answer = connection.ask(ApiKey.DELETE_TOPICS, 5, topic_names=["t"], timeout_ms=1000)
+    answer = connection.ask(ApiKey.DELETE_TOPICS, 5, topic_names=["t"])
     return int(answer.responses[0].error_code)
 
 
 def delete_records(connection: RawConnection, offset: int) -> int:
     topics = [{"name": "t", "partitions": [{"partition_index": 0, "offset": offset}]}]
-    answer = connection.ask(ApiKey.DELETE_RECORDS, 2, topics=topics, timeout_ms=1000)
+    answer = connection.ask(ApiKey.DELETE_RECORDS, 2, topics=topics)
     assert answer.topics[0].partitions[0].error_code == 0
     return int(answer.topics[0].partitions[0].low_watermark)
 
@@ -77,7 +69,7 @@ def values_in(connection: RawConnection) -> tuple[int, dict[int, bytes]]:
     start = at_zero.log_start_offset if at_zero.error_code == 0 else None
     if start is None:
         assert at_zero.error_code == 1, at_zero  # OFFSET_OUT_OF_RANGE
-        asked = {"partition_index": 0, "timestamp": -2, "current_leader_epoch": -1}
+        asked = {"partition_index": 0, "timestamp": -2}
         answer = connection.ask(
             ApiKey.LIST_OFFSETS, 6, topics=[{"name": "t", "partitions": [asked]}]
         )

@@ -7,8 +7,9 @@ import os
 from pathlib import Path
 
 import pytest
+from batches import batch
 from faultyfiles import FaultyFiles, ForgetfulFiles
-from storelogs import NOW, TOPIC_ID, batch, open_dir, reopened, snapshot_of, times_in
+from storelogs import NOW, TOPIC_ID, open_dir, reopened, snapshot_of, times_in
 
 from horolog.config import TopicConfig
 from horolog.errors import StorageFailed

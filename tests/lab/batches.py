@@ -73,6 +73,13 @@ class GeneratedBatch:
         ]
 
 
+def batch(
+    *timestamps: int, key: bytes | None = b"k", value: bytes = b"v" * 20, **more: Any
+) -> bytes:
+    """A batch as a producer sends it, with a record for each time."""
+    return build_batch([Record(timestamp, key, value) for timestamp in timestamps], **more)
+
+
 def make_batch(
     records: Sequence[Record],
     *,

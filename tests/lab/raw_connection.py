@@ -1,6 +1,7 @@
 """A socket that speaks Kafka's protocol request by request, or several at a time, or wrongly."""
 
 import socket
+from collections.abc import Mapping
 from typing import Any, Self
 
 from patience import PATIENCE_S
@@ -8,22 +9,46 @@ from patience import PATIENCE_S
 from horolog.wire.api import ApiKey
 from horolog.wire.codec import decode_response, encode_request
 from horolog.wire.frame import parse_response_header, request_prefix
+from horolog.wire.schema import REQUIRED, Shape, load
 
-# What a request has to say and no test cares about.
-_UNSAID: dict[ApiKey, dict[str, Any]] = {
-    ApiKey.METADATA: {
-        "include_topic_authorized_operations": False,
-        "include_cluster_authorized_operations": False,
-        "allow_auto_topic_creation": True,
-    },
-    ApiKey.DESCRIBE_GROUPS: {"include_authorized_operations": False},
-    ApiKey.DESCRIBE_CONFIGS: {"include_synonyms": False, "include_documentation": False},
-    ApiKey.DESCRIBE_CLUSTER: {
-        "include_cluster_authorized_operations": False,
-        "include_fenced_brokers": False,
-    },
-    ApiKey.LIST_OFFSETS: {"replica_id": -1, "isolation_level": 0, "timeout_ms": 1000},
+# What a request has to say where a test does not: else it is false, 0, empty or null.
+_UNSAID: dict[str, Any] = {
+    "acks": 1,
+    "allow_auto_topic_creation": True,
+    "client_software_name": "test",
+    "client_software_version": "1",
+    "generation_id_or_member_epoch": -1,
+    "max_bytes": 1 << 20,
+    "min_bytes": 1,
+    "num_partitions": 1,
+    "partition_max_bytes": 1 << 20,
+    "replica_id": -1,
+    "replication_factor": 1,
+    "session_epoch": -1,
+    "timeout_ms": 1000,
+    "transaction_timeout_ms": 1000,
 }
+_NOTHING = {"bool": False, "string": "", "bytes": b"", "records": b""}
+
+
+def whole(shape: Shape, given: Mapping[str, Any]) -> dict[str, Any]:
+    """A structure with all fields that it has to have."""
+    found = dict(given)
+    for each in shape.fields:
+        if each.name not in given:
+            if each.default is REQUIRED:
+                nothing = () if each.is_array else _NOTHING.get(each.type, 0)
+                found[each.name] = _UNSAID.get(each.name, None if each.is_nullable else nothing)
+        elif each.shape is not None and (value := given[each.name]):
+            inner = each.shape
+            many = each.is_array
+            found[each.name] = [whole(inner, one) for one in value] if many else whole(inner, value)
+    return found
+
+
+def encoded(key: ApiKey, version: int, fields: Mapping[str, Any]) -> bytes:
+    """The body of a request that says what these fields say."""
+    return encode_request(key, version, whole(load("request", key, version), fields))
 
 
 class RawConnection:
@@ -45,7 +70,7 @@ class RawConnection:
         """A whole request, noted as sent."""
         body = fields
         if not isinstance(body, bytes):
-            body = encode_request(key, version, _UNSAID.get(key, {}) | body)
+            body = encoded(key, version, body)
         self._sent[self._next_id] = (key, version)
         request = request_prefix(key, version, self._next_id, "test", len(body)) + body
         self._next_id += 1
@@ -101,58 +126,40 @@ class RawConnection:
         return b"".join(parts)
 
 
-def produce_fields(
-    topic: Any, batches: dict[int, bytes], *, acks: int = 1, transactional_id: str | None = None
-) -> dict[str, Any]:
+def produce_fields(topic: Any, batches: Mapping[int, bytes], **more: Any) -> dict[str, Any]:
     """A produce request of one batch for each partition; a topic by name, or by id from v13."""
-    return {
-        "transactional_id": transactional_id,
-        "acks": acks,
-        "timeout_ms": 1000,
-        "topic_data": [
-            {
-                ("name" if isinstance(topic, str) else "topic_id"): topic,
-                "partition_data": [
-                    {"index": index, "records": batch} for index, batch in batches.items()
-                ],
-            }
-        ],
-    }
+    partitions = [{"index": index, "records": batch} for index, batch in batches.items()]
+    name = "name" if isinstance(topic, str) else "topic_id"
+    return {"topic_data": [{name: topic, "partition_data": partitions}], **more}
 
 
 def fetch_fields(
-    topic: Any,
-    offsets: dict[int, int],
-    *,
-    max_wait_ms: int = 0,
-    min_bytes: int = 1,
-    max_bytes: int = 1 << 20,
-    partition_max_bytes: int = 1 << 20,
-    isolation_level: int = 0,
-    **more: Any,
+    topic: Any, offsets: Mapping[int, int], *, partition_max_bytes: int = 1 << 20, **more: Any
 ) -> dict[str, Any]:
     """A fetch request of one topic, by name, or by id from v13."""
-    return {
-        "replica_id": -1,
-        "max_wait_ms": max_wait_ms,
-        "min_bytes": min_bytes,
-        "max_bytes": max_bytes,
-        "isolation_level": isolation_level,
-        "session_id": 0,
-        "session_epoch": -1,
-        "forgotten_topics_data": [],
-        "topics": [
-            {
-                ("topic" if isinstance(topic, str) else "topic_id"): topic,
-                "partitions": [
-                    {
-                        "partition": index,
-                        "fetch_offset": offset,
-                        "partition_max_bytes": partition_max_bytes,
-                    }
-                    for index, offset in offsets.items()
-                ],
-            }
-        ],
-        **more,
-    }
+    partitions = [
+        {"partition": index, "fetch_offset": offset, "partition_max_bytes": partition_max_bytes}
+        for index, offset in offsets.items()
+    ]
+    name = "topic" if isinstance(topic, str) else "topic_id"
+    return {"topics": [{name: topic, "partitions": partitions}], **more}
+
+
+def lookup_fields(topic: Any, times: Mapping[int, int], **more: Any) -> dict[str, Any]:
+    """A ListOffsets request of one topic."""
+    partitions = [
+        {"partition_index": index, "timestamp": time_ms} for index, time_ms in times.items()
+    ]
+    return {"topics": [{"name": topic, "partitions": partitions}], **more}
+
+
+def delete_fields(topic: Any, offsets: Mapping[int, int]) -> dict[str, Any]:
+    """A DeleteRecords request of one topic."""
+    partitions = [{"partition_index": index, "offset": at} for index, at in offsets.items()]
+    return {"topics": [{"name": topic, "partitions": partitions}]}
+
+
+def topic_fields(topic: str, partitions: int = 1, **settings: str) -> dict[str, Any]:
+    """A CreateTopics request of one topic; settings under Kafka's names with underscores."""
+    configs = [{"name": key.replace("_", "."), "value": value} for key, value in settings.items()]
+    return {"topics": [{"name": topic, "num_partitions": partitions, "configs": configs}]}

@@ -88,6 +88,12 @@ class _Asked:
         (answer,) = self.ask(ApiKey.PRODUCE, version, **fields).responses
         return answer.partition_responses[0]
 
+    def append(self, topic: str, records: bytes, partition: int = 0) -> int:
+        """Send one batch that is taken; its offset."""
+        answer = self.produce(topic, records, partition)
+        assert answer.error_code == 0, answer
+        return int(answer.base_offset)
+
     def fetch(
         self, topic: Any, offset: int = 0, partition: int = 0, *, version: int = 12, **more: Any
     ) -> Any:

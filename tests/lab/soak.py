@@ -180,13 +180,9 @@ class Errands:
         new = {
             "name": name,
             "num_partitions": self._rng.randrange(1, 4),
-            "replication_factor": 1,
-            "assignments": [],
             "configs": [{"name": "segment.ms", "value": value}],
         }
-        answer = connection.ask(
-            ApiKey.CREATE_TOPICS, 7, topics=[new], timeout_ms=60_000, validate_only=False
-        )
+        answer = connection.ask(ApiKey.CREATE_TOPICS, 7, topics=[new], timeout_ms=60_000)
         assert answer.topics[0].error_code == 0, answer
         self.topics[name] = {value}
 
@@ -198,9 +194,7 @@ class Errands:
         self.topics[name] = {*self.topics[name], value}
         change = {"name": "segment.ms", "config_operation": 0, "value": value}
         resource = {"resource_type": 2, "resource_name": name, "configs": [change]}
-        answer = connection.ask(
-            ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, resources=[resource], validate_only=False
-        )
+        answer = connection.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, resources=[resource])
         assert answer.responses[0].error_code == 0, answer
         self.topics[name] = {value}
 
@@ -226,8 +220,6 @@ class Errands:
             ApiKey.OFFSET_COMMIT,
             8,
             group_id=group,
-            member_id="",
-            generation_id_or_member_epoch=-1,
             topics=[{"name": KEPT, "partitions": [partition]}],
         )
         assert answer.topics[0].partitions[0].error_code == 0, answer
@@ -246,9 +238,7 @@ class Errands:
         assert answer.topics[0].partitions[0].error_code == 0, answer
 
     def _identify(self, connection: RawConnection) -> None:
-        answer = connection.ask(
-            ApiKey.INIT_PRODUCER_ID, 4, transactional_id=None, transaction_timeout_ms=1
-        )
+        answer = connection.ask(ApiKey.INIT_PRODUCER_ID, 4)
         assert answer.error_code == 0, answer
         assert answer.producer_id not in self.producer_ids, "a producer id was given twice"
         self.producer_ids.add(answer.producer_id)
@@ -276,9 +266,7 @@ class Errands:
             self.topics[name] = {value}
         for group, offsets in self.committed.items():
             topics = [{"name": KEPT, "partition_indexes": [0]}]
-            kept = connection.ask(
-                ApiKey.OFFSET_FETCH, 7, group_id=group, topics=topics, require_stable=False
-            )
+            kept = connection.ask(ApiKey.OFFSET_FETCH, 7, group_id=group, topics=topics)
             offset = kept.topics[0].partitions[0].committed_offset
             assert offset in offsets, f"{group} has committed {offset}, acknowledged {offsets}"
             self.committed[group] = {offset}
@@ -351,13 +339,9 @@ class Soak:
                 new = {
                     "name": name,
                     "num_partitions": partitions,
-                    "replication_factor": 1,
-                    "assignments": [],
                     "configs": [{"name": n, "value": v} for n, v in (configs | own).items()],
                 }
-                answer = connection.ask(
-                    ApiKey.CREATE_TOPICS, 7, topics=[new], timeout_ms=60_000, validate_only=False
-                )
+                answer = connection.ask(ApiKey.CREATE_TOPICS, 7, topics=[new], timeout_ms=60_000)
                 assert answer.topics[0].error_code == 0, answer
 
     # --- one round ------------------------------------------------------------------------
@@ -601,11 +585,7 @@ def _in_use(index: bytes, width: int) -> bytes:
 def _bounds(connection: RawConnection, where: Where) -> tuple[int, int]:
     offsets = []
     for timestamp in (-2, -1):
-        partition = {
-            "partition_index": where[1],
-            "current_leader_epoch": -1,
-            "timestamp": timestamp,
-        }
+        partition = {"partition_index": where[1], "timestamp": timestamp}
         topics = [{"name": where[0], "partitions": [partition]}]
         answer = connection.ask(ApiKey.LIST_OFFSETS, 7, topics=topics)
         found = answer.topics[0].partitions[0]

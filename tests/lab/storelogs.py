@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from batches import batch
+
 from horolog.config import BrokerConfig, TopicConfig
 from horolog.record.batch import iter_headers, parse_header, restamp
-from horolog.record.builder import Record, build_batch, read_records
-from horolog.record.compression import Codec
+from horolog.record.builder import Record, read_records
 from horolog.record.timestamps import NO_TIMESTAMP, TimestampType
 from horolog.storage import Appended, Log, LogDir, TopicPartition, prepare
 from horolog.storage.files import Files
@@ -39,14 +40,6 @@ class UnsyncedFiles(Files):
 
     def _fsync(self, fd: int) -> None:
         pass
-
-
-def batch(
-    *timestamps: int, codec: Codec = Codec.NONE, value: bytes = b"v" * 20, **more: Any
-) -> bytes:
-    """A batch as a producer sends it, with a record for each time."""
-    records = [Record(timestamp, b"k", value) for timestamp in timestamps]
-    return build_batch(records, codec=codec, **more)
 
 
 def placed(base_offset: int, count: int = 1, value: bytes = b"v" * 20) -> bytes:

@@ -72,7 +72,6 @@ def test_order_is_kept_where_some_writes_take_a_thread_and_others_do_not(
                     ],
                 }
             ],
-            validate_only=False,
         )
         for n in range(24):
             sent = (large, packed, batch())[n % 3]

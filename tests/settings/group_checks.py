@@ -39,7 +39,6 @@ def send_join(
         ApiKey.JOIN_GROUP,
         version,
         group_id="g",
-        member_id="",
         session_timeout_ms=session_ms,
         rebalance_timeout_ms=10_000,
         protocol_type="consumer",
@@ -92,12 +91,7 @@ def what_becomes_of_an_offset_with_a_note_of_ten_bytes(lab: Lab) -> int:
     offset = {"partition_index": 0, "committed_offset": 5, "committed_metadata": "12345678\u00e9"}
     with lab.connect() as connection:
         answer = connection.ask(
-            ApiKey.OFFSET_COMMIT,
-            7,
-            group_id="g",
-            member_id="",
-            generation_id_or_member_epoch=-1,
-            topics=[{"name": "t", "partitions": [offset]}],
+            ApiKey.OFFSET_COMMIT, 7, group_id="g", topics=[{"name": "t", "partitions": [offset]}]
         )
     return int(answer.topics[0].partitions[0].error_code)
 

@@ -75,7 +75,7 @@ def what_becomes_of_the_wish_to_delete_a_topic(lab: Lab) -> list[int]:
     for version in (2, 3):
         lab.topic(f"t{version}")
         with lab.connect() as connection:
-            wish = {"topic_names": [f"t{version}"], "timeout_ms": 1000}
+            wish = {"topic_names": [f"t{version}"]}
             answer = connection.ask(ApiKey.DELETE_TOPICS, version, **wish)
         codes.append(int(answer.responses[0].error_code))
     return codes

@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from batches import batch
 from faultyfiles import FaultyFiles, Killed
 from hypothesis import given
 from hypothesis import strategies as st
@@ -24,7 +25,6 @@ from storelogs import (
     NOW,
     TOPIC_ID,
     append,
-    batch,
     new_log,
     open_dir,
     partition_dir,

@@ -4,7 +4,8 @@ from itertools import chain
 from pathlib import Path
 
 import pytest
-from storelogs import NOW, batch
+from batches import batch
+from storelogs import NOW
 
 from horolog.errors import CorruptBatch
 from horolog.record.batch import HEADER_SIZE, BatchHeader, iter_headers, parse_header

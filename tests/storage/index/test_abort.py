@@ -3,7 +3,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from storelogs import NOW, append, batch, new_log, partition_dir, reopened
+from batches import batch
+from storelogs import NOW, append, new_log, partition_dir, reopened
 
 from horolog.errors import CorruptIndex
 from horolog.record.builder import Record, build_batch

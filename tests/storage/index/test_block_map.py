@@ -8,12 +8,12 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from batches import batch
 from storelogs import (
     ANY_TIME,
     NOW,
     TOPIC_ID,
     append,
-    batch,
     new_log,
     open_dir,
     partition_dir,

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from batches import batch
 from patience import PATIENCE_S
 from storelogs import (
     ANY_TIME,
@@ -17,7 +18,6 @@ from storelogs import (
     TOPIC_ID,
     Truth,
     append,
-    batch,
     new_log,
     partition_dir,
     records_in,

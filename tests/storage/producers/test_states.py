@@ -3,7 +3,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from storelogs import NOW, append, batch, new_log, partition_dir, reopened, snapshot_of
+from batches import batch
+from storelogs import NOW, append, new_log, partition_dir, reopened, snapshot_of
 
 from horolog.config import TopicConfig
 from horolog.errors import CorruptFile, ErrorCode, RequestRefused

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from batches import batch
 from faultyfiles import FaultyFiles, Killed
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -20,7 +21,6 @@ from storelogs import (
     TOPIC_ID,
     Truth,
     append,
-    batch,
     first_at_or_after,
     moments,
     new_log,

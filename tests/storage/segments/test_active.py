@@ -5,9 +5,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from batches import batch
 from hypothesis import given
 from hypothesis import strategies as st
-from storelogs import DAY, EVERY_BATCH, NOW, append, batch, index_entries, new_log, partition_dir
+from storelogs import DAY, EVERY_BATCH, NOW, append, index_entries, new_log, partition_dir
 
 from horolog.config import TopicConfig
 from horolog.record.batch import HEADER_SIZE, parse_header, restamp

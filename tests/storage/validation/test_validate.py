@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from storelogs import APPEND_TIME, NOW, batch
+from batches import batch
+from storelogs import APPEND_TIME, NOW
 
 from horolog.config import LONG_MAX, TopicConfig
 from horolog.errors import CorruptBatch, ErrorCode, RecordsRejected, RequestRefused

@@ -8,10 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from batches import batch
 from hypothesis import given
 from hypothesis import strategies as st
 from partition_files import PartitionFiles
-from storelogs import NOW, TOPIC_ID, append, batch, new_log, open_dir, partition_dir
+from storelogs import NOW, TOPIC_ID, append, new_log, open_dir, partition_dir
 
 from golden import answers, copy_directory, extract_killed
 from horolog.config import TopicConfig
