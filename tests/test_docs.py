@@ -40,7 +40,8 @@ def test_the_architecture_names_modules_and_members_that_exist() -> None:
     assert members
     for name, member in members:
         defined = re.compile(
-            rf"^class {name}\b.*?^    (?:async )?def {member}\b", re.MULTILINE | re.DOTALL
+            rf"^class {name}\b.*?^    (?:(?:async )?def |    self\.){member}\b",
+            re.MULTILINE | re.DOTALL,
         )
         assert any(defined.search(code) for code in source.values()), f"{name}.{member}"
 

@@ -1,13 +1,15 @@
 """JSON of files and peers: a document, or a sentence on why it is none."""
 
 import json
-from typing import Any
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from horolog.json_text import from_json
+from horolog.json_text import from_json, read_as
 
 DOCUMENTS = st.recursive(
     st.none()
@@ -56,3 +58,77 @@ def test_what_it_cannot_say_or_nobody_could_hold_is_a_short_sentence(
     with pytest.raises(ValueError, match=r"\w") as refused:
         from_json(text)
     assert len(str(refused.value)) < 300
+
+
+class Kind(StrEnum):
+    ONE = "one"
+
+
+class Inner(NamedTuple):
+    start: int
+    end: int = 9
+
+
+class Outer(NamedTuple):
+    number: int
+    kind: Kind
+    found: Inner | None
+    several: tuple[Inner, ...]
+    pair: tuple[str, int] | tuple[str, str]
+    named: Mapping[str, str | int | bool]
+    anything: Any = None
+
+
+WHOLE: dict[str, Any] = {
+    "number": -5,
+    "kind": "one",
+    "found": {"start": 1, "end": 2},
+    "several": [[1, 2], {"start": 3}, [4]],
+    "pair": ["a", "b"],
+    "named": {"x": 1, "y": True, "z": "w"},
+}
+
+
+def test_a_document_is_read_as_a_named_tuple() -> None:
+    found = read_as(Outer, from_json(json.dumps(WHOLE)))
+    assert found == Outer(
+        *(-5, Kind.ONE, Inner(1, 2), (Inner(1, 2), Inner(3, 9), Inner(4, 9)), ("a", "b")),
+        named={"x": 1, "y": True, "z": "w"},
+    )
+    assert type(found.named["y"]) is bool
+    assert read_as(Outer, {**WHOLE, "found": None, "later": 1}, may_have_more=True).found is None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"number": True},
+        {"number": 1.0},
+        {"number": 1 << 63},
+        {"number": None},
+        {"kind": "two"},
+        {"kind": 1},
+        {"found": []},
+        {"found": {"start": 1, "more": 1}},
+        {"found": {}},
+        {"found": "start"},
+        {"several": {}},
+        {"several": [[1, 2, 3]]},
+        {"several": [["1"]]},
+        {"pair": ["a"]},
+        {"pair": ["a", "b", "c"]},
+        {"pair": [1, "b"]},
+        {"named": {"x": None}},
+        {"named": []},
+        {"more": 1},
+    ],
+)
+def test_a_document_of_another_form_is_refused(change: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"it |valid"):
+        read_as(Outer, WHOLE | change)
+
+
+def test_a_document_that_lacks_a_member_is_refused() -> None:
+    for name in WHOLE:
+        with pytest.raises(ValueError, match=f"has no {name}"):
+            read_as(Outer, {each: value for each, value in WHOLE.items() if each != name})

@@ -7,7 +7,7 @@ from running_broker import BROKER, TOPIC, RunningBroker, a_broker
 
 from horolog.broker.handlers.describe_configs import MOST_QUESTIONS
 from horolog.wire.api import ApiKey
-from horolog.wire.features import LOOKUP_WAY
+from horolog.wire.questions import LOOKUP_WAY, AskLookup
 
 SET, DELETE, APPEND, SUBTRACT = range(4)
 
@@ -144,7 +144,7 @@ def test_a_request_of_too_many_questions_is_refused_and_its_neighbours_are_not(
     broker: RunningBroker,
 ) -> None:
     broker.create_topic("other")
-    questions = [f"{LOOKUP_WAY}/0/{n}" for n in range(MOST_QUESTIONS + 1)]
+    questions = [LOOKUP_WAY.key(AskLookup(0, n)) for n in range(MOST_QUESTIONS + 1)]
     too_many, other = broker.ask(
         ApiKey.DESCRIBE_CONFIGS,
         4,

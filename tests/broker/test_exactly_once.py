@@ -27,7 +27,7 @@ from horolog.record.batch import iter_headers
 from horolog.record.builder import Record, build_batch, read_records
 from horolog.record.compression import Codec
 from horolog.storage.producers.attempts import Fences
-from horolog.wire.features import EXACTLY_ONCE
+from horolog.wire.questions import EXACTLY_ONCE
 
 DAY_MS = 86_400_000
 
@@ -595,7 +595,7 @@ def test_calls_that_make_no_sense_change_nothing(client: Client, members: object
         defaults = {"topics": [], "layout": 1, "batch_bytes": 1000}
         members = json.dumps({**defaults, **members} if "batch" in members else members)
     with pytest.raises(RequestRefused) as no:
-        client.alter_configs({(ResourceType.BROKER, ""): {EXACTLY_ONCE: str(members)}})
+        client.alter_configs({(ResourceType.BROKER, ""): {EXACTLY_ONCE.name: str(members)}})
     assert refusal_of(no) in {
         ErrorCode.invalid_request,
         ErrorCode.unknown_topic_or_partition,

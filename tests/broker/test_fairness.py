@@ -29,7 +29,7 @@ from horolog.metadata import topics
 from horolog.metadata.rows import QueryRow
 from horolog.record.builder import Record, build_batch
 from horolog.wire.api import ApiKey
-from horolog.wire.features import EXACTLY_ONCE, LOOKUP_WAY
+from horolog.wire.questions import EXACTLY_ONCE, LOOKUP_WAY, AskLookup
 
 BATCH = build_batch([Record(-1, None, b"v")])
 LONGEST_S = 0.08
@@ -349,7 +349,7 @@ REQUESTS: dict[str, tuple[ApiKey, int, int, Callable[[int], dict[str, Any]]]] = 
                     "resource_type": 2,
                     "resource_name": "t",
                     "configuration_keys": [
-                        f"{LOOKUP_WAY}/0/{n}" for n in range(min(count, MOST_QUESTIONS))
+                        LOOKUP_WAY.key(AskLookup(0, n)) for n in range(min(count, MOST_QUESTIONS))
                     ],
                 }
             ]
@@ -554,7 +554,7 @@ def test_a_description_of_very_many_queries_leaves_others_their_turn(
         for n in range(MOST_QUERIES)
     ]
     monkeypatch.setattr(broker.broker.queries, "known", lambda: rows)
-    what = {"resource_type": 4, "resource_name": "1", "configuration_keys": [EXACTLY_ONCE]}
+    what = {"resource_type": 4, "resource_name": "1", "configuration_keys": [EXACTLY_ONCE.name]}
     with measured(broker) as longest_s:
         answer = broker.ask(ApiKey.DESCRIBE_CONFIGS, 4, resources=[what])
     assert len(answer.results[0].configs) == MOST_QUERIES

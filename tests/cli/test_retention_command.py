@@ -9,10 +9,11 @@ from command_runner import Ran, Run, run_command
 from running_broker import MakeBroker, RunningBroker
 from scripted_broker import ScriptedBroker
 
+from horolog.client import ResourceType
 from horolog.clock import ManualClock
 from horolog.errors import RequestRefused
 from horolog.record.builder import Record, build_batch
-from horolog.wire.features import RETENTION
+from horolog.wire.questions import RETENTION
 
 DAY = 86_400_000
 FAR = 9_000_000_000_000
@@ -218,23 +219,21 @@ def test_apache_kafka_is_distinguished_in_one_sentence(monkeypatch: pytest.Monke
         '{"partition":0,"now":""}',
         '{"partition":0,"now":false}',
         '{"partition":0,"now":[]}',
-        '{"partition":0,"from":null}',
-        '{"partition":0,"set":null}',
+        '{"partition":0,"start":null}',
+        '{"partition":0,"settings":null}',
         f'{{"partition":0,"now":{1 << 63}}}',
-        '{"partition":0,"set":[]}',
-        '{"partition":0,"set":{"retention.ms":1}}',
+        '{"partition":0,"settings":[]}',
+        '{"partition":0,"settings":{"retention.ms":1}}',
         '{"partition":7}',
         '{"partition":-1}',
         "[" * 5_000,
-        '{"partition":0,"set":{"retention.ms":"' + "1" * 9_000 + '"}}',
+        '{"partition":0,"settings":{"retention.ms":"' + "1" * 9_000 + '"}}',
     ],
 )
 def test_a_question_of_another_form_is_refused(broker: RunningBroker, question: str) -> None:
-    name = f"{RETENTION}/{question}"
+    name, resource = f"{RETENTION.name}/{question}", (ResourceType.TOPIC, "clicks")
     with pytest.raises(RequestRefused):
-        broker.client._persist(
-            lambda deadline: broker.client._answer_about("clicks", 0, RETENTION, name, deadline)
-        )
+        broker.client.describe_configs([resource], names=[name])
 
 
 def test_a_log_of_ten_answers_is_explained_as_its_files_are(

@@ -1,5 +1,7 @@
 """Offsets by time where brokers do not know them: in topics that store format v0."""
 
+from dataclasses import replace
+
 import pytest
 from running_broker import NOW_MS, MakeBroker
 
@@ -9,8 +11,10 @@ from horolog.client import Client, ResourceType
 from horolog.clock import ManualClock
 from horolog.errors import ErrorCode, RequestRefused
 from horolog.record.builder import Record, build_batch
+from horolog.wire.questions import TIME_RANGES
 
 NEW, OLD = ("new", 0), ("old", 0)
+NOT_ANNOUNCED = replace(TIME_RANGES, name="not.announced")
 
 
 @pytest.fixture
@@ -47,7 +51,7 @@ def test_commands_show_and_read_such_a_topic(
 ) -> None:
     assert [(each.end, each.latest_ms) for each in partition_facts(client, "old")] == [(4, None)]
     # As Apache Kafka answers.
-    monkeypatch.setattr("horolog.client.time_ranges.TIME_RANGES", "not.announced")
+    monkeypatch.setattr("horolog.client.control.TIME_RANGES", NOT_ANNOUNCED)
     for topic in ("new", "old"):
         times = TimeRange(from_ms=NOW_MS + 2)
         spans = plan(client, topic, times=times).spans

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,18 +14,27 @@ from running_broker import RunningBroker
 from scripted_broker import HangUp, Reply, ScriptedBroker
 
 from horolog.cli import reading
-from horolog.client import Client, OffsetSpan
+from horolog.client import Client, OffsetSpan, ResourceType
 from horolog.client.fetching import PartitionFetch
 from horolog.client.link import Link
 from horolog.errors import RequestRefused
 from horolog.record.builder import Record, build_batch
 from horolog.storage.lookup.time_ranges import CandidateRange, TimeRanges
 from horolog.wire.api import SUPPORTED, ApiKey
-from horolog.wire.features import TIME_RANGES, RangeClock
+from horolog.wire.questions import TIME_RANGES, RangeClock
 
 NINE_MS = 1_700_000_000_000
 BATCHES, SIZE = 40, 50_000
 END = BATCHES * 10
+NOT_ANNOUNCED = replace(TIME_RANGES, name="not.announced")
+
+
+def ranges_key(without: str = "", **members: object) -> str:
+    """The name of a question, or of one that is wrong in one member."""
+    asked = {"partition": 0, "clock": "record", "first": 1, "last": 2, "start": 0, "end": 9}
+    asked |= members
+    asked.pop(without, None)
+    return f"{TIME_RANGES.name}/{json.dumps(asked)}"
 
 
 @pytest.fixture
@@ -75,7 +86,7 @@ def test_an_answer_of_many_ranges_comes_in_parts(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = client.time_ranges("orders", 0, NINE_MS - 5_000_000, NINE_MS + 60_000, end=END)
-    monkeypatch.setattr("horolog.broker.time_ranges_control.MOST_RANGES", 1)
+    monkeypatch.setattr("horolog.broker.control.time_ranges.MOST_RANGES", 1)
     assert client.time_ranges("orders", 0, NINE_MS - 5_000_000, NINE_MS + 60_000, end=END) == whole
     assert whole is not None
     assert len(whole) > 1
@@ -93,7 +104,7 @@ def test_ranges_of_any_offsets_and_sizes_fit_an_answer(
         end = these[limit].start if len(these) > limit else first + 50_000
         return TimeRanges(these[:limit], end, False)
 
-    monkeypatch.setattr("horolog.broker.partition.Partition.time_ranges", stored)
+    monkeypatch.setattr("horolog.storage.logs.readable.ReadableLog.time_ranges", stored)
     found = client.time_ranges("orders", 0, None, None, end=(1 << 63) - 1)
     assert found == [OffsetSpan(*each) for each in ranges]
 
@@ -101,19 +112,24 @@ def test_ranges_of_any_offsets_and_sizes_fit_an_answer(
 @pytest.mark.parametrize(
     "name",
     [
-        f"{TIME_RANGES}/0/record/1/2",
-        f"{TIME_RANGES}/0/moon/1/2/0",
-        f"{TIME_RANGES}/-1/record/1/2/0",
-        f"{TIME_RANGES}/0/record/{1 << 63}/2/0",
-        f"{TIME_RANGES}/7/record/1/2/0",
-        f"{TIME_RANGES}/0/record/1/2/0/" + "x" * 3_000,
+        ranges_key(without="start"),
+        ranges_key(clock="moon"),
+        ranges_key(partition=-1),
+        ranges_key(partition=7),
+        ranges_key(first=1 << 63),
+        ranges_key(last="2"),
+        ranges_key(more=1),
+        ranges_key() + "x" * 9_000,
+        f"{TIME_RANGES.name}/0/record/1/2/0",
+        TIME_RANGES.name,
     ],
 )
 def test_a_name_of_another_form_is_refused(client: Client, name: str) -> None:
+    resource = (ResourceType.TOPIC, "orders")
     with pytest.raises(RequestRefused):
-        client._persist(
-            lambda deadline: client._answer_about("orders", 0, TIME_RANGES, name, deadline)
-        )
+        client.describe_configs([resource], names=[name])
+    (entry,) = client.describe_configs([resource], names=[ranges_key()])[resource].values()
+    assert json.loads(entry.value or "") == {"ranges": [], "next": None}
 
 
 def test_consume_and_spark_read_the_same_rows_and_few_bytes(
@@ -153,7 +169,7 @@ def test_consume_and_spark_read_the_same_rows_and_few_bytes(
         assert rows() == list(range(100, 110))
         assert SIZE <= sum(fetched) <= 16 * SIZE
         with monkeypatch.context() as stock:  # as Apache Kafka answers
-            stock.setattr("horolog.client.time_ranges.TIME_RANGES", "not.announced")
+            stock.setattr("horolog.client.control.TIME_RANGES", NOT_ANNOUNCED)
             fetched.clear()
             assert rows() == list(range(100, 110))
             assert sum(fetched) >= 25 * SIZE
@@ -198,14 +214,14 @@ def test_many_partitions_are_asked_about_in_one_request(
     assert found["orders", 0] == client.time_ranges(
         "orders", 0, NINE_MS + 2, NINE_MS + 3, start=0, end=END
     )
-    monkeypatch.setattr("horolog.client.time_ranges._MOST_NAMES", 2)
-    monkeypatch.setattr("horolog.broker.time_ranges_control.MOST_RANGES", 1)
+    monkeypatch.setattr("horolog.client.control._MOST_QUESTIONS", 2)
+    monkeypatch.setattr("horolog.broker.control.time_ranges.MOST_RANGES", 1)
     assert client.time_ranges_of(where, NINE_MS + 2, NINE_MS + 3) == found
     with pytest.raises(RequestRefused, match="partition 9 of topic more"):
         client.time_ranges_of({**where, ("more", 9): (0, 3)}, None, None)
     read = Read(**{"kafka.bootstrap.servers": broker.address, "subscribe": "more"})
     with monkeypatch.context() as patch:
-        patch.setattr("horolog.client.time_ranges._MOST_NAMES", 500)
+        patch.setattr("horolog.client.control._MOST_QUESTIONS", 500)
         sent.clear()
         rows = read.rows(GreaterThanOrEqual(("timestamp",), moment(NINE_MS + 3)))
         assert len(rows) == 6
@@ -220,7 +236,7 @@ def test_leaders_are_asked_at_the_same_time_and_one_that_fails_spoils_no_later_a
         configs = [
             {
                 "name": name,
-                "value": '{"ranges":[[0,2,10]],"end":5}',
+                "value": '{"ranges":[[0,2,10]],"next":null}',
                 "read_only": True,
                 "config_source": 5,
                 "is_sensitive": False,
@@ -253,7 +269,7 @@ def test_leaders_are_asked_at_the_same_time_and_one_that_fails_spoils_no_later_a
             {"api_key": key, "min_version": its.min, "max_version": its.max}
             for key, its in SUPPORTED.items()
         ],
-        "supported_features": [{"name": TIME_RANGES, "min_version": 1, "max_version": 1}],
+        "supported_features": [{"name": TIME_RANGES.name, "min_version": 1, "max_version": 1}],
     }
 
     def answers(describe: Callable[[Any], Reply]) -> dict[ApiKey, Any]:

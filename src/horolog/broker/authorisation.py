@@ -8,7 +8,9 @@ from typing import Final, Protocol
 
 from horolog.network.dispatching import Hangup
 from horolog.network.peer import Peer
+from horolog.wire.acl import AclOperation
 from horolog.wire.api import ApiKey
+from horolog.wire.config_resources import ResourceType
 
 BEFORE_AUTHENTICATION: Final = frozenset({ApiKey.API_VERSIONS})
 """The requests that a client may send before authentication; SaslHandshake and SaslAuthenticate
@@ -35,3 +37,9 @@ def authorise(peer: Peer, api_key: ApiKey) -> None:
     """
     if peer.principal is None and api_key not in BEFORE_AUTHENTICATION:
         raise Hangup(f"{api_key.title} was sent before authentication")
+
+
+def authorise_operation(
+    peer: Peer, operation: AclOperation, about: ResourceType, name: str
+) -> None:
+    """Allow every operation on a resource to a client whose request is authorised."""

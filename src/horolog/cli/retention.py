@@ -25,6 +25,7 @@ from horolog.cli.topic_facts import partition_numbers
 from horolog.client import Client
 from horolog.clock import SystemClock
 from horolog.errors import Damaged, ErrorCode, RequestRefused, StorageFailed
+from horolog.json_text import read_as
 from horolog.storage import names
 from horolog.storage.files import Files
 from horolog.storage.names import INTERNAL_TOPICS, TopicPartition
@@ -114,14 +115,16 @@ def _of_broker(
                 "only horolog does: give the path of its log directory instead",
             )
         try:
-            segments = [SegmentRetention.from_json(each) for each in found.segments]
-        except (TypeError, ValueError, KeyError):
+            segments = [
+                read_as(SegmentRetention, each, may_have_more=True) for each in found.segments
+            ]
+        except ValueError:
             raise StorageFailed(
                 f"{client.config.bootstrap_servers} explains retention in another way"
             ) from None
         yield Explained(
             f"{topic}-{number}",
-            found.now_ms,
+            found.now,
             found.settings,
             "the broker",
             found.is_exempt,

@@ -116,7 +116,7 @@ def describe(
                 "topic": topic,
                 "partitions": [_plain(each) for each in facts],
                 "settings": settings,
-                "left_behind": None if left is None else left._asdict(),
+                "left_behind": None if left is None else _plain_left(left),
             }
         )
         return
@@ -150,6 +150,11 @@ def describe(
         show_table(("setting", "value", "given"), rows)
     if left is not None:
         _show_left_behind(left)
+
+
+def _plain_left(left: LeftBehind) -> dict[str, object]:
+    names = ("is_adopted", "is_made_here", "settings", "offsets")
+    return {name: getattr(left, name) for name in names}
 
 
 def _show_left_behind(left: LeftBehind) -> None:

@@ -29,8 +29,8 @@ from horolog.client.offset_lookups import (
 )
 from horolog.client.records import Produced
 from horolog.client.security import Security
-from horolog.client.time_ranges import LeftBehind, OffsetSpan, RangeClock
 from horolog.client.transactions import Transaction
+from horolog.wire.questions import LeftBehind, OffsetSpan, RangeClock
 
 if TYPE_CHECKING:
     from horolog.client.producer import Producer

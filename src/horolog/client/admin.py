@@ -1,30 +1,23 @@
 """Making, changing and describing topics and settings."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
+from horolog.client.configs import ConfigResource, alter, describe, refuse_any
 from horolog.client.deadline import Deadline
 from horolog.client.link import Link, ResponseBody
 from horolog.client.metadata import BrokerMetadata, ClusterMetadata, refuse
 from horolog.client.retrying import RetriedCalls
-from horolog.errors import ErrorCode, RequestRefused
-from horolog.json_text import from_json
+from horolog.errors import RequestRefused
 from horolog.wire.api import ApiKey
 from horolog.wire.config_resources import ResourceType
-from horolog.wire.features import ALL_PARTITIONS, APPEND_TIME_AHEAD, APPEND_TIME_RESET
-from horolog.wire.malformed import MalformedResponse
 
-__all__ = ["AdminCalls", "AppendTimesAhead", "ConfigEntry", "ConfigResource", "ResourceType"]
+__all__ = ["AdminCalls", "ConfigEntry", "ConfigResource", "ResourceType"]
 
-_SET: Final = 0
-_DELETE: Final = 1
 _METADATA_TOPIC: Final = "__cluster_metadata"
 _FIRST_WITH_TIMES: Final = 1  # of DescribeQuorum
 _FIRST_WITH_DEFAULTS: Final = 4  # of CreateTopics (KIP-464, Apache Kafka 2.4)
-
-
-ConfigResource: TypeAlias = tuple[ResourceType, str]
 
 
 class ConfigEntry(NamedTuple):
@@ -41,16 +34,6 @@ class ConfigEntry(NamedTuple):
     def is_default(self) -> bool:
         """Whether it has its default value."""
         return self.source == 5
-
-
-class AppendTimesAhead(NamedTuple):
-    """How many of a topic's partitions have append times ahead of the clock, and how far."""
-
-    partitions: int
-    ahead: int
-    most_ahead_ms: int
-    resets: int | None = None
-    """At how many offsets append times go back; None if the broker does not say it."""
 
 
 class _TopicDefaults(NamedTuple):
@@ -170,20 +153,9 @@ class AdminCalls(RetriedCalls):
             described = {}
             for resource in resources:
                 link = self._about(resource, deadline)
-                wanted = {
-                    "resource_type": resource[0],
-                    "resource_name": resource[1],
-                    "configuration_keys": names,
-                }
-                request = {
-                    "resources": [wanted],
-                    "include_synonyms": False,
-                    "include_documentation": True,
-                }
-                version = link.version(ApiKey.DESCRIBE_CONFIGS)
-                body = link.ask(ApiKey.DESCRIBE_CONFIGS, version, request, deadline).body
-                _refuse_any((_title(resource), each) for each in body.results)
-                entries = [_entry(each) for result in body.results for each in result.configs]
+                entries = map(
+                    _entry, describe(link, resource, names, deadline, with_documentation=True)
+                )
                 described[resource] = {entry.name: entry for entry in entries}
             return described
 
@@ -201,102 +173,16 @@ class AdminCalls(RetriedCalls):
             RequestRefused: a setting or value that the broker does not take, with its reason.
         """
         for resource, settings in changes.items():
-            configs = [
-                {
-                    "name": name,
-                    "config_operation": _DELETE if value is None else _SET,
-                    "value": value,
-                }
-                for name, value in settings.items()
-            ]
-            wanted = {
-                "resource_type": resource[0],
-                "resource_name": resource[1],
-                "configs": configs,
-            }
-            request = {"resources": [wanted], "validate_only": validate_only}
 
             def attempt(
                 deadline: Deadline,
                 resource: ConfigResource = resource,
-                request: Mapping[str, Any] = request,
+                settings: Mapping[str, str | None] = settings,
             ) -> None:
                 link = self._about(resource, deadline)
-                version = link.version(ApiKey.INCREMENTAL_ALTER_CONFIGS)
-                body = link.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, version, request, deadline).body
-                _refuse_any((_title(resource), each) for each in body.responses)
+                alter(link, resource, settings, deadline, validate_only=validate_only)
 
             self._persist(attempt)
-
-    def append_times_ahead(self, topic: str) -> AppendTimesAhead:
-        """How far a topic's append times are ahead of the broker's clock.
-
-        Raises:
-            RequestRefused: the broker has no such request (Apache Kafka), or no such topic.
-        """
-        return self._persist(lambda deadline: self._append_times_ahead(topic, deadline))
-
-    def _append_times_ahead(self, topic: str, deadline: Deadline) -> AppendTimesAhead:
-        link = self._with_append_time_reset(topic, deadline)
-        wanted = {
-            "resource_type": ResourceType.TOPIC,
-            "resource_name": topic,
-            "configuration_keys": [APPEND_TIME_AHEAD],
-        }
-        request = {
-            "resources": [wanted],
-            "include_synonyms": False,
-            "include_documentation": False,
-        }
-        version = link.version(ApiKey.DESCRIBE_CONFIGS)
-        body = link.ask(ApiKey.DESCRIBE_CONFIGS, version, request, deadline).body
-        _refuse_any((f"topic {topic}", each) for each in body.results)
-        try:
-            ((entry,),) = (result.configs for result in body.results)
-            found = from_json(entry.value)
-            return AppendTimesAhead(
-                int(found["partitions"]),
-                int(found["ahead"]),
-                int(found["most_ahead_ms"]),
-                int(found["resets"]) if "resets" in found else None,
-            )
-        except (ValueError, TypeError, KeyError):
-            raise MalformedResponse(
-                f"{link.connection.address} described {APPEND_TIME_AHEAD} in another way"
-            ) from None
-
-    def reset_append_times(self, topic: str, partitions: Sequence[int] | None = None) -> None:
-        """Lower the append times of a topic, or some of its partitions, to the broker's clock.
-
-        Raises:
-            RequestRefused: the broker cannot (Apache Kafka), or some were not reset.
-        """
-        value = ALL_PARTITIONS if partitions is None else ",".join(map(str, partitions))
-        configs = [{"name": APPEND_TIME_RESET, "config_operation": _SET, "value": value}]
-        wanted = {
-            "resource_type": ResourceType.TOPIC,
-            "resource_name": topic,
-            "configs": configs,
-        }
-        request = {"resources": [wanted], "validate_only": False}
-
-        def attempt(deadline: Deadline) -> None:
-            link = self._with_append_time_reset(topic, deadline)
-            version = link.version(ApiKey.INCREMENTAL_ALTER_CONFIGS)
-            body = link.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, version, request, deadline).body
-            _refuse_any((f"topic {topic}", each) for each in body.responses)
-
-        self._persist(attempt)
-
-    def _with_append_time_reset(self, topic: str, deadline: Deadline) -> Link:
-        link = self.brokers.any(deadline)
-        if APPEND_TIME_RESET not in link.features:
-            raise RequestRefused(
-                ErrorCode.unsupported_version,
-                f"the broker at {link.connection.address} has no append times of {topic} to "
-                "reset: Apache Kafka's go back with its clock, and only horolog's never do",
-            )
-        return link
 
     def describe_cluster(self) -> ClusterMetadata:
         """The brokers, the controller and the cluster's id, without topics."""
@@ -360,30 +246,10 @@ class AdminCalls(RetriedCalls):
             link = self.brokers.controller(deadline)
             timed = {**request, "timeout_ms": deadline.left_ms()}
             reply = link.ask(api_key, link.version(api_key), timed, deadline)
-            _refuse_any((f"topic {name}", each) for name, each in results(reply.body))
+            refuse_any((f"topic {name}", each) for name, each in results(reply.body))
             return reply
 
         return self._persist(attempt, may_repeat=False)
-
-
-def _refuse_any(results: Any) -> None:
-    """Raise for all results that are errors, in one sentence.
-
-    Raises:
-        RequestRefused: with the code of the first.
-    """
-    failures = []
-    for what, result in results:
-        try:
-            refuse(result.error_code, what, getattr(result, "error_message", None))
-        except RequestRefused as error:
-            failures.append(error)
-    if failures:
-        raise RequestRefused(failures[0].code, "; ".join(map(str, failures)))
-
-
-def _title(resource: ConfigResource) -> str:
-    return f"{resource[0].name.lower()} {resource[1]}".strip()
 
 
 def _entry(each: Any) -> ConfigEntry:

@@ -6,12 +6,12 @@ from typing import Any, Self
 from horolog.client.admin import AdminCalls
 from horolog.client.appends import AppendCalls
 from horolog.client.config import ClientConfig
+from horolog.client.control import ControlCalls
 from horolog.client.groups import GroupCalls
 from horolog.client.offset_lookups import OffsetLookups
 from horolog.client.queries import QueryCalls
 from horolog.client.records import RecordCalls
 from horolog.client.security import PLAINTEXT, Security
-from horolog.client.time_ranges import TimeRangeCalls
 from horolog.client.transactions import TransactionCalls
 
 __all__ = ["Client"]
@@ -25,7 +25,7 @@ class Client(
     AdminCalls,
     GroupCalls,
     QueryCalls,
-    TimeRangeCalls,
+    ControlCalls,
 ):
     """Asks horolog or Apache Kafka (tried with 3.9 and 4.3); connects when first asked.
 

@@ -9,25 +9,24 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
+from horolog.client.configs import alter, describe
 from horolog.client.deadline import Deadline
 from horolog.client.link import Link
-from horolog.client.metadata import refuse
 from horolog.client.offset_lookups import TopicPartition
 from horolog.client.retrying import RetriedCalls
 from horolog.errors import ErrorCode, RequestRefused
 from horolog.json_text import from_json
 from horolog.record.attempts import AttemptId, batch_digest
-from horolog.wire.api import ApiKey
-from horolog.wire.features import EXACTLY_ONCE
+from horolog.wire.config_resources import ResourceType
 from horolog.wire.malformed import MalformedResponse
+from horolog.wire.questions import EXACTLY_ONCE
 
 __all__ = ["QueryBatch", "QueryCalls", "TaskRows"]
 
 LAYOUT: Final = 1
 """How this version's writers form record batches of rows; attempts at a batch must agree."""
 
-_BROKER: Final = 4
-_SET: Final = 0
+_ALL_BROKERS: Final = (ResourceType.BROKER, "")
 
 
 class QueryBatch(NamedTuple):
@@ -73,7 +72,9 @@ class QueryCalls(RetriedCalls):
         Raises:
             NoAnswer: no broker answers.
         """
-        return self._persist(lambda deadline: EXACTLY_ONCE in self.brokers.any(deadline).features)
+        return self._persist(
+            lambda deadline: EXACTLY_ONCE.name in self.brokers.any(deadline).features
+        )
 
     def begin_batch(
         self,
@@ -158,7 +159,7 @@ class QueryCalls(RetriedCalls):
 
         def attempt(deadline: Deadline) -> list[QueryBatch]:
             link = self._with_exactly_once(deadline)
-            return [_batch_of(each) for each in self._values(link, EXACTLY_ONCE, deadline)]
+            return [_batch_of(each) for each in self._values(link, EXACTLY_ONCE.name, deadline)]
 
         return self._persist(attempt)
 
@@ -176,47 +177,31 @@ class QueryCalls(RetriedCalls):
 
     def _with_exactly_once(self, deadline: Deadline) -> Link:
         link = self.brokers.any(deadline)
-        if EXACTLY_ONCE not in link.features:
+        if EXACTLY_ONCE.name not in link.features:
             raise RequestRefused(
                 ErrorCode.unsupported_version,
-                f"the broker at {link.connection.address} does not announce {EXACTLY_ONCE}: only "
-                "horolog's brokers keep batches of queries apart. Spark's sink writes exactly "
+                f"the broker at {link.connection.address} does not announce {EXACTLY_ONCE.name}: "
+                "only horolog's brokers keep batches of queries apart. Spark's sink writes exactly "
                 "once to Apache Kafka by transactions (docs/exactly-once.md)",
             )
         return link
 
     def _tell(self, link: Link, members: Mapping[str, Any], deadline: Deadline) -> None:
         value = json.dumps(members, separators=(",", ":"))
-        config = {"name": EXACTLY_ONCE, "config_operation": _SET, "value": value}
-        resource = {"resource_type": _BROKER, "resource_name": "", "configs": [config]}
-        request = {"resources": [resource], "validate_only": False}
-        version = link.version(ApiKey.INCREMENTAL_ALTER_CONFIGS)
-        body = link.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, version, request, deadline).body
-        for each in body.responses:
-            refuse(each.error_code, f"query {members['query']}", each.error_message)
+        title = f"query {members['query']}"
+        alter(link, _ALL_BROKERS, {EXACTLY_ONCE.name: value}, deadline, title=title)
 
     def _described(self, link: Link, query: str, deadline: Deadline) -> QueryBatch | None:
-        found = self._values(link, f"{EXACTLY_ONCE}/{query}", deadline)
+        found = self._values(link, f"{EXACTLY_ONCE.name}/{query}", deadline)
         return _batch_of(found[0]) if found else None
 
     def _values(self, link: Link, key: str, deadline: Deadline) -> list[Any]:
-        request = {
-            "resources": [
-                {"resource_type": _BROKER, "resource_name": "", "configuration_keys": [key]}
-            ],
-            "include_synonyms": False,
-            "include_documentation": False,
-        }
-        version = link.version(ApiKey.DESCRIBE_CONFIGS)
-        body = link.ask(ApiKey.DESCRIBE_CONFIGS, version, request, deadline).body
-        for each in body.results:
-            refuse(each.error_code, key, each.error_message)
+        entries = describe(link, _ALL_BROKERS, [key], deadline)
         try:
             return [
                 from_json(entry.value)
-                for result in body.results
-                for entry in result.configs
-                if entry.name.startswith(f"{EXACTLY_ONCE}/")
+                for entry in entries
+                if entry.name.startswith(f"{EXACTLY_ONCE.name}/")
             ]
         except (ValueError, TypeError) as error:
             raise _malformed(key) from error
@@ -237,7 +222,7 @@ def _batch_of(found: Any) -> QueryBatch:
             partitions={str(name): int(count) for name, count in found.get("topics", {}).items()},
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise _malformed(EXACTLY_ONCE) from error
+        raise _malformed(EXACTLY_ONCE.name) from error
 
 
 def _malformed(key: str) -> MalformedResponse:

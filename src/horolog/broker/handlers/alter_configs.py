@@ -4,17 +4,19 @@ v1  as v0
 v2  flexible
 """
 
+from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING
 
 from horolog.broker.broker import Broker
-from horolog.broker.clock_control import split_values
+from horolog.broker.control.table import alter
 from horolog.broker.dispatch import Request, api
 from horolog.broker.handlers.config_resources import (
     alter_each,
     check_broker,
     unknown_type,
 )
+from horolog.config import Change, Operation
 from horolog.wire.api import ApiKey
 from horolog.wire.config_resources import ResourceType
 from horolog.wire.requests import AlterConfigsRequest, AlterConfigsResource
@@ -42,19 +44,25 @@ async def _alter(
     for config in resource.configs:
         await request.checkpoint()
         values[config.name] = config.value
+    name, about = resource.resource_name, ResourceType.TOPIC
+    replace: Callable[..., Awaitable[None]]
     match resource.resource_type:
         case ResourceType.TOPIC:
-            await broker.controller.replace_topic_settings(
-                broker.topics.named(resource.resource_name), values, validate_only=validate_only
-            )
+            topic = broker.topics.named(name)
+            replace = partial(broker.controller.replace_topic_settings, topic)
         case ResourceType.BROKER:
-            cluster_wide = check_broker(broker, resource.resource_name)
-            clock_actions, values = split_values(broker, values)
-            if values or clock_actions is None:
-                await broker.controller.replace_broker_settings(
-                    values, cluster_wide=cluster_wide, validate_only=validate_only
-                )
-            if clock_actions is not None and not validate_only:
-                await clock_actions.perform(broker)
+            about = ResourceType.BROKER
+            replace = partial(
+                broker.controller.replace_broker_settings, cluster_wide=check_broker(broker, name)
+            )
         case number:
             raise unknown_type(number)
+
+    async def replace_all(settings: Iterable[Change]) -> None:
+        given = {change.name: change.value for change in settings}
+        await replace(given, validate_only=validate_only)
+
+    changes = (Change(key, Operation.SET, value) for key, value in values.items())
+    await alter(
+        *(broker, request.peer, about, name, changes, replace_all), validate_only=validate_only
+    )

@@ -5,26 +5,17 @@ Bit n is operation n of Kafka's AclOperation.
 
 from typing import Final
 
+from horolog.wire.acl import AclOperation
+
 NOT_ASKED: Final = -(1 << 31)
 
-_READ, _WRITE, _CREATE, _DELETE, _ALTER, _DESCRIBE = 3, 4, 5, 6, 7, 8
-_CLUSTER_ACTION, _DESCRIBE_CONFIGS, _ALTER_CONFIGS, _IDEMPOTENT_WRITE = 9, 10, 11, 12
+
+def _bits(*names: str) -> int:
+    return sum(1 << AclOperation[name] for name in names)
 
 
-def _bits(*operations: int) -> int:
-    return sum(1 << operation for operation in operations)
+_ON_ALL: Final = ("DESCRIBE", "DESCRIBE_CONFIGS", "ALTER_CONFIGS")
 
-
-ON_TOPIC: Final = _bits(
-    _READ, _WRITE, _CREATE, _DELETE, _ALTER, _DESCRIBE, _DESCRIBE_CONFIGS, _ALTER_CONFIGS
-)
-ON_GROUP: Final = _bits(_READ, _DELETE, _DESCRIBE, _DESCRIBE_CONFIGS, _ALTER_CONFIGS)
-ON_CLUSTER: Final = _bits(
-    _CREATE,
-    _ALTER,
-    _DESCRIBE,
-    _CLUSTER_ACTION,
-    _DESCRIBE_CONFIGS,
-    _ALTER_CONFIGS,
-    _IDEMPOTENT_WRITE,
-)
+ON_TOPIC: Final = _bits(*_ON_ALL, "READ", "WRITE", "CREATE", "DELETE", "ALTER")
+ON_GROUP: Final = _bits(*_ON_ALL, "READ", "DELETE")
+ON_CLUSTER: Final = _bits(*_ON_ALL, "CREATE", "ALTER", "CLUSTER_ACTION", "IDEMPOTENT_WRITE")

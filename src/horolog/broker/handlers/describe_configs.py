@@ -6,29 +6,21 @@ v3  type and documentation (KIP-569)
 v4  flexible
 """
 
-from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from horolog.broker.answers import answer_to
-from horolog.broker.append_time_control import describe_append_times
 from horolog.broker.broker import Broker
-from horolog.broker.clock_control import describe_clock
+from horolog.broker.control.table import describe, questions_in
 from horolog.broker.dispatch import Request, api
-from horolog.broker.exactly_once_control import describe_all_queries, describe_queries
 from horolog.broker.handlers.config_resources import (
     check_broker,
     check_logger_broker,
     check_without_settings,
 )
-from horolog.broker.left_behind_control import list_left_behind
 from horolog.broker.loggers import describe_loggers
-from horolog.broker.retention_control import explain_retention
-from horolog.broker.time_ranges_control import explain_lookup, find_time_ranges
 from horolog.config import DescribedSetting, describe_broker, describe_cluster, describe_topic
 from horolog.errors import ErrorCode, HorologError, RequestRefused, code_for
 from horolog.wire.api import ApiKey
 from horolog.wire.config_resources import ResourceType
-from horolog.wire.features import EXACTLY_ONCE, LEFT_BEHIND, LOOKUP_WAY, RETENTION, TIME_RANGES
 from horolog.wire.requests import DescribeConfigsRequest
 
 if TYPE_CHECKING:
@@ -42,12 +34,6 @@ if TYPE_CHECKING:
 MOST_QUESTIONS: Final = 500
 """In one request: names with a value that is looked up for the answer (docs/wire.md)."""
 
-_ABOUT_TOPICS: Final = {
-    LEFT_BEHIND: list_left_behind,
-    LOOKUP_WAY: explain_lookup,
-    RETENTION: explain_retention,
-    TIME_RANGES: find_time_ranges,
-}
 _KEYS_AT_ONCE: Final = 1_000
 
 Keys: TypeAlias = frozenset[str] | None
@@ -130,45 +116,35 @@ class _Descriptions:
         if found is None:
             entries = describe_topic(broker.settings, topic.overrides, keys)
             found = self._of_topics[same] = [self._described(entry) for entry in entries]
-        answers = [self._described(each) for each in describe_append_times(broker, topic, keys)]
-        for question in self._questions(keys):
-            answer = _ABOUT_TOPICS.get(question.partition("/")[0])
-            if answer is not None:
-                given = await answer(broker, self._request.peer, name, question)
-                answers.append(self._described(answer_to(question, given)))
-                await self._request.checkpoint()
+        answers = await self._answers(ResourceType.TOPIC, name, keys)
         return found + answers if answers else found
 
     async def _of_broker(self, name: str, keys: Keys) -> "list[DescribeConfigsResourceResult]":
-        broker = self._broker
-        if check_broker(broker, name):
-            entries = describe_cluster(broker.settings, keys)
-        else:
-            entries = describe_broker(broker.settings, keys) + describe_clock(broker, keys)
+        is_of_all = check_broker(self._broker, name)
+        entries = (describe_cluster if is_of_all else describe_broker)(self._broker.settings, keys)
         found = [self._described(entry) for entry in entries]
-        asked = chain(
-            describe_all_queries(broker) if keys and EXACTLY_ONCE in keys else (),
-            describe_queries(broker, self._questions(keys)),
-        )
-        for entry in asked:
-            found.append(self._described(entry))
-            await self._request.checkpoint()
-        return found
+        return found + await self._answers(ResourceType.BROKER, name, keys)
 
-    def _questions(self, keys: Keys) -> list[str]:
-        """The names among the keys that no setting has, as they have a value; in order.
+    async def _answers(
+        self, about: ResourceType, name: str, keys: Keys
+    ) -> "list[DescribeConfigsResourceResult]":
+        """What a resource has beside its settings.
 
         Raises:
-            RequestRefused: the request has too many.
+            RequestRefused: the request has too many questions.
         """
-        questions = [key for key in keys or () if "/" in key]
-        if len(questions) > self._questions_left:
+        questions = len(questions_in(keys))
+        if questions > self._questions_left:
             raise RequestRefused(
                 ErrorCode.invalid_request,
                 f"ask at most {MOST_QUESTIONS} questions in a request (docs/wire.md)",
             )
-        self._questions_left -= len(questions)
-        return sorted(questions)
+        self._questions_left -= questions
+        found = []
+        for entry in await describe(self._broker, self._request, about, name, keys):
+            found.append(self._described(entry))
+            await self._request.checkpoint()
+        return found
 
     def _described(self, entry: DescribedSetting) -> "DescribeConfigsResourceResult":
         return _described(entry, synonyms=self._synonyms, documentation=self._documentation)

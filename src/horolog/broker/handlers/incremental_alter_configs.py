@@ -5,15 +5,13 @@ Of loggers it sets and deletes levels (KIP-412).
 v1  flexible
 """
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from horolog.broker.append_time_control import split_resets
 from horolog.broker.broker import Broker
-from horolog.broker.clock_control import split_changes
+from horolog.broker.control.table import alter
 from horolog.broker.dispatch import Request, api
-from horolog.broker.exactly_once_control import split_queries
 from horolog.broker.handlers.config_resources import (
     alter_each,
     check_broker,
@@ -54,36 +52,25 @@ async def _alter(
     for config in resource.configs:
         await request.checkpoint()
         asked.append(_change(config))
-    changes: Sequence[Change] = asked
+    name, about = resource.resource_name, ResourceType.TOPIC
+    change: Callable[..., Awaitable[None]]
     match resource.resource_type:
         case ResourceType.TOPIC:
-            topic = broker.topics.named(resource.resource_name)
-            reset, changes = split_resets(broker, topic, changes)
-            if reset is None:
-                await broker.controller.alter_topic_settings(
-                    topic, changes, validate_only=validate_only
-                )
-            elif not validate_only:
-                await reset.perform(broker)
+            topic = broker.topics.named(name)
+            change = partial(broker.controller.alter_topic_settings, topic)
         case ResourceType.BROKER:
-            cluster_wide = check_broker(broker, resource.resource_name)
-            call, changes = split_queries(changes)
-            if call is not None:
-                if not validate_only:
-                    await call.perform(broker)
-                return
-            clock_actions, changes = split_changes(broker, changes)
-            if changes or clock_actions is None:
-                await broker.controller.alter_broker_settings(
-                    changes, cluster_wide=cluster_wide, validate_only=validate_only
-                )
-            if clock_actions is not None and not validate_only:
-                await clock_actions.perform(broker)
+            about = ResourceType.BROKER
+            change = partial(
+                broker.controller.alter_broker_settings, cluster_wide=check_broker(broker, name)
+            )
         case ResourceType.BROKER_LOGGER:
-            check_logger_broker(broker, resource.resource_name)
-            alter_loggers(changes, validate_only=validate_only)
+            check_logger_broker(broker, name)
+            alter_loggers(asked, validate_only=validate_only)
+            return
         case number:
             raise unknown_type(number)
+    change = partial(change, validate_only=validate_only)
+    await alter(*(broker, request.peer, about, name, asked, change), validate_only=validate_only)
 
 
 def _change(config: IncrementalAlterConfigsAlterableConfig) -> Change:

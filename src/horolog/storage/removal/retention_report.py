@@ -5,7 +5,7 @@ its beginning, so that a segment goes when it may and all before it may: here is
 keeps it, and which record keeps that one.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from horolog.config import TopicConfig
@@ -72,21 +72,9 @@ class SegmentRetention(NamedTuple):
         return self.kept_by is None and self.because in MAY_GO
 
     def as_json(self) -> dict[str, Any]:
-        """As JSON has it; `from_json` is the inverse."""
+        """As JSON has it."""
         holder = None if self.holder is None else self.holder._asdict()
         return {**self._asdict(), "holder": holder}
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> "SegmentRetention":
-        """What `as_json` has made.
-
-        Raises:
-            TypeError, ValueError, KeyError: it has not.
-        """
-        fields = {name: value[name] for name in cls._fields}
-        if (holder := fields["holder"]) is not None:
-            fields["holder"] = Holder(**holder)
-        return cls(**{**fields, "because": Because(fields["because"])})
 
     def is_odd(self, now_ms: int) -> bool:
         """Whether a wrong or unknown time keeps it: one more than an hour ahead of the clock."""

@@ -76,7 +76,7 @@ def test_no_append_time_is_lowered_by_validation_alone(
 @pytest.mark.parametrize(
     ("configs", "code", "says"),
     [
-        ([(RESET, 0, "")], ErrorCode.invalid_config, "can be set, once"),
+        ([(RESET, 0, "")], ErrorCode.invalid_config, "all, or partitions as in 0,3"),
         ([(RESET, 0, None)], ErrorCode.invalid_config, "can be set, once"),
         ([(RESET, 1, None)], ErrorCode.invalid_config, "can be set, once"),
         ([(RESET, 0, "-1")], ErrorCode.invalid_config, "all, or partitions as in 0,3"),

@@ -1,0 +1,106 @@
+"""Append times that are ahead of the clock: how far, and their reset (docs/append-times.md)."""
+
+import asyncio
+import logging
+import re
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+from horolog.broker.broker import WORKERS, Broker
+from horolog.broker.control.rows import Perform
+from horolog.broker.partition import Partition
+from horolog.errors import ErrorCode, HorologError, RequestRefused, code_for
+from horolog.metadata.topics import Topic
+from horolog.network.peer import Peer
+from horolog.wire.questions import (
+    ALL_PARTITIONS,
+    APPEND_TIME_RESET,
+    AppendTimesAhead,
+    AskAppendTimesAhead,
+)
+
+_LOG = logging.getLogger(__name__)
+
+_PARTITIONS = re.compile(r"[0-9]{1,10}( *, *[0-9]{1,10})*")
+
+
+def prepare_reset(broker: Broker, name: str, values: Mapping[str, str]) -> Perform:
+    """Reset append times of a topic: the value is `all`, or partitions such as 0,3.
+
+    Raises:
+        RequestRefused: the value is another one, or names partitions that do not exist.
+        StorageFailed: a partition is offline.
+    """
+    indexes = _indexes(broker.topics.named(name), values[APPEND_TIME_RESET.name].strip())
+    return partial(_reset_all, broker, [broker.partition(name, index) for index in indexes])
+
+
+async def _reset_all(broker: Broker, partitions: Sequence[Partition]) -> None:
+    """Reset the partitions, a few at a time.
+
+    Raises:
+        HorologError: some were not reset; the message has their number and one reason.
+    """
+    failures: list[HorologError] = []
+    for first in range(0, len(partitions), WORKERS):
+        few = partitions[first : first + WORKERS]
+        done = await asyncio.gather(
+            *(_reset(broker, partition) for partition in few), return_exceptions=True
+        )
+        for outcome in done:
+            if isinstance(outcome, HorologError):
+                failures.append(outcome)
+            elif isinstance(outcome, BaseException):
+                raise outcome
+    if failures:
+        count = f"{len(failures)} of {len(partitions)} partitions were not reset"
+        raise RequestRefused(code_for(failures[0]), f"{count}: {failures[0]}")
+
+
+async def _reset(broker: Broker, partition: Partition) -> None:
+    done = await partition.reset_append_time(broker.clock)
+    if done is not None:
+        _LOG.warning(
+            "%s: append times are reset from %d to %d ms from offset %d on",
+            partition.name,
+            done.old_ms,
+            done.new_ms,
+            done.offset,
+        )
+
+
+def _indexes(topic: Topic, text: str) -> Sequence[int]:
+    if text == ALL_PARTITIONS:
+        return topic.partitions
+    if not _PARTITIONS.fullmatch(text):
+        raise RequestRefused(
+            ErrorCode.invalid_config,
+            f"{APPEND_TIME_RESET.name}: allowed is {ALL_PARTITIONS}, or partitions as in 0,3",
+        )
+    wanted = {int(part) for part in text.split(",")}
+    unknown = sorted(wanted.difference(topic.partitions))
+    if unknown:
+        raise RequestRefused(
+            ErrorCode.unknown_topic_or_partition, f"{topic.name} has no partition {unknown[0]}"
+        )
+    return sorted(wanted)
+
+
+async def describe_append_times(
+    broker: Broker, peer: Peer, name: str, ask: AskAppendTimesAhead
+) -> AppendTimesAhead:
+    """How far append times of a topic are ahead of the clock.
+
+    Raises:
+        RequestRefused: there is no such topic.
+    """
+    topic, now_ms = broker.topics.named(name), broker.clock.now_ms()
+    found = (broker.partitions.get((name, index)) for index in topic.partitions)
+    served = [partition for partition in found if partition is not None]
+    ahead = [ms for each in served if (ms := each.log.append_time_ahead_ms(now_ms))]
+    return AppendTimesAhead(
+        partitions=len(topic.partitions),
+        ahead=len(ahead),
+        most_ahead_ms=max(ahead, default=0),
+        resets=sum(len(each.log.append_time_resets) for each in served),
+    )

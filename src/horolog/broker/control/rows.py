@@ -1,0 +1,80 @@
+"""What a row of the table is at the broker, and how answers are cut to pages."""
+
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Generic, TypeAlias, TypeVar
+
+from horolog.broker.broker import Broker
+from horolog.config import DescribedSetting, Kind, Source
+from horolog.errors import ErrorCode
+from horolog.network.peer import Peer
+from horolog.wire.packing import MAX_STRING_BYTES
+from horolog.wire.questions import Action, GivesT, Question, TakesT, json_bytes
+
+MOST_LIST_BYTES: Final = MAX_STRING_BYTES - 1024
+"""Of the list in an answer, which is one string of the protocol; the rest is for other members."""
+
+T = TypeVar("T")
+
+Perform: TypeAlias = Callable[[], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionRow(Generic[TakesT, GivesT]):
+    """A question and what answers it, for a client, about the resource of a name."""
+
+    question: Question[TakesT, GivesT]
+    answer: Callable[[Broker, Peer, str, TakesT], Awaitable[GivesT]]
+
+
+@dataclass(frozen=True, slots=True)
+class ActionRow:
+    """Actions that are done together, and what does them."""
+
+    actions: tuple[Action, ...]
+    prepare: Callable[[Broker, str, Mapping[str, str]], Perform]
+    """Checks the values by name, for the resource of a name; returns what performs the actions."""
+    is_alone: bool = True
+    """Whether a request has nothing else."""
+    refusal: ErrorCode = ErrorCode.invalid_config
+    """The error of a request of another form."""
+
+
+Show: TypeAlias = Callable[[Broker, str, Collection[str] | None], Iterable[DescribedSetting]]
+"""Entries of a resource that are described as settings are: by name, or without any (None)."""
+
+
+def as_many_as_fit(items: Iterator[tuple[int, T]]) -> tuple[tuple[T, ...], int | None]:
+    """The first items, as many as fit one answer, and where the next item begins.
+
+    Args:
+        items: where each begins, and what JSON has of it; none is taken beyond the first that does
+            not fit.
+    """
+    taken: list[T] = []
+    left = MOST_LIST_BYTES
+    for begin, item in items:
+        left -= json_bytes(item) + 1
+        if left < 0:
+            return tuple(taken), begin
+        taken.append(item)
+    return tuple(taken), None
+
+
+def read_only(name: str, value: str, documentation: str) -> DescribedSetting:
+    """An entry with a JSON object as its value."""
+    return DescribedSetting(
+        name,
+        value,
+        Source.DEFAULT,
+        read_only=True,
+        sensitive=False,
+        synonyms=(),
+        kind=Kind.STRING,
+        documentation=documentation,
+    )
+
+
+def documentation_of(question: Question[Any, Any]) -> str:
+    """What an entry says of itself: the sentence that describes its answer."""
+    return (question.gives.__doc__ or "").partition("\n")[0]

@@ -1,0 +1,163 @@
+"""The table: what answers each question, and does each action; and how handlers ask it."""
+
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from horolog.broker.authorisation import authorise_operation
+from horolog.broker.broker import Broker
+from horolog.broker.control.append_times import describe_append_times, prepare_reset
+from horolog.broker.control.clock import CLOCK_ACTIONS, prepare_clock, show_clock
+from horolog.broker.control.exactly_once import prepare_call, show_queries
+from horolog.broker.control.left_behind import list_left_behind
+from horolog.broker.control.retention import explain_retention
+from horolog.broker.control.rows import (
+    ActionRow,
+    Perform,
+    QuestionRow,
+    Show,
+    documentation_of,
+    read_only,
+)
+from horolog.broker.control.time_ranges import explain_lookup, find_time_ranges
+from horolog.broker.dispatch import Request
+from horolog.config import Change, DescribedSetting, Operation
+from horolog.errors import ErrorCode, RequestRefused
+from horolog.network.peer import Peer
+from horolog.wire.config_resources import ResourceType
+from horolog.wire.questions import (
+    APPEND_TIME_RESET,
+    APPEND_TIMES_AHEAD,
+    EXACTLY_ONCE,
+    LEFT_BEHIND,
+    LOOKUP_WAY,
+    RETENTION,
+    TIME_RANGES,
+)
+
+QUESTION_ROWS: Final = (
+    QuestionRow(APPEND_TIMES_AHEAD, describe_append_times),
+    QuestionRow(LEFT_BEHIND, list_left_behind),
+    QuestionRow(LOOKUP_WAY, explain_lookup),
+    QuestionRow(RETENTION, explain_retention),
+    QuestionRow(TIME_RANGES, find_time_ranges),
+)
+ACTION_ROWS: Final = (
+    ActionRow((APPEND_TIME_RESET,), prepare_reset),
+    ActionRow((EXACTLY_ONCE,), prepare_call, refusal=ErrorCode.invalid_request),
+    ActionRow(CLOCK_ACTIONS, prepare_clock, is_alone=False),
+)
+SHOWN: Final[Sequence[tuple[ResourceType, Show]]] = (
+    (ResourceType.BROKER, show_clock),
+    (ResourceType.BROKER, show_queries),
+)
+
+_QUESTIONS: Final[Mapping[tuple[int, str], QuestionRow[Any, Any]]] = {
+    (row.question.about, row.question.name): row for row in QUESTION_ROWS
+}
+_NAMES: Final = frozenset(row.question.name for row in QUESTION_ROWS)
+_ACTIONS: Final = {
+    (action.about, action.name): (action, row) for row in ACTION_ROWS for action in row.actions
+}
+
+
+def questions_in(keys: Collection[str] | None) -> list[str]:
+    """The names among the keys that may be looked up for the answer, in order."""
+    return sorted(key for key in keys or () if "/" in key or key in _NAMES)
+
+
+async def describe(
+    broker: Broker,
+    request: Request[Any],
+    about: ResourceType,
+    name: str,
+    keys: Collection[str] | None,
+) -> list[DescribedSetting]:
+    """What DescribeConfigs has of a resource beside its settings: answers, and what is shown.
+
+    Raises:
+        RequestRefused: a question is not of its form, or is refused.
+        HorologError: as what answers a question says.
+    """
+    found: list[DescribedSetting] = []
+    for resource_type, show in SHOWN:
+        for entry in show(broker, name, keys) if resource_type is about else ():
+            found.append(entry)
+            await request.checkpoint()
+    for key in questions_in(keys):
+        row = _QUESTIONS.get((about, key.partition("/")[0]))
+        if row is not None:
+            answer = await _answer(broker, request.peer, name, row, key)
+            found.append(read_only(key, answer, documentation_of(row.question)))
+            await request.checkpoint()
+    return found
+
+
+async def _answer(
+    broker: Broker, peer: Peer, name: str, row: QuestionRow[Any, Any], key: str
+) -> str:
+    question = row.question
+    authorise_operation(peer, question.needs, question.about, name)
+    try:
+        takes = question.read_key(key)
+    except ValueError as error:
+        raise RequestRefused(
+            ErrorCode.invalid_request, f"{key:.200} is not {question.form}: {error}"
+        ) from None
+    return question.value(await row.answer(broker, peer, name, takes))
+
+
+async def alter(
+    broker: Broker,
+    peer: Peer,
+    about: ResourceType,
+    name: str,
+    changes: Iterable[Change],
+    alter_settings: Callable[[list[Change]], Awaitable[None]],
+    *,
+    validate_only: bool,
+) -> None:
+    """Alter the settings of a resource, and perform the actions that a request has among them.
+
+    Raises:
+        RequestRefused: an action is set in another way than it can be, or is refused.
+        HorologError: as what alters the settings, and what performs the action, says.
+    """
+    perform, others = _split(broker, peer, about, name, changes)
+    if others or perform is None:
+        await alter_settings(others)
+    if perform is not None and not validate_only:
+        await perform()
+
+
+def _split(
+    broker: Broker, peer: Peer, about: ResourceType, name: str, changes: Iterable[Change]
+) -> tuple[Perform | None, list[Change]]:
+    """What performs the actions of a request, if it has any, and its changes of settings."""
+    others: list[Change] = []
+    values: dict[str, str] = {}
+    row: ActionRow | None = None
+    for change in changes:
+        if (about, change.name) in _QUESTIONS:
+            raise RequestRefused(
+                ErrorCode.invalid_config, f"{change.name} can be described, not set"
+            )
+        found = _ACTIONS.get((about, change.name))
+        if found is None:
+            others.append(change)
+            continue
+        action, its_row = found
+        authorise_operation(peer, action.needs, about, name)
+        is_other = row not in (None, its_row) or change.name in values
+        if is_other or change.operation is not Operation.SET or change.value is None:
+            raise _refusal(change.name, its_row)
+        row, values[change.name] = its_row, change.value
+    if row is None:
+        return None, others
+    if row.is_alone and others:
+        raise _refusal(next(iter(values)), row)
+    return row.prepare(broker, name, values), others
+
+
+def _refusal(name: str, row: ActionRow) -> RequestRefused:
+    alone = ", and with nothing else" if row.is_alone else ""
+    return RequestRefused(row.refusal, f"{name} can be set, once in a request{alone}")

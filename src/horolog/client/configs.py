@@ -1,0 +1,107 @@
+"""DescribeConfigs and AlterConfigs of one resource, asked of one broker."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, TypeAlias
+
+from horolog.client.deadline import Deadline
+from horolog.client.link import Link
+from horolog.client.metadata import refuse
+from horolog.errors import RequestRefused
+from horolog.wire.api import ApiKey
+from horolog.wire.config_resources import ResourceType
+
+__all__ = ["ConfigResource", "alter", "describe", "describe_request", "refuse_any"]
+
+ConfigResource: TypeAlias = tuple[ResourceType, str]
+
+_SET: Final = 0
+_DELETE: Final = 1
+
+
+def describe_request(
+    keys: Mapping[ConfigResource, Sequence[str] | None], *, with_documentation: bool = False
+) -> dict[str, Any]:
+    """The request for these names of each resource; None stands for all."""
+    return {
+        "resources": [
+            {"resource_type": kind, "resource_name": name, "configuration_keys": names}
+            for (kind, name), names in keys.items()
+        ],
+        "include_synonyms": False,
+        "include_documentation": with_documentation,
+    }
+
+
+def describe(
+    link: Link,
+    resource: ConfigResource,
+    names: Sequence[str] | None,
+    deadline: Deadline,
+    *,
+    with_documentation: bool = False,
+) -> list[Any]:
+    """The entries that the broker has of a resource.
+
+    Raises:
+        RequestRefused: there is no such resource, or another refusal.
+        NoAnswer: the broker does not answer.
+    """
+    request = describe_request({resource: names}, with_documentation=with_documentation)
+    version = link.version(ApiKey.DESCRIBE_CONFIGS)
+    body = link.ask(ApiKey.DESCRIBE_CONFIGS, version, request, deadline).body
+    refuse_any((_title(resource), each) for each in body.results)
+    return [entry for result in body.results for entry in result.configs]
+
+
+def alter(
+    link: Link,
+    resource: ConfigResource,
+    values: Mapping[str, str | None],
+    deadline: Deadline,
+    *,
+    validate_only: bool = False,
+    title: str | None = None,
+) -> None:
+    """Set names of a resource to values; None goes back to the default.
+
+    Args:
+        link: the broker.
+        resource: whose they are.
+        values: by name.
+        deadline: by when.
+        validate_only: whether nothing is done.
+        title: what an error names, by default the resource.
+
+    Raises:
+        RequestRefused: a name or value that the broker does not take, with its reason.
+        NoAnswer: the broker does not answer.
+    """
+    configs = [
+        {"name": name, "config_operation": _DELETE if value is None else _SET, "value": value}
+        for name, value in values.items()
+    ]
+    altered = {"resource_type": resource[0], "resource_name": resource[1], "configs": configs}
+    request = {"resources": [altered], "validate_only": validate_only}
+    version = link.version(ApiKey.INCREMENTAL_ALTER_CONFIGS)
+    body = link.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, version, request, deadline).body
+    refuse_any((title or _title(resource), each) for each in body.responses)
+
+
+def refuse_any(results: Iterable[tuple[str, Any]]) -> None:
+    """Raise for all results that are errors, in one sentence.
+
+    Raises:
+        RequestRefused: with the code of the first.
+    """
+    failures = []
+    for what, result in results:
+        try:
+            refuse(result.error_code, what, getattr(result, "error_message", None))
+        except RequestRefused as error:
+            failures.append(error)
+    if failures:
+        raise RequestRefused(failures[0].code, "; ".join(map(str, failures)))
+
+
+def _title(resource: ConfigResource) -> str:
+    return f"{resource[0].name.lower()} {resource[1]}".strip()

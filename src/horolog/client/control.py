@@ -1,0 +1,331 @@
+"""What horolog's brokers answer and Apache Kafka's do not, by the table in `wire/questions.py`."""
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final, TypeAlias
+
+from horolog.client.configs import alter, describe_request, refuse_any
+from horolog.client.deadline import Deadline
+from horolog.client.link import Link
+from horolog.client.offset_lookups import TopicPartition
+from horolog.client.retrying import RetriedCalls
+from horolog.errors import ErrorCode, RequestRefused
+from horolog.wire.api import ApiKey
+from horolog.wire.malformed import MalformedResponse
+from horolog.wire.questions import (
+    ALL_PARTITIONS,
+    APPEND_TIME_RESET,
+    APPEND_TIMES_AHEAD,
+    LEFT_BEHIND,
+    LOOKUP_WAY,
+    RETENTION,
+    TIME_RANGES,
+    AppendTimesAhead,
+    AskAppendTimesAhead,
+    AskLeftBehind,
+    AskLookup,
+    AskRetention,
+    AskTimeRanges,
+    GivesT,
+    LeftBehind,
+    LookupReport,
+    OffsetSpan,
+    Question,
+    RangeClock,
+    RetentionReport,
+    TakesT,
+)
+
+__all__ = ["ControlCalls"]
+
+_MOST_QUESTIONS: Final = 500  # in one request
+_INT64_MIN, _INT64_MAX = -(1 << 63), (1 << 63) - 1
+
+_LinkOf: TypeAlias = Callable[[TopicPartition, Deadline], Link]
+
+
+class ControlCalls(RetriedCalls):
+    """Questions that horolog's brokers answer and Apache Kafka's do not, and what they do."""
+
+    def time_ranges(
+        self,
+        topic: str,
+        partition: int,
+        first_ms: int | None,
+        last_ms: int | None,
+        *,
+        clock: RangeClock = RangeClock.RECORD,
+        start: int = 0,
+        end: int,
+    ) -> list[OffsetSpan] | None:
+        """The offsets between `start` and `end` that may hold records of a time, in order.
+
+        Args:
+            topic: its name.
+            partition: of the topic.
+            first_ms: the first time that is looked for, None without a limit.
+            last_ms: the last one.
+            clock: whose time it is.
+            start: where to begin.
+            end: where to stop.
+
+        Returns:
+            None from a broker that does not know (Apache Kafka's): every offset may.
+
+        Raises:
+            RequestRefused: there is no such partition, or another refusal.
+            NoAnswer: no broker answers.
+        """
+        where = {(topic, partition): (start, end)}
+        return self.time_ranges_of(where, first_ms, last_ms, clock=clock)[topic, partition]
+
+    def time_ranges_of(
+        self,
+        where: Mapping[TopicPartition, tuple[int, int]],
+        first_ms: int | None,
+        last_ms: int | None,
+        *,
+        clock: RangeClock = RangeClock.RECORD,
+    ) -> dict[TopicPartition, list[OffsetSpan] | None]:
+        """The same for many partitions, in one request to each leader, and to all at a time.
+
+        Args:
+            where: for each partition where to begin and where to stop.
+            first_ms: the first time that is looked for, None without a limit.
+            last_ms: the last one.
+            clock: whose time it is.
+
+        Raises:
+            RequestRefused: for one partition, which it names.
+            NoAnswer: no broker answers.
+        """
+        first = _INT64_MIN if first_ms is None else first_ms
+        last = _INT64_MAX if last_ms is None else last_ms
+        asks = {
+            each: AskTimeRanges(each[1], clock, first, last, start, end)
+            for each, (start, end) in where.items()
+            if start < end
+        }
+        found: dict[TopicPartition, list[OffsetSpan] | None] = {each: [] for each in where}
+        for each, answer in self._of_leaders(TIME_RANGES, asks).items():
+            found[each] = None if answer is None else list(answer.ranges)
+        return found
+
+    def lookup_way(self, topic: str, partition: int, timestamp_ms: int) -> LookupReport | None:
+        """How the broker finds the offset of a time; None from one that does not report it.
+
+        Raises:
+            RequestRefused: there is no such partition, or another refusal.
+            NoAnswer: no broker answers.
+        """
+        return self._of_leader(LOOKUP_WAY, topic, partition, AskLookup(partition, timestamp_ms))
+
+    def retention(
+        self,
+        topic: str,
+        partition: int,
+        *,
+        now_ms: int | None = None,
+        settings: Mapping[str, str] | None = None,
+    ) -> RetentionReport | None:
+        """What retention does about each segment, and when; None if the broker cannot report it.
+
+        Args:
+            topic: its name.
+            partition: of the topic.
+            now_ms: the time of the question, by default the broker's.
+            settings: to be tried, in the place of the topic's.
+
+        Raises:
+            RequestRefused: there is no such partition, a setting is invalid, or another refusal.
+            NoAnswer: no broker answers.
+        """
+        ask = AskRetention(partition, now=now_ms, settings=settings or {})
+        return self._of_leader(RETENTION, topic, partition, ask)
+
+    def left_behind(self, topic: str, partition: int = 0) -> LeftBehind | None:
+        """What is not carried over from a Kafka; None from a broker that does not report it.
+
+        Args:
+            topic: its name.
+            partition: one that it has; its leader is asked.
+
+        Raises:
+            RequestRefused: there is no such partition, or another refusal.
+            NoAnswer: no broker answers.
+        """
+        return self._of_leader(LEFT_BEHIND, topic, partition, AskLeftBehind())
+
+    def append_times_ahead(self, topic: str) -> AppendTimesAhead:
+        """How far a topic's append times are ahead of the broker's clock.
+
+        Raises:
+            RequestRefused: the broker has no such request (Apache Kafka), or no such topic.
+            NoAnswer: no broker answers.
+        """
+        found = self._of_broker(APPEND_TIMES_AHEAD, topic, AskAppendTimesAhead())
+        if found is None:
+            raise self._no_append_times(topic)
+        return found
+
+    def reset_append_times(self, topic: str, partitions: Sequence[int] | None = None) -> None:
+        """Lower the append times of a topic, or some of its partitions, to the broker's clock.
+
+        Raises:
+            RequestRefused: the broker cannot (Apache Kafka), or some were not reset.
+            NoAnswer: no broker answers.
+        """
+        value = ALL_PARTITIONS if partitions is None else ",".join(map(str, partitions))
+        resource, values = (APPEND_TIME_RESET.about, topic), {APPEND_TIME_RESET.name: value}
+
+        def attempt(deadline: Deadline) -> None:
+            link = self.brokers.any(deadline)
+            if APPEND_TIME_RESET.name not in link.features:
+                raise self._no_append_times(topic)
+            alter(link, resource, values, deadline)
+
+        self._persist(attempt)
+
+    def _no_append_times(self, topic: str) -> RequestRefused:
+        return RequestRefused(
+            ErrorCode.unsupported_version,
+            f"the broker at {self.config.bootstrap_servers} has no append times of {topic} to "
+            "reset: Apache Kafka's go back with its clock, and only horolog's never do",
+        )
+
+    # --- how a row is asked -----------------------------------------------------------
+
+    def _of_leader(
+        self, question: Question[TakesT, GivesT], topic: str, partition: int, ask: TakesT
+    ) -> GivesT | None:
+        """What the leader of a partition answers; None where it does not announce the question."""
+        return self._of_leaders(question, {(topic, partition): ask})[topic, partition]
+
+    def _of_leaders(
+        self, question: Question[TakesT, GivesT], asks: Mapping[TopicPartition, TakesT]
+    ) -> dict[TopicPartition, GivesT | None]:
+        """The same for many partitions, in one request to each leader, and to all at a time."""
+        return self._answers(
+            question, asks, lambda each, deadline: self.brokers.leader(*each, deadline)
+        )
+
+    def _of_broker(
+        self, question: Question[TakesT, GivesT], name: str, ask: TakesT
+    ) -> GivesT | None:
+        """What a broker answers about a resource; None where it does not announce the question."""
+        each = (name, -1)
+        return self._answers(question, {each: ask}, lambda _, deadline: self.brokers.any(deadline))[
+            each
+        ]
+
+    def _answers(
+        self,
+        question: Question[TakesT, GivesT],
+        asks: Mapping[TopicPartition, TakesT],
+        link_of: _LinkOf,
+    ) -> dict[TopicPartition, GivesT | None]:
+        """Whole answers, in as many pages as they have."""
+        pages: dict[TopicPartition, list[GivesT] | None] = {each: [] for each in asks}
+        left = dict(asks)
+        while left:
+            found = self._persist(partial(self._ask_all, question, left, link_of))
+            for each, page in found.items():
+                ask, its = left.pop(each), pages[each]
+                if page is None or its is None:
+                    pages[each] = None
+                    continue
+                its.append(page)
+                try:
+                    following = question.following(ask, page)
+                except ValueError as error:
+                    raise _malformed(question, error) from None
+                if following is not None:
+                    left[each] = following
+        return {each: None if its is None else question.joined(its) for each, its in pages.items()}
+
+    def _ask_all(
+        self,
+        question: Question[TakesT, GivesT],
+        asks: Mapping[TopicPartition, TakesT],
+        link_of: _LinkOf,
+        deadline: Deadline,
+    ) -> dict[TopicPartition, GivesT | None]:
+        """One page of each answer. Each broker has one request under way, of so many questions."""
+        by_link: dict[Link, list[TopicPartition]] = defaultdict(list)
+        answers: dict[TopicPartition, GivesT | None] = {}
+        for each in asks:
+            link = link_of(each, deadline)
+            if question.name in link.features:
+                by_link[link].append(each)
+            else:
+                answers[each] = None
+        for first in range(0, max(map(len, by_link.values()), default=0), _MOST_QUESTIONS):
+            now = {
+                link: {each: asks[each] for each in its[first : first + _MOST_QUESTIONS]}
+                for link, its in by_link.items()
+                if len(its) > first
+            }
+            answers |= _asked_together(question, now, deadline)
+        return answers
+
+
+def _asked_together(
+    question: Question[TakesT, GivesT],
+    asks: Mapping[Link, Mapping[TopicPartition, TakesT]],
+    deadline: Deadline,
+) -> dict[TopicPartition, GivesT]:
+    answers: dict[TopicPartition, GivesT] = {}
+    unanswered = []
+    try:
+        for link, its in asks.items():
+            keys: dict[str, list[str]] = defaultdict(list)
+            for (name, _), ask in its.items():
+                keys[name].append(question.key(ask))
+            request = describe_request({(question.about, name): keys[name] for name in keys})
+            unanswered.append(link)
+            version = link.version(ApiKey.DESCRIBE_CONFIGS)
+            link.send(ApiKey.DESCRIBE_CONFIGS, version, request, deadline)
+        for link, its in asks.items():
+            version = link.version(ApiKey.DESCRIBE_CONFIGS)
+            body = link.receive(ApiKey.DESCRIBE_CONFIGS, version, deadline).body
+            unanswered.remove(link)
+            answers |= _read(question, its, body)
+    finally:
+        for link in unanswered:  # what is under way there is no answer to a later request
+            link.connection.close()
+    return answers
+
+
+def _read(
+    question: Question[TakesT, GivesT], asks: Mapping[TopicPartition, TakesT], body: Any
+) -> dict[TopicPartition, GivesT]:
+    """The answer to each question.
+
+    Raises:
+        RequestRefused: of a resource.
+        MalformedResponse: one is missing or of another form.
+    """
+    whose: dict[str, list[str]] = defaultdict(list)
+    for name, partition in asks:
+        whose[name].append(name if partition < 0 else f"{name}-{partition}")
+    refuse_any(
+        (f"{question.name} of {', '.join(whose[each.resource_name]):.200}", each)
+        for each in body.results
+    )
+    values = {
+        (result.resource_name, entry.name): entry.value
+        for result in body.results
+        for entry in result.configs
+    }
+    try:
+        return {
+            each: question.read_value(values[each[0], question.key(ask)])
+            for each, ask in asks.items()
+        }
+    except (ValueError, TypeError, KeyError) as error:
+        raise _malformed(question, error) from None
+
+
+def _malformed(question: Question[Any, Any], error: Exception) -> MalformedResponse:
+    return MalformedResponse(f"{question.name} was answered in another way: {error}")

@@ -1,0 +1,18 @@
+"""Kafka's operations on a resource (AclOperation), for which a principal may have the right."""
+
+from enum import IntEnum
+
+
+class AclOperation(IntEnum):
+    """Kafka's numbers for operations."""
+
+    READ = 3
+    WRITE = 4
+    CREATE = 5
+    DELETE = 6
+    ALTER = 7
+    DESCRIBE = 8
+    CLUSTER_ACTION = 9
+    DESCRIBE_CONFIGS = 10
+    ALTER_CONFIGS = 11
+    IDEMPOTENT_WRITE = 12

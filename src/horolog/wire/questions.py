@@ -1,0 +1,323 @@
+"""The table of horolog's own questions and actions: what broker and client share of each.
+
+A **question** is asked in DescribeConfigs, by a name with a JSON object of what it takes, and
+answered by a read-only entry of that name whose value is a JSON object:
+
+    horolog.lookup.way/{"partition":0,"timestamp":1700000000000}    NAME alone if it takes nothing
+
+An **action** is a name and a value in IncrementalAlterConfigs or AlterConfigs. No setting is stored
+under either. The broker's side is `broker/control/`, which says how a row is added; the client's is
+`client/control.py`. `docs/wire.md` describes each, and is checked against this table.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import chain
+from typing import Any, Final, Generic, NamedTuple, TypeVar
+
+from horolog.json_text import from_json, read_as
+from horolog.wire.acl import AclOperation
+from horolog.wire.config_resources import ResourceType
+
+TakesT = TypeVar("TakesT", bound=NamedTuple)
+GivesT = TypeVar("GivesT", bound=NamedTuple)
+
+_LONGEST_KEY: Final = 8_192
+
+
+@dataclass(frozen=True, slots=True)
+class Question(Generic[TakesT, GivesT]):
+    """A question, and the feature that announces it.
+
+    An answer that may not fit a string of the protocol is given in pages: it has an array named
+    `paged` and a `next`, which is the `start` of the question for the next page, or None. What is
+    `repeated` are members of the answer that this question has, too.
+    """
+
+    name: str
+    about: ResourceType
+    needs: AclOperation
+    """The operation on that resource that a principal must be allowed."""
+    takes: type[TakesT]
+    gives: type[GivesT]
+    paged: str | None = None
+    repeated: tuple[str, ...] = ()
+
+    def key(self, takes: TakesT) -> str:
+        """The name to ask for."""
+        members = takes._asdict()
+        return f"{self.name}/{_json(members)}" if members else self.name
+
+    def read_key(self, key: str) -> TakesT:
+        """The inverse of `key`; members that have defaults may be missing.
+
+        Raises:
+            ValueError: it is no such key.
+        """
+        if len(key) > _LONGEST_KEY:
+            raise ValueError(f"it has more than {_LONGEST_KEY} characters")
+        text = key.removeprefix(self.name)
+        return read_as(self.takes, from_json(text.removeprefix("/")) if text else {})
+
+    def value(self, answer: GivesT) -> str:
+        """The answer as a string."""
+        return _json(answer._asdict())
+
+    def read_value(self, value: str) -> GivesT:
+        """The inverse of `value`; members that this version does not know are left out.
+
+        Raises:
+            ValueError: it is no such answer.
+        """
+        return read_as(self.gives, from_json(value), may_have_more=True)
+
+    def following(self, takes: TakesT, answer: GivesT) -> TakesT | None:
+        """The question for the page behind this answer; None if it is the last.
+
+        Raises:
+            ValueError: the answer does not lead on.
+        """
+        members = answer._asdict()
+        if self.paged is None or members["next"] is None:
+            return None
+        start = takes._asdict()["start"]
+        if members["next"] <= start:
+            raise ValueError(f"it goes on at {members['next']} after {start}")
+        same = {name: members[name] for name in self.repeated}
+        return takes._replace(start=members["next"], **same)
+
+    def joined(self, pages: Sequence[GivesT]) -> GivesT:
+        """The pages of an answer as one."""
+        if self.paged is None or len(pages) == 1:
+            return pages[-1]
+        items = chain.from_iterable(getattr(page, self.paged) for page in pages)
+        return pages[-1]._replace(**{self.paged: tuple(items)})
+
+    @property
+    def form(self) -> str:
+        """How it is asked, for an error message."""
+        members = ",".join(f'"{name}":...' for name in self.takes._fields)
+        return f"{self.name}/{{{members}}}" if members else self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """Something that the broker does when a name is set.
+
+    Feature names announce the actions of every broker; a clock can be set only at some.
+    """
+
+    name: str
+    about: ResourceType
+    needs: AclOperation
+    is_announced: bool = True
+
+
+def json_bytes(value: object) -> int:
+    """How much of an answer a value takes."""
+    return len(_json(value))
+
+
+def _json(value: object) -> str:
+    """In ASCII, so that characters are bytes."""
+    return json.dumps(value, separators=(",", ":"))
+
+
+# --- what questions take and give -----------------------------------------------------
+
+
+class RangeClock(StrEnum):
+    """Whose time it is."""
+
+    RECORD = "record"
+    """The timestamps of records."""
+    RECORD_OR_NONE = "record-or-none"
+    """The same, and records without one."""
+    APPEND = "append"
+    """When records were appended."""
+
+
+class AskTimeRanges(NamedTuple):
+    """Which offsets between two may hold records of a time."""
+
+    partition: int
+    clock: RangeClock
+    first: int
+    last: int
+    start: int
+    end: int
+
+
+class OffsetSpan(NamedTuple):
+    """Offsets from `start` to before `end`, and the bytes of their batches."""
+
+    start: int
+    end: int
+    size: int
+
+
+class TimeRanges(NamedTuple):
+    """Offsets that may hold a record of a time; no others between the two do."""
+
+    ranges: tuple[OffsetSpan, ...]
+    next: int | None
+
+
+class AskLookup(NamedTuple):
+    """How the offset of a timestamp is found; the lookup is done again for the answer."""
+
+    partition: int
+    timestamp: int
+
+
+class LookupReport(NamedTuple):
+    """How a broker finds an offset by timestamp."""
+
+    segments: int
+    """Of the log."""
+    passed: int
+    """Segments whose largest times are earlier."""
+    base_offset: int | None
+    """Of the segment looked into last; None if none reaches the time."""
+    entry: tuple[int, int] | None
+    """Timestamp and offset of the time index entry that the search begins with."""
+    position: int
+    """Where in the segment's log it begins."""
+    batches: int
+    """Batches passed by their headers or searched."""
+    scanned_bytes: int
+    """Of batches whose records were searched, as they are stored."""
+
+
+class AskRetention(NamedTuple):
+    """What retention does about each segment from the one of an offset on."""
+
+    partition: int
+    start: int = 0
+    now: int | None = None
+    """The time that counts, in milliseconds; None: the broker's clock."""
+    settings: Mapping[str, str] = {}
+    """Settings of topics that count in the place of the topic's."""
+
+
+class RetentionReport(NamedTuple):
+    """What retention does about the segments of a partition."""
+
+    now: int
+    """The time that counted, in milliseconds."""
+    settings: Mapping[str, str | int | bool]
+    """Those that it depends on, under Kafka's names."""
+    is_exempt: bool
+    """The partition was adopted, and nothing of it is deleted."""
+    segments: tuple[Mapping[str, Any], ...]
+    """Of each, oldest first, the members that docs/wire.md lists."""
+    next: int | None
+
+
+class AskLeftBehind(NamedTuple):
+    """What is not carried over of a topic, from one entry on."""
+
+    start: int = 0
+
+
+class LeftBehind(NamedTuple):
+    """What a Kafka that had the log directory knows of a topic, and its broker does not."""
+
+    is_adopted: bool
+    """The topic was found on disk and has no settings here: nothing of it expires."""
+    is_made_here: bool
+    """That Kafka does not know the topic."""
+    entries: tuple[tuple[str, str] | tuple[str, int, int], ...]
+    next: int | None
+
+    @property
+    def settings(self) -> Mapping[str, str]:
+        """Those that it gave the topic and that are without effect here."""
+        return {each[0]: each[1] for each in self.entries if len(each) == 2}
+
+    @property
+    def offsets(self) -> list[tuple[str, int, int]]:
+        """Group, partition and offset of what was committed with it, and not here."""
+        return [each for each in self.entries if len(each) > 2]
+
+
+class AskAppendTimesAhead(NamedTuple):
+    """How far the append times of a topic are ahead of the clock."""
+
+
+class AppendTimesAhead(NamedTuple):
+    """How many of a topic's partitions have append times ahead of the clock, and how far."""
+
+    partitions: int
+    ahead: int
+    most_ahead_ms: int
+    resets: int
+    """At how many offsets of the topic append times go back."""
+
+
+# --- the table ------------------------------------------------------------------------
+
+APPEND_TIMES_AHEAD: Final = Question(
+    "horolog.append.time.ahead",
+    ResourceType.TOPIC,
+    AclOperation.DESCRIBE,
+    AskAppendTimesAhead,
+    AppendTimesAhead,
+)
+LEFT_BEHIND: Final = Question(
+    "horolog.left.behind",
+    ResourceType.TOPIC,
+    AclOperation.DESCRIBE_CONFIGS,
+    AskLeftBehind,
+    LeftBehind,
+    paged="entries",
+)
+LOOKUP_WAY: Final = Question(
+    "horolog.lookup.way", ResourceType.TOPIC, AclOperation.DESCRIBE, AskLookup, LookupReport
+)
+RETENTION: Final = Question(
+    "horolog.retention.explain",
+    ResourceType.TOPIC,
+    AclOperation.DESCRIBE_CONFIGS,
+    AskRetention,
+    RetentionReport,
+    paged="segments",
+    repeated=("now",),
+)
+TIME_RANGES: Final = Question(
+    "horolog.time.ranges",
+    ResourceType.TOPIC,
+    AclOperation.DESCRIBE,
+    AskTimeRanges,
+    TimeRanges,
+    paged="ranges",
+)
+QUESTIONS: Final = (APPEND_TIMES_AHEAD, LEFT_BEHIND, LOOKUP_WAY, RETENTION, TIME_RANGES)
+
+APPEND_TIME_RESET: Final = Action(
+    "horolog.append.time.reset", ResourceType.TOPIC, AclOperation.ALTER_CONFIGS
+)
+ALL_PARTITIONS: Final = "all"
+"""The value of `APPEND_TIME_RESET` for all partitions; otherwise a comma-separated list."""
+
+EXACTLY_ONCE: Final = Action(
+    "horolog.exactly.once", ResourceType.BROKER, AclOperation.IDEMPOTENT_WRITE
+)
+"""Begins, commits and forgets batches of queries. DescribeConfigs has all queries under its name,
+and one under `NAME/query`."""
+
+CLOCK_ADVANCE, CLOCK_FROZEN, CLOCK_NOW, EXPIRE = (
+    Action(name, ResourceType.BROKER, AclOperation.ALTER_CONFIGS, is_announced=False)
+    for name in (
+        "horolog.clock.advance",
+        "horolog.clock.frozen",
+        "horolog.clock.now",
+        "horolog.expire",
+    )
+)
+ACTIONS: Final = (
+    *(APPEND_TIME_RESET, EXACTLY_ONCE),
+    *(CLOCK_ADVANCE, CLOCK_FROZEN, CLOCK_NOW, EXPIRE),
+)
