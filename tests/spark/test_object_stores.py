@@ -12,6 +12,7 @@ from streaming_query import Query, rows
 
 from horolog.errors import CorruptBatch, HorologError, Misconfigured
 from horolog.sources import growing_files
+from horolog.sources.arrow_files import system_of
 from horolog.sources.object_stores import StoreOptions, shown
 from horolog.sources.options import ReadOptions
 from horolog.spark.read import stream, stream_looks
@@ -163,10 +164,10 @@ def test_options_of_file_systems_that_are_not_obeyed_are_refused(
 )
 def test_other_stores_are_opened_by_their_scheme(uri: str, kind: str, path: str) -> None:
     options: dict[str, Any] = {"fs.azure.account.key.account.dfs.core.windows.net": "a2V5"}
-    system, found = StoreOptions.parse(options).open(uri)
+    system, found = system_of(uri, StoreOptions.parse(options))
     assert (system.type_name, found) == (kind, path)
 
 
 def test_a_scheme_that_pyarrow_does_not_know_is_refused() -> None:
     with pytest.raises(Misconfigured, match=r"wasb://\[hidden\]@c/d is in no file system"):
-        StoreOptions().open("wasb://a:b@c/d")
+        system_of("wasb://a:b@c/d")

@@ -24,7 +24,7 @@ from horolog.clock import SystemClock
 from horolog.errors import CorruptBatch, Misconfigured
 from horolog.record.builder import Record, build_batch
 from horolog.record.compression import Codec
-from horolog.sources import file_systems
+from horolog.sources import arrow_files, file_systems
 from horolog.sources.bounds import DataLost
 from horolog.spark.read.batch import LogReader
 
@@ -648,7 +648,7 @@ def test_offsets_that_no_replica_has_are_lost_data(tmp_path: Path) -> None:
 def elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     system = pafs.SubTreeFileSystem("/", pafs.LocalFileSystem())
     monkeypatch.setattr(
-        file_systems, "system_of", lambda uri, store: (system, uri.removeprefix("elsewhere://"))
+        arrow_files, "system_of", lambda uri, store: (system, uri.removeprefix("elsewhere://"))
     )
 
 

@@ -12,15 +12,9 @@ or from options under the names of Hadoop's settings. Secrets are in no `repr` a
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
-from urllib.parse import unquote, urlsplit
-
-import pyarrow as pa
-import pyarrow.fs as pafs
 
 from horolog.errors import Misconfigured
 from horolog.sources.option_values import flag
-from horolog.sources.uris import for_arrow
 
 PREFIXES = ("fs.s3a.", "fs.s3.", "fs.s3n.", "fs.azure.", "fs.gs.", "fs.hdfs.")
 _OF_S3 = (
@@ -70,10 +64,11 @@ class StoreOptions:
                 )
         if ("fs.s3a.access.key" in settings) != ("fs.s3a.secret.key" in settings):
             raise Misconfigured("fs.s3a.access.key and fs.s3a.secret.key must be given together")
-        _is_anonymous(settings)
         for name in ("fs.s3a.connection.ssl.enabled", "fs.s3a.path.style.access"):
             flag(settings, name, default=True)
-        return cls(settings)
+        found = cls(settings)
+        _ = found.is_anonymous
+        return found
 
     def scrubbed(self, text: object) -> str:
         """A text of others, for an error: without secrets."""
@@ -83,84 +78,35 @@ class StoreOptions:
                 said = said.replace(value, _HIDDEN)
         return said
 
-    def open(self, uri: str) -> tuple[pafs.FileSystem, str]:
-        """The file system of a URI, and the path within it.
+    @property
+    def names_s3(self) -> bool:
+        """Whether anything is said of S3."""
+        return any(name in self.settings for name in _OF_S3)
+
+    @property
+    def is_anonymous(self) -> bool:
+        """Whether S3 is asked without credentials.
 
         Raises:
-            Misconfigured: pyarrow has no such file system, or cannot open it so.
+            Misconfigured: another provider than those that the settings or the chain stand for.
         """
-        plain = for_arrow(uri)
-        scheme = plain.partition(":")[0].lower()
-        try:
-            if scheme == "s3" and any(name in self.settings for name in _OF_S3):
-                return self._s3(plain)
-            if scheme in ("abfs", "abfss") and (key := self._azure_key(plain)) is not None:
-                return _azure(plain, key)
-            system, path = pafs.FileSystem.from_uri(plain)
-            return system, str(path)
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError, ValueError) as error:
+        option = "fs.s3a.aws.credentials.provider"
+        provider = self.settings.get(option, "").strip()
+        known = provider.rpartition(".")[2]
+        if provider and known != _ANONYMOUS and known not in _CHAIN:
             raise Misconfigured(
-                f"The path {shown(uri)} is in no file system that pyarrow can open: "
-                f"{self.scrubbed(error)}"
-            ) from None
+                f"Option '{option}' is '{provider}'; only {_ANONYMOUS}, {' and '.join(_CHAIN)} are "
+                "known. Without the option, keys that are given are used, or else AWS's own chain"
+            )
+        return known == _ANONYMOUS
 
-    def _s3(self, uri: str) -> tuple[pafs.FileSystem, str]:
-        parts = urlsplit(uri)
-        get = self.settings.get
-        endpoint = get("fs.s3a.endpoint", "").strip()
-        scheme, _, host = endpoint.rpartition("://")
-        if not scheme and "fs.s3a.connection.ssl.enabled" in self.settings:
-            is_tls = flag(self.settings, "fs.s3a.connection.ssl.enabled", default=True)
-            scheme = "https" if is_tls else "http"
-        bucket = parts.netloc.rpartition("@")[2]
-        named: dict[str, Any] = {
-            "access_key": get("fs.s3a.access.key", unquote(parts.username or "") or None),
-            "secret_key": get("fs.s3a.secret.key", unquote(parts.password or "") or None),
-            "session_token": get("fs.s3a.session.token"),
-            "region": get("fs.s3a.endpoint.region"),
-            "role_arn": get("fs.s3a.assumed.role.arn"),
-            "anonymous": _is_anonymous(self.settings),
-            "scheme": scheme or None,
-            "endpoint_override": host.rstrip("/") or None,
-            "force_virtual_addressing": not flag(
-                self.settings, "fs.s3a.path.style.access", default=True
-            ),
-        }
-        if named["region"] is None and not endpoint:
-            named["region"] = pafs.resolve_s3_region(bucket)
-        system = pafs.S3FileSystem(**{name: value for name, value in named.items() if value})
-        return system, bucket + parts.path
-
-    def _azure_key(self, uri: str) -> str | None:
-        host = (urlsplit(uri).hostname or "").lower()
-        return self.settings.get(f"{_AZURE_KEY}.{host}", self.settings.get(_AZURE_KEY))
+    def azure_key(self, host: str) -> str | None:
+        """The key of an account of Azure."""
+        return self.settings.get(f"{_AZURE_KEY}.{host.lower()}", self.settings.get(_AZURE_KEY))
 
 
 NO_OPTIONS = StoreOptions()
 
 
-def _azure(uri: str, key: str) -> tuple[pafs.FileSystem, str]:
-    parts = urlsplit(uri)
-    account = (parts.hostname or "").partition(".")[0]
-    return pafs.AzureFileSystem(account, account_key=key), (parts.username or "") + parts.path
-
-
 def _is_azure_key(name: str) -> bool:
     return name == _AZURE_KEY or name.startswith(f"{_AZURE_KEY}.")
-
-
-def _is_anonymous(settings: Mapping[str, str]) -> bool:
-    """Whether S3 is asked without credentials.
-
-    Raises:
-        Misconfigured: another provider than those that the settings or the chain stand for.
-    """
-    option = "fs.s3a.aws.credentials.provider"
-    provider = settings.get(option, "").strip()
-    known = provider.rpartition(".")[2]
-    if provider and known != _ANONYMOUS and known not in _CHAIN:
-        raise Misconfigured(
-            f"Option '{option}' is '{provider}'; only {_ANONYMOUS}, {' and '.join(_CHAIN)} are "
-            "known. Without the option, keys that are given are used, or else AWS's own chain"
-        )
-    return known == _ANONYMOUS

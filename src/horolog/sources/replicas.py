@@ -81,7 +81,7 @@ def find_replicas(root: Root, *, may_miss: bool = False) -> list[Replica]:
     """
     entries = root.entries(may_miss=may_miss)
     by_directory: dict[str, list[ListedSegment]] = defaultdict(list)
-    for path, size, _ in entries:
+    for path, size, *_ in entries:
         directory, _, name = path.rpartition("/")
         base_offset = names.base_offset_of(name, names.LOG)
         if base_offset is not None:

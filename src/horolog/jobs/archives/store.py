@@ -11,7 +11,7 @@ import pyarrow.fs as pafs
 from crc32c import crc32c
 
 from horolog.errors import CorruptFile, Misconfigured, StorageFailed
-from horolog.sources.file_systems import system_of
+from horolog.sources.arrow_files import system_of
 from horolog.sources.object_stores import NO_OPTIONS, StoreOptions, shown
 from horolog.storage.file_errors import FileMissing, failed_to
 

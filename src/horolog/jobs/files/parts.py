@@ -249,7 +249,7 @@ def _remote_targets(uri: str, store: StoreOptions) -> list[tuple[VerifyTarget, l
         else:
             entries, segment = root.entries(), None
     by_directory: dict[Path, list[File]] = defaultdict(list)
-    for path, size, changed_ns in entries:
+    for path, size, changed_ns, *_ in entries:
         by_directory[Path(path).parent].append(File(Path(path).name, size, changed_ns))
     if segment is not None:
         files = by_directory[segment.parent]
