@@ -2,6 +2,7 @@ import json
 
 import pytest
 
+from horolog.client import ClientConfig
 from horolog.clock import SystemClock
 from horolog.errors import Misconfigured
 from horolog.sources.broker_reader import task_client
@@ -29,7 +30,8 @@ def parse(**options: str) -> ReadOptions:
 
 def test_a_read_of_a_broker_has_kafkas_defaults() -> None:
     options = ReadOptions.parse(BROKER)
-    assert options.bootstrap_servers == "127.0.0.1:9092"
+    assert options.brokers is not None
+    assert options.brokers.bootstrap_servers == "127.0.0.1:9092"
     assert options.subscription == Topics(("orders",))
     assert options.batch_starting() is Everywhere.EARLIEST
     assert options.ending is Everywhere.LATEST
@@ -209,7 +211,7 @@ def test_what_cannot_change_the_rows_is_accepted(name) -> None:
 
 
 def test_settings_of_fetching_are_obeyed() -> None:
-    fetching = ReadOptions.parse(
+    options = ReadOptions.parse(
         {
             **BROKER,
             "kafka.client.id": "me",
@@ -222,11 +224,14 @@ def test_settings_of_fetching_are_obeyed() -> None:
             "fetchOffset.numRetries": "8",
             "fetchOffset.retryIntervalMs": "70",
         }
-    ).fetching
-    assert fetching.client_id == "me"
+    )
+    fetching = options.fetching
+    assert options.brokers == ClientConfig(
+        bootstrap_servers="127.0.0.1:9092", client_id="me", timeout_ms=1000
+    )
     assert fetching.max_bytes == 4000
     assert (fetching.max_wait_ms, fetching.min_bytes) == (3, 2)
-    assert (fetching.request_timeout_ms, fetching.poll_timeout_ms) == (1000, 900)
+    assert fetching.poll_timeout_ms == 900
     assert (fetching.lookup_retries, fetching.lookup_retry_interval_ms) == (8, 70)
 
 
@@ -242,12 +247,14 @@ def test_tls_and_sasl_are_handed_on_and_hidden() -> None:
             "kafka.ssl.truststore.location": "/etc/trusted.pem",
         }
     )
-    assert options.security.protocol == "SASL_SSL"
-    assert options.security.get("ssl.truststore.location") == "/etc/trusted.pem"
-    assert "hush" in (options.security.get("sasl.jaas.config") or "")
+    assert options.brokers is not None
+    security = options.brokers.security
+    assert security.protocol == "SASL_SSL"
+    assert security.get("ssl.truststore.location") == "/etc/trusted.pem"
+    assert "hush" in (security.get("sasl.jaas.config") or "")
     assert "hush" not in repr(options)
     with task_client(options) as client:
-        assert client.config.security == options.security
+        assert client.config.security == security
 
 
 def test_every_option_of_sparks_kafka_source_is_known() -> None:

@@ -47,14 +47,9 @@ class BrokerLog:
     """The topics that a read subscribes to, at their brokers. Close it after use."""
 
     def __init__(self, options: ReadOptions) -> None:
-        assert options.bootstrap_servers is not None
+        assert options.brokers is not None
         self._options = options
-        self._client = Client(
-            options.bootstrap_servers,
-            client_id=options.fetching.client_id,
-            timeout_ms=options.fetching.request_timeout_ms,
-            security=options.security,
-        )
+        self._client = Client.of(options.brokers)
         self.topic_ids: dict[str, str] = {}
         """By topic, as `partitions` last found them; none from brokers before Kafka 2.8."""
         self.leaderless: frozenset[TopicPartition] = frozenset()
@@ -99,7 +94,7 @@ class BrokerLog:
             for topic in answer.topics.values()
             if topic.topic_id is not None and topic.topic_id.int
         }
-        where = f"at {self._options.bootstrap_servers}"
+        where = f"at {self._client.config.bootstrap_servers}"
         return subscribed(subscription, present, where, may_miss=may_miss)
 
     def wait_for_records(self, positions: Mapping[TopicPartition, int], max_wait_ms: int) -> None:

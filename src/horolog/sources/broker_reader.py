@@ -1,25 +1,21 @@
-"""One stretch of a partition, fetched from its broker, as Arrow tables; runs in a task.
+"""One stretch of a partition, fetched from its broker as whole batches.
 
-The next request is sent before what the last one gave is decoded and handed to Spark: the broker
-and the sockets' buffers work ahead, without a thread that would compete for the interpreter.
+The next request is sent before what the last one gave is decoded and handed on: the broker and the
+sockets' buffers work ahead, without a thread that would compete for the interpreter.
 """
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import NamedTuple
-
-import pyarrow as pa
 
 from horolog.client import EARLIEST, LATEST, Client, Fetched
 from horolog.client.fetch_ahead import FetchAhead
 from horolog.client.fetching import PartitionFetch
-from horolog.errors import ErrorCode, RequestRefused
+from horolog.errors import CorruptBatch, ErrorCode, RequestRefused
 from horolog.record.batch_runs import next_offset_of
 from horolog.record.timestamps import RecordClock
+from horolog.sources.batches import Batches
 from horolog.sources.bounds import data_lost
-from horolog.sources.clocks import APPEND, decode_with_clocks
-from horolog.sources.file_reader import TABLE_BYTES
 from horolog.sources.options import ReadOptions
 from horolog.sources.plan import OffsetRange, Task
 from horolog.sources.wanted import EVERYTHING, Interval, Wanted
@@ -31,22 +27,10 @@ _ASK_AGAIN_S = 0.1
 _GONE = (ErrorCode.unknown_topic_or_partition, ErrorCode.unknown_topic_id)
 
 
-class FetchedPiece(NamedTuple):
-    """What one fetch from `offset` on gave; its first batch may hold records before that."""
-
-    offset: int
-    fetched: Fetched
-
-
 def task_client(options: ReadOptions) -> Client:
     """A client for one task; it may wait as long as `kafkaConsumer.pollTimeoutMs` says."""
-    assert options.bootstrap_servers is not None
-    return Client(
-        options.bootstrap_servers,
-        client_id=options.fetching.client_id,
-        timeout_ms=options.fetching.poll_timeout_ms,
-        security=options.security,
-    )
+    assert options.brokers is not None
+    return Client.of(replace(options.brokers, timeout_ms=options.fetching.poll_timeout_ms))
 
 
 def up_to_the_log_end(client: Client, task: Task, options: ReadOptions) -> Task:
@@ -71,41 +55,12 @@ def up_to_the_log_end(client: Client, task: Task, options: ReadOptions) -> Task:
     )
 
 
-def read_offsets(
-    client: Client,
-    wanted: OffsetRange,
-    what: Wanted,
-    options: ReadOptions,
-    columns: Sequence[str],
-) -> Iterator[pa.RecordBatch]:
-    """The wanted records of a stretch of a partition, with these of `decode`'s columns.
-
-    Raises:
-        DataLost: the broker has not all offsets any more, and data loss is to fail.
-        RequestRefused: or refuses for another reason.
-        NoAnswer: it does not answer.
-        CorruptBatch: what it sent is damaged.
-    """
+def narrowed_to_appends(client: Client, wanted: OffsetRange, what: Wanted) -> OffsetRange | None:
+    """The part of a stretch that can have the wanted append times; None if nothing can."""
     is_planned = wanted.size is not None and wanted.until is None  # by blocks, which is enough
-    if what.append_times_ms is not None and not is_planned:
-        appended = _appended_then(client, wanted, what.append_times_ms)
-        if appended is None:
-            return
-        wanted = appended
-    with_append_times = APPEND in columns
-    for offset, fetched in fetches(client, wanted, options, with_append_times, reuses_memory=True):
-        yield from decode_with_clocks(
-            fetched.records,
-            lambda first, end, fetched=fetched: fetched.append_times,  # type: ignore[misc]  # of the default
-            start_offset=offset,
-            end_offset=wanted.end,
-            from_ms=what.from_ms,
-            to_ms=what.to_ms,
-            columns=columns,
-            max_bytes=TABLE_BYTES,
-            aborted=fetched.aborted if options.read_committed else None,
-            check_crcs=options.check_crcs,
-        )
+    if what.append_times_ms is None or is_planned:
+        return wanted
+    return _appended_then(client, wanted, what.append_times_ms)
 
 
 def _appended_then(client: Client, wanted: OffsetRange, times_ms: Interval) -> OffsetRange | None:
@@ -135,13 +90,21 @@ def fetches(
     with_append_times: bool,
     *,
     reuses_memory: bool = False,
-) -> Iterator[FetchedPiece]:
+    runs_ahead: bool = True,
+) -> Iterator[Batches]:
     """What the broker has from the first to the last wanted offset, each batch once.
 
     The batch that holds the last wanted offset is among them, and comes whole. The next request is
-    sent before a piece is given. With `reuses_memory` a piece is valid only until the next one.
+    sent before batches are given, if nothing else asks the client meanwhile (`runs_ahead`). With
+    `reuses_memory` batches are valid only until the next ones.
 
     Where the log start offset has moved past the wanted one, reading goes on from there.
+
+    Raises:
+        DataLost: the broker has not all offsets any more, and data loss is to fail.
+        RequestRefused: or refuses for another reason.
+        NoAnswer: it does not answer.
+        CorruptBatch: something is no batch; what is before it is given.
     """
     fetching = options.fetching
     offset, size = wanted.start, wanted.size if wanted.until is None else None
@@ -160,28 +123,46 @@ def fetches(
                     time.sleep(_ASK_AGAIN_S)
                 offset = following
                 continue
-            following = next_offset_of(fetched.records, offset, fetched.high_watermark)
+            fetched, following, damage = _sound(fetched, offset)
             if following > offset:
                 size = None if size is None else size - len(fetched.records)
-                if following < wanted.end:
+                if runs_ahead and damage is None and following < wanted.end:
                     fetcher.send(
                         _request(wanted.partition, following, size, options, with_append_times)
                     )
-                yield FetchedPiece(offset, fetched)
+                yield _batches(fetched, offset, wanted.end, options)
                 offset, empty = following, 0
                 give_up = time.monotonic() + fetching.poll_timeout_ms / 1000
-                continue
-            empty += 1
-            if empty >= _SURELY_EMPTY and fetched.high_watermark >= wanted.end:
-                return  # compaction left nothing up to the end
-            if time.monotonic() > give_up:
-                data_lost(
-                    options,
-                    f"{wanted.partition} gave nothing from offset {offset} on for "
-                    f"{fetching.poll_timeout_ms} ms (kafkaConsumer.pollTimeoutMs), and was to be "
-                    f"read up to {wanted.end}",
-                )
-                return
+            elif damage is None:
+                empty += 1
+                if empty >= _SURELY_EMPTY and fetched.high_watermark >= wanted.end:
+                    return  # compaction left nothing up to the end
+                if time.monotonic() > give_up:
+                    data_lost(
+                        options,
+                        f"{wanted.partition} gave nothing from offset {offset} on for "
+                        f"{fetching.poll_timeout_ms} ms (kafkaConsumer.pollTimeoutMs), and was to "
+                        f"be read up to {wanted.end}",
+                    )
+                    return
+            if damage is not None:
+                raise damage
+
+
+def _sound(fetched: Fetched, offset: int) -> tuple[Fetched, int, CorruptBatch | None]:
+    """What was fetched, up to what is no batch; the offset after it; and what is wrong there."""
+    try:
+        return fetched, next_offset_of(fetched.records, offset, fetched.high_watermark), None
+    except CorruptBatch as error:
+        if not error.position:
+            raise
+        sound = fetched._replace(records=memoryview(fetched.records)[: error.position])
+        return sound, next_offset_of(sound.records, offset, sound.high_watermark), error
+
+
+def _batches(fetched: Fetched, start: int, end: int, options: ReadOptions) -> Batches:
+    aborted = fetched.aborted if options.read_committed else None
+    return Batches(fetched.records, start, end, lambda *_: fetched.append_times, aborted)
 
 
 def _request(

@@ -1,71 +1,37 @@
-"""One stretch of a segment file as Arrow tables; runs in a task."""
+"""One stretch of a segment file as whole batches."""
 
-import socket
 from collections.abc import Iterator, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from dataclasses import replace
 from itertools import chain
 
-import pyarrow as pa
-
-from horolog.buffers import Buffer
-from horolog.errors import CorruptBatch, Misconfigured
-from horolog.record.batch import BatchHeader, iter_headers
+from horolog.record.batch import BatchHeader
 from horolog.record.timestamps import TimestampType
 from horolog.record.transactions import AbortedTransactions
 from horolog.sources.ahead import ahead
-from horolog.sources.bounds import data_lost
-from horolog.sources.clocks import decode_with_clocks
+from horolog.sources.batches import Batches
 from horolog.sources.file_systems import Root
-from horolog.sources.options import ReadOptions
 from horolog.sources.plan import SegmentRange
 from horolog.sources.segments import opened
 from horolog.sources.wanted import Interval, Wanted
 from horolog.storage.batches.reader import FEWEST_BYTES
-from horolog.storage.file_errors import FileMissing
 from horolog.storage.index.blocks import Window
 from horolog.storage.lookup.by_append_time import appended_within
 from horolog.storage.segments.reader import SegmentReader
 
-TABLE_BYTES = 2 << 20  # larger tables are slower on their way to Spark
 
+def batches_in_file(
+    root: Root, wanted: SegmentRange, what: Wanted, *, runs_ahead: bool = True
+) -> Iterator[Batches]:
+    """The batches of a stretch of a segment that may hold a wanted record.
 
-def read_segment(
-    root: Root, wanted: SegmentRange, what: Wanted, options: ReadOptions, columns: Sequence[str]
-) -> Iterator[pa.RecordBatch]:
-    """The wanted records of a stretch of a segment, with these of `decode`'s columns.
+    Of an object store the next ones are read while some are worked on, if that `runs_ahead`.
 
     Raises:
-        Misconfigured: this process cannot see the path at all.
-        DataLost: the segment went away, or lost its end, and data loss is to fail.
-        CorruptBatch: a batch is damaged, and data loss is to fail.
+        FileMissing: the segment is gone.
+        CorruptBatch: something is no batch; what is before it is given.
     """
-    try:
-        yield from _read(root, opened(root, wanted), wanted, what, options, columns)
-    except FileMissing:
-        if not root.exists():
-            raise Misconfigured(
-                f"The path {root.name} does not exist on {socket.gethostname()}, where a task "
-                "runs: every worker has to see it, at the same place"
-            ) from None
-        data_lost(options, f"{wanted.path} was deleted before it was read")
-    except CorruptBatch as error:
-        if options.fail_on_data_loss:
-            raise CorruptBatch(
-                f"{wanted.path} cannot be read to its end: {error.reason}. "
-                "Set failOnDataLoss to false to go on after it"
-            ) from error
-        data_lost(options, f"{wanted.path} cannot be read to its end: {error.reason}")
-
-
-def _read(
-    root: Root,
-    reader: SegmentReader,
-    wanted: SegmentRange,
-    what: Wanted,
-    options: ReadOptions,
-    columns: Sequence[str],
-) -> Iterator[pa.RecordBatch]:
+    reader = opened(root, wanted)
     makes_map = wanted.start == wanted.maps_from
     windows, appended = what.windows, what.append_times_ms
     if appended is not None:
@@ -84,22 +50,10 @@ def _read(
         reader.log.batches(end, FEWEST_BYTES).wanted(start, wanted.end, wants)
         for start, end in _stretches(reader, wanted, windows, what.from_ms, makes_map=makes_map)
     )
-    with nullcontext(buffers) if root.is_local else ahead(buffers) as coming:
+    goes_ahead = runs_ahead and not root.is_local
+    with ahead(buffers) if goes_ahead else nullcontext(buffers) as coming:
         for buffer in coming:
-            try:
-                yield from decode_with_clocks(
-                    buffer,
-                    reader.append_times.stretches,
-                    start_offset=wanted.start,
-                    end_offset=wanted.end,
-                    from_ms=what.from_ms,
-                    to_ms=what.to_ms,
-                    columns=columns,
-                    max_bytes=TABLE_BYTES,
-                    check_crcs=options.check_crcs,
-                )
-            except CorruptBatch as error:
-                raise CorruptBatch(f"{_where(buffer, error)}{error}") from error
+            yield Batches(buffer, wanted.start, wanted.end, reader.append_times.stretches)
 
 
 def _stretches(
@@ -131,15 +85,6 @@ def _stretches(
         end = min(span.end, wanted.size)
         if end > max(span.position, start):
             yield max(span.position, start), end
-
-
-def _where(buffer: Buffer, error: CorruptBatch) -> str:
-    """Which batch is damaged; the error itself only knows a position in the buffer."""
-    with suppress(CorruptBatch):  # then the error stands for itself
-        for position, header in iter_headers(buffer):
-            if error.position is not None and error.position < position + header.size:
-                return f"the batch at offset {header.base_offset}: "
-    return ""
 
 
 class _BatchTest:

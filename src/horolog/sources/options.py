@@ -9,8 +9,7 @@ and the moments of `row_times`.
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from horolog.client import Security
-from horolog.client.security import PLAINTEXT
+from horolog.client import ClientConfig, Security
 from horolog.errors import Misconfigured
 from horolog.sources import consumer_settings
 from horolog.sources.kafka_settings import security_of
@@ -51,8 +50,6 @@ from horolog.sources.uris import absolute
 class Fetching:
     """How brokers are asked; times in milliseconds, sizes in bytes."""
 
-    client_id: str = "horolog-spark"
-    request_timeout_ms: int = 30_000
     max_bytes: int = 8 << 20
     max_wait_ms: int = 500
     min_bytes: int = 1
@@ -63,9 +60,9 @@ class Fetching:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOptions:
-    """What a read was asked for. Either `bootstrap_servers` or `paths` is set."""
+    """What a read was asked for. Either `brokers` or `paths` is set."""
 
-    bootstrap_servers: str | None = None
+    brokers: ClientConfig | None = None
     paths: tuple[str, ...] = ()
     subscription: Subscription | None = None
     starting: Limit | None = None
@@ -90,7 +87,6 @@ class ReadOptions:
     read_committed: bool = False
     check_crcs: bool = True
     fetching: Fetching = Fetching()
-    security: Security = PLAINTEXT
     store: StoreOptions = NO_OPTIONS
 
     @classmethod
@@ -136,7 +132,7 @@ class ReadOptions:
                 f"minOffsetsPerTrigger ({least}) is more than maxOffsetsPerTrigger ({most})"
             )
         return cls(
-            bootstrap_servers=bootstrap,
+            brokers=None if bootstrap is None else _brokers(given, bootstrap, security),
             paths=paths,
             subscription=subscription,
             starting=starting,
@@ -171,7 +167,6 @@ class ReadOptions:
             == "read_committed",
             check_crcs=flag(given, "kafka.check.crcs", default=True),
             fetching=_fetching(given),
-            security=security,
             store=StoreOptions.parse(given),
         )
 
@@ -242,6 +237,15 @@ def _paths(given: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(absolute(path) for path in paths))
 
 
+def _brokers(given: Mapping[str, str], bootstrap: str, security: Security) -> ClientConfig:
+    return ClientConfig(
+        bootstrap_servers=bootstrap,
+        client_id=given.get("kafka.client.id", "horolog-spark"),
+        timeout_ms=integer(given, "kafka.request.timeout.ms", 30_000, least=1),
+        security=security,
+    )
+
+
 def _row_times(given: Mapping[str, str], *, has_starting: bool) -> RowTimes:
     times = RowTimes.parse(given)
     if times.backfill is not None and has_starting:
@@ -276,10 +280,6 @@ def _fetching(given: Mapping[str, str]) -> Fetching:
         for name in ("fetch.max.bytes", "max.partition.fetch.bytes")
     ]
     return Fetching(
-        client_id=given.get("kafka.client.id", default.client_id),
-        request_timeout_ms=integer(
-            given, "kafka.request.timeout.ms", default.request_timeout_ms, least=1
-        ),
         max_bytes=min(*caps, default.max_bytes),
         max_wait_ms=integer(given, "kafka.fetch.max.wait.ms", default.max_wait_ms, least=0),
         min_bytes=integer(given, "kafka.fetch.min.bytes", default.min_bytes, least=0),

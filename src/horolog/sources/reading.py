@@ -1,22 +1,23 @@
 """What a task does: its stretches of the log, one after the other, as Spark's rows."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
 from dataclasses import replace
 
 import pyarrow as pa
 
 from horolog.record.timestamps import NO_TIMESTAMP
-from horolog.sources.broker_reader import read_offsets, task_client, up_to_the_log_end
-from horolog.sources.clocks import APPEND, appended_in
-from horolog.sources.file_reader import read_segment
-from horolog.sources.file_systems import Root
+from horolog.sources.batches import Batches
+from horolog.sources.broker_reader import up_to_the_log_end
+from horolog.sources.clocks import APPEND, appended_in, decode_with_clocks
 from horolog.sources.options import ReadOptions
 from horolog.sources.plan import OffsetRange, SegmentRange, Task
 from horolog.sources.row_times import narrowed
 from horolog.sources.rows import TIMES, RowShaper, decoded_columns, with_times_in
+from horolog.sources.stretch_reader import StretchReader, naming_batch
 from horolog.sources.wanted import EVERYTHING, Wanted
 from horolog.storage.names import TopicPartition
+
+TABLE_BYTES = 2 << 20  # larger tables are slower on their way to Spark
 
 
 def read_task(
@@ -30,39 +31,62 @@ def read_task(
     shaper = RowShaper(names, nullable)
     decoded = decoded_columns(names)
     begun = set[TopicPartition]()
-    with ExitStack() as stack:
-        roots: dict[str, Root] = {}
-        client = None
+    with StretchReader(options) as reader:
         if any(isinstance(stretch, OffsetRange) for stretch in task):
-            client = stack.enter_context(task_client(options))
-            task = up_to_the_log_end(client, task, options)
+            task = up_to_the_log_end(reader.client, task, options)
         for stretch in task:
-            largest_ms = stretch.largest_ms if isinstance(stretch, OffsetRange) else None
-            shaper.begin(stretch.partition, largest_ms)
-            times_ms, needed = stretch.times_ms, decoded
-            what = options.appended.narrow(narrowed(wanted, times_ms))
-            appends_ms = what.append_times_ms
-            if appends_ms is not None and APPEND not in needed:
-                needed = (*needed, APPEND)
-            # Decoding cannot leave out records without a timestamp amid others.
-            is_checked = times_ms != EVERYTHING and NO_TIMESTAMP in times_ms
-            if is_checked and TIMES not in needed:
-                needed = (*needed, TIMES)
-            match stretch:
-                case SegmentRange():
-                    if stretch.root not in roots:
-                        roots[stretch.root] = stack.enter_context(Root(stretch.root, options.store))
-                    tables = read_segment(roots[stretch.root], stretch, what, options, needed)
-                case OffsetRange():
-                    assert client is not None
-                    if stretch.partition in begun:  # what is missing from here on is lost
-                        stretch = replace(stretch, is_from_earliest=False)
-                    tables = read_offsets(client, stretch, what, options, needed)
-            for table in tables:
-                if is_checked:
-                    table = with_times_in(table, times_ms)
-                if appends_ms is not None:
-                    table = appended_in(table, appends_ms)
-                if table.num_rows:
+            if isinstance(stretch, OffsetRange):
+                shaper.begin(stretch.partition, stretch.largest_ms)
+                if stretch.partition in begun:  # what is missing from here on is lost
+                    stretch = replace(stretch, is_from_earliest=False)
+            else:
+                shaper.begin(stretch.partition)
+            with reader.losses(stretch):
+                for table in _tables(reader, stretch, wanted, options, decoded):
                     begun.add(stretch.partition)
                     yield shaper.shape(table)
+
+
+def _tables(
+    reader: StretchReader,
+    stretch: OffsetRange | SegmentRange,
+    wanted: Wanted,
+    options: ReadOptions,
+    columns: tuple[str, ...],
+) -> Iterator[pa.RecordBatch]:
+    """The wanted records of a stretch, with these of `decode`'s columns and perhaps more."""
+    times_ms = stretch.times_ms
+    what = options.appended.narrow(narrowed(wanted, times_ms))
+    appends_ms = what.append_times_ms
+    if appends_ms is not None and APPEND not in columns:
+        columns = (*columns, APPEND)
+    # Decoding cannot leave out records without a timestamp amid others.
+    is_checked = times_ms != EVERYTHING and NO_TIMESTAMP in times_ms
+    if is_checked and TIMES not in columns:
+        columns = (*columns, TIMES)
+    for batches in reader.batches(stretch, what, with_append_times=APPEND in columns):
+        for table in _decoded(batches, what, options, columns):
+            if is_checked:
+                table = with_times_in(table, times_ms)
+            if appends_ms is not None:
+                table = appended_in(table, appends_ms)
+            if table.num_rows:
+                yield table
+
+
+def _decoded(
+    batches: Batches, what: Wanted, options: ReadOptions, columns: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
+    with naming_batch(batches):
+        yield from decode_with_clocks(
+            batches.data,
+            batches.append_times,
+            start_offset=batches.start,
+            end_offset=batches.end,
+            from_ms=what.from_ms,
+            to_ms=what.to_ms,
+            columns=columns,
+            max_bytes=TABLE_BYTES,
+            aborted=batches.aborted,
+            check_crcs=options.check_crcs,
+        )

@@ -1,16 +1,16 @@
 """The batches of a unit of work: from a broker, or from a segment file; runs in a task."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Final
 
 from horolog.jobs.archives.reading import Piece, RangeReader
 from horolog.record.batch import BatchHeader
-from horolog.record.timestamps import AppendTimeStretch
 from horolog.record.transactions import AbortedTransactions
 from horolog.sources.ahead import ahead
-from horolog.sources.broker_reader import FetchedPiece, fetches, task_client
+from horolog.sources.batches import Batches
+from horolog.sources.broker_reader import fetches, task_client
 from horolog.sources.file_systems import Root
 from horolog.sources.options import ReadOptions
 from horolog.sources.plan import OffsetRange, SegmentRange
@@ -61,16 +61,11 @@ def open_pieces(
             return iter(())
 
 
-def _fetched(stack: ExitStack, coming: Iterator[FetchedPiece]) -> Iterator[Piece]:
-    for _, fetched in stack.enter_context(ahead(coming)):
-        drops = AbortedTransactions(fetched.aborted).drop if fetched.aborted else None
-        yield Piece(fetched.records, drops, _given(fetched.append_times))
-
-
-def _given(
-    times: Sequence[AppendTimeStretch],
-) -> Callable[[int, int], Sequence[AppendTimeStretch]] | None:
-    return (lambda first, end: times) if times else None
+def _fetched(stack: ExitStack, coming: Iterator[Batches]) -> Iterator[Piece]:
+    for each in stack.enter_context(ahead(coming)):
+        drops = AbortedTransactions(each.aborted).drop if each.aborted else None
+        has_times = bool(each.append_times(each.start, each.end))
+        yield Piece(each.data, drops, each.append_times if has_times else None)
 
 
 def _in_file(root: Root, stretch: SegmentRange, from_ms: int | None) -> Iterator[Piece]:

@@ -94,9 +94,10 @@ def _of_broker(
     is_from_earliest = wanted.is_from_earliest and start == wanted.start
     rest = replace(wanted, start=start, is_from_earliest=is_from_earliest)
     with closing(task_client(options)) as client:
-        for offset, fetched in fetches(client, rest, options, with_append_times):
-            drop = AbortedTransactions(fetched.aborted).drop
-            yield SourceBatches(fetched.records, offset, wanted.end, drop, fetched.append_times)
+        for each in fetches(client, rest, options, with_append_times):
+            drop = AbortedTransactions(each.aborted or ()).drop
+            times = each.append_times(each.start, each.end)
+            yield SourceBatches(each.data, each.start, each.end, drop, times)
 
 
 def _of_segment(

@@ -1,0 +1,129 @@
+"""Stretches of a log, read one after the other: from brokers, or from segment files."""
+
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from functools import cached_property
+from typing import Self
+
+from horolog.client import Client
+from horolog.errors import CorruptBatch, Misconfigured
+from horolog.record.batch import iter_headers
+from horolog.sources.batches import Batches
+from horolog.sources.bounds import data_lost
+from horolog.sources.broker_reader import fetches, narrowed_to_appends, task_client
+from horolog.sources.file_reader import batches_in_file
+from horolog.sources.file_systems import Root
+from horolog.sources.options import ReadOptions
+from horolog.sources.plan import OffsetRange, SegmentRange
+from horolog.sources.wanted import Wanted
+from horolog.storage.file_errors import FileMissing
+
+
+class StretchReader:
+    """What a task has open: a client of the brokers, or the paths of files. Close it after use.
+
+    Unless it `runs_ahead`, batches of several stretches may be asked for in turns.
+    """
+
+    def __init__(self, options: ReadOptions, *, runs_ahead: bool = True) -> None:
+        self._options = options
+        self._runs_ahead = runs_ahead
+        self._stack = ExitStack()
+        self._roots: dict[str, Root] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._stack.close()
+
+    @cached_property
+    def client(self) -> Client:
+        """Of the brokers."""
+        return self._stack.enter_context(task_client(self._options))
+
+    def batches(
+        self,
+        stretch: OffsetRange | SegmentRange,
+        what: Wanted,
+        *,
+        with_append_times: bool = False,
+    ) -> Iterator[Batches]:
+        """The batches of a stretch that may hold a wanted record; each valid until the next one.
+
+        Raises:
+            FileMissing: a segment is gone.
+            CorruptBatch: what is there is no batch; what is before it is given.
+            DataLost: the broker has not all offsets any more, and data loss is to fail.
+            RequestRefused, NoAnswer: the broker refuses for another reason, or does not answer.
+        """
+        if isinstance(stretch, SegmentRange):
+            root = self._root(stretch.root)
+            return batches_in_file(root, stretch, what, runs_ahead=self._runs_ahead)
+        narrowed = narrowed_to_appends(self.client, stretch, what)
+        if narrowed is None:
+            return iter(())
+        return fetches(
+            self.client,
+            narrowed,
+            self._options,
+            with_append_times,
+            reuses_memory=True,
+            runs_ahead=self._runs_ahead,
+        )
+
+    @contextmanager
+    def losses(self, stretch: OffsetRange | SegmentRange) -> Iterator[None]:
+        """Let what is gone or damaged of a segment fail, or not, as the options say.
+
+        Raises:
+            Misconfigured: this process cannot see the path at all.
+            DataLost: the segment went away, or lost its end, and data loss is to fail.
+            CorruptBatch: a batch is damaged, and data loss is to fail.
+        """
+        if isinstance(stretch, OffsetRange):
+            yield
+            return
+        options = self._options
+        try:
+            yield
+        except FileMissing:
+            root = self._root(stretch.root)
+            if not root.exists():
+                raise Misconfigured(
+                    f"The path {root.name} does not exist on {socket.gethostname()}, where a task "
+                    "runs: every worker has to see it, at the same place"
+                ) from None
+            data_lost(options, f"{stretch.path} was deleted before it was read")
+        except CorruptBatch as error:
+            message = f"{stretch.path} cannot be read to its end: {error.reason}"
+            if options.fail_on_data_loss:
+                raise CorruptBatch(
+                    f"{message}. Set failOnDataLoss to false to go on after it"
+                ) from error
+            data_lost(options, message)
+
+    def _root(self, uri: str) -> Root:
+        if uri not in self._roots:
+            self._roots[uri] = self._stack.enter_context(Root(uri, self._options.store))
+        return self._roots[uri]
+
+
+@contextmanager
+def naming_batch(batches: Batches) -> Iterator[None]:
+    """Let what is wrong with records name their batch; itself it only knows a position.
+
+    Raises:
+        CorruptBatch: of the caller's, with the batch's offset.
+    """
+    try:
+        yield
+    except CorruptBatch as error:
+        where = ""
+        with suppress(CorruptBatch):  # then the error stands for itself
+            for position, header in iter_headers(batches.data):
+                if error.position is not None and error.position < position + header.size:
+                    where = f"the batch at offset {header.base_offset}: "
+                    break
+        raise CorruptBatch(f"{where}{error}") from error
