@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from command_runner import Ran, Run, run_command
 from log_reading import bytes_read_by
 from running_broker import MakeBroker, RunningBroker
+from s3_server import ACCESS_KEY, SECRET_KEY, S3Server
 from storelogs import NOW, append, new_log, partition_dir
 
-from horolog.cli import consume as consume_module
 from horolog.clock import ManualClock
 from horolog.config import TopicConfig
 from horolog.record.builder import Record, build_batch
 from horolog.record.compression import Codec
-from horolog.storage.offline.partition_reader import PartitionReader
+from horolog.sources.records import ReadPlan, RecordLog
 
 MINUTE = 60_000
 
@@ -177,7 +178,7 @@ def test_what_has_no_append_time_is_in_no_range_of_append_times(tmp_path: Path) 
         (["{dir}", "-p", "9"], 1, "has no partition 9"),
         (["{dir}/clicks-0", "--offset", "999"], 1, "clicks-0 has no offset 999"),
         (["{dir}/clicks-0", "--offset", "2"], 1, "it has 3 up to 60"),
-        (["{dir}/meta.properties"], 2, "is not named as a segment"),
+        (["{dir}/meta.properties"], 2, "There is no Kafka log at"),
     ],
 )
 def test_misuse_is_refused(
@@ -212,18 +213,49 @@ def place(line: str) -> str:
 def test_a_segment_that_a_broker_deletes_meanwhile_hides_no_later_one(
     consume: Run, broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plan = consume_module.plan_files
+    plan = RecordLog.plan
 
-    def deleted_meanwhile(logs: list[PartitionReader], offset: int | None) -> object:
-        for log in logs:
-            first = log.segments[0].log
-            Path(first.path).unlink()
-            first.files.forget(first.path)
-        return plan(logs, offset)
+    def deleted_meanwhile(log: RecordLog, *args: Any) -> ReadPlan:
+        planned = plan(log, *args)
+        min((broker.log_dir / "clicks-0").glob("*.log")).unlink()
+        return planned
 
     whole = consume("clicks", "-p", 0).lines
-    monkeypatch.setattr(consume_module, "plan_files", deleted_meanwhile)
+    monkeypatch.setattr(RecordLog, "plan", deleted_meanwhile)
     found = consume(broker.log_dir / "clicks-0")
     assert found.code == 0
-    assert "a broker has deleted the segment" in found.err
+    assert "was deleted before it was read; going on with what is left\n" in found.err
     assert found.lines == [line for line in whole if int(place(line)) >= 25]
+
+
+def test_a_log_in_an_object_store_is_read_as_on_disk(
+    broker: RunningBroker, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in (("ACCESS_KEY_ID", ACCESS_KEY), ("SECRET_ACCESS_KEY", SECRET_KEY)):
+        monkeypatch.setenv(f"AWS_{name}", value)
+    start = clock.now_ms() - 12 * MINUTE
+    times = "--from-time", f"{start + 5 * MINUTE}ms", "--to-time", f"{start + 7 * MINUTE}ms"
+    with S3Server() as s3:
+        s3.upload(broker.log_dir, "logs/kafka")
+        found = s3.options()
+        at = [f"--set={name}={found[name]}" for name in found if not name.endswith(".key")]
+        for options in ((), times, (*times, "--clock", "append")):
+            on_disk = run_command("consume", broker.log_dir, *options)
+            assert len(on_disk.lines) > 5
+            assert run_command("consume", "s3://logs/kafka", *at, *options) == on_disk
+        damaged = next(name for name in sorted(s3.objects) if name.endswith(".log"))
+        content = bytearray(s3.objects[damaged])
+        content[70] ^= 1
+        s3.objects[damaged] = bytes(content)
+        refused = run_command("consume", "s3a://logs/kafka/clicks-0", *at)
+        assert refused.code == 1
+        assert "crc" in refused.err
+        nowhere = run_command("consume", "s3://logs/nowhere", *at)
+        denied = run_command("consume", "s3://user:hush-hush@logs/kafka", *at)
+    assert nowhere.code == 2
+    assert "There is no path s3://logs/nowhere" in nowhere.err
+    assert denied.code == 1
+    assert "hush-hush" not in denied.err
+    followed = run_command("consume", "s3://logs/kafka", "-f")
+    assert followed.code == 2
+    assert "--follow needs a broker" in followed.err

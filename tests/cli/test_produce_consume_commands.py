@@ -6,13 +6,14 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from command_runner import Run, heed_interrupts
 from patience import PATIENCE_S
 from running_broker import RunningBroker
 
-from horolog.client import Client
+from horolog.sources.records import ReadPlan, RecordLog
 
 NINE = 1_795_165_200_000  # 2026-11-20T09:00:00Z
 
@@ -171,17 +172,19 @@ def test_records_deleted_before_they_are_read_do_not_come_back(
 ) -> None:
     topic = "p.deleted" + "".join(map(str, follow))
     horolog("produce", topic, stdin="".join(f"{number}\n" for number in range(100)))
-    plain_fetch = Client.fetch
+    plan = RecordLog.plan
 
-    def fetch(self, *args, **options):
+    def deleted_meanwhile(log: RecordLog, *args: Any) -> ReadPlan:
+        planned = plan(log, *args)
         broker.log(topic, 0).delete_records(40)
-        return plain_fetch(self, *args, **options)
+        return planned
 
-    monkeypatch.setattr(Client, "fetch", fetch)
+    monkeypatch.setattr(RecordLog, "plan", deleted_meanwhile)
     consumed = horolog("consume", topic, "--format", "value", *follow)
     assert consumed.code == 0
     assert consumed.lines == [str(number) for number in range(40, 100)]
-    assert consumed.err == f"offsets 0 to 39 of {topic}-0 were deleted before they were read\n"
+    said = f"{topic}-0 was to be read from offset 0, and starts at 40 now"
+    assert consumed.err == f"{said}; going on with what is left\n"
 
 
 def test_following_goes_on_until_it_is_interrupted(horolog: Run, broker: RunningBroker) -> None:

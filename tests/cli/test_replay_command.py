@@ -20,7 +20,6 @@ from partition_files import PartitionFiles
 from patience import PATIENCE_S
 from running_broker import a_broker
 
-from horolog.cli.reading import ReadRecord
 from horolog.cli.replaying import (
     MAX_RECORDS,
     TICK_MS,
@@ -37,6 +36,7 @@ from horolog.jobs.state import JobState
 from horolog.record.builder import Record, read_records
 from horolog.record.compression import Codec
 from horolog.record.partitioning import partition_of_key
+from horolog.sources.records import ReadRecord
 from horolog.storage.names import TopicPartition
 
 if TYPE_CHECKING:
@@ -423,7 +423,7 @@ def test_topics_of_a_broker_are_replayed_without_what_was_aborted(
         (["--speed", "0"], "a factor above 0"),
         (["--speed", "fast"], "a factor above 0"),
         (["--compression", "rar"], "no such codec"),
-        (["--topics", "others"], "there is no topic others"),
+        (["--topics", "others"], "There is no topic others"),
         (["--target", "./here"], "is no HOST:PORT"),
     ],
 )

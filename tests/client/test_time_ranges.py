@@ -10,15 +10,16 @@ from typing import Any
 import pytest
 from log_reading import Read, moment
 from pyspark.sql.datasource import GreaterThanOrEqual, LessThan
+from record_reading import offsets_at
 from running_broker import RunningBroker
 from scripted_broker import HangUp, Reply, ScriptedBroker
 
-from horolog.cli import reading
 from horolog.client import Client, OffsetSpan, ResourceType
 from horolog.client.fetching import PartitionFetch
 from horolog.client.link import Link
 from horolog.errors import RequestRefused
 from horolog.record.builder import Record, build_batch
+from horolog.record.timestamps import TimeRange
 from horolog.storage.lookup.time_ranges import CandidateRange, TimeRanges
 from horolog.wire.api import SUPPORTED, ApiKey
 from horolog.wire.questions import TIME_RANGES, RangeClock
@@ -145,16 +146,9 @@ def test_consume_and_spark_read_the_same_rows_and_few_bytes(
 
     monkeypatch.setattr(PartitionFetch, "read", counted)
     first, last = NINE_MS + 600_000, NINE_MS + 660_000
-    times = reading.TimeRange(first, last)
 
     def consumed() -> list[int]:
-        spans, _ = reading.plan(client, "orders", times=times)
-        return [
-            record.offset
-            for span in spans
-            for _, records in reading.read_span(client, "orders", span, times)
-            for record in records
-        ]
+        return offsets_at(client, "orders", TimeRange.between(first, last))
 
     def loaded() -> list[int]:
         read = Read(**{"kafka.bootstrap.servers": broker.address, "subscribe": "orders"})

@@ -445,7 +445,7 @@ def test_batches_read_in_runs_are_what_they_are_one_by_one(data: st.DataObject):
         "start_offset": data.draw(ends),
         "end_offset": data.draw(ends),
         "check_crcs": data.draw(st.booleans()),
-        "aborted": data.draw(st.sampled_from([None, [(7, 0)]])),
+        "aborted": data.draw(st.sampled_from([None, [AbortedTransaction(7, 0)]])),
         "skip_control": data.draw(st.booleans()),
         "as_created": data.draw(st.booleans()),
         "max_batch_bytes": 1 << 20,

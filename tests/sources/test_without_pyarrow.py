@@ -1,8 +1,20 @@
 """What works on the base install, which has no pyarrow."""
 
+from __future__ import annotations
+
+import json
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from partition_files import PartitionFiles
+
+if TYPE_CHECKING:
+    from conftest import MakeBroker
+
+T0 = 1_700_000_000_000
 
 
 def run_without_pyarrow(code: str) -> str:
@@ -32,3 +44,31 @@ def test_a_path_in_an_object_store_says_what_to_install() -> None:
     )
     assert "pip install 'horolog[arrow]'" in said
     assert "secret" not in said
+
+
+def run_command_without_pyarrow(*args: object) -> str:
+    """What `horolog ARGS...` prints in a process in which pyarrow cannot be imported."""
+    argv = ["horolog", *map(str, args)]
+    return run_without_pyarrow(f"sys.argv = {argv!r}\nfrom horolog.cli import main\nmain()")
+
+
+def test_files_and_brokers_are_read_and_replayed_by_commands(
+    make_broker: MakeBroker, tmp_path: Path
+) -> None:
+    files = PartitionFiles(tmp_path / "log", "clicks", 0, base_offset=0)
+    files.add([T0, T0 + 10])
+    files.add([T0 + 5], producer_id=5)
+    files.end_transaction(5, commit=True)
+    files.write_indexes()
+    broker = make_broker()
+    broker.create_topic("clicks", retention_ms="-1")
+    within = ("--from-time", f"{T0 + 5}ms", "--to-time", f"{T0 + 10}ms", "--format", "json")
+    (line,) = run_command_without_pyarrow("consume", tmp_path / "log", *within).splitlines()
+    assert json.loads(line)["offset"] == 2
+    to = ("--target", broker.address, "--speed", "max")
+    said = run_command_without_pyarrow("replay", "--source", tmp_path / "log", *to)
+    assert said.startswith("3 records sent")
+    topic = ("consume", "clicks", "-b", broker.address)
+    assert len(run_command_without_pyarrow(*topic).splitlines()) == 3
+    (line,) = run_command_without_pyarrow(*topic, *within).splitlines()
+    assert json.loads(line)["timestamp"] == T0 + 5

@@ -1,10 +1,8 @@
 """`horolog consume`: print the records of a topic, or those of a time range; also from files."""
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, tzinfo
-from itertools import islice
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -17,15 +15,23 @@ from horolog.cli.options import (
     Partitions,
     PathOrTopic,
     Zone,
+    pairs,
     path_of,
 )
-from horolog.cli.reading import PartitionSpan, ReadRecord, TimeRange, follow, plan, read_span
-from horolog.cli.reading_files import open_partitions, plan_files, read_stretch
-from horolog.cli.screen import Advance, progress, say
+from horolog.cli.screen import progress, say, saying_warnings
 from horolog.cli.showing import Format, line_maker
-from horolog.client import Client, RecordClock
+from horolog.cli.topic_facts import partition_numbers
+from horolog.client import ClientConfig
 from horolog.clock import SystemClock
-from horolog.errors import Damaged, Misconfigured, StorageFailed
+from horolog.errors import Damaged, ErrorCode, Misconfigured, RequestRefused, StorageFailed
+from horolog.record.timestamps import RecordClock, TimeRange
+from horolog.sources.limits import Topics
+from horolog.sources.object_stores import StoreOptions
+from horolog.sources.options import Fetching, ReadOptions
+from horolog.sources.plan import OffsetRange, SegmentRange
+from horolog.sources.records import ReadRecord, RecordLog
+from horolog.sources.uris import absolute, has_scheme
+from horolog.storage.names import TopicPartition
 from horolog.times import format_time, parse_time, parse_zone
 
 app = typer.Typer(no_args_is_help=True)
@@ -64,6 +70,15 @@ def consume(
     follow_on: Annotated[
         bool, typer.Option("--follow", "-f", help="Wait for new records until Ctrl-C.")
     ] = False,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="NAME=VALUE",
+            show_default=False,
+            help="An option of an object store, as fs.s3a.endpoint; repeatable.",
+        ),
+    ] = None,
     shape: Annotated[Format, typer.Option("--format", help="The output format.")] = Format.TEXT,
     zone: Zone = None,
 ) -> None:
@@ -73,55 +88,46 @@ def consume(
     to-time, and no other. Times: ISO 8601 with a zone or --tz, epoch milliseconds, or relative
     (-15m, -2h, -7d). A text line has tab-separated: time, partition@offset, key, value, headers.
     With --clock append the range is of append times, and a line begins with the append time. Files
-    need no broker, are only read, and may be Apache Kafka's; a line of several topics begins with
-    the topic. The exit code is 1 if a log is damaged; what is before the damage is printed.
+    need no broker, are only read, and may be Apache Kafka's, or in an object store (s3://...); a
+    line of several topics begins with the topic. The exit code is 1 if a log is damaged; what is
+    before the damage is printed.
     """
     if sum((from_time is not None, from_beginning, from_end, offset is not None)) > 1:
         raise Misconfigured(
             "give only one of --from-time, --from-beginning, --from-end, --offset: "
             "each sets the start position"
         )
-    times = _time_range(from_time, to_time, zone)
-    zone_shown = parse_zone(zone) if zone else UTC
-    path = path_of(context, what)
-    if path is not None:
-        if follow_on or from_end:
-            given = "--follow" if follow_on else "--from-end"
-            raise Misconfigured(f"{given} needs a broker: files are read up to their ends of now")
-        output = _Output(shape, zone_shown, clock or RecordClock.CREATE, max_messages)
-        is_damaged = _consume_files(path, partitions, offset, times, output)
-        if sys.stderr.isatty():
-            say(_summary(output.count, times))
-        if is_damaged:
-            raise typer.Exit(1)
-        return
-    topic = what
-    make_line = line_maker(shape, topic, zone_shown, shows_append=clock is RecordClock.APPEND)
-    out = sys.stdout.buffer
-    with connect(bootstrap, client_config, client_properties) as client:
-        spans, ends = plan(
-            client,
-            topic,
-            partitions=partitions,
-            times=times,
-            from_offset=offset,
-            from_end=from_end,
-            clock=clock or RecordClock.CREATE,
-        )
-        count = 0
-        try:
-            taken = _read(client, topic, spans, ends, times, clock, follow_on)
-            for read in islice(taken, max_messages):
-                out.write(make_line(read))
-                count += 1
+    times = _time_range(from_time, to_time, zone, clock or RecordClock.CREATE)
+    path = what if has_scheme(what) else path_of(context, what)
+    if path is not None and (follow_on or from_end):
+        given = "--follow" if follow_on else "--from-end"
+        raise Misconfigured(f"{given} needs a broker: files are read up to their ends of now")
+    output = _Output(shape, parse_zone(zone) if zone else UTC, times.clock, max_messages)
+    is_damaged = False
+    with saying_warnings():
+        if path is None:
+            with connect(bootstrap, client_config, client_properties) as client:
+                numbers: Collection[int] = partition_numbers(client, what, partitions)
+            options = _of_topic(client.config, what)
+        else:
+            numbers, options = partitions or (), _of_path(str(path), settings)
+        with RecordLog(options, times) as log:
+            chosen = _chosen(log.partitions, numbers, what)
+            output.names_topic = len({each.topic for each in chosen}) > 1
+            plan = log.plan(chosen, offset)
+            try:
+                is_damaged = not from_end and _print(log, plan.stretches, what, output)
                 if follow_on:
-                    out.flush()
-        except KeyboardInterrupt:
-            if not follow_on:
-                raise
-        out.flush()
+                    _follow(log, plan.ends, output)
+            except KeyboardInterrupt:
+                if not follow_on:
+                    raise
+            finally:
+                sys.stdout.buffer.flush()
     if sys.stderr.isatty():
-        say(_summary(count, times))
+        say(_summary(output.count, times))
+    if is_damaged:
+        raise typer.Exit(1)
 
 
 class _Output:
@@ -130,10 +136,11 @@ class _Output:
     def __init__(
         self, shape: Format, zone: tzinfo, clock: RecordClock, max_messages: int | None
     ) -> None:
-        self.clock = clock
         self.count = 0
+        self.names_topic = False
         self._shape = shape
         self._zone = zone
+        self._shows_append = clock is RecordClock.APPEND
         self._max = max_messages
         self._makers: dict[str, Callable[[ReadRecord], bytes]] = {}
 
@@ -142,49 +149,91 @@ class _Output:
         """Whether no more lines are wanted."""
         return self.count == self._max
 
-    def write(self, topic: str, read: ReadRecord, *, names_topic: bool) -> None:
-        """Print a record."""
+    def write(self, topic: str, read: ReadRecord) -> bool:
+        """Print a record; whether more lines are wanted."""
         make = self._makers.get(topic)
         if make is None:
-            by_append = self.clock is RecordClock.APPEND
-            make = line_maker(self._shape, topic, self._zone, shows_append=by_append)
+            make = line_maker(self._shape, topic, self._zone, shows_append=self._shows_append)
             self._makers[topic] = make
-        prefix = f"{topic}\t".encode() if names_topic and self._shape is Format.TEXT else b""
+        prefix = b""
+        if self.names_topic and self._shape is Format.TEXT:
+            prefix = f"{topic}\t".encode()
         sys.stdout.buffer.write(prefix + make(read))
         self.count += 1
+        return not self.is_full
 
 
-def _consume_files(
-    path: Path,
-    partitions: Sequence[int] | None,
-    offset: int | None,
-    times: TimeRange,
-    output: _Output,
+def _of_topic(config: ClientConfig, topic: str) -> ReadOptions:
+    return ReadOptions(
+        brokers=config,
+        subscription=Topics((topic,)),
+        fetching=Fetching(max_bytes=4 << 20, poll_timeout_ms=config.timeout_ms),
+        fail_on_data_loss=False,
+        loss_option=None,
+    )
+
+
+def _of_path(path: str, settings: Sequence[str] | None) -> ReadOptions:
+    given = {name.lower(): value for name, value in pairs(settings, "--set").items()}
+    return ReadOptions(
+        paths=(absolute(path),),
+        store=StoreOptions.parse(given),
+        fail_on_data_loss=False,
+        loss_option=None,
+    )
+
+
+def _chosen(
+    present: Collection[TopicPartition], numbers: Collection[int], what: str
+) -> list[TopicPartition]:
+    """The partitions of these numbers, all if there are none.
+
+    Raises:
+        RequestRefused: one of them is not there.
+    """
+    missing = set(numbers) - {each.partition for each in present}
+    if missing:
+        raise RequestRefused(
+            ErrorCode.unknown_topic_or_partition, f"{what} has no partition {min(missing)}"
+        )
+    return sorted(each for each in present if not numbers or each.partition in numbers)
+
+
+def _print(
+    log: RecordLog, stretches: Sequence[OffsetRange | SegmentRange], what: str, output: _Output
 ) -> bool:
-    """Print what files hold; whether a log is damaged, which hides no other."""
-    stretches = plan_files(open_partitions(path, partitions), offset)
-    names_topic = len({stretch.log.partition.topic for stretch in stretches}) > 1
+    """Print what stretches hold; whether a partition is damaged, which hides no other."""
     total = sum(stretch.end - stretch.start for stretch in stretches)
-    done, is_damaged = 0, False
-    with progress(f"reading {path}", total, "offsets") as advance:
+    done, damaged = 0, set[TopicPartition]()
+    with progress(f"reading {what}", total, "offsets") as advance:
         for stretch in stretches:
             try:
-                for position, records in read_stretch(stretch, times, output.clock):
+                coming = () if stretch.partition in damaged else log.read(stretch)
+                for position, records in coming:
                     for read in records:
-                        output.write(stretch.log.partition.topic, read, names_topic=names_topic)
-                        if output.is_full:
-                            sys.stdout.buffer.flush()
-                            return is_damaged
+                        if not output.write(stretch.partition.topic, read):
+                            return bool(damaged)
                     advance(done + max(0, position - stretch.start))
             except (Damaged, StorageFailed) as error:
-                is_damaged = True
+                damaged.add(stretch.partition)
                 say(str(error))
             done += stretch.end - stretch.start
-    sys.stdout.buffer.flush()
-    return is_damaged
+    return bool(damaged)
 
 
-def _time_range(from_time: str | None, to_time: str | None, zone: str | None) -> TimeRange:
+def _follow(log: RecordLog, positions: Mapping[TopicPartition, int], output: _Output) -> None:
+    if output.is_full:
+        return
+    for partition, read in log.follow(positions):
+        wants_more = output.write(partition.topic, read)
+        sys.stdout.buffer.flush()
+        if not wants_more:
+            return
+
+
+def _time_range(
+    from_time: str | None, to_time: str | None, zone: str | None, clock: RecordClock
+) -> TimeRange:
     now_ms = SystemClock().now_ms()
     where = parse_zone(zone) if zone else None
     from_ms, to_ms = (
@@ -196,39 +245,7 @@ def _time_range(from_time: str | None, to_time: str | None, zone: str | None) ->
             f"--from-time {format_time(from_ms)} is not before --to-time {format_time(to_ms)}: "
             "the range is empty"
         )
-    return TimeRange(from_ms, to_ms)
-
-
-def _read(
-    client: Client,
-    topic: str,
-    spans: list[PartitionSpan],
-    ends: dict[int, int],
-    times: TimeRange,
-    clock: RecordClock | None,
-    follow_on: bool,
-) -> Iterator[ReadRecord]:
-    total = sum(span.end - span.start for span in spans)
-    with progress(f"reading {topic}", total, "offsets") as advance:
-        yield from _read_spans(client, topic, spans, times, clock or RecordClock.CREATE, advance)
-    if follow_on:
-        yield from follow(client, topic, ends, times, clock or RecordClock.CREATE)
-
-
-def _read_spans(
-    client: Client,
-    topic: str,
-    spans: list[PartitionSpan],
-    times: TimeRange,
-    clock: RecordClock,
-    advance: Advance,
-) -> Iterator[ReadRecord]:
-    done = 0
-    for span in spans:
-        for position, records in read_span(client, topic, span, times, clock):
-            yield from records
-            advance(done + position - span.start)
-        done += span.end - span.start
+    return TimeRange.between(from_ms, to_ms, clock)
 
 
 def _summary(count: int, times: TimeRange) -> str:

@@ -12,12 +12,11 @@ from pathlib import Path
 from typing import NamedTuple
 from uuid import UUID
 
-from horolog.cli.reading import ReadRecord
 from horolog.errors import CorruptBatch, CorruptFile, Damaged, RequestRefused, StorageFailed
 from horolog.record.batch import UNKNOWN_COUNT, BatchHeader
-from horolog.record.builder import read_with_create_times
 from horolog.record.old_format.reading import true_header
 from horolog.record.timestamps import NO_TIMESTAMP, TimestampType
+from horolog.sources.records import ReadRecord, read_batch
 from horolog.storage import names
 from horolog.storage.append_times.excerpt import excerpt_of
 from horolog.storage.batches.reader import BatchReader
@@ -294,7 +293,7 @@ def _opened(log: BatchReader, position: int, header: BatchHeader) -> BatchHeader
         ) from None
 
 
-def read_batch(
+def read_placed(
     facts: InspectedSegment, log: BatchReader, batch: PlacedBatch, partition: int
 ) -> Iterator[ReadRecord]:
     """Read the records of a batch and verify its checksum; damage is noted in `facts`."""
@@ -309,10 +308,7 @@ def read_batch(
         if appended_ms is None and facts.append_time_of is not None:
             with suppress(StorageFailed, Damaged):  # then it is unknown
                 appended_ms = facts.append_time_of(header.base_offset)
-        for record, created in read_with_create_times(data):
-            assert record.offset is not None
-            kind, created_ms = header.timestamp_type_name, created if is_stamped else None
-            yield ReadRecord(partition, record.offset, kind, record, appended_ms, created_ms)
+        yield from read_batch(data, header, partition, appended_ms)
     except CorruptBatch as error:
         if facts.damage is None:
             facts.damage = (

@@ -13,7 +13,7 @@ from horolog.cli.inspecting import (
     PlacedBatch,
     look_at,
     open_segment,
-    read_batch,
+    read_placed,
     unreadable_segment,
     walk_segment,
 )
@@ -27,7 +27,6 @@ from horolog.cli.log_screen import (
 )
 from horolog.cli.log_times import show_times
 from horolog.cli.options import Json, Zone
-from horolog.cli.reading_files import open_partitions
 from horolog.cli.screen import progress, say, show_json
 from horolog.cli.showing import Format, line_maker
 from horolog.cli.verifying import reindex, verify
@@ -79,7 +78,7 @@ def inspect(
     if times:
         if batches or records:
             raise Misconfigured("--times reads no batch: give it without --batches and --records")
-        show_times(open_partitions(path), shown_zone, as_json=as_json)
+        show_times(path, shown_zone, as_json=as_json)
         return
     files = Files(read_only=True)
     looks = look_at(files, path)
@@ -147,7 +146,7 @@ def _show_records(
     topic, partition = look.topic_partition
     shape = Format.JSON if as_json else Format.TEXT
     make_line = line_maker(shape, topic, zone, shows_append=as_json)
-    for read in read_batch(segment, log, batch, partition):
+    for read in read_placed(segment, log, batch, partition):
         line = make_line(read).decode("utf-8", "replace")
         typer.echo(line if as_json else f"{topic}\t{line}", nl=False)
 

@@ -1,15 +1,19 @@
 """`horolog log inspect --times`: what block maps say of the times of all records."""
 
-from collections.abc import Sequence
 from datetime import tzinfo
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import typer
 
 from horolog.cli.screen import show_json, show_table
 from horolog.record.scan import LATENCY_BOUNDS
+from horolog.storage.files import Files
+from horolog.storage.index.block_cache import block_cache
 from horolog.storage.lookup.time_facts import TimeFacts, time_facts
+from horolog.storage.names import INTERNAL_TOPICS
 from horolog.storage.offline.partition_reader import PartitionReader
+from horolog.storage.verify import find_target
 from horolog.times import format_time
 
 
@@ -19,13 +23,22 @@ class _Row(NamedTuple):
     facts: TimeFacts | None
 
 
-def show_times(logs: Sequence[PartitionReader], zone: tzinfo, *, as_json: bool) -> None:
-    """Print a line for each segment; reads maps and no records."""
-    rows = [
-        _Row(str(log.partition), segment.base_offset, time_facts(segment))
-        for log in logs
-        for segment in log.segments
-    ]
+def show_times(path: Path, zone: tzinfo, *, as_json: bool) -> None:
+    """Print a line for each segment at a path; reads maps and no records.
+
+    Raises:
+        Misconfigured: it is no log directory, partition or segment.
+        StorageFailed: the disk refused.
+    """
+    target, files, cache = find_target(path), Files(read_only=True), block_cache()
+    rows = []
+    for directory in target.partitions:
+        log = PartitionReader(files, directory, segment=target.segment, cache=cache)
+        if not (target.is_log_dir and log.partition.topic in INTERNAL_TOPICS):
+            rows += [
+                _Row(str(log.partition), segment.base_offset, time_facts(segment))
+                for segment in log.segments
+            ]
     if as_json:
         show_json([_json(row) for row in rows])
         return

@@ -11,23 +11,27 @@ import typer
 
 from horolog.cli.connecting import connect
 from horolog.cli.options import ByClock, Json, pairs
-from horolog.cli.reading import TimeRange
-from horolog.cli.replay_sources import BrokerSource, FileSource, ReplaySource
 from horolog.cli.replaying import (
     Pace,
     Replay,
     ReplayProgress,
+    ReplaySource,
     ReplayTarget,
 )
-from horolog.cli.screen import say, show_json
+from horolog.cli.screen import say, saying_warnings, show_json
 from horolog.cli.topic_facts import partition_numbers
 from horolog.cli.working import working
-from horolog.client import Client, RecordClock
+from horolog.client import Client
 from horolog.clock import SystemClock
 from horolog.errors import Misconfigured
 from horolog.jobs.location import Location
 from horolog.jobs.state import JobState
 from horolog.record.compression import Codec
+from horolog.record.timestamps import RecordClock, TimeRange
+from horolog.sources.limits import Topics
+from horolog.sources.object_stores import PREFIXES, StoreOptions
+from horolog.sources.options import Fetching, ReadOptions
+from horolog.sources.uris import absolute
 from horolog.times import format_time, parse_duration, parse_time
 
 app = typer.Typer(no_args_is_help=True)
@@ -158,13 +162,12 @@ def replay(
     horolog replay --source ./log --topics clicks --target 127.0.0.1:9092 --speed 60 --shift-times
     """
     now_ms = SystemClock().now_ms()
-    times = TimeRange(
-        *(
-            None if text is None else parse_time(text, now_ms=now_ms, rounds_up=True)
-            for text in (from_, to)
-        )
+    from_ms, to_ms = (
+        None if text is None else parse_time(text, now_ms=now_ms, rounds_up=True)
+        for text in (from_, to)
     )
     which = clock or RecordClock.CREATE
+    times = TimeRange.between(from_ms, to_ms, which)
     factor = _speed(speed)
     if compression.upper() not in Codec.__members__:
         raise Misconfigured(f"--compression {compression}: there is no such codec")
@@ -188,7 +191,8 @@ def replay(
             }
             kept = stack.enter_context(JobState(state, "replay", arguments))
             times = _same_range(kept, times)
-        opened = _source(stack, at, names, times, which, settings)
+        stack.enter_context(saying_warnings())
+        opened = stack.enter_context(ReplaySource(_read_options(at, names, settings), times))
         client = stack.enter_context(
             closing(connect(to_at.bootstrap_servers, None, _client_properties(target_settings)))
         )
@@ -229,21 +233,33 @@ def replay(
     _show(work, time.monotonic() - started_s, as_json=as_json)
 
 
-def _source(
-    stack: ExitStack,
-    at: Location,
-    topics: list[str],
-    times: TimeRange,
-    clock: RecordClock,
-    settings: list[str] | None,
-) -> ReplaySource:
+def _read_options(at: Location, topics: list[str], settings: list[str] | None) -> ReadOptions:
+    """Committed records alone, as the log has them."""
+    subscription = Topics(tuple(topics)) if topics else None
     if at.bootstrap_servers is None:
-        return FileSource(Path(str(at.path)), topics, times, clock)
+        given = pairs(settings, "--set").items()
+        store = StoreOptions.parse(
+            {name.lower(): value for name, value in given if name.lower().startswith(PREFIXES)}
+        )
+        return ReadOptions(
+            paths=(absolute(str(at.path)),),
+            subscription=subscription,
+            read_committed=True,
+            fail_on_data_loss=False,
+            loss_option=None,
+            store=store,
+        )
     if not topics:
         raise Misconfigured("give the topics of the broker: --topics A,B")
-    properties = _client_properties(settings)
-    client = stack.enter_context(closing(connect(at.bootstrap_servers, None, properties)))
-    return BrokerSource(client, topics, times, clock)
+    config = connect(at.bootstrap_servers, None, _client_properties(settings)).config
+    return ReadOptions(
+        brokers=config,
+        subscription=subscription,
+        read_committed=True,
+        fail_on_data_loss=False,
+        loss_option=None,
+        fetching=Fetching(max_bytes=1 << 20, poll_timeout_ms=config.timeout_ms),
+    )
 
 
 def _target(
@@ -274,7 +290,7 @@ def _same_range(kept: JobState, times: TimeRange) -> TimeRange:
     known = kept.read(_RANGE)
     if known is None:
         kept.write(_RANGE, known := {"from": times.from_ms, "to": times.to_ms})
-    return TimeRange(known["from"], known["to"])
+    return TimeRange.between(known["from"], known["to"], times.clock)
 
 
 def _speed(text: str) -> float | None:

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from horolog.cli.reading import ReadRecord
 from horolog.client import Client, Produced
 from horolog.client.appends import ProducerId
 from horolog.clock import HOUR_MS, Clock
@@ -24,7 +23,9 @@ from horolog.record.batch import next_sequence
 from horolog.record.builder import Record, build_batch
 from horolog.record.compression import Codec
 from horolog.record.partitioning import partition_of_key
-from horolog.record.timestamps import NO_TIMESTAMP
+from horolog.record.timestamps import NO_TIMESTAMP, RecordClock, TimeRange
+from horolog.sources.options import ReadOptions
+from horolog.sources.records import ReadRecord, RecordLog
 from horolog.storage.names import TopicPartition
 
 TICK_MS: Final = 10
@@ -90,6 +91,42 @@ def merged(
             heapq.heappop(heads)
         else:
             heapq.heapreplace(heads, following)
+
+
+class ReplaySource(RecordLog):
+    """The records that are replayed, of a range of time, merged."""
+
+    def __init__(self, options: ReadOptions, times: TimeRange) -> None:
+        super().__init__(options, times, runs_ahead=False)
+        self._plan = self.plan(self.partitions)
+        self._time_of = append_time if times.clock is RecordClock.APPEND else create_time
+
+    def spans(self) -> Mapping[TopicPartition, tuple[int, int]]:
+        """The first offset of each partition, and that after the last."""
+        found: dict[TopicPartition, tuple[int, int]] = {}
+        for each in self._plan.stretches:
+            start, _ = found.get(each.partition, (each.start, 0))
+            found[each.partition] = start, each.end
+        return found
+
+    def dues(
+        self,
+        places: Mapping[TopicPartition, tuple[int, int]],
+        reached: Mapping[TopicPartition, int],
+    ) -> Iterator[Due]:
+        """The records between offsets of several partitions, merged."""
+        streams = {
+            each: self.read_between(self._plan, each, *place) for each, place in places.items()
+        }
+        return merged(streams, self._time_of, reached)
+
+    def rest(self, progress: "ReplayProgress") -> Iterator[Due]:
+        """What was not sent yet."""
+        places = {
+            partition: (max(start, progress.offsets.get(partition, start)), end)
+            for partition, (start, end) in self.spans().items()
+        }
+        return self.dues(places, progress.reached)
 
 
 class Pace:

@@ -2,6 +2,7 @@
 
 import io
 import json
+import logging
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -99,6 +100,22 @@ def show_json(value: Any) -> None:
 def say(text: str) -> None:
     """Print a message to standard error, apart from the command's output."""
     typer.echo(text, err=True)
+
+
+class _Said(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        say(record.getMessage())
+
+
+@contextmanager
+def saying_warnings() -> Iterator[None]:
+    """Print what is warned of meanwhile to standard error, without the names of modules."""
+    logger, handler = logging.getLogger("horolog"), _Said(logging.WARNING)
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
 
 
 @contextmanager

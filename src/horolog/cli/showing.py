@@ -7,7 +7,7 @@ from datetime import tzinfo
 from enum import StrEnum
 from typing import Any
 
-from horolog.cli.reading import ReadRecord
+from horolog.sources.records import ReadRecord
 from horolog.times import format_time
 
 

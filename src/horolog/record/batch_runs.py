@@ -17,7 +17,7 @@ from horolog.record.batch import HEADER_SIZE, iter_headers, parse_header
 from horolog.record.codecs.stream import Codec
 from horolog.record.kernels import batch_twins, layout
 from horolog.record.kernels.loading import COLUMN_KERNELS
-from horolog.record.row_buffers import EVERYTHING, INT64_MAX, INT64_MIN, RowRange
+from horolog.record.row_range import EVERYTHING, INT64_MAX, INT64_MIN, RowRange
 from horolog.record.stretches import Numbers
 
 __all__ = ["BatchRun", "BatchRunReader", "may_be_read_in_runs", "next_offset_of"]

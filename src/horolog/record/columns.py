@@ -22,7 +22,8 @@ from horolog.record.batch import MAGIC, iter_headers, verify_crc
 from horolog.record.batch_producers import TYPES as OF_PRODUCERS
 from horolog.record.batch_runs import BatchRunReader, may_be_read_in_runs
 from horolog.record.decoder import Decoder, DecodeStatistics, may_meet
-from horolog.record.row_buffers import INT64_MAX, INT64_MIN, RowBuffers, RowRange
+from horolog.record.row_buffers import RowBuffers
+from horolog.record.row_range import INT64_MAX, INT64_MIN, RowRange
 from horolog.record.transactions import AbortedTransaction, AbortedTransactions
 
 __all__ = [

@@ -15,13 +15,8 @@ from horolog.record.batch_runs import BatchRun, BatchRunReader
 from horolog.record.compression import CHUNK_BYTES, Codec, decompress_chunks, decompress_into
 from horolog.record.kernels import layout
 from horolog.record.old_format.reading import OpenedBatch, open_message, open_run
-from horolog.record.row_buffers import (
-    EVERYTHING,
-    INT64_MIN,
-    RowBuffers,
-    RowRange,
-    empty_array,
-)
+from horolog.record.row_buffers import RowBuffers, empty_array
+from horolog.record.row_range import EVERYTHING, INT64_MIN, RowRange
 from horolog.record.scan import scan_batch
 from horolog.record.stretches import Numbers
 from horolog.record.timestamps import CREATE_TIME, TimestampType

@@ -5,7 +5,7 @@ memory that is never written to costs nothing, and no row has to ask for room in
 """
 
 from array import array
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,12 +16,10 @@ from horolog.record.batch_producers import TYPES as OF_PRODUCERS
 from horolog.record.batch_producers import BatchProducers
 from horolog.record.kernels import column_twins, layout
 from horolog.record.kernels.loading import COLUMN_KERNELS
+from horolog.record.row_range import RowRange
 
 _Bytes = npt.NDArray[np.uint8]
 _Ends = npt.NDArray[np.int32]
-
-INT64_MIN = -(1 << 63)
-INT64_MAX = (1 << 63) - 1
 
 _FILLED = slice(layout.ROWS, layout.HEADER_VALUE_BYTES + 1)
 _WANT = {"key": layout.WANT_KEY, "value": layout.WANT_VALUE, "headers": layout.WANT_HEADERS}
@@ -45,23 +43,6 @@ class _ByteColumn:
         return pa.Array.from_buffers(
             type_, rows, [validity, pa.py_buffer(ends), pa.py_buffer(data)]
         )
-
-
-class RowRange(NamedTuple):
-    """What rows are wanted, of times and of offsets; both ends included, all of 64 bits."""
-
-    first_ms: int
-    last_ms: int
-    first_offset: int
-    last_offset: int
-
-    @property
-    def is_empty(self) -> bool:
-        """No row can be in it."""
-        return self.first_ms > self.last_ms or self.first_offset > self.last_offset
-
-
-EVERYTHING = RowRange(INT64_MIN, INT64_MAX, INT64_MIN, INT64_MAX)
 
 
 class RowBuffers:

@@ -36,6 +36,51 @@ class RecordClock(StrEnum):
     """Its broker's, when it was appended."""
 
 
+class TimeRange(NamedTuple):
+    """Times from `first_ms` to `last_ms`, both included, by one of the two clocks."""
+
+    first_ms: int = -(1 << 63)
+    last_ms: int = (1 << 63) - 1
+    clock: RecordClock = RecordClock.CREATE
+    with_untimed: bool = False
+    """With records that have no time by this clock."""
+
+    @classmethod
+    def between(
+        cls, from_ms: int | None, to_ms: int | None, clock: RecordClock = RecordClock.CREATE
+    ) -> "TimeRange":
+        """From one time to before another, None without a limit; without any, all records."""
+        everything = cls(clock=clock, with_untimed=True)
+        if from_ms is None and to_ms is None:
+            return everything
+        return cls(
+            everything.first_ms if from_ms is None else from_ms,
+            everything.last_ms if to_ms is None else to_ms - 1,
+            clock,
+        )
+
+    @property
+    def from_ms(self) -> int | None:
+        """The first time, None without a limit."""
+        return None if self.first_ms == TimeRange().first_ms else self.first_ms
+
+    @property
+    def to_ms(self) -> int | None:
+        """After the last time, None without a limit."""
+        return None if self.last_ms == TimeRange().last_ms else self.last_ms + 1
+
+    @property
+    def is_everything(self) -> bool:
+        """Whether it has all records."""
+        return self == TimeRange(clock=self.clock, with_untimed=True)
+
+    def holds(self, ms: int | None) -> bool:
+        """Whether a record of this time is in it; None and -1 are none."""
+        if ms is None or ms == NO_TIMESTAMP:
+            return self.with_untimed
+        return self.first_ms <= ms <= self.last_ms
+
+
 class AppendTimeStretch(NamedTuple):
     """Records from `offset` on, up to the next stretch, that have one append time."""
 

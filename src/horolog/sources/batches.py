@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from horolog.buffers import Buffer
-from horolog.client import AbortedTransaction
 from horolog.record.timestamps import AppendTimeStretch
+from horolog.record.transactions import AbortedTransaction
 
 
 class Batches(NamedTuple):

@@ -71,6 +71,8 @@ class ReadOptions:
     no_match_is_latest: bool = False
     times: RowTimes = ANY_TIME
     fail_on_data_loss: bool = True
+    loss_option: str | None = "failOnDataLoss"
+    """What users of this read call it, for messages; None if they cannot set it."""
     min_partitions: int | None = None
     max_records_per_partition: int | None = None
     max_offsets_per_trigger: int | None = None

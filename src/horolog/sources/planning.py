@@ -40,6 +40,15 @@ def check_paths(options: ReadOptions) -> None:
             root.matches()
 
 
+def opened_log(options: ReadOptions) -> FileLog | BrokerLog:
+    """The log that a read is of, as it is now. Close it after use.
+
+    Raises:
+        Misconfigured: it is not there.
+    """
+    return FileLog(options) if options.paths else BrokerLog(options)
+
+
 def tasks(options: ReadOptions, wanted: Wanted, cores: int | None) -> list[Task]:
     """What each task is to read of what is wanted of the log as it is now.
 
@@ -48,7 +57,7 @@ def tasks(options: ReadOptions, wanted: Wanted, cores: int | None) -> list[Task]
     """
     times_ms = options.times.interval_ms
     wanted = options.appended.narrow(narrowed(wanted, times_ms))
-    with FileLog(options) if options.paths else BrokerLog(options) as log:
+    with opened_log(options) as log:
         bounds = resolve(options, log)
         ranges = log.ranges(bounds, wanted)
     shares = shared_out(options, ranges, cores)

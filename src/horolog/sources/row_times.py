@@ -14,6 +14,7 @@ from dataclasses import dataclass, fields, replace
 from typing import NamedTuple
 
 from horolog.errors import Misconfigured
+from horolog.record.timestamps import RecordClock, TimeRange
 from horolog.sources import columns
 from horolog.sources.option_values import is_relative, moment
 from horolog.sources.wanted import EVERYTHING, Interval, Numbers, Wanted
@@ -161,3 +162,13 @@ def narrowed(wanted: Wanted, times_ms: Interval) -> Wanted:
     if times_ms == EVERYTHING:
         return wanted
     return wanted & Wanted({columns.TIMESTAMP_MS: Numbers(times_ms)})
+
+
+def wanted_in(times: TimeRange) -> Wanted:
+    """What has to be looked at for the records of a range of time."""
+    if times.is_everything:
+        return Wanted()
+    column = columns.TIMESTAMP_MS
+    if times.clock is RecordClock.APPEND:
+        column = columns.APPEND_TIME_MS
+    return Wanted({column: Numbers(Interval(times.first_ms, times.last_ms))})

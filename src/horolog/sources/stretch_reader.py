@@ -10,7 +10,7 @@ from horolog.client import Client
 from horolog.errors import CorruptBatch, Misconfigured
 from horolog.record.batch import iter_headers
 from horolog.sources.batches import Batches
-from horolog.sources.bounds import data_lost
+from horolog.sources.bounds import data_lost, loss_hint
 from horolog.sources.broker_reader import fetches, narrowed_to_appends, task_client
 from horolog.sources.file_reader import batches_in_file
 from horolog.sources.file_systems import Root
@@ -99,9 +99,8 @@ class StretchReader:
         except CorruptBatch as error:
             message = f"{stretch.path} cannot be read to its end: {error.reason}"
             if options.fail_on_data_loss:
-                raise CorruptBatch(
-                    f"{message}. Set failOnDataLoss to false to go on after it"
-                ) from error
+                hint = loss_hint(options, "go on after it")
+                raise CorruptBatch(message + hint) from error
             data_lost(options, message)
 
     def _root(self, uri: str) -> Root:

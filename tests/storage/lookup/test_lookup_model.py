@@ -32,16 +32,14 @@ from storelogs import (
     times_in,
 )
 
-from horolog.cli.reading import TimeRange
-from horolog.cli.reading_files import LogStretch, read_stretch
 from horolog.config import TopicConfig
 from horolog.record.compression import Codec
-from horolog.record.timestamps import RecordClock, TimestampType
+from horolog.record.timestamps import RecordClock, TimeRange, TimestampType
+from horolog.sources.options import ReadOptions
+from horolog.sources.records import RecordLog
 from horolog.storage import Log, LogDir, TopicPartition
-from horolog.storage.files import Files
 from horolog.storage.index import block_map, block_writer
 from horolog.storage.index.blocks import Window
-from horolog.storage.offline.partition_reader import PartitionReader
 
 CLOSE = st.integers(NOW - 20, NOW + 20)
 WILD = st.sampled_from([-1, -1, 0, 1, -5000, -2, -(1 << 63), (1 << 63) - 1, NOW * 1000])
@@ -237,8 +235,7 @@ class Story:
 
     def check_ranges(self, visible: list[Truth]) -> None:
         """Ranges of either clock have all their records, from the log and from its files."""
-        files = PartitionReader(Files(read_only=True), self.path / "events-3")
-        stretch = LogStretch(files, self.log.log_start_offset, files.log_end_offset)
+        files = ReadOptions(paths=(str(self.path / "events-3"),))
         for clock in RecordClock:
             by_append = clock is RecordClock.APPEND
             time_of = {
@@ -257,11 +254,14 @@ class Story:
                 assert named.end == self.log.log_end_offset
                 offsets = {o for each in named.ranges for o in range(each.start, each.end)}
                 assert wanted <= offsets, (clock, first, last)
-                read = [
-                    record.offset
-                    for _, records in read_stretch(stretch, TimeRange(first, last + 1), clock)
-                    for record in records
-                ]
+                with RecordLog(files, TimeRange(first, last, clock)) as log:
+                    plan, (partition,) = log.plan(log.partitions), log.partitions
+                    start, end = self.log.log_start_offset, self.log.log_end_offset
+                    read = [
+                        record.offset
+                        for records in log.read_between(plan, partition, start, end)
+                        for record in records
+                    ]
                 known = wanted if by_append else {o for o in wanted if time_of[o] != -1}
                 assert read == sorted(known), (clock, first, last)
 

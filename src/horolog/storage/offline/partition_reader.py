@@ -12,7 +12,6 @@ from pathlib import Path
 
 from horolog.errors import CorruptFile
 from horolog.storage import names
-from horolog.storage.batches.reader import FEWEST_BYTES
 from horolog.storage.directory.checkpoint_ids import LogStarts
 from horolog.storage.directory.checkpoints import (
     AppendTimeReset,
@@ -25,7 +24,6 @@ from horolog.storage.files import Files
 from horolog.storage.index.block_map import Cache
 from horolog.storage.index.segment_end import SegmentEnd
 from horolog.storage.names import TopicPartition
-from horolog.storage.offline.transactions import Transactions, find_transactions
 from horolog.storage.removal.leftovers import base_offsets
 from horolog.storage.segments.reader import SegmentReader
 
@@ -90,29 +88,6 @@ class PartitionReader:
     def log_end_offset(self) -> int:
         """The offset after the last record; 0 where there is no segment."""
         return self.segments[-1].end.next_offset if self.segments else 0
-
-    def ends(self) -> list[tuple[SegmentReader, int]]:
-        """Every segment, and the offset before which its offsets are."""
-        following = [*(segment.base_offset for segment in self.segments[1:]), self.log_end_offset]
-        return list(zip(self.segments, following, strict=True))
-
-    def transactions(self) -> Transactions:
-        """Which transactions were aborted, and up to where all have ended.
-
-        Raises:
-            CorruptBatch: damage hides how a transaction ended.
-            StorageFailed: the disk refused.
-        """
-        walks = (segment.batches(FEWEST_BYTES) for segment in self.segments)
-        found = find_transactions(
-            ((walk, position, header) for walk in walks for position, header in walk.headers()),
-            self.partition,
-            [(self._files, str(self.directory.parent))],
-            self.log_end_offset,
-        )
-        if found.damage is not None:
-            raise found.damage
-        return found
 
     def resets(self) -> Sequence[AppendTimeReset]:
         """Where append times were lowered, in order of offsets."""

@@ -1,0 +1,208 @@
+"""Records of any log as Python objects, for commands that print them or send them on; no Arrow."""
+
+from bisect import bisect_right
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import NamedTuple, Self
+
+from horolog.buffers import Buffer
+from horolog.errors import CorruptBatch, ErrorCode, Misconfigured, RequestRefused
+from horolog.record.batch import BatchHeader, iter_headers, verify_crc
+from horolog.record.builder import Record, read_with_create_times
+from horolog.record.scan import timestamps
+from horolog.record.timestamps import LOG_APPEND_TIME, RecordClock, TimeRange
+from horolog.record.transactions import AbortedTransactions
+from horolog.sources.batches import Batches
+from horolog.sources.bounds import Bounds, data_lost
+from horolog.sources.broker_log import BrokerLog
+from horolog.sources.options import ReadOptions
+from horolog.sources.plan import OffsetRange, SegmentRange
+from horolog.sources.planning import opened_log
+from horolog.sources.row_times import wanted_in
+from horolog.sources.stretch_reader import StretchReader, naming_batch
+from horolog.storage.file_errors import FileMissing
+from horolog.storage.names import TopicPartition
+
+_MAX_UNPACKED = 1 << 30
+_WAIT_MS = 500
+EVERYTHING = TimeRange.between(None, None)
+
+
+class ReadRecord(NamedTuple):
+    """A record with its partition and Kafka's name of its timestamp type."""
+
+    partition: int
+    offset: int
+    timestamp_type: str
+    record: Record
+    appended_ms: int | None = None
+    """When it was appended, if that was asked for and is known."""
+    created_ms: int | None = None
+    """The time that its bytes hold, where its timestamp is an append time."""
+
+
+class ReadPlan(NamedTuple):
+    """What is to be read, in order, and where each partition ends by now."""
+
+    stretches: list[OffsetRange] | list[SegmentRange]
+    ends: Mapping[TopicPartition, int]
+
+
+class RecordLog:
+    """The records of a read whose times are in a range. Close it after use.
+
+    Unless it `runs_ahead`, several partitions may be read in turns. What is gone before it is read
+    is warned of, where the options do not let it fail.
+
+    Raises:
+        Misconfigured: nothing is there.
+    """
+
+    def __init__(
+        self, options: ReadOptions, times: TimeRange = EVERYTHING, *, runs_ahead: bool = True
+    ) -> None:
+        self._options = options
+        self._times = times
+        with ExitStack() as stack:
+            self._log = opened_log(options)
+            stack.push(self._log)
+            self._reader = stack.enter_context(StretchReader(options, runs_ahead=runs_ahead))
+            self.partitions: Collection[TopicPartition] = self._log.partitions()
+            self._stack = stack.pop_all()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._stack.close()
+
+    def plan(
+        self, partitions: Collection[TopicPartition], from_offset: int | None = None
+    ) -> ReadPlan:
+        """What may hold records of these times in the log as it is now.
+
+        Raises:
+            RequestRefused: a partition has not the offset.
+        """
+        starts, ends = self._log.earliest(partitions), self._log.latest(partitions)
+        if from_offset is not None:
+            for each in partitions:
+                if not starts[each] <= from_offset <= ends[each]:
+                    raise RequestRefused(
+                        ErrorCode.offset_out_of_range,
+                        f"{each} has no offset {from_offset}: it has {starts[each]} up to "
+                        f"{ends[each]}",
+                    )
+            starts = dict.fromkeys(partitions, from_offset)
+        bounds = {each: Bounds(starts[each], max(starts[each], ends[each])) for each in partitions}
+        return ReadPlan(self._log.ranges(bounds, wanted_in(self._times)), ends)
+
+    def read(self, stretch: OffsetRange | SegmentRange) -> Iterator[tuple[int, list[ReadRecord]]]:
+        """The records of a stretch, batch by batch, each with the next offset to read.
+
+        Raises:
+            CorruptBatch: a batch is damaged; those before it are given.
+            DataLost: something is gone, and data loss is to fail.
+            RequestRefused, NoAnswer: the broker refuses for another reason, or does not answer.
+            StorageFailed: the disk refused.
+        """
+        is_append = self._times.clock is RecordClock.APPEND
+        wanted = wanted_in(self._times)
+        try:
+            for batches in self._reader.batches(stretch, wanted, with_append_times=is_append):
+                with naming_batch(batches):
+                    yield from self._records(batches, stretch.partition.partition)
+        except FileMissing:
+            assert isinstance(stretch, SegmentRange)
+            data_lost(self._options, f"{stretch.path} was deleted before it was read")
+        except CorruptBatch as error:
+            if isinstance(stretch, OffsetRange):
+                raise
+            raise CorruptBatch(f"{stretch.path} cannot be read to its end: {error}") from error
+
+    def read_between(
+        self, plan: ReadPlan, partition: TopicPartition, start: int, end: int
+    ) -> Iterator[list[ReadRecord]]:
+        """What of a plan is between two offsets of a partition, batch by batch."""
+        for each in plan.stretches:
+            part = replace(each, start=max(start, each.start), end=min(end, each.end))
+            if each.partition == partition and part.start < part.end:
+                for _, records in self.read(part):
+                    yield records
+
+    def follow(
+        self, positions: Mapping[TopicPartition, int]
+    ) -> Iterator[tuple[TopicPartition, ReadRecord]]:
+        """The records that are appended at or behind these offsets, without end.
+
+        Raises:
+            Misconfigured: this is a log in files, which do not say when they grow.
+        """
+        if not isinstance(self._log, BrokerLog):
+            raise Misconfigured("files are read up to their ends of now: only a broker is followed")
+        reached = dict(positions)
+        while True:
+            self._log.wait_for_records(reached, _WAIT_MS)
+            for partition, end in self._log.latest(reached).items():
+                start, reached[partition] = reached[partition], end
+                if end < start:
+                    data_lost(
+                        self._options, f"{partition} was read up to {start}, and ends at {end} now"
+                    )
+                elif start < end:
+                    for _, records in self.read(OffsetRange(partition, start, end)):
+                        yield from ((partition, read) for read in records)
+
+    def _records(self, batches: Batches, number: int) -> Iterator[tuple[int, list[ReadRecord]]]:
+        is_append, view = self._times.clock is RecordClock.APPEND, memoryview(batches.data)
+        drops = AbortedTransactions(batches.aborted or ()).drop
+        stretches = batches.append_times(batches.start, batches.end) if is_append else ()
+        starts = [each.offset for each in stretches]
+        for place, header in iter_headers(view):
+            if header.base_offset >= batches.end:
+                return
+            batch = view[place : place + header.size]
+            records = list[ReadRecord]()
+            if not (drops(header, batch) or header.is_control):
+                at = bisect_right(starts, max(batches.start, header.base_offset)) - 1
+                appended_ms = stretches[at].ms if at >= 0 else None
+                if appended_ms is None and header.timestamp_type is LOG_APPEND_TIME:
+                    appended_ms = header.max_timestamp
+                if self._may_hold(header, batch, appended_ms):
+                    if self._options.check_crcs:
+                        verify_crc(view, place, header)
+                    records = [
+                        each
+                        for each in read_batch(
+                            batch, header, number, appended_ms if is_append else None
+                        )
+                        if batches.start <= each.offset < batches.end
+                        and (is_append or self._times.holds(each.record.timestamp))
+                    ]
+            yield header.next_offset, records
+
+    def _may_hold(self, header: BatchHeader, batch: memoryview, appended_ms: int | None) -> bool:
+        """Whether a batch has a record of these times; reads only times, which is much faster."""
+        times = self._times
+        if times.is_everything:
+            return True
+        if times.clock is RecordClock.APPEND:
+            return times.holds(appended_ms)
+        if header.max_timestamp < times.first_ms:
+            return False
+        if header.timestamp_type is LOG_APPEND_TIME:
+            return times.holds(header.max_timestamp)
+        return any(map(times.holds, timestamps(batch, header, max_bytes=_MAX_UNPACKED)))
+
+
+def read_batch(
+    batch: Buffer, header: BatchHeader, partition: int, appended_ms: int | None
+) -> Iterator[ReadRecord]:
+    """The records of a batch; raises as `read_with_create_times` does."""
+    kind = header.timestamp_type_name
+    is_stamped = header.timestamp_type is LOG_APPEND_TIME
+    for record, created in read_with_create_times(batch):
+        assert record.offset is not None
+        created_ms = created if is_stamped else None
+        yield ReadRecord(partition, record.offset, kind, record, appended_ms, created_ms)
