@@ -4,6 +4,7 @@ import os
 import struct
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -42,10 +43,14 @@ def test_it_becomes_sparks_own_where_an_import_has_started_a_thread() -> None:
 
 
 _READ_AHEAD_OF_TIME = """
-import sys
+import importlib.util, sys, zipimport
 from horolog.spark_daemon import import_ahead
 assert import_ahead()
-print([path for path in sys.path_importer_cache if "pyspark.zip" in path])
+listed, list_archive = [], zipimport._read_directory
+zipimport._read_directory = lambda archive: listed.append(archive) or list_archive(archive)
+importlib.invalidate_caches()
+assert importlib.util.find_spec("no_such_module") is None
+print(listed)
 imported = set(sys.modules)
 from horolog.sources.options import ReadOptions
 from horolog.sources.plan import OffsetRange
@@ -60,22 +65,57 @@ print(sorted(set(sys.modules) - imported))
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="threads are listed by Linux")
-def test_what_it_forks_reads_without_another_import_or_look_into_pysparks_zip(
+def test_what_it_forks_reads_without_another_import_or_listing_of_an_archive(
     broker: RunningBroker,
 ) -> None:
     broker.create_topic("clicks")
     append(broker.client, "clicks", 0, 3, 100)
-    libraries = Path(pyspark.__file__).parent / "python" / "lib"
-    zips = [str(libraries / "pyspark.zip"), *map(str, libraries.glob("py4j-*.zip"))]
-    path = os.pathsep.join([*zips, *filter(None, [os.environ.get("PYTHONPATH")])])
+    code = _READ_AHEAD_OF_TIME.format(address=broker.address)
+    assert _run_with(_archives_of_a_worker(), code) == ["[]", "3", "[]"]
+
+
+_FIND_WHAT_WAS_ADDED = """
+import importlib, shutil, sys
+from horolog.spark_daemon import import_ahead
+assert import_ahead()
+importlib.invalidate_caches()
+import early
+shutil.copy({after!r}, {before!r})
+importlib.invalidate_caches()
+import late
+print(late.__file__ == {before!r} + "/late.py")
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="threads are listed by Linux")
+def test_an_archive_that_has_changed_is_listed_again(tmp_path: Path) -> None:
+    before, after = tmp_path / "before.zip", tmp_path / "after.zip"
+    for path, names in (before, ("early",)), (after, ("early", "late")):
+        with zipfile.ZipFile(path, "w") as archive:
+            for name in names:
+                archive.writestr(f"{name}.py", "")
+    code = _FIND_WHAT_WAS_ADDED.format(before=str(before), after=str(after))
+    assert _run_with([before, *_archives_of_a_worker()], code) == ["True"]
+
+
+def _archives_of_a_worker() -> list[Path]:
+    """What Spark has before all else on a worker's path."""
+    spark = Path(pyspark.__file__).parent
+    libraries = spark / "python" / "lib"
+    jars = (spark / "jars").glob("spark-core_*.jar")
+    return [libraries / "pyspark.zip", *libraries.glob("py4j-*.zip"), *jars]
+
+
+def _run_with(archives: list[Path], code: str) -> list[str]:
+    path = os.pathsep.join([*map(str, archives), *filter(None, [os.environ.get("PYTHONPATH")])])
     done = subprocess.run(
-        [sys.executable, "-c", _READ_AHEAD_OF_TIME.format(address=broker.address)],
+        [sys.executable, "-c", code],
         env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path},
         capture_output=True,
         text=True,
         check=True,
     )
-    assert done.stdout.splitlines() == ["[]", "3", "[]"]
+    return done.stdout.splitlines()
 
 
 @pytest.mark.spark
