@@ -7,11 +7,11 @@ handles (`java.lang.invoke`), which Python only composes: every method is that o
 nothing calls Python, and the JVM frees it with the last plan that refers to it.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 _PYTHON = "org.apache.spark.sql.execution.datasources.v2.python."
 _SUPPORTS_READ = "org.apache.spark.sql.connector.catalog.SupportsRead"
+_GIVEN = "source", "dataSourceInPython", "name"  # fields of a provider, in the order they come
 _OPTIONS = "org.apache.spark.sql.util.CaseInsensitiveStringMap"
 
 
@@ -25,133 +25,124 @@ class ApartTables:
         """Take py4j's gateway and the class loader of Spark's classes."""
         self._gateway = gateway
         self._loader = loader
-        self._found: dict[tuple[str, ...], Any] = {}
-        # Each part of a name is a question to the JVM, hence once.
-        lang = gateway.jvm.java.lang
-        self._object, self._type, self._invoke = lang.Object, lang.Class, lang.invoke
-        self._handle, self._handles = self._invoke.MethodHandle, self._invoke.MethodHandles
+        # Each part of a name, each call and each object is a question to the JVM, hence once.
+        java = gateway.jvm.java
+        self._object, self._type, self._invoke = java.lang.Object, java.lang.Class, java.lang.invoke
+        self._handles = self._invoke.MethodHandles
         self._lookup = self._handles.publicLookup()
-        self._plain, self._asked = self._class("java.lang.Object"), self._class(_SUPPORTS_READ)
-        self._equals = self._plain.getMethod("equals", self._classes(self._plain))
-        self._contains = self._method("java.util.Map", "containsKey", self._plain)
+        self._some, self._none = gateway.jvm.scala.Option.apply, gateway.jvm.scala.Option.empty()
+        self._map, self._identity_map = java.util.HashMap, java.util.IdentityHashMap
+        self._new_proxy = java.lang.reflect.Proxy.newProxyInstance
+        self._instance_of = self._invoke.MethodHandleProxies.asInterfaceInstance
+        self._handler = self._class("java.lang.reflect.InvocationHandler")
+        plain, asked = self._class("java.lang.Object"), self._class(_SUPPORTS_READ)
+        self._interfaces, self._of_table = self._classes(asked), self._classes(plain)
+        self._provider = self._field("PythonTable", "ds")
+        self._equals = plain.getMethod("equals", self._classes(plain))
+        self._contains = self._method("java.util.Map", "containsKey", plain)
         options = self._classes(self._class(_OPTIONS))
-        self._new_scan = self._asked.getMethod("newScanBuilder", options)
-        names = ("hashCode", "toString")
-        of_object = [self._plain.getMethod(name, self._classes()) for name in names]
-        self._handle_of = gateway.jvm.java.util.HashMap()
-        for method in [*self._asked.getMethods(), *of_object]:
+        self._new_scan = asked.getMethod("newScanBuilder", options)
+        of_object = [plain.getMethod(name, self._classes()) for name in ("hashCode", "toString")]
+        self._handle_of = self._map()
+        for method in [*asked.getMethods(), *of_object]:
             self._handle_of.put(method, self._lookup.unreflect(method))
+        self._scan = self._new_scan_builder()
+        self._call = self._call_by_map()
 
     def source(self, relation: Any) -> tuple[Any, Any]:
         """What `load()` made of a relation: its source's class, and its source (pickled)."""
         table = relation.table()
-        provider = self._field("PythonTable", "ds").get(table)
-        schema = self._gateway.jvm.scala.Option.apply(table.schema())
+        provider = self._provider.get(table)
+        schema = self._some(table.schema())
         created = provider.getOrCreateDataSourceInPython(table.name(), relation.options(), schema)
         return provider.source(), created
 
-    def like(self, relation: Any, source: Any, created: Any) -> Any:
-        """A table like that of the relation, each scan of which is planned by itself.
+    def over(self, relation: Any, source: Any, created: Any) -> Any:
+        """The relation over a table like its own, each scan of which is planned by itself.
 
-        It equals only itself, so that queries find what `cache()` keeps of the same `load()`.
+        The table equals only itself, so that queries find what `cache()` keeps of the same
+        `load()`.
         """
-        jvm, table, options = self._gateway.jvm, relation.table(), relation.options()
-        identity = jvm.java.util.IdentityHashMap()
-        of_table = self._classes(self._plain)  # the first argument of all handles
-        handle_of = jvm.java.util.HashMap(self._handle_of)
+        table = relation.table()
+        identity = self._identity_map()
+        scan = self._scan.bindTo(source).bindTo(created).bindTo(table.name())
+        handle_of = self._map(self._handle_of)
         for method, handle in (
-            (self._equals, self._bound(self._contains, 0, identity)),
-            (self._new_scan, self._new_scan_builder(table, source, created)),
+            (self._equals, self._contains.bindTo(identity)),
+            (self._new_scan, scan.bindTo(table.schema())),
         ):
-            handle_of.put(method, self._handles.dropArguments(handle, 0, of_table))
-        apart = jvm.java.lang.reflect.Proxy.newProxyInstance(
-            self._loader, self._classes(self._asked), self._invocation_handler(handle_of, table)
-        )
+            handle_of.put(method, self._handles.dropArguments(handle, 0, self._of_table))
+        call = self._call.bindTo(handle_of).bindTo(table)
+        handler = self._instance_of(self._handler, call)
+        apart = self._new_proxy(self._loader, self._interfaces, handler)
         identity.put(apart, True)
-        apart.newScanBuilder(options)  # what this Spark refuses fails here, not in a query
-        return apart
+        apart.newScanBuilder(
+            relation.options()
+        )  # what this Spark refuses fails here, not in a query
+        return relation.create(apart, self._none, self._none)
 
-    def _new_scan_builder(self, table: Any, source: Any, created: Any) -> Any:
-        """`(options) -> ScanBuilder`, of a provider that no other scan has."""
-        handles = self._handles
-        provider = self._class(_PYTHON + "PythonDataSourceV2")
-        name, schema = table.name(), table.schema()
-        types = provider, self._class("java.lang.String"), schema.getClass()
-        table_of = self._bound(self._constructor("PythonTable", *types), 1, name, schema)
-        build = handles.filterArguments(
+    def _new_scan_builder(self) -> Any:
+        """`(source, created, name, schema, options) -> ScanBuilder`, of a provider of its own."""
+        handles, provider = self._handles, self._class(_PYTHON + "PythonDataSourceV2")
+        schema = self._class("org.apache.spark.sql.types.StructType")
+        table_of = self._constructor(
+            "PythonTable", provider, self._class("java.lang.String"), schema
+        )
+        build = handles.collectArguments(
             self._method(_PYTHON + "PythonTable", "newScanBuilder", self._class(_OPTIONS)),
             0,
-            self._array(self._handle, table_of),
+            table_of,
         )
         # Else it would look its class up by name, in whichever session is active then, and
         # start a Python worker to make the source once more.
-        for field, value in (
-            ("source", source),
-            ("bitmap$0", True),  # `source` is a lazy val, and has its value
-            ("name", name),
-            ("dataSourceInPython", created),
-        ):
-            setter = self._lookup.unreflectSetter(self._field("PythonDataSourceV2", field))
-            build = handles.foldArguments(build, self._bound(setter, 1, value))
+        fields = [self._field("PythonDataSourceV2", name) for name in _GIVEN]
+        types = [field.getType() for field in fields]
+        build = handles.dropArguments(build, 1, self._classes(*types[:2]))  # the name is there
+        for place, field in enumerate(fields):
+            setter = self._lookup.unreflectSetter(field)
+            before = self._classes(*types[:place])
+            build = handles.foldArguments(build, handles.dropArguments(setter, 1, before))
+        is_made = self._lookup.unreflectSetter(self._field("PythonDataSourceV2", "bitmap$0"))
+        made = handles.insertArguments(is_made, 1, self._array(self._object, True))
+        build = handles.foldArguments(build, made)  # `source` is a lazy val, and has its value
         return handles.foldArguments(build, self._constructor("PythonDataSourceV2"))
 
-    def _invocation_handler(self, handle_of: Any, table: Any) -> Any:
-        """Calls the handle that a map has for the method, with the table before its arguments."""
-        handles, plain = self._handles, self._plain
-        handle = self._class("java.lang.invoke.MethodHandle")
-        method = self._class("java.lang.reflect.Method")
-        choose = handles.explicitCastArguments(
-            self._bound(self._method("java.util.Map", "get", plain), 0, handle_of),
-            self._invoke.MethodType.methodType(handle, method),
-        )
-        bind = self._bound(self._method("java.lang.invoke.MethodHandle", "bindTo", plain), 1, table)
-        choose = handles.filterReturnValue(choose, bind)
+    def _call_by_map(self) -> Any:
+        """`(handle of each method, table, proxy, method, arguments) -> result`."""
+        handles, plain = self._handles, self._class("java.lang.Object")
+        of_handles = "java.lang.invoke.MethodHandle"
         arguments = self._array(self._object).getClass()
-        call = handles.filterArguments(
-            self._method("java.lang.invoke.MethodHandle", "invokeWithArguments", arguments),
+        handle, method = self._class(of_handles), self._class("java.lang.reflect.Method")
+        mapping = self._class("java.util.Map")
+        choose = handles.explicitCastArguments(
+            self._method("java.util.Map", "get", plain),
+            self._invoke.MethodType.methodType(handle, self._classes(mapping, method)),
+        )
+        call = handles.collectArguments(
+            self._method(of_handles, "invokeWithArguments", arguments),
             0,
-            self._array(self._handle, choose),
+            self._method(of_handles, "bindTo", plain),
         )
-        return self._invoke.MethodHandleProxies.asInterfaceInstance(
-            self._class("java.lang.reflect.InvocationHandler"),
-            handles.dropArguments(call, 0, self._classes(plain)),
-        )
+        call = handles.collectArguments(call, 0, choose)  # of a map, a method, a table, arguments
+        types = self._classes(mapping, plain, plain, method, arguments)
+        order = self._array(self._gateway.jvm.int, 0, 3, 1, 4)
+        taken = self._invoke.MethodType.methodType(plain, types)
+        return handles.permuteArguments(call, taken, order)
 
     def _class(self, name: str) -> Any:
-        return self._once((name,), lambda: self._loader.loadClass(name))
+        return self._loader.loadClass(name)
 
     def _field(self, of: str, name: str) -> Any:
-        def find() -> Any:
-            field = self._class(_PYTHON + of).getDeclaredField(name)
-            field.setAccessible(True)
-            return field
-
-        return self._once((of, name), find)
+        field = self._class(_PYTHON + of).getDeclaredField(name)
+        field.setAccessible(True)
+        return field
 
     def _method(self, of: str, name: str, *types: Any) -> Any:
-        """A handle of a method, of which only one of its name is asked for."""
-
-        def find() -> Any:
-            return self._lookup.unreflect(self._class(of).getMethod(name, self._classes(*types)))
-
-        return self._once((of, name), find)
+        return self._lookup.unreflect(self._class(of).getMethod(name, self._classes(*types)))
 
     def _constructor(self, of: str, *types: Any) -> Any:
-        def find() -> Any:
-            found = self._class(_PYTHON + of).getConstructor(self._classes(*types))
-            return self._lookup.unreflectConstructor(found)
-
-        return self._once((of, "new"), find)
-
-    def _once(self, name: tuple[str, ...], find: Callable[[], Any]) -> Any:
-        """What a question to the JVM has given: its answer stays the same."""
-        if name not in self._found:
-            self._found[name] = find()
-        return self._found[name]
-
-    def _bound(self, handle: Any, position: int, *values: Any) -> Any:
-        given = self._array(self._object, *values)
-        return self._handles.insertArguments(handle, position, given)
+        found = self._class(_PYTHON + of).getConstructor(self._classes(*types))
+        return self._lookup.unreflectConstructor(found)
 
     def _classes(self, *classes: Any) -> Any:
         return self._array(self._type, *classes)

@@ -72,7 +72,6 @@ def _with_scans_apart(frame: Any) -> Any:
     from pyspark.serializers import CloudPickleSerializer  # noqa: PLC0415 - not over Connect
 
     gateway, shared = frame.sparkSession.sparkContext._gateway, frame._jdf
-    jvm = gateway.jvm
     tables = vars(gateway).get(_TABLES)  # getattr would ask the JVM
     if tables is None:
         tables = ApartTables(gateway, shared.getClass().getClassLoader())
@@ -82,11 +81,6 @@ def _with_scans_apart(frame: Any) -> Any:
     pickles: Any = CloudPickleSerializer()  # type: ignore[no-untyped-call]  # py4j and PySpark lack types
     source = pickles.loads(bytes(created.dataSource()))
     source.scans_apart = True
-    apart = tables.like(
-        relation,
-        python,
-        created.copy(bytearray(pickles.dumps(source)), created.schema()),
-    )
-    nothing = jvm.scala.Option.empty()
-    plan = relation.create(apart, nothing, nothing)
+    ours = created.copy(bytearray(pickles.dumps(source)), created.schema())
+    plan = tables.over(relation, python, ours)
     return shared.ofRows(frame.sparkSession._jsparkSession, plan)
