@@ -29,7 +29,7 @@ from horolog.network.mappings import Mappings
 from horolog.network.outbox import Outbox
 from horolog.network.peer import Peer
 from horolog.network.reply import Reply
-from horolog.network.request_times import HEAD_BYTES, RequestTimes
+from horolog.network.request_times import HEAD_BYTES, TIMED, RequestTimes
 from horolog.network.turns import ConnectionTurns
 from horolog.wire.codec import MAX_FIELDS, TooManyFields
 from horolog.wire.malformed import MalformedRequest
@@ -373,26 +373,31 @@ class ServerConnection(asyncio.BufferedProtocol):
         """Start a request; one that is answered immediately is not charged here."""
         size = held = len(frame)
         self._begun += 1
-        is_produce = frame[:2] == _PRODUCE_KEY
         dispatch, times = self._shared.dispatch, self._shared.times
         started_at = 0.0 if times is None else perf_counter()
+        is_large = False
         answer: Reply | asyncio.Future[Reply | None] | None
         try:
             answer = dispatch(frame, self.peer)
         except TooManyFields:
             held += min(DECODED_FACTOR * size, DECODED_MOST_BYTES)
             answer = dispatch.slowly(frame, self.peer)
-            is_produce = False  # later requests must not be appended before it
+            is_large = True
         except Exception as error:  # noqa: BLE001 - a bug ends this connection, not the broker
             self._hang_up(error)
             return
         if isinstance(answer, asyncio.Future):
-            head = b"" if times is None else bytes(frame[:HEAD_BYTES])
+            head = bytes(frame[:HEAD_BYTES])
+            # After a large one later requests must not be appended before it.
+            is_produce = not is_large and head[:2] == _PRODUCE_KEY
             exchange = _Exchange(is_produce, held, head=head, started_at=started_at)
             answer.add_done_callback(partial(self._on_answer, exchange))
         else:
-            if times is not None:
-                times.note(frame, started_at)
+            if times is not None:  # as `note`, whose call takes longer
+                counts, version = times.counts[frame[1]], frame[3]
+                counts[version] = count = counts[version] + 1
+                if count & TIMED == 1:
+                    times.time(frame, started_at)
             if not self._in_flight:
                 if is_accounted:
                     self._account.give(size)

@@ -13,6 +13,8 @@ from horolog.buffers import Buffer
 from horolog.wire.api import SUPPORTED, ApiKey
 
 EVERY: Final = 16
+TIMED: Final = EVERY - 1
+"""A request is timed if its count of a version has these bits but the lowest unset."""
 HEAD_BYTES: Final = 4
 """Of a request: key and version of its API."""
 
@@ -35,25 +37,28 @@ class Answered(NamedTuple):
 class RequestTimes:
     """For the event loop's thread only."""
 
-    __slots__ = ("_counts", "_latest")
+    __slots__ = ("_latest", "counts")
 
     def __init__(self) -> None:
-        # By the low bytes of key and version: the high ones of what is answered are zeros.
-        self._counts = [[0] * 256 for _ in range(1 + max(SUPPORTED))]
-        self._latest = [deque[float](maxlen=_LATEST) for _ in self._counts]
+        self.counts = [[0] * 256 for _ in range(1 + max(SUPPORTED))]
+        """Answered requests by the low bytes of key and version; the high ones are zeros."""
+        self._latest = [deque[float](maxlen=_LATEST) for _ in self.counts]
 
     def note(self, request: Buffer, started_at: float) -> None:
         """A request is answered that started at a moment of `perf_counter`."""
-        number, version = request[1], request[3]
-        counts = self._counts[number]
-        counts[version] = count = counts[version] + 1
-        if count % EVERY == 1:
-            self._latest[number].append(perf_counter() - started_at)
+        counts, version = self.counts[request[1]], request[3]
+        counts[version] += 1
+        if counts[version] & TIMED == 1:
+            self.time(request, started_at)
+
+    def time(self, request: Buffer, started_at: float) -> None:
+        """Time a request that was counted."""
+        self._latest[request[1]].append(perf_counter() - started_at)
 
     def __iter__(self) -> Iterator[Answered]:
         """The APIs that were asked."""
         for api in SUPPORTED:
-            counts = {version: count for version, count in enumerate(self._counts[api]) if count}
+            counts = {version: count for version, count in enumerate(self.counts[api]) if count}
             latest = sorted(self._latest[api])
             if counts:
                 quantiles = (1000 * latest[int(each * (len(latest) - 1))] for each in QUANTILES)
