@@ -215,7 +215,6 @@ NOT_SERVED: Mapping[str, tuple[str, ...]] = {
         "RenewDelegationToken",
         "ExpireDelegationToken",
         "DescribeDelegationToken",
-        "DescribeUserScramCredentials",
         "AlterUserScramCredentials",
     ),
     "authorization and quotas are not supported": (

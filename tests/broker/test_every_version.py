@@ -135,6 +135,7 @@ def requests(topic_id: UUID) -> dict[ApiKey, Any]:
             "components": [{"entity_type": "user", "match_type": 2, "match": None}],
             "strict": False,
         },
+        ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: {"users": None},
         ApiKey.LIST_CONFIG_RESOURCES: {"resource_types": [2]},
         ApiKey.DESCRIBE_CLUSTER: {"include_cluster_authorized_operations": True},
     }

@@ -96,6 +96,19 @@ def test_there_are_no_quotas_and_a_filter_is_checked(
     assert bool(answer.error_message) == bool(code)
 
 
+@pytest.mark.parametrize(
+    ("users", "codes"),
+    [(None, []), ([], []), (["x", "y", "x"], [("x", 92), ("y", 91)])],
+)
+def test_no_user_has_scram_credentials(
+    connection: RawConnection, users: list[str] | None, codes: list[tuple[str, int]]
+) -> None:
+    asked = None if users is None else [{"name": user} for user in users]
+    answer = connection.ask(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, users=asked)
+    assert answer.error_code == 0
+    assert [(result.user, result.error_code) for result in answer.results] == codes
+
+
 def test_resources_with_settings_are_listed_by_kind(connection: RawConnection) -> None:
     def listed(*kinds: int, version: int = 1) -> tuple[int, list[tuple[int, str]]]:
         answer = connection.ask(ApiKey.LIST_CONFIG_RESOURCES, version, resource_types=list(kinds))

@@ -51,6 +51,7 @@ class ApiKey(IntEnum):
     LIST_PARTITION_REASSIGNMENTS = 46
     OFFSET_DELETE = 47
     DESCRIBE_CLIENT_QUOTAS = 48
+    DESCRIBE_USER_SCRAM_CREDENTIALS = 50
     DESCRIBE_QUORUM = 55
     DESCRIBE_CLUSTER = 60
     LIST_CONFIG_RESOURCES = 74
@@ -114,6 +115,7 @@ SUPPORTED: Final = MappingProxyType(
         ApiKey.LIST_PARTITION_REASSIGNMENTS: Versions(0, 0),
         ApiKey.OFFSET_DELETE: Versions(0, 0),
         ApiKey.DESCRIBE_CLIENT_QUOTAS: Versions(0, 1),
+        ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: Versions(0, 0),
         ApiKey.DESCRIBE_QUORUM: Versions(0, 2),
         ApiKey.DESCRIBE_CLUSTER: Versions(0, 2),
         ApiKey.LIST_CONFIG_RESOURCES: Versions(0, 1),
@@ -174,6 +176,7 @@ FLEXIBLE_FROM: Final = MappingProxyType(
         ApiKey.LIST_PARTITION_REASSIGNMENTS: 0,
         ApiKey.OFFSET_DELETE: 0x7FFF,
         ApiKey.DESCRIBE_CLIENT_QUOTAS: 1,
+        ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: 0,
         ApiKey.DESCRIBE_QUORUM: 0,
         ApiKey.DESCRIBE_CLUSTER: 0,
         ApiKey.LIST_CONFIG_RESOURCES: 0,

@@ -729,6 +729,20 @@ class DescribeClientQuotasRequest:
     strict: bool
 
 
+class UserName:
+    """`UserName` of DescribeUserScramCredentials."""
+
+    __slots__ = ()
+    name: str
+
+
+class DescribeUserScramCredentialsRequest:
+    """`DescribeUserScramCredentialsRequest` of DescribeUserScramCredentials."""
+
+    __slots__ = ()
+    users: tuple[UserName, ...] | None
+
+
 class PartitionData:
     """`PartitionData` of DescribeQuorum."""
 
@@ -919,6 +933,10 @@ VIEWS: Final[Mapping[ApiKey, Mapping[str, type]]] = MappingProxyType(
         ApiKey.DESCRIBE_CLIENT_QUOTAS: {
             "DescribeClientQuotasRequest": DescribeClientQuotasRequest,
             "ComponentData": ComponentData,
+        },
+        ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: {
+            "DescribeUserScramCredentialsRequest": DescribeUserScramCredentialsRequest,
+            "UserName": UserName,
         },
         ApiKey.DESCRIBE_QUORUM: {
             "DescribeQuorumRequest": DescribeQuorumRequest,

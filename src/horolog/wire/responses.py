@@ -750,6 +750,31 @@ class DescribeClientQuotasResponse(TypedDict):
     entries: NotRequired[Sequence[EntryData] | None]
 
 
+class CredentialInfo(TypedDict):
+    """`CredentialInfo` of DescribeUserScramCredentials."""
+
+    mechanism: int
+    iterations: int
+
+
+class DescribeUserScramCredentialsResult(TypedDict):
+    """`DescribeUserScramCredentialsResult` of DescribeUserScramCredentials."""
+
+    user: str
+    error_code: NotRequired[int]
+    error_message: NotRequired[str | None]
+    credential_infos: Sequence[CredentialInfo]
+
+
+class DescribeUserScramCredentialsResponse(TypedDict):
+    """`DescribeUserScramCredentialsResponse` of DescribeUserScramCredentials."""
+
+    throttle_time_ms: NotRequired[int]
+    error_code: NotRequired[int]
+    error_message: NotRequired[str | None]
+    results: Sequence[DescribeUserScramCredentialsResult]
+
+
 class Listener(TypedDict):
     """`Listener` of DescribeQuorum."""
 
