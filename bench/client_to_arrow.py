@@ -1,7 +1,7 @@
 """How fast does a client turn what it fetches into Arrow tables, beside confluent-kafka's objects?
 
 Both read the same topics of one horolog broker, each in a process of its own: here
-`horolog.client.scan`, to tables of all columns, there `consume` a thousand messages at a time, and
+`horolog.sources.scan`, to tables of all columns, there `consume` a thousand messages at a time, and
 key, value, offset and time of each. A broker is not measured: it is the same for both.
 """
 

@@ -229,8 +229,9 @@ def librdkafka_objects(bootstrap: str, topic: str, records: int, size: int) -> d
 
 def arrow_fetch(bootstrap: str, topic: str, records: int, size: int) -> dict[str, float]:
     """Read `records` records from the start into Arrow tables."""
-    from horolog.client import Client, scan
+    from horolog.client import Client
     from horolog.record.kernels.loading import COLUMN_KERNELS
+    from horolog.sources import scan
 
     COLUMN_KERNELS.load()
     with Client(bootstrap) as client:

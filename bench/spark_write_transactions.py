@@ -16,7 +16,8 @@ from bench.sides import kafka
 from bench.spark_session import spark_with_kafka
 from bench.spark_write import Target, compare_once, compare_streams_once, rows_of
 
-from horolog.client import Client, scan
+from horolog.client import Client
+from horolog.sources import scan
 
 _MARKERS_S = 30.0
 

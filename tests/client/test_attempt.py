@@ -19,10 +19,10 @@ from horolog.client import producer as producing
 from horolog.client.attempt import AttemptProducer, _Gathered
 from horolog.client.producer import RejectedBatch, Repair
 from horolog.client.queries import TaskRows
-from horolog.client.tables import scan
 from horolog.clock import ManualClock
 from horolog.errors import ErrorCode, RequestRefused
 from horolog.record.compression import Codec
+from horolog.sources import scan
 
 CHUNK = 20_000
 

@@ -19,12 +19,12 @@ from scripted_broker import HangUp, ScriptedBroker
 
 from horolog.client import Client, NoAnswer, ResourceType, arrow_rows, producer, retrying
 from horolog.client.producer import Producer, RejectedBatch, Repair, Written
-from horolog.client.tables import scan
 from horolog.errors import ErrorCode, RecordsRejected, RequestRefused
 from horolog.record.batch import iter_headers, parse_header
 from horolog.record.builder import read_records
 from horolog.record.compression import Codec
 from horolog.record.partitioning import partition_of_key
+from horolog.sources import scan
 from horolog.wire.api import ApiKey
 
 broker = a_broker(scope="module")

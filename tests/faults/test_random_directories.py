@@ -19,12 +19,12 @@ from in_process_spark import InProcessSpark
 from log_reading import Read
 from running_broker import RunningBroker
 
-from horolog.client.tables import scan
 from horolog.errors import HorologError
 from horolog.jobs import archive
 from horolog.record.builder import Record, build_batch
 from horolog.record.compression import Codec
 from horolog.record.conversion import convert_all
+from horolog.sources import scan
 
 TOPIC = "t"
 AROUND_MS = 1_700_000_000_000

@@ -19,10 +19,11 @@ from tools.peers.kafka import (
     run_tool,
 )
 
-from horolog.client import EARLIEST, LATEST, Client, CommittedOffset, Producer, scan
+from horolog.client import EARLIEST, LATEST, Client, CommittedOffset, Producer
 from horolog.errors import ErrorCode, RecordsRejected, RequestRefused
 from horolog.record.compression import Codec
 from horolog.record.identity import with_producer
+from horolog.sources import scan
 
 NOW_MS = 1_795_165_200_000
 

@@ -13,8 +13,8 @@ from tests.interop.conftest import CLIENTS, PEERS, TIMEOUT_S
 from tools.peers.kafka import NEWEST, SHORT_LIVED, jars
 
 from horolog.client import Client
-from horolog.client.tables import scan
 from horolog.record.builder import Record, build_batch
+from horolog.sources import scan
 from horolog.wire.api import ApiKey
 
 APOLLO_11 = -14_182_940_000  # 1969-07-20T20:17:40Z

@@ -9,8 +9,9 @@ from committed import values_seen
 from releases import running
 from tools.peers.kafka import LAST_OF_2, NEWEST
 
-from horolog.client import Client, scan
+from horolog.client import Client
 from horolog.clock import SystemClock
+from horolog.sources import scan
 from horolog.spark.errors import RowsRefused
 from horolog.spark.write import task as write_task
 from horolog.spark.write.options import WriteOptions

@@ -13,9 +13,10 @@ from patience import PATIENCE_S, eventually
 from tools.peers.kafka import Kafka
 
 from horolog import jobs
-from horolog.client import Client, CommittedOffset, scan
+from horolog.client import Client, CommittedOffset
 from horolog.record.builder import Record, build_batch
 from horolog.record.compression import Codec
+from horolog.sources import scan
 
 if TYPE_CHECKING:
     from running_broker import RunningBroker

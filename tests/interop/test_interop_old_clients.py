@@ -8,7 +8,7 @@ import pytest
 from tests.interop.conftest import CLIENTS, PEERS
 
 from horolog.client import Client
-from horolog.client.tables import scan
+from horolog.sources import scan
 
 T0_MS = 1_479_000_000_000
 ROWS = [[T0_MS, "a", "one"], [T0_MS + 2, None, "two"], [T0_MS + 1, "c", None]]

@@ -12,10 +12,11 @@ from mirror_lab import NO_SPARK, MirrorLab, produce, records, rows_of
 from pyspark.errors import PySparkException
 from tools.peers.kafka import Kafka, run_tool
 
-from horolog.client import EARLIEST, LATEST, AuthenticationFailed, Client, NoAnswer, scan
+from horolog.client import EARLIEST, LATEST, AuthenticationFailed, Client, NoAnswer
 from horolog.errors import HorologError
 from horolog.jobs.comparing import compare
 from horolog.record.builder import Record, build_batch, read_records
+from horolog.sources import scan
 
 if TYPE_CHECKING:
     from conftest import MakeBroker

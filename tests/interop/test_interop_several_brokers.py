@@ -12,8 +12,9 @@ from patience import PATIENCE_S
 from streaming_query import Query, append
 from tools.peers.kafka import LAST_WITH_OLD_FORMATS, NEWEST, Kafka
 
-from horolog.client import Client, scan
+from horolog.client import Client
 from horolog.errors import HorologError
+from horolog.sources import scan
 from horolog.spark.write.options import WriteOptions
 from horolog.spark.write.rows import SinkColumns
 from horolog.spark.write.task import TaskCommitMessage, write_rows

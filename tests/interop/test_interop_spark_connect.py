@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from horolog.client import Client, scan
+from horolog.client import Client
+from horolog.sources import scan
 
 pytestmark = [pytest.mark.interop, pytest.mark.spark]
 

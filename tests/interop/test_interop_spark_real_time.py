@@ -12,9 +12,10 @@ import pytest
 from running_broker import BrokerProcess
 from tools.peers.kafka import NoPeer, jars
 
-from horolog.client import Client, NoAnswer, scan
+from horolog.client import Client, NoAnswer
 from horolog.clock import SystemClock
 from horolog.record.builder import Record, build_batch
+from horolog.sources import scan
 
 pytestmark = [pytest.mark.interop, pytest.mark.spark]
 

@@ -14,8 +14,9 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from tools.peers.kafka import NoPeer, jars
 
-from horolog.client import Client, scan
+from horolog.client import Client
 from horolog.clock import SystemClock
+from horolog.sources import scan
 
 pytestmark = [pytest.mark.interop, pytest.mark.spark]
 

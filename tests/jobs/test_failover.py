@@ -12,10 +12,11 @@ from patience import eventually
 from running_broker import MakeBroker
 
 from horolog import jobs
-from horolog.client import Client, CommittedOffset, scan
+from horolog.client import Client, CommittedOffset
 from horolog.clock import ManualClock
 from horolog.errors import Misconfigured
 from horolog.record.builder import Record, build_batch
+from horolog.sources import scan
 
 pytestmark = pytest.mark.spark
 

@@ -19,10 +19,11 @@ from pyspark.sql import functions as F
 from running_broker import BrokerProcess, MakeBroker, RunningBroker, a_broker
 
 from horolog import jobs
-from horolog.client import LATEST, Client, scan
+from horolog.client import LATEST, Client
 from horolog.errors import Misconfigured
 from horolog.jobs.reprocessing.windows import windowed
 from horolog.record.builder import Record, build_batch
+from horolog.sources import scan
 
 pytestmark = pytest.mark.spark
 

@@ -4,8 +4,8 @@ from pathlib import Path
 import pytest
 
 from horolog.errors import Misconfigured
-from horolog.jobs.location import Location
 from horolog.jobs.selection import Selection, client_of
+from horolog.sources.location import Location
 
 
 @pytest.mark.parametrize(

@@ -18,8 +18,9 @@ import pytest
 from patience import PATIENCE_S
 from running_broker import BrokerProcess
 
-from horolog.client import Client, NoAnswer, Producer, scan
+from horolog.client import Client, NoAnswer, Producer
 from horolog.errors import RequestRefused
+from horolog.sources import scan
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

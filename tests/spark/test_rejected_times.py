@@ -9,9 +9,10 @@ from patience import PATIENCE_S
 from running_broker import RunningBroker, a_broker
 from scripted_broker import ScriptedBroker
 
-from horolog.client import attempt, scan
+from horolog.client import attempt
 from horolog.client.arrow_rows import row_bytes
 from horolog.errors import ErrorCode
+from horolog.sources import scan
 from horolog.spark.errors import RowsRefused
 from horolog.spark.write.options import WriteOptions
 from horolog.spark.write.rows import SinkColumns

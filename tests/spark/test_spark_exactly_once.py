@@ -9,7 +9,8 @@ import pytest
 from pyspark.errors import PySparkException
 from running_broker import RunningBroker
 
-from horolog.client import Client, scan
+from horolog.client import Client
+from horolog.sources import scan
 
 pytestmark = pytest.mark.spark
 

@@ -16,9 +16,10 @@ import pytest
 from patience import PATIENCE_S
 from running_broker import BrokerProcess
 
-from horolog.client import Client, NoAnswer, scan
+from horolog.client import Client, NoAnswer
 from horolog.client.producer import Producer
 from horolog.errors import RequestRefused
+from horolog.sources import scan
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

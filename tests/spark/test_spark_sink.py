@@ -11,9 +11,10 @@ import pytest
 from pyspark.errors import PySparkException
 from running_broker import RunningBroker
 
-from horolog.client import Client, ResourceType, scan
+from horolog.client import Client, ResourceType
 from horolog.clock import SystemClock
 from horolog.record.partitioning import partition_of_key
+from horolog.sources import scan
 
 pytestmark = pytest.mark.spark
 

@@ -8,8 +8,9 @@ import pyarrow as pa
 import pytest
 from running_broker import RunningBroker
 
-from horolog.client import Client, NoAnswer, scan
+from horolog.client import Client, NoAnswer
 from horolog.errors import Misconfigured
+from horolog.sources import scan
 from horolog.spark.errors import RowsRefused
 from horolog.spark.write.options import WriteOptions
 from horolog.spark.write.rows import SinkColumns

@@ -23,12 +23,13 @@ from horolog.cli.showing import Format, line_maker
 from horolog.cli.topic_facts import partition_numbers
 from horolog.client import ClientConfig
 from horolog.clock import SystemClock
-from horolog.errors import Damaged, ErrorCode, Misconfigured, RequestRefused, StorageFailed
+from horolog.errors import Damaged, Misconfigured, StorageFailed
 from horolog.record.timestamps import RecordClock, TimeRange
 from horolog.sources.limits import Topics
 from horolog.sources.object_stores import StoreOptions
-from horolog.sources.options import Fetching, ReadOptions
+from horolog.sources.options import ReadOptions
 from horolog.sources.plan import OffsetRange, SegmentRange
+from horolog.sources.planning import numbered
 from horolog.sources.records import ReadRecord, RecordLog
 from horolog.sources.uris import absolute, has_scheme
 from horolog.storage.names import TopicPartition
@@ -107,12 +108,12 @@ def consume(
     with saying_warnings():
         if path is None:
             with connect(bootstrap, client_config, client_properties) as client:
-                numbers: Collection[int] = partition_numbers(client, what, partitions)
+                numbers: Collection[int] | None = partition_numbers(client, what, partitions)
             options = _of_topic(client.config, what)
         else:
-            numbers, options = partitions or (), _of_path(str(path), settings)
+            numbers, options = partitions or None, _of_path(str(path), settings)
         with RecordLog(options, times) as log:
-            chosen = _chosen(log.partitions, numbers, what)
+            chosen = log.partitions if numbers is None else numbered(log.partitions, numbers, what)
             output.names_topic = len({each.topic for each in chosen}) > 1
             plan = log.plan(chosen, offset)
             try:
@@ -164,11 +165,12 @@ class _Output:
 
 
 def _of_topic(config: ClientConfig, topic: str) -> ReadOptions:
-    return ReadOptions(
-        brokers=config,
+    return ReadOptions.of_client(
+        config,
+        max_bytes=4 << 20,
         subscription=Topics((topic,)),
-        fetching=Fetching(max_bytes=4 << 20, poll_timeout_ms=config.timeout_ms),
         fail_on_data_loss=False,
+        fail_on_damage=True,
         loss_option=None,
     )
 
@@ -179,24 +181,9 @@ def _of_path(path: str, settings: Sequence[str] | None) -> ReadOptions:
         paths=(absolute(path),),
         store=StoreOptions.parse(given),
         fail_on_data_loss=False,
+        fail_on_damage=True,
         loss_option=None,
     )
-
-
-def _chosen(
-    present: Collection[TopicPartition], numbers: Collection[int], what: str
-) -> list[TopicPartition]:
-    """The partitions of these numbers, all if there are none.
-
-    Raises:
-        RequestRefused: one of them is not there.
-    """
-    missing = set(numbers) - {each.partition for each in present}
-    if missing:
-        raise RequestRefused(
-            ErrorCode.unknown_topic_or_partition, f"{what} has no partition {min(missing)}"
-        )
-    return sorted(each for each in present if not numbers or each.partition in numbers)
 
 
 def _print(

@@ -24,13 +24,13 @@ from horolog.cli.working import working
 from horolog.client import Client
 from horolog.clock import SystemClock
 from horolog.errors import Misconfigured
-from horolog.jobs.location import Location
 from horolog.jobs.state import JobState
 from horolog.record.compression import Codec
 from horolog.record.timestamps import RecordClock, TimeRange
 from horolog.sources.limits import Topics
+from horolog.sources.location import Location
 from horolog.sources.object_stores import PREFIXES, StoreOptions
-from horolog.sources.options import Fetching, ReadOptions
+from horolog.sources.options import ReadOptions
 from horolog.sources.uris import absolute
 from horolog.times import format_time, parse_duration, parse_time
 
@@ -246,19 +246,21 @@ def _read_options(at: Location, topics: list[str], settings: list[str] | None) -
             subscription=subscription,
             read_committed=True,
             fail_on_data_loss=False,
+            fail_on_damage=True,
             loss_option=None,
             store=store,
         )
     if not topics:
         raise Misconfigured("give the topics of the broker: --topics A,B")
     config = connect(at.bootstrap_servers, None, _client_properties(settings)).config
-    return ReadOptions(
-        brokers=config,
+    return ReadOptions.of_client(
+        config,
+        max_bytes=1 << 20,
         subscription=subscription,
         read_committed=True,
         fail_on_data_loss=False,
+        fail_on_damage=True,
         loss_option=None,
-        fetching=Fetching(max_bytes=1 << 20, poll_timeout_ms=config.timeout_ms),
     )
 
 

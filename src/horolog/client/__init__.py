@@ -1,6 +1,6 @@
 """Asking a broker, ours or Apache Kafka's, with blocking sockets: for commands, jobs and tests.
 
-`Producer`, `TransactionalProducer` and `scan` import pyarrow, when they are first looked up.
+`Producer` and `TransactionalProducer` import pyarrow, when they are first looked up.
 """
 
 from importlib import import_module
@@ -34,7 +34,6 @@ from horolog.wire.questions import LeftBehind, OffsetSpan, RangeClock
 
 if TYPE_CHECKING:
     from horolog.client.producer import Producer
-    from horolog.client.tables import scan
     from horolog.client.transactional import TransactionalProducer
 
 __all__ = [
@@ -69,13 +68,11 @@ __all__ = [
     "TopicPartition",
     "Transaction",
     "TransactionalProducer",
-    "scan",
 ]
 
 _OF_ARROW = {
     "Producer": "horolog.client.producer",
     "TransactionalProducer": "horolog.client.transactional",
-    "scan": "horolog.client.tables",
 }
 
 

@@ -13,11 +13,11 @@ from pyspark.sql import DataFrame, SparkSession
 from horolog.client import Client
 from horolog.clock import SystemClock, moment_ms
 from horolog.errors import Misconfigured
-from horolog.jobs.location import Location
 from horolog.sources import java_patterns
 from horolog.sources.broker_log import BrokerLog
 from horolog.sources.file_log import FileLog
 from horolog.sources.kafka_settings import PREFIX, security_of
+from horolog.sources.location import Location
 from horolog.sources.options import ReadOptions
 from horolog.spark import register
 from horolog.storage.names import TopicPartition

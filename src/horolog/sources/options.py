@@ -8,6 +8,7 @@ and the moments of `row_times`.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from horolog.client import ClientConfig, Security
 from horolog.errors import Misconfigured
@@ -73,6 +74,8 @@ class ReadOptions:
     fail_on_data_loss: bool = True
     loss_option: str | None = "failOnDataLoss"
     """What users of this read call it, for messages; None if they cannot set it."""
+    fail_on_damage: bool = False
+    """Whether what is damaged fails a read that skips what is gone."""
     min_partitions: int | None = None
     max_records_per_partition: int | None = None
     max_offsets_per_trigger: int | None = None
@@ -171,6 +174,24 @@ class ReadOptions:
             fetching=_fetching(given),
             store=StoreOptions.parse(given),
         )
+
+    @classmethod
+    def of_client(
+        cls,
+        brokers: ClientConfig,
+        *,
+        max_bytes: int = 8 << 20,
+        max_wait_ms: int = 500,
+        **more: Any,
+    ) -> "ReadOptions":
+        """A read with a client of the caller's, which asks again within its time limit itself."""
+        fetching = Fetching(
+            max_bytes=max_bytes,
+            max_wait_ms=max_wait_ms,
+            poll_timeout_ms=brokers.timeout_ms,
+            lookup_retries=1,
+        )
+        return cls(brokers=brokers, fetching=fetching, **more)
 
     def batch_starting(self) -> Limit:
         """Where a batch read starts: Kafka's source refuses "latest" there.

@@ -2,9 +2,11 @@
 
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
+from horolog.errors import ErrorCode, RequestRefused
 from horolog.sources.bounds import Bounds, resolve
 from horolog.sources.broker_log import BrokerLog
 from horolog.sources.file_log import FileLog
@@ -47,6 +49,62 @@ def opened_log(options: ReadOptions) -> FileLog | BrokerLog:
         Misconfigured: it is not there.
     """
     return FileLog(options) if options.paths else BrokerLog(options)
+
+
+class ReadPlan(NamedTuple):
+    """What is to be read, in order, and where each partition ends by now."""
+
+    stretches: Sequence[OffsetRange | SegmentRange]
+    ends: Mapping[TopicPartition, int]
+
+
+def plan_offsets(
+    log: FileLog | BrokerLog,
+    partitions: Collection[TopicPartition],
+    wanted: Wanted,
+    starts: Mapping[TopicPartition, int],
+    ends: Mapping[TopicPartition, int],
+) -> ReadPlan:
+    """What may hold what is wanted of the log as it is now.
+
+    Args:
+        log: that is read.
+        partitions: of it.
+        wanted: of each.
+        starts: the first offsets, where not the log start offsets.
+        ends: the offsets after the last, where they are before the log ends.
+
+    Raises:
+        RequestRefused: a partition has not the offset that it is to be read from.
+    """
+    earliest, latest = log.earliest(partitions), log.latest(partitions)
+    bounds = {}
+    for each in partitions:
+        first, last = earliest[each], latest[each]
+        start = starts.get(each, first)
+        if not first <= start <= max(first, last):
+            raise RequestRefused(
+                ErrorCode.offset_out_of_range,
+                f"{each} has no offset {start}: it has {first} up to {last}",
+            )
+        bounds[each] = Bounds(start, max(start, min(last, ends.get(each, last))))
+    return ReadPlan(log.ranges(bounds, wanted), latest)
+
+
+def numbered(
+    partitions: Collection[TopicPartition], numbers: Collection[int], what: str
+) -> list[TopicPartition]:
+    """The partitions of these numbers, in order.
+
+    Raises:
+        RequestRefused: one of them is not there; `what` is for the message.
+    """
+    missing = set(numbers) - {each.partition for each in partitions}
+    if missing:
+        raise RequestRefused(
+            ErrorCode.unknown_topic_or_partition, f"{what} has no partition {min(missing)}"
+        )
+    return sorted(each for each in partitions if each.partition in numbers)
 
 
 def tasks(options: ReadOptions, wanted: Wanted, cores: int | None) -> list[Task]:

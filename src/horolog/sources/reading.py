@@ -42,19 +42,24 @@ def read_task(
             else:
                 shaper.begin(stretch.partition)
             with reader.losses(stretch):
-                for table in _tables(reader, stretch, wanted, options, decoded):
+                for table in tables_of(reader, stretch, wanted, options, decoded):
                     begun.add(stretch.partition)
                     yield shaper.shape(table)
 
 
-def _tables(
+def tables_of(
     reader: StretchReader,
     stretch: OffsetRange | SegmentRange,
     wanted: Wanted,
     options: ReadOptions,
     columns: tuple[str, ...],
+    *,
+    max_bytes: int = TABLE_BYTES,
 ) -> Iterator[pa.RecordBatch]:
-    """The wanted records of a stretch, with these of `decode`'s columns and perhaps more."""
+    """The wanted records of a stretch, with these columns of `clocks` and perhaps more.
+
+    No table is empty, or larger than `max_bytes`, unless a single record is.
+    """
     times_ms = stretch.times_ms
     what = options.appended.narrow(narrowed(wanted, times_ms))
     appends_ms = what.append_times_ms
@@ -65,7 +70,7 @@ def _tables(
     if is_checked and TIMES not in columns:
         columns = (*columns, TIMES)
     for batches in reader.batches(stretch, what, with_append_times=APPEND in columns):
-        for table in _decoded(batches, what, options, columns):
+        for table in _decoded(batches, what, options, columns, max_bytes):
             if is_checked:
                 table = with_times_in(table, times_ms)
             if appends_ms is not None:
@@ -75,7 +80,7 @@ def _tables(
 
 
 def _decoded(
-    batches: Batches, what: Wanted, options: ReadOptions, columns: Sequence[str]
+    batches: Batches, what: Wanted, options: ReadOptions, columns: Sequence[str], max_bytes: int
 ) -> Iterator[pa.RecordBatch]:
     with naming_batch(batches):
         yield from decode_with_clocks(
@@ -86,7 +91,7 @@ def _decoded(
             from_ms=what.from_ms,
             to_ms=what.to_ms,
             columns=columns,
-            max_bytes=TABLE_BYTES,
+            max_bytes=max_bytes,
             aborted=batches.aborted,
             check_crcs=options.check_crcs,
         )

@@ -7,21 +7,20 @@ from dataclasses import replace
 from typing import NamedTuple, Self
 
 from horolog.buffers import Buffer
-from horolog.errors import CorruptBatch, ErrorCode, Misconfigured, RequestRefused
+from horolog.errors import Misconfigured
 from horolog.record.batch import BatchHeader, iter_headers, verify_crc
 from horolog.record.builder import Record, read_with_create_times
 from horolog.record.scan import timestamps
 from horolog.record.timestamps import LOG_APPEND_TIME, RecordClock, TimeRange
 from horolog.record.transactions import AbortedTransactions
 from horolog.sources.batches import Batches
-from horolog.sources.bounds import Bounds, data_lost
+from horolog.sources.bounds import data_lost
 from horolog.sources.broker_log import BrokerLog
 from horolog.sources.options import ReadOptions
 from horolog.sources.plan import OffsetRange, SegmentRange
-from horolog.sources.planning import opened_log
+from horolog.sources.planning import ReadPlan, opened_log, plan_offsets
 from horolog.sources.row_times import wanted_in
 from horolog.sources.stretch_reader import StretchReader, naming_batch
-from horolog.storage.file_errors import FileMissing
 from horolog.storage.names import TopicPartition
 
 _MAX_UNPACKED = 1 << 30
@@ -40,13 +39,6 @@ class ReadRecord(NamedTuple):
     """When it was appended, if that was asked for and is known."""
     created_ms: int | None = None
     """The time that its bytes hold, where its timestamp is an append time."""
-
-
-class ReadPlan(NamedTuple):
-    """What is to be read, in order, and where each partition ends by now."""
-
-    stretches: list[OffsetRange] | list[SegmentRange]
-    ends: Mapping[TopicPartition, int]
 
 
 class RecordLog:
@@ -85,18 +77,8 @@ class RecordLog:
         Raises:
             RequestRefused: a partition has not the offset.
         """
-        starts, ends = self._log.earliest(partitions), self._log.latest(partitions)
-        if from_offset is not None:
-            for each in partitions:
-                if not starts[each] <= from_offset <= ends[each]:
-                    raise RequestRefused(
-                        ErrorCode.offset_out_of_range,
-                        f"{each} has no offset {from_offset}: it has {starts[each]} up to "
-                        f"{ends[each]}",
-                    )
-            starts = dict.fromkeys(partitions, from_offset)
-        bounds = {each: Bounds(starts[each], max(starts[each], ends[each])) for each in partitions}
-        return ReadPlan(self._log.ranges(bounds, wanted_in(self._times)), ends)
+        starts = {} if from_offset is None else dict.fromkeys(partitions, from_offset)
+        return plan_offsets(self._log, partitions, wanted_in(self._times), starts, {})
 
     def read(self, stretch: OffsetRange | SegmentRange) -> Iterator[tuple[int, list[ReadRecord]]]:
         """The records of a stretch, batch by batch, each with the next offset to read.
@@ -109,17 +91,10 @@ class RecordLog:
         """
         is_append = self._times.clock is RecordClock.APPEND
         wanted = wanted_in(self._times)
-        try:
+        with self._reader.losses(stretch):
             for batches in self._reader.batches(stretch, wanted, with_append_times=is_append):
                 with naming_batch(batches):
                     yield from self._records(batches, stretch.partition.partition)
-        except FileMissing:
-            assert isinstance(stretch, SegmentRange)
-            data_lost(self._options, f"{stretch.path} was deleted before it was read")
-        except CorruptBatch as error:
-            if isinstance(stretch, OffsetRange):
-                raise
-            raise CorruptBatch(f"{stretch.path} cannot be read to its end: {error}") from error
 
     def read_between(
         self, plan: ReadPlan, partition: TopicPartition, start: int, end: int

@@ -98,7 +98,7 @@ class StretchReader:
             data_lost(options, f"{stretch.path} was deleted before it was read")
         except CorruptBatch as error:
             message = f"{stretch.path} cannot be read to its end: {error.reason}"
-            if options.fail_on_data_loss:
+            if options.fail_on_data_loss or options.fail_on_damage:
                 hint = loss_hint(options, "go on after it")
                 raise CorruptBatch(message + hint) from error
             data_lost(options, message)

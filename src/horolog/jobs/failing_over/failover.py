@@ -13,10 +13,10 @@ from horolog.jobs.failing_over.looking import check_same_cluster, look
 from horolog.jobs.failing_over.planning import Cautions, FailoverPlan
 from horolog.jobs.failing_over.recorded import Recorded
 from horolog.jobs.failing_over.recording import Recording, record_once
-from horolog.jobs.location import Location
 from horolog.jobs.selection import client_of
 from horolog.jobs.state import JobState
 from horolog.sources import java_patterns
+from horolog.sources.location import Location
 
 MARGIN_MS = 60_000
 """Added to what was measured: clocks of two clusters differ, and producers may stamp twice."""

@@ -7,9 +7,9 @@ from horolog.client import EARLIEST, LATEST, CommittedOffset, FoundOffset
 from horolog.clock import SystemClock
 from horolog.errors import Misconfigured
 from horolog.jobs.failing_over.recorded import Recorded
-from horolog.jobs.location import Location
 from horolog.jobs.selection import chosen_groups, client_of
 from horolog.sources import java_patterns
+from horolog.sources.location import Location
 
 Key = tuple[str, int]
 """A topic and the number of a partition."""

@@ -13,10 +13,10 @@ from horolog.client import EARLIEST, LATEST, Client, RecordClock, ResourceType
 from horolog.errors import CorruptFile, Misconfigured
 from horolog.jobs.failing_over.marks import marked
 from horolog.jobs.failing_over.recorded import Recorded, TopicProgress
-from horolog.jobs.location import Location
 from horolog.jobs.questions.scan import Scan
 from horolog.jobs.selection import Selection, client_of
 from horolog.sources.broker_log import BrokerLog
+from horolog.sources.location import Location
 from horolog.storage.names import TopicPartition
 
 _TYPE = "message.timestamp.type"

@@ -32,10 +32,10 @@ from horolog.jobs.failing_over.recorded import (
     TopicProgress,
     TopicRead,
 )
-from horolog.jobs.location import Location
 from horolog.jobs.questions.live import LiveScan
 from horolog.jobs.questions.scan import Scan, Summary, ddl_of
 from horolog.jobs.selection import Selection
+from horolog.sources.location import Location
 from horolog.storage.names import TopicPartition
 
 BY_APPEND_TIME: Final = "append time"

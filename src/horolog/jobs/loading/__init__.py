@@ -24,10 +24,10 @@ from horolog.jobs.loading.report import Bootstrapped
 from horolog.jobs.loading.rows import RowRules
 from horolog.jobs.loading.run import Load
 from horolog.jobs.loading.table import frame_of
-from horolog.jobs.location import Location
 from horolog.jobs.state import JobState
 from horolog.metadata.topics import check_name
 from horolog.record.compression import Codec
+from horolog.sources.location import Location
 from horolog.sources.object_stores import shown
 from horolog.storage.names import INTERNAL_TOPICS
 

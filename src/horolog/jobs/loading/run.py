@@ -17,12 +17,12 @@ from horolog.jobs.loading.report import Bootstrapped
 from horolog.jobs.loading.rows import RowRules
 from horolog.jobs.loading.survey import Survey
 from horolog.jobs.loading.table import first_line
-from horolog.jobs.location import Location
 from horolog.jobs.mirroring import Control, mirror
 from horolog.jobs.receiving import ReceivingTopic, refuse_records
 from horolog.jobs.selection import client_of
 from horolog.jobs.state import JobState
 from horolog.record.compression import Codec
+from horolog.sources.location import Location
 from horolog.spark.errors import without_spark
 
 _BATCH_BYTES: Final = 1_000_000

@@ -30,7 +30,6 @@ from typing import Final
 from pyspark.sql import SparkSession
 
 from horolog.errors import Misconfigured
-from horolog.jobs.location import Location
 from horolog.jobs.mirroring.cluster import ClusterDestination
 from horolog.jobs.mirroring.directory import LogDirectory
 from horolog.jobs.mirroring.groups import CarriedGroup
@@ -40,6 +39,7 @@ from horolog.jobs.mirroring.run import GroupsCarried, Run
 from horolog.jobs.mirroring.topics import Renaming
 from horolog.jobs.selection import Moment, Selection
 from horolog.jobs.state import DocumentsOnly, JobState, look_at_state
+from horolog.sources.location import Location
 
 _MOST_BATCH_BYTES: Final = 1 << 28
 

@@ -9,7 +9,6 @@ from pyspark.sql import SparkSession
 
 from horolog.client import LATEST, Client, ClusterMetadata
 from horolog.errors import Misconfigured
-from horolog.jobs.location import Location
 from horolog.jobs.mirroring.bundles import in_bundles
 from horolog.jobs.mirroring.destination import StretchToMirror
 from horolog.jobs.mirroring.ledger import Ledger, Place
@@ -22,6 +21,7 @@ from horolog.jobs.mirroring.topics import (
     topic_ids,
 )
 from horolog.jobs.selection import Selection, client_of
+from horolog.sources.location import Location
 from horolog.storage.names import TopicPartition
 
 _JOINED_BYTES: Final = 512 << 10

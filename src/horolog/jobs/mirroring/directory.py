@@ -11,7 +11,6 @@ from uuid import UUID
 from pyspark.sql import SparkSession
 
 from horolog.errors import HorologError, Misconfigured, StorageFailed
-from horolog.jobs.location import Location
 from horolog.jobs.mirroring.bundles import in_bundles
 from horolog.jobs.mirroring.destination import StretchToMirror
 from horolog.jobs.mirroring.keeping import WHY, Finish, Keep, finish, keep
@@ -20,6 +19,7 @@ from horolog.jobs.mirroring.moving import Moved
 from horolog.jobs.mirroring.topics import Renaming, SourceTopic, TargetTopic
 from horolog.jobs.receiving import is_horolog
 from horolog.jobs.selection import Selection
+from horolog.sources.location import Location
 from horolog.sources.uris import local_path
 from horolog.storage import names
 from horolog.storage.directory.checkpoints import read_offsets, write_offsets

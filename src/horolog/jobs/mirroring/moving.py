@@ -25,7 +25,6 @@ from horolog.client import Client, NoAnswer, Produced
 from horolog.client.appends import Appending, ProducerId
 from horolog.errors import Damaged, ErrorCode, HorologError, RequestRefused
 from horolog.jobs.counting import count
-from horolog.jobs.location import Location
 from horolog.jobs.mirroring.batches import Made, Rule, made_of
 from horolog.jobs.mirroring.ledger import Place
 from horolog.jobs.mirroring.offset_map import Point
@@ -37,6 +36,7 @@ from horolog.record.identity import renamed
 from horolog.record.joining import Joiner
 from horolog.record.kernels.loading import JOIN_KERNELS
 from horolog.sources.ahead import ahead
+from horolog.sources.location import Location
 from horolog.sources.options import ReadOptions
 from horolog.storage.names import TopicPartition
 

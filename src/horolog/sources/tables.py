@@ -1,0 +1,165 @@
+"""Reading a topic as Arrow tables, wherever its log is. Imports pyarrow."""
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from horolog.client import Client, ClientConfig
+from horolog.record.columns import DEFAULT_COLUMNS, batch_schema
+from horolog.record.timestamps import NO_TIMESTAMP, RecordClock, TimeRange
+from horolog.sources.clocks import APPEND, CREATE
+from horolog.sources.kafka_settings import PREFIX, security_of
+from horolog.sources.limits import Topics
+from horolog.sources.location import Location
+from horolog.sources.object_stores import StoreOptions
+from horolog.sources.options import ReadOptions
+from horolog.sources.planning import numbered, opened_log, plan_offsets
+from horolog.sources.reading import tables_of
+from horolog.sources.row_times import AppendTimeRange, wanted_in
+from horolog.sources.stretch_reader import StretchReader
+from horolog.sources.uris import absolute
+from horolog.sources.wanted import Interval, Wanted
+from horolog.storage.names import TopicPartition
+
+__all__ = ["scan"]
+
+_TABLE_BYTES: Final = 8 << 20
+_TYPES: Final = {
+    "topic": pa.string(),
+    "timestamp": pa.timestamp("ms", tz="UTC"),
+    APPEND: pa.int64(),
+    CREATE: pa.int64(),
+}
+
+
+def scan(
+    source: Client | str | os.PathLike[str],
+    topic: str,
+    *,
+    partitions: Iterable[int] | None = None,
+    from_ms: int | None = None,
+    to_ms: int | None = None,
+    clock: RecordClock = RecordClock.CREATE,
+    starting_offsets: Mapping[int, int] | None = None,
+    ending_offsets: Mapping[int, int] | None = None,
+    columns: Sequence[str] = DEFAULT_COLUMNS,
+    read_committed: bool = False,
+    max_wait_ms: int = 500,
+    fail_on_data_loss: bool = True,
+    settings: Mapping[str, str] | None = None,
+) -> pa.RecordBatchReader:
+    """The records of a topic up to its log ends of now, partition after partition.
+
+    Columns: `partition` (int32), then those asked for: of `horolog.record.columns`; `topic`;
+    `timestamp` (milliseconds in UTC; null for a record without a time); `append_ms` (null where
+    that is unknown) and `create_ms` (int64). Exact to the record: times from `from_ms` to before
+    `to_ms`, late records included, and none without a time where either is given; offsets from
+    `starting_offsets` to before `ending_offsets`, where those name a partition. Only what may hold
+    such a time is read. Gaps that compaction or transactions leave are skipped.
+
+    Reading happens as the reader is read, over connections of its own, which end with it.
+
+    Args:
+        source: a client of the brokers, or their `host:port`; or a path: of a log directory, a
+            partition or a segment, also in an object store (`s3://...`).
+        topic: its name.
+        partitions: their numbers; None for all.
+        from_ms: the first time, in milliseconds since 1970; None without a limit.
+        to_ms: the time after the last.
+        clock: whose times these are: the records' own, or when they were appended.
+        starting_offsets: the first offsets, by partition.
+        ending_offsets: the offsets after the last.
+        columns: of the tables.
+        read_committed: leaves out aborted transactions, and what follows an open one.
+        max_wait_ms: how long a broker may wait for records.
+        fail_on_data_loss: else it goes on with a warning where records are gone or damaged.
+        settings: `kafka.*` for brokers and `fs.*` for object stores, as in Spark.
+
+    Raises:
+        Misconfigured: the topic or the path is not there, or a setting is wrong.
+        RequestRefused: a partition or an offset is not there, or the broker refuses.
+        NoAnswer: a broker does not answer.
+        DataLost: records are gone before they are read, or a broker gives nothing.
+        CorruptBatch: a batch breaks the format or its checksum; what is before it is given.
+    """
+    times = TimeRange.between(from_ms, to_ms, clock)
+    within = Interval(times.first_ms, times.last_ms)
+    by_append = clock is RecordClock.APPEND and not times.is_everything
+    options = replace(
+        _source(source, settings or {}, max_wait_ms),
+        subscription=Topics((topic,)),
+        appended=AppendTimeRange(within if by_append else None),
+        read_committed=read_committed,
+        fail_on_data_loss=fail_on_data_loss,
+        loss_option="fail_on_data_loss",
+    )
+    decoded = _decoded(columns)
+    ours = [name for name in decoded if name not in _TYPES]
+    types = {**_TYPES, **{field.name: field.type for field in batch_schema(ours or ["offset"])}}
+    schema = pa.schema([("partition", pa.int32()), *((name, types[name]) for name in columns)])
+    with opened_log(options) as log:
+        chosen = (
+            log.partitions()
+            if partitions is None
+            else numbered(log.partitions(), list(partitions), topic)
+        )
+        starts, ends = (
+            {TopicPartition(topic, number): offset for number, offset in (given or {}).items()}
+            for given in (starting_offsets, ending_offsets)
+        )
+        stretches = plan_offsets(log, chosen, wanted_in(times), starts, ends).stretches
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        with StretchReader(options) as reader:
+            for stretch in stretches:
+                if not by_append:
+                    stretch = replace(stretch, times_ms=within)
+                with reader.losses(stretch):
+                    for table in tables_of(
+                        reader, stretch, Wanted(), options, decoded, max_bytes=_TABLE_BYTES
+                    ):
+                        number = pa.scalar(stretch.partition.partition, pa.int32())
+                        asked = [_column(table, name, topic) for name in columns]
+                        yield pa.RecordBatch.from_arrays(
+                            [pa.repeat(number, len(table)), *asked], schema=schema
+                        )
+
+    return pa.RecordBatchReader.from_batches(schema, batches())
+
+
+def _source(
+    source: Client | str | os.PathLike[str], settings: Mapping[str, str], max_wait_ms: int
+) -> ReadOptions:
+    given = {name.lower(): value for name, value in settings.items()}
+    brokers = source.config if isinstance(source, Client) else None
+    if not isinstance(source, Client):
+        location = Location.parse(source)
+        if location.bootstrap_servers is None:
+            return ReadOptions(
+                paths=(absolute(str(location.path)),), store=StoreOptions.parse(given)
+            )
+        of_client = {name: value for name, value in given.items() if name.startswith(PREFIX)}
+        brokers = ClientConfig(
+            bootstrap_servers=location.bootstrap_servers, security=security_of(of_client)
+        )
+    assert brokers is not None
+    return ReadOptions.of_client(brokers, max_wait_ms=max_wait_ms)
+
+
+def _decoded(columns: Sequence[str]) -> tuple[str, ...]:
+    """What has to be decoded for these columns; at least one."""
+    found = ["timestamp_ms" if name == "timestamp" else name for name in columns if name != "topic"]
+    return tuple(dict.fromkeys(found)) or ("offset",)
+
+
+def _column(table: pa.RecordBatch, name: str, topic: str) -> pa.Array:
+    if name == "topic":
+        return pa.repeat(pa.scalar(topic), len(table))
+    if name == "timestamp":
+        times = table.column("timestamp_ms")
+        return pc.if_else(pc.equal(times, NO_TIMESTAMP), None, times).cast(_TYPES["timestamp"])
+    return table.column(name)

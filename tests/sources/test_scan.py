@@ -1,0 +1,235 @@
+"""Topics read as Arrow: offsets that are not there, ends, ranges of time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import duckdb
+import polars
+import pytest
+from log_reading import bytes_read_by
+from patience import eventually
+from running_broker import MakeBroker, RunningBroker
+from s3_server import S3Server
+from scripted_broker import ScriptedBroker
+
+from horolog.client import LATEST, Client
+from horolog.clock import ManualClock
+from horolog.errors import CorruptBatch, Misconfigured, RequestRefused
+from horolog.record.batch import parse_header
+from horolog.record.builder import Record, build_batch
+from horolog.record.timestamps import RecordClock
+from horolog.sources import scan
+from horolog.sources.bounds import DataLost
+from horolog.wire.api import ApiKey
+from horolog.wire.fetch import FetchedPartition, FetchedTopic, encode_fetch_response
+
+
+def log_of(*batches: bytes, end: int, high_watermark: int | None = None) -> Mapping[ApiKey, Any]:
+    """A broker's answers: one batch for each fetch, the first that ends after the offset."""
+
+    def offsets(request: Any) -> dict[str, Any]:
+        target = request.topics[0].partitions[0].timestamp
+        it = {
+            "partition_index": 5,
+            "error_code": 0,
+            "timestamp": -1,
+            "offset": end if target == LATEST else 0,
+            "leader_epoch": 3,
+        }
+        return {"topics": [{"name": "clicks", "partitions": [it]}]}
+
+    def fetch(request: Any) -> bytes:
+        offset = request.topics[0].partitions[0].fetch_offset
+        records = next((b for b in batches if _last_offset(b) >= offset), b"")
+        partition = FetchedPartition(
+            5, high_watermark=end if high_watermark is None else high_watermark, records=records
+        )
+        return b"".join(encode_fetch_response(12, [FetchedTopic("clicks", None, [partition])]))
+
+    return {ApiKey.LIST_OFFSETS: offsets, ApiKey.FETCH: fetch}
+
+
+def _last_offset(batch: bytes) -> int:
+    return parse_header(batch).last_offset
+
+
+def batch(offset: int, *times: int) -> bytes:
+    return build_batch([Record(time, None, b"%d" % time) for time in times], base_offset=offset)
+
+
+def test_gaps_that_compaction_left_are_skipped() -> None:
+    log = log_of(batch(7, 10, 11), batch(400, 12), end=401)
+    with ScriptedBroker(log) as broker, Client(broker.bootstrap) as client:
+        table = scan(client, "clicks").read_all()
+        assert len(broker.asked(ApiKey.FETCH)) == 2
+    assert table["offset"].to_pylist() == [7, 8, 400]
+    assert table["partition"].to_pylist() == [5, 5, 5]
+
+
+def test_the_next_fetch_is_sent_before_a_table_is_given_and_the_client_is_free() -> None:
+    log = log_of(batch(0, 10), batch(1, 20), batch(2, 30), end=3)
+    with ScriptedBroker(log) as broker, Client(broker.bootstrap) as client:
+        tables = iter(scan(client, "clicks"))
+        assert next(tables)["offset"].to_pylist() == [0]
+        assert eventually(lambda: len(broker.asked(ApiKey.FETCH)) == 2)
+        assert client.list_offsets({("clicks", 5): LATEST})["clicks", 5].offset == 3
+        assert [table["timestamp_ms"].to_pylist() for table in tables] == [[20], [30]]
+        assert len(broker.asked(ApiKey.FETCH)) == 3
+
+
+def test_records_before_damage_are_given_before_it_is_named() -> None:
+    torn = bytearray(batch(1, 20))
+    torn[8:12] = bytes(4)  # its length
+    log = log_of(batch(0, 10) + torn, end=2)
+    with ScriptedBroker(log) as broker, Client(broker.bootstrap) as client:
+        tables = iter(scan(client, "clicks"))
+        assert next(tables)["timestamp_ms"].to_pylist() == [10]
+        with pytest.raises(CorruptBatch):
+            next(tables)
+
+
+def test_only_the_offsets_and_times_asked_for_are_given() -> None:
+    log = log_of(batch(0, 10, 50, 20), batch(3, 30, 15), end=5)
+    with ScriptedBroker(log) as broker, Client(broker.bootstrap) as client:
+        late = scan(client, "clicks", from_ms=15, to_ms=31).read_all()
+        some = scan(client, "clicks", starting_offsets={5: 2}, ending_offsets={5: 4}).read_all()
+    assert late["timestamp_ms"].to_pylist() == [20, 30, 15]
+    assert some["offset"].to_pylist() == [2, 3]
+
+
+def test_topic_and_time_with_a_zone_can_be_asked_for() -> None:
+    log = log_of(batch(0, 10, -1), end=2)
+    with ScriptedBroker(log) as broker, Client(broker.bootstrap) as client:
+        table = scan(client, "clicks", columns=("timestamp", "topic", "value")).read_all()
+        topics = scan(client, "clicks", columns=("topic",)).read_all()
+        with pytest.raises(ValueError, match="No such columns"):
+            scan(client, "clicks", columns=("topic", "offsets"))
+    assert table.schema.names == ["partition", "timestamp", "topic", "value"]
+    assert table["timestamp"].to_pylist() == [datetime(1970, 1, 1, 0, 0, 0, 10_000, UTC), None]
+    assert topics.to_pylist() == [{"partition": 5, "topic": "clicks"}] * 2
+
+
+def test_a_broker_that_never_returns_what_it_promised_is_an_error() -> None:
+    log = log_of(batch(0, 10), end=9, high_watermark=1)
+    with ScriptedBroker(log) as broker, Client(broker.bootstrap, timeout_ms=300) as client:
+        with pytest.raises(DataLost, match=r"clicks-5 gave nothing from offset 1 on .* up to 9"):
+            scan(client, "clicks", max_wait_ms=20).read_all()
+        lenient = scan(client, "clicks", max_wait_ms=20, fail_on_data_loss=False)
+        assert lenient.read_all()["offset"].to_pylist() == [0]
+
+
+def test_offsets_at_the_end_that_compaction_left_empty_are_no_loss() -> None:
+    with ScriptedBroker(log_of(batch(0, 10), end=9)) as broker, Client(broker.bootstrap) as client:
+        assert scan(client, "clicks", max_wait_ms=20).read_all()["offset"].to_pylist() == [0]
+
+
+def test_a_record_without_a_time_is_in_no_range_of_times() -> None:
+    with ScriptedBroker(log_of(batch(0, -1, 5), end=2)) as broker, Client(broker.bootstrap) as it:
+        assert scan(it, "clicks", from_ms=-9).read_all()["timestamp_ms"].to_pylist() == [5]
+        assert scan(it, "clicks", to_ms=9).read_all()["timestamp_ms"].to_pylist() == [5]
+        assert scan(it, "clicks").read_all()["timestamp_ms"].to_pylist() == [-1, 5]
+
+
+# Of a broker of ours, and of its files.
+
+MINUTE = 60_000
+
+
+@pytest.fixture
+def clicks(make_broker: MakeBroker) -> RunningBroker:
+    """Two partitions, an old record in each minute of the first, rolled once."""
+    clock = ManualClock()
+    broker = make_broker(clock=clock)
+    broker.create_topic("clicks", 2, message_timestamp_after_max_ms=str(1 << 62))
+    broker.create_topic("other", 1)
+    for number in range(10):
+        now = clock.now_ms()
+        for partition in (0, 1):
+            records = [Record(now, b"k", b"%d" % number), Record(-1, None, None)]
+            records.append(Record(now - 30 * MINUTE * (1 - partition), b"k", b"late"))
+            broker.client.produce("clicks", partition, build_batch(records))
+        if number == 4:
+            broker.call(lambda: broker.log("clicks").roll(clock.now_ms()))
+        clock.advance("1m")
+    broker.client.produce("other", 0, build_batch([Record(clock.now_ms(), None, b"")]))
+    return broker
+
+
+@pytest.mark.parametrize("clock", RecordClock)
+@pytest.mark.parametrize("limits", [(None, None), (3, 6), (None, 4), (8, None), (-30, -27)])
+def test_a_path_gives_what_its_broker_gives(
+    clicks: RunningBroker, clock: RecordClock, limits: tuple[int | None, int | None]
+) -> None:
+    start = clicks.clock.now_ms() - 10 * MINUTE
+    from_ms, to_ms = (None if each is None else start + each * MINUTE for each in limits)
+    columns = ("offset", "topic", "timestamp", "key", "value", "append_ms", "create_ms")
+    how: dict[str, Any] = {"from_ms": from_ms, "to_ms": to_ms, "clock": clock, "columns": columns}
+    expected = scan(clicks.client, "clicks", **how).read_all()
+    rows = scan(clicks.client, "clicks", columns=columns).read_all().to_pylist()
+    name = "append_ms" if clock is RecordClock.APPEND else "create_ms"
+    wanted = [row for row in rows if limits == (None, None) or row[name] != -1]
+    wanted = [row for row in wanted if from_ms is None or row[name] >= from_ms]
+    assert expected.to_pylist() == [row for row in wanted if to_ms is None or row[name] < to_ms]
+    directory = clicks.log_dir
+    for source in (clicks.address, directory, f"file:{directory}", clicks.log_dir / "clicks-*"):
+        assert scan(source, "clicks", **how).read_all() == expected
+    with S3Server() as s3:
+        s3.upload(directory, "logs/kafka")
+        in_store = scan("s3a://logs/kafka", "clicks", settings=s3.options(), **how)
+        assert in_store.read_all() == expected
+
+
+def test_polars_and_duckdb_read_a_directory(clicks: RunningBroker) -> None:
+    clicks.stop()
+    frame = polars.from_arrow(scan(clicks.log_dir, "clicks").read_all())
+    assert isinstance(frame, polars.DataFrame)
+    assert frame.height == 60
+    timed = scan(clicks.log_dir, "clicks", from_ms=0)
+    with duckdb.connect() as database:
+        counts = database.register("timed", timed).sql(
+            "select partition, count(*) from timed group by 1 order by 1"
+        )
+        assert counts.fetchall() == [(0, 20), (1, 20)]
+
+
+def test_of_a_range_only_what_may_hold_it_is_fetched(clicks: RunningBroker) -> None:
+    directory = clicks.log_dir / "clicks-0"
+    big = build_batch([Record(clicks.clock.now_ms(), None, bytes(200_000))])
+    for _ in range(20):
+        clicks.client.produce("clicks", 0, big)
+    clicks.restart()
+    to_ms = clicks.clock.now_ms() - MINUTE
+    read = bytes_read_by(lambda: scan(directory, "clicks", to_ms=to_ms).read_all())
+    assert read < 1_000_000
+
+
+def test_partitions_and_offsets_of_a_path_are_chosen(clicks: RunningBroker) -> None:
+    only = scan(clicks.log_dir, "clicks", partitions=[1], starting_offsets={1: 27})
+    assert only.read_all()["offset"].to_pylist() == [27, 28, 29]
+    with pytest.raises(RequestRefused, match="clicks has no partition 7"):
+        scan(clicks.log_dir, "clicks", partitions=[1, 7])
+    with pytest.raises(RequestRefused, match="clicks-1 has no offset 31: it has 0 up to 30"):
+        scan(clicks.log_dir, "clicks", starting_offsets={1: 31})
+    for source in (clicks.log_dir, clicks.address):
+        with pytest.raises(Misconfigured, match="There is no topic nothing"):
+            scan(source, "nothing")
+    with pytest.raises(Misconfigured, match="There is no path"):
+        scan(clicks.log_dir / "nowhere", "clicks")
+
+
+def test_damage_in_a_file_is_named_after_what_is_before_it(clicks: RunningBroker) -> None:
+    clicks.stop()
+    path = max((clicks.log_dir / "clicks-0").glob("*.log"))
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    tables = iter(scan(clicks.log_dir, "clicks", partitions=[0]))
+    assert next(tables)["offset"].to_pylist() == list(range(15))
+    assert next(tables)["offset"].to_pylist() == list(range(15, 27))
+    with pytest.raises(CorruptBatch, match=r"offset 27: .*Set fail_on_data_loss to false"):
+        next(tables)
+    rest = scan(clicks.log_dir, "clicks", partitions=[0], fail_on_data_loss=False).read_all()
+    assert rest["offset"].to_pylist() == list(range(27))
