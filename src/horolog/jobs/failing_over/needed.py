@@ -13,7 +13,7 @@ from horolog.jobs.failing_over.marks import PartitionMarks, known
 from horolog.jobs.failing_over.recorded import (
     GroupProgress,
     PartitionRead,
-    ReadStretch,
+    ReadSums,
     Recorded,
 )
 
@@ -22,9 +22,6 @@ MOST_STRETCHES: Final = 32
 _CUTS: Final = 8  # of what one recording reads of a partition
 LEAST_RECORDS: Final = 10_000  # fewer are read again sooner than they are told apart
 MOST_RANGES: Final = 4  # of a partition: each is planned apart
-
-Range = tuple[int, int]
-"""From an offset to before another."""
 
 
 class GroupLag(NamedTuple):
@@ -47,8 +44,8 @@ class Needed(NamedTuple):
     """Of the groups that read the topic."""
     marks: list[int]
     """The offsets from which on it is summed up; all others here are among them."""
-    ranges: list[Range]
-    """In rising order, none of them empty."""
+    ranges: list[tuple[int, int]]
+    """Of offsets, the first and the one after the last; in rising order, none of them empty."""
 
     def place(self, offset: int) -> int:
         """Which of the marks that is."""
@@ -89,9 +86,9 @@ def _lag_of(
     return GroupLag(since, min(starts, default=max(since, before.end)), then)
 
 
-def _joined(ranges: Iterable[Range]) -> list[Range]:
+def _joined(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
     """The same offsets in few ranges; more of them only where there are too many."""
-    joined: list[Range] = []
+    joined: list[tuple[int, int]] = []
     for start, end in sorted(ranges):
         if start >= end:
             continue
@@ -106,7 +103,7 @@ def _joined(ranges: Iterable[Range]) -> list[Range]:
     return joined
 
 
-def layers(needed: Mapping[Key, Needed]) -> list[dict[Key, Range]]:
+def layers(needed: Mapping[Key, Needed]) -> list[dict[Key, tuple[int, int]]]:
     """The ranges so that each layer has at most one of a partition."""
     most = max((len(each.ranges) for each in needed.values()), default=0)
     return [
@@ -115,12 +112,12 @@ def layers(needed: Mapping[Key, Needed]) -> list[dict[Key, Range]]:
     ]
 
 
-def stretches_with(its: Needed, end: int, found: PartitionMarks) -> tuple[ReadStretch, ...]:
+def stretches_with(its: Needed, end: int, found: PartitionMarks) -> tuple[ReadSums, ...]:
     """The stretches of a partition, and what is new in it, up to its end, as further ones."""
     stretches = list(its.before.stretches)
     for start, until in pairwise(mark for mark in its.marks if its.before.end <= mark <= end):
         between = found.from_mark(its.place(start), its.place(until))
-        stretches.append(ReadStretch(start, until, between.records, between.odd, between.min_ms))
+        stretches.append(ReadSums(start, until, between.records, between.odd, between.min_ms))
     while len(stretches) > MOST_STRETCHES:
         sizes = [one.records + other.records for one, other in pairwise(stretches)]
         at = sizes.index(min(sizes))
@@ -128,8 +125,8 @@ def stretches_with(its: Needed, end: int, found: PartitionMarks) -> tuple[ReadSt
     return tuple(stretches)
 
 
-def _one_of(one: ReadStretch, other: ReadStretch) -> ReadStretch:
-    return ReadStretch(
+def _one_of(one: ReadSums, other: ReadSums) -> ReadSums:
+    return ReadSums(
         one.start,
         other.end,
         one.records + other.records,

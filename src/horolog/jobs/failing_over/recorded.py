@@ -1,7 +1,7 @@
 """What recordings keep of a cluster, and until when a group has read by them.
 
 A recording reads what was appended since the one before it. So what the earlier ones have read is
-kept as sums: of each partition (`PartitionRead`), of stretches of it (`ReadStretch`), and of what a
+kept as sums: of each partition (`PartitionRead`), of stretches of it (`ReadSums`), and of what a
 group has not read (`GroupProgress`).
 """
 
@@ -89,7 +89,7 @@ class TopicProgress:
         return min([self.at_ms - bound_ms, *known])
 
 
-class ReadStretch(NamedTuple):
+class ReadSums(NamedTuple):
     """What was read of some offsets of a partition, for groups that come to be within or before."""
 
     start: int
@@ -113,7 +113,7 @@ class PartitionRead:
     latency_ms: int | None = None
     """By append times; None where the log knows none."""
     largest_ms: int | None = None
-    stretches: tuple[ReadStretch, ...] = field(default=(), compare=False)
+    stretches: tuple[ReadSums, ...] = field(default=(), compare=False)
     """Each begins where the one before it ends, the last one ends at `end`."""
 
 
@@ -251,5 +251,5 @@ def _progress(its: Mapping[str, Any]) -> TopicProgress:
 
 
 def _partition_read(its: Mapping[str, Any]) -> PartitionRead:
-    stretches = tuple(ReadStretch(*each) for each in its.get("stretches", ()))
+    stretches = tuple(ReadSums(*each) for each in its.get("stretches", ()))
     return PartitionRead(**{**its, "stretches": stretches})

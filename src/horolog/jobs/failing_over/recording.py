@@ -22,12 +22,12 @@ from horolog.jobs.failing_over.marks import (
     marked,
     rows_of,
 )
-from horolog.jobs.failing_over.needed import Needed, Range, layers, needed, stretches_with
+from horolog.jobs.failing_over.needed import Needed, layers, needed, stretches_with
 from horolog.jobs.failing_over.recorded import (
     Bound,
     GroupProgress,
     PartitionRead,
-    ReadStretch,
+    ReadSums,
     Recorded,
     TopicProgress,
     TopicRead,
@@ -106,7 +106,7 @@ def record_once(
 
 
 def _selections(
-    source: Location, settings: Mapping[str, str], layers: Sequence[Mapping[Key, Range]]
+    source: Location, settings: Mapping[str, str], layers: Sequence[Mapping[Key, tuple[int, int]]]
 ) -> list[Selection]:
     """The records of these offsets, one selection for each layer.
 
@@ -185,7 +185,7 @@ def _place(
 ) -> GroupProgress:
     """How far a group is in a partition."""
     since, until, then = its.lags[group]
-    parts: list[Between | ReadStretch] = [
+    parts: list[Between | ReadSums] = [
         found.from_mark(its.place(since), its.place(until)),
         *(each for each in its.before.stretches if each.start >= until),
         found.from_mark(its.place(max(since, its.before.end))),
