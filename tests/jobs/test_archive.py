@@ -26,12 +26,13 @@ from horolog.jobs import archive
 from horolog.jobs.archives import archiving, planning
 from horolog.jobs.archives.hours import END_MS, FIRST_MS, Hours, directory_of, name_of
 from horolog.jobs.archives.parts import HourFiles
-from horolog.jobs.archives.reading import Piece, RangeReader
+from horolog.jobs.archives.reading import RangeReader
 from horolog.jobs.spread import spread
 from horolog.record.batch import iter_headers
 from horolog.record.builder import Record, build_batch
 from horolog.record.compression import Codec
 from horolog.record.conversion import convert_all
+from horolog.sources.batches import Batches
 
 if TYPE_CHECKING:
     from conftest import MakeBroker
@@ -179,18 +180,18 @@ def test_stretches_cut_anywhere_read_each_batch_once(log: list[bytes], together:
         last_offsets.append(header.last_offset)
     end = last_offsets[-1] + 1
 
-    def pieces(from_offset: int) -> Iterator[Piece]:
+    def batches(from_offset: int) -> Iterator[Batches]:
         """As a broker gives them: from the batch that holds an offset on, some at a time."""
         first = bisect_left(last_offsets, from_offset)
         for at in range(first, len(log), together):
-            yield Piece(b"".join(log[at : at + together]), None, None)
+            yield Batches(b"".join(log[at : at + together]), from_offset, end, None)
 
     inside = range(1_001, end)
     for cuts in [(cut,) for cut in inside] + [(cut, cut + 1) for cut in inside[:-1]] + [inside]:
         position, offsets, kinds = 1_000, [], []
         for start, stop in pairwise((1_000, *cuts, end)):
             reader = RangeReader(start, stop, floor=1_000)
-            for rows in reader.rows(pieces(start)):
+            for rows in reader.rows(batches(start)):
                 offsets += rows.column("offset").to_pylist()
                 kinds += rows.column("timestamp_type").to_pylist()
             (found,) = reader.ranges

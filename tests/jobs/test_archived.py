@@ -16,7 +16,7 @@ from horolog.client import Client
 from horolog.clock import ManualClock
 from horolog.errors import Misconfigured
 from horolog.jobs import archive, archived, merge_archive
-from horolog.jobs.archives.sources import COMMITTED
+from horolog.jobs.archives.planning import COMMITTED
 from horolog.jobs.archives.view import ArchivedSource
 from horolog.record.builder import Record, build_batch
 from horolog.sources.bounds import DataLost

@@ -12,13 +12,12 @@ class Batches(NamedTuple):
     """Whole batches of one partition, in the order of their offsets."""
 
     data: Buffer
-    """Valid until the next ones are asked for."""
     start: int
     """The first wanted offset; the first batch may begin before it."""
     end: int
     """After the last wanted offset; the last batch may go on behind it."""
-    append_times: Callable[[int, int], Sequence[AppendTimeStretch]]
-    """Gives them in order, for offsets from the first up to the second; not those of batches that
-    are stamped with LogAppendTime."""
+    append_times: Callable[[int, int], Sequence[AppendTimeStretch]] | None
+    """Gives them in order, for offsets from the first up to the second; perhaps not those of
+    batches that are stamped with LogAppendTime. None where nothing else is known."""
     aborted: Sequence[AbortedTransaction] | None = None
     """Whose records are not wanted; None if all are, or theirs are not among them."""

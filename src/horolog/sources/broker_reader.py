@@ -162,7 +162,8 @@ def _sound(fetched: Fetched, offset: int) -> tuple[Fetched, int, CorruptBatch | 
 
 def _batches(fetched: Fetched, start: int, end: int, options: ReadOptions) -> Batches:
     aborted = fetched.aborted if options.read_committed else None
-    return Batches(fetched.records, start, end, lambda *_: fetched.append_times, aborted)
+    times = (lambda *_: fetched.append_times) if fetched.append_times else None
+    return Batches(fetched.records, start, end, times, aborted)
 
 
 def _request(

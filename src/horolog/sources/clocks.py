@@ -26,7 +26,7 @@ _NEEDED = ("offset", "timestamp_ms", "timestamp_type")
 
 def decode_with_clocks(
     buffer: Buffer,
-    append_times: Callable[[int, int], Sequence[AppendTimeStretch]],
+    append_times: Callable[[int, int], Sequence[AppendTimeStretch]] | None,
     *,
     columns: Sequence[str],
     **how: Any,
@@ -36,7 +36,8 @@ def decode_with_clocks(
     Args:
         buffer: of whole batches.
         append_times: gives them in order, for offsets from the first up to the second. Of
-            batches that are stamped with LogAppendTime it need not know them.
+            batches that are stamped with LogAppendTime it need not know them; None if it knows
+            no others.
         columns: of `decode`, and of this module.
         how: what else `decode` takes.
     """
@@ -51,7 +52,7 @@ def decode_with_clocks(
         offsets: npt.NDArray[np.int64] = table.column("offset").to_numpy()
         arrays = dict(zip(table.schema.names, table.columns, strict=True))
         if APPEND in clocks and len(offsets):
-            stretches = append_times(int(offsets[0]), int(offsets[-1]) + 1)
+            stretches = append_times(int(offsets[0]), int(offsets[-1]) + 1) if append_times else ()
             arrays[APPEND] = _append_column(stretches, offsets, table)
         if CREATE in clocks:
             created = created or _CreateTimes(buffer, how)

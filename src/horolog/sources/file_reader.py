@@ -6,7 +6,8 @@ from dataclasses import replace
 from itertools import chain
 
 from horolog.record.batch import BatchHeader
-from horolog.record.timestamps import TimestampType
+from horolog.record.identity import is_left_out
+from horolog.record.timestamps import AppendTimeStretch, TimestampType
 from horolog.record.transactions import AbortedTransactions
 from horolog.sources.ahead import ahead
 from horolog.sources.batches import Batches
@@ -21,11 +22,18 @@ from horolog.storage.segments.reader import SegmentReader
 
 
 def batches_in_file(
-    root: Root, wanted: SegmentRange, what: Wanted, *, runs_ahead: bool = True
+    root: Root,
+    wanted: SegmentRange,
+    what: Wanted,
+    *,
+    with_append_times: bool,
+    with_markers: bool,
+    runs_ahead: bool,
 ) -> Iterator[Batches]:
-    """The batches of a stretch of a segment that may hold a wanted record.
+    """The batches of a stretch of a segment that may hold a wanted record; they stay valid.
 
-    Of an object store the next ones are read while some are worked on, if that `runs_ahead`.
+    `StretchReader.batches` has the arguments. Of an object store the next ones are read while some
+    are worked on, if that `runs_ahead`.
 
     Raises:
         FileMissing: the segment is gone.
@@ -45,15 +53,23 @@ def batches_in_file(
             windows, appended = tuple(each for each in windows if not each.of_append), None
     # Without a limit in time, all that is within the offsets is worth reading.
     is_selective = bool(windows or wanted.aborted)
-    wants = _BatchTest(wanted, what, reader, appended).wants if is_selective else None
+    test = _BatchTest(wanted, what, reader, appended, with_markers=with_markers)
+    wants = test.wants if is_selective else None
+    if with_markers:
+        windows = ()  # they may be anywhere
     buffers = chain.from_iterable(
         reader.log.batches(end, FEWEST_BYTES).wanted(start, wanted.end, wants)
         for start, end in _stretches(reader, wanted, windows, what.from_ms, makes_map=makes_map)
     )
+
+    def append_times(first: int, end: int) -> Sequence[AppendTimeStretch]:
+        return reader.append_times.stretches(first, end)
+
+    times = append_times if with_append_times and reader.has_append_times else None
     goes_ahead = runs_ahead and not root.is_local
     with ahead(buffers) if goes_ahead else nullcontext(buffers) as coming:
         for buffer in coming:
-            yield Batches(buffer, wanted.start, wanted.end, reader.append_times.stretches)
+            yield Batches(buffer, wanted.start, wanted.end, times)
 
 
 def _stretches(
@@ -96,6 +112,8 @@ class _BatchTest:
         what: Wanted,
         reader: SegmentReader,
         appended: Interval | None,
+        *,
+        with_markers: bool,
     ) -> None:
         """Of a stretch of a segment.
 
@@ -104,7 +122,9 @@ class _BatchTest:
             what: is wanted of it.
             reader: of the segment.
             appended: the wanted append times, where the batches themselves must say theirs.
+            with_markers: whether batches without records for consumers are wanted, too.
         """
+        self._with_markers = with_markers
         self._appended = appended
         self._has_append_times = appended is not None and reader.has_append_times
         self._start = wanted.start
@@ -114,8 +134,10 @@ class _BatchTest:
 
     def wants(self, header: BatchHeader) -> bool:
         """Whether a batch can hold a wanted record."""
-        if header.is_control or header.records_count == 0 or header.next_offset <= self._start:
+        if header.next_offset <= self._start:
             return False
+        if is_left_out(header):
+            return self._with_markers
         if self._from_ms is not None and header.max_timestamp < self._from_ms:
             return False
         if (

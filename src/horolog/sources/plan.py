@@ -83,6 +83,15 @@ class SegmentRange:
 Task = tuple[OffsetRange | SegmentRange, ...]
 
 
+def from_offset(stretch: OffsetRange | SegmentRange, offset: int) -> OffsetRange | SegmentRange:
+    """What of a stretch is at or behind an offset."""
+    if offset <= stretch.start:
+        return stretch
+    if isinstance(stretch, OffsetRange):
+        return replace(stretch, start=offset, is_from_earliest=False)
+    return replace(stretch, start=offset)
+
+
 def offsets_in(task: Task) -> int:
     """How many offsets a task goes through."""
     return sum(stretch.end - stretch.start for stretch in task)

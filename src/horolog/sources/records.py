@@ -1,7 +1,7 @@
 """Records of any log as Python objects, for commands that print them or send them on; no Arrow."""
 
 from bisect import bisect_right
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import NamedTuple, Self
@@ -11,7 +11,7 @@ from horolog.errors import Misconfigured
 from horolog.record.batch import BatchHeader, iter_headers, verify_crc
 from horolog.record.builder import Record, read_with_create_times
 from horolog.record.scan import timestamps
-from horolog.record.timestamps import LOG_APPEND_TIME, RecordClock, TimeRange
+from horolog.record.timestamps import LOG_APPEND_TIME, AppendTimeStretch, RecordClock, TimeRange
 from horolog.record.transactions import AbortedTransactions
 from horolog.sources.batches import Batches
 from horolog.sources.bounds import data_lost
@@ -132,7 +132,9 @@ class RecordLog:
     def _records(self, batches: Batches, number: int) -> Iterator[tuple[int, list[ReadRecord]]]:
         is_append, view = self._times.clock is RecordClock.APPEND, memoryview(batches.data)
         drops = AbortedTransactions(batches.aborted or ()).drop
-        stretches = batches.append_times(batches.start, batches.end) if is_append else ()
+        stretches: Sequence[AppendTimeStretch] = ()
+        if batches.append_times:
+            stretches = batches.append_times(batches.start, batches.end)
         starts = [each.offset for each in stretches]
         for place, header in iter_headers(view):
             if header.base_offset >= batches.end:

@@ -23,12 +23,16 @@ from horolog.storage.file_errors import FileMissing
 class StretchReader:
     """What a task has open: a client of the brokers, or the paths of files. Close it after use.
 
-    Unless it `runs_ahead`, batches of several stretches may be asked for in turns.
+    Unless it `runs_ahead`, batches of several stretches may be asked for in turns. Unless it
+    `reuses_memory`, batches are valid for good, else until the next ones are asked for.
     """
 
-    def __init__(self, options: ReadOptions, *, runs_ahead: bool = True) -> None:
+    def __init__(
+        self, options: ReadOptions, *, runs_ahead: bool = True, reuses_memory: bool = True
+    ) -> None:
         self._options = options
         self._runs_ahead = runs_ahead
+        self._reuses_memory = reuses_memory
         self._stack = ExitStack()
         self._roots: dict[str, Root] = {}
 
@@ -49,8 +53,16 @@ class StretchReader:
         what: Wanted,
         *,
         with_append_times: bool = False,
+        with_markers: bool = False,
     ) -> Iterator[Batches]:
-        """The batches of a stretch that may hold a wanted record; each valid until the next one.
+        """The batches of a stretch that may hold a wanted record.
+
+        Args:
+            stretch: of the log.
+            what: is wanted of it.
+            with_append_times: say when records were appended, as far as that is known.
+            with_markers: also give batches without records for consumers, be they control batches
+                or emptied by compaction. From brokers they always come.
 
         Raises:
             FileMissing: a segment is gone.
@@ -60,7 +72,14 @@ class StretchReader:
         """
         if isinstance(stretch, SegmentRange):
             root = self._root(stretch.root)
-            return batches_in_file(root, stretch, what, runs_ahead=self._runs_ahead)
+            return batches_in_file(
+                root,
+                stretch,
+                what,
+                with_append_times=with_append_times,
+                with_markers=with_markers,
+                runs_ahead=self._runs_ahead,
+            )
         narrowed = narrowed_to_appends(self.client, stretch, what)
         if narrowed is None:
             return iter(())
@@ -69,7 +88,7 @@ class StretchReader:
             narrowed,
             self._options,
             with_append_times,
-            reuses_memory=True,
+            reuses_memory=self._reuses_memory,
             runs_ahead=self._runs_ahead,
         )
 

@@ -11,7 +11,7 @@ manifest names whole units only, and the next run continues where it ends.
 
 import os
 from collections.abc import Iterable, Mapping
-from contextlib import ExitStack, suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 
 from pyspark.sql import SparkSession
@@ -28,17 +28,21 @@ from horolog.jobs.archives.manifest import (
     refuse_foreign,
 )
 from horolog.jobs.archives.parts import TARGET_BYTES, HourFiles
-from horolog.jobs.archives.planning import Planner
-from horolog.jobs.archives.sources import COMMITTED, Unit, open_pieces, reader_of
+from horolog.jobs.archives.planning import COMMITTED, ArchiveUnit, Planner
+from horolog.jobs.archives.reading import RangeReader
 from horolog.jobs.archives.store import ArchiveStore
 from horolog.jobs.counting import count
 from horolog.jobs.selection import Moment, Selection
 from horolog.jobs.spread import OnProgress, spread
 from horolog.jobs.state import JobState
+from horolog.sources.ahead import ahead
 from horolog.sources.object_stores import StoreOptions, shown
 from horolog.sources.options import ReadOptions
 from horolog.sources.plan import SegmentRange
+from horolog.sources.row_times import narrowed
+from horolog.sources.stretch_reader import StretchReader
 from horolog.sources.uris import absolute
+from horolog.sources.wanted import Interval, Wanted
 from horolog.times import parse_time
 
 _TRIES = 20
@@ -165,35 +169,39 @@ class _Task:
     with_append_times: bool
     times: Mapping[str, tuple[int | None, int | None]]
 
-    def __call__(self, unit: Unit) -> UnitDone:
+    def __call__(self, unit: ArchiveUnit) -> UnitDone:
         from_ms, to_ms = self.times[unit.partition.topic]
         store = ArchiveStore(self.uri, self.store)
         files = HourFiles(store, unit.partition, self.hours, target_bytes=self.target_bytes)
-        reader = reader_of(unit, from_ms, to_ms)
+        stretch = unit.stretch
+        ranges = RangeReader(
+            stretch.start, stretch.end, floor=unit.floor, from_ms=from_ms, to_ms=to_ms
+        )
         try:
-            with ExitStack() as stack:
-                pieces = open_pieces(
-                    stack,
-                    unit,
-                    self.options,
+            with StretchReader(self.options, reuses_memory=False) as reader:
+                found = reader.batches(
+                    stretch,
+                    Wanted() if from_ms is None else narrowed(Wanted(), Interval(first=from_ms)),
                     with_append_times=self.with_append_times,
-                    from_ms=from_ms,
+                    with_markers=True,
                 )
-                for rows in reader.rows(pieces):
-                    files.add(rows)
-                    count(rows.num_rows)
+                is_file = isinstance(stretch, SegmentRange)
+                with nullcontext(found) if is_file else ahead(found) as batches:
+                    for rows in ranges.rows(batches):
+                        files.add(rows)
+                        count(rows.num_rows)
             written = files.close()
-            files.add_facts(reader.facts)
+            files.add_facts(ranges.facts)
         except CorruptBatch as error:
             with suppress(HorologError, OSError):
                 files.abandon()
-            where = unit.stretch.path if isinstance(unit.stretch, SegmentRange) else unit.partition
+            where = stretch.path if isinstance(stretch, SegmentRange) else stretch.partition
             raise CorruptBatch(f"{where} cannot be read: {error}") from None
         except BaseException:
             with suppress(HorologError, OSError):
                 files.abandon()
             raise
-        return UnitDone(tuple(reader.ranges), tuple(written))
+        return UnitDone(tuple(ranges.ranges), tuple(written))
 
 
 @dataclass(slots=True)
@@ -237,7 +245,7 @@ class _Run:
             {name: (topic.from_ms, topic.to_ms) for name, topic in plan.topics.items()},
         )
         progress = PlanProgress(plan)
-        done, total = 0, sum(unit.end - unit.start for unit in plan.units)
+        done, total = 0, sum(unit.offsets for unit in plan.units)
         self.progress(done, total)
         for wave in spread(self.spark, plan.units, task):
             changes, unused = progress.take(wave)
@@ -249,7 +257,7 @@ class _Run:
                 (outcome.unit.key, {"manifest": manifest.number, "error": outcome.error})
                 for outcome in wave
             )
-            done += sum(outcome.unit.end - outcome.unit.start for outcome in wave)
+            done += sum(outcome.unit.offsets for outcome in wave)
             self.progress(done, total)
         manifest = self._commit(manifest, progress.rest())
         return Archived(

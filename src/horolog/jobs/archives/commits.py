@@ -11,9 +11,8 @@ from horolog.jobs.archives.manifest import (
     ArchivedTopic,
     Manifest,
 )
-from horolog.jobs.archives.planning import Plan
+from horolog.jobs.archives.planning import ArchiveUnit, Plan
 from horolog.jobs.archives.ranges import Range
-from horolog.jobs.archives.sources import Unit
 from horolog.jobs.spread import Outcome
 from horolog.storage.names import TopicPartition
 
@@ -75,7 +74,7 @@ class PlanProgress:
             if state.ranges and (each := TopicPartition(name, index)) in plan.starts
         }
 
-    def take(self, wave: Iterable[Outcome[Unit, UnitDone]]) -> tuple[Changes, list[str]]:
+    def take(self, wave: Iterable[Outcome[ArchiveUnit, UnitDone]]) -> tuple[Changes, list[str]]:
         """What a commit adds after a wave; and files that it does not name."""
         changes, unused = Changes(), []
         for outcome in wave:

@@ -8,7 +8,6 @@ from typing import Final
 from horolog.client import Client
 from horolog.errors import ErrorCode, HorologError, Misconfigured, RequestRefused
 from horolog.jobs.archives.manifest import ArchivedTopic, Manifest
-from horolog.jobs.archives.sources import Unit
 from horolog.jobs.selection import Selection
 from horolog.jobs.served import served_bounds
 from horolog.record.batch import iter_headers
@@ -22,6 +21,7 @@ from horolog.sources.wanted import EVERYTHING, Interval, Wanted
 from horolog.storage.directory.checkpoints import decode_uuid
 from horolog.storage.names import TopicPartition
 
+COMMITTED: Final = {"kafka.isolation.level": "read_committed"}
 UNIT_BYTES: Final = 128 << 20
 _LEAST_UNIT_BYTES = 8 << 20
 _UNITS = 8  # of a small log: enough to keep a few cores busy
@@ -29,12 +29,36 @@ _FEW_OFFSETS = 20_000  # that are one unit, however large their records are
 _SAMPLE_BYTES = 256 << 10
 
 
+@dataclass(frozen=True, slots=True)
+class ArchiveUnit:
+    """A stretch of a partition, to be archived by one task."""
+
+    stretch: OffsetRange | SegmentRange
+    floor: int
+    """Where the partition's part of the archive ends; records before it are there already."""
+
+    @property
+    def partition(self) -> TopicPartition:
+        """Of the stretch."""
+        return self.stretch.partition
+
+    @property
+    def offsets(self) -> int:
+        """How many the stretch has."""
+        return self.stretch.end - self.stretch.start
+
+    @property
+    def key(self) -> str:
+        """Its name."""
+        return f"{self.partition}@{self.stretch.start}"
+
+
 @dataclass(slots=True)
 class Plan:
     """What is to be read, and what cannot be."""
 
     partitions: list[TopicPartition] = field(default_factory=list)
-    units: list[Unit] = field(default_factory=list)
+    units: list[ArchiveUnit] = field(default_factory=list)
     starts: dict[TopicPartition, int] = field(default_factory=dict)
     ends: dict[TopicPartition, int] = field(default_factory=dict)
     bytes: int = 0
@@ -59,8 +83,8 @@ class Planner:
         Raises:
             Misconfigured: the archive has another range of time of a topic.
         """
-        plan = Plan()
         selection, options = self.selection, self.options
+        plan = Plan(with_append_times=not selection.source.is_broker)
         log = BrokerLog(options) if selection.source.is_broker else FileLog(options)
         with log:
             partitions = plan.partitions = sorted(log.partitions())
@@ -93,8 +117,7 @@ class Planner:
         most = min(UNIT_BYTES, max(_LEAST_UNIT_BYTES, plan.bytes // _UNITS))
         for each in ranges:
             floor = plan.starts[each.partition]
-            for part in _cut(each, most):
-                plan.units.append(Unit(each.partition, part.start, part.end, floor, part))
+            plan.units += [ArchiveUnit(part, floor) for part in _cut(each, most)]
         return plan
 
     def _topic(self, manifest: Manifest, name: str, topic_id: str | None) -> ArchivedTopic:

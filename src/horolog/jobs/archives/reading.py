@@ -5,14 +5,13 @@ each batch once, wherever they were cut. Aborted transactions are left out with 
 and leave gaps in the offsets as a compaction does; markers of commits are kept.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from horolog.buffers import Buffer
 from horolog.jobs.archives import facts as of_batches
 from horolog.jobs.archives.digests import NO_APPEND_TIME, BatchDigest, RecordDigest
 from horolog.jobs.archives.ranges import MOST_OFFSETS, Range
@@ -31,7 +30,9 @@ from horolog.record.header_table import HeaderTable, positions_of
 from horolog.record.markers import read_marker
 from horolog.record.old_format.sent import RUN_BYTES
 from horolog.record.stretches import Numbers
-from horolog.record.timestamps import NO_TIMESTAMP, NO_TIMESTAMP_TYPE, AppendTimeStretch
+from horolog.record.timestamps import NO_TIMESTAMP, NO_TIMESTAMP_TYPE
+from horolog.record.transactions import AbortedTransactions
+from horolog.sources.batches import Batches
 
 _DECODED: Final = ("key", "value", "headers", "offset", "timestamp_ms")
 SCHEMA: Final = pa.schema(
@@ -46,18 +47,8 @@ SCHEMA: Final = pa.schema(
 TABLE_BYTES: Final = 4 << 20
 
 
-class Piece(NamedTuple):
-    """Some whole batches, in offset order after those of the piece before."""
-
-    data: Buffer
-    drops: Callable[[BatchHeader, memoryview], bool] | None
-    """Whether a batch, the next in order, is of an aborted transaction; None where none is."""
-    append_times: Callable[[int, int], Sequence[AppendTimeStretch]] | None
-    """When records of these offsets were appended; None where nothing is known of it."""
-
-
-class _Batches(NamedTuple):
-    """Batches in offset order."""
+class _Chosen(NamedTuple):
+    """Batches that are archived, in offset order."""
 
     positions: Numbers
     headers: HeaderTable
@@ -66,9 +57,9 @@ class _Batches(NamedTuple):
     append_ms: Numbers
     """When each was appended, as a whole; `NO_APPEND_TIME` if that is unknown."""
 
-    def between(self, first: int, end: int) -> "_Batches":
+    def between(self, first: int, end: int) -> "_Chosen":
         """Some that follow one another."""
-        return _Batches(
+        return _Chosen(
             self.positions[first:end],
             self.headers[first:end],
             self.payloads[first:end],
@@ -115,7 +106,7 @@ class RangeReader:
         self._bytes = 0
         self._appends: tuple[int, int] | None = None
 
-    def rows(self, pieces: Iterable[Piece]) -> Iterator[pa.RecordBatch]:
+    def rows(self, pieces: Iterable[Batches]) -> Iterator[pa.RecordBatch]:
         """The rows of the batches, in tables of `SCHEMA`.
 
         Raises:
@@ -130,16 +121,16 @@ class RangeReader:
 
     # Batches.
 
-    def _piece(self, piece: Piece) -> Iterator[pa.RecordBatch]:
+    def _piece(self, piece: Batches) -> Iterator[pa.RecordBatch]:
         view, positions = self._in_v2(memoryview(piece.data), piece)
-        batches = self._wanted(view, positions, piece)
+        batches = self._chosen(view, positions, piece)
         for cut, group in self._groups(batches):
             if cut is not None:
                 self._finish(cut)
                 self._begun = cut
             yield from self._group(view, group)
 
-    def _wanted(self, view: memoryview, positions: Sequence[int], piece: Piece) -> _Batches:
+    def _chosen(self, view: memoryview, positions: Sequence[int], piece: Batches) -> _Chosen:
         """The batches that are kept of those at some positions."""
         headers = HeaderTable.read(view, positions)
         last_offsets = headers.last_offsets
@@ -147,10 +138,11 @@ class RangeReader:
         beyond = np.flatnonzero(inside & (last_offsets >= self._end))
         count = int(beyond[0]) if len(beyond) else len(headers)
         is_dropped = np.zeros(count, np.bool_)
-        if piece.drops is not None:  # of every batch in order
+        if piece.aborted:
+            transactions = AbortedTransactions(piece.aborted)
             for place, header in enumerate(headers[:count].headers()):
                 at = positions[place]
-                is_dropped[place] = piece.drops(header, view[at : at + header.size])
+                is_dropped[place] = transactions.drop(header, view[at : at + header.size])
         is_kept, base_offsets = inside[:count], headers.numbers("base_offset")
         if self._begun is None and is_kept.any():
             first = int(base_offsets[int(np.argmax(is_kept))])
@@ -174,14 +166,14 @@ class RangeReader:
                 is_kept[place] = payloads[place] is not None
         places = np.flatnonzero(is_kept)
         headers = headers[places]
-        return _Batches(
+        return _Chosen(
             np.array(positions, np.int64)[places],
             headers,
             [payloads[place] for place in places.tolist()],
             _append_times(headers, piece),
         )
 
-    def _in_v2(self, view: memoryview, piece: Piece) -> tuple[memoryview, Sequence[int]]:
+    def _in_v2(self, view: memoryview, piece: Batches) -> tuple[memoryview, Sequence[int]]:
         """The batches, and the position of each.
 
         Those of older formats are converted; of these the ones outside of the stretch are left out.
@@ -194,7 +186,7 @@ class RangeReader:
             self._least_offset = parse_header(view, positions[-1]).next_offset
         return view, positions
 
-    def _converted(self, view: memoryview, piece: Piece) -> tuple[memoryview, Sequence[int]]:
+    def _converted(self, view: memoryview, piece: Batches) -> tuple[memoryview, Sequence[int]]:
         first, end, is_old, least_offset = 0, 0, False, self._least_offset
         following = least_offset
         for position, header in iter_headers(view, 0, least_offset):
@@ -207,7 +199,7 @@ class RangeReader:
             self._least_offset = header.next_offset
             if is_old and header.last_offset >= self._end:
                 # Plain messages would become one batch with those before. What may begin before
-                # the end stays, and `_wanted` stops where it does.
+                # the end stays, and `_chosen` stops where it does.
                 if header.magic != MAGIC and not header.codec_number:
                     end = position
                     self._is_done = True
@@ -230,7 +222,7 @@ class RangeReader:
         if self._begun is None:  # all of the stretch is within that batch
             self._begun = min(self._start, self._end)
 
-    def _groups(self, batches: _Batches) -> Iterator[tuple[int | None, _Batches]]:
+    def _groups(self, batches: _Chosen) -> Iterator[tuple[int | None, _Chosen]]:
         """The batches, cut where a range has to end; the offset of the cut before each group."""
         base_offsets = batches.headers.numbers("base_offset")
         last_offsets, append_ms = batches.headers.last_offsets, batches.append_ms
@@ -252,7 +244,7 @@ class RangeReader:
 
     # Rows.
 
-    def _group(self, view: memoryview, group: _Batches) -> Iterator[pa.RecordBatch]:
+    def _group(self, view: memoryview, group: _Chosen) -> Iterator[pa.RecordBatch]:
         if not len(group.headers):
             return
         numbers = of_batches.of_headers(group.headers)
@@ -373,7 +365,7 @@ def _payload_of(batch: memoryview, header: BatchHeader) -> bytes | None:
     return b"".join(bytes(part) for part in open_batch(batch, header).pieces)
 
 
-def _append_times(headers: HeaderTable, piece: Piece) -> Numbers:
+def _append_times(headers: HeaderTable, piece: Batches) -> Numbers:
     """The append times of batches, as far as they are known.
 
     A broker says those of records from the offset on that was asked for, which may be within the
@@ -407,7 +399,7 @@ def _may_be_cut(
     return range(len(last_offsets))
 
 
-def _runs(group: _Batches) -> Iterator[tuple[int, int]]:
+def _runs(group: _Chosen) -> Iterator[tuple[int, int]]:
     """Where batches are next to each other."""
     starts, ends = group.positions, group.positions + group.headers.sizes
     breaks = np.flatnonzero(starts[1:] != ends[:-1])

@@ -25,13 +25,14 @@ from horolog.jobs.archives.ranges import Range
 from horolog.jobs.archives.reading import RangeReader
 from horolog.jobs.archives.rebuilding import Rebuilder, Rebuilt, filler_at
 from horolog.jobs.archives.rows import OrderedRows, read_facts
-from horolog.jobs.archives.sources import pieces_of
 from horolog.jobs.archives.store import ArchiveStore
 from horolog.record.batch import CONTROL_BIT
+from horolog.sources.batches import Batches
 from horolog.sources.object_stores import StoreOptions
 from horolog.storage import names
 from horolog.storage.append_times.file import AppendTimeEntry
 from horolog.storage.append_times.format import IDENTITY_SIZE
+from horolog.storage.batches.reader import EVERYTHING
 from horolog.storage.files import Files
 from horolog.storage.index.builder import IndexBuilder
 from horolog.storage.names import TopicPartition
@@ -235,7 +236,11 @@ def _changes(rebuilt: Rebuilt, before: int | None) -> list[int]:
 
 def _read(reader: SegmentReader, start: int, end: int) -> Iterator[Range]:
     found = RangeReader(start, end)
-    for _ in found.rows(pieces_of(reader, start, end)):
+    times = reader.append_times.stretches if reader.has_append_times else None
+    buffers = reader.log.batches(reader.size, EVERYTHING).wanted(
+        reader.position_for(None, start), end, None
+    )
+    for _ in found.rows(Batches(buffer, start, end, times) for buffer in buffers):
         pass
     yield from found.ranges
 

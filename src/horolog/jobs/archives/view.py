@@ -17,9 +17,9 @@ from pyspark.sql.types import StructType
 
 from horolog.errors import HorologError, Misconfigured
 from horolog.jobs.archives.manifest import ArchivedFile, ArchivedTopic, Manifest, require_manifest
+from horolog.jobs.archives.planning import COMMITTED
 from horolog.jobs.archives.producers import ArchivedProducers
 from horolog.jobs.archives.rows import read_rows
-from horolog.jobs.archives.sources import COMMITTED
 from horolog.jobs.archives.store import ArchiveStore
 from horolog.jobs.selection import Moment, Selection
 from horolog.jobs.spread import cores_of

@@ -15,14 +15,16 @@ import pyarrow.compute as pc
 
 from horolog.client import NoAnswer
 from horolog.errors import CorruptBatch, HorologError, RequestRefused
-from horolog.jobs.mirroring.batches import Drop, Rule
+from horolog.jobs.mirroring.batches import Rule
 from horolog.jobs.mirroring.offset_map import Point
 from horolog.jobs.mirroring.reading import Range, source_batches
 from horolog.record.batch import HEADER_SIZE, MAGIC, BatchHeader, iter_headers, verify_crc
 from horolog.record.columns import batch_schema, decode
 from horolog.record.identity import is_left_out
 from horolog.record.timestamps import NO_TIMESTAMP, TimestampType
+from horolog.record.transactions import AbortedTransactions
 from horolog.sources.ahead import ahead
+from horolog.sources.batches import Batches
 from horolog.sources.options import ReadOptions
 from horolog.storage.names import TopicPartition
 
@@ -194,15 +196,16 @@ def _batches(side: Side) -> Iterator[_Batch]:
     """
     with ahead(source_batches(side.ranges, side.start, side.options)) as pieces:
         for piece in pieces:
-            yield from _batches_of(memoryview(piece.data), side, piece.start, piece.drop)
+            yield from _batches_of(piece, side)
 
 
-def _batches_of(view: memoryview, side: Side, start: int, drop: Drop) -> Iterator[_Batch]:
-    for position, header in iter_headers(view, least_offset=start):
+def _batches_of(piece: Batches, side: Side) -> Iterator[_Batch]:
+    view, drop = memoryview(piece.data), AbortedTransactions(piece.aborted or ()).drop
+    for position, header in iter_headers(view, least_offset=piece.start):
         if header.base_offset >= side.end:
             return
         batch = view[position : position + header.size]
-        if drop(header, batch) or is_left_out(header) or header.next_offset <= start:
+        if drop(header, batch) or is_left_out(header) or header.next_offset <= piece.start:
             continue
         try:
             verify_crc(view, position, header)

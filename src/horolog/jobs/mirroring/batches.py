@@ -7,7 +7,7 @@ are written; a batch is decoded and encoded again where a broker would refuse it
 records.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -22,13 +22,12 @@ from horolog.record.column_writer import encode_batches
 from horolog.record.columns import batch_schema, decode
 from horolog.record.identity import is_left_out, needs_writing
 from horolog.record.timestamps import NO_TIMESTAMP, TimestampType
+from horolog.record.transactions import AbortedTransactions
+from horolog.sources.batches import Batches
 
 _COLUMNS = ("key", "value", "headers", "timestamp_ms", "offset")
 _ROOM_PER_RECORD = 96  # more than the lengths and deltas of a record take
 _NONE, _SOME, _ALL = 0, 1, 2
-
-Drop = Callable[[BatchHeader, memoryview], bool]
-"""Whether a batch belongs to an aborted transaction; asked of all batches in offset order."""
 
 
 class Made(NamedTuple):
@@ -64,32 +63,25 @@ class Rule:
         return self.from_ms is None and self.to_ms is None
 
 
-def made_of(
-    buffer: Buffer,
-    rule: Rule,
-    *,
-    start: int,
-    end: int,
-    drop: Drop,
-) -> Iterator[Made]:
-    """What becomes of the batches that hold offsets from `start` to before `end`.
+def made_of(batches: Batches, rule: Rule) -> Iterator[Made]:
+    """What becomes of batches of the source.
 
     Raises:
         CorruptBatch: what follows is no batch, or its checksum is wrong.
         RequestRefused: a batch that is rewritten decompresses to too much.
     """
-    view = memoryview(buffer)
-    for position, header in iter_headers(view, least_offset=start):
-        if header.base_offset >= end:
+    view, drop = memoryview(batches.data), AbortedTransactions(batches.aborted or ()).drop
+    for position, header in iter_headers(view, least_offset=batches.start):
+        if header.base_offset >= batches.end:
             return
         batch = view[position : position + header.size]
-        if header.next_offset <= start:
+        if header.next_offset <= batches.start:
             drop(header, batch)
             continue
         try:
             verify_crc(view, position, header)
             is_out = drop(header, batch) or is_left_out(header)
-            made = _nothing_of(header) if is_out else _made(header, batch, rule, start)
+            made = _nothing_of(header) if is_out else _made(header, batch, rule, batches.start)
         except CorruptBatch as error:
             raise CorruptBatch(
                 f"the batch at offset {header.base_offset} of the source is damaged: {error.reason}"

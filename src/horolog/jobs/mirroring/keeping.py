@@ -16,6 +16,7 @@ from horolog.jobs.mirroring.ledger import Place
 from horolog.jobs.mirroring.moving import MAX_BYTES, Moved, may_pass
 from horolog.jobs.mirroring.reading import Range, source_batches
 from horolog.record.batch import iter_headers, verify_crc
+from horolog.record.timestamps import TimestampType
 from horolog.sources.ahead import ahead
 from horolog.sources.options import ReadOptions
 from horolog.storage.directory.lock import share_offline
@@ -117,7 +118,7 @@ def _append(unit: Keep, log: CopiedLog, moved: Moved) -> None:
     with ahead(coming) as pieces:
         for piece in pieces:
             view = memoryview(piece.data)
-            times = [*piece.append_times]
+            times = piece.append_times(log.next_offset, unit.end) if piece.append_times else ()
             at = 0
             for position, header in iter_headers(view, least_offset=log.next_offset):
                 if header.base_offset >= unit.end:
@@ -131,9 +132,12 @@ def _append(unit: Keep, log: CopiedLog, moved: Moved) -> None:
                         f"the batch at offset {header.base_offset} of the source is damaged: "
                         f"{error.reason}"
                     ) from error
-                while at + 1 < len(times) and times[at + 1][0] <= header.base_offset:
+                while at + 1 < len(times) and times[at + 1].offset <= header.base_offset:
                     at += 1
-                ms = times[at][1] if times else None
+                ms = times[at].ms if times else None
+                is_stamped = header.timestamp_type is TimestampType.LOG_APPEND_TIME
+                if ms is None and is_stamped and unit.with_append_times:
+                    ms = header.max_timestamp
                 log.append(header, view[position : position + header.size], ms)
                 records = max(0, header.records_count) * (not header.is_control)
                 moved.records += records

@@ -15,7 +15,6 @@ attempt is sent alone: those behind it are refused if it is.
 
 import time
 from collections import deque
-from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
@@ -28,7 +27,7 @@ from horolog.jobs.counting import count
 from horolog.jobs.mirroring.batches import Made, Rule, made_of
 from horolog.jobs.mirroring.ledger import Place
 from horolog.jobs.mirroring.offset_map import Point
-from horolog.jobs.mirroring.reading import Range, SourceBatches, source_batches
+from horolog.jobs.mirroring.reading import Range, source_batches
 from horolog.jobs.mirroring.sent_before import TargetLog, find_sent
 from horolog.jobs.selection import client_of
 from horolog.record.batch import BatchHeader, next_sequence
@@ -198,7 +197,7 @@ class _Attempt:
         coming = source_batches(unit.ranges, place.offset, unit.options)
         with ahead(coming) as pieces:
             try:
-                for made in self._made(pieces):
+                for made in (made for piece in pieces for made in made_of(piece, unit.rule)):
                     if found is not None:
                         for known, base_offset in found.match(made, self._moved.place.sequence):
                             self._advance([known], base_offset)
@@ -225,12 +224,6 @@ class _Attempt:
         self._settle(0)
         if not is_full and self._moved.place.offset < unit.end:
             self._moved.place = replace(self._moved.place, offset=unit.end)
-
-    def _made(self, pieces: Iterator[SourceBatches]) -> Iterator[Made]:
-        for piece in pieces:
-            yield from made_of(
-                piece.data, self._unit.rule, start=piece.start, end=piece.end, drop=piece.drop
-            )
 
     # Sending.
 
