@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 
-from horolog.client import EARLIEST, LATEST, Client, Fetched
+from horolog.client import EARLIEST, LATEST, Client, Fetched, NoAnswer
 from horolog.client.fetch_ahead import FetchAhead
 from horolog.client.fetching import PartitionFetch
 from horolog.errors import CorruptBatch, ErrorCode, RequestRefused
@@ -103,7 +103,7 @@ def fetches(
     Raises:
         DataLost: the broker has not all offsets any more, and data loss is to fail.
         RequestRefused: or refuses for another reason.
-        NoAnswer: it does not answer.
+        NoAnswer: it does not answer, or gives nothing before the end.
         CorruptBatch: something is no batch; what is before it is given.
     """
     fetching = options.fetching
@@ -138,13 +138,11 @@ def fetches(
                 if empty >= _SURELY_EMPTY and fetched.high_watermark >= wanted.end:
                     return  # compaction left nothing up to the end
                 if time.monotonic() > give_up:
-                    data_lost(
-                        options,
+                    raise NoAnswer(
                         f"{wanted.partition} gave nothing from offset {offset} on for "
-                        f"{fetching.poll_timeout_ms} ms (kafkaConsumer.pollTimeoutMs), and was to "
-                        f"be read up to {wanted.end}",
+                        f"{fetching.poll_timeout_ms} ms (kafkaConsumer.pollTimeoutMs), and goes up "
+                        f"to {wanted.end}"
                     )
-                    return
             if damage is not None:
                 raise damage
 
