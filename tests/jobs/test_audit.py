@@ -225,10 +225,11 @@ def test_the_command_prints_a_summary_and_suggests_a_bound_with_its_evidence(
     broker.create_topic("t", **ANY)
     produce(broker.client, "t", range(NOW_MS - 4_000, NOW_MS))
     for producer in (1, 2, 3):
-        produce(
-            broker.client, "t", [NOW_MS * 1_000, NOW_MS + 2 * DAY_MS],
-            producer_id=producer, producer_epoch=0, base_sequence=0,
-        )  # fmt: skip
+        with Client(broker.address, client_id=f"sensor-{producer}") as client:
+            produce(
+                client, "t", [NOW_MS * 1_000, NOW_MS + 2 * DAY_MS],
+                producer_id=producer, producer_epoch=0, base_sequence=0,
+            )  # fmt: skip
     arguments = ("spark", "audit", "--source", broker.address, "--topics", "t")
     shown = run_command(*arguments)
     assert shown.code == 1, shown.err
@@ -236,12 +237,16 @@ def test_the_command_prints_a_summary_and_suggests_a_bound_with_its_evidence(
         "t: message.timestamp.after.max.ms=3600000 (1h) would have refused 6 records of 3 "
         "producers, of 4,006 (3 in microseconds)"
     ) in shown.out
+    assert "client id" in shown.out
+    assert "sensor-2" in shown.out
     found = run_command(*arguments, "--json").json
     (topic,) = found["topics"]
     assert (topic["records"], topic["future"], topic["in_microseconds"]) == (4_006, 6, 3)
     assert [row["producer"] for row in found["producers"]["rows"]] == [3, 1, 2] or [
         row["producer"] for row in found["producers"]["rows"]
     ] == [1, 2, 3]
+    for row in found["producers"]["rows"]:
+        assert row["client_id"] == f"sensor-{row['producer']}"
     assert [each["value_ms"] for each in found["evidence"] if each["suggested"]] == [HOUR_MS]
     fine = run_command(*arguments, "--after-max", "900000w")
     assert fine.code == 1, "a wrong unit is wrong whatever the bound"

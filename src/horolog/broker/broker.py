@@ -26,6 +26,7 @@ from horolog.broker.open_files import OpenFiles, share_out
 from horolog.broker.opening import OpenedStorage, open_storage
 from horolog.broker.partition import Partition
 from horolog.broker.partitions import Partitions
+from horolog.broker.producer_clients import ProducerClients
 from horolog.broker.producer_ids import FIRST, ProducerIds
 from horolog.broker.queries import Queries
 from horolog.broker.timestamp_warnings import TimestampWarnings
@@ -100,6 +101,7 @@ class Broker:
         self.queries = Queries(
             self.metadata, store, clock, self.topics, self.partitions, opened.stored.queries
         )
+        self.producer_clients = ProducerClients()
         self.left_behind = opened.left_behind
         self.traffic = self.partitions.traffic
         self.conversions = Conversions(self.traffic)
@@ -195,13 +197,15 @@ class Broker:
     def note_appended(
         self, partition: Partition, appended: Appended, client_id: str, host: str
     ) -> None:
-        """Follow up on an append: log duplicates, flush rolled segments, warn of timestamps."""
+        """Follow up on an append: duplicates, rolled segments, timestamps, producers."""
         if appended.duplicate:
             _LOG.debug("%s: a retry of what is in the log was answered", partition.name)
         if appended.rolled:
             partition.flush_rolled().add_done_callback(_log_failure)
         if appended.ahead_ms > 0 or appended.records_ahead_ms > 0 or appended.expired_ms > 0:
             self.timestamp_warnings.note(partition, appended, client_id, host)
+        if appended.new_producer is not None:
+            self.producer_clients.note(*appended.new_producer, client_id)
 
     @contextmanager
     def delay(self, delayed: DelayedFetch) -> Iterator[DelayedFetch]:

@@ -1,7 +1,7 @@
 """What horolog's brokers answer and Apache Kafka's do not, by the table in `wire/questions.py`."""
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, TypeAlias
 
@@ -19,12 +19,14 @@ from horolog.wire.questions import (
     APPEND_TIMES_AHEAD,
     LEFT_BEHIND,
     LOOKUP_WAY,
+    PRODUCER_CLIENTS,
     RETENTION,
     TIME_RANGES,
     AppendTimesAhead,
     AskAppendTimesAhead,
     AskLeftBehind,
     AskLookup,
+    AskProducerClients,
     AskRetention,
     AskTimeRanges,
     GivesT,
@@ -40,6 +42,7 @@ from horolog.wire.questions import (
 __all__ = ["ControlCalls"]
 
 _MOST_QUESTIONS: Final = 500  # in one request
+_MOST_PRODUCERS: Final = 300  # in one question
 _INT64_MIN, _INT64_MAX = -(1 << 63), (1 << 63) - 1
 
 _LinkOf: TypeAlias = Callable[[TopicPartition, Deadline], Link]
@@ -156,6 +159,29 @@ class ControlCalls(RetriedCalls):
             NoAnswer: no broker answers.
         """
         return self._of_leader(LEFT_BEHIND, topic, partition, AskLeftBehind())
+
+    def producer_clients(self, producers: Iterable[int]) -> dict[int, str]:
+        """The client ids of idempotent producers, by producer id, of those that are known.
+
+        A broker knows those that have appended to it since it started; Apache Kafka's none.
+
+        Raises:
+            RequestRefused: a broker refuses.
+            NoAnswer: a broker does not answer.
+        """
+        ids = tuple(dict.fromkeys(producers))
+        nodes = self._persist(lambda deadline: self.brokers.metadata([], deadline)).brokers
+        asks = {
+            (str(node), first): AskProducerClients(ids[first : first + _MOST_PRODUCERS])
+            for node in nodes
+            for first in range(0, len(ids), _MOST_PRODUCERS)
+        }
+        answers = self._answers(
+            PRODUCER_CLIENTS, asks, lambda each, deadline: self.brokers.node(int(each[0]), deadline)
+        )
+        found = [its for answer in answers.values() if answer is not None for its in answer.clients]
+        found.sort(key=lambda its: its.epoch)
+        return {its.producer_id: its.client_id for its in found}
 
     def append_times_ahead(self, topic: str) -> AppendTimesAhead:
         """How far a topic's append times are ahead of the broker's clock.

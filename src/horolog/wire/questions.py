@@ -257,6 +257,28 @@ class AppendTimesAhead(NamedTuple):
     """At how many offsets of the topic append times go back."""
 
 
+class AskProducerClients(NamedTuple):
+    """Which clients some idempotent producers are."""
+
+    producers: tuple[int, ...]
+    start: int = 0
+
+
+class ProducerClient(NamedTuple):
+    """A producer id, its newest epoch, and the client id of the requests that it came with."""
+
+    producer_id: int
+    epoch: int
+    client_id: str
+
+
+class NamedProducers(NamedTuple):
+    """The producers among those asked for that the broker has heard since it started."""
+
+    clients: tuple[ProducerClient, ...]
+    next: int | None
+
+
 # --- the table ------------------------------------------------------------------------
 
 APPEND_TIMES_AHEAD: Final = Question(
@@ -277,6 +299,14 @@ LEFT_BEHIND: Final = Question(
 LOOKUP_WAY: Final = Question(
     "horolog.lookup.way", ResourceType.TOPIC, AclOperation.DESCRIBE, AskLookup, LookupReport
 )
+PRODUCER_CLIENTS: Final = Question(
+    "horolog.producer.clients",
+    ResourceType.BROKER,
+    AclOperation.DESCRIBE,
+    AskProducerClients,
+    NamedProducers,
+    paged="clients",
+)
 RETENTION: Final = Question(
     "horolog.retention.explain",
     ResourceType.TOPIC,
@@ -294,7 +324,10 @@ TIME_RANGES: Final = Question(
     TimeRanges,
     paged="ranges",
 )
-QUESTIONS: Final = (APPEND_TIMES_AHEAD, LEFT_BEHIND, LOOKUP_WAY, RETENTION, TIME_RANGES)
+QUESTIONS: Final = (
+    *(APPEND_TIMES_AHEAD, LEFT_BEHIND, LOOKUP_WAY),
+    *(PRODUCER_CLIENTS, RETENTION, TIME_RANGES),
+)
 
 APPEND_TIME_RESET: Final = Action(
     "horolog.append.time.reset", ResourceType.TOPIC, AclOperation.ALTER_CONFIGS

@@ -9,6 +9,7 @@ from horolog.broker.control.append_times import describe_append_times, prepare_r
 from horolog.broker.control.clock import CLOCK_ACTIONS, prepare_clock, show_clock
 from horolog.broker.control.exactly_once import prepare_call, show_queries
 from horolog.broker.control.left_behind import list_left_behind
+from horolog.broker.control.producer_clients import name_producers
 from horolog.broker.control.retention import explain_retention
 from horolog.broker.control.rows import (
     ActionRow,
@@ -30,6 +31,7 @@ from horolog.wire.questions import (
     EXACTLY_ONCE,
     LEFT_BEHIND,
     LOOKUP_WAY,
+    PRODUCER_CLIENTS,
     RETENTION,
     TIME_RANGES,
 )
@@ -38,6 +40,7 @@ QUESTION_ROWS: Final = (
     QuestionRow(APPEND_TIMES_AHEAD, describe_append_times),
     QuestionRow(LEFT_BEHIND, list_left_behind),
     QuestionRow(LOOKUP_WAY, explain_lookup),
+    QuestionRow(PRODUCER_CLIENTS, name_producers),
     QuestionRow(RETENTION, explain_retention),
     QuestionRow(TIME_RANGES, find_time_ranges),
 )

@@ -104,7 +104,8 @@ def audit(
     """Find wrong times: in the future or past, in another unit, missing, out of order.
 
     Counts them by topic, partition, producer id and hour, and suggests bounds with what they would
-    have refused (KIP-937). Create times are compared with append times where the log knows them:
+    have refused (KIP-937). Producers have their client ids where a horolog broker has heard them
+    since it started. Create times are compared with append times where the log knows them:
     horolog's logs and LogAppendTime topics. Otherwise they are compared with now, and the result
     says so. Exits with 1 if times are in the future, in the past, or in another unit.
 
@@ -145,6 +146,7 @@ def audit(
         from horolog.jobs.questions.advice import evidence
         from horolog.jobs.questions.audit import audit as run
         from horolog.jobs.questions.audit import totals
+        from horolog.jobs.questions.producer_clients import producer_clients
 
         audited = run(
             spark,
@@ -166,6 +168,11 @@ def audit(
             bounds = evidence(audited)
         finally:
             audited.unpersist()
+        listed = found["producers"]["rows"]
+        ids = {row["producer"] for row in listed} - {None}
+        clients = producer_clients(source, settings_of(settings), ids)
+        for row in listed:
+            row["client_id"] = clients.get(row["producer"])
     wrong = wrong_in(found["topics"])
     if as_json:
         show_json({**found, "evidence": [shown(each) for each in bounds]})
@@ -201,7 +208,9 @@ def _show(found: dict[str, Any], suggestions: list[str]) -> None:
         if listed and (name != "partitions" or len(listed) > 1):
             left_out = f", the {len(listed)} with most" if count > len(listed) else ""
             typer.echo(f"\nBy {keys[1]}{left_out}")
-            shown = [each for each in columns if any(row[each] for row in listed)]
+            shown = [
+                each for each in ("client_id", *columns) if any(row.get(each) for row in listed)
+            ]
             show_rows(listed, [*keys, *shown], _HEADINGS)
     typer.echo("\nSuggested" if suggestions else "\nNo bound is suggested.")
     for each in suggestions:

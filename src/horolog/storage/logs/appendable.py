@@ -51,6 +51,8 @@ class Appended(NamedTuple):
     """For how long the latest record would have been deleted by `retention.ms` already."""
     is_converted: bool = False
     """Whether the producer sent another record format than was stored."""
+    new_producer: tuple[int, int] | None = None
+    """Id and epoch of an idempotent producer whose first batch this is since the log was opened."""
 
 
 # A named tuple's own `__new__` takes three times as long.
@@ -200,11 +202,14 @@ class AppendableLog(ReadableLog):
             arrival = messages.arrival(arrival)
             active.append_messages(placed, timestamp, last_offset, arrival)
         self._append_times.gave(append_time)
+        new_producer = None
         if prepared.digest is not None:
             attempts = self.producers.attempts
             attempts.update(header, prepared.digest, last_offset, timestamp)
         elif header.producer_id >= 0:
-            self.producers.update(header, last_offset, timestamp, now_ms)
+            state = self.producers.update(header, last_offset, timestamp, now_ms)
+            if not state.is_heard:
+                state.is_heard, new_producer = True, (header.producer_id, state.epoch)
         if flushes:
             flusher.flush(self)
         appended: Appended = _new_appended(
@@ -222,6 +227,7 @@ class AppendableLog(ReadableLog):
                 if stamps or now_ms - timestamp <= self.config.retention_ms or self.retention_exempt
                 else expired_ms(self.config, timestamp, now_ms),
                 prepared.is_converted,
+                new_producer,
             )
         )
         return appended

@@ -74,6 +74,8 @@ class ProducerState:
     coordinator_epoch: int = -1
     transaction_first_offset: int | None = None
     last_append_ms: int = 0
+    is_heard: bool = False
+    """Whether it has appended in this epoch since the log was opened."""
 
 
 class CompletedTransaction(NamedTuple):
@@ -138,7 +140,9 @@ class Producers:
                 f"(incoming seq. number), {expected} expected after {state.batches[-1:]}",
             )
 
-    def update(self, header: BatchHeader, last_offset: int, timestamp: int, now_ms: int) -> None:
+    def update(
+        self, header: BatchHeader, last_offset: int, timestamp: int, now_ms: int
+    ) -> ProducerState:
         """Take note of a batch that was written."""
         state = self._states.get(header.producer_id)
         if state is None:
@@ -146,10 +150,12 @@ class Producers:
         elif state.epoch != header.producer_epoch:
             state.epoch = header.producer_epoch
             state.batches.clear()
+            state.is_heard = False
         batch = WrittenBatch(header.last_sequence, last_offset, header.last_offset_delta, timestamp)
         state.batches.append(batch)
         del state.batches[:-CACHED_BATCHES]
         state.last_append_ms = now_ms
+        return state
 
     def replay(
         self, header: BatchHeader, read_batch: Callable[[], bytes], now_ms: int

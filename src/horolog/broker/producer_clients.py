@@ -1,0 +1,35 @@
+"""Which client each idempotent producer is: by its producer id, the client id of its requests.
+
+A log keeps producer ids alone (KIP-98). The broker learns the rest with the first batch that a
+producer appends to a partition since the log was opened, and forgets it when it stops.
+"""
+
+from typing import Final
+
+from horolog.wire.questions import ProducerClient
+
+MOST_PRODUCERS: Final = 10_000
+"""The producers that were heard first are forgotten beyond."""
+MOST_CHARACTERS: Final = 249
+"""Of a client id; the rest is left out."""
+
+
+class ProducerClients:
+    """The producers of one broker. For the event loop's thread only."""
+
+    def __init__(self) -> None:
+        self._clients: dict[int, ProducerClient] = {}
+
+    def note(self, producer_id: int, epoch: int, client_id: str) -> None:
+        """Take note of whose a producer is; of several epochs the newest counts."""
+        known = self._clients.get(producer_id)
+        if known is not None and known.epoch > epoch:
+            return
+        if known is None and len(self._clients) >= MOST_PRODUCERS:
+            del self._clients[next(iter(self._clients))]
+        client_id = client_id[:MOST_CHARACTERS]
+        self._clients[producer_id] = ProducerClient(producer_id, epoch, client_id)
+
+    def find(self, producer_id: int) -> ProducerClient | None:
+        """Whose a producer is, if that is known."""
+        return self._clients.get(producer_id)
