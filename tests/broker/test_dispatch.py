@@ -11,10 +11,11 @@ from patience import eventually
 from raw_connection import RawConnection, encoded, fetch_fields, produce_fields
 from running_broker import RunningBroker
 
-from horolog.broker import dispatch, turns
+from horolog.broker import dispatch
 from horolog.broker.dispatch import Apart, Dispatcher, served
 from horolog.broker.handlers.fetch import AT_ONCE
-from horolog.broker.turns import SLICE_SECONDS
+from horolog.broker.scheduling import turns
+from horolog.broker.scheduling.turns import SLICE_SECONDS
 from horolog.network.dispatching import Hangup
 from horolog.network.peer import Peer
 from horolog.record.builder import Record, build_batch

@@ -21,9 +21,9 @@ from patience import PATIENCE_S, eventually
 from raw_connection import RawConnection
 from running_broker import MakeBroker, RunningBroker
 
-from horolog.broker import garbage, turns
 from horolog.broker.handlers.describe_configs import MOST_QUESTIONS
 from horolog.broker.queries import MOST_QUERIES
+from horolog.broker.scheduling import garbage, turns
 from horolog.errors import ErrorCode
 from horolog.metadata import topics
 from horolog.metadata.rows import QueryRow
@@ -674,18 +674,18 @@ def test_the_work_stops_when_its_client_has_gone(
     key, version, _, fields = REQUESTS[what]
     monkeypatch.setattr(turns, "SLICE_SECONDS", 0.0)
     taken: list[None] = []
-    take_turn = turns.HandlerTurns.next
+    take_turn = turns.next_turn
 
-    async def leave_and_take_turn(self: turns.HandlerTurns) -> None:
+    async def leave_and_take_turn() -> None:
         taken.append(None)
         if len(taken) == 1:
             many.socket.close()
             while broker.service.connections:
                 await asyncio.sleep(0.001)
-        await take_turn(self)
+        await take_turn()
 
     assert eventually(lambda: not broker.service.connections)
-    monkeypatch.setattr(turns.HandlerTurns, "next", leave_and_take_turn)
+    monkeypatch.setattr(turns, "next_turn", leave_and_take_turn)
     with RawConnection(broker.address) as many:
         many.socket.sendall(many.packed(key, version, fields(1_200)))
         assert eventually(lambda: bool(taken))

@@ -13,8 +13,8 @@ from batches import batch
 from raw_connection import RawConnection, produce_fields
 from running_broker import BROKER, NOW_MS, MakeBroker, RunningBroker, a_broker
 
-from horolog.broker.fair_pool import FairPool
 from horolog.broker.handlers import produce as produce_handler
+from horolog.broker.scheduling.fair_pool import FairPool
 from horolog.clock import HOUR_MS, ManualClock
 from horolog.record.builder import Record, build_batch
 from horolog.record.compression import Codec

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from raw_connection import encoded, produce_fields
 from running_broker import NOW_MS, RunningBroker
 
-from horolog.broker import dispatch, write_queue
+from horolog.broker import dispatch
+from horolog.broker.scheduling import write_queue
 from horolog.broker.shapes import _FORGET_AFTER
 from horolog.clock import DAY_MS, ManualClock
 from horolog.errors import ErrorCode

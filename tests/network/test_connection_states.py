@@ -35,7 +35,7 @@ from horolog.network.lifecycle import State
 from horolog.network.mappings import Mappings
 from horolog.network.peer import ANONYMOUS, Peer
 from horolog.network.reply import Reply
-from horolog.network.turns import ConnectionTurns
+from horolog.network.turns import Turns
 
 LISTENER = Endpoint("PLAINTEXT", "127.0.0.1", 9092)
 PRODUCE, FETCH = 0, 1
@@ -144,7 +144,7 @@ class Stage:
             budget=self.budget,
             scratch=memoryview(bytearray(SCRATCH_BYTES)),
             mappings=Mappings(),
-            turns=ConnectionTurns(loop),
+            turns=Turns(loop),
             polling=BusyPolling(loop, 0.0),
             config_now=lambda: config,
             admit=lambda connection: self.admits,

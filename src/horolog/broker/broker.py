@@ -14,14 +14,10 @@ from pathlib import Path
 from typing import Final, Self, TypeVar
 
 from horolog.broker.background_tasks import BackgroundTasks
-from horolog.broker.checking import Checkers
 from horolog.broker.controller import Controller
 from horolog.broker.conversions import Conversions
-from horolog.broker.delayed_fetch import DelayedFetch
-from horolog.broker.fair_pool import FairPool
 from horolog.broker.group_coordinator import GroupCoordinator
 from horolog.broker.live_settings import LiveSettings
-from horolog.broker.metadata_thread import MetadataThread
 from horolog.broker.open_files import OpenFiles, share_out
 from horolog.broker.opening import OpenedStorage, open_storage
 from horolog.broker.partition import Partition
@@ -29,6 +25,10 @@ from horolog.broker.partitions import Partitions
 from horolog.broker.producer_clients import ProducerClients
 from horolog.broker.producer_ids import FIRST, ProducerIds
 from horolog.broker.queries import Queries
+from horolog.broker.scheduling.checking import Checkers
+from horolog.broker.scheduling.delayed_fetch import DelayedFetch
+from horolog.broker.scheduling.fair_pool import FairPool
+from horolog.broker.scheduling.metadata_thread import MetadataThread
 from horolog.broker.timestamp_warnings import TimestampWarnings
 from horolog.clock import Clock, SystemClock
 from horolog.config import BrokerConfig, Endpoint, Settings

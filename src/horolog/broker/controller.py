@@ -13,8 +13,8 @@ from functools import partial
 
 from horolog.broker.group_coordinator import GroupCoordinator
 from horolog.broker.live_settings import LiveSettings
-from horolog.broker.metadata_thread import MetadataThread
 from horolog.broker.partitions import Partitions
+from horolog.broker.scheduling.metadata_thread import MetadataThread
 from horolog.config import (
     Change,
     Settings,

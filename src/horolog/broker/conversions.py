@@ -8,9 +8,8 @@ directions; what is compressed again in the same format does not.
 import asyncio
 import logging
 from collections import OrderedDict
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from horolog.broker.dispatch import Request
 from horolog.broker.metrics.traffic import Traffic
 from horolog.wire.api import ApiKey
 
@@ -51,10 +50,12 @@ class Conversions:
         self._clients: OrderedDict[_Client, _Seen] = OrderedDict()
         self._traffic = traffic
 
-    def note(self, request: Request[Any], api_key: ApiKey, topic: str, records: int) -> None:
-        """Count records of a topic that were converted for this request."""
-        self._traffic.convert(api_key, request.version, topic, records)
-        client = _Client(api_key, request.client_id, request.peer.host, request.version, topic)
+    def note(
+        self, api_key: ApiKey, version: int, client_id: str, host: str, topic: str, records: int
+    ) -> None:
+        """Count records of a topic that were converted for a client's request."""
+        self._traffic.convert(api_key, version, topic, records)
+        client = _Client(api_key, client_id, host, version, topic)
         seen = self._clients.setdefault(client, _Seen())
         self._clients.move_to_end(client)
         if len(self._clients) > _MAX_CLIENTS:

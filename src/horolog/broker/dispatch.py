@@ -22,10 +22,11 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from functools import partial
 from itertools import groupby
 from types import CoroutineType, coroutine
-from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeAlias, TypeVar, cast
+from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar, cast
 
 from horolog.broker.authorisation import Authorise, authorise
-from horolog.broker.turns import ClientGone, TimeSlice, next_turn
+from horolog.broker.broker import Broker
+from horolog.broker.scheduling.turns import ClientGone, TimeSlice, next_turn
 from horolog.buffers import Buffer
 from horolog.network.dispatching import Hangup
 from horolog.network.peer import KEY_BYTES, Peer, Shortcut
@@ -38,10 +39,6 @@ from horolog.wire.frame import (
     response_prefix,
     unsupported_api_versions,
 )
-
-if TYPE_CHECKING:
-    from horolog.broker.broker import Broker
-
 
 BodyT = TypeVar("BodyT")
 
@@ -105,7 +102,7 @@ Handler: TypeAlias = "Callable[[Request[Any], Broker], Response | Coroutine[Any,
 HandlerT = TypeVar("HandlerT", bound=Callable[..., Any])
 T = TypeVar("T")
 
-MakeShortcut: TypeAlias = "Callable[[Broker, Authorise, Peer], Shortcut]"
+MakeShortcut: TypeAlias = Callable[[Broker, Authorise, Peer], Shortcut]
 
 _HANDLERS: dict[ApiKey, Handler] = {}
 _SHORTCUTS: dict[ApiKey, MakeShortcut] = {}
@@ -152,7 +149,7 @@ class _Served(NamedTuple):
 class Dispatcher:
     """Answers requests for one broker."""
 
-    def __init__(self, broker: "Broker", authorise: Authorise = authorise) -> None:
+    def __init__(self, broker: Broker, authorise: Authorise = authorise) -> None:
         self._broker = broker
         self._authorise = authorise
         self._loop = asyncio.get_running_loop()

@@ -14,9 +14,9 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
-from horolog.broker.group_queue import Decided
 from horolog.broker.live_groups import GroupEntry, GroupStore, LiveGroups
-from horolog.broker.turns import TimeSlice
+from horolog.broker.scheduling.group_queue import Decided
+from horolog.broker.scheduling.turns import TimeSlice
 from horolog.clock import Clock
 from horolog.config import LONG_MAX
 from horolog.errors import ErrorCode, HorologError, RequestRefused, code_for

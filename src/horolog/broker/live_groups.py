@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, Final, Protocol
 
-from horolog.broker.group_queue import Decided, GroupQueue
+from horolog.broker.scheduling.group_queue import Decided, GroupQueue
 from horolog.clock import Clock
 from horolog.errors import ErrorCode, HorologError, RequestRefused, code_for
 from horolog.groups.capacity import Capacity

@@ -3,10 +3,11 @@
 import asyncio
 from collections.abc import Callable, Hashable
 from concurrent.futures import Executor
-from typing import Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
-from horolog.broker.checking import Checkers
-from horolog.broker.write_queue import WriteQueue
+from horolog.broker.scheduling.checking import Checkers
+from horolog.broker.scheduling.delayed_fetch import DelayedFetch
+from horolog.broker.scheduling.write_queue import WriteQueue
 from horolog.buffers import Buffer
 from horolog.clock import Clock
 from horolog.config import LONG_MAX, TopicConfig
@@ -23,18 +24,6 @@ T = TypeVar("T")
 
 # Records this close to the log end are certainly in the page cache.
 HOT_BYTES: Final = 32 << 20
-
-
-class GrowthListener(Protocol):
-    """Called when a partition grows or is closed."""
-
-    def on_growth(self, size: int) -> None:
-        """`size` bytes were appended."""
-        ...
-
-    def on_gone(self) -> None:
-        """The partition is no longer served."""
-        ...
 
 
 class Partition:
@@ -58,7 +47,7 @@ class Partition:
             log.producers.attempts.adopt(fences)
         self.topic, self.index = log.topic, log.partition
         self.name = str(log)
-        self.listeners: dict[GrowthListener, None] = {}
+        self.listeners: dict[DelayedFetch, None] = {}
         self.next_warning_at = 0.0
         """When, on the event loop's clock, the next warning of its records' times is due."""
         self._loop = asyncio.get_running_loop()

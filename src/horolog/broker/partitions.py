@@ -9,12 +9,12 @@ from collections.abc import Callable, Collection, ItemsView, Iterator, Mapping, 
 from concurrent.futures import Executor
 from typing import TypeVar
 
-from horolog.broker.checking import Checkers
-from horolog.broker.inline_tries import InlineTries
 from horolog.broker.live_settings import LiveSettings
 from horolog.broker.metrics.traffic import Traffic
 from horolog.broker.partition import Partition
-from horolog.broker.turns import TimeSlice
+from horolog.broker.scheduling.checking import Checkers
+from horolog.broker.scheduling.inline_tries import InlineTries
+from horolog.broker.scheduling.turns import TimeSlice
 from horolog.clock import Clock
 from horolog.errors import StorageFailed
 from horolog.metadata.topics import Topic

@@ -11,7 +11,7 @@ taken for a duplicate, and lost.
 import asyncio
 from typing import Final
 
-from horolog.broker.metadata_thread import MetadataThread
+from horolog.broker.scheduling.metadata_thread import MetadataThread
 from horolog.metadata.store import MetadataStore
 
 BLOCK: Final = 1000

@@ -19,10 +19,10 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 from weakref import WeakValueDictionary
 
-from horolog.broker.metadata_thread import MetadataThread
 from horolog.broker.partition import Partition
 from horolog.broker.partitions import Partitions
-from horolog.broker.turns import TimeSlice
+from horolog.broker.scheduling.metadata_thread import MetadataThread
+from horolog.broker.scheduling.turns import TimeSlice
 from horolog.clock import Clock
 from horolog.errors import ErrorCode, RequestRefused
 from horolog.metadata.rows import QueryRow, pinned_topics, repeated_tasks, topics_text

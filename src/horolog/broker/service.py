@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Final, Self
 from horolog.broker import handlers, kernels
 from horolog.broker.broker import Broker
 from horolog.broker.dispatch import Dispatcher
-from horolog.broker.garbage import FullCollections
 from horolog.broker.open_files import raise_limit
+from horolog.broker.scheduling.garbage import FullCollections
 from horolog.clock import Clock
 from horolog.config import Endpoint, Settings
 from horolog.network.budget import ByteBudget

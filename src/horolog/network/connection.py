@@ -30,7 +30,7 @@ from horolog.network.outbox import Outbox
 from horolog.network.peer import Peer
 from horolog.network.reply import Reply
 from horolog.network.request_times import HEAD_BYTES, TIMED, RequestTimes
-from horolog.network.turns import ConnectionTurns
+from horolog.network.turns import Turns
 from horolog.wire.codec import MAX_FIELDS, TooManyFields
 from horolog.wire.malformed import MalformedRequest
 
@@ -76,7 +76,7 @@ class Shared:
     budget: ByteBudget
     scratch: memoryview
     mappings: Mappings
-    turns: ConnectionTurns
+    turns: Turns
     polling: BusyPolling
     config_now: Callable[[], BrokerConfig]
     admit: "Callable[[ServerConnection], bool]"

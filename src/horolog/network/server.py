@@ -22,7 +22,7 @@ from horolog.network.framing import SCRATCH_BYTES
 from horolog.network.mappings import Mappings
 from horolog.network.request_times import RequestTimes
 from horolog.network.stalls import StallWatch
-from horolog.network.turns import ConnectionTurns
+from horolog.network.turns import Turns
 
 _LOG = logging.getLogger(__name__)
 
@@ -62,7 +62,7 @@ class Server:
             budget=self.budget,
             scratch=memoryview(bytearray(SCRATCH_BYTES)),
             mappings=Mappings(),
-            turns=ConnectionTurns(self._loop),
+            turns=Turns(self._loop),
             polling=BusyPolling(self._loop, worth_polling_s(config.horolog_busy_poll_us)),
             config_now=config_now,
             admit=self._admit,

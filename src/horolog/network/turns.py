@@ -1,9 +1,11 @@
-"""How much is received and started before the event loop serves other connections.
+"""Slices of time on the event loop, and those who wait for the next one.
 
-A client may send thousands of small requests at once, and many clients may send one each, small or
+Connections have one queue: how much is received and started before the event loop serves others. A
+client may send thousands of small requests at once, and many clients may send one each, small or
 large. In one iteration of the event loop connections start requests and receive large ones for a
 slice, then quick requests only, one of each connection, for a little longer. The others continue in
-turn, in the next iterations.
+turn, in the next iterations. Long requests have another (`broker/scheduling/turns.py`), whose calls
+get an iteration each: what they begin takes a slice of its own.
 """
 
 import asyncio
@@ -17,18 +19,24 @@ QUICK_SECONDS: Final = 0.005
 """How much longer than a slice quick ones are started: each may be answered with much."""
 
 
-class ConnectionTurns:
-    """The connections of one event loop that have more requests to start. For its thread only."""
+class Turns:
+    """A queue of calls on one event loop, as many in an iteration as fit a slice, or one.
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    For its thread only.
+    """
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, slice_seconds: float = SLICE_SECONDS
+    ) -> None:
         self._loop = loop
+        self._slice_seconds = slice_seconds
         self._waiting: deque[Callable[[], None]] = deque()
         self._until = 0.0
         self._is_scheduled = False
 
     @property
     def is_contended(self) -> bool:
-        """Whether a connection waits for its turn."""
+        """Whether a call waits for its turn."""
         return bool(self._waiting)
 
     def is_over(self) -> bool:
@@ -51,12 +59,14 @@ class ConnectionTurns:
         return False
 
     def wait(self, go_on: Callable[[], None]) -> None:
-        """Call back in a later iteration, in order; to be called when `is_over`."""
+        """Call back in a later iteration, in order."""
         self._waiting.append(go_on)
+        if not self._is_scheduled:
+            self._start_slice()
 
     def _start_slice(self) -> None:
         self._is_scheduled = True
-        self._until = perf_counter() + SLICE_SECONDS
+        self._until = perf_counter() + self._slice_seconds
         self._loop.call_soon(self._end_slice)
 
     def _end_slice(self) -> None:

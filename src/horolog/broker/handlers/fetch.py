@@ -27,9 +27,9 @@ from typing import Any, NamedTuple, TypeVar, cast
 from uuid import UUID
 
 from horolog.broker.broker import Broker
-from horolog.broker.delayed_fetch import DelayedFetch
 from horolog.broker.dispatch import Apart, Request, api
 from horolog.broker.fetch_reading import FetchReading, WantedPartition
+from horolog.broker.scheduling.delayed_fetch import DelayedFetch
 from horolog.errors import ErrorCode, HorologError, RequestRefused
 from horolog.network.reply import Reply
 from horolog.wire.api import ApiKey
@@ -160,7 +160,8 @@ async def _read_all(
             partitions += read
         found.append(FetchedTopic(topic.name, topic.topic_id, partitions))
     for name, count in reading.converted.items():
-        broker.conversions.note(request, ApiKey.FETCH, name, count)
+        who = (request.version, request.client_id, request.peer.host)
+        broker.conversions.note(ApiKey.FETCH, *who, name, count)
     return found
 
 

@@ -189,7 +189,8 @@ def _note(
     broker.note_appended(partition, appended, request.client_id, request.peer.host)
     if appended.is_converted:
         count = appended.last_offset - appended.base_offset + 1
-        broker.conversions.note(request, ApiKey.PRODUCE, partition.topic, count)
+        who = (request.version, request.client_id, request.peer.host)
+        broker.conversions.note(ApiKey.PRODUCE, *who, partition.topic, count)
 
 
 def _accepted(index: int, appended: Appended) -> ProducedPartition:

@@ -13,7 +13,7 @@ from horolog.broker.metrics.exposition import Exposition, labels_of
 from horolog.broker.metrics.families import Family
 from horolog.broker.metrics.traffic import ByTopic
 from horolog.broker.partition import Partition
-from horolog.broker.turns import TimeSlice
+from horolog.broker.scheduling.turns import TimeSlice
 from horolog.network.request_times import QUANTILES, RequestTimes
 from horolog.record.scan import LATENCY_BOUNDS
 from horolog.storage.index.counts import NONE, Counts

@@ -12,9 +12,9 @@ from collections.abc import Callable, Hashable
 from concurrent.futures import Executor, Future
 from typing import Any, Final, TypeVar
 
-from horolog.broker.checking import QUICK_BYTES, Checkers
-from horolog.broker.fair_pool import FairPool
-from horolog.broker.jobs import Append, Failure, Job, perform
+from horolog.broker.scheduling.checking import QUICK_BYTES, Checkers
+from horolog.broker.scheduling.fair_pool import FairPool
+from horolog.broker.scheduling.jobs import Append, Failure, Job, perform
 from horolog.buffers import Buffer
 from horolog.errors import ErrorCode, HorologError, RequestRefused
 from horolog.record.batch import MAGIC, codec_number_of

@@ -7,7 +7,7 @@ their own, which they share. In both, clients take turns. What waits for the dis
 
 from typing import Final
 
-from horolog.broker.fair_pool import FairPool
+from horolog.broker.scheduling.fair_pool import FairPool
 
 QUICK_BYTES: Final = 4 << 20
 """What a batch may decompress to and still be checked among the quick ones."""

@@ -13,9 +13,9 @@ import pytest
 from patience import PATIENCE_S
 from storelogs import NOW, new_log
 
-from horolog.broker import write_queue
-from horolog.broker.checking import Checkers
 from horolog.broker.partition import Partition
+from horolog.broker.scheduling import write_queue
+from horolog.broker.scheduling.checking import Checkers
 from horolog.config import TopicConfig
 from horolog.errors import ErrorCode, RequestRefused
 from horolog.record.builder import Record, build_batch

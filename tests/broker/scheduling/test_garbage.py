@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from horolog.broker.garbage import DUE_AFTER, MOST_DELAYS, FullCollections
+from horolog.broker.scheduling.garbage import DUE_AFTER, MOST_DELAYS, FullCollections
 
 
 class Cycle:

@@ -2,14 +2,24 @@
 
 import asyncio
 from collections.abc import Iterable
+from typing import Protocol
 
-from horolog.broker.partition import Partition
+
+class Growing(Protocol):
+    """A partition, which calls its listeners when it grows or is closed."""
+
+    listeners: "dict[DelayedFetch, None]"
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it is no longer served."""
+        ...
 
 
 class DelayedFetch:
     """Counts appends to partitions from its creation until `until` (event loop time, seconds)."""
 
-    def __init__(self, partitions: Iterable[Partition], until: float) -> None:
+    def __init__(self, partitions: Iterable[Growing], until: float) -> None:
         loop = asyncio.get_running_loop()
         self._timed_out: asyncio.Future[bool] = loop.create_future()
         self._partitions = tuple(partitions)

@@ -5,8 +5,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from horolog.broker import turns
-from horolog.broker.turns import ClientGone, TimeSlice
+from horolog.broker.scheduling import turns
+from horolog.broker.scheduling.turns import ClientGone, TimeSlice
 from horolog.config import Endpoint
 from horolog.network.peer import Peer
 

@@ -6,14 +6,11 @@ loop one long request gets one slice, however many there are.
 """
 
 import asyncio
-from collections import deque
 from time import perf_counter
-from typing import Final
 from weakref import WeakKeyDictionary
 
 from horolog.network.peer import Peer
-
-SLICE_SECONDS: Final = 0.005
+from horolog.network.turns import SLICE_SECONDS, Turns
 
 
 class ClientGone(Exception):
@@ -23,41 +20,14 @@ class ClientGone(Exception):
     """
 
 
-class HandlerTurns:
-    """The FIFO queue of slices on one event loop. For its thread only."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        self._waiting: deque[asyncio.Future[None]] = deque()
-        self._is_scheduled = False
-
-    async def next(self) -> None:
-        """Return in a later iteration of the loop, as the only waiter in that iteration."""
-        turn = self._loop.create_future()
-        self._waiting.append(turn)
-        if not self._is_scheduled:
-            self._is_scheduled = True
-            self._loop.call_soon(self._admit_one)
-        await turn
-
-    def _admit_one(self) -> None:
-        turn = self._waiting.popleft()
-        if not turn.done():
-            turn.set_result(None)
-        if self._waiting:
-            self._loop.call_soon(self._admit_one)
-        else:
-            self._is_scheduled = False
+_TURNS: WeakKeyDictionary[asyncio.AbstractEventLoop, Turns] = WeakKeyDictionary()
 
 
-_TURNS: WeakKeyDictionary[asyncio.AbstractEventLoop, HandlerTurns] = WeakKeyDictionary()
-
-
-def _turns_here() -> HandlerTurns:
+def _turns_here() -> Turns:
     loop = asyncio.get_running_loop()
     turns = _TURNS.get(loop)
     if turns is None:
-        turns = _TURNS[loop] = HandlerTurns(loop)
+        turns = _TURNS[loop] = Turns(loop, slice_seconds=0)
     return turns
 
 
@@ -67,16 +37,17 @@ async def next_turn() -> None:
     For a request that has waited for a thread: what the thread does for others during a slice ends
     in one iteration, which would otherwise have a slice of each.
     """
-    await _turns_here().next()
+    turn = asyncio.get_running_loop().create_future()
+    _turns_here().wait(lambda: None if turn.done() else turn.set_result(None))
+    await turn
 
 
 class TimeSlice:
     """The time slices of one task, for a client or for the broker itself."""
 
-    __slots__ = ("_peer", "_turns", "_until", "is_long")
+    __slots__ = ("_peer", "_until", "is_long")
 
     def __init__(self, peer: Peer | None = None) -> None:
-        self._turns = _turns_here()
         self._peer = peer
         self._until = perf_counter() + SLICE_SECONDS
         self.is_long = False
@@ -99,5 +70,5 @@ class TimeSlice:
         """As `checkpoint`, but never cancelled."""
         if perf_counter() >= self._until:
             self.is_long = True
-            await self._turns.next()
+            await next_turn()
             self._until = perf_counter() + SLICE_SECONDS
