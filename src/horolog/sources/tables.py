@@ -82,8 +82,8 @@ def scan(
     Raises:
         Misconfigured: the topic or the path is not there, or a setting is wrong.
         RequestRefused: a partition or an offset is not there, or the broker refuses.
-        NoAnswer: a broker does not answer.
-        DataLost: records are gone before they are read, or a broker gives nothing.
+        NoAnswer: a broker does not answer, or gives nothing although there is more.
+        DataLost: records are gone before they are read.
         CorruptBatch: a batch breaks the format or its checksum; what is before it is given.
     """
     times = TimeRange.between(from_ms, to_ms, clock)
