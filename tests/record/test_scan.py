@@ -2,6 +2,7 @@
 
 import tracemalloc
 from contextlib import suppress
+from functools import reduce
 from itertools import pairwise
 
 import pytest
@@ -27,20 +28,21 @@ from horolog.record.batch import HEADER_SIZE, pack_header, parse_header
 from horolog.record.builder import Record, build_batch, read_records
 from horolog.record.compression import Codec, compress, decompress_chunks
 from horolog.record.scan import (
-    LATENCY_BOUNDS,
-    LATENCY_COUNT,
-    NO_TALLY,
     RecordFacts,
-    TallyFields,
-    add_up,
-    fields_of,
     find_faults,
     scan_batch,
     scan_plain,
-    tally_of,
     timestamps,
 )
 from horolog.record.search import find_at_or_after
+from horolog.record.time_stats import (
+    LATENCY_BOUNDS,
+    LATENCY_COUNT,
+    NO_APPEND_TIME,
+    NO_COUNTS,
+    NO_RECORDS,
+    TimeStats,
+)
 from horolog.record.timestamps import LOG_APPEND_TIME, NO_TIMESTAMP
 
 pytestmark = pytest.mark.usefixtures("both")
@@ -58,6 +60,25 @@ def latencies_of(timed: list[int], arrival_ms: int) -> tuple[int, ...]:
     return tuple(counts)
 
 
+def stats_of(times: list[int], arrival_ms: int) -> TimeStats:
+    """What is to be counted of records with these timestamps."""
+    timed = [time for time in times if time != NO_TIMESTAMP]
+    return NO_RECORDS._replace(
+        records=len(times),
+        untimed=len(times) - len(timed),
+        out_of_order=sum(later < time for time, later in pairwise(timed)),
+        create_min_ms=min(timed, default=None),
+        create_max_ms=max(timed, default=None),
+        first_create_ms=timed[0] if timed else None,
+        last_create_ms=timed[-1] if timed else None,
+        latencies=latencies_of(timed, arrival_ms),
+    )
+
+
+def counted(facts: RecordFacts) -> TimeStats:
+    return TimeStats.of_numbers([0, *NO_APPEND_TIME, 0, *facts.counts])
+
+
 @given(batch=batches(), arrival_ms=timestamps_ms())
 def test_the_facts_are_those_of_what_was_generated(batch: GeneratedBatch, arrival_ms: int):
     timed = [time for time in batch.timestamps if time != NO_TIMESTAMP]
@@ -71,41 +92,23 @@ def test_the_facts_are_those_of_what_was_generated(batch: GeneratedBatch, arriva
         dense_offsets=True,
         growing_offsets=True,
         last_offset_delta=len(batch.sent) - 1,
-        tally=tally_of(
-            TallyFields(
-                len(batch.sent),
-                len(timed),
-                max(timed, default=0),
-                min(timed, default=0),
-                timed[0] if timed else 0,
-                timed[-1] if timed else 0,
-                sum(later < time for time, later in pairwise(timed)),
-                latencies_of(timed, arrival_ms),
-            )
-        ),
+        counts=stats_of(batch.timestamps, arrival_ms).counts(),
     )
-    assert not any(fields_of(scanned(batch.data).tally).latencies)
+    assert not any(counted(scanned(batch.data)).latencies)
 
 
 @given(several=st.lists(batches(), min_size=1, max_size=5), arrival_ms=timestamps_ms())
-def test_tallies_add_up_to_that_of_all_records(several: list[GeneratedBatch], arrival_ms: int):
-    tallies = [scanned(batch.data, arrival_ms=arrival_ms).tally for batch in several]
-    times = [time for batch in several for time in batch.timestamps]
-    timed = [time for time in times if time != NO_TIMESTAMP]
-    for begin in range(len(tallies)):
-        before = add_up(NO_TALLY, tallies[:begin])
-        assert fields_of(add_up(before, tallies[begin:])) == TallyFields(
-            len(times),
-            len(timed),
-            max(timed, default=0),
-            min(timed, default=0),
-            timed[0] if timed else 0,
-            timed[-1] if timed else 0,
-            sum(later < time for time, later in pairwise(timed)),
-            latencies_of(timed, arrival_ms),
-        )
-    assert add_up(NO_TALLY, []) == NO_TALLY
-    assert not any(NO_TALLY)
+def test_the_times_of_batches_add_up_to_those_of_all_records(
+    several: list[GeneratedBatch], arrival_ms: int
+):
+    found = [counted(scanned(batch.data, arrival_ms=arrival_ms)) for batch in several]
+    expected = stats_of([time for batch in several for time in batch.timestamps], arrival_ms)
+    for begin in range(len(found)):
+        one = reduce(TimeStats.followed_by, found[:begin], NO_RECORDS)
+        two = reduce(TimeStats.followed_by, found[begin:], NO_RECORDS)
+        assert one.followed_by(two) == expected
+    assert NO_RECORDS.followed_by(NO_RECORDS) == NO_RECORDS
+    assert not any(NO_COUNTS)
 
 
 @given(batch=batches(), append_ms=timestamps_ms())
@@ -220,7 +223,7 @@ def test_an_empty_batch_has_no_facts_but_its_emptiness():
         dense_offsets=True,
         growing_offsets=True,
         last_offset_delta=-1,
-        tally=NO_TALLY,
+        counts=NO_COUNTS,
     )
 
 

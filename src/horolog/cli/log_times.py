@@ -7,10 +7,9 @@ from typing import Any, NamedTuple
 import typer
 
 from horolog.cli.screen import show_json, show_table
-from horolog.record.scan import LATENCY_BOUNDS
+from horolog.record.time_stats import LATENCY_BOUNDS, TimeStats
 from horolog.storage.files import Files
 from horolog.storage.index.block_cache import block_cache
-from horolog.storage.lookup.time_facts import TimeFacts, time_facts
 from horolog.storage.names import INTERNAL_TOPICS
 from horolog.storage.offline.partition_reader import PartitionReader
 from horolog.storage.verify import find_target
@@ -20,7 +19,7 @@ from horolog.times import format_time
 class _Row(NamedTuple):
     partition: str
     base_offset: int
-    facts: TimeFacts | None
+    facts: TimeStats | None
 
 
 def show_times(path: Path, zone: tzinfo, *, as_json: bool) -> None:
@@ -36,7 +35,7 @@ def show_times(path: Path, zone: tzinfo, *, as_json: bool) -> None:
         log = PartitionReader(files, directory, segment=target.segment, cache=cache)
         if not (target.is_log_dir and log.partition.topic in INTERNAL_TOPICS):
             rows += [
-                _Row(str(log.partition), segment.base_offset, time_facts(segment))
+                _Row(str(log.partition), segment.base_offset, segment.time_stats())
                 for segment in log.segments
             ]
     if as_json:
@@ -71,7 +70,7 @@ def _cells(row: _Row, zone: tzinfo) -> tuple[object, ...]:
     )
 
 
-def _latency(facts: TimeFacts, share: float) -> str | None:
+def _latency(facts: TimeStats, share: float) -> str | None:
     if not any(facts.latencies):
         return None
     bound = facts.latency_below_ms(share)
@@ -81,11 +80,19 @@ def _latency(facts: TimeFacts, share: float) -> str | None:
 
 
 def _json(row: _Row) -> dict[str, Any]:
-    facts = row.facts
     return {
         "partition": row.partition,
         "base_offset": row.base_offset,
-        "facts": None
-        if facts is None
-        else {**facts._asdict(), "latency_bounds_ms": list(LATENCY_BOUNDS)},
+        "facts": None if row.facts is None else _json_of(row.facts),
+    }
+
+
+def _json_of(facts: TimeStats) -> dict[str, Any]:
+    fields = facts._asdict()
+    del fields["control_records"], fields["flags"]
+    return {
+        **fields,
+        "lacks_append_times": facts.lacks_append_times,
+        "is_stamped": facts.is_stamped,
+        "latency_bounds_ms": list(LATENCY_BOUNDS),
     }

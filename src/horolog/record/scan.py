@@ -8,21 +8,19 @@ keys are not checked to be UTF-8: Kafka's readers replace what is not.
 """
 
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import partial
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 from horolog.buffers import Buffer
 from horolog.record.batch import HEADER_SIZE, MAGIC, BatchHeader
-from horolog.record.kernels import layout, scan_twins
+from horolog.record.kernels import layout
 from horolog.record.kernels.loading import BLOCK_KERNELS, SCAN_KERNELS
 from horolog.record.old_format.reading import open_message
+from horolog.record.time_stats import Counts
 from horolog.record.walk import FRESH_STATE, INT64_MAX, new_state, opened_batch, walk_records
 
 _ANY_COUNT = (1 << 31) - 1  # of records in pieces: as many as there are
-
-LATENCY_BOUNDS = layout.LATENCY_BOUNDS
-LATENCY_COUNT = layout.LATENCY_COUNT
 
 _FRESH_PLAIN_STATE = FRESH_STATE[:]
 _FRESH_PLAIN_STATE[layout.MEASURE] = 1
@@ -45,51 +43,6 @@ def kernels_ready() -> bool:
     return SCAN_KERNELS.module is not None
 
 
-Tally: TypeAlias = "array[int]"
-"""Numbers of the records of one batch, or of many: an array of 64-bit integers.
-
-How many records, how many with a timestamp, the largest and the smallest, that of the first with
-one and of the last, how many were earlier than the one before, and how many were in each class of
-`LATENCY_BOUNDS` by their age at arrival. Timestamps are 0 where no record has one.
-"""
-
-NO_TALLY: Final[Tally] = array("q", bytes(8 * layout.TALLY_SIZE))
-
-
-class TallyFields(NamedTuple):
-    """A tally by names."""
-
-    records: int
-    timed: int
-    largest: int
-    smallest: int
-    first: int
-    last: int
-    setbacks: int
-    latencies: tuple[int, ...]
-
-
-def fields_of(tally: Tally) -> TallyFields:
-    """A tally by names."""
-    return TallyFields._make((*tally[:7], tuple(tally[7:])))
-
-
-def tally_of(fields: TallyFields) -> Tally:
-    """The reverse of `fields_of`."""
-    return array("q", (*fields[:7], *fields.latencies))
-
-
-def add_up(before: Tally, tallies: Sequence[Tally]) -> Tally:
-    """The tally of batches that follow one another; not to be changed."""
-    if before is NO_TALLY and len(tallies) == 1:
-        return tallies[0]  # a large batch is a block of its own
-    total = before[:]
-    module = SCAN_KERNELS.module
-    add = scan_twins.add_tallies if module is None else module.add_tallies
-    add(b"".join(tallies), total)
-    return total
-
-
 class RecordFacts(NamedTuple):
     """What one pass over the records of a batch finds.
 
@@ -110,8 +63,8 @@ class RecordFacts(NamedTuple):
     """Whether they begin at 0 or above and strictly grow."""
     last_offset_delta: int
     """Of the last record; -1 without any."""
-    tally: "Tally"
-    """What block maps are made of; see `add_up`."""
+    counts: Counts
+    """What block maps are made of; see `TimeStats`."""
 
 
 def scan_batch(
@@ -197,8 +150,8 @@ def scan_records(
 
 
 def _facts(state: "array[int]", shift: int) -> RecordFacts:
-    tally = state[_TALLY]
-    count, timed, largest, smallest = tally[:4]
+    counts = state[_COUNTS]
+    count, timed, largest, smallest = counts[:4]
     max_delta, null_keys, sparse, next_delta, disorder = state[_SEEN]
     is_timed = timed != 0
     facts: RecordFacts = _new_facts(
@@ -211,7 +164,7 @@ def _facts(state: "array[int]", shift: int) -> RecordFacts:
             sparse == 0,
             disorder == 0 and shift >= 0,
             next_delta - 1 + shift,
-            tally,
+            counts,
         )
     )
     return facts
@@ -219,7 +172,7 @@ def _facts(state: "array[int]", shift: int) -> RecordFacts:
 
 # `_make` would check once more how many fields there are.
 _new_facts = partial(tuple.__new__, RecordFacts)
-_TALLY: Final = slice(layout.TALLY, layout.TALLY + layout.TALLY_SIZE)
+_COUNTS: Final = slice(layout.COUNTS, layout.COUNTS + layout.COUNTS_SIZE)
 _SEEN: Final = slice(layout.MAX_DELTA, layout.DISORDER + 1)
 
 

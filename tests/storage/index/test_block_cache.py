@@ -138,7 +138,7 @@ def test_files_of_killed_writers_are_removed_and_unrecognised_files_are_kept(
     assert logs[0].exists()
 
 
-@pytest.mark.parametrize("content", [b"", b"hbc1", b"hbm1" + bytes(400), b"hbc1\xff\xff\xff\xff"])
+@pytest.mark.parametrize("content", [b"", b"hbc1", b"hbm2" + bytes(400), b"hbc1\xff\xff\xff\xff"])
 def test_a_file_of_another_version_is_no_map_and_is_removed(
     directory: Path, logs: list[Path], content: bytes
 ) -> None:

@@ -25,6 +25,7 @@ from golden import partitions
 from horolog.config import TopicConfig
 from horolog.errors import StorageFailed
 from horolog.record.compression import Codec
+from horolog.record.time_stats import NO_RECORDS, OF_CREATE_TIME
 from horolog.record.timestamps import TimestampType
 from horolog.storage import Log
 from horolog.storage.files import Files
@@ -32,11 +33,7 @@ from horolog.storage.index import block_map, block_writer
 from horolog.storage.index.block_cache import BlockCache, block_cache
 from horolog.storage.index.blocks import (
     ENTRY_SIZE,
-    HAS_APPEND_TIMES,
     HEADER_SIZE,
-    LACKS_APPEND_TIMES,
-    OF_APPEND_TIME,
-    OF_CREATE_TIME,
     Block,
     Span,
     Window,
@@ -83,6 +80,12 @@ def reader_of(map_path: Path, cache: BlockCache | None = None) -> SegmentReader:
 
 def whole(segment: SegmentReader) -> list[Span]:
     return [Span(0, segment.size, 0, None)]
+
+
+def from_records(block: Block) -> Block:
+    """Without what only the broker that appended knows."""
+    none = {"append_min_ms": None, "append_max_ms": None, "latencies": NO_RECORDS.latencies}
+    return block._replace(times=block.times._replace(flags=0, **none))
 
 
 STEADY = [[NOW + 10 * number, NOW + 10 * number + 5] for number in range(40)]
@@ -143,7 +146,7 @@ def test_times_before_1970_are_found_and_missing_times_are_no_times(tmp_path: Pa
     assert span.end == reader.size
     first, last = reader.spans(Window(-1, -1, with_untimed=True))
     assert (first.position, last.end) == (0, reader.size)
-    assert sum(block.untimed for block in blocks_of(reader)) == 6
+    assert sum(block.times.untimed for block in blocks_of(reader)) == 6
 
 
 def test_a_block_counts_what_is_odd_about_its_times(
@@ -156,12 +159,13 @@ def test_a_block_counts_what_is_odd_about_its_times(
         [NOW + 1, NOW + 1 - 3_600_000],  # appended at NOW + 1
     )
     (block,) = blocks_of(reader_of(path))
-    assert (block.batches, block.records, block.untimed, block.setbacks) == (2, 6, 1, 3)
-    assert (block.create_min_ms, block.create_max_ms) == (NOW + 1 - 3_600_000, NOW + 5)
-    assert (block.first_create_ms, block.last_create_ms) == (NOW + 5, NOW + 1 - 3_600_000)
-    assert (block.append_min_ms, block.append_max_ms) == (NOW, NOW + 1)
-    assert block.flags & (HAS_APPEND_TIMES | OF_CREATE_TIME)
-    assert list(block.latencies) == [1, 2, 1, 0, 0, 0, 0, 0, 1, 0, 0, 0]
+    times = block.times
+    assert (block.batches, times.records, times.untimed, times.out_of_order) == (2, 6, 1, 3)
+    assert (times.create_min_ms, times.create_max_ms) == (NOW + 1 - 3_600_000, NOW + 5)
+    assert (times.first_create_ms, times.last_create_ms) == (NOW + 5, NOW + 1 - 3_600_000)
+    assert (times.append_min_ms, times.append_max_ms) == (NOW, NOW + 1)
+    assert times.flags == OF_CREATE_TIME
+    assert times.latencies == (1, 2, 1, 0, 0, 0, 0, 0, 1, 0, 0, 0)
 
 
 @pytest.mark.parametrize("kind", list(TimestampType))
@@ -183,12 +187,11 @@ def test_a_map_rebuilt_from_the_log_equals_the_one_written_by_appends(
     assert len(found) > 8
     if kind is TimestampType.LOG_APPEND_TIME:
         assert found == appended
-        assert all(block.flags & OF_APPEND_TIME for block in found)
+        assert all(block.times.is_stamped for block in found)
         return
     for mine, other in zip(found, appended, strict=True):
-        assert mine.flags & LACKS_APPEND_TIMES, "only who appended knows"
-        known = {"append_min_ms": 0, "append_max_ms": 0, "latencies": (0,) * 12, "flags": 0}
-        assert mine._replace(**known) == other._replace(**known)
+        assert mine.times.lacks_append_times, "only who appended knows"
+        assert from_records(mine) == from_records(other)
 
 
 def test_append_times_that_are_not_known_exclude_nothing(tmp_path: Path) -> None:
@@ -211,7 +214,7 @@ def test_a_batch_that_is_sent_twice_counts_once(tmp_path: Path) -> None:
             log.append(prepare(sent, CONFIG, NOW), NOW)
         log.roll(NOW)
         (block,) = blocks_of(log.segments[0])
-    assert (block.batches, block.records) == (1, 2)
+    assert (block.batches, block.times.records) == (1, 2)
 
 
 def test_a_lookup_of_a_time_before_1970_reads_only_blocks_that_may_hold_it(
@@ -274,7 +277,7 @@ def test_of_a_log_that_was_cut_and_went_on_differently_only_what_stayed_is_used(
     [
         lambda content: b"",
         lambda content: content[:7],
-        lambda content: b"hbm2" + content[4:],
+        lambda content: b"hbm9" + content[4:],
         lambda content: content[:8] + b"\1" + content[9:],
         lambda content: content[: HEADER_SIZE + 50] + b"\xff" + content[HEADER_SIZE + 51 :],
         lambda content: content[:HEADER_SIZE] + content[HEADER_SIZE + ENTRY_SIZE :][::-1],
@@ -350,8 +353,8 @@ def test_a_start_goes_on_in_the_last_block(tmp_path: Path) -> None:
             append(log, NOW + number, now=NOW + number)
             assert log_dir.close() == []
     (block,) = blocks_of(reader_of(path))
-    assert (block.batches, block.records) == (4, 4)
-    assert (block.append_min_ms, block.append_max_ms) == (NOW, NOW + 3)
+    assert (block.batches, block.times.records) == (4, 4)
+    assert (block.times.append_min_ms, block.times.append_max_ms) == (NOW, NOW + 3)
 
 
 @pytest.mark.parametrize("steps", [1, 3, 5, 8])
@@ -567,8 +570,8 @@ def test_entries_with_other_times_than_the_records_are_found_and_rebuilt(
     path = closed(tmp_path, *STEADY)
     content = path.read_bytes()
     third = unpack(content, at := HEADER_SIZE + 3 * ENTRY_SIZE)
-    for change in ({"create_min_ms": third.create_min_ms + 1}, {"records": 1}, {"setbacks": 1}):
-        wrong = third._replace(**change).pack()
+    for change in ({"create_min_ms": NOW}, {"records": 1}, {"out_of_order": 1}):
+        wrong = third._replace(times=third.times._replace(**change)).pack()
         path.write_bytes(content[:at] + wrong + content[at + ENTRY_SIZE :])
         (finding,) = findings(tmp_path)
         assert finding.severity is Severity.FAULT

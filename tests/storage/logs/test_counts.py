@@ -11,7 +11,8 @@ from storelogs import ANY_TIME, NOW, append, new_log, reopened
 
 from horolog.config import TopicConfig
 from horolog.record.kernels.loading import BLOCK_KERNELS
-from horolog.record.scan import LATENCY_BOUNDS, load_kernels
+from horolog.record.scan import load_kernels
+from horolog.record.time_stats import LATENCY_BOUNDS
 from horolog.storage import Log
 from horolog.storage.index.counts import NONE, Counts
 

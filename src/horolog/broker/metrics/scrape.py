@@ -15,7 +15,7 @@ from horolog.broker.metrics.traffic import ByTopic
 from horolog.broker.partition import Partition
 from horolog.broker.scheduling.turns import TimeSlice
 from horolog.network.request_times import QUANTILES, RequestTimes
-from horolog.record.scan import LATENCY_BOUNDS
+from horolog.record.time_stats import LATENCY_BOUNDS
 from horolog.storage.index.counts import NONE, Counts
 from horolog.wire.api import ApiKey
 

@@ -31,7 +31,7 @@ from horolog.sources.batches import Batches
 from horolog.sources.object_stores import StoreOptions
 from horolog.storage import names
 from horolog.storage.append_times.file import AppendTimeEntry
-from horolog.storage.append_times.format import IDENTITY_SIZE
+from horolog.storage.batches.identity import IDENTITY_SIZE
 from horolog.storage.batches.reader import EVERYTHING
 from horolog.storage.files import Files
 from horolog.storage.index.builder import IndexBuilder

@@ -5,7 +5,7 @@
                    plain Python: they define the answers, and serve at first
     scan_kernels, batch_kernels, column_kernels, message_kernels, plain_kernels, join_kernels
                    numba: the same answers, once they are loaded
-    block_kernels  numba: entries of block maps, whose twin is `storage/index/block_rows.py`
+    block_kernels  numba: entries of block maps, whose twin is `storage/index/folding.py`
     record_kernels what those share that write records or read headers
     loading        when kernels are loaded, and the sets there are
     cache          compiling, and where compiled code is kept

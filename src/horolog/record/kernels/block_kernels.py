@@ -1,7 +1,7 @@
 """The numba kernel that sums up the batches of a log to the entries of its block map.
 
-It must equal its plain twin (`storage/index/block_rows.py`). It sees rows that this process has
-made; the entries have room for one of each row, and for one more.
+It must equal its plain twin (`storage/index/folding.py`). It sees rows that this process has made;
+the entries have room for one of each row, and for one more.
 """
 
 from array import array
@@ -13,13 +13,13 @@ import numpy as np
 from horolog.record.kernels import layout
 from horolog.record.kernels.cache import compile_kernel, helper
 from horolog.record.kernels.record_kernels import byte_at, put_i32, put_i64
-from horolog.record.kernels.scan_kernels import BYTES_IN, INT64S, add_tally
+from horolog.record.kernels.scan_kernels import INT64S
 
 _BYTES_OUT = numba.uint8[::1]
-_INT64_MIN, _INT64_MAX = -(1 << 63), (1 << 63) - 1
 _UINT32_MAX = (1 << 32) - 1
 _POLYNOMIAL = 0x82F63B78
-_CHECK_SIZE = 4
+_CHECKED = layout.ENTRY_SIZE - 4
+_COUNTS = layout.BLOCK_COUNTS - layout.COUNTS  # from where they are in the state of a walk
 
 
 def _crc_table() -> "np.ndarray[tuple[int], np.dtype[np.uint32]]":
@@ -34,8 +34,8 @@ _TABLE = _crc_table()
 
 
 @helper
-def _crc32c(data, start, size, before):
-    crc = before ^ np.int64(_UINT32_MAX)
+def _crc32c(data, start, size):
+    crc = np.int64(_UINT32_MAX)
     for position in range(start, start + size):
         low = (crc ^ byte_at(data, position)) & 0xFF
         crc = (crc >> 8) ^ np.int64(_TABLE[np.uint64(low)])
@@ -43,107 +43,97 @@ def _crc32c(data, start, size, before):
 
 
 @helper
-def _empty(total):
-    for place in range(layout.SUM_SIZE):
-        total[place] = 0
-    total[layout.SUM_APPEND_MIN] = _INT64_MAX
-    total[layout.SUM_APPEND_MAX] = _INT64_MIN
+def _add(rows, row, total):
+    """Take one more batch, or several, which follow those before."""
+    if total[layout.BLOCK_BATCHES] == 0:
+        for place in range(layout.BLOCK_SIZE):
+            total[place] = rows[row + place]
+        return
+    total[layout.BLOCK_BYTES] += rows[row + layout.BLOCK_BYTES]
+    total[layout.BLOCK_BATCHES] += rows[row + layout.BLOCK_BATCHES]
+    for place in (layout.BLOCK_LAST_POSITION, layout.BLOCK_NEXT_OFFSET, layout.BLOCK_IDENTITY):
+        total[place] = rows[row + place]
+    total[layout.BLOCK_CONTROL] += rows[row + layout.BLOCK_CONTROL]
+    least, largest = layout.BLOCK_APPEND_MIN, layout.BLOCK_APPEND_MAX
+    total[least] = min(total[least], rows[row + least])
+    total[largest] = max(total[largest], rows[row + largest])
+    total[layout.BLOCK_FLAGS] |= rows[row + layout.BLOCK_FLAGS]
+    _add_counts(rows, row + _COUNTS, total)
 
 
 @helper
-def _add(rows, row, data, total):
-    """Add a batch; the CRC of the last header is left as it is."""
-    position = rows[row + layout.BATCH_POSITION]
-    flags = rows[row + layout.BATCH_FLAGS]
-    if total[layout.SUM_BEGUN] == 0:
-        total[layout.SUM_BEGUN] = 1
-        total[layout.SUM_POSITION] = position
-        total[layout.SUM_BASE_OFFSET] = rows[row + layout.BATCH_BASE_OFFSET]
-    total[layout.SUM_END] = position + rows[row + layout.BATCH_SIZE]
-    total[layout.SUM_LAST_POSITION] = position
-    total[layout.SUM_BATCHES] += 1
-    total[layout.SUM_NEXT_OFFSET] = rows[row + layout.BATCH_LAST_OFFSET] + 1
-    if flags & layout.IS_CONTROL:
-        total[layout.SUM_CONTROL_RECORDS] += rows[row + layout.BATCH_TALLY]
-    if flags & layout.HAS_APPEND_TIMES:
-        ms = rows[row + layout.BATCH_APPEND_TIME]
-        total[layout.SUM_APPEND_MIN] = min(total[layout.SUM_APPEND_MIN], ms)
-        total[layout.SUM_APPEND_MAX] = max(total[layout.SUM_APPEND_MAX], ms)
-    total[layout.SUM_FLAGS] |= flags
-    total[layout.SUM_HEADERS_CRC] = _crc32c(
-        data,
-        8 * (row + layout.BATCH_HEADER),
-        rows[row + layout.BATCH_HEADER_SIZE],
-        total[layout.SUM_HEADERS_CRC],
-    )
-    add_tally(rows, row + layout.BATCH_TALLY, total, layout.SUM_TALLY)
-
-
-@helper
-def _note_last(rows, row, data, total):
-    size = rows[row + layout.BATCH_HEADER_SIZE]
-    crc = _crc32c(data, 8 * (row + layout.BATCH_HEADER), size, np.int64(0))
-    total[layout.SUM_LAST_HEADER_CRC] = crc
+def _add_counts(rows, row, total):
+    if rows[row + layout.TIMED] > 0:
+        largest, smallest = rows[row + layout.MAX], rows[row + layout.MIN]
+        first = rows[row + layout.FIRST_TIME]
+        if total[_COUNTS + layout.TIMED] == 0:
+            total[_COUNTS + layout.MAX] = largest
+            total[_COUNTS + layout.MIN] = smallest
+            total[_COUNTS + layout.FIRST_TIME] = first
+        else:
+            total[_COUNTS + layout.MAX] = max(total[_COUNTS + layout.MAX], largest)
+            total[_COUNTS + layout.MIN] = min(total[_COUNTS + layout.MIN], smallest)
+            if first < total[_COUNTS + layout.LAST_TIME]:
+                total[_COUNTS + layout.SETBACKS] += 1
+        total[_COUNTS + layout.LAST_TIME] = rows[row + layout.LAST_TIME]
+    total[_COUNTS + layout.COUNT] += rows[row + layout.COUNT]
+    total[_COUNTS + layout.TIMED] += rows[row + layout.TIMED]
+    for counter in range(layout.SETBACKS, layout.LATENCIES + layout.LATENCY_COUNT):
+        total[_COUNTS + counter] += rows[row + counter]
 
 
 @helper
 def _put_entry(total, out, at):
-    tally = layout.SUM_TALLY - layout.TALLY
-    records, timed = total[tally + layout.COUNT], total[tally + layout.TIMED]
-    flags = total[layout.SUM_FLAGS] & ~np.int64(layout.IS_CONTROL)
+    records, timed = total[_COUNTS + layout.COUNT], total[_COUNTS + layout.TIMED]
+    control = total[layout.BLOCK_CONTROL]
+    base_offset = total[layout.BLOCK_BASE_OFFSET]
+    flags = total[layout.BLOCK_FLAGS]
+    put_i32(out, at, total[layout.BLOCK_POSITION])
+    put_i32(out, at + 4, total[layout.BLOCK_BYTES])
+    put_i32(out, at + 8, total[layout.BLOCK_LAST_POSITION])
+    put_i32(out, at + 12, total[layout.BLOCK_BATCHES])
+    put_i64(out, at + 16, base_offset)
+    put_i32(out, at + 24, total[layout.BLOCK_NEXT_OFFSET] - base_offset)
+    put_i32(out, at + 28, min(records - control, _UINT32_MAX))
+    put_i32(out, at + 32, min(control, _UINT32_MAX))
     if timed != 0:
         flags |= layout.HAS_CREATE_TIMES
-    base_offset = total[layout.SUM_BASE_OFFSET]
-    put_i32(out, at, total[layout.SUM_POSITION])
-    put_i32(out, at + 4, total[layout.SUM_END] - total[layout.SUM_POSITION])
-    put_i32(out, at + 8, total[layout.SUM_LAST_POSITION])
-    put_i32(out, at + 12, total[layout.SUM_BATCHES])
-    put_i64(out, at + 16, base_offset)
-    put_i32(out, at + 24, total[layout.SUM_NEXT_OFFSET] - base_offset)
-    put_i32(out, at + 28, min(records - total[layout.SUM_CONTROL_RECORDS], _UINT32_MAX))
-    put_i64(out, at + 32, total[tally + layout.MIN])
-    put_i64(out, at + 40, total[tally + layout.MAX])
-    has_append_times = flags & layout.HAS_APPEND_TIMES != 0
-    put_i64(out, at + 48, total[layout.SUM_APPEND_MIN] if has_append_times else np.int64(0))
-    put_i64(out, at + 56, total[layout.SUM_APPEND_MAX] if has_append_times else np.int64(0))
-    put_i64(out, at + 64, total[tally + layout.FIRST_TIME])
-    put_i64(out, at + 72, total[tally + layout.LAST_TIME])
-    put_i32(out, at + 80, min(records - timed, _UINT32_MAX))
-    put_i32(out, at + 84, min(total[tally + layout.SETBACKS], _UINT32_MAX))
-    put_i32(out, at + 88, flags)
+        put_i64(out, at + 36, total[_COUNTS + layout.MIN])
+        put_i64(out, at + 44, total[_COUNTS + layout.MAX])
+        put_i64(out, at + 68, total[_COUNTS + layout.FIRST_TIME])
+        put_i64(out, at + 76, total[_COUNTS + layout.LAST_TIME])
+    if total[layout.BLOCK_APPEND_MIN] <= total[layout.BLOCK_APPEND_MAX]:
+        flags |= layout.HAS_APPEND_TIMES
+        put_i64(out, at + 52, total[layout.BLOCK_APPEND_MIN])
+        put_i64(out, at + 60, total[layout.BLOCK_APPEND_MAX])
+    put_i32(out, at + 84, min(records - timed, _UINT32_MAX))
+    put_i32(out, at + 88, min(total[_COUNTS + layout.SETBACKS], _UINT32_MAX))
+    put_i32(out, at + 92, flags)
     for place in range(layout.LATENCY_COUNT):
-        put_i32(out, at + 92 + 4 * place, min(total[tally + layout.LATENCIES + place], _UINT32_MAX))
-    put_i32(out, at + 140, total[layout.SUM_LAST_HEADER_CRC])
-    put_i32(out, at + 144, total[layout.SUM_HEADERS_CRC])
-    checked = layout.ENTRY_SIZE - _CHECK_SIZE
-    put_i32(out, at + checked, _crc32c(out, at, checked, np.int64(0)))
+        count = total[_COUNTS + layout.LATENCIES + place]
+        put_i32(out, at + 96 + 4 * place, min(count, _UINT32_MAX))
+    put_i32(out, at + 144, total[layout.BLOCK_IDENTITY])
+    put_i32(out, at + _CHECKED, _crc32c(out, at, _CHECKED))
 
 
-def _fold_batches(rows, data, total, entries, block_bytes, closing):
+def _fold_batches(rows, total, entries, block_bytes, closing):
     count = np.int64(0)
-    last = np.int64(-1)  # the row that was added last, to the block that is open
-    for row in range(0, len(rows) - layout.BATCH_ROW_SIZE + 1, layout.BATCH_ROW_SIZE):
-        used = total[layout.SUM_END] - total[layout.SUM_POSITION]
-        is_full = used + rows[row + layout.BATCH_SIZE] > block_bytes
-        if is_full and total[layout.SUM_BEGUN] != 0:
-            if last >= 0:
-                _note_last(rows, last, data, total)
+    for row in range(0, len(rows) - layout.BLOCK_SIZE + 1, layout.BLOCK_SIZE):
+        is_full = total[layout.BLOCK_BYTES] + rows[row + layout.BLOCK_BYTES] > block_bytes
+        if is_full and total[layout.BLOCK_BATCHES] != 0:
             _put_entry(total, entries, count * layout.ENTRY_SIZE)
             count += 1
-            _empty(total)
-        _add(rows, row, data, total)
-        last = np.int64(row)
-    if last >= 0:
-        _note_last(rows, last, data, total)
-    if closing and total[layout.SUM_BEGUN] != 0:
+            total[layout.BLOCK_BATCHES] = 0
+        _add(rows, row, total)
+    if closing and total[layout.BLOCK_BATCHES] != 0:
         _put_entry(total, entries, count * layout.ENTRY_SIZE)
         count += 1
-        _empty(total)
+        total[:] = 0
     return count
 
 
 _compiled: Callable[..., int] = compile_kernel(
-    numba.int64(INT64S, BYTES_IN, INT64S, _BYTES_OUT, numba.int64, numba.boolean), _fold_batches
+    numba.int64(INT64S, INT64S, _BYTES_OUT, numba.int64, numba.boolean), _fold_batches
 )
 
 
@@ -151,15 +141,13 @@ def fold_batches(rows: bytearray, total: "array[int]", block_bytes: int, *, clos
     """The entries of the blocks that batches complete, added to a sum.
 
     Args:
-        rows: of `layout.BATCH_ROW_SIZE` numbers each.
-        total: of the block that has room left; becomes the sum of the last one.
+        rows: of `layout.BLOCK_SIZE` numbers each.
+        total: the block that has room left, as numbers; becomes the last one.
         block_bytes: a block ends before a batch that would make it larger.
         closing: the last one is complete as well.
     """
-    room = (len(rows) // (8 * layout.BATCH_ROW_SIZE) + 1) * layout.ENTRY_SIZE
+    room = (len(rows) // (8 * layout.BLOCK_SIZE) + 1) * layout.ENTRY_SIZE
     entries = bytearray(room)
-    numbers = np.frombuffer(rows, np.int64)
-    data = np.frombuffer(memoryview(rows).toreadonly(), np.uint8)
-    sums, out = np.frombuffer(total, np.int64), np.frombuffer(entries, np.uint8)
-    count = _compiled(numbers, data, sums, out, block_bytes, closing)
+    numbers, sums = np.frombuffer(rows, np.int64), np.frombuffer(total, np.int64)
+    count = _compiled(numbers, sums, np.frombuffer(entries, np.uint8), block_bytes, closing)
     return bytes(memoryview(entries)[: count * layout.ENTRY_SIZE])

@@ -21,7 +21,7 @@ APPEND_TIME: Final = 7
 # ... what it has seen ...
 TIMESTAMP: Final = 8  # of the current record
 DELTA: Final = 9
-# (of which the first part, the tally, is what block maps are made of)
+# (of which the first part, the counts, is what block maps are made of)
 COUNT: Final = 10
 TIMED: Final = 11  # how many records had a timestamp, that is another than -1
 MAX: Final = 12
@@ -50,8 +50,8 @@ KEYLESS: Final = 42  # whether the current record has no key
 MEASURE: Final = 43
 WALK_STATE_SIZE: Final = 44
 
-TALLY: Final = COUNT  # where the tally begins
-TALLY_SIZE: Final = 19
+COUNTS: Final = COUNT  # where they begin
+COUNTS_SIZE: Final = 19
 
 _SECOND, _HOUR, _DAY = 1_000, 3_600_000, 86_400_000
 LATENCY_BOUNDS: Final = (
@@ -250,41 +250,35 @@ JOIN_STATE_SIZE: Final = 4
 FARTHEST_TIME_DELTA: Final = 1 << 61
 """Of timestamps that are joined: neither a delta nor the sum of two overflows."""
 
-# --- block maps: batches, a sum of them, and entries --------------------------------------
+# --- block maps: batches that follow one another, as numbers, and entries -------------------
 
-# A row of 64-bit integers for each batch: numbers, its tally, and its header, padded with zeros.
-BATCH_POSITION: Final = 0
-BATCH_SIZE: Final = 1
-BATCH_HEADER_SIZE: Final = 2  # bytes: of a message of an older format fewer than others
-BATCH_BASE_OFFSET: Final = 3
-BATCH_LAST_OFFSET: Final = 4
-BATCH_FLAGS: Final = 5
-BATCH_APPEND_TIME: Final = 6  # with HAS_APPEND_TIMES
-BATCH_TALLY: Final = 7
-BATCH_HEADER: Final = BATCH_TALLY + TALLY_SIZE
-BATCH_HEADER_ROOM: Final = 64  # bytes
-BATCH_ROW_SIZE: Final = BATCH_HEADER + BATCH_HEADER_ROOM // 8
+# Of one batch, or of all of a block. What begins with BLOCK_STATS is a `TimeStats`, and ends with
+# the counts of a scan.
+BLOCK_POSITION: Final = 0
+BLOCK_BYTES: Final = 1
+BLOCK_LAST_POSITION: Final = 2
+BLOCK_BATCHES: Final = 3  # 0: there is none yet
+BLOCK_BASE_OFFSET: Final = 4
+BLOCK_NEXT_OFFSET: Final = 5
+BLOCK_IDENTITY: Final = 6  # of the last batch
+BLOCK_STATS: Final = 7
+BLOCK_CONTROL: Final = 7  # control records
+BLOCK_APPEND_MIN: Final = 8
+BLOCK_APPEND_MAX: Final = 9
+BLOCK_FLAGS: Final = 10
+BLOCK_COUNTS: Final = 11
+BLOCK_SIZE: Final = BLOCK_COUNTS + COUNTS_SIZE
 
-# The sum of the batches of the block that has room left.
-SUM_BEGUN: Final = 0  # whether there is one
-SUM_POSITION: Final = 1
-SUM_BASE_OFFSET: Final = 2
-SUM_END: Final = 3  # a position
-SUM_LAST_POSITION: Final = 4
-SUM_BATCHES: Final = 5
-SUM_NEXT_OFFSET: Final = 6
-SUM_CONTROL_RECORDS: Final = 7
-SUM_APPEND_MIN: Final = 8
-SUM_APPEND_MAX: Final = 9
-SUM_FLAGS: Final = 10
-SUM_LAST_HEADER_CRC: Final = 11
-SUM_HEADERS_CRC: Final = 12
-SUM_TALLY: Final = 13
-SUM_SIZE: Final = SUM_TALLY + TALLY_SIZE
+NO_LEAST: Final = (1 << 63) - 1  # BLOCK_APPEND_MIN and _MAX where no append time is known
+NO_LARGEST: Final = -(1 << 63)
 
-ENTRY_SIZE: Final = 152
-
-# Flags of batches and of entries; what they mean is in storage/index/blocks.py.
+# Flags of batches and of entries; what they mean is in record/time_stats.py. Those of times that
+# are known are in entries alone.
 HAS_CREATE_TIMES: Final = 1
 HAS_APPEND_TIMES: Final = 2
-IS_CONTROL: Final = 64
+LACKS_APPEND_TIMES: Final = 4
+OF_CREATE_TIME: Final = 8
+OF_APPEND_TIME: Final = 16
+UNREADABLE: Final = 32
+
+ENTRY_SIZE: Final = 152

@@ -379,44 +379,6 @@ def _walk(data, position, state, times, faults):
     return status
 
 
-@helper
-def add_tally(numbers, at, total, to):
-    """Add the tally of a batch at one place to that of those before it at another."""
-    first, sums = at - layout.TALLY, to - layout.TALLY
-    if numbers[first + layout.TIMED] > 0:
-        largest, smallest = numbers[first + layout.MAX], numbers[first + layout.MIN]
-        earliest = numbers[first + layout.FIRST_TIME]
-        if total[sums + layout.TIMED] == 0:
-            total[sums + layout.MAX] = largest
-            total[sums + layout.MIN] = smallest
-            total[sums + layout.FIRST_TIME] = earliest
-        else:
-            total[sums + layout.MAX] = max(total[sums + layout.MAX], largest)
-            total[sums + layout.MIN] = min(total[sums + layout.MIN], smallest)
-            if earliest < total[sums + layout.LAST_TIME]:
-                total[sums + layout.SETBACKS] += 1
-        total[sums + layout.LAST_TIME] = numbers[first + layout.LAST_TIME]
-    total[sums + layout.COUNT] += numbers[first + layout.COUNT]
-    total[sums + layout.TIMED] += numbers[first + layout.TIMED]
-    for counter in range(layout.SETBACKS, layout.LATENCIES + layout.LATENCY_COUNT):
-        total[sums + counter] += numbers[first + counter]
-
-
-def _add_tallies(tallies, total):
-    for row in range(0, len(tallies) - layout.TALLY_SIZE + 1, layout.TALLY_SIZE):
-        add_tally(tallies, row, total, 0)
-    return 0
-
-
-_compiled_add: Callable[..., int] = compile_kernel(numba.int64(INT64S, INT64S), _add_tallies)
-
-
-def add_tallies(tallies: bytes, total: "array[int]") -> None:
-    """As `scan_twins.add_tallies`."""
-    if tallies:
-        _compiled_add(np.frombuffer(bytearray(tallies), np.int64), np.frombuffer(total, np.int64))
-
-
 _compiled_walk: Callable[..., int] = compile_kernel(
     numba.int64(BYTES_IN, numba.int64, INT64S, INT64S, INT64S), _walk
 )

@@ -73,8 +73,6 @@ from horolog.record.kernels.layout import (
     SETBACKS,
     SKIP,
     SPARSE,
-    TALLY,
-    TALLY_SIZE,
     TARGET,
     TIMED,
     TIMESTAMP,
@@ -121,24 +119,6 @@ def walk(
         position, status = _fields(data, position, state, times, first, faults)
     state[POSITION] = position
     return status
-
-
-def add_tallies(tallies: bytes, total: "array[int]") -> None:
-    """Add up the tallies of batches that follow one another, native 64-bit integers, to `total`."""
-    rows = memoryview(tallies).cast("q")
-    for start in range(0, len(rows), TALLY_SIZE):
-        row = rows[start : start + TALLY_SIZE]
-        if row[TIMED - TALLY]:
-            if not total[TIMED - TALLY]:
-                for each in (MAX, MIN, FIRST_TIME):
-                    total[each - TALLY] = row[each - TALLY]
-            else:
-                total[MAX - TALLY] = max(total[MAX - TALLY], row[MAX - TALLY])
-                total[MIN - TALLY] = min(total[MIN - TALLY], row[MIN - TALLY])
-                total[SETBACKS - TALLY] += row[FIRST_TIME - TALLY] < total[LAST_TIME - TALLY]
-            total[LAST_TIME - TALLY] = row[LAST_TIME - TALLY]
-        for each in (COUNT, TIMED, *range(SETBACKS, TALLY + TALLY_SIZE)):
-            total[each - TALLY] += row[each - TALLY]
 
 
 def _whole_records(

@@ -56,15 +56,6 @@ class PlainMessages(NamedTuple):
             max_timestamp=time,
         )
 
-    def heads(self, data: Buffer, size: int, first: int = 0, end: int | None = None) -> bytes:
-        """The first bytes of each of these messages, `size` of them or all it has."""
-        end = len(self.positions) if end is None else end
-        ends = (*self.positions[first + 1 : end], self.end_of(end - 1))
-        return b"".join(
-            bytes(data[at : min(at + size, after)])
-            for at, after in zip(self.positions[first:end], ends, strict=True)
-        )
-
     def end_of(self, index: int) -> int:
         """The position after one of these messages."""
         return self.positions[index + 1] if index + 1 < len(self.positions) else self.end

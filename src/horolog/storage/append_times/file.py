@@ -34,7 +34,6 @@ from horolog.storage.append_times.format import (
     entry_of,
     first_damaged,
     follows,
-    identity_of,
     is_intact,
     middle_for,
     packed_covered,
@@ -44,6 +43,7 @@ from horolog.storage.append_times.format import (
 )
 from horolog.storage.append_times.marker import AppendingMarker
 from horolog.storage.append_times.proof import NOTHING, Proof, batch_at, is_there, prove
+from horolog.storage.batches.identity import identity_of
 from horolog.storage.file_errors import FileMissing
 from horolog.storage.files import Files
 from horolog.storage.index.entries import Entries

@@ -28,17 +28,13 @@ from typing import Final, NamedTuple
 
 import crc32c
 
-from horolog.record.batch import MAGIC, BatchHeader
-
 _HEADER = Struct(">4sqq")
 _COVERED = Struct(">IqqI")
 _CRC = Struct(">I")
-_IDENTITY = Struct(">qiibI")  # a v2 header up to its checksum
 _MAGIC = b"hat1"
 COVERED_AT: Final = _HEADER.size + _CRC.size
 HEADER_SIZE: Final = COVERED_AT + _COVERED.size + _CRC.size
 ENTRY: Final = Struct(">qI")
-IDENTITY_SIZE: Final = 21  # bytes of a batch up to its checksum, and the checksum
 
 CHECK_BITS: Final = 20  # of the batch and of the entry, below the time
 _BATCH_BITS = 0xFFF << 8
@@ -57,18 +53,6 @@ class Covered(NamedTuple):
     """Bytes of the log up to there."""
     identity: int
     """Of that batch (`identity_of`)."""
-
-
-def identity_of(batch: bytes | memoryview) -> int:
-    """Identifies a batch, by its first `IDENTITY_SIZE` bytes."""
-    return crc32c.crc32c(memoryview(batch)[:IDENTITY_SIZE])
-
-
-def identity_of_header(header: BatchHeader) -> int | None:
-    """The same from a header that was read; None of messages of v0 and v1, whose bytes differ."""
-    if header.magic != MAGIC:
-        return None
-    return crc32c.crc32c(_IDENTITY.pack(*header[:5]))
 
 
 # The header.

@@ -16,13 +16,11 @@ from horolog.errors import CorruptBatch, CorruptIndex
 from horolog.record.batch import UNKNOWN_COUNT
 from horolog.storage import names
 from horolog.storage.append_times.format import (
-    IDENTITY_SIZE,
     Covered,
-    identity_of,
-    identity_of_header,
     is_intact,
     is_of_batch,
 )
+from horolog.storage.batches.identity import IDENTITY_SIZE, identity_of, identity_of_header
 from horolog.storage.files import Files
 from horolog.storage.index.entries import Entries
 

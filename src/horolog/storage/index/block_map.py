@@ -14,45 +14,35 @@ import logging
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from functools import reduce
 from struct import Struct
 from typing import Final, Protocol
-
-import crc32c
 
 from horolog.buffers import Buffer
 from horolog.errors import CorruptBatch, RequestRefused, StorageFailed
 from horolog.record import scan
-from horolog.record.batch import HEADER_SIZE as BATCH_HEADER_SIZE
 from horolog.record.batch import MAGIC, BatchHeader
+from horolog.record.time_stats import NO_RECORDS, OF_APPEND_TIME, OF_CREATE_TIME, TimeStats
 from horolog.record.timestamps import LOG_APPEND_TIME, NO_TIMESTAMP
 from horolog.storage import names
+from horolog.storage.batches.identity import IDENTITY_SIZE, identity_of
 from horolog.storage.batches.log_file import LogFile
 from horolog.storage.batches.reader import EVERYTHING, MAX_HELD_BYTES, BatchReader
-from horolog.storage.index.block_messages import AppendTimesOf, sets_of
-from horolog.storage.index.block_rows import row_of
+from horolog.storage.index.block_messages import AppendTimesOf, rows_of
 from horolog.storage.index.block_writer import BlockWriter
 from horolog.storage.index.blocks import (
     BLOCK_BYTES,
     ENTRY_SIZE,
-    HAS_APPEND_TIMES,
     HEADER_SIZE,
-    IS_CONTROL,
-    LACKS_APPEND_TIMES,
-    OF_APPEND_TIME,
-    OF_CREATE_TIME,
-    Block,
-    Met,
-    MetSet,
     Span,
     Window,
-    fold,
-    joined,
     may_hold,
     pack_header,
     sound,
     spans,
     unpack,
 )
+from horolog.storage.index.folding import NO_BLOCK, folded, place_of, row_of
 
 _logger = logging.getLogger(__name__)
 
@@ -60,9 +50,10 @@ _MAX_BYTES: Final = 1 << 30  # of a batch, decompressed
 LONGEST_MAP: Final = 64 << 20
 _MUCH: Final = 4 << 20  # to be scanned: worth loading the kernels
 _SHORT_GAP: Final = 16 << 20  # is scanned before the first append
+_FOLDED_AT_ONCE: Final = 256
 _POSITION_AND_SIZE: Final = Struct(">II")
 _SIZE: Final = Struct(">4xI144x")
-_PROOF: Final = Struct(">III128xI8x")  # position, size, position and CRC of the last header
+_PROOF: Final = Struct(">III132xI4x")  # position, size, position and identity of the last batch
 
 
 class Cache(Protocol):
@@ -119,7 +110,7 @@ class BlockMap:
         self._writer: BlockWriter | None = None
         self._replacing = threading.Lock()
         self._is_abandoned = False
-        self._summary: tuple[int, Block] | None = None  # of so many bytes of a finished segment
+        self._summary: tuple[int, TimeStats] | None = None  # of so many bytes of a finished segment
         self._tried = -1  # so many bytes have been covered, as far as that was possible
 
     # Of the segment that is appended to.
@@ -149,11 +140,8 @@ class BlockMap:
             with suppress(CorruptBatch):  # what has no entry is read when a time is asked for
                 offset = unpack(entries, len(entries) - ENTRY_SIZE).next_offset if entries else 0
                 offset = max(offset, self._base_offset)
-                for met in self._met(covered, size, offset, append_times):
-                    if isinstance(met, MetSet):
-                        writer.add_set(met)
-                    else:
-                        writer.add(row_of(*met), met[1])
+                for row in self._rows(covered, size, offset, append_times):
+                    writer.add(row, place_of(row)[1])
         self._writer = writer
         return writer
 
@@ -199,7 +187,8 @@ class BlockMap:
         if summary is not None and summary[0] == size and not may_hold(window, summary[1]):
             return []
         entries = self.entries(size)
-        self._summarise(entries, size)
+        if summary is None or summary[0] != size:
+            self._summarise(entries, size)
         return spans(entries, (window,), self._base_offset, size, next_offset)
 
     def entries(self, size: int) -> bytes:
@@ -235,12 +224,16 @@ class BlockMap:
             return True
         return _covered(self.entries(size)) == size
 
-    def whole(self, size: int) -> list[Block] | None:
-        """The blocks of the first `size` bytes, proved; None if they do not cover all of them."""
+    def times(self, size: int) -> TimeStats | None:
+        """The times of all records in the first `size` bytes; None where entries do not prove them.
+
+        What is proved is what a scan of the records would count.
+        """
         entries = self.entries(size)
-        if _covered(entries) != size:
+        blocks = [unpack(entries, at) for at in range(0, len(entries), ENTRY_SIZE)]
+        if _covered(entries) != size or not all(block.is_exact for block in blocks):
             return None
-        return [unpack(entries, place) for place in range(0, len(entries), ENTRY_SIZE)]
+        return reduce(TimeStats.followed_by, (block.times for block in blocks), NO_RECORDS)
 
     def look(self, size: int) -> "MapLook":
         """What is covered now, read once."""
@@ -262,8 +255,8 @@ class BlockMap:
         try:
             for start, end, entry in (*_with_gaps(entries), (size, size, b"")):
                 if start > at:
-                    for block in self._scanned(at, start, offset, append_times):
-                        blocks += block.pack()
+                    for part in self._scanned(at, start, offset, append_times):
+                        blocks += part
                 blocks += entry
                 at = end
                 if entry:
@@ -288,10 +281,8 @@ class BlockMap:
 
     def _summarise(self, entries: bytes, size: int) -> None:
         if self._writer is None and _covered(entries) == size:
-            whole = unpack(entries, 0)
-            for place in range(ENTRY_SIZE, len(entries), ENTRY_SIZE):
-                whole = joined(whole, unpack(entries, place))
-            self._summary = size, whole
+            found = (unpack(entries, at).times for at in range(0, len(entries), ENTRY_SIZE))
+            self._summary = size, reduce(TimeStats.followed_by, found)
 
     # Proof.
 
@@ -318,32 +309,33 @@ class BlockMap:
         return entries[: low * ENTRY_SIZE]
 
     def _is_in_log(self, entries: bytes, number: int) -> bool:
-        position, size, last_position, crc = _PROOF.unpack_from(entries, number * ENTRY_SIZE)
-        end = position + size
-        length = min(BATCH_HEADER_SIZE, end - last_position)
-        header = self._log.files.read_at(self._log.open(), length, last_position)
-        return len(header) == length and bool(crc32c.crc32c(header) == crc)
+        position, size, last_position, identity = _PROOF.unpack_from(entries, number * ENTRY_SIZE)
+        length = min(IDENTITY_SIZE, position + size - last_position)
+        start = self._log.files.read_at(self._log.open(), length, last_position)
+        return len(start) == length and identity_of(start) == int(identity)
 
     # From the records.
 
     def _scanned(
         self, start: int, end: int, offset: int, append_times: AppendTimesOf | None
-    ) -> Iterator[Block]:
-        pending: list[Met | MetSet] = []
-        size = 0
-        for part in self._met(start, end, offset, append_times):
-            added = part.met[1] if isinstance(part, MetSet) else part[1]
-            if pending and size + added > BLOCK_BYTES:
-                yield fold(pending)
-                pending, size = [], 0
-            pending.append(part)
-            size += added
-        if pending:
-            yield fold(pending)
+    ) -> Iterator[bytes]:
+        """The entries of a stretch of the log."""
+        total, pending = NO_BLOCK, list[bytes]()
+        try:
+            for row in self._rows(start, end, offset, append_times):
+                pending.append(row)
+                if len(pending) == _FOLDED_AT_ONCE:
+                    entries, total = folded(total, pending, BLOCK_BYTES)
+                    pending = []
+                    yield entries
+        except CorruptBatch:
+            yield folded(total, pending, BLOCK_BYTES, closing=True)[0]
+            raise
+        yield folded(total, pending, BLOCK_BYTES, closing=True)[0]
 
-    def _met(
+    def _rows(
         self, start: int, end: int, offset: int, append_times: AppendTimesOf | None
-    ) -> "Iterator[Met | MetSet]":
+    ) -> Iterator[bytes]:
         """The batches in a stretch of the log, all of whose offsets are `offset` or later."""
         if end - start > _MUCH:
             scan.load_kernels()
@@ -351,63 +343,65 @@ class BlockMap:
         for position, header, listed in log.stretches(start, end):
             if listed is not None:
                 data = log.start_of(position, listed.end)
-                yield from sets_of(data, position, listed, append_times, offset)
+                yield from rows_of(data, position, listed, append_times, offset)
                 offset = listed.next_offset
                 continue
-            met = met_of(log, position, header, append_times)
-            if header.magic != MAGIC:  # with the offset of the last message in it
-                met = (*met[:3], min(offset, header.base_offset), *met[4:])
-            yield met
+            yield _row_in(log, position, header, append_times, offset)
             offset = header.next_offset
 
 
-def met_of(
-    log: BatchReader, position: int, header: BatchHeader, append_times: AppendTimesOf | None = None
-) -> Met:
+def _row_in(
+    log: BatchReader,
+    position: int,
+    header: BatchHeader,
+    append_times: AppendTimesOf | None,
+    least_offset: int,
+) -> bytes:
     """What a block map holds of a batch in a log.
 
     Its append time is known if its records are stamped with it, or if the caller knows it.
     """
-    append_ms: int | None
+    append_ms: int | None = None
     if header.timestamp_type is LOG_APPEND_TIME:
         append_ms = None if header.max_timestamp == NO_TIMESTAMP else header.max_timestamp
-    else:
-        at = header.base_offset
-        append_ms = None if append_times is None else append_times(at, at + 1)[0].ms
+    elif append_times is not None:
+        append_ms = append_times(header.base_offset, header.base_offset + 1)[0].ms
     if header.size > MAX_HELD_BYTES:
-        head = log.start_of(position, BATCH_HEADER_SIZE)
-        return met_with(position, header, head, None, append_ms)
+        start = log.start_of(position, IDENTITY_SIZE)
+        return row_with(position, header, start, None, append_ms, least_offset)
     batch, facts = log.batch(position, header), None
     with suppress(CorruptBatch, RequestRefused):  # then anything may be in it
         facts = scan.scan_batch(
             batch, header, max_bytes=_MAX_BYTES, arrival_ms=append_ms, create_times=True
         )
-    return met_with(position, header, batch, facts, append_ms)
+    return row_with(position, header, batch, facts, append_ms, least_offset)
 
 
-def met_with(
+def row_with(
     position: int,
     header: BatchHeader,
     batch: Buffer | None,
     facts: scan.RecordFacts | None,
     append_ms: int | None,
-) -> Met:
+    least_offset: int | None = None,
+) -> bytes:
     """The same of a batch whose records were scanned; `facts` are by create times."""
-    kind = OF_CREATE_TIME
-    if header.timestamp_type is LOG_APPEND_TIME:
-        kind = OF_APPEND_TIME
+    is_stamped = header.timestamp_type is LOG_APPEND_TIME
+    if is_stamped:
         append_ms = None if header.max_timestamp == NO_TIMESTAMP else header.max_timestamp
-    if header.is_control:
-        kind |= IS_CONTROL
-    return (
+    base_offset = header.base_offset
+    if header.magic != MAGIC and least_offset is not None:
+        base_offset = min(base_offset, least_offset)  # its own is of the last message in it
+    return row_of(
         position,
         header.size,
-        b"" if batch is None else bytes(memoryview(batch)[: min(BATCH_HEADER_SIZE, header.size)]),
-        header.base_offset,
+        base_offset,
         header.last_offset,
-        kind | (LACKS_APPEND_TIMES if append_ms is None else HAS_APPEND_TIMES),
-        append_ms or 0,
-        None if facts is None else facts.tally,
+        0 if batch is None else identity_of(batch),
+        OF_APPEND_TIME if is_stamped else OF_CREATE_TIME,
+        append_ms,
+        None if facts is None else facts.counts,
+        is_control=header.is_control,
     )
 
 

@@ -11,19 +11,14 @@ from itertools import pairwise
 from typing import Protocol
 
 from horolog.errors import CorruptBatch
-from horolog.record.batch import HEADER_SIZE
 from horolog.record.old_format.plain import PlainMessages
 from horolog.record.old_format.reading import open_run
-from horolog.record.scan import Tally, scan_records
+from horolog.record.scan import scan_records
+from horolog.record.time_stats import OF_APPEND_TIME, OF_CREATE_TIME, Counts
 from horolog.record.timestamps import LOG_APPEND_TIME, NO_TIMESTAMP, AppendTimeStretch
-from horolog.storage.index.blocks import (
-    BLOCK_BYTES,
-    HAS_APPEND_TIMES,
-    LACKS_APPEND_TIMES,
-    OF_APPEND_TIME,
-    OF_CREATE_TIME,
-    MetSet,
-)
+from horolog.storage.batches.identity import IDENTITY_SIZE, identity_of
+from horolog.storage.index.blocks import BLOCK_BYTES
+from horolog.storage.index.folding import row_of
 
 
 class AppendTimesOf(Protocol):
@@ -34,15 +29,15 @@ class AppendTimesOf(Protocol):
         ...
 
 
-def sets_of(
+def rows_of(
     data: bytes,
     position: int,
     listed: PlainMessages,
     append_times: AppendTimesOf | None,
     least_offset: int,
     stops: Sequence[int] = (),
-) -> Iterator[MetSet]:
-    """Messages as sets that each have one append time and are no larger than a block.
+) -> Iterator[bytes]:
+    """Messages as rows that each have one append time and are no larger than a block.
 
     Args:
         data: the bytes that were listed.
@@ -50,11 +45,10 @@ def sets_of(
         listed: the messages.
         append_times: when they were appended, if they are not stamped with it.
         least_offset: that the first may have.
-        stops: positions in the log, in order, at which a set must end as well.
+        stops: positions in the log, in order, at which a row must end as well.
     """
     stops_left = [stop - position for stop in reversed(stops)]
     is_stamped = listed.header.timestamp_type is LOG_APPEND_TIME
-    kind = OF_APPEND_TIME if is_stamped else OF_CREATE_TIME
     ends = (*listed.positions, listed.end)
     for begin, stop, append_ms in _with_one_time(listed, append_times):
         first = begin
@@ -63,20 +57,19 @@ def sets_of(
                 stops_left.pop()
             reach = min([ends[first] + BLOCK_BYTES, *stops_left[-1:]])
             end = min(stop, max(first + 1, bisect_right(ends, reach) - 1))
-            tally = _tally(data[ends[first] : ends[end]], listed, first, append_ms)
-            flags = kind | (LACKS_APPEND_TIMES if append_ms is None else HAS_APPEND_TIMES)
-            met = (
+            last = ends[end - 1]
+            yield row_of(
                 position + ends[first],
                 ends[end] - ends[first],
-                listed.heads(data, HEADER_SIZE, first, end),
                 min(least_offset, listed.offsets[first]),
                 listed.offsets[end - 1],
-                flags,
-                append_ms or 0,
-                tally,
+                identity_of(data[last : last + IDENTITY_SIZE]),
+                OF_APPEND_TIME if is_stamped else OF_CREATE_TIME,
+                append_ms,
+                _counts(data[ends[first] : ends[end]], listed, first, append_ms),
+                batches=end - first,
+                last_position=position + last,
             )
-            last = data[ends[end - 1] : min(ends[end - 1] + HEADER_SIZE, ends[end])]
-            yield MetSet(met, end - first, position + ends[end - 1], last)
             least_offset = listed.offsets[end - 1] + 1
             first = end
 
@@ -102,12 +95,14 @@ def _with_one_time(
             yield begin, stop, stretch.ms
 
 
-def _tally(data: bytes, listed: PlainMessages, index: int, append_ms: int | None) -> "Tally | None":
+def _counts(
+    data: bytes, listed: PlainMessages, index: int, append_ms: int | None
+) -> "Counts | None":
     """Of all records in the data; None if one of them cannot be read."""
     header = listed.header_of(index)
     with suppress(CorruptBatch):
         run = open_run(data, header, check_crcs=False)
         if run.size == len(data):
             opened = run.opened
-            return scan_records(opened.header, opened.pieces, arrival_ms=append_ms).tally
+            return scan_records(opened.header, opened.pieces, arrival_ms=append_ms).counts
     return None

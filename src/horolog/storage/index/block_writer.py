@@ -1,6 +1,6 @@
 """The block map of the segment that is appended to.
 
-What an append costs here is a row of bytes (index/block_rows.py): up to 40 batches, or 8 MiB, are
+What an append costs here is a row of bytes (index/folding.py): up to 40 batches, or 8 MiB, are
 summed up at once, and the entries of their blocks written together. Where the file must be opened
 for that and the append may not wait, or the disk refuses, entries are written with later ones.
 Readers in this process have what is not in the file yet from `published` and `open_blocks`; other
@@ -14,27 +14,21 @@ from typing import NamedTuple
 from horolog.errors import StorageFailed
 from horolog.storage.file_errors import FileMissing
 from horolog.storage.files import Files
-from horolog.storage.index.block_rows import folded, known_of, sum_with
 from horolog.storage.index.blocks import (
     BLOCK_BYTES,
     ENTRY_SIZE,
     HEADER_SIZE,
-    NOTHING,
     Block,
-    MetSet,
-    add_set,
-    block_of,
     pack_header,
-    sum_of,
     unpack,
 )
 from horolog.storage.index.counts import NONE, Counts, counts_of
+from horolog.storage.index.folding import NO_BLOCK, folded
 
 _logger = logging.getLogger(__name__)
 
 _FOLDED_AT_ONCE = 40  # 12 kB in memory
 _FOLDED_BYTES = 8 << 20
-_NO_BLOCK = sum_with(None, NOTHING)
 _MOST_UNWRITTEN = 128 * ENTRY_SIZE
 
 
@@ -81,21 +75,20 @@ class BlockWriter:
         self._open: _Open
         self._pending: list[bytes]
         self._pending_bytes = 0  # of those batches in the log
-        self._go_on_with(_NO_BLOCK, NONE)
+        self._go_on_with(NO_BLOCK, NONE)
 
     def resume(self, last: bytes) -> None:
         """Take back the last entry of the file, of a block that has room left."""
         block = unpack(last, 0)
         if block.size < BLOCK_BYTES:
             self.published = self.published._replace(in_file=self.published.in_file - 1)
-            begin = block.position, block.base_offset
-            self._go_on_with(sum_with(begin, sum_of(block)), NONE)
+            self._go_on_with(block.numbers(), NONE)
 
     def add(self, row: bytes, size: int) -> None:
         """Take the batch that was written after the one before, as `row_of` makes it; never fails.
 
         Args:
-            row: the batch.
+            row: the batch, or several that were written together: their block may be larger.
             size: its bytes in the log.
         """
         pending = self._pending
@@ -103,19 +96,6 @@ class BlockWriter:
         self._pending_bytes += size
         if len(pending) == _FOLDED_AT_ONCE or self._pending_bytes > _FOLDED_BYTES:
             self._fold()
-
-    def add_set(self, added: MetSet) -> None:
-        """Take batches that were written together: their block may be larger than others."""
-        self._fold()
-        finished = self._open.finished
-        begin, known = known_of(self._open.total)
-        if begin is not None and known.end - begin[0] + added.met[1] > BLOCK_BYTES:
-            entry = block_of(*begin, known).pack()
-            self._publish(entry)
-            finished = finished.plus(counts_of(entry))
-            begin, known = None, NOTHING
-        begin = (added.met[0], added.met[3]) if begin is None else begin
-        self._go_on_with(sum_with(begin, add_set(known, added)), finished)
 
     def open_blocks(self) -> list[Block]:
         """The blocks that are not published, as of some moment of this call.

@@ -7,11 +7,11 @@ for an append.
 from struct import Struct
 from typing import Final, NamedTuple
 
-from horolog.record.scan import LATENCY_COUNT
+from horolog.record.time_stats import LATENCY_COUNT
 from horolog.storage.index.blocks import ENTRY_SIZE
 
 # Of an entry (index/blocks.py): its size, records, records without a time, latencies.
-_NUMBERS: Final = Struct(">4xI20xI48xI8x12I12x")
+_NUMBERS: Final = Struct(">4xI20xI52xI8x12I8x")
 assert _NUMBERS.size == ENTRY_SIZE
 
 

@@ -19,7 +19,7 @@ from horolog.buffers import Buffer
 from horolog.errors import CorruptBatch, Misconfigured
 from horolog.record.batch import MAGIC, BatchHeader
 from horolog.storage import names
-from horolog.storage.append_times.format import IDENTITY_SIZE
+from horolog.storage.batches.identity import IDENTITY_SIZE
 from horolog.storage.directory.checkpoints import (
     AppendTimeReset,
     read_append_time_resets,

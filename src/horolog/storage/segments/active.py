@@ -15,19 +15,17 @@ from horolog.errors import StorageFailed
 from horolog.record.batch import HEADER_SIZE, parse_header
 from horolog.record.old_format.plain import list_all
 from horolog.record.scan import RecordFacts
+from horolog.record.time_stats import OF_APPEND_TIME, OF_CREATE_TIME
 from horolog.record.timestamps import NO_TIMESTAMP
 from horolog.storage import names
+from horolog.storage.batches.identity import identity_of
 from horolog.storage.files import Files
-from horolog.storage.index.block_rows import row_of
 from horolog.storage.index.block_writer import BlockWriter
-from horolog.storage.index.blocks import HAS_APPEND_TIMES, OF_APPEND_TIME, OF_CREATE_TIME, MetSet
 from horolog.storage.index.counts import NONE, Counts
+from horolog.storage.index.folding import row_of
 from horolog.storage.index.growing import IndexWriter
 from horolog.storage.index.segment_end import SegmentEnd
 from horolog.storage.segments.segment import Segment
-
-_STAMPED = HAS_APPEND_TIMES | OF_APPEND_TIME
-_WITH_CREATE_TIMES = HAS_APPEND_TIMES | OF_CREATE_TIME
 
 _logger = logging.getLogger(__name__)
 
@@ -197,9 +195,9 @@ class ActiveSegment:
                 times.take_back()
             self._take_back(position)
             raise
-        flags = _STAMPED if is_stamped else _WITH_CREATE_TIMES
-        tally = facts.tally
-        row = row_of(position, size, stamped, base_offset, last_offset, flags, append_ms, tally)
+        flags, identity = OF_APPEND_TIME if is_stamped else OF_CREATE_TIME, identity_of(stamped)
+        counts = facts.counts
+        row = row_of(position, size, base_offset, last_offset, identity, flags, append_ms, counts)
         blocks.add(row, size)
         if position == 0:
             segment.set_first(max_timestamp)
@@ -230,7 +228,7 @@ class ActiveSegment:
         is_new_time = append_ms != times.last_ms
         if is_new_time:
             times.add(first_offset, append_ms, bytes(messages[:HEADER_SIZE]))
-        heads, batches, last = bytearray(), 0, (0, first_offset)
+        batches, last = 0, (0, first_offset)
         largest = end.largest
         before = entries.noted()
         try:
@@ -239,18 +237,26 @@ class ActiveSegment:
                 largest = entries.add_messages(start + listed.positions[0], listed)
                 batches += len(listed.positions)
                 last = listed.positions[-1], listed.offsets[-1]
-                heads += listed.heads(messages, HEADER_SIZE)
         except StorageFailed:
             entries.go_back(before)
             if is_new_time:
                 times.take_back()
             self._take_back(start)
             raise
-        flags = _STAMPED if arrival.is_stamped else _WITH_CREATE_TIMES
-        tally, size, last_position = arrival.facts.tally, len(messages), start + last[0]
-        met = (start, size, heads, first_offset, last_offset, flags, append_ms, tally)
-        last_header = bytes(messages[last[0] : last[0] + HEADER_SIZE])
-        blocks.add_set(MetSet(met, batches, last_position, last_header))
+        size, last_position = len(messages), start + last[0]
+        row = row_of(
+            start,
+            size,
+            first_offset,
+            last_offset,
+            identity_of(memoryview(messages)[last[0] :]),
+            OF_APPEND_TIME if arrival.is_stamped else OF_CREATE_TIME,
+            append_ms,
+            arrival.facts.counts,
+            batches=batches,
+            last_position=last_position,
+        )
+        blocks.add(row, size)
         if start == 0:
             segment.set_first(header.max_timestamp)
         segment.end = SegmentEnd(start + size, last_offset + 1, last_position, last[1], largest)

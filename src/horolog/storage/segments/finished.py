@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from horolog.record.timestamps import AppendTimeStretch
 from horolog.storage import names
 from horolog.storage.append_times.file import AppendTimeEntry
-from horolog.storage.append_times.format import IDENTITY_SIZE
+from horolog.storage.batches.identity import IDENTITY_SIZE
 from horolog.storage.files import Files
 from horolog.storage.index.builder import IndexBuilder
 from horolog.storage.index.seal import seal_of, write_seal

@@ -21,6 +21,7 @@ from contextlib import suppress
 
 from horolog.errors import CorruptBatch
 from horolog.record.batch import HEADER_SIZE, BatchHeader, parse_header
+from horolog.record.time_stats import TimeStats
 from horolog.record.timestamps import NO_TIMESTAMP
 from horolog.storage import names
 from horolog.storage.append_times.file import AppendTimeFile
@@ -207,6 +208,14 @@ class SegmentReader:
         """Cover all of a finished segment by its block map; see `BlockMap.complete`."""
         known = self.append_times.stretches if self.has_append_times else None
         return self.blocks.complete(self.end.size, known)
+
+    def time_stats(self) -> TimeStats | None:
+        """The times of all records, from the block map alone; see `BlockMap.times`.
+
+        Raises:
+            StorageFailed: the disk refused.
+        """
+        return self.blocks.times(self.end.size)
 
     def spans(self, window: Window, next_offset: int | None = None) -> list[Span]:
         """The stretches of the log that may hold a record of a time; see `BlockMap.spans`."""

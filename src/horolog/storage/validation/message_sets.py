@@ -15,7 +15,6 @@ headers and zstd, where Kafka answers -1, by 43 and 76.
 Times before 1970 are stored (KIP-228); Kafka's writer of v1 refuses them.
 """
 
-from array import array
 from bisect import bisect_right
 from collections.abc import Callable
 from functools import partial
@@ -31,15 +30,8 @@ from horolog.record.old_format.plain import list_all, place_compressed, place_me
 from horolog.record.old_format.reading import OpenedBatch
 from horolog.record.old_format.sent import Sent
 from horolog.record.old_format.writing import write_messages
-from horolog.record.scan import (
-    LATENCY_BOUNDS,
-    LATENCY_COUNT,
-    RecordFacts,
-    TallyFields,
-    find_faults,
-    scan_records,
-    tally_of,
-)
+from horolog.record.scan import RecordFacts, find_faults, scan_records
+from horolog.record.time_stats import LATENCY_BOUNDS, LATENCY_COUNT, NO_RECORDS, TimeStats
 from horolog.record.timestamps import NO_TIMESTAMP
 from horolog.storage.segments.active import Arrival
 from horolog.storage.validation.rules import (
@@ -57,8 +49,6 @@ MAX_SET_BYTES: Final = 64 << 20
 
 An append compresses messages of v0, because its offsets are in them, and must not take long.
 """
-
-_NO_LATENCIES: Final = (0,) * LATENCY_COUNT
 
 
 class MessageSet(NamedTuple):
@@ -106,9 +96,9 @@ class MessageSet(NamedTuple):
         """What is known of the records that are stored, from what was known of those sent."""
         if self.magic:
             return sent
-        tally = tally_of(TallyFields(sent.count, 0, 0, 0, 0, 0, 0, _NO_LATENCIES))
+        counts = NO_RECORDS._replace(records=sent.count, untimed=sent.count).counts()
         return sent._replace(
-            max_timestamp=None, min_timestamp=None, offset_delta_of_max=None, tally=tally
+            max_timestamp=None, min_timestamp=None, offset_delta_of_max=None, counts=counts
         )
 
     @property
@@ -125,11 +115,10 @@ class MessageSet(NamedTuple):
             return sent._replace(is_stamped=False)
         if self.is_compressed:
             return sent
-        latencies = array("q", _NO_LATENCIES)
-        latencies[bisect_right(LATENCY_BOUNDS, 0)] = self.records
-        ms = sent.append_ms
-        fields = TallyFields(self.records, self.records, ms, ms, ms, ms, 0, tuple(latencies))
-        return sent._replace(facts=sent.facts._replace(tally=tally_of(fields)))
+        ms, at_once = sent.append_ms, bisect_right(LATENCY_BOUNDS, 0)
+        latencies = [self.records * (each == at_once) for each in range(LATENCY_COUNT)]
+        times = TimeStats(self.records, 0, 0, ms, ms, ms, ms, ms, ms, tuple(latencies))
+        return sent._replace(facts=sent.facts._replace(counts=times.counts()))
 
 
 def refuse_in_messages(header: BatchHeader, magic: int, partition: str) -> None:

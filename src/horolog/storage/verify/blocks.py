@@ -2,27 +2,16 @@
 
 from collections.abc import Iterator
 
-from horolog.buffers import Buffer
 from horolog.errors import StorageFailed
-from horolog.record.batch import BatchHeader
-from horolog.record.scan import RecordFacts
+from horolog.record.time_stats import NO_RECORDS, OF_CREATE_TIME, TimeStats
 from horolog.storage.files import Files
-from horolog.storage.index.block_map import LONGEST_MAP, met_with
-from horolog.storage.index.blocks import (
-    ENTRY_SIZE,
-    HEADER_SIZE,
-    OF_CREATE_TIME,
-    Block,
-    Met,
-    MetSet,
-    fold,
-    sound,
-    unpack,
-)
+from horolog.storage.index.block_map import LONGEST_MAP
+from horolog.storage.index.blocks import ENTRY_SIZE, HEADER_SIZE, Block, sound, unpack
+from horolog.storage.index.folding import NO_BLOCK, folded, place_of
 from horolog.storage.verify.entries import REINDEX
 from horolog.storage.verify.findings import Finding, fault, note
 
-_NEVER = 1 << 63
+_NEVER = (1 << 63) - 1
 
 
 class BlockEntries:
@@ -42,42 +31,31 @@ class BlockEntries:
         self._entries = sound(self._content, base_offset)
         self._number = -1
         self._block: Block | None = None
-        self._met: list[Met | MetSet] = []
+        self._rows: list[bytes] = []
         self._wrong: list[tuple[int, str]] = []
         self._foreign = 0
         self._advance()
 
-    def meet(
-        self, position: int, header: BatchHeader, batch: Buffer | None, facts: RecordFacts | None
-    ) -> None:
-        """Compare the entries up to the end of a batch with it."""
+    def meet(self, row: bytes) -> None:
+        """Compare the entries up to the end of a batch with it.
+
+        Of messages of v0 or v1 a row may be of several; see `edges`.
+        """
+        position, size = place_of(row)
         while self._block is not None and self._block.end <= position:
             self._foreign += 1  # it ends within what is no batch
             self._advance()
         block = self._block
         if block is None or position < block.position:
             return
-        self._met.append(met_with(position, header, batch, facts, None))
-        if position + header.size >= block.end:
-            self._compare(block, fold(self._met))
-            self._advance()
-
-    def meet_set(self, met: MetSet) -> None:
-        """The same for messages of v0 or v1 that were taken as one; see `edges`."""
-        position, size = met.met[:2]
-        while self._block is not None and self._block.end <= position:
-            self._foreign += 1
-            self._advance()
-        block = self._block
-        if block is None or position < block.position:
-            return
-        self._met.append(met)
+        self._rows.append(row)
         if position + size >= block.end:
-            self._compare(block, fold(self._met))
+            entry, _ = folded(NO_BLOCK, self._rows, _NEVER, closing=True)
+            self._compare(block, unpack(entry, 0))
             self._advance()
 
     def edges(self, start: int, end: int) -> list[int]:
-        """Where blocks begin and end in a stretch of the log: no set goes beyond."""
+        """Where blocks begin and end in a stretch of the log: no row goes beyond."""
         found: list[int] = []
         for at in range(max(0, self._number) * ENTRY_SIZE, len(self._entries), ENTRY_SIZE):
             block = unpack(self._entries, at)
@@ -87,18 +65,11 @@ class BlockEntries:
         return found
 
     def _compare(self, block: Block, found: Block) -> None:
-        if (block.position, block.size, block.headers_crc, block.last_header_crc) != (
-            found.position,
-            found.size,
-            found.headers_crc,
-            found.last_header_crc,
-        ):
+        if block[:3] != found[:3] or block.identity != found.identity:
             self._foreign += 1
             return
-        block, found = block._replace(latencies=()), found._replace(latencies=())
-        if block.flags & OF_CREATE_TIME:
-            block, found = _without_appending(block), _without_appending(found)
-        if block != found._replace(base_offset=block.base_offset):
+        mine, true = _from_records(block), _from_records(found)
+        if block[3:4] + block[5:-1] != found[3:4] + found[5:-1] or mine != true:
             self._wrong.append((self._number, _difference(block, found)))
 
     def faults(self, *, size: int, is_live: bool) -> Iterator[Finding]:
@@ -142,19 +113,25 @@ class BlockEntries:
 
     def _advance(self) -> None:
         self._number += 1
-        self._met.clear()
+        self._rows.clear()
         at = self._number * ENTRY_SIZE
         self._block = unpack(self._entries, at) if at < len(self._entries) else None
         self.next_position = _NEVER if self._block is None else self._block.position
 
 
-def _without_appending(block: Block) -> Block:
-    """Without what only the broker that appended knows of records with create times."""
-    return block._replace(append_min_ms=0, append_max_ms=0, flags=0)
+def _from_records(block: Block) -> TimeStats:
+    """What the records tell; of those with create times, only the broker that appended knows."""
+    times = block.times._replace(latencies=NO_RECORDS.latencies)
+    if times.flags & OF_CREATE_TIME:
+        times = times._replace(append_min_ms=None, append_max_ms=None, flags=0)
+    return times
 
 
 def _difference(block: Block, found: Block) -> str:
-    for name, mine, true in zip(block._fields, block, found, strict=True):
-        if mine != true:
-            return f"says {mine} for {name}, and the records {true}"
+    fields = (*Block._fields[:-1], *TimeStats._fields)
+    says = (*block[:-1], *_from_records(block))
+    true = (*found[:-1], *_from_records(found))
+    for name, mine, other in zip(fields, says, true, strict=True):
+        if mine != other and name != "base_offset":
+            return f"says {mine} for {name}, and the records {other}"
     return "differs"

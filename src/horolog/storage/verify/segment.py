@@ -13,13 +13,16 @@ from horolog.errors import CorruptBatch
 from horolog.record.batch import BatchHeader
 from horolog.record.old_format.plain import PlainMessages, largest_of
 from horolog.record.scan import RecordFacts
+from horolog.record.time_stats import UNREADABLE
 from horolog.record.timestamps import NO_TIMESTAMP
 from horolog.storage import names
 from horolog.storage.batches.reader import EVERYTHING, MAX_HELD_BYTES, BatchReader
 from horolog.storage.file_errors import FileMissing
 from horolog.storage.files import Files
-from horolog.storage.index.block_messages import sets_of
+from horolog.storage.index.block_map import row_with
+from horolog.storage.index.block_messages import rows_of
 from horolog.storage.index.builder import is_later
+from horolog.storage.index.folding import block_of
 from horolog.storage.index.time import TimeEntry
 from horolog.storage.segments.reader import SegmentReader
 from horolog.storage.verify.blocks import BlockEntries
@@ -176,7 +179,7 @@ class SegmentWalk:
             yield from self._some(finding)
         self._meet(position, header, is_good=finding is None)
         if position >= self._blocks.next_position:
-            self._blocks.meet(position, header, batch, self._scanned)
+            self._blocks.meet(row_with(position, header, batch, self._scanned, None))
 
     def _meet_messages(self, log: BatchReader, position: int, listed: PlainMessages) -> bool:
         """Note plain messages whose checksums are right; False, and nothing, if any has a fault."""
@@ -189,8 +192,8 @@ class SegmentWalk:
             return False
         data = log.start_of(position, listed.end)
         edges = self._blocks.edges(position, position + listed.end)
-        sets = list(sets_of(data, position, listed, None, offsets[0], edges))
-        if any(each.met[-1] is None for each in sets):
+        rows = list(rows_of(data, position, listed, None, offsets[0], edges))
+        if any(block_of(row).times.flags & UNREADABLE for row in rows):
             return False
         self._count = 1
         first, count = 0, len(positions)
@@ -206,9 +209,8 @@ class SegmentWalk:
                 at = position + positions[indexed]
                 self._meet(at, listed.header_of(indexed), is_good=True)
             first = indexed + 1
-        for each in sets:
-            if each.met[0] >= self._blocks.next_position:
-                self._blocks.meet_set(each)
+        for row in rows:
+            self._blocks.meet(row)
         return True
 
     def _note(self, listed: PlainMessages, first: int, end: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from functools import reduce
 from itertools import pairwise
 from pathlib import Path
 
@@ -14,17 +15,24 @@ from storelogs import ANY_TIME, NOW, append, new_log, partition_dir, records_in
 
 from horolog.config import TopicConfig
 from horolog.record.compression import Codec
-from horolog.record.scan import LATENCY_BOUNDS, LATENCY_COUNT
+from horolog.record.time_stats import (
+    LACKS_APPEND_TIMES,
+    LATENCY_BOUNDS,
+    LATENCY_COUNT,
+    NO_RECORDS,
+    OF_APPEND_TIME,
+    OF_CREATE_TIME,
+    TimeStats,
+)
 from horolog.record.timestamps import TimestampType
 from horolog.storage import Log
 from horolog.storage.files import Files
-from horolog.storage.lookup.time_facts import NO_RECORDS, TimeFacts, joined, time_facts
 from horolog.storage.offline.partition_reader import PartitionReader
 
 CONFIG = TopicConfig(retention_ms=-1, segment_ms=1 << 62, **ANY_TIME)
 
 
-def of_records(log: Log, created: list[int]) -> TimeFacts:
+def of_records(log: Log, created: list[int]) -> TimeStats:
     """What a scan of all records says; `created` are their create times."""
     offsets = [record.offset for record in records_in(log)]
     appended = {
@@ -38,7 +46,8 @@ def of_records(log: Log, created: list[int]) -> TimeFacts:
         if ms != -1 and offset is not None and (at := appended[offset]) is not None:
             classes[bisect_right(LATENCY_BOUNDS, at - ms)] += 1
     known = [ms for ms in appended.values() if ms is not None]
-    return TimeFacts(
+    is_stamped = log.config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
+    return TimeStats(
         len(created),
         len(created) - len(timed),
         sum(after < before for before, after in pairwise(timed)),
@@ -48,10 +57,15 @@ def of_records(log: Log, created: list[int]) -> TimeFacts:
         timed[-1] if timed else None,
         min(known, default=None),
         max(known, default=None),
-        len(known) < len(created),
-        log.config.message_timestamp_type is TimestampType.LOG_APPEND_TIME,
         tuple(classes),
+        flags=(OF_APPEND_TIME if is_stamped else OF_CREATE_TIME)
+        | LACKS_APPEND_TIMES * (len(known) < len(created)),
     )
+
+
+def added_up(found: list[TimeStats | None]) -> TimeStats:
+    known = [each for each in found if each is not None]
+    return reduce(TimeStats.followed_by, known, NO_RECORDS)
 
 
 times = st.sampled_from([-1, -7, 0, NOW - 40 * 86_400_000, NOW - 5, NOW, NOW + 1, NOW + 10**9])
@@ -83,13 +97,13 @@ def test_the_map_says_what_a_scan_of_the_records_says(
             value = bytes(100_000) if large and codec is Codec.NONE else b"v"
             append(log, *each, now=NOW + number, codec=codec, value=value)
         expected = of_records(log, [ms for each in batches for ms in each])
-        found = [time_facts(segment) for segment in log.segments]
+        found = [segment.time_stats() for segment in log.segments]
         assert None not in found
-        assert joined(each for each in found if each is not None) == expected
+        assert added_up(found) == expected
         log.roll(NOW)  # which writes the last block
     log_dir = PartitionReader(Files(read_only=True), partition_dir(path))
-    again = [time_facts(segment) for segment in log_dir.segments]
-    assert joined(each for each in again if each is not None) == expected
+    again = [segment.time_stats() for segment in log_dir.segments]
+    assert added_up(again) == expected
 
 
 def test_no_record_is_read(tmp_path: Path) -> None:
@@ -98,8 +112,8 @@ def test_no_record_is_read(tmp_path: Path) -> None:
             append(log, NOW + number, value=bytes(50_000))
         log.roll(NOW)
     reader = PartitionReader(Files(read_only=True), partition_dir(tmp_path)).segments[0]
-    found: list[TimeFacts | None] = []
-    assert bytes_read_by(lambda: found.append(time_facts(reader))) < 20_000
+    found: list[TimeStats | None] = []
+    assert bytes_read_by(lambda: found.append(reader.time_stats())) < 20_000
     assert found[0] is not None
     assert found[0].records == 40
 
@@ -112,7 +126,7 @@ def test_a_map_that_does_not_prove_the_whole_log_says_nothing(tmp_path: Path, da
         log.roll(NOW)
         append(log, NOW)
         first = log.segments[0]
-        assert time_facts(first) is not None
+        assert first.time_stats() is not None
         path = Path(first.path_of(".blocks"))
         content = bytearray(path.read_bytes())
         if damage == "missing":
@@ -129,12 +143,12 @@ def test_a_map_that_does_not_prove_the_whole_log_says_nothing(tmp_path: Path, da
             data[position + 20] ^= 1  # of the last batch's checksum
             log_path.write_bytes(data)
         reader = PartitionReader(Files(read_only=True), partition_dir(tmp_path)).segments[0]
-        assert time_facts(reader) is None
+        assert reader.time_stats() is None
 
 
 def test_an_empty_segment_has_no_records(tmp_path: Path) -> None:
     with new_log(tmp_path, CONFIG) as log:
-        assert time_facts(log.segments[0]) == NO_RECORDS
+        assert log.segments[0].time_stats() == NO_RECORDS
 
 
 def test_latencies_have_bounds_by_share() -> None:

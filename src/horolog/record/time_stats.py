@@ -1,0 +1,162 @@
+"""What is known of the times of some records, as one value that can be added up.
+
+    whole = first.followed_by(second)      # in the order of their offsets
+
+It is what a scan counts of a batch (`record/scan.py`), a block map holds of a block, and
+`time_stats` says of a segment. Kernels have it as numbers (`record/kernels/layout.py`): those that
+a scan counts come last, as `counts`.
+"""
+
+from array import array
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple, TypeAlias
+
+from horolog.record.kernels import layout
+
+LATENCY_BOUNDS: Final = layout.LATENCY_BOUNDS
+LATENCY_COUNT: Final = layout.LATENCY_COUNT
+
+LACKS_APPEND_TIMES: Final = layout.LACKS_APPEND_TIMES
+"""The append time of a batch is not known: that of another broker's CreateTime batch."""
+OF_CREATE_TIME: Final = layout.OF_CREATE_TIME
+"""A batch's records have their create times as timestamps."""
+OF_APPEND_TIME: Final = layout.OF_APPEND_TIME
+"""A batch's records have its append time as timestamps."""
+UNREADABLE: Final = layout.UNREADABLE
+"""The records of a batch cannot be read: nothing is known of their times."""
+
+NO_APPEND_TIME: Final = (layout.NO_LEAST, layout.NO_LARGEST)
+"""Smallest and largest append time, as numbers, where none is known."""
+
+Counts: TypeAlias = "array[int]"
+"""What a scan counts: records, those with a time, the largest, the smallest, the first and the last
+of these, how many are earlier than the one before, and how many are in each class of latency."""
+
+
+class TimeStats(NamedTuple):
+    """Of records that follow one another. Times are in milliseconds.
+
+    Create times are those that the bytes hold, under LogAppendTime, too.
+    """
+
+    records: int
+    """Without control records."""
+    untimed: int
+    """Without a create time."""
+    out_of_order: int
+    """Earlier than the record before, by create time; records without one left out."""
+    create_min_ms: int | None
+    create_max_ms: int | None
+    first_create_ms: int | None
+    """Create time of the first record that has one."""
+    last_create_ms: int | None
+    append_min_ms: int | None
+    """The first append time that is known; None if none is."""
+    append_max_ms: int | None
+    latencies: tuple[int, ...]
+    """Records in each class of latency from create to append: those ahead of the clock, then from
+    each of `LATENCY_BOUNDS` on. Of records whose append time is known."""
+    control_records: int = 0
+    """Markers of transactions; their times count."""
+    flags: int = 0
+
+    @property
+    def lacks_append_times(self) -> bool:
+        """Whether the append time of some records is unknown: those have no latency."""
+        return bool(self.flags & LACKS_APPEND_TIMES)
+
+    @property
+    def is_stamped(self) -> bool:
+        """Whether a batch is stamped with LogAppendTime."""
+        return bool(self.flags & OF_APPEND_TIME)
+
+    @property
+    def ahead(self) -> int:
+        """Records that were stamped later than the clock when they were appended."""
+        return self.latencies[0]
+
+    def latency_below_ms(self, share: float) -> int | None:
+        """A bound that at least this share of the known latencies is below, 0 if it was ahead.
+
+        None if no latency is known, or the share reaches into the last class, which has no bound.
+        """
+        wanted, so_far = share * sum(self.latencies), 0
+        for bound, count in zip(LATENCY_BOUNDS, self.latencies, strict=False):
+            so_far += count
+            if wanted and so_far >= wanted:
+                return bound
+        return None
+
+    def followed_by(self, other: "TimeStats") -> "TimeStats":
+        """Those of all, where the other ones are of the records that follow."""
+        last, first = self.last_create_ms, other.first_create_ms
+        goes_back = last is not None and first is not None and first < last
+        return TimeStats(
+            self.records + other.records,
+            self.untimed + other.untimed,
+            self.out_of_order + other.out_of_order + goes_back,
+            _either(min, self.create_min_ms, other.create_min_ms),
+            _either(max, self.create_max_ms, other.create_max_ms),
+            first if self.first_create_ms is None else self.first_create_ms,
+            last if other.last_create_ms is None else other.last_create_ms,
+            _either(min, self.append_min_ms, other.append_min_ms),
+            _either(max, self.append_max_ms, other.append_max_ms),
+            tuple(map(int.__add__, self.latencies, other.latencies)),
+            self.control_records + other.control_records,
+            self.flags | other.flags,
+        )
+
+    @classmethod
+    def of_numbers(cls, numbers: Sequence[int]) -> "TimeStats":
+        """The reverse of `numbers`."""
+        control, append_min, append_max, flags, *counts = numbers
+        count, timed, largest, smallest, first, last, out_of_order, *latencies = counts
+        has_append_times = append_min <= append_max
+        return cls(
+            count - control,
+            count - timed,
+            out_of_order,
+            smallest if timed else None,
+            largest if timed else None,
+            first if timed else None,
+            last if timed else None,
+            append_min if has_append_times else None,
+            append_max if has_append_times else None,
+            tuple(latencies),
+            control,
+            flags,
+        )
+
+    def numbers(self) -> tuple[int, ...]:
+        """As kernels have it."""
+        least, largest = NO_APPEND_TIME
+        return (
+            self.control_records,
+            least if self.append_min_ms is None else self.append_min_ms,
+            largest if self.append_max_ms is None else self.append_max_ms,
+            self.flags,
+            *self.counts(),
+        )
+
+    def counts(self) -> Counts:
+        """What a scan of the records counts."""
+        count = self.records + self.control_records
+        times = self.create_max_ms, self.create_min_ms, self.first_create_ms, self.last_create_ms
+        return array(
+            "q",
+            (
+                *(count, count - self.untimed),
+                *(each or 0 for each in times),
+                *(self.out_of_order, *self.latencies),
+            ),
+        )
+
+
+NO_RECORDS: Final = TimeStats(0, 0, 0, None, None, None, None, None, None, (0,) * LATENCY_COUNT)
+NO_COUNTS: Final = NO_RECORDS.counts()
+
+
+def _either(choose: Callable[[int, int], int], one: int | None, other: int | None) -> int | None:
+    if one is None:
+        return other
+    return one if other is None else choose(one, other)
