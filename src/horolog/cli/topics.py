@@ -7,7 +7,8 @@ import typer
 from horolog.cli.connecting import CommandConfig, CommandProperties, connect
 from horolog.cli.options import LOCAL, Bootstrap, Json, Partitions, Topic, Zone, pairs
 from horolog.cli.screen import show_json, show_table
-from horolog.cli.topic_facts import PartitionFacts, partition_facts
+from horolog.cli.topic_facts import PartitionFacts, partition_facts, partition_numbers
+from horolog.cli.topic_times import plain, show_times, topic_times
 from horolog.client import LeftBehind, ResourceType, TopicMetadata
 from horolog.clock import format_duration
 from horolog.storage.directory.checkpoints import kafka_uuid
@@ -99,11 +100,28 @@ def describe(
     everything: Annotated[
         bool, typer.Option("--all", help="Include settings with default values.")
     ] = False,
+    times: Annotated[
+        bool,
+        typer.Option(
+            "--times",
+            help="Show instead which times the records have by both clocks, how many are out of "
+            "order, of the future or without a time, and how late they come; reads no record.",
+        ),
+    ] = False,
     zone: Zone = None,
     as_json: Json = False,
 ) -> None:
     """Show a topic's partitions, timestamps and settings."""
+    shown_zone = parse_zone(zone or "UTC")
     with connect(bootstrap, client_config, client_properties) as client:
+        if times:
+            found = topic_times(client, topic, list(partition_numbers(client, topic)))
+            if as_json:
+                times_of = [plain(number, each) for number, each in found.items()]
+                show_json({"topic": topic, "partitions": times_of})
+            else:
+                show_times(found, shown_zone)
+            return
         facts = partition_facts(client, topic)
         resource = (ResourceType.TOPIC, topic)
         entries = client.describe_configs([resource])[resource]
@@ -120,7 +138,6 @@ def describe(
             }
         )
         return
-    shown_zone = parse_zone(zone or "UTC")
     show_table(
         (
             "partition",

@@ -30,7 +30,7 @@ from horolog.client.offset_lookups import (
 from horolog.client.records import Produced
 from horolog.client.security import Security
 from horolog.client.transactions import Transaction
-from horolog.wire.questions import LeftBehind, OffsetSpan, RangeClock
+from horolog.wire.questions import LeftBehind, OffsetSpan, PartitionTimes, RangeClock
 
 if TYPE_CHECKING:
     from horolog.client.producer import Producer
@@ -58,6 +58,7 @@ __all__ = [
     "NoAnswer",
     "OffsetSpan",
     "PartitionMetadata",
+    "PartitionTimes",
     "Produced",
     "Producer",
     "RangeClock",

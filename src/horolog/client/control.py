@@ -22,6 +22,7 @@ from horolog.wire.questions import (
     PRODUCER_CLIENTS,
     RETENTION,
     TIME_RANGES,
+    TIMES,
     AppendTimesAhead,
     AskAppendTimesAhead,
     AskLeftBehind,
@@ -29,10 +30,12 @@ from horolog.wire.questions import (
     AskProducerClients,
     AskRetention,
     AskTimeRanges,
+    AskTimes,
     GivesT,
     LeftBehind,
     LookupReport,
     OffsetSpan,
+    PartitionTimes,
     Question,
     RangeClock,
     RetentionReport,
@@ -146,6 +149,20 @@ class ControlCalls(RetriedCalls):
         """
         ask = AskRetention(partition, now=now_ms, settings=settings or {})
         return self._of_leader(RETENTION, topic, partition, ask)
+
+    def times(
+        self, partitions: Sequence[TopicPartition]
+    ) -> dict[TopicPartition, PartitionTimes | None]:
+        """What is known of the times of partitions' records; no record is read.
+
+        Returns:
+            None for those whose leader does not report it (Apache Kafka's).
+
+        Raises:
+            RequestRefused: for one partition, which it names.
+            NoAnswer: no broker answers.
+        """
+        return self._of_leaders(TIMES, {each: AskTimes(each[1]) for each in partitions})
 
     def left_behind(self, topic: str, partition: int = 0) -> LeftBehind | None:
         """What is not carried over from a Kafka; None from a broker that does not report it.

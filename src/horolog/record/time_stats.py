@@ -16,6 +16,8 @@ from horolog.record.kernels import layout
 LATENCY_BOUNDS: Final = layout.LATENCY_BOUNDS
 LATENCY_COUNT: Final = layout.LATENCY_COUNT
 
+_LAST: Final = len(LATENCY_BOUNDS) - 1
+
 LACKS_APPEND_TIMES: Final = layout.LACKS_APPEND_TIMES
 """The append time of a batch is not known: that of another broker's CreateTime batch."""
 OF_CREATE_TIME: Final = layout.OF_CREATE_TIME
@@ -150,6 +152,22 @@ class TimeStats(NamedTuple):
                 *(self.out_of_order, *self.latencies),
             ),
         )
+
+
+def latency_quantile(latencies: Sequence[int], share: float) -> int | None:
+    """An estimate of the latency in milliseconds that a share of the records is below.
+
+    It takes the records of a class as evenly spread, as `histogram_quantile` of Prometheus does: 0
+    for those that were ahead, and the last of `LATENCY_BOUNDS` for those beyond it. None if no
+    latency is known.
+    """
+    wanted, below = share * sum(latencies), 0
+    for place, count in enumerate(latencies):
+        if count and below + count >= wanted:
+            first, last = LATENCY_BOUNDS[max(0, place - 1)], LATENCY_BOUNDS[min(place, _LAST)]
+            return round(first + (last - first) * (wanted - below) / count)
+        below += count
+    return None
 
 
 NO_RECORDS: Final = TimeStats(0, 0, 0, None, None, None, None, None, None, (0,) * LATENCY_COUNT)

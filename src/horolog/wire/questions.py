@@ -279,6 +279,36 @@ class NamedProducers(NamedTuple):
     next: int | None
 
 
+class AskTimes(NamedTuple):
+    """What is known of the times of a partition's records."""
+
+    partition: int
+
+
+class PartitionTimes(NamedTuple):
+    """What a broker knows of the times of a partition's records without reading one."""
+
+    records: int
+    """Those that the other members are about."""
+    create_min_ms: int | None
+    """None: no record has a create time."""
+    create_max_ms: int | None
+    append_first_ms: int | None
+    """When the first record was appended whose append time is known; None if none is."""
+    append_last_ms: int | None
+    out_of_order: int
+    """Records that were created earlier than the record before."""
+    future: int
+    """Records that were created later than they were appended."""
+    missing: int
+    """Records without a create time."""
+    latencies: tuple[int, ...]
+    """Records by milliseconds from create to append: those of the future, and those from each of
+    `LATENCY_BOUNDS` on. Of records whose append time is known."""
+    unknown_offsets: int
+    """Offsets that nothing is known of: their segments have no whole block map."""
+
+
 # --- the table ------------------------------------------------------------------------
 
 APPEND_TIMES_AHEAD: Final = Question(
@@ -316,6 +346,9 @@ RETENTION: Final = Question(
     paged="segments",
     repeated=("now",),
 )
+TIMES: Final = Question(
+    "horolog.times", ResourceType.TOPIC, AclOperation.DESCRIBE, AskTimes, PartitionTimes
+)
 TIME_RANGES: Final = Question(
     "horolog.time.ranges",
     ResourceType.TOPIC,
@@ -326,7 +359,7 @@ TIME_RANGES: Final = Question(
 )
 QUESTIONS: Final = (
     *(APPEND_TIMES_AHEAD, LEFT_BEHIND, LOOKUP_WAY),
-    *(PRODUCER_CLIENTS, RETENTION, TIME_RANGES),
+    *(PRODUCER_CLIENTS, RETENTION, TIME_RANGES, TIMES),
 )
 
 APPEND_TIME_RESET: Final = Action(

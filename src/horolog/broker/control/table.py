@@ -20,6 +20,7 @@ from horolog.broker.control.rows import (
     read_only,
 )
 from horolog.broker.control.time_ranges import explain_lookup, find_time_ranges
+from horolog.broker.control.times import describe_times
 from horolog.broker.dispatch import Request
 from horolog.config import Change, DescribedSetting, Operation
 from horolog.errors import ErrorCode, RequestRefused
@@ -34,6 +35,7 @@ from horolog.wire.questions import (
     PRODUCER_CLIENTS,
     RETENTION,
     TIME_RANGES,
+    TIMES,
 )
 
 QUESTION_ROWS: Final = (
@@ -43,6 +45,7 @@ QUESTION_ROWS: Final = (
     QuestionRow(PRODUCER_CLIENTS, name_producers),
     QuestionRow(RETENTION, explain_retention),
     QuestionRow(TIME_RANGES, find_time_ranges),
+    QuestionRow(TIMES, describe_times),
 )
 ACTION_ROWS: Final = (
     ActionRow((APPEND_TIME_RESET,), prepare_reset),

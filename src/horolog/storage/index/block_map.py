@@ -224,16 +224,18 @@ class BlockMap:
             return True
         return _covered(self.entries(size)) == size
 
-    def times(self, size: int) -> TimeStats | None:
-        """The times of all records in the first `size` bytes; None where entries do not prove them.
+    def times(self, size: int, from_offset: int = 0) -> TimeStats | None:
+        """The times of the records in the first `size` bytes; None where entries do not prove them.
 
-        What is proved is what a scan of the records would count.
+        What is proved is what a scan of the records would count. Blocks that end before
+        `from_offset` are left out.
         """
         entries = self.entries(size)
         blocks = [unpack(entries, at) for at in range(0, len(entries), ENTRY_SIZE)]
         if _covered(entries) != size or not all(block.is_exact for block in blocks):
             return None
-        return reduce(TimeStats.followed_by, (block.times for block in blocks), NO_RECORDS)
+        counted = (block.times for block in blocks if block.next_offset > from_offset)
+        return reduce(TimeStats.followed_by, counted, NO_RECORDS)
 
     def look(self, size: int) -> "MapLook":
         """What is covered now, read once."""

@@ -13,6 +13,7 @@ from collections.abc import Container, Iterator
 from horolog.config import TopicConfig
 from horolog.errors import ErrorCode, RequestRefused
 from horolog.record.builder import empty_batch
+from horolog.record.time_stats import NO_RECORDS, TimeStats
 from horolog.record.timestamps import AppendTimeStretch
 from horolog.storage.batches.slices import Slice
 from horolog.storage.directory.checkpoints import AppendTimeReset, EpochStart
@@ -346,6 +347,29 @@ class ReadableLog:
             is_exempt=self.retention_exempt and config is None,
             first_offset=first_offset,
         )
+
+    def time_stats(self) -> tuple[TimeStats, int]:
+        """The times of all records from the log start on, from block maps alone.
+
+        The block that has the log start counts as a whole.
+
+        Returns:
+            The times, and how many offsets are in segments without a whole block map: these are
+            left out.
+
+        Raises:
+            StorageFailed: the disk refused.
+        """
+        known, unknown, start = NO_RECORDS, 0, self.log_start_offset
+        segments = self.segments_from(start)
+        ends = (*(each.base_offset for each in segments[1:]), self.log_end_offset)
+        for segment, end in zip(segments, ends, strict=True):
+            found = segment.time_stats(start)
+            if found is None:
+                unknown += end - max(start, segment.base_offset)
+            else:
+                known = known.followed_by(found)
+        return known, unknown
 
     def segments_from(self, offset: int) -> tuple[Segment, ...]:
         """The segment that holds an offset, and all that follow."""

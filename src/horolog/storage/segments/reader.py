@@ -209,13 +209,13 @@ class SegmentReader:
         known = self.append_times.stretches if self.has_append_times else None
         return self.blocks.complete(self.end.size, known)
 
-    def time_stats(self) -> TimeStats | None:
+    def time_stats(self, from_offset: int = 0) -> TimeStats | None:
         """The times of all records, from the block map alone; see `BlockMap.times`.
 
         Raises:
             StorageFailed: the disk refused.
         """
-        return self.blocks.times(self.end.size)
+        return self.blocks.times(self.end.size, from_offset)
 
     def spans(self, window: Window, next_offset: int | None = None) -> list[Span]:
         """The stretches of the log that may hold a record of a time; see `BlockMap.spans`."""

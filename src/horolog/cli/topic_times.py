@@ -1,0 +1,87 @@
+"""`horolog topics describe --times`: what a broker knows of the times of a topic's records."""
+
+from collections.abc import Mapping
+from datetime import tzinfo
+from typing import Any, Final
+
+import typer
+
+from horolog.cli.screen import show_table
+from horolog.client import Client, PartitionTimes
+from horolog.clock import SECOND_MS, format_duration
+from horolog.errors import Misconfigured
+from horolog.record.time_stats import latency_quantile
+from horolog.times import format_time
+
+QUANTILES: Final = (50, 90, 99)
+"""Per cent."""
+
+
+def topic_times(client: Client, topic: str, partitions: list[int]) -> dict[int, PartitionTimes]:
+    """The times of each partition; no record is read.
+
+    Raises:
+        Misconfigured: a leader is no horolog broker.
+        RequestRefused: there is no such partition, or another refusal.
+        NoAnswer: no broker answers.
+    """
+    found = {}
+    for (_, number), times in client.times([(topic, each) for each in partitions]).items():
+        if times is None:
+            raise Misconfigured(
+                f"The leader of {topic}-{number} keeps no sums of times, as Apache Kafka's brokers "
+                "do not: horolog spark latency and audit read the records"
+            )
+        found[number] = times
+    return found
+
+
+def plain(number: int, times: PartitionTimes) -> dict[str, Any]:
+    """What JSON has of a partition; quantiles are estimates from the classes of latency."""
+    members = times._asdict()
+    latencies = members.pop("latencies")
+    quantiles = {f"p{each}": latency_quantile(latencies, each / 100) for each in QUANTILES}
+    return {"partition": number, **members, "latency_ms": quantiles, "latencies": latencies}
+
+
+def show_times(found: Mapping[int, PartitionTimes], zone: tzinfo) -> None:
+    """Print the span of both clocks for each partition, and what is odd about its records."""
+    spans, facts = [], []
+    for number, times in found.items():
+        for clock, first, last in (
+            ("create", times.create_min_ms, times.create_max_ms),
+            ("append", times.append_first_ms, times.append_last_ms),
+        ):
+            shown = (None if each is None else format_time(each, zone) for each in (first, last))
+            spans.append((number, clock, *shown))
+        counts = times.out_of_order, times.future, times.missing
+        latencies = (latency_quantile(times.latencies, each / 100) for each in QUANTILES)
+        facts.append(
+            (
+                number,
+                times.records,
+                *(_share(count, times.records) for count in counts),
+                *(None if each is None else _latency(each) for each in latencies),
+            )
+        )
+    show_table(("partition", "clock", "first", "last"), spans)
+    typer.echo("")
+    quantiles = (f"latency {each} %" for each in QUANTILES)
+    show_table(
+        ("partition", "records", "out of order", "of the future", "without time", *quantiles),
+        facts,
+    )
+    unknown = sum(each.unknown_offsets for each in found.values())
+    if unknown:
+        typer.echo(
+            f"\nwithout {unknown} offsets, whose segments have no whole block map: a read of a "
+            "range of times makes it"
+        )
+
+
+def _latency(ms: int) -> str:
+    return f"{ms} ms" if ms < 10 * SECOND_MS else format_duration(ms)
+
+
+def _share(count: int, of: int) -> str:
+    return f"{count} ({count / of:.1%})" if count else "0"

@@ -1,0 +1,105 @@
+"""What a broker says of the times of a topic's records without reading one."""
+
+import random
+from itertools import pairwise
+
+from command_runner import run_command
+from running_broker import ANY_TIME, NOW_MS, RunningBroker, a_broker
+from scripted_broker import ScriptedBroker
+
+from horolog.clock import ManualClock
+from horolog.record.builder import Record, build_batch
+from horolog.record.time_stats import LATENCY_BOUNDS, latency_quantile
+from horolog.wire.api import ApiKey
+
+broker = a_broker("t", partitions=2, of_topics={**ANY_TIME, "segment_bytes": "20000"})
+
+
+def fill(broker: RunningBroker, clock: ManualClock) -> list[tuple[int, int]]:
+    """Records of many segments, created late, in the future, or never; create and append times."""
+    rng = random.Random(1)
+    records = []
+    for _ in range(300):
+        now_ms = NOW_MS + clock.advance(rng.randrange(1, 5000)) - NOW_MS
+        late = [rng.choice((-1, 3, 50, 7000, 90_000, 10**9)) for _ in range(rng.randrange(1, 6))]
+        times = [-1 if rng.random() < 0.1 else now_ms - each for each in late]
+        broker.append("t", build_batch([Record(time, None, bytes(100)) for time in times]), 1)
+        records += [(time, now_ms) for time in times]
+    return records
+
+
+def described(broker: RunningBroker) -> list[dict]:
+    command = ("topics", "describe", "t", "--times", "--json")
+    return run_command(*command, HOROLOG_BOOTSTRAP=broker.address).json["partitions"]
+
+
+def test_every_number_is_that_of_the_records(broker: RunningBroker, clock: ManualClock) -> None:
+    records = fill(broker, clock)
+    created = [time for time, _ in records if time >= 0]
+    latencies = [now_ms - time for time, now_ms in records if time >= 0]
+    empty, found = described(broker)
+    assert (empty["records"], empty["create_min_ms"], empty["latency_ms"]["p50"]) == (0, None, None)
+    assert found["records"] == len(records)
+    assert (found["create_min_ms"], found["create_max_ms"]) == (min(created), max(created))
+    assert (found["append_first_ms"], found["append_last_ms"]) == (records[0][1], records[-1][1])
+    assert found["missing"] == sum(time < 0 for time, _ in records)
+    assert found["future"] == sum(each < 0 for each in latencies)
+    assert found["out_of_order"] == sum(two < one for one, two in pairwise(created))
+    assert found["unknown_offsets"] == 0
+    bounds = (0, *LATENCY_BOUNDS, 1 << 62)
+    for name, share in (("p50", 0.5), ("p90", 0.9), ("p99", 0.99)):
+        exact = sorted(latencies)[int(share * len(latencies))]
+        (of_exact,) = [at for at in range(1, 13) if max(0, exact) < bounds[at] or at == 12][:1]
+        assert bounds[of_exact - 1] <= found["latency_ms"][name] <= bounds[of_exact]
+
+
+def test_no_record_is_read(broker: RunningBroker, clock: ManualClock) -> None:
+    fill(broker, clock)
+    before = described(broker)
+    logs = sorted((broker.log_dir / "t-1").glob("*.log"))
+    assert len(logs) > 3
+    for log in logs:
+        content = bytearray(log.read_bytes())
+        size = 61  # the headers stay
+        position = 0
+        while position < len(content):
+            end = position + 12 + int.from_bytes(content[position + 8 : position + 12], "big")
+            content[position + size : end] = bytes(end - position - size)
+            position = end
+        log.write_bytes(content)
+    assert described(broker) == before
+
+
+def test_records_before_the_log_start_are_left_out_by_blocks(
+    broker: RunningBroker, clock: ManualClock
+) -> None:
+    records = fill(broker, clock)
+    start = len(records) - 10
+    cut = {"name": "t", "partitions": [{"partition_index": 1, "offset": start}]}
+    broker.ask(ApiKey.DELETE_RECORDS, 2, topics=[cut])
+    found = described(broker)[1]
+    assert 10 <= found["records"] < len(records) // 2
+    assert found["append_last_ms"] == records[-1][1]
+
+
+def test_the_screen_has_both_clocks_and_shares(broker: RunningBroker, clock: ManualClock) -> None:
+    fill(broker, clock)
+    shown = run_command("topics", "describe", "t", "--times", HOROLOG_BOOTSTRAP=broker.address)
+    assert shown.code == 0
+    assert "2023-11-14" in shown.out
+    assert "%)" in shown.out
+    assert max(map(len, shown.lines)) <= 110
+
+
+def test_another_broker_is_named() -> None:
+    with ScriptedBroker() as kafka:
+        shown = run_command("topics", "describe", "t", "--times", HOROLOG_BOOTSTRAP=kafka.bootstrap)
+    assert shown.code == 2
+    assert "horolog spark latency" in shown.err
+
+
+def test_a_quantile_spreads_a_class_evenly() -> None:
+    assert latency_quantile([0] * 12, 0.5) is None
+    assert latency_quantile([7, *[0] * 11], 0.99) == 0
+    assert latency_quantile([0, 0, 100, *[0] * 9], 0.5) == 55
+    assert latency_quantile([*[0] * 11, 3], 0.5) == LATENCY_BOUNDS[-1]
