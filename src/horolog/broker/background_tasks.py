@@ -13,6 +13,7 @@ from typing import Final, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
 
 from horolog.broker.group_coordinator import GroupCoordinator
+from horolog.broker.group_lag import SAMPLE_INTERVAL_MS, GroupLags
 from horolog.broker.live_settings import LiveSettings
 from horolog.broker.partition import Partition
 from horolog.broker.partitions import Partitions
@@ -50,6 +51,7 @@ class BackgroundTasks:
         clock: Clock,
         partitions: Partitions,
         groups: GroupCoordinator,
+        group_lags: GroupLags,
         timestamp_warnings: TimestampWarnings,
         store: MetadataStore,
         readers: Executor,
@@ -58,6 +60,7 @@ class BackgroundTasks:
         self._clock = clock
         self._partitions = partitions
         self._groups = groups
+        self._group_lags = group_lags
         self._timestamp_warnings = timestamp_warnings
         self._store = store
         self._readers = readers
@@ -75,6 +78,7 @@ class BackgroundTasks:
             (self.run_retention, config.log_retention_check_interval_ms, first_ms),
             (self.tidy, TIDY_INTERVAL_MS, TIDY_INTERVAL_MS),
             (self.warn_of_timestamps, WARN_INTERVAL_MS, WARN_INTERVAL_MS),
+            (self.sample_lags, SAMPLE_INTERVAL_MS, 0),
             (self.check_indexes, TIDY_INTERVAL_MS, TIDY_INTERVAL_MS),
             (self.flush, flush_ms, flush_ms),
             (self.checkpoint, config.log_flush_offset_checkpoint_interval_ms, first_ms),
@@ -129,6 +133,10 @@ class BackgroundTasks:
     async def warn_of_timestamps(self) -> None:
         """Warn of append times that are ahead of the clock, if that is due."""
         self._timestamp_warnings.look_at_append_times()
+
+    async def sample_lags(self) -> None:
+        """Remember how far groups are, to know later how fast they are."""
+        await self._group_lags.sample()
 
     async def check_indexes(self) -> None:
         """Check the indexes without a valid seal that lookups use, a segment at a time."""

@@ -17,6 +17,7 @@ from horolog.broker.background_tasks import BackgroundTasks
 from horolog.broker.controller import Controller
 from horolog.broker.conversions import Conversions
 from horolog.broker.group_coordinator import GroupCoordinator
+from horolog.broker.group_lag import GroupLags
 from horolog.broker.live_settings import LiveSettings
 from horolog.broker.open_files import OpenFiles, share_out
 from horolog.broker.opening import OpenedStorage, open_storage
@@ -87,6 +88,7 @@ class Broker:
             [row for row in opened.stored.offsets if row.topic in self.topics],
             capacity=Capacity(config.horolog_groups_max_bytes),
         )
+        self.group_lags = GroupLags(self.partitions, self.groups.offsets, clock)
         self.controller = Controller(
             live, self.topics, self.partitions, self.groups, self.metadata, store
         )
@@ -107,7 +109,14 @@ class Broker:
         self.conversions = Conversions(self.traffic)
         self.timestamp_warnings = TimestampWarnings(live, clock, self.partitions)
         self.background_tasks = BackgroundTasks(
-            live, clock, self.partitions, self.groups, self.timestamp_warnings, store, readers
+            live,
+            clock,
+            self.partitions,
+            self.groups,
+            self.group_lags,
+            self.timestamp_warnings,
+            store,
+            readers,
         )
 
     # --- open and close ---------------------------------------------------------------

@@ -193,6 +193,11 @@ class Group:
     # --- queries ----------------------------------------------------------------------
 
     @property
+    def member_count(self) -> int:
+        """How many members it has."""
+        return len(self._members)
+
+    @property
     def is_idle(self) -> bool:
         """Whether the group has no members and no pending member ids."""
         return self.state in (_EMPTY, _DEAD) and not self._pending_ids

@@ -172,6 +172,59 @@ AHEAD: Final = Family(
     by_partition=True,
 )
 
+MEMBERS: Final = Family(
+    "kafka_consumergroup_members", "gauge", "Members of a consumer group.", ("consumergroup",)
+)
+COMMITTED: Final = Family(
+    "kafka_consumergroup_current_offset",
+    "gauge",
+    "Committed offset of a group; the sum over partitions unless these are asked for.",
+    _GROUP,
+    by_partition=True,
+)
+LAG: Final = Family(
+    "kafka_consumergroup_lag",
+    "gauge",
+    "Offsets from the committed one to the log end, lost ones included; the sum over partitions "
+    "unless these are asked for.",
+    _GROUP,
+    by_partition=True,
+)
+LAG_SUM: Final = Family(
+    "kafka_consumergroup_lag_sum", "gauge", "The same summed up over partitions.", _GROUP
+)
+LAG_MS: Final = Family(
+    "horolog_consumergroup_lag_milliseconds",
+    "gauge",
+    "How long ago the first unread record was appended, 0 if there is none: the largest of a topic "
+    "unless partitions are asked for. Left out where an append time is not known.",
+    _GROUP,
+    by_partition=True,
+)
+LOST: Final = Family(
+    "horolog_consumergroup_lost_records",
+    "gauge",
+    "Offsets behind the committed one that were deleted before the group read them.",
+    _GROUP,
+    by_partition=True,
+)
+UNREAD_DELETED: Final = Family(
+    "horolog_consumergroup_unread_deleted_records",
+    "gauge",
+    "Unread records that retention deletes before the group reads them, at the pace of its latest "
+    "commits, or if it stands still where that is not known.",
+    _GROUP,
+    by_partition=True,
+)
+FIRST_DELETED: Final = Family(
+    "horolog_consumergroup_first_deleted_timestamp_milliseconds",
+    "gauge",
+    "When the first of them is deleted, in milliseconds since 1970: the earliest of a topic unless "
+    "partitions are asked for. Left out where none is.",
+    _GROUP,
+    by_partition=True,
+)
+
 FAMILIES: Final = (
     MESSAGES_IN,
     BYTES_IN,
@@ -201,4 +254,12 @@ FAMILIES: Final = (
     UNTIMED,
     REFUSED,
     AHEAD,
+    MEMBERS,
+    COMMITTED,
+    LAG,
+    LAG_SUM,
+    LAG_MS,
+    LOST,
+    UNREAD_DELETED,
+    FIRST_DELETED,
 )

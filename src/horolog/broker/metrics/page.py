@@ -55,7 +55,9 @@ class MetricsPage:
         async with self._scraping:
             await asyncio.sleep(max(0.0, self._rested_at - self._loop.time()))
             began_at = self._loop.time()
-            text = await self._scrape.text(by_partition=by_partition)
-            ended_at = self._loop.time()
-            self._rested_at = ended_at + _REST * (ended_at - began_at)
+            try:
+                text = await self._scrape.text(by_partition=by_partition)
+            finally:  # the client may have gone
+                ended_at = self._loop.time()
+                self._rested_at = ended_at + _REST * (ended_at - began_at)
         return HttpResponse(200, text, CONTENT_TYPE)

@@ -11,6 +11,7 @@ from horolog.broker.broker import Broker
 from horolog.broker.metrics import families as of
 from horolog.broker.metrics.exposition import Exposition, labels_of
 from horolog.broker.metrics.families import Family
+from horolog.broker.metrics.groups import GroupNumbers
 from horolog.broker.metrics.traffic import ByTopic
 from horolog.broker.partition import Partition
 from horolog.broker.scheduling.turns import TimeSlice
@@ -49,6 +50,7 @@ class Scrape:
     def __init__(self, broker: Broker, times: RequestTimes) -> None:
         self._broker = broker
         self._times = times
+        self._groups = GroupNumbers(broker)
 
     async def text(self, *, by_partition: bool = False) -> bytes:
         """All families; with `by_partition` the numbers of partitions instead of their sums."""
@@ -65,6 +67,7 @@ class Scrape:
         found.add(of.BYTES_IN, appended.size)
         self._add_traffic(found)
         self._add_requests(found)
+        await self._groups.add(found, turns, by_partition=by_partition)
         await turns.pause()
         return found.text()
 

@@ -38,6 +38,7 @@ from horolog.storage.lookup.by_timestamp import (
 )
 from horolog.storage.lookup.index_checks import IndexChecks
 from horolog.storage.lookup.time_ranges import TimeRanges, time_ranges
+from horolog.storage.lookup.unread import Unread, unread
 from horolog.storage.removal.retention_report import SegmentRetention, report
 from horolog.storage.segments.segment import Segment
 
@@ -288,6 +289,16 @@ class ReadableLog:
         if found.lacks_maps:
             self._index_checks.want_maps()
         return found
+
+    def unread(self, from_offset: int, to_offset: int) -> Unread:
+        """What a reader has before it from one offset to another, at which a batch ends.
+
+        Raises:
+            StorageFailed: the disk refused.
+        """
+        start = max(from_offset, self.log_start_offset)
+        end = min(to_offset, self.log_end_offset)
+        return unread(self.segments_from(start), start, end, self._max_batch_bytes)
 
     def offsets_before(self, ms: int, count: int, now_ms: int) -> list[int]:
         """Where segments begin that last changed at or before `ms`; see lookup/by_timestamp.py."""

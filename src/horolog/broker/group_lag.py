@@ -1,0 +1,275 @@
+"""How far consumer groups are behind: in offsets, in records, in time, and in what they will lose.
+
+    committed      start                  end
+    ────┼────────────┼─────────────────────┼──
+        │   lost     │    unread           │       offsets behind: from committed to end
+                     │ first unread
+
+**Lag in time.** By append time it is the age of the first unread record. By create time it is the
+age of the oldest record among the unread ones, not of the first: behind it older ones may follow
+(KIP-33).
+
+**Retention.** Of the unread records those count that retention deletes before the group gets to
+them at the pace at which it has committed lately; a group whose pace is not known is taken to stand
+still. Retention is judged as if nothing more were appended.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final, NamedTuple
+
+from horolog.broker.partition import Partition
+from horolog.broker.partitions import Partitions
+from horolog.broker.scheduling.turns import TimeSlice
+from horolog.clock import Clock
+from horolog.config import TopicConfig
+from horolog.groups.offsets import CommittedOffsets
+from horolog.record.timestamps import RecordClock
+from horolog.storage.logs.readable import ReadableLog
+from horolog.storage.removal.retention_report import SegmentRetention
+
+SAMPLE_INTERVAL_MS: Final = 30_000
+_SAMPLES: Final = 3
+_IN_A_SLICE: Final = 100
+
+
+class Key(NamedTuple):
+    """A group and a partition that it has committed an offset of."""
+
+    group: str
+    topic: str
+    partition: int
+
+
+class Behind(NamedTuple):
+    """Where a group is in a partition, of the moment at which it was asked for."""
+
+    key: Key
+    committed: int
+    start: int
+    """The log start offset."""
+    end: int
+    """Where the group reads to: the high watermark, or the last stable offset."""
+    log: ReadableLog
+
+    @property
+    def offsets(self) -> int:
+        """How many offsets the group is behind, as Kafka's tools count: lost ones included."""
+        return max(0, self.end - self.committed)
+
+    @property
+    def lost(self) -> int:
+        """Offsets that were deleted before the group read them."""
+        return max(0, min(self.start, self.end) - self.committed)
+
+    @property
+    def first_unread(self) -> int:
+        """The first offset that it has to read, if that is before `end`."""
+        return max(self.committed, self.start)
+
+    @property
+    def has_unread(self) -> bool:
+        """Whether there is anything to read."""
+        return self.first_unread < self.end
+
+
+class Paces(NamedTuple):
+    """Records a millisecond of the clock, lately; None where that is not known."""
+
+    commits: float | None
+    appends: float | None
+
+    def catch_up_ms(self, behind: int) -> int | None:
+        """How long the group takes to reach the end; None if never, or if that is not known."""
+        if not behind:
+            return 0
+        if self.commits is None or self.appends is None or self.commits <= self.appends:
+            return None
+        return round(behind / (self.commits - self.appends))
+
+
+class Doomed(NamedTuple):
+    """Unread records that retention deletes."""
+
+    records: int = 0
+    first_ms: int | None = None
+    """When the first of them is deleted, in milliseconds; a time in the past: at the next check."""
+
+
+class PartitionLag(NamedTuple):
+    """The lag of a group in a partition, with the names of `horolog lag --json`."""
+
+    group: str
+    topic: str
+    partition: int
+    committed: int
+    start: int
+    end: int
+    offsets_behind: int
+    records_behind: int | None
+    """Records left to read, None where block maps do not count them."""
+    lost_records: int
+    lag_ms: int | None
+    """0 if nothing is left to read, None if the time is not known."""
+    clock: RecordClock
+    catch_up_ms: int | None
+    unread_deleted: int
+    first_deleted_ms: int | None
+
+
+class _Sample(NamedTuple):
+    now_ms: int
+    committed: dict[Key, int]
+    ends: dict[tuple[str, int], int]
+
+
+class GroupLags:
+    """The lags of a broker's groups. For the event loop's thread only.
+
+    What may wait for the disk are functions of this module that any thread may call.
+    """
+
+    def __init__(self, partitions: Partitions, offsets: CommittedOffsets, clock: Clock) -> None:
+        self._partitions = partitions
+        self._offsets = offsets
+        self._clock = clock
+        self._samples: list[_Sample] = []
+
+    def behind(
+        self, groups: Iterable[str] | None = None, *, committed: bool = False
+    ) -> Iterator[Behind]:
+        """Where groups are in the partitions that are served; of all groups if none are named.
+
+        Args:
+            groups: their ids; one without committed offsets is in no partition.
+            committed: the groups read up to the last stable offset.
+        """
+        for group in self._offsets.group_ids() if groups is None else groups:
+            for (topic, index), row in self._offsets.of_group(group).items():
+                partition = self._partitions.find(topic, index)
+                if partition is not None:
+                    key = Key(group, topic, index)
+                    yield _behind(key, row.committed, partition, committed_only=committed)
+
+    def paces(self, behind: Behind) -> Paces:
+        """How fast the group commits and the partition grows, since the oldest sample of both."""
+        now_ms, key = self._clock.now_ms(), behind.key
+        for sample in self._samples:
+            elapsed_ms, before = now_ms - sample.now_ms, sample.committed.get(key)
+            end = sample.ends.get(key[1:])
+            if elapsed_ms > 0 and before is not None and end is not None:
+                return Paces(
+                    max(0, behind.committed - before) / elapsed_ms,
+                    max(0, behind.end - end) / elapsed_ms,
+                )
+        return Paces(None, None)
+
+    async def sample(self) -> None:
+        """Remember where groups and logs are now, for `paces`."""
+        turns, sample = TimeSlice(), _Sample(self._clock.now_ms(), {}, {})
+        for number, each in enumerate(self.behind()):
+            sample.committed[each.key] = each.committed
+            sample.ends[each.key[1:]] = each.end
+            if number % _IN_A_SLICE == 0:
+                await turns.pause()
+        self._samples = [*self._samples[1 - _SAMPLES :], sample]
+
+
+def _behind(key: Key, committed: int, partition: Partition, *, committed_only: bool) -> Behind:
+    log = partition.log
+    end = log.last_stable_offset if committed_only else log.high_watermark
+    return Behind(key, committed, log.log_start_offset, end, log)
+
+
+def partition_lag(
+    behind: Behind, paces: Paces, clock: RecordClock, now_ms: int, config: TopicConfig | None = None
+) -> PartitionLag:
+    """All that can be said; any thread may ask, it may wait for the disk.
+
+    Args:
+        behind: where the group is.
+        paces: of the group and the partition.
+        clock: whose time the lag is measured by.
+        now_ms: the broker's clock.
+        config: settings that retention is tried with, if not those of the topic.
+
+    Raises:
+        StorageFailed: the disk refused.
+        CorruptBatch: the log is damaged where it has to be read.
+    """
+    log, first, end = behind.log, behind.first_unread, behind.end
+    unread = log.unread(first, end)
+    deleted = Doomed()
+    if behind.has_unread:
+        segments = deletions(log, first, now_ms, config)
+        deleted = doomed(behind, segments, paces.commits, now_ms)
+    lag_ms: int | None = 0
+    if behind.has_unread and clock is RecordClock.APPEND:
+        appended_ms = append_time_of(log, first)
+        lag_ms = None if appended_ms is None else max(0, now_ms - appended_ms)
+    elif behind.has_unread:
+        oldest_ms = unread.oldest_create_ms
+        lag_ms = None if oldest_ms is None else max(0, now_ms - oldest_ms)
+    return PartitionLag(
+        *behind.key,
+        behind.committed,
+        behind.start,
+        end,
+        behind.offsets,
+        unread.records,
+        behind.lost,
+        lag_ms,
+        clock,
+        paces.catch_up_ms(end - first) if behind.has_unread else 0,
+        *deleted,
+    )
+
+
+def append_time_of(log: ReadableLog, offset: int) -> int | None:
+    """When the record of an offset, or else the next one, was appended; None if that is unknown.
+
+    Any thread may ask; it may wait for the disk.
+
+    Raises:
+        StorageFailed, CorruptBatch: as `ReadableLog.append_times`.
+    """
+    found = log.append_times(offset, offset + 1)
+    return found[0].ms if found else None
+
+
+def deletions(
+    log: ReadableLog, first_unread: int, now_ms: int, config: TopicConfig | None = None
+) -> list[SegmentRetention]:
+    """What retention does about the segments that hold unread records; see `retention_report`."""
+    base_offset = log.segments_from(first_unread)[0].base_offset
+    return list(log.retention_report(now_ms, config, first_offset=base_offset))
+
+
+def doomed(
+    behind: Behind,
+    segments: Sequence[SegmentRetention],
+    pace: float | None,
+    now_ms: int,
+    *,
+    counted: bool = True,
+) -> Doomed:
+    """The unread records that these segments lose before the group, at its pace, reads them.
+
+    They are `counted` by block maps, or by offsets where these do not count them, or where that is
+    not wanted. Any thread may ask.
+
+    Raises:
+        StorageFailed: the disk refused.
+    """
+    records, first_ms = 0, None
+    for each in segments:
+        if each.goes_ms is None:
+            break  # what follows stays as long
+        read_to = behind.first_unread + int((pace or 0) * max(0, each.goes_ms - now_ms))
+        first = max(each.base_offset, read_to)
+        last = behind.end if each.is_active else min(each.end_offset, behind.end)
+        if first >= last:
+            continue
+        count = behind.log.unread(first, last).records if counted else None
+        records += last - first if count is None else count
+        first_ms = each.goes_ms if first_ms is None else first_ms
+    return Doomed(records, first_ms)

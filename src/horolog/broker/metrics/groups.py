@@ -1,0 +1,174 @@
+"""The numbers of consumer groups: what memory has, and, of groups that are behind, what disks have.
+
+An append time is looked up once for each committed offset, and what retention does about a
+partition once in `_KEPT_MS`, whoever scrapes.
+"""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from itertools import islice
+from typing import Final, NamedTuple
+
+from horolog.broker.broker import Broker
+from horolog.broker.group_lag import Behind, Doomed, Key, append_time_of, deletions, doomed
+from horolog.broker.metrics import families as of
+from horolog.broker.metrics.exposition import Exposition, labels_of
+from horolog.broker.scheduling.turns import TimeSlice
+from horolog.config import TopicConfig
+from horolog.errors import HorologError
+from horolog.storage.logs.readable import ReadableLog
+from horolog.storage.removal.retention_report import SegmentRetention
+
+_KEPT_MS: Final = 30_000
+_AT_ONCE: Final = 100  # partitions in one call of a thread
+
+
+class _Appended(NamedTuple):
+    """When the first unread record was appended."""
+
+    log: ReadableLog
+    offset: int
+    ms: int | None
+
+
+class _Judged(NamedTuple):
+    """What retention does about a partition."""
+
+    log: ReadableLog
+    config: TopicConfig
+    now_ms: int
+    segments: Sequence[SegmentRetention]
+
+
+class _Numbers(NamedTuple):
+    """Of a group in a partition, or in the partitions of a topic."""
+
+    committed: int
+    behind: int
+    lost: int
+    lag_ms: int | None
+    doomed: Doomed
+
+    def plus(self, other: "_Numbers") -> "_Numbers":
+        lags = [each for each in (self.lag_ms, other.lag_ms) if each is not None]
+        both = (self.doomed.first_ms, other.doomed.first_ms)
+        firsts = [each for each in both if each is not None]
+        return _Numbers(
+            self.committed + other.committed,
+            self.behind + other.behind,
+            self.lost + other.lost,
+            max(lags, default=None),
+            Doomed(self.doomed.records + other.doomed.records, min(firsts, default=None)),
+        )
+
+
+class GroupNumbers:
+    """Of one broker. For the event loop's thread only, one `add` at a time."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._appended: dict[Key, _Appended] = {}
+        self._judged: dict[tuple[str, int], _Judged] = {}
+
+    async def add(self, found: Exposition, turns: TimeSlice, *, by_partition: bool) -> None:
+        """Add the numbers of all groups."""
+        broker = self._broker
+        for group in broker.groups.all():
+            found.add(
+                of.MEMBERS, group.member_count, labels_of(of.MEMBERS.labels, (group.group_id,))
+            )
+            await turns.pause()
+        sums: dict[tuple[str, str], _Numbers] = {}
+        rest = broker.group_lags.behind()
+        appended, judged = self._appended, self._judged
+        self._appended, self._judged = {}, {}  # what is not asked for again is forgotten
+        while some := list(islice(rest, _AT_ONCE)):
+            for key, numbers in await self._numbers_of(some, appended, judged):
+                if by_partition:
+                    names = (*of.LAG.labels, "partition")
+                    _add(found, numbers, labels_of(names, key))
+                before = sums.get(key[:2])
+                sums[key[:2]] = numbers if before is None else before.plus(numbers)
+            await turns.pause()
+        for group_and_topic, numbers in sums.items():
+            labels = labels_of(of.LAG.labels, group_and_topic)
+            found.add(of.LAG_SUM, numbers.behind, labels)
+            if not by_partition:
+                _add(found, numbers, labels)
+
+    async def _numbers_of(
+        self,
+        some: Sequence[Behind],
+        appended: dict[Key, _Appended],
+        judged: dict[tuple[str, int], _Judged],
+    ) -> Iterable[tuple[Key, _Numbers]]:
+        broker, now_ms = self._broker, self._broker.clock.now_ms()
+        unread = [each for each in some if each.has_unread]
+        paces = [broker.group_lags.paces(each).commits for each in unread]
+
+        def look() -> None:
+            for each in unread:
+                with suppress(HorologError):  # of this one nothing more is known
+                    self._look(each, now_ms, appended, judged)
+
+        if unread:
+            await asyncio.get_running_loop().run_in_executor(broker.readers, look)
+        deleted = {
+            each.key: doomed(each, known.segments, pace, now_ms, counted=False)
+            for each, pace in zip(unread, paces, strict=True)
+            if (known := self._judged.get(each.key[1:])) is not None
+        }
+        return [
+            (
+                each.key,
+                _Numbers(
+                    each.committed,
+                    each.offsets,
+                    each.lost,
+                    self._lag_ms(each, now_ms),
+                    deleted.get(each.key, Doomed()),
+                ),
+            )
+            for each in some
+        ]
+
+    def _lag_ms(self, behind: Behind, now_ms: int) -> int | None:
+        if not behind.has_unread:
+            return 0
+        known = self._appended.get(behind.key)
+        return None if known is None or known.ms is None else max(0, now_ms - known.ms)
+
+    def _look(
+        self,
+        behind: Behind,
+        now_ms: int,
+        appended: dict[Key, _Appended],
+        judged: dict[tuple[str, int], _Judged],
+    ) -> None:
+        """Look up what is not known; in a thread."""
+        log, key = behind.log, behind.key
+        at = appended.get(key)
+        if at is None or at.log is not log or at.offset != behind.first_unread:
+            at = _Appended(log, behind.first_unread, append_time_of(log, behind.first_unread))
+        self._appended[key] = at
+        its = self._judged.get(key[1:], judged.get(key[1:]))
+        if (
+            its is None
+            or its.log is not log
+            or its.config is not log.config
+            or not 0 <= now_ms - its.now_ms < _KEPT_MS
+        ):
+            its = _Judged(log, log.config, now_ms, deletions(log, 0, now_ms))
+        self._judged[key[1:]] = its
+
+
+def _add(found: Exposition, numbers: _Numbers, labels: str) -> None:
+    found.add(of.COMMITTED, numbers.committed, labels)
+    found.add(of.LAG, numbers.behind, labels)
+    found.add(of.LOST, numbers.lost, labels)
+    found.add(of.UNREAD_DELETED, numbers.doomed.records, labels)
+    if numbers.lag_ms is not None:
+        found.add(of.LAG_MS, numbers.lag_ms, labels)
+    if numbers.doomed.first_ms is not None:
+        found.add(of.FIRST_DELETED, numbers.doomed.first_ms, labels)

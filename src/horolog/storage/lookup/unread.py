@@ -1,0 +1,130 @@
+"""What lies between two offsets of a log, for who has not read it: how much, and since when.
+
+Block maps say it of whole blocks; the blocks that an offset cuts, one at each end, are read, and so
+is what no map covers, if that is not too much.
+"""
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from horolog.errors import CorruptBatch, RequestRefused
+from horolog.record.scan import scan_batch
+from horolog.storage.batches.reader import MAX_HELD_BYTES
+from horolog.storage.index.blocks import ENTRY_SIZE, Block, unpack
+from horolog.storage.lookup.by_append_time import with_ends
+from horolog.storage.lookup.time_ranges import MAPPED_AT_ONCE
+from horolog.storage.segments.reader import SegmentReader
+
+
+class Unread(NamedTuple):
+    """Of the records between two offsets."""
+
+    records: int | None = 0
+    """Without control records; None if block maps do not say it."""
+    oldest_create_ms: int | None = None
+    """The smallest create time; None if no record has one, or block maps do not say it."""
+    is_known: bool = True
+    """Whether the smallest create time is that of all: block maps say it of all of them."""
+
+    def plus(self, other: "Unread") -> "Unread":
+        """Of both stretches."""
+        records = None
+        if self.records is not None and other.records is not None:
+            records = self.records + other.records
+        times = [
+            each for each in (self.oldest_create_ms, other.oldest_create_ms) if each is not None
+        ]
+        is_known = self.is_known and other.is_known
+        return Unread(records, min(times, default=None) if is_known else None, is_known)
+
+
+_UNKNOWN: Final = Unread(None, None, False)
+
+
+def unread(
+    segments: Sequence[SegmentReader], from_offset: int, to_offset: int, max_batch_bytes: int
+) -> Unread:
+    """What is between two offsets.
+
+    Finished segments get their maps first, as far as not too much has to be read for it.
+
+    Args:
+        segments: the one that holds `from_offset`, and all that follow.
+        from_offset: of the first record that counts.
+        to_offset: where a batch ends, at most the log's end.
+        max_batch_bytes: a batch of the blocks that are read may decompress to.
+
+    Raises:
+        StorageFailed: the disk refused.
+    """
+    found, budget = Unread(), MAPPED_AT_ONCE
+    for segment, end_offset, size in with_ends(segments):
+        first, last = max(from_offset, segment.base_offset), min(to_offset, end_offset)
+        if first >= last:
+            continue
+        stretch = _Stretch(first, last, max_batch_bytes)
+        if segment is not segments[-1] and not segment.blocks.is_final(size) and size <= budget:
+            budget -= size
+            segment.complete_blocks()
+        at, entries = 0, segment.blocks.entries(size)
+        for place in range(0, len(entries), ENTRY_SIZE):
+            block = unpack(entries, place)
+            if block.position > at and block.base_offset > first:
+                budget -= block.position - at
+                found = found.plus(_scanned(segment, at, block.position, stretch, budget))
+            at = block.position + block.size
+            if block.next_offset > first and block.base_offset < last:
+                found = found.plus(_of_block(segment, block, stretch))
+        if at < size:
+            budget -= size - at
+            found = found.plus(_scanned(segment, at, size, stretch, budget))
+    return found
+
+
+class _Stretch(NamedTuple):
+    first: int
+    last: int
+    """After the last."""
+    max_batch_bytes: int
+
+
+def _of_block(segment: SegmentReader, block: Block, stretch: _Stretch) -> Unread:
+    """What a block has of some offsets."""
+    if not block.is_exact:
+        return _UNKNOWN
+    is_whole = stretch.first <= block.base_offset and block.next_offset <= stretch.last
+    if is_whole and not block.times.control_records:  # the times of which count in a block
+        return Unread(block.times.records, block.times.create_min_ms)
+    return _scanned(segment, block.position, block.position + block.size, stretch)
+
+
+def _scanned(
+    segment: SegmentReader, start: int, end: int, stretch: _Stretch, budget: int = 0
+) -> Unread:
+    """What some bytes of a segment have of some offsets, by their records."""
+    if budget < 0:
+        return _UNKNOWN
+    found = Unread()
+    try:
+        for position, header in segment.headers(start, end):
+            if header.next_offset <= stretch.first or header.is_control:
+                continue
+            if header.base_offset >= stretch.last:
+                break
+            if header.size > MAX_HELD_BYTES:
+                return _UNKNOWN
+            first = max(stretch.first, header.base_offset)
+            last = min(stretch.last, header.next_offset)
+            facts = scan_batch(
+                segment.read_batch(position, header),
+                header,
+                max_bytes=stretch.max_batch_bytes,
+                min_offset=first,
+                create_times=True,
+            )
+            is_whole = (first, last) == (header.base_offset, header.next_offset)
+            records = facts.count if is_whole else last - first if facts.dense_offsets else None
+            found = found.plus(Unread(records, facts.min_timestamp))
+    except (CorruptBatch, RequestRefused):
+        return _UNKNOWN
+    return found

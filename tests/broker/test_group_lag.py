@@ -1,0 +1,149 @@
+"""How far groups are behind, by both clocks, and what retention will take from them."""
+
+from __future__ import annotations
+
+from running_broker import NOW_MS, RunningBroker, a_broker
+
+from horolog.broker.group_lag import PartitionLag, partition_lag
+from horolog.client import CommittedOffset, ResourceType
+from horolog.clock import ManualClock
+from horolog.record.builder import Record, build_batch
+from horolog.record.timestamps import RecordClock
+
+broker = a_broker("t", of_topics={"segment.bytes": "1500"})
+
+DAY = 86_400_000
+
+
+def send(broker: RunningBroker, *times: int) -> None:
+    broker.append("t", build_batch([Record(each, None, b"v" * 100) for each in times]))
+
+
+def commit(broker: RunningBroker, offset: int, group: str = "g") -> None:
+    broker.client.offset_commit(group, {("t", 0): CommittedOffset(offset)})
+
+
+def set_retention(broker: RunningBroker, retention_ms: int) -> None:
+    change = {"retention.ms": str(retention_ms)}
+    broker.client.alter_configs({(ResourceType.TOPIC, "t"): change})
+
+
+def lag(broker: RunningBroker, clock: RecordClock = RecordClock.APPEND) -> PartitionLag:
+    lags = broker.broker.group_lags
+
+    def measure() -> PartitionLag:
+        (behind,) = lags.behind(["g"])
+        return partition_lag(behind, lags.paces(behind), clock, broker.clock.now_ms())
+
+    return broker.call(measure)
+
+
+def test_a_group_at_the_end_is_behind_by_nothing(broker: RunningBroker) -> None:
+    send(broker, NOW_MS - DAY)
+    commit(broker, 1)
+    assert lag(broker) == PartitionLag(
+        "g", "t", 0, 1, 0, 1, 0, 0, 0, 0, RecordClock.APPEND, 0, 0, None
+    )
+
+
+def test_the_lag_by_append_time_is_the_age_of_the_first_unread_record(
+    broker: RunningBroker, clock: ManualClock
+) -> None:
+    commit(broker, 1)
+    for _ in range(3):
+        send(broker, NOW_MS - DAY)
+        clock.advance("1m")
+    found = lag(broker)
+    assert (found.offsets_behind, found.records_behind) == (2, 2)
+    assert found.lag_ms == 120_000
+    clock.step("-1h")
+    assert lag(broker).lag_ms == 0
+
+
+def test_the_lag_by_create_time_is_the_age_of_the_oldest_unread_record_not_of_the_first(
+    broker: RunningBroker,
+) -> None:
+    send(broker, NOW_MS - 5_000_000, NOW_MS - 10, NOW_MS - 20, NOW_MS - 4_000, NOW_MS - 30)
+    commit(broker, 1)
+    found = lag(broker, RecordClock.CREATE)
+    assert (found.lag_ms, found.records_behind) == (4_000, 4)
+    commit(broker, 4)
+    assert lag(broker, RecordClock.CREATE).lag_ms == 30
+    send(broker, NOW_MS + 5_000)
+    commit(broker, 5)
+    assert lag(broker, RecordClock.CREATE).lag_ms == 0
+    send(broker, -1)
+    commit(broker, 6)
+    assert lag(broker, RecordClock.CREATE).lag_ms is None
+    assert lag(broker, RecordClock.APPEND).lag_ms == 0
+
+
+def test_records_deleted_before_they_were_read_are_lost_and_counted_apart(
+    broker: RunningBroker,
+) -> None:
+    for _ in range(10):
+        send(broker, NOW_MS)
+    commit(broker, 2)
+    broker.delete_records("t", 7)
+    found = lag(broker)
+    assert (found.committed, found.start, found.end) == (2, 7, 10)
+    assert (found.offsets_behind, found.records_behind, found.lost_records) == (8, 3, 5)
+
+
+def test_retention_deletes_what_a_group_that_stands_still_has_not_read(
+    broker: RunningBroker, clock: ManualClock
+) -> None:
+    for day in range(4):
+        for _ in range(10):
+            send(broker, *[NOW_MS + day * DAY] * 10)  # a segment has one batch
+        clock.advance("1d")
+    commit(broker, 130)
+    set_retention(broker, 5 * DAY)
+    found = lag(broker)
+    # The segments of the second day go first: five days after their records, and a millisecond.
+    assert found.first_deleted_ms == NOW_MS + DAY + 5 * DAY + 1
+    assert found.unread_deleted == found.records_behind == 270
+    set_retention(broker, -1)
+    assert (lag(broker).unread_deleted, lag(broker).first_deleted_ms) == (0, None)
+
+
+def test_a_group_that_reads_fast_enough_loses_nothing_and_a_slow_one_its_rest(
+    broker: RunningBroker, clock: ManualClock
+) -> None:
+    set_retention(broker, DAY)
+    for _ in range(10):
+        send(broker, *[NOW_MS] * 10)
+    commit(broker, 0)
+    broker.run(broker.broker.group_lags.sample())
+    assert lag(broker).catch_up_ms is None  # not known yet
+    assert lag(broker).unread_deleted == 100
+    clock.advance("1h")
+    commit(broker, 10)
+    found = lag(broker)
+    assert found.catch_up_ms == 9 * 3_600_000
+    assert (found.unread_deleted, found.first_deleted_ms) == (0, None)
+    clock.advance("9h")  # one record an hour from here on: 14 hours are left for 90
+    found = lag(broker)
+    assert found.catch_up_ms == 90 * 3_600_000
+    assert found.unread_deleted == 90 - 14
+    assert found.first_deleted_ms == NOW_MS + DAY + 1
+
+
+def test_a_group_slower_than_its_producers_never_catches_up(
+    broker: RunningBroker, clock: ManualClock
+) -> None:
+    send(broker, NOW_MS)
+    commit(broker, 0)
+    broker.run(broker.broker.group_lags.sample())
+    clock.advance("1m")
+    send(broker, NOW_MS, NOW_MS)
+    commit(broker, 1)
+    assert lag(broker).catch_up_ms is None
+
+
+def test_a_deleted_topic_and_a_group_without_offsets_are_left_out(broker: RunningBroker) -> None:
+    commit(broker, 0)
+    lags = broker.broker.group_lags
+    assert broker.call(lambda: list(lags.behind(["nobody"]))) == []
+    broker.client.delete_topics(["t"])
+    assert broker.call(lambda: list(lags.behind())) == []
