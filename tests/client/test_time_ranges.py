@@ -14,13 +14,13 @@ from record_reading import offsets_at
 from running_broker import RunningBroker
 from scripted_broker import HangUp, Reply, ScriptedBroker
 
-from horolog.client import Client, OffsetSpan, ResourceType
+from horolog.client import Client, OffsetRange, ResourceType
 from horolog.client.fetching import PartitionFetch
 from horolog.client.link import Link
 from horolog.errors import RequestRefused
 from horolog.record.builder import Record, build_batch
 from horolog.record.timestamps import TimeRange
-from horolog.storage.lookup.time_ranges import CandidateRange, TimeRanges
+from horolog.storage.lookup.time_ranges import TimeRanges
 from horolog.wire.api import SUPPORTED, ApiKey
 from horolog.wire.questions import TIME_RANGES, RangeClock
 
@@ -98,7 +98,7 @@ def test_ranges_of_any_offsets_and_sizes_fit_an_answer(
 ) -> None:
     """Of ten thousand ranges, as the log of some terabytes has them."""
     first = (1 << 63) - 50_000
-    ranges = [CandidateRange(first + 5 * i, first + 5 * i + 2, 1 << 60) for i in range(10_000)]
+    ranges = [OffsetRange(first + 5 * i, first + 5 * i + 2, 1 << 60) for i in range(10_000)]
 
     def stored(self: object, window: object, offset: int, limit: int) -> TimeRanges:
         these = [each for each in ranges if each.start >= offset]
@@ -107,7 +107,7 @@ def test_ranges_of_any_offsets_and_sizes_fit_an_answer(
 
     monkeypatch.setattr("horolog.storage.logs.readable.ReadableLog.time_ranges", stored)
     found = client.time_ranges("orders", 0, None, None, end=(1 << 63) - 1)
-    assert found == [OffsetSpan(*each) for each in ranges]
+    assert found == [OffsetRange(*each) for each in ranges]
 
 
 @pytest.mark.parametrize(
@@ -276,6 +276,6 @@ def test_leaders_are_asked_at_the_same_time_and_one_that_fails_spoils_no_later_a
     ):
         where = {("here", 5): (0, 5), ("there", 5): (0, 5)}
         found = client.time_ranges_of(where, 1, 2)
-        assert found == {each: [OffsetSpan(0, 2, 10)] for each in where}
+        assert found == {each: [OffsetRange(0, 2, 10)] for each in where}
         assert len(first.asked(ApiKey.DESCRIBE_CONFIGS)) == 3
-        assert client.time_ranges("there", 5, 1, 2, end=5) == [OffsetSpan(0, 2, 10)]
+        assert client.time_ranges("there", 5, 1, 2, end=5) == [OffsetRange(0, 2, 10)]

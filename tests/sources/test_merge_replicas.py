@@ -1,25 +1,25 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from horolog.sources.merge import EpochSpan, ReplicaSpan, merge
+from horolog.sources.merge import EpochSpan, ReplicaStretch, merge
 
 
 def test_one_replica_is_the_log() -> None:
-    assert merge([[EpochSpan(5, 9, 0), EpochSpan(9, 20, 3)]]) == [ReplicaSpan(0, 5, 20)]
+    assert merge([[EpochSpan(5, 9, 0), EpochSpan(9, 20, 3)]]) == [ReplicaStretch(0, 5, 20)]
 
 
 def test_replicas_of_one_epoch_complete_each_other() -> None:
     first, second = [EpochSpan(100, 200, 4)], [EpochSpan(150, 300, 4)]
-    assert merge([first, second]) == [ReplicaSpan(0, 100, 200), ReplicaSpan(1, 200, 300)]
-    assert merge([second, first]) == [ReplicaSpan(1, 100, 200), ReplicaSpan(0, 200, 300)]
+    assert merge([first, second]) == [ReplicaStretch(0, 100, 200), ReplicaStretch(1, 200, 300)]
+    assert merge([second, first]) == [ReplicaStretch(1, 100, 200), ReplicaStretch(0, 200, 300)]
 
 
 def test_of_two_that_differ_the_higher_leader_epoch_wins() -> None:
     missed_the_election = [EpochSpan(0, 150, 1)]
     elected = [EpochSpan(0, 100, 1), EpochSpan(100, 180, 2)]
     assert merge([missed_the_election, elected]) == [
-        ReplicaSpan(0, 0, 100),
-        ReplicaSpan(1, 100, 180),
+        ReplicaStretch(0, 0, 100),
+        ReplicaStretch(1, 100, 180),
     ]
 
 
@@ -28,14 +28,14 @@ def test_nothing_of_a_lower_epoch_follows_a_higher_one() -> None:
     missed_the_election = [EpochSpan(0, 150, 1)]
     elected = [EpochSpan(0, 100, 1), EpochSpan(100, 120, 2)]
     assert merge([missed_the_election, elected]) == [
-        ReplicaSpan(0, 0, 100),
-        ReplicaSpan(1, 100, 120),
+        ReplicaStretch(0, 0, 100),
+        ReplicaStretch(1, 100, 120),
     ]
 
 
 def test_a_hole_that_no_replica_fills_stays_a_hole() -> None:
     pieces = merge([[EpochSpan(0, 10, 0)], [EpochSpan(30, 40, 0)]])
-    assert pieces == [ReplicaSpan(0, 0, 10), ReplicaSpan(1, 30, 40)]
+    assert pieces == [ReplicaStretch(0, 0, 10), ReplicaStretch(1, 30, 40)]
 
 
 def test_no_replicas_have_no_log() -> None:

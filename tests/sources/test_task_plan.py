@@ -6,15 +6,15 @@ from hypothesis import strategies as st
 from log_reading import Read
 from partition_files import PartitionFiles
 
-from horolog.sources.plan import OffsetRange, SegmentRange, left_open, share_out
+from horolog.sources.plan import BrokerStretch, SegmentStretch, left_open, share_out
 from horolog.storage.names import TopicPartition
 
 MB = 1 << 20
 
 
-def segment(number: int, offsets: int, weight: int) -> SegmentRange:
+def segment(number: int, offsets: int, weight: int) -> SegmentStretch:
     start = 1000 + 10_000_000 * number
-    return SegmentRange(
+    return SegmentStretch(
         "/r",
         f"/r/{number}.log",
         TopicPartition("t", 0),
@@ -98,29 +98,29 @@ def test_a_cut_near_the_border_of_a_segment_is_made_there() -> None:
 
 @pytest.mark.parametrize("least", [1, 3, 7, 20])
 def test_min_partitions_asks_for_more_tasks_than_the_log_is_worth(least) -> None:
-    ranges = [OffsetRange(TopicPartition("t", n), 10, 1010) for n in range(3)]
+    ranges = [BrokerStretch(TopicPartition("t", n), 10, 1010) for n in range(3)]
     shares = share_out(ranges, task_weight=1_000_000, cores=1, min_tasks=least)
     assert len(shares) == max(1, least)
 
 
 def test_no_more_tasks_than_offsets() -> None:
-    ranges = [OffsetRange(TopicPartition("t", 0), 10, 13)]
+    ranges = [BrokerStretch(TopicPartition("t", 0), 10, 13)]
     shares = share_out(ranges, task_weight=1_000_000, cores=1, min_tasks=50)
     assert [share[0].start for share in shares] == [10, 11, 12]
 
 
 def test_a_log_without_offsets_needs_no_task() -> None:
-    ranges = [OffsetRange(TopicPartition("t", 0), 10, 10)]
+    ranges = [BrokerStretch(TopicPartition("t", 0), 10, 10)]
     assert share_out(ranges, task_weight=1, cores=1, min_tasks=9) == []
 
 
 def test_more_partitions_than_four_a_core_share_tasks() -> None:
-    ranges = [OffsetRange(TopicPartition("t", n), 0, 1_000_000) for n in range(100)]
+    ranges = [BrokerStretch(TopicPartition("t", n), 0, 1_000_000) for n in range(100)]
     assert len(share_out(ranges, task_weight=1_000_000, cores=2)) == 8
 
 
-def offsets(partition: int, start: int, end: int, **edges: object) -> OffsetRange:
-    return OffsetRange(TopicPartition("t", partition), start, end, **edges)
+def offsets(partition: int, start: int, end: int, **edges: object) -> BrokerStretch:
+    return BrokerStretch(TopicPartition("t", partition), start, end, **edges)
 
 
 def test_the_edges_of_a_log_stay_open_and_no_others() -> None:

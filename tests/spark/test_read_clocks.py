@@ -27,7 +27,7 @@ from horolog.record.compression import Codec
 from horolog.sources import columns
 from horolog.sources.broker_reader import _appended_then
 from horolog.sources.options import ReadOptions
-from horolog.sources.plan import OffsetRange
+from horolog.sources.plan import BrokerStretch
 from horolog.sources.wanted import Interval
 from horolog.storage.names import TopicPartition
 
@@ -173,10 +173,10 @@ def test_the_columns_come_only_when_asked_for(tmp_path: Path) -> None:
 
 def test_a_broker_is_asked_for_no_more_than_a_range_of_append_times(broker: RunningBroker) -> None:
     to_broker = {"kafka.bootstrap.servers": broker.address, "subscribe": "t"}
-    wanted = OffsetRange(TopicPartition("t", 0), 0, 40)
+    wanted = BrokerStretch(TopicPartition("t", 0), 0, 40)
     client = broker.client
 
-    def narrowed(first: int, last: int) -> OffsetRange | None:
+    def narrowed(first: int, last: int) -> BrokerStretch | None:
         return _appended_then(client, wanted, Interval(NOW_MS + first, NOW_MS + last))
 
     assert narrowed(50, 89) == replace(wanted, start=10, end=18)

@@ -53,12 +53,12 @@ assert importlib.util.find_spec("no_such_module") is None
 print(listed)
 imported = set(sys.modules)
 from horolog.sources.options import ReadOptions
-from horolog.sources.plan import OffsetRange
+from horolog.sources.plan import BrokerStretch
 from horolog.sources.reading import read_task
 from horolog.sources.wanted import Wanted
 from horolog.storage.names import TopicPartition
 options = ReadOptions.parse({{"kafka.bootstrap.servers": {address!r}, "subscribe": "clicks"}})
-task = (OffsetRange(TopicPartition("clicks", 0), 0, 1, until=1 << 40),)
+task = (BrokerStretch(TopicPartition("clicks", 0), 0, 1, until=1 << 40),)
 print(sum(batch.num_rows for batch in read_task(task, Wanted(), options, ("value",), (True,))))
 print(sorted(set(sys.modules) - imported))
 """

@@ -28,7 +28,7 @@ from horolog.record.timestamps import RecordClock, TimeRange
 from horolog.sources.limits import Topics
 from horolog.sources.object_stores import StoreOptions
 from horolog.sources.options import ReadOptions
-from horolog.sources.plan import OffsetRange, SegmentRange
+from horolog.sources.plan import Stretch
 from horolog.sources.planning import numbered
 from horolog.sources.records import ReadRecord, RecordLog
 from horolog.sources.uris import absolute, has_scheme
@@ -186,9 +186,7 @@ def _of_path(path: str, settings: Sequence[str] | None) -> ReadOptions:
     )
 
 
-def _print(
-    log: RecordLog, stretches: Sequence[OffsetRange | SegmentRange], what: str, output: _Output
-) -> bool:
+def _print(log: RecordLog, stretches: Sequence[Stretch], what: str, output: _Output) -> bool:
     """Print what stretches hold; whether a partition is damaged, which hides no other."""
     total = sum(stretch.end - stretch.start for stretch in stretches)
     done, damaged = 0, set[TopicPartition]()

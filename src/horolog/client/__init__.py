@@ -30,7 +30,8 @@ from horolog.client.offset_lookups import (
 from horolog.client.records import Produced
 from horolog.client.security import Security
 from horolog.client.transactions import Transaction
-from horolog.wire.questions import LeftBehind, OffsetSpan, PartitionTimes, RangeClock
+from horolog.offsets import OffsetRange
+from horolog.wire.questions import LeftBehind, PartitionTimes, RangeClock
 
 if TYPE_CHECKING:
     from horolog.client.producer import Producer
@@ -56,7 +57,7 @@ __all__ = [
     "FoundRecord",
     "LeftBehind",
     "NoAnswer",
-    "OffsetSpan",
+    "OffsetRange",
     "PartitionMetadata",
     "PartitionTimes",
     "Produced",

@@ -11,6 +11,7 @@ from horolog.client.link import Link
 from horolog.client.offset_lookups import TopicPartition
 from horolog.client.retrying import RetriedCalls
 from horolog.errors import ErrorCode, RequestRefused
+from horolog.offsets import OffsetRange
 from horolog.wire.api import ApiKey
 from horolog.wire.malformed import MalformedResponse
 from horolog.wire.questions import (
@@ -34,7 +35,6 @@ from horolog.wire.questions import (
     GivesT,
     LeftBehind,
     LookupReport,
-    OffsetSpan,
     PartitionTimes,
     Question,
     RangeClock,
@@ -64,7 +64,7 @@ class ControlCalls(RetriedCalls):
         clock: RangeClock = RangeClock.RECORD,
         start: int = 0,
         end: int,
-    ) -> list[OffsetSpan] | None:
+    ) -> list[OffsetRange] | None:
         """The offsets between `start` and `end` that may hold records of a time, in order.
 
         Args:
@@ -93,7 +93,7 @@ class ControlCalls(RetriedCalls):
         last_ms: int | None,
         *,
         clock: RangeClock = RangeClock.RECORD,
-    ) -> dict[TopicPartition, list[OffsetSpan] | None]:
+    ) -> dict[TopicPartition, list[OffsetRange] | None]:
         """The same for many partitions, in one request to each leader, and to all at a time.
 
         Args:
@@ -113,7 +113,7 @@ class ControlCalls(RetriedCalls):
             for each, (start, end) in where.items()
             if start < end
         }
-        found: dict[TopicPartition, list[OffsetSpan] | None] = {each: [] for each in where}
+        found: dict[TopicPartition, list[OffsetRange] | None] = {each: [] for each in where}
         for each, answer in self._of_leaders(TIME_RANGES, asks).items():
             found[each] = None if answer is None else list(answer.ranges)
         return found

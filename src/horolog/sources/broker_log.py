@@ -12,7 +12,7 @@ from horolog.client import (
     CommittedOffset,
     FoundOffset,
     NoAnswer,
-    OffsetSpan,
+    OffsetRange,
     RangeClock,
     RecordClock,
 )
@@ -21,7 +21,7 @@ from horolog.record.batch import iter_headers
 from horolog.sources.bounds import Bounds, first_time
 from horolog.sources.limits import EARLIEST, LATEST, Assigned, Topics, subscribed
 from horolog.sources.options import ReadOptions
-from horolog.sources.plan import OffsetRange
+from horolog.sources.plan import BrokerStretch
 from horolog.sources.wanted import Wanted
 from horolog.storage.directory.checkpoints import kafka_uuid
 from horolog.storage.index.blocks import Window
@@ -31,16 +31,16 @@ _logger = logging.getLogger(__name__)
 _Answer = TypeVar("_Answer")
 
 
-def _parts(range_: OffsetRange, spans: Sequence[OffsetSpan] | None) -> Iterator[OffsetRange]:
+def _parts(stretch: BrokerStretch, spans: Sequence[OffsetRange] | None) -> Iterator[BrokerStretch]:
     """What of a range is within spans; their sizes bound what a part has."""
     if spans is None:
-        yield range_
+        yield stretch
         return
     for span in spans:
-        start, end = max(span.start, range_.start), min(span.end, range_.end)
+        start, end = max(span.start, stretch.start), min(span.end, stretch.end)
         if start < end:
-            size = span.size if range_.size is None else min(span.size, range_.size)
-            yield replace(range_, start=start, end=end, size=size)
+            size = span.size if stretch.size is None else min(span.size, stretch.size)
+            yield replace(stretch, start=start, end=end, size=size)
 
 
 class BrokerLog:
@@ -182,37 +182,39 @@ class BrokerLog:
 
     # What to read.
 
-    def ranges(self, bounds: Mapping[TopicPartition, Bounds], wanted: Wanted) -> list[OffsetRange]:
+    def stretches(
+        self, bounds: Mapping[TopicPartition, Bounds], wanted: Wanted
+    ) -> list[BrokerStretch]:
         """The stretches of offsets that may hold what is wanted within the bounds."""
-        ranges = []
+        stretches = []
         for partition in sorted(bounds):
             start = max(bounds[partition].start, wanted.offsets.first)
             end = min(bounds[partition].end, wanted.offsets.last + 1)
             if start < end and wanted.takes(*partition):
-                ranges.append(OffsetRange(partition, start, end))
+                stretches.append(BrokerStretch(partition, start, end))
         if wanted.from_ms is not None:
-            starts = self.none_before(wanted.from_ms, [each.partition for each in ranges])
+            starts = self.none_before(wanted.from_ms, [each.partition for each in stretches])
             later = (
-                OffsetRange(each.partition, max(each.start, starts[each.partition]), each.end)
-                for each in ranges
+                BrokerStretch(each.partition, max(each.start, starts[each.partition]), each.end)
+                for each in stretches
                 if each.partition in starts
             )
-            ranges = [each for each in later if each.start < each.end]
+            stretches = [each for each in later if each.start < each.end]
         for window in wanted.windows:
-            ranges = self._in_time(ranges, window)
-        return ranges
+            stretches = self._in_time(stretches, window)
+        return stretches
 
-    def _in_time(self, ranges: Sequence[OffsetRange], window: Window) -> list[OffsetRange]:
-        """The parts of ranges that may hold a wanted time.
+    def _in_time(self, stretches: Sequence[BrokerStretch], window: Window) -> list[BrokerStretch]:
+        """The parts of stretches that may hold a wanted time.
 
         The brokers know them if they are horolog's; from Apache Kafka's a whole range is read.
         Each leader is asked once, about every partition from its first range to its last.
         """
-        if not ranges:
+        if not stretches:
             return []
         clock = RangeClock.RECORD_OR_NONE if window.with_untimed else RangeClock.RECORD
         where: dict[tuple[str, int], tuple[int, int]] = {}
-        for each in ranges:
+        for each in stretches:
             key = each.partition.topic, each.partition.partition
             first, last = where.get(key, (each.start, each.end))
             where[key] = min(first, each.start), max(last, each.end)
@@ -227,7 +229,7 @@ class BrokerLog:
         )
         return [
             part
-            for each in ranges
+            for each in stretches
             for part in _parts(each, found[each.partition.topic, each.partition.partition])
         ]
 

@@ -17,7 +17,7 @@ from horolog.record.timestamps import RecordClock
 from horolog.sources.batches import Batches
 from horolog.sources.bounds import data_lost
 from horolog.sources.options import ReadOptions
-from horolog.sources.plan import OffsetRange, Task
+from horolog.sources.plan import BrokerStretch, Task
 from horolog.sources.wanted import EVERYTHING, Interval, Wanted
 from horolog.storage.names import TopicPartition
 
@@ -35,7 +35,7 @@ def task_client(options: ReadOptions) -> Client:
 
 def up_to_the_log_end(client: Client, task: Task, options: ReadOptions) -> Task:
     """The stretches of a task, those that follow the log end up to where it is now."""
-    followed = [each for each in task if isinstance(each, OffsetRange) and each.until is not None]
+    followed = [each for each in task if isinstance(each, BrokerStretch) and each.until is not None]
     if not followed:
         return task
     try:
@@ -49,13 +49,15 @@ def up_to_the_log_end(client: Client, task: Task, options: ReadOptions) -> Task:
     ends = {partition: answer.offset for partition, answer in found.items() if answer is not None}
     return tuple(
         replace(each, end=max(each.end, min(ends.get(each.partition, each.end), each.until)))
-        if isinstance(each, OffsetRange) and each.until is not None
+        if isinstance(each, BrokerStretch) and each.until is not None
         else each
         for each in task
     )
 
 
-def narrowed_to_appends(client: Client, wanted: OffsetRange, what: Wanted) -> OffsetRange | None:
+def narrowed_to_appends(
+    client: Client, wanted: BrokerStretch, what: Wanted
+) -> BrokerStretch | None:
     """The part of a stretch that can have the wanted append times; None if nothing can."""
     is_planned = wanted.size is not None and wanted.until is None  # by blocks, which is enough
     if what.append_times_ms is None or is_planned:
@@ -63,7 +65,9 @@ def narrowed_to_appends(client: Client, wanted: OffsetRange, what: Wanted) -> Of
     return _appended_then(client, wanted, what.append_times_ms)
 
 
-def _appended_then(client: Client, wanted: OffsetRange, times_ms: Interval) -> OffsetRange | None:
+def _appended_then(
+    client: Client, wanted: BrokerStretch, times_ms: Interval
+) -> BrokerStretch | None:
     """The part of a stretch that can have been appended at these times; None if nothing can.
 
     Records before the first one were appended earlier. What follows the last one was appended
@@ -85,7 +89,7 @@ def _appended_then(client: Client, wanted: OffsetRange, times_ms: Interval) -> O
 
 def fetches(
     client: Client,
-    wanted: OffsetRange,
+    wanted: BrokerStretch,
     options: ReadOptions,
     with_append_times: bool,
     *,
@@ -186,7 +190,7 @@ def _request(
 
 
 def _after_loss(
-    client: Client, wanted: OffsetRange, options: ReadOptions, offset: int, error: RequestRefused
+    client: Client, wanted: BrokerStretch, options: ReadOptions, offset: int, error: RequestRefused
 ) -> int:
     """Where to go on when the broker has not what was asked for; the end if nowhere.
 

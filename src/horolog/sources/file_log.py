@@ -16,7 +16,7 @@ from horolog.sources.file_systems import Root
 from horolog.sources.limits import subscribed
 from horolog.sources.object_stores import shown
 from horolog.sources.options import ReadOptions
-from horolog.sources.plan import SegmentRange
+from horolog.sources.plan import SegmentStretch
 from horolog.sources.replicas import Replica, find_replicas
 from horolog.sources.segment_parts import (
     SegmentPart,
@@ -26,7 +26,7 @@ from horolog.sources.segment_parts import (
     may_reach,
     merged_parts,
     narrowed_in_time,
-    range_of,
+    stretch_of,
 )
 from horolog.sources.wanted import Wanted
 from horolog.storage.directory.checkpoints import kafka_uuid
@@ -175,13 +175,15 @@ class FileLog:
 
     # What to read.
 
-    def ranges(self, bounds: Mapping[TopicPartition, Bounds], wanted: Wanted) -> list[SegmentRange]:
+    def stretches(
+        self, bounds: Mapping[TopicPartition, Bounds], wanted: Wanted
+    ) -> list[SegmentStretch]:
         """The stretches of files that may hold what is wanted within the bounds.
 
         Raises:
             DataLost: something within the bounds is gone, and data loss is to fail.
         """
-        ranges: list[SegmentRange] = []
+        stretches: list[SegmentStretch] = []
         for partition in sorted(bounds):
             if not wanted.takes(*partition):
                 continue
@@ -191,8 +193,8 @@ class FileLog:
                 aborted = self._aborted(partition, start, end)
                 parts = self._in_time(self._within(partition, start, end), wanted)
                 topic_id = self.topic_ids.get(partition.topic)
-                ranges += [range_of(partition, part, aborted, topic_id) for part in parts]
-        return ranges
+                stretches += [stretch_of(partition, part, aborted, topic_id) for part in parts]
+        return stretches
 
     def _within(self, partition: TopicPartition, start: int, end: int) -> list[SegmentPart]:
         """The parts of a stretch of offsets; what no part has is lost data."""

@@ -12,7 +12,7 @@ from horolog.record.transactions import AbortedTransactions
 from horolog.sources.ahead import ahead
 from horolog.sources.batches import Batches
 from horolog.sources.file_systems import Root
-from horolog.sources.plan import SegmentRange
+from horolog.sources.plan import SegmentStretch
 from horolog.sources.segments import opened
 from horolog.sources.wanted import Interval, Wanted
 from horolog.storage.batches.reader import FEWEST_BYTES
@@ -23,7 +23,7 @@ from horolog.storage.segments.reader import SegmentReader
 
 def batches_in_file(
     root: Root,
-    wanted: SegmentRange,
+    wanted: SegmentStretch,
     what: Wanted,
     *,
     with_append_times: bool,
@@ -74,7 +74,7 @@ def batches_in_file(
 
 def _stretches(
     reader: SegmentReader,
-    wanted: SegmentRange,
+    wanted: SegmentStretch,
     windows: Sequence[Window],
     from_ms: int | None,
     *,
@@ -108,7 +108,7 @@ class _BatchTest:
 
     def __init__(
         self,
-        wanted: SegmentRange,
+        wanted: SegmentStretch,
         what: Wanted,
         reader: SegmentReader,
         appended: Interval | None,

@@ -15,7 +15,7 @@ from horolog.sources.bounds import Bounds
 from horolog.sources.file_log import FileLog
 from horolog.sources.file_systems import FileEntry, Root
 from horolog.sources.options import ReadOptions
-from horolog.sources.plan import OffsetRange, SegmentRange
+from horolog.sources.plan import BrokerStretch, SegmentStretch
 from horolog.sources.row_times import narrowed
 from horolog.sources.wanted import Wanted
 from horolog.storage.file_errors import FileMissing
@@ -116,18 +116,18 @@ class GrowingFiles:
 
     # What to read.
 
-    def segments(self, ranges: Iterable[OffsetRange]) -> list[SegmentRange]:
+    def segments(self, stretches: Iterable[BrokerStretch]) -> list[SegmentStretch]:
         """The stretches of files that hold these offsets.
 
         Raises:
             DataLost: some are gone, and data loss is to fail.
         """
         log = self._look(may_miss=True)
-        found: list[SegmentRange] = []
-        for each in ranges:
+        found: list[SegmentStretch] = []
+        for each in stretches:
             bounds = {each.partition: Bounds(each.start, each.end)}
             wanted = self._options.appended.narrow(narrowed(Wanted(), each.times_ms))
-            pieces = log.ranges(bounds, wanted)
+            pieces = log.stretches(bounds, wanted)
             found += [replace(piece, times_ms=each.times_ms) for piece in pieces]
         return found
 

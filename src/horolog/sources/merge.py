@@ -20,7 +20,7 @@ class EpochSpan(NamedTuple):
     epoch: int
 
 
-class ReplicaSpan(NamedTuple):
+class ReplicaStretch(NamedTuple):
     """Offsets `start` to before `end`, to be read from one replica."""
 
     replica: int
@@ -35,10 +35,10 @@ class _Choice(NamedTuple):
     preference: int
 
 
-def merge(replicas: Sequence[Sequence[EpochSpan]]) -> list[ReplicaSpan]:
+def merge(replicas: Sequence[Sequence[EpochSpan]]) -> list[ReplicaStretch]:
     """The spans of the merged log in order; each replica by its place in the sequence."""
     borders = sorted({edge for spans in replicas for span in spans for edge in span[:2]})
-    merged: list[ReplicaSpan] = []
+    merged: list[ReplicaStretch] = []
     newest = -1
     for start, end in pairwise(borders):
         current = merged[-1].replica if merged else None
@@ -54,7 +54,7 @@ def merge(replicas: Sequence[Sequence[EpochSpan]]) -> list[ReplicaSpan]:
         if best.epoch < newest:
             continue
         newest = best.epoch
-        span = ReplicaSpan(-best.preference, start, end)
+        span = ReplicaStretch(-best.preference, start, end)
         if merged and merged[-1].replica == span.replica and merged[-1].end == start:
             merged[-1] = merged[-1]._replace(end=end)
         else:

@@ -26,7 +26,7 @@ _SNAP = 0.2  # of a share
 
 
 @dataclass(frozen=True, slots=True)
-class OffsetRange:
+class BrokerStretch:
     """A stretch of one partition, `start` to before `end`, to be fetched from a broker.
 
     A plan may be executed again, and then sees the log as it is by then, as with Spark's
@@ -54,12 +54,12 @@ class OffsetRange:
 
 
 @dataclass(frozen=True, slots=True)
-class SegmentRange:
+class SegmentStretch:
     """A stretch of one segment file, of `weight` bytes more or less.
 
     `root` is the path given to `load()`, `path` the file within its file system,
     `size` the bytes of whole batches that the segment had when the read was planned.
-    `times_ms` is as in `OffsetRange`.
+    `times_ms` is as in `BrokerStretch`.
     """
 
     root: str
@@ -80,14 +80,15 @@ class SegmentRange:
     """The offset before which the segment's offsets are."""
 
 
-Task = tuple[OffsetRange | SegmentRange, ...]
+Stretch = BrokerStretch | SegmentStretch
+Task = tuple[Stretch, ...]
 
 
-def from_offset(stretch: OffsetRange | SegmentRange, offset: int) -> OffsetRange | SegmentRange:
+def from_offset(stretch: Stretch, offset: int) -> Stretch:
     """What of a stretch is at or behind an offset."""
     if offset <= stretch.start:
         return stretch
-    if isinstance(stretch, OffsetRange):
+    if isinstance(stretch, BrokerStretch):
         return replace(stretch, start=offset, is_from_earliest=False)
     return replace(stretch, start=offset)
 
@@ -97,17 +98,17 @@ def offsets_in(task: Task) -> int:
     return sum(stretch.end - stretch.start for stretch in task)
 
 
-Stretch = TypeVar("Stretch", bound=OffsetRange | SegmentRange)
+_Stretch = TypeVar("_Stretch", bound=Stretch)
 
 
 def share_out(
-    stretches: Sequence[Stretch],
+    stretches: Sequence[_Stretch],
     *,
     task_weight: int,
     cores: int,
     min_tasks: int | None = None,
     max_records: int | None = None,
-) -> list[tuple[Stretch, ...]]:
+) -> list[tuple[_Stretch, ...]]:
     """The stretches of each task, in order, none of them empty.
 
     Args:
@@ -129,10 +130,10 @@ def share_out(
 
 
 def left_open(
-    tasks: Sequence[tuple[OffsetRange, ...]],
+    tasks: Sequence[tuple[BrokerStretch, ...]],
     open_starts: Collection[TopicPartition],
-    open_ends: Mapping[TopicPartition, OffsetRange],
-) -> list[tuple[OffsetRange, ...]]:
+    open_ends: Mapping[TopicPartition, BrokerStretch],
+) -> list[tuple[BrokerStretch, ...]]:
     """The same tasks; the first and the last stretches of a partition follow the log's ends.
 
     Nothing but what is read of a partition shows that it begins later than planned, so that all
@@ -185,7 +186,7 @@ class _Cut(NamedTuple):
     offset: int
 
 
-def _cut(stretches: Sequence[Stretch], tasks: int) -> list[tuple[Stretch, ...]]:
+def _cut(stretches: Sequence[_Stretch], tasks: int) -> list[tuple[_Stretch, ...]]:
     """Equal shares of the line that the stretches form."""
     ends = list(accumulate(stretch.weight for stretch in stretches))
     share = ends[-1] / tasks
@@ -199,7 +200,7 @@ def _cut(stretches: Sequence[Stretch], tasks: int) -> list[tuple[Stretch, ...]]:
 
 
 def _nearest_cut(
-    stretches: Sequence[Stretch], ends: Sequence[int], target: float, snap: float
+    stretches: Sequence[_Stretch], ends: Sequence[int], target: float, snap: float
 ) -> _Cut:
     place = min(bisect_right(ends, target), len(ends) - 1)
     stretch = stretches[place]
@@ -214,7 +215,7 @@ def _nearest_cut(
     return _Cut(place, offset)
 
 
-def _between(stretches: Sequence[Stretch], first: _Cut, last: _Cut) -> Iterator[Stretch]:
+def _between(stretches: Sequence[_Stretch], first: _Cut, last: _Cut) -> Iterator[_Stretch]:
     for index in range(first.place, min(last.place + 1, len(stretches))):
         stretch = stretches[index]
         start = first.offset if index == first.place else stretch.start
@@ -224,10 +225,10 @@ def _between(stretches: Sequence[Stretch], first: _Cut, last: _Cut) -> Iterator[
             yield part
 
 
-def _part(stretch: Stretch, start: int, end: int) -> Stretch | None:
+def _part(stretch: _Stretch, start: int, end: int) -> _Stretch | None:
     if start >= end:
         return None
-    if isinstance(stretch, OffsetRange):
+    if isinstance(stretch, BrokerStretch):
         size = stretch.size
         if size is not None:
             size = -(-size * (end - start) // (stretch.end - stretch.start))
@@ -236,10 +237,10 @@ def _part(stretch: Stretch, start: int, end: int) -> Stretch | None:
     return replace(stretch, start=start, end=end, weight=weight)
 
 
-def _limited(share: tuple[Stretch, ...], max_records: int) -> list[tuple[Stretch, ...]]:
+def _limited(share: tuple[_Stretch, ...], max_records: int) -> list[tuple[_Stretch, ...]]:
     """The share in tasks of at most `max_records` offsets."""
-    tasks: list[tuple[Stretch, ...]] = []
-    current: list[Stretch] = []
+    tasks: list[tuple[_Stretch, ...]] = []
+    current: list[_Stretch] = []
     room = max_records
     for stretch in share:
         start = stretch.start

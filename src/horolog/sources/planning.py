@@ -16,8 +16,8 @@ from horolog.sources.plan import (
     TASK_BYTES,
     TASK_RECORDS,
     TASKS_PER_CORE,
-    OffsetRange,
-    SegmentRange,
+    BrokerStretch,
+    Stretch,
     Task,
     left_open,
     share_out,
@@ -54,7 +54,7 @@ def opened_log(options: ReadOptions) -> FileLog | BrokerLog:
 class ReadPlan(NamedTuple):
     """What is to be read, in order, and where each partition ends by now."""
 
-    stretches: Sequence[OffsetRange | SegmentRange]
+    stretches: Sequence[Stretch]
     ends: Mapping[TopicPartition, int]
 
 
@@ -88,7 +88,7 @@ def plan_offsets(
                 f"{each} has no offset {start}: it has {first} up to {last}",
             )
         bounds[each] = Bounds(start, max(start, min(last, ends.get(each, last))))
-    return ReadPlan(log.ranges(bounds, wanted), latest)
+    return ReadPlan(log.stretches(bounds, wanted), latest)
 
 
 def numbered(
@@ -117,8 +117,8 @@ def tasks(options: ReadOptions, wanted: Wanted, cores: int | None) -> list[Task]
     wanted = options.appended.narrow(narrowed(wanted, times_ms))
     with opened_log(options) as log:
         bounds = resolve(options, log)
-        ranges = log.ranges(bounds, wanted)
-    shares = shared_out(options, ranges, cores)
+        stretches = log.stretches(bounds, wanted)
+    shares = shared_out(options, stretches, cores)
     if not options.paths and not _asks_for_pieces(options, len(bounds)):
         shares = _following_the_log(shares, bounds, wanted)
     if times_ms == EVERYTHING:
@@ -126,15 +126,13 @@ def tasks(options: ReadOptions, wanted: Wanted, cores: int | None) -> list[Task]
     return [tuple(replace(each, times_ms=times_ms) for each in share) for share in shares]
 
 
-def shared_out(
-    options: ReadOptions, ranges: Sequence[OffsetRange | SegmentRange], cores: int | None
-) -> list[Task]:
-    """The ranges in tasks, as the options say."""
+def shared_out(options: ReadOptions, stretches: Sequence[Stretch], cores: int | None) -> list[Task]:
+    """The stretches in tasks, as the options say."""
     task_weight = TASK_BYTES if options.paths else TASK_RECORDS
-    cores = cores or _guessed_cores(sum(each.weight for each in ranges) // task_weight)
+    cores = cores or _guessed_cores(sum(each.weight for each in stretches) // task_weight)
     shares: list[Task] = [
         *share_out(
-            ranges,
+            stretches,
             task_weight=task_weight,
             cores=cores,
             min_tasks=options.min_partitions,
@@ -178,8 +176,8 @@ def _following_the_log(
     for partition, each in sorted(taken.items()):
         end = max(each.end, wanted.offsets.first)
         if each.has_open_end and end < until:
-            open_ends[partition] = OffsetRange(partition, end, end, until=until)
-    tasks = [tuple(each for each in share if isinstance(each, OffsetRange)) for share in shares]
+            open_ends[partition] = BrokerStretch(partition, end, end, until=until)
+    tasks = [tuple(each for each in share if isinstance(each, BrokerStretch)) for share in shares]
     open_starts = [partition for partition, each in taken.items() if each.has_open_start]
     return [*left_open(tasks, open_starts, open_ends)]
 

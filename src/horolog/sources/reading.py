@@ -10,7 +10,7 @@ from horolog.sources.batches import Batches
 from horolog.sources.broker_reader import up_to_the_log_end
 from horolog.sources.clocks import APPEND, appended_in, decode_with_clocks
 from horolog.sources.options import ReadOptions
-from horolog.sources.plan import OffsetRange, SegmentRange, Task
+from horolog.sources.plan import BrokerStretch, Stretch, Task
 from horolog.sources.row_times import narrowed
 from horolog.sources.rows import TIMES, RowShaper, decoded_columns, with_times_in
 from horolog.sources.stretch_reader import StretchReader, naming_batch
@@ -32,10 +32,10 @@ def read_task(
     decoded = decoded_columns(names)
     begun = set[TopicPartition]()
     with StretchReader(options) as reader:
-        if any(isinstance(stretch, OffsetRange) for stretch in task):
+        if any(isinstance(stretch, BrokerStretch) for stretch in task):
             task = up_to_the_log_end(reader.client, task, options)
         for stretch in task:
-            if isinstance(stretch, OffsetRange):
+            if isinstance(stretch, BrokerStretch):
                 shaper.begin(stretch.partition, stretch.largest_ms)
                 if stretch.partition in begun:  # what is missing from here on is lost
                     stretch = replace(stretch, is_from_earliest=False)
@@ -49,7 +49,7 @@ def read_task(
 
 def tables_of(
     reader: StretchReader,
-    stretch: OffsetRange | SegmentRange,
+    stretch: Stretch,
     wanted: Wanted,
     options: ReadOptions,
     columns: tuple[str, ...],

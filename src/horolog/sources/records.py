@@ -17,7 +17,7 @@ from horolog.sources.batches import Batches
 from horolog.sources.bounds import data_lost
 from horolog.sources.broker_log import BrokerLog
 from horolog.sources.options import ReadOptions
-from horolog.sources.plan import OffsetRange, SegmentRange
+from horolog.sources.plan import BrokerStretch, Stretch
 from horolog.sources.planning import ReadPlan, opened_log, plan_offsets
 from horolog.sources.row_times import wanted_in
 from horolog.sources.stretch_reader import StretchReader, naming_batch
@@ -80,7 +80,7 @@ class RecordLog:
         starts = {} if from_offset is None else dict.fromkeys(partitions, from_offset)
         return plan_offsets(self._log, partitions, wanted_in(self._times), starts, {})
 
-    def read(self, stretch: OffsetRange | SegmentRange) -> Iterator[tuple[int, list[ReadRecord]]]:
+    def read(self, stretch: Stretch) -> Iterator[tuple[int, list[ReadRecord]]]:
         """The records of a stretch, batch by batch, each with the next offset to read.
 
         Raises:
@@ -126,7 +126,7 @@ class RecordLog:
                         self._options, f"{partition} was read up to {start}, and ends at {end} now"
                     )
                 elif start < end:
-                    for _, records in self.read(OffsetRange(partition, start, end)):
+                    for _, records in self.read(BrokerStretch(partition, start, end)):
                         yield from ((partition, read) for read in records)
 
     def _records(self, batches: Batches, number: int) -> Iterator[tuple[int, list[ReadRecord]]]:

@@ -9,7 +9,7 @@ from horolog.record.batch import BatchHeader
 from horolog.record.transactions import AbortedTransaction
 from horolog.sources.file_systems import Root
 from horolog.sources.merge import merge
-from horolog.sources.plan import SegmentRange
+from horolog.sources.plan import SegmentStretch
 from horolog.sources.replicas import Replica, epoch_spans
 from horolog.sources.segments import ListedSegment
 from horolog.sources.wanted import Wanted
@@ -164,14 +164,14 @@ def headers_of(part: SegmentPart, position: int) -> Iterator[tuple[BatchReader, 
             yield walk, at, header
 
 
-def range_of(
+def stretch_of(
     partition: TopicPartition,
     part: SegmentPart,
     aborted: tuple[AbortedTransaction, ...],
     topic_id: str | None,
-) -> SegmentRange:
+) -> SegmentStretch:
     """What a task is given to read a part; `aborted` are those of the partition."""
-    return SegmentRange(
+    return SegmentStretch(
         root=part.root.uri,
         path=part.segment.path,
         partition=partition,

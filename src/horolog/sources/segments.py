@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from horolog.sources.file_systems import Root
-from horolog.sources.plan import SegmentRange
+from horolog.sources.plan import SegmentStretch
 from horolog.storage import names
 from horolog.storage.directory.checkpoints import kafka_uuid, topic_id_in
 from horolog.storage.file_errors import FileMissing
@@ -30,7 +30,7 @@ class ListedSegment(NamedTuple):
         return SegmentReader(files, stem, self.base_offset, self.size, block_cache=block_cache)
 
 
-def opened(root: Root, stretch: SegmentRange) -> SegmentReader:
+def opened(root: Root, stretch: SegmentStretch) -> SegmentReader:
     """The segment of a stretch, in a task.
 
     Raises:

@@ -33,7 +33,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from horolog.errors import Misconfigured
-from horolog.sources.plan import OffsetRange
+from horolog.sources.plan import BrokerStretch
 from horolog.sources.row_times import ANY_TIME, RowTimes
 from horolog.storage.names import TopicPartition
 
@@ -115,14 +115,14 @@ class StreamOffset:
             self.offsets.get(partition, end) >= end for partition, end in self.ends.items()
         )
 
-    def ranges_from(self, start: "StreamOffset", times: RowTimes = ANY_TIME) -> list[OffsetRange]:
+    def ranges_from(self, start: "StreamOffset", times: RowTimes = ANY_TIME) -> list[BrokerStretch]:
         """What the micro-batch that ends here reads, if the one before it ended at `start`.
 
         Raises:
             Misconfigured: neither of them says where a partition starts.
         """
         times = times.pinned(self.moments_ms)
-        ranges = []
+        stretches = []
         for partition, end in sorted(self.offsets.items()):
             first = self.starts.get(partition, start.offsets.get(partition))
             if first is None:
@@ -135,15 +135,15 @@ class StreamOffset:
             seam = min(max(first, self.seams.get(partition, first)), end)
             if first < seam:
                 before = times.backfill_interval_ms
-                ranges.append(
-                    OffsetRange(partition, first, seam, times_ms=before, largest_ms=largest_ms)
+                stretches.append(
+                    BrokerStretch(partition, first, seam, times_ms=before, largest_ms=largest_ms)
                 )
             if seam < end:
                 live = times.interval_ms
-                ranges.append(
-                    OffsetRange(partition, seam, end, times_ms=live, largest_ms=largest_ms)
+                stretches.append(
+                    BrokerStretch(partition, seam, end, times_ms=live, largest_ms=largest_ms)
                 )
-        return [each for each in ranges if not each.times_ms.is_empty]
+        return [each for each in stretches if not each.times_ms.is_empty]
 
 
 def limited(positions: Offsets, ends: Offsets, most: int) -> dict[TopicPartition, int]:

@@ -15,7 +15,7 @@ from horolog.sources.broker_reader import fetches, narrowed_to_appends, task_cli
 from horolog.sources.file_reader import batches_in_file
 from horolog.sources.file_systems import Root
 from horolog.sources.options import ReadOptions
-from horolog.sources.plan import OffsetRange, SegmentRange
+from horolog.sources.plan import BrokerStretch, SegmentStretch, Stretch
 from horolog.sources.wanted import Wanted
 from horolog.storage.file_errors import FileMissing
 
@@ -49,7 +49,7 @@ class StretchReader:
 
     def batches(
         self,
-        stretch: OffsetRange | SegmentRange,
+        stretch: Stretch,
         what: Wanted,
         *,
         with_append_times: bool = False,
@@ -70,7 +70,7 @@ class StretchReader:
             DataLost: the broker has not all offsets any more, and data loss is to fail.
             RequestRefused, NoAnswer: the broker refuses for another reason, or does not answer.
         """
-        if isinstance(stretch, SegmentRange):
+        if isinstance(stretch, SegmentStretch):
             root = self._root(stretch.root)
             return batches_in_file(
                 root,
@@ -93,7 +93,7 @@ class StretchReader:
         )
 
     @contextmanager
-    def losses(self, stretch: OffsetRange | SegmentRange) -> Iterator[None]:
+    def losses(self, stretch: Stretch) -> Iterator[None]:
         """Let what is gone or damaged of a segment fail, or not, as the options say.
 
         Raises:
@@ -101,7 +101,7 @@ class StretchReader:
             DataLost: the segment went away, or lost its end, and data loss is to fail.
             CorruptBatch: a batch is damaged, and data loss is to fail.
         """
-        if isinstance(stretch, OffsetRange):
+        if isinstance(stretch, BrokerStretch):
             yield
             return
         options = self._options

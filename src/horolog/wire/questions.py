@@ -18,6 +18,7 @@ from itertools import chain
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from horolog.json_text import from_json, read_as
+from horolog.offsets import OffsetRange
 from horolog.wire.acl import AclOperation
 from horolog.wire.config_resources import ResourceType
 
@@ -150,18 +151,10 @@ class AskTimeRanges(NamedTuple):
     end: int
 
 
-class OffsetSpan(NamedTuple):
-    """Offsets from `start` to before `end`, and the bytes of their batches."""
-
-    start: int
-    end: int
-    size: int
-
-
 class TimeRanges(NamedTuple):
     """Offsets that may hold a record of a time; no others between the two do."""
 
-    ranges: tuple[OffsetSpan, ...]
+    ranges: tuple[OffsetRange, ...]
     next: int | None
 
 

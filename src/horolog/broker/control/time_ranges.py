@@ -6,12 +6,12 @@ from typing import Final
 from horolog.broker.broker import Broker
 from horolog.broker.control.rows import as_many_as_fit
 from horolog.network.peer import Peer
+from horolog.offsets import OffsetRange
 from horolog.storage.index.blocks import Window
 from horolog.wire.questions import (
     AskLookup,
     AskTimeRanges,
     LookupReport,
-    OffsetSpan,
     RangeClock,
     TimeRanges,
 )
@@ -52,7 +52,7 @@ async def find_time_ranges(
     found = await broker.searchers.run(peer, lambda: log.time_ranges(window, start, MOST_RANGES))
     wanted = takewhile(lambda each: each.start < ask.end, found.ranges)
     ranges, following = as_many_as_fit(
-        (each.start, OffsetSpan(each.start, min(each.end, ask.end), each.size)) for each in wanted
+        (each.start, OffsetRange(each.start, min(each.end, ask.end), each.size)) for each in wanted
     )
     if following is None and len(found.ranges) >= MOST_RANGES and found.end < ask.end:
         following = found.end

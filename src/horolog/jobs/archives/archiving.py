@@ -38,7 +38,7 @@ from horolog.jobs.state import JobState
 from horolog.sources.ahead import ahead
 from horolog.sources.object_stores import StoreOptions, shown
 from horolog.sources.options import ReadOptions
-from horolog.sources.plan import SegmentRange
+from horolog.sources.plan import SegmentStretch
 from horolog.sources.row_times import narrowed
 from horolog.sources.stretch_reader import StretchReader
 from horolog.sources.uris import absolute
@@ -185,7 +185,7 @@ class _Task:
                     with_append_times=self.with_append_times,
                     with_markers=True,
                 )
-                is_file = isinstance(stretch, SegmentRange)
+                is_file = isinstance(stretch, SegmentStretch)
                 with nullcontext(found) if is_file else ahead(found) as batches:
                     for rows in ranges.rows(batches):
                         files.add(rows)
@@ -195,7 +195,7 @@ class _Task:
         except CorruptBatch as error:
             with suppress(HorologError, OSError):
                 files.abandon()
-            where = stretch.path if isinstance(stretch, SegmentRange) else stretch.partition
+            where = stretch.path if isinstance(stretch, SegmentStretch) else stretch.partition
             raise CorruptBatch(f"{where} cannot be read: {error}") from None
         except BaseException:
             with suppress(HorologError, OSError):

@@ -12,7 +12,7 @@ from horolog.jobs.archives.manifest import (
     Manifest,
 )
 from horolog.jobs.archives.planning import ArchiveUnit, Plan
-from horolog.jobs.archives.ranges import Range
+from horolog.jobs.archives.ranges import ArchivedRange
 from horolog.jobs.spread import Outcome
 from horolog.storage.names import TopicPartition
 
@@ -21,7 +21,7 @@ from horolog.storage.names import TopicPartition
 class UnitDone:
     """What a task has written of a unit."""
 
-    ranges: tuple[Range, ...]
+    ranges: tuple[ArchivedRange, ...]
     files: tuple[ArchivedFile, ...]
 
 
@@ -31,7 +31,9 @@ class Changes:
 
     topics: Mapping[str, ArchivedTopic] = field(default_factory=dict)
     """Without what there is of their partitions already."""
-    ranges: dict[TopicPartition, list[Range]] = field(default_factory=lambda: defaultdict(list))
+    ranges: dict[TopicPartition, list[ArchivedRange]] = field(
+        default_factory=lambda: defaultdict(list)
+    )
     files: dict[TopicPartition, list[ArchivedFile]] = field(
         default_factory=lambda: defaultdict(list)
     )
@@ -109,7 +111,7 @@ class PlanProgress:
             planned = self._plan.starts[partition]
             known = self._known_ends.get(partition)
             if known is not None and known < planned:
-                changes.ranges[partition].append(Range(known, planned, is_lost=True))
+                changes.ranges[partition].append(ArchivedRange(known, planned, is_lost=True))
             position = planned
         is_limited = self._is_limited(partition)
         if start < position or (start > position and not is_limited):
@@ -119,7 +121,7 @@ class PlanProgress:
             )
             return False
         if start > position:
-            changes.ranges[partition].append(Range(position, start))
+            changes.ranges[partition].append(ArchivedRange(position, start))
         self._positions[partition] = start
         return True
 

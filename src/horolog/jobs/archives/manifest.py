@@ -27,7 +27,7 @@ from crc32c import crc32c
 from horolog.errors import CorruptFile, Misconfigured
 from horolog.jobs.archives.digests import is_batch_digest, is_record_digest
 from horolog.jobs.archives.hours import is_name
-from horolog.jobs.archives.ranges import Range, followed_by
+from horolog.jobs.archives.ranges import ArchivedRange, followed_by
 from horolog.jobs.archives.store import MOST_BYTES, ArchiveStore
 from horolog.json_text import from_json
 from horolog.storage.names import MAX_OFFSET, TopicPartition, partition_of
@@ -62,7 +62,7 @@ class ArchivedFile:
 class ArchivedPartition:
     """What the archive has of one partition."""
 
-    ranges: tuple[Range, ...] = ()
+    ranges: tuple[ArchivedRange, ...] = ()
     records: tuple[ArchivedFile, ...] = ()
     batches: tuple[ArchivedFile, ...] = ()
 
@@ -77,7 +77,7 @@ class ArchivedPartition:
         return self.ranges[-1].end
 
     def extended(
-        self, ranges: Iterable[Range], files: Iterable[ArchivedFile]
+        self, ranges: Iterable[ArchivedRange], files: Iterable[ArchivedFile]
     ) -> "ArchivedPartition":
         """With ranges that follow, and their files.
 
@@ -101,7 +101,9 @@ class ArchivedPartition:
         )
 
 
-def _joined(ranges: tuple[Range, ...], more: Iterable[Range]) -> tuple[Range, ...]:
+def _joined(
+    ranges: tuple[ArchivedRange, ...], more: Iterable[ArchivedRange]
+) -> tuple[ArchivedRange, ...]:
     """Ranges and those that follow, small ones as one, so that their number grows with bytes."""
     found = list(ranges)
     for each in more:
@@ -218,8 +220,8 @@ def _topic(name: str, document: Any) -> ArchivedTopic:
     )
 
 
-def _range(document: Any) -> Range:
-    found = _checked(Range(**document))
+def _range(document: Any) -> ArchivedRange:
+    found = _checked(ArchivedRange(**document))
     if found.start > found.end:
         raise ValueError(f"a range cannot be from {found.start} to {found.end}")
     if not is_record_digest(found.digest) or not is_batch_digest(found.batch_digest):
@@ -241,7 +243,7 @@ def _file(where: str, document: Any) -> ArchivedFile:
     return file
 
 
-_Part = TypeVar("_Part", Range, ArchivedFile, ArchivedTopic, Manifest)
+_Part = TypeVar("_Part", ArchivedRange, ArchivedFile, ArchivedTopic, Manifest)
 
 
 def _checked(part: _Part) -> _Part:

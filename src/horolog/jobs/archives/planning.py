@@ -15,7 +15,7 @@ from horolog.sources.bounds import Bounds
 from horolog.sources.broker_log import BrokerLog
 from horolog.sources.file_log import FileLog
 from horolog.sources.options import ReadOptions
-from horolog.sources.plan import OffsetRange, SegmentRange
+from horolog.sources.plan import BrokerStretch, SegmentStretch, Stretch
 from horolog.sources.row_times import narrowed
 from horolog.sources.wanted import EVERYTHING, Interval, Wanted
 from horolog.storage.directory.checkpoints import decode_uuid
@@ -33,7 +33,7 @@ _SAMPLE_BYTES = 256 << 10
 class ArchiveUnit:
     """A stretch of a partition, to be archived by one task."""
 
-    stretch: OffsetRange | SegmentRange
+    stretch: Stretch
     floor: int
     """Where the partition's part of the archive ends; records before it are there already."""
 
@@ -102,20 +102,20 @@ class Planner:
                 why = self._place(plan, manifest, partition, start, end)
                 if why is not None:
                     plan.refused[partition] = why
-            ranges: list[OffsetRange | SegmentRange] = []
+            stretches: list[Stretch] = []
             for partition in plan.starts:
                 bounds = {partition: Bounds(plan.starts[partition], plan.ends[partition])}
                 topic = plan.topics[partition.topic]
                 wanted = narrowed(Wanted(), _interval(topic))
                 try:
-                    ranges += log.ranges(bounds, wanted)
+                    stretches += log.stretches(bounds, wanted)
                 except HorologError as error:
                     plan.refused[partition] = str(error)
         if selection.source.is_broker:
-            ranges = self._with_sizes(ranges, plan)
-        plan.bytes = sum(map(_weight, ranges))
+            stretches = self._with_sizes(stretches, plan)
+        plan.bytes = sum(map(_weight, stretches))
         most = min(UNIT_BYTES, max(_LEAST_UNIT_BYTES, plan.bytes // _UNITS))
-        for each in ranges:
+        for each in stretches:
             floor = plan.starts[each.partition]
             plan.units += [ArchiveUnit(part, floor) for part in _cut(each, most)]
         return plan
@@ -169,15 +169,13 @@ class Planner:
             plan.starts[partition], plan.ends[partition] = start, end
         return None
 
-    def _with_sizes(
-        self, ranges: Sequence[OffsetRange | SegmentRange], plan: Plan
-    ) -> list[OffsetRange | SegmentRange]:
-        """The ranges with their sizes in bytes, as their first batches suggest."""
-        found: list[OffsetRange | SegmentRange] = []
+    def _with_sizes(self, stretches: Sequence[Stretch], plan: Plan) -> list[Stretch]:
+        """The stretches with their sizes in bytes, as their first batches suggest."""
+        found: list[Stretch] = []
         knows = False
         with self.selection.client() as client:
-            for each in ranges:
-                assert isinstance(each, OffsetRange)
+            for each in stretches:
+                assert isinstance(each, BrokerStretch)
                 try:
                     if not knows:
                         plan.with_append_times = _keeps_append_times(client, each)
@@ -188,7 +186,7 @@ class Planner:
         return found
 
 
-def _with_size(client: Client, stretch: OffsetRange) -> OffsetRange:
+def _with_size(client: Client, stretch: BrokerStretch) -> BrokerStretch:
     offsets = stretch.end - stretch.start
     if stretch.size is not None or offsets <= _FEW_OFFSETS:
         return stretch
@@ -214,7 +212,7 @@ def _recreated(manifest: Manifest, name: str, topic_id: str | None) -> str | Non
     )
 
 
-def _keeps_append_times(client: Client, first: OffsetRange) -> bool:
+def _keeps_append_times(client: Client, first: BrokerStretch) -> bool:
     """Whether the broker is horolog, and says when records were appended."""
     try:
         client.fetch(
@@ -234,13 +232,13 @@ def _interval(topic: ArchivedTopic) -> Interval:
     )
 
 
-def _weight(stretch: OffsetRange | SegmentRange) -> int:
-    if isinstance(stretch, SegmentRange):
+def _weight(stretch: Stretch) -> int:
+    if isinstance(stretch, SegmentStretch):
         return stretch.weight
     return stretch.end - stretch.start if stretch.size is None else stretch.size
 
 
-def _cut(stretch: OffsetRange | SegmentRange, most: int) -> Iterator[OffsetRange | SegmentRange]:
+def _cut(stretch: Stretch, most: int) -> Iterator[Stretch]:
     """A stretch in parts of about `most` bytes."""
     offsets = stretch.end - stretch.start
     parts = max(1, min(offsets, -(-_weight(stretch) // most)))

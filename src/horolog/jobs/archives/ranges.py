@@ -12,7 +12,7 @@ MOST_OFFSETS: Final = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
+class ArchivedRange:
     """What was read of `start` to before `end`: counts, checksums, and times of the appends."""
 
     start: int
@@ -29,7 +29,7 @@ class Range:
     """The source had deleted these offsets before they were archived."""
 
 
-def followed_by(before: Range, after: Range) -> Range | None:
+def followed_by(before: ArchivedRange, after: ArchivedRange) -> ArchivedRange | None:
     """Two ranges that lie side by side as one; None if they have to stay apart.
 
     They do where append times go back between them, where one was lost, and where they are large
@@ -45,7 +45,7 @@ def followed_by(before: Range, after: Range) -> Range | None:
     if before.bytes + after.bytes > JOINED_BYTES or after.end - before.start > MOST_OFFSETS:
         return None
     first_ms, last_ms = before.first_append_ms, after.last_append_ms
-    return Range(
+    return ArchivedRange(
         start=before.start,
         end=after.end,
         records=before.records + after.records,

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from horolog.jobs.archives import facts as of_batches
 from horolog.jobs.archives.digests import NO_APPEND_TIME, BatchDigest, RecordDigest
-from horolog.jobs.archives.ranges import MOST_OFFSETS, Range
+from horolog.jobs.archives.ranges import MOST_OFFSETS, ArchivedRange
 from horolog.record.batch import (
     CONTROL_BIT,
     LOG_APPEND_TIME_BIT,
@@ -85,7 +85,7 @@ class RangeReader:
         to_ms: int | None = None,
         max_bytes: int = TABLE_BYTES,
     ) -> None:
-        self.ranges: list[Range] = []
+        self.ranges: list[ArchivedRange] = []
         self.facts: list[pa.RecordBatch] = []
         """The facts of the batches, in tables of `facts.SCHEMA`."""
         self._start, self._end, self._floor = start, end, floor
@@ -342,7 +342,7 @@ class RangeReader:
         start = self._start if self._begun is None else self._begun
         first, last = (None, None) if self._appends is None else self._appends
         self.ranges.append(
-            Range(
+            ArchivedRange(
                 start=start,
                 end=max(start, end),
                 records=self._digest.records,

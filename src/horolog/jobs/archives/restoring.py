@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 
 from horolog.errors import Misconfigured, StorageFailed
 from horolog.jobs.archives.manifest import require_manifest
-from horolog.jobs.archives.ranges import Range
+from horolog.jobs.archives.ranges import ArchivedRange
 from horolog.jobs.archives.segment_plan import SegmentPlan, chosen_partitions, planned_segments
 from horolog.jobs.archives.segments import BuildSegment, BuiltSegment, SegmentUnit
 from horolog.jobs.archives.store import ArchiveStore
@@ -226,7 +226,9 @@ class _Run:
         plans = {}
         for partition, state in found.items():
             # Ranges grow with the archive; those of then are in the files of now all the same.
-            ranges = tuple(Range(**each) for each in pinned["ranges"].get(str(partition), ()))
+            ranges = tuple(
+                ArchivedRange(**each) for each in pinned["ranges"].get(str(partition), ())
+            )
             if ranges:
                 plans[partition] = planned_segments(partition, replace(state, ranges=ranges))
         missing = sorted(set(pinned["ranges"]) - {str(each) for each in plans})

@@ -8,7 +8,7 @@ from typing import Final
 
 from horolog.errors import CorruptFile, Misconfigured
 from horolog.jobs.archives.manifest import ArchivedFile, ArchivedPartition, Manifest
-from horolog.jobs.archives.ranges import Range
+from horolog.jobs.archives.ranges import ArchivedRange
 from horolog.jobs.archives.segments import SegmentUnit
 from horolog.jobs.selection import Selection
 from horolog.sources import java_patterns
@@ -69,7 +69,7 @@ def planned_segments(partition: TopicPartition, state: ArchivedPartition) -> Seg
             raise CorruptFile(
                 f"The manifest has {partition} to offset {before.end - 1} and from {after.start} on"
             )
-    groups: list[list[Range]] = [[]]
+    groups: list[list[ArchivedRange]] = [[]]
     resets: list[AppendTimeReset] = []
     size = 0
     last_ms: int | None = None
@@ -112,7 +112,9 @@ def _first_base(state: ArchivedPartition) -> int:
     return min(first, state.start)
 
 
-def _overlapping(files: Iterable[ArchivedFile], group: list[Range]) -> tuple[ArchivedFile, ...]:
+def _overlapping(
+    files: Iterable[ArchivedFile], group: list[ArchivedRange]
+) -> tuple[ArchivedFile, ...]:
     start, end = group[0].start, group[-1].end
     return tuple(each for each in files if each.last_offset >= start and each.first_offset < end)
 
@@ -123,8 +125,11 @@ def _with_end(
     """The units, the last of which makes the log end where the archive ends."""
     end = state.end
     if not units:  # nothing but an empty log that begins where the archive ends
-        return [SegmentUnit(partition, end, (Range(end, end),), (), ())]
+        return [SegmentUnit(partition, end, (ArchivedRange(end, end),), (), ())]
     last = units[-1]
     if end - 1 - last.base_offset <= _MOST_OFFSETS:
         return [*units[:-1], replace(last, filler=end)]
-    return [*units, SegmentUnit(partition, end - 1, (Range(end - 1, end),), (), (), filler=end)]
+    return [
+        *units,
+        SegmentUnit(partition, end - 1, (ArchivedRange(end - 1, end),), (), (), filler=end),
+    ]

@@ -21,7 +21,7 @@ import numpy as np
 from horolog.errors import StorageFailed
 from horolog.jobs.archives.digests import NO_APPEND_TIME
 from horolog.jobs.archives.manifest import ArchivedFile
-from horolog.jobs.archives.ranges import Range
+from horolog.jobs.archives.ranges import ArchivedRange
 from horolog.jobs.archives.reading import RangeReader
 from horolog.jobs.archives.rebuilding import Rebuilder, Rebuilt, filler_at
 from horolog.jobs.archives.rows import OrderedRows, read_facts
@@ -50,7 +50,7 @@ class SegmentUnit:
 
     partition: TopicPartition
     base_offset: int
-    ranges: tuple[Range, ...]
+    ranges: tuple[ArchivedRange, ...]
     records: tuple[ArchivedFile, ...]
     batches: tuple[ArchivedFile, ...]
     filler: int | None = None
@@ -154,7 +154,7 @@ class BuildSegment:
         """
         reader.end = reader.whole_end()
         if self.from_ms is not None or self.to_ms is not None:
-            written = Range(
+            written = ArchivedRange(
                 start=unit.start,
                 end=unit.end,
                 records=rebuilder.records,
@@ -234,7 +234,7 @@ def _changes(rebuilt: Rebuilt, before: int | None) -> list[int]:
     return changed
 
 
-def _read(reader: SegmentReader, start: int, end: int) -> Iterator[Range]:
+def _read(reader: SegmentReader, start: int, end: int) -> Iterator[ArchivedRange]:
     found = RangeReader(start, end)
     times = reader.append_times.stretches if reader.has_append_times else None
     buffers = reader.log.batches(reader.size, EVERYTHING).wanted(
@@ -245,7 +245,9 @@ def _read(reader: SegmentReader, start: int, end: int) -> Iterator[Range]:
     yield from found.ranges
 
 
-def _compare(partition: TopicPartition, expected: Range, found: Iterator[Range]) -> None:
+def _compare(
+    partition: TopicPartition, expected: ArchivedRange, found: Iterator[ArchivedRange]
+) -> None:
     each, *more = found
     same = (
         not more

@@ -33,7 +33,7 @@ from horolog.sources.file_log import FileLog
 from horolog.sources.limits import Pattern, Topics
 from horolog.sources.object_stores import StoreOptions
 from horolog.sources.options import ReadOptions
-from horolog.sources.plan import OffsetRange, SegmentRange
+from horolog.sources.plan import Stretch
 from horolog.sources.row_times import narrowed
 from horolog.sources.rows import TIMES, RowShaper, decoded_columns
 from horolog.sources.uris import absolute
@@ -368,7 +368,7 @@ def _log_tasks(
         _refuse_recreated(log.topic_ids, manifest)
         _refuse_unknown(options, manifest, partitions)
         earliest, latest = log.earliest(partitions), log.latest(partitions)
-        ranges: list[OffsetRange | SegmentRange] = []
+        stretches: list[Stretch] = []
         for partition in sorted(partitions):
             known = manifest.partition(partition)
             start, end = earliest[partition], latest[partition]
@@ -389,9 +389,9 @@ def _log_tasks(
                 continue
             times_ms = _interval(options, manifest.topics.get(partition.topic))
             bounds = {partition: Bounds(start, end)}
-            found = log.ranges(bounds, narrowed(wanted, times_ms))
-            ranges += [replace(each, times_ms=times_ms) for each in found]
-    yield from planning.shared_out(options, ranges, cores)
+            found = log.stretches(bounds, narrowed(wanted, times_ms))
+            stretches += [replace(each, times_ms=times_ms) for each in found]
+    yield from planning.shared_out(options, stretches, cores)
 
 
 def _refuse_recreated(topic_ids: Mapping[str, str], manifest: Manifest) -> None:

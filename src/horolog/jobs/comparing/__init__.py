@@ -16,13 +16,14 @@ from horolog.jobs.comparing.walking import FIELDS, ComparedStretch, Difference, 
 from horolog.jobs.mirroring.batches import Rule
 from horolog.jobs.mirroring.ledger import Ledger
 from horolog.jobs.mirroring.offset_map import Point
-from horolog.jobs.mirroring.reading import Range, ranges_of
+from horolog.jobs.mirroring.reading import stretches_of
 from horolog.jobs.mirroring.topics import Renaming
 from horolog.jobs.selection import Moment, Selection
 from horolog.jobs.spread import OnProgress, spread
 from horolog.jobs.state import DocumentsOnly
 from horolog.sources.broker_log import BrokerLog
 from horolog.sources.file_log import FileLog
+from horolog.sources.plan import Stretch
 from horolog.storage.names import TopicPartition
 
 __all__ = ["Compared", "Difference", "compare"]
@@ -290,9 +291,9 @@ class _Planner:
         selection = self._selections[number]
         options = selection.read_options(**_COMMITTED)
         begin, stop = max(start, has[0]), min(end, has[1])
-        ranges: tuple[Range, ...] = ()
+        stretches: tuple[Stretch, ...] = ()
         if begin < stop:
-            ranges = ranges_of(self._logs[number], selection, options, partition, begin, stop)
+            stretches = stretches_of(self._logs[number], selection, options, partition, begin, stop)
         rule = Rule(selection.from_ms, selection.to_ms)
         end = max(begin, stop)
-        return Side(ranges=ranges, start=begin, end=end, options=options, rule=rule)
+        return Side(stretches=stretches, start=begin, end=end, options=options, rule=rule)

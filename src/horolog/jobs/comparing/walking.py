@@ -17,7 +17,7 @@ from horolog.client import NoAnswer
 from horolog.errors import CorruptBatch, HorologError, RequestRefused
 from horolog.jobs.mirroring.batches import Rule
 from horolog.jobs.mirroring.offset_map import Point
-from horolog.jobs.mirroring.reading import Range, source_batches
+from horolog.jobs.mirroring.reading import source_batches
 from horolog.record.batch import HEADER_SIZE, MAGIC, BatchHeader, iter_headers, verify_crc
 from horolog.record.columns import batch_schema, decode
 from horolog.record.identity import is_left_out
@@ -26,6 +26,7 @@ from horolog.record.transactions import AbortedTransactions
 from horolog.sources.ahead import ahead
 from horolog.sources.batches import Batches
 from horolog.sources.options import ReadOptions
+from horolog.sources.plan import Stretch
 from horolog.storage.names import TopicPartition
 
 FIELDS: Final = {
@@ -67,7 +68,7 @@ class Difference:
 class Side:
     """What is read of one of the two logs: offsets from `start` to before `end`."""
 
-    ranges: tuple[Range, ...]
+    stretches: tuple[Stretch, ...]
     start: int
     end: int
     options: ReadOptions
@@ -194,7 +195,7 @@ def _batches(side: Side) -> Iterator[_Batch]:
     Raises:
         CorruptBatch: one is damaged.
     """
-    with ahead(source_batches(side.ranges, side.start, side.options)) as pieces:
+    with ahead(source_batches(side.stretches, side.start, side.options)) as pieces:
         for piece in pieces:
             yield from _batches_of(piece, side)
 

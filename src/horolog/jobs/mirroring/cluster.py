@@ -135,7 +135,7 @@ class ClusterDestination:
                 target_topic=each.target_topic,
                 place=each.place,
                 end=each.end,
-                ranges=each.ranges,
+                stretches=each.stretches,
                 options=each.options,
                 target=target,
                 rule=each.rule,

@@ -9,10 +9,10 @@ from pyspark.sql import SparkSession
 from horolog.jobs.mirroring.batches import Rule
 from horolog.jobs.mirroring.ledger import Place
 from horolog.jobs.mirroring.moving import Moved
-from horolog.jobs.mirroring.reading import Range
 from horolog.jobs.mirroring.topics import Renaming, SourceTopic, TargetTopic
 from horolog.jobs.selection import Selection
 from horolog.sources.options import ReadOptions
+from horolog.sources.plan import Stretch
 from horolog.storage.names import TopicPartition
 
 
@@ -24,7 +24,7 @@ class StretchToMirror:
     target_topic: str
     place: Place
     end: int
-    ranges: tuple[Range, ...]
+    stretches: tuple[Stretch, ...]
     options: ReadOptions
     rule: Rule
     target_compacts: bool

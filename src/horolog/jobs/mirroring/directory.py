@@ -143,7 +143,7 @@ class LogDirectory:
                     topic_id=_topic_id(topic),
                     place=each.place,
                     end=each.end,
-                    ranges=each.ranges,
+                    stretches=each.stretches,
                     options=each.options,
                     with_append_times=self._with_append_times,
                     segment_bytes=int(topic.settings.get("segment.bytes", _SEGMENT_BYTES)),

@@ -14,11 +14,12 @@ from horolog.errors import CorruptBatch, HorologError
 from horolog.jobs.counting import count
 from horolog.jobs.mirroring.ledger import Place
 from horolog.jobs.mirroring.moving import MAX_BYTES, Moved, may_pass
-from horolog.jobs.mirroring.reading import Range, source_batches
+from horolog.jobs.mirroring.reading import source_batches
 from horolog.record.batch import iter_headers, verify_crc
 from horolog.record.timestamps import TimestampType
 from horolog.sources.ahead import ahead
 from horolog.sources.options import ReadOptions
+from horolog.sources.plan import Stretch
 from horolog.storage.directory.lock import share_offline
 from horolog.storage.files import Files
 from horolog.storage.names import TopicPartition
@@ -37,7 +38,7 @@ class Keep:
     topic_id: UUID | None
     place: Place
     end: int
-    ranges: tuple[Range, ...]
+    stretches: tuple[Stretch, ...]
     options: ReadOptions
     with_append_times: bool
     segment_bytes: int
@@ -113,7 +114,7 @@ def finish(unit: Finish) -> Moved:
 def _append(unit: Keep, log: CopiedLog, moved: Moved) -> None:
     start = log.next_offset
     coming = source_batches(
-        unit.ranges, start, unit.options, with_append_times=unit.with_append_times
+        unit.stretches, start, unit.options, with_append_times=unit.with_append_times
     )
     with ahead(coming) as pieces:
         for piece in pieces:

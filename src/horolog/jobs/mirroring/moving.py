@@ -27,7 +27,7 @@ from horolog.jobs.counting import count
 from horolog.jobs.mirroring.batches import Made, Rule, made_of
 from horolog.jobs.mirroring.ledger import Place
 from horolog.jobs.mirroring.offset_map import Point
-from horolog.jobs.mirroring.reading import Range, source_batches
+from horolog.jobs.mirroring.reading import source_batches
 from horolog.jobs.mirroring.sent_before import TargetLog, find_sent
 from horolog.jobs.selection import client_of
 from horolog.record.batch import BatchHeader, next_sequence
@@ -37,6 +37,7 @@ from horolog.record.kernels.loading import JOIN_KERNELS
 from horolog.sources.ahead import ahead
 from horolog.sources.location import Location
 from horolog.sources.options import ReadOptions
+from horolog.sources.plan import Stretch
 from horolog.storage.names import TopicPartition
 
 IN_FLIGHT: Final = 5
@@ -73,13 +74,13 @@ class Target:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Move:
-    """A stretch of a partition that one task mirrors: all up to `end` that is in the ranges."""
+    """A stretch of a partition that one task mirrors: all up to `end` that is in the stretches."""
 
     partition: TopicPartition
     target_topic: str
     place: Place
     end: int
-    ranges: tuple[Range, ...]
+    stretches: tuple[Stretch, ...]
     options: ReadOptions
     target: Target
     rule: Rule
@@ -194,7 +195,7 @@ class _Attempt:
         )
         found, self._moved.place = find_sent(self._client, log, place)
         self._sequence = place.sequence
-        coming = source_batches(unit.ranges, place.offset, unit.options)
+        coming = source_batches(unit.stretches, place.offset, unit.options)
         with ahead(coming) as pieces:
             try:
                 for made in (made for piece in pieces for made in made_of(piece, unit.rule)):

@@ -10,16 +10,14 @@ from horolog.sources.bounds import Bounds
 from horolog.sources.broker_log import BrokerLog
 from horolog.sources.file_log import FileLog
 from horolog.sources.options import ReadOptions
-from horolog.sources.plan import OffsetRange, SegmentRange, from_offset
+from horolog.sources.plan import BrokerStretch, Stretch, from_offset
 from horolog.sources.row_times import narrowed
 from horolog.sources.stretch_reader import StretchReader
 from horolog.sources.wanted import Wanted
 from horolog.storage.names import TopicPartition
 
-Range = OffsetRange | SegmentRange
 
-
-def ranges_of(
+def stretches_of(
     log: BrokerLog | FileLog,
     selection: Selection,
     options: ReadOptions,
@@ -28,7 +26,7 @@ def ranges_of(
     end: int,
     *,
     is_first: bool = False,
-) -> tuple[Range, ...]:
+) -> tuple[Stretch, ...]:
     """What has to be read of a partition for the records of the selected times.
 
     Args:
@@ -45,15 +43,19 @@ def ranges_of(
     """
     is_limited = selection.from_ms is not None or selection.to_ms is not None
     if isinstance(log, BrokerLog) and not is_limited:
-        return (OffsetRange(partition, start, end, is_from_earliest=is_first),)
+        return (BrokerStretch(partition, start, end, is_from_earliest=is_first),)
     wanted = narrowed(Wanted(), options.times.interval_ms)
-    return tuple(log.ranges({partition: Bounds(start, end)}, wanted))
+    return tuple(log.stretches({partition: Bounds(start, end)}, wanted))
 
 
 def source_batches(
-    ranges: Sequence[Range], start: int, options: ReadOptions, *, with_append_times: bool = False
+    stretches: Sequence[Stretch],
+    start: int,
+    options: ReadOptions,
+    *,
+    with_append_times: bool = False,
 ) -> Iterator[Batches]:
-    """All batches in the ranges from an offset on, in order; they stay valid when it has ended.
+    """All batches in the stretches from an offset on, in order; they stay valid when it has ended.
 
     Raises:
         DataLost: something of it is gone.
@@ -61,7 +63,7 @@ def source_batches(
         RequestRefused, NoAnswer: the broker refuses, or does not answer.
     """
     with StretchReader(options, reuses_memory=False) as reader:
-        for each in ranges:
+        for each in stretches:
             if each.end <= start:
                 continue
             part = from_offset(each, start)
@@ -81,10 +83,10 @@ def _with_its_append_times(batches: Batches) -> Batches:
 
 
 @contextmanager
-def _naming_file(stretch: Range) -> Iterator[None]:
+def _naming_file(stretch: Stretch) -> Iterator[None]:
     try:
         yield
     except CorruptBatch as error:
-        if isinstance(stretch, OffsetRange):
+        if isinstance(stretch, BrokerStretch):
             raise
         raise CorruptBatch(f"{stretch.path}: {error.reason}") from error

@@ -16,7 +16,7 @@ from horolog.jobs.mirroring.groups import CarriedGroup, carry_over
 from horolog.jobs.mirroring.known_topics import KnownTopics
 from horolog.jobs.mirroring.ledger import Ledger
 from horolog.jobs.mirroring.moving import Moved, may_pass
-from horolog.jobs.mirroring.reading import ranges_of
+from horolog.jobs.mirroring.reading import stretches_of
 from horolog.jobs.mirroring.report import Control, Mirrored, MirroredPartition
 from horolog.jobs.mirroring.topics import (
     Renaming,
@@ -320,7 +320,7 @@ class Run:
             known = self._topics.get(partition.topic)
             assert known is not None
             try:
-                ranges = ranges_of(
+                stretches = stretches_of(
                     log,
                     self._selection,
                     self._options,
@@ -340,7 +340,7 @@ class Run:
                     target_topic=known.target.name,
                     place=place,
                     end=end,
-                    ranges=ranges,
+                    stretches=stretches,
                     options=self._options,
                     rule=known.rule,
                     target_compacts=known.target.compacts,

@@ -34,7 +34,7 @@ from horolog.sources.columns import LATE_BY_MS
 from horolog.sources.growing_files import GrowingFiles
 from horolog.sources.limits import EARLIEST, Everywhere, OffsetByPartition
 from horolog.sources.options import ReadOptions
-from horolog.sources.plan import OffsetRange, SegmentRange, offsets_in
+from horolog.sources.plan import Stretch, offsets_in
 from horolog.sources.reading import read_task
 from horolog.sources.row_times import ANY_APPEND_TIME
 from horolog.sources.stream_offsets import Offsets, StreamOffset, limited
@@ -185,7 +185,7 @@ class LogStreamReader(SentToWorkers, DataSourceStreamReader, SupportsTriggerAvai
             self._opened().check_topics(after)  # of a restart, which may repeat a micro-batch
             ranges = after.ranges_from(before, self.options.times)
             log = self._opened().log if self.options.paths else None
-            stretches: Sequence[OffsetRange | SegmentRange] = ranges
+            stretches: Sequence[Stretch] = ranges
             if isinstance(log, GrowingFiles):
                 stretches = log.segments(ranges)
                 self._opened().check_topics(after)  # of these files

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from horolog.offsets import OffsetRange
 from horolog.storage.index.blocks import Window
 from horolog.storage.segments.segment import Segment
 
@@ -10,20 +11,11 @@ MAPPED_AT_ONCE: Final = 64 << 20
 """Bytes of log that are read to make maps before an answer; a background task does the rest."""
 
 
-class CandidateRange(NamedTuple):
-    """Offsets from `start` to before `end`, in one segment."""
-
-    start: int
-    end: int
-    size: int
-    """Bytes of their batches."""
-
-
 class TimeRanges(NamedTuple):
     """What may hold records that are looked for."""
 
-    ranges: list[CandidateRange]
-    """In order of offsets; all other offsets before `end` hold no such record."""
+    ranges: list[OffsetRange]
+    """Each in one segment, in order; all other offsets before `end` hold no such record."""
     end: int
     """Nothing is said about offsets from here on."""
     lacks_maps: bool
@@ -45,7 +37,7 @@ def time_ranges(
     Raises:
         StorageFailed: the disk refused.
     """
-    found: list[CandidateRange] = []
+    found: list[OffsetRange] = []
     lacks_maps = False
     budget = MAPPED_AT_ONCE
     for segment, following in zip(segments, (*segments[1:], None), strict=True):
@@ -67,5 +59,5 @@ def time_ranges(
                 continue
             if len(found) >= limit:
                 return TimeRanges(found, start, lacks_maps)
-            found.append(CandidateRange(start, stop, span.end - span.position))
+            found.append(OffsetRange(start, stop, span.end - span.position))
     return TimeRanges(found, end_offset, lacks_maps)
