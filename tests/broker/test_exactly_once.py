@@ -365,7 +365,7 @@ def test_a_query_that_was_stopped_for_years_goes_on_though_its_rows_are_deleted(
     if by == "retention":
         broker.run(broker.broker.background_tasks.expire())
     else:
-        broker.run(_delete(broker, 2))
+        broker.delete_records("clicks", 2)
     assert broker.log("clicks").log_start_offset == 2
     for restart in (broker.restart, lambda: broker.restart(crash=True)):
         restart()
@@ -377,10 +377,6 @@ def test_a_query_that_was_stopped_for_years_goes_on_though_its_rows_are_deleted(
     assert send(client, again, 0, 2, rows("c")) == 2
     client.commit_batch("q", 5, 1, [TaskRows(0, {"clicks": {0: 3}})])
     assert values(broker) == ["c"]
-
-
-async def _delete(broker: RunningBroker, offset: int) -> None:
-    await broker.broker.partition("clicks", 0).delete_records(offset)
 
 
 def test_segments_that_roll_and_expire_take_no_memory_with_them(
@@ -750,7 +746,7 @@ def _run_model(broker: RunningBroker, client: Client, steps: list[tuple[object, 
                 client.commit_batch("q", number, 1, reported)
                 committed = True
             case "roll":
-                broker.call(lambda: broker.log("clicks").roll(NOW_MS))
+                broker.roll("clicks")
             case "restart":
                 broker.restart()
             case "crash":

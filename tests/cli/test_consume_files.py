@@ -43,9 +43,9 @@ def broker(make_broker: MakeBroker, clock: ManualClock) -> RunningBroker:
             broker.client.produce("clicks", partition, build_batch(records, codec=codec))
         broker.client.produce("stamped", 0, build_batch([Record(now - MINUTE, None, b"s")]))
         if number % 5 == 4:
-            broker.call(lambda: broker.log("clicks").roll(clock.now_ms()))
+            broker.roll("clicks")
         clock.advance("1m")
-    broker.call(lambda: broker.log("clicks").delete_records(3))
+    broker.delete_records("clicks", 3)
     broker.restart()  # so that the log start is in its checkpoint
     return broker
 

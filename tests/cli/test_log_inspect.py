@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from command_runner import Run
+from partition_files import snapshot
 from storelogs import ANY_TIME, NOW, append, new_log
 
 from golden import Batch, GoldenPartition, partitions
@@ -86,14 +87,6 @@ def test_records_are_shown_with_their_times(offline: Run, golden: Path) -> None:
     assert [[r["offset"], r["timestamp"], r["key"], r["value"]] for r in rows] == answers
     line = offline("log", "inspect", path, "--records").lines[0]
     assert line.startswith("client-zstd\t2023-11-14T22:13:17.201Z\t0@0\tkey-2\t")
-
-
-def snapshot(directory: Path) -> dict[str, tuple[bytes, int]]:
-    return {
-        str(path.relative_to(directory)): (path.read_bytes(), path.stat().st_mtime_ns)
-        for path in directory.rglob("*")
-        if path.is_file()
-    }
 
 
 def test_nothing_is_written(offline: Run, golden: Path, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from command_runner import run_command
@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from partition_files import PartitionFiles
 from patience import PATIENCE_S
-from running_broker import a_broker
+from running_broker import MakeBroker, RunningBroker, a_broker
 
 from horolog.cli.replaying import (
     MAX_RECORDS,
@@ -38,11 +38,6 @@ from horolog.record.compression import Codec
 from horolog.record.partitioning import partition_of_key
 from horolog.sources.records import ReadRecord
 from horolog.storage.names import TopicPartition
-
-if TYPE_CHECKING:
-    from running_broker import RunningBroker
-
-    from conftest import MakeBroker
 
 T0 = 1_700_000_000_000
 Rows = dict[TopicPartition, list[int | None]]

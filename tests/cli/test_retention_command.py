@@ -32,7 +32,7 @@ def broker(make_broker: MakeBroker, clock: ManualClock) -> RunningBroker:
     broker.create_topic("clicks", 2, segment_ms=str((1 << 63) - 1), **settings)
     for day, times in enumerate([(0, 1), (0, FAR, 0), (0,)]):
         if day:
-            broker.call(lambda: broker.log("clicks").roll(clock.now_ms()))
+            broker.roll("clicks")
         records = [Record(time or clock.now_ms(), None, b"v") for time in times]
         broker.client.produce("clicks", 0, build_batch(records))
         clock.advance("1d")

@@ -8,6 +8,7 @@ from pathlib import Path
 from uuid import UUID
 
 import pytest
+from partition_files import files_of
 
 from golden import (
     HIDDEN_FROM_KAFKA,
@@ -85,14 +86,6 @@ def records_of(log: Log) -> list[list]:
                 ]
             offset = header.next_offset
     return rows
-
-
-def files_of(directory: Path, *suffixes: str) -> dict[str, bytes]:
-    return {
-        path.name: path.read_bytes()
-        for path in sorted(directory.iterdir())
-        if path.suffix in suffixes
-    }
 
 
 @pytest.fixture(scope="module")

@@ -4,12 +4,13 @@ import random
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from batches import generated_record
 from confluent_kafka import Producer as Librdkafka
 from mirror_lab import NO_SPARK, T0_MS, MirrorLab, log_bytes, produce, records, rows_of, values
+from running_broker import MakeBroker, RunningBroker
 from tools.peers.kafka import Kafka, dump
 
 from horolog.client import Client, CommittedOffset, ResourceType
@@ -17,11 +18,6 @@ from horolog.clock import SystemClock
 from horolog.jobs.comparing import compare
 from horolog.record.builder import Record
 from horolog.record.compression import Codec
-
-if TYPE_CHECKING:
-    from running_broker import RunningBroker
-
-    from conftest import MakeBroker
 
 EXPIRED_AFTER_S = 2.0
 """After which this Kafka has forgotten producers of old records."""
@@ -45,7 +41,7 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MirrorLab:
 
 
 @pytest.fixture
-def ours(make_broker: "MakeBroker") -> "RunningBroker":
+def ours(make_broker: MakeBroker) -> "RunningBroker":
     return make_broker()
 
 
@@ -151,7 +147,7 @@ def test_kafkas_log_comes_into_a_directory_that_kafkas_own_tool_and_horolog_read
     kafka: Kafka,
     topic: Callable[[str], str],
     tmp_path: Path,
-    make_broker: "MakeBroker",
+    make_broker: MakeBroker,
 ) -> None:
     name = topic("directory")
     with Client(kafka.bootstrap) as client:

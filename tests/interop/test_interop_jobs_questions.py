@@ -4,12 +4,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from command_runner import run_command
 from kafka_clients import kafka as kafka_python
 from patience import PATIENCE_S, eventually
+from running_broker import MakeBroker, RunningBroker
 from tools.peers.kafka import Kafka
 
 from horolog import jobs
@@ -17,11 +18,6 @@ from horolog.client import Client, CommittedOffset
 from horolog.record.builder import Record, build_batch
 from horolog.record.compression import Codec
 from horolog.sources import scan
-
-if TYPE_CHECKING:
-    from running_broker import RunningBroker
-
-    from conftest import MakeBroker
 
 pytestmark = pytest.mark.spark
 
@@ -41,7 +37,7 @@ def kafka(tmp_path_factory: Any) -> Iterator[Kafka]:
 
 
 @pytest.fixture
-def ours(make_broker: "MakeBroker") -> "RunningBroker":
+def ours(make_broker: MakeBroker) -> "RunningBroker":
     return make_broker()
 
 

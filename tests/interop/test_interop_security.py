@@ -3,13 +3,14 @@
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from certificates import PASSWORD, Certificates, make_certificates
 from command_runner import run_command
 from mirror_lab import NO_SPARK, MirrorLab, produce, records, rows_of
 from pyspark.errors import PySparkException
+from running_broker import MakeBroker
 from tools.peers.kafka import Kafka, run_tool
 
 from horolog.client import EARLIEST, LATEST, AuthenticationFailed, Client, NoAnswer
@@ -17,9 +18,6 @@ from horolog.errors import HorologError
 from horolog.jobs.comparing import compare
 from horolog.record.builder import Record, build_batch, read_records
 from horolog.sources import scan
-
-if TYPE_CHECKING:
-    from conftest import MakeBroker
 
 PACKAGE = "org.apache.kafka.common.security"
 PLAIN_USER = f'{PACKAGE}.plain.PlainLoginModule required username="alice" password="p,=;\\"q";'
@@ -310,7 +308,7 @@ def test_a_mirror_reads_and_writes_with_tls_and_scram_and_keeps_no_secret(
     topic: Any,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    make_broker: "MakeBroker",
+    make_broker: MakeBroker,
 ) -> None:
     lab = MirrorLab(tmp_path, monkeypatch)
     name, ours = topic("mirror"), make_broker()

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from in_process_spark import InProcessSpark
 from log_reading import Read
 from partition_files import PartitionFiles, Row
-from running_broker import RunningBroker
+from running_broker import MakeBroker, RunningBroker
 
 from horolog.buffers import Buffer
 from horolog.client import Client
@@ -34,9 +34,6 @@ from horolog.record.compression import Codec
 from horolog.record.conversion import convert_all
 from horolog.sources.batches import Batches
 
-if TYPE_CHECKING:
-    from conftest import MakeBroker
-
 NINE_MS = 1_700_000_000_000  # 2023-11-14T22:13:20Z
 HOUR_MS = 3_600_000
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -46,13 +43,6 @@ def run(source: Path | str, directory: Path, **more: Any) -> archiving.Archived:
     session = more.pop("session", None) or InProcessSpark()
     where = {"state": directory / "state", "archive": directory / "archive"} | more
     return archive(session, source=source, **where)
-
-
-def delete_before(broker: RunningBroker, offset: int) -> None:
-    async def delete() -> None:
-        await broker.broker.partition("clicks", 0).delete_records(offset)
-
-    broker.run(delete())
 
 
 def as_row(found: dict[str, Any]) -> Row:
@@ -366,7 +356,7 @@ def test_append_times_that_go_back_begin_another_range(tmp_path: Path) -> None:
 
 
 def test_a_partition_that_is_not_served_is_named_and_the_others_are_archived(
-    make_broker: "MakeBroker", tmp_path: Path
+    make_broker: MakeBroker, tmp_path: Path
 ) -> None:
     for topic in ("a", "b", "c"):
         files = PartitionFiles(tmp_path / "log", topic, base_offset=0)
@@ -418,7 +408,7 @@ def test_records_that_were_deleted_before_they_were_archived_are_said(
     client.produce("clicks", 0, batch(10))
     run(broker.address, tmp_path, topics="clicks")
     client.produce("clicks", 0, batch(10))
-    delete_before(broker, 15)
+    broker.delete_records("clicks", 15)
     done = run(broker.address, tmp_path, topics="clicks")
     assert "offsets 10 to 14 were deleted" in done.refused["clicks-0"]
     done = run(broker.address, tmp_path, topics="clicks", accept_gaps=True)
@@ -434,7 +424,7 @@ def test_a_log_start_within_a_batch_is_where_the_archive_begins(
 ) -> None:
     broker.create_topic("clicks")
     client.produce("clicks", 0, batch(10))
-    delete_before(broker, 4)
+    broker.delete_records("clicks", 4)
     run(broker.address, tmp_path, topics="clicks")
     assert [offset for _, offset in positions_of(tmp_path / "archive")] == list(range(4, 10))
     (state,) = manifest_of(tmp_path / "archive").partitions().values()

@@ -3,14 +3,14 @@
 import random
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from in_process_spark import InProcessSpark
 from log_reading import Read, moment, schema_of
 from partition_files import PartitionFiles
 from pyspark.sql.datasource import EqualTo, Filter, GreaterThanOrEqual, LessThan
-from running_broker import RunningBroker
+from running_broker import MakeBroker, RunningBroker
 
 from horolog.client import Client
 from horolog.clock import ManualClock
@@ -20,9 +20,6 @@ from horolog.jobs.archives.planning import COMMITTED
 from horolog.jobs.archives.view import ArchivedSource
 from horolog.record.builder import Record, build_batch
 from horolog.sources.bounds import DataLost
-
-if TYPE_CHECKING:
-    from conftest import MakeBroker
 
 NINE_MS = 1_700_000_000_000
 HOUR_MS = 3_600_000
@@ -82,7 +79,7 @@ def test_what_is_not_archived_comes_from_the_log(
 
 
 def test_limits_of_append_times_hold_for_the_archive_and_the_log(
-    make_broker: "MakeBroker", tmp_path: Path
+    make_broker: MakeBroker, tmp_path: Path
 ) -> None:
     broker = make_broker(clock=(clock := ManualClock(NINE_MS)))
     broker.create_topic("clicks", retention_ms="-1")
@@ -129,20 +126,13 @@ def test_what_retention_has_removed_comes_from_the_archive(
     fill(client, 50, NINE_MS)
     run(broker.address, tmp_path)
     fill(client, 30, NINE_MS + HOUR_MS)
-    delete_before(broker, 40)
+    broker.delete_records("clicks", 40)
     assert View(tmp_path, broker.address).found() == [(0, offset) for offset in range(80)]
-    delete_before(broker, 60)
+    broker.delete_records("clicks", 60)
     with pytest.raises(DataLost, match="Offsets 50 to 59 of clicks-0 are neither"):
         View(tmp_path, broker.address).found()
     left = View(tmp_path, broker.address, failOnDataLoss="false").found()
     assert left == [(0, offset) for offset in (*range(50), *range(60, 80))]
-
-
-def delete_before(broker: RunningBroker, offset: int) -> None:
-    async def delete() -> None:
-        await broker.broker.partition("clicks", 0).delete_records(offset)
-
-    broker.run(delete())
 
 
 def test_a_plan_that_was_made_before_the_archive_grew_gives_each_record_once(

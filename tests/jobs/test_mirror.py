@@ -10,12 +10,12 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from mirror_lab import produce, records, rows_of, values
 from patience import PATIENCE_S
-from running_broker import BrokerProcess
+from running_broker import BrokerProcess, MakeBroker
 from spark_cluster import cluster
 from typer.testing import CliRunner
 
@@ -23,16 +23,13 @@ from horolog import jobs
 from horolog.cli.spark import app
 from horolog.client import Client
 
-if TYPE_CHECKING:
-    from conftest import MakeBroker
-
 pytestmark = pytest.mark.spark
 
 BATCHES, OF = 60, 50
 
 
 def test_topics_are_mirrored_by_tasks_of_spark(
-    spark: Any, make_broker: "MakeBroker", tmp_path: Path
+    spark: Any, make_broker: MakeBroker, tmp_path: Path
 ) -> None:
     source, target = make_broker(), make_broker()
     source.create_topic("clicks", 5, retention_ms="-1")
@@ -48,7 +45,7 @@ def test_topics_are_mirrored_by_tasks_of_spark(
 
 
 def test_the_command_mirrors_prints_a_summary_and_fails_where_a_topic_does(
-    spark: Any, make_broker: "MakeBroker", tmp_path: Path
+    spark: Any, make_broker: MakeBroker, tmp_path: Path
 ) -> None:
     source, target = make_broker(), make_broker()
     source.create_topic("t", 1, retention_ms="-1")

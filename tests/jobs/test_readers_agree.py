@@ -86,10 +86,7 @@ def test_a_log_start_counts_for_the_topic_it_was_written_for(
     older = shutil.copytree(broker.log_dir / "orders-0", tmp_path / "older")
     produce(broker.client, 15)
 
-    async def delete() -> None:
-        await broker.broker.partition("orders", 0).delete_records(10)
-
-    broker.run(delete())
+    broker.delete_records("orders", 10)
     broker.stop()
     directory = broker.log_dir / "orders-0"
     if state == "older":

@@ -265,10 +265,7 @@ def test_a_log_that_starts_within_a_batch_starts_there_again(
     broker.create_topic("clicks")
     broker.client.produce("clicks", 0, batch(10))
 
-    async def delete() -> None:
-        await broker.broker.partition("clicks", 0).delete_records(4)
-
-    broker.run(delete())
+    broker.delete_records("clicks", 4)
     target = round_trip(broker.address, tmp_path, topics="clicks")
     other = make_broker(log_dir=target)
     assert other.log("clicks").log_start_offset == 4

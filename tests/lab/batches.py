@@ -80,6 +80,28 @@ def batch(
     return build_batch([Record(timestamp, key, value) for timestamp in timestamps], **more)
 
 
+def marker(
+    base_offset: int,
+    producer_id: int,
+    *,
+    kind: int,
+    ms: int = AROUND_MS,
+    epoch: int = 0,
+    value: bytes = bytes(6),
+    **more: Any,
+) -> bytes:
+    """The control batch that ends a transaction: of kind 1 if it commits, 0 if it aborts."""
+    return build_batch(
+        [Record(ms, kind.to_bytes(4, "big"), value)],
+        base_offset=base_offset,
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        is_transactional=True,
+        is_control=True,
+        **more,
+    )
+
+
 def make_batch(
     records: Sequence[Record],
     *,

@@ -20,7 +20,7 @@ from horolog.record.transactions import AbortedTransactions
 from horolog.storage.offline.copied_log import CopiedLog
 
 if TYPE_CHECKING:
-    from running_broker import RunningBroker
+    pass
 
 T0_MS = 1_700_000_000_000
 NO_SPARK: Any = InProcessSpark()
@@ -168,12 +168,3 @@ def stamped(rows: Sequence[Record], ms: int, base_offset: int = 0) -> bytes:
         timestamp_type=TimestampType.LOG_APPEND_TIME,
         max_timestamp=ms,
     )
-
-
-def delete_records(broker: "RunningBroker", topic: str, partition: int, offset: int) -> None:
-    """Move the log start offset."""
-
-    async def delete() -> None:
-        await broker.broker.partition(topic, partition).delete_records(offset)
-
-    broker.run(delete())

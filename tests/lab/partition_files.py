@@ -153,15 +153,50 @@ class PartitionFiles:
         self.next_offset = header.next_offset
 
 
+def records_in_files(partition: Path) -> list[Record]:
+    """The records of all segments of a partition directory."""
+    return [
+        record
+        for log in sorted(partition.glob("*.log"))
+        for data in [log.read_bytes()]
+        for position, header in iter_headers(data)
+        for record in read_records(data[position : position + header.size])
+    ]
+
+
 def records_by_partition(log_dir: Path) -> dict[str, list[Record]]:
-    """The records of all segments in the partition directories of a log directory."""
+    """The same of all partitions in a log directory."""
+    return {path.name: records_in_files(path) for path in sorted(log_dir.glob("*-*"))}
+
+
+def formats_in(directory: Path) -> set[int]:
+    """The formats of the batches in all segments below a directory."""
+    logs = directory.rglob("*.log")
+    return {header.magic for log in logs for _, header in iter_headers(log.read_bytes())}
+
+
+def files_of(directory: Path, *suffixes: str) -> dict[str, bytes]:
+    """What files with these suffixes hold, by their path below a directory."""
     return {
-        partition.name: [
-            record
-            for log in sorted(partition.glob("*.log"))
-            for data in [log.read_bytes()]
-            for position, header in iter_headers(data)
-            for record in read_records(data[position : position + header.size])
-        ]
-        for partition in sorted(log_dir.glob("*-*"))
+        str(path.relative_to(directory)): path.read_bytes()
+        for path in sorted(directory.rglob("*"))
+        if path.suffix in suffixes
     }
+
+
+def snapshot(directory: Path) -> dict[str, tuple[bytes, int]]:
+    """What all files below a directory hold, and when they were modified, in nanoseconds."""
+    return {
+        str(path.relative_to(directory)): (path.read_bytes(), path.stat().st_mtime_ns)
+        for path in directory.rglob("*")
+        if path.is_file()
+    }
+
+
+def flip(path: Path, position: int, mask: int = 1) -> None:
+    """Change bits of one byte of a file."""
+    with path.open("r+b") as file:
+        file.seek(position)
+        (byte,) = file.read(1)
+        file.seek(position)
+        file.write(bytes([byte ^ mask]))

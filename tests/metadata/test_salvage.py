@@ -8,6 +8,7 @@ from uuid import UUID
 
 import pytest
 from damage import DAMAGES
+from partition_files import flip
 
 from horolog.errors import Misconfigured
 from horolog.groups.rows import GroupChange, GroupRow, OffsetRow
@@ -102,14 +103,6 @@ def assert_nothing_is_made_up(found: Stored) -> None:
     if lacks:
         assert found.is_salvaged
         assert all(row.adopted and row.is_salvaged for row in found.topics if not row.deleting)
-
-
-def flip(path: Path, position: int, mask: int = 1) -> None:
-    with path.open("r+b") as file:
-        file.seek(position)
-        (byte,) = file.read(1)
-        file.seek(position)
-        file.write(bytes([byte ^ mask]))
 
 
 def test_a_sound_store_is_opened_as_it_is(path: Path) -> None:

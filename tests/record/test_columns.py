@@ -18,6 +18,7 @@ from batches import (
     joined,
     logs,
     make_batch,
+    marker,
     timestamps_ms,
 )
 from hypothesis import given
@@ -216,26 +217,14 @@ def test_a_batch_on_the_border_is_read(batch, options, rows):
 
 def test_the_next_offset_is_known_also_where_no_row_came():
     empty = build_batch([], base_offset=BASE_OFFSET + 2)
-    marker = control_batch(4, 0, base_offset=BASE_OFFSET + 3)
-    statistics = counted(a_batch(5, 9).data + empty + marker)
+    ended = marker(BASE_OFFSET + 3, 4, kind=0)
+    statistics = counted(a_batch(5, 9).data + empty + ended)
     assert (statistics.rows, statistics.batches_skipped) == (2, 2)
     assert statistics.next_offset == BASE_OFFSET + 4
     assert counted(b"").next_offset is None
 
 
 # -- transactions --------------------------------------------------------------------------
-
-
-def control_batch(producer_id: int, type_: int, *, base_offset: int) -> bytes:
-    record = Record(AROUND_MS, struct.pack(">hh", 0, type_), struct.pack(">hi", 0, 0))
-    return build_batch(
-        [record],
-        base_offset=base_offset,
-        producer_id=producer_id,
-        producer_epoch=0,
-        is_transactional=True,
-        is_control=True,
-    )
 
 
 def transactional(producer_id: int, offset: int, count: int = 1) -> bytes:
@@ -255,12 +244,12 @@ TRANSACTIONS = b"".join(
         transactional(1, 100, 2),
         transactional(2, 102),
         build_batch([Record(1, None, b"plain")], base_offset=103, producer_id=1),
-        control_batch(1, ABORT, base_offset=104),
+        marker(104, 1, kind=ABORT),
         transactional(1, 105),
-        control_batch(2, COMMIT, base_offset=106),
-        control_batch(1, COMMIT, base_offset=107),
+        marker(106, 2, kind=COMMIT),
+        marker(107, 1, kind=COMMIT),
         transactional(2, 108),
-        control_batch(2, ABORT, base_offset=109),
+        marker(109, 2, kind=ABORT),
         transactional(2, 110),
     ]
 )
@@ -341,7 +330,7 @@ def test_markers_count_also_where_their_own_time_is_not_wanted():
     )
     assert [row["offset"] for row in rows] == [102, 105, 108, 110]
     old_marker = TRANSACTIONS.replace(
-        control_batch(1, ABORT, base_offset=104),
+        marker(104, 1, kind=ABORT),
         build_batch(
             [Record(1, struct.pack(">hh", 0, ABORT), b"")],
             base_offset=104,
@@ -435,7 +424,7 @@ def rows_either_way(data: bytes, **options) -> list[dict]:
 @given(data=st.data())
 def test_batches_read_in_runs_are_what_they_are_one_by_one(data: st.DataObject):
     parts = [joined(data.draw(logs(max_batches=3))) for _ in range(2)]
-    parts.insert(1, transactional(7, 4) + control_batch(7, 0, base_offset=9))
+    parts.insert(1, transactional(7, 4) + marker(9, 7, kind=0))
     log = bytearray(b"".join(data.draw(st.permutations(parts))))
     for _ in range(data.draw(st.integers(0, 2))):
         log[data.draw(st.integers(0, len(log) - 1))] ^= 1 << data.draw(st.integers(0, 7))
@@ -502,7 +491,7 @@ def test_aborted_transactions_are_left_out_after_plain_batches_of_larger_offsets
 def test_statistics_say_how_far_it_came_where_a_batch_before_plain_ones_is_malformed():
     bad = bytearray(build_batch([Record(1, None, b"v")], codec=Codec.GZIP))
     bad[57:61] = struct.pack(">i", 2)
-    log = bytes(bad) + control_batch(7, COMMIT, base_offset=1) + a_batch(1).data
+    log = bytes(bad) + marker(1, 7, kind=COMMIT) + a_batch(1).data
     assert len(rows_either_way(log, check_crcs=False)) == 1
 
 

@@ -4,7 +4,7 @@ import subprocess
 import sys
 
 import pytest
-from batches import GeneratedBatch, joined, logs
+from batches import GeneratedBatch, joined, logs, marker
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -75,27 +75,16 @@ def transactional(offset: int, producer: int, value: bytes) -> bytes:
     )
 
 
-def marker(offset: int, producer: int, kind: bytes) -> bytes:
-    return build_batch(
-        [Record(5, b"\x00\x00" + kind, b"\x00" * 6)],
-        base_offset=offset,
-        producer_id=producer,
-        producer_epoch=0,
-        is_transactional=True,
-        is_control=True,
-    )
-
-
 def test_aborted_transactions_and_markers_are_left_out() -> None:
-    commit, abort = b"\x00\x01", b"\x00\x00"
+    abort, commit = 0, 1
     log = b"".join(
         [
             transactional(0, 7, b"aborted"),
             transactional(1, 8, b"kept"),
-            marker(2, 7, abort),
+            marker(2, 7, kind=abort),
             transactional(3, 7, b"after"),
-            marker(4, 7, commit),
-            marker(5, 8, commit),
+            marker(4, 7, kind=commit),
+            marker(5, 8, kind=commit),
         ]
     )
     made = list(with_producer(log, (9, 0), base_sequence=0, aborted=[AbortedTransaction(7, 0)]))

@@ -7,12 +7,9 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from partition_files import PartitionFiles
-
-if TYPE_CHECKING:
-    from conftest import MakeBroker
+from running_broker import MakeBroker
 
 T0 = 1_700_000_000_000
 

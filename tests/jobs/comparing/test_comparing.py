@@ -3,7 +3,7 @@
 import random
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from batches import generated_record
@@ -18,14 +18,12 @@ from mirror_lab import (
     stamped,
     write_log,
 )
+from running_broker import MakeBroker
 
 from horolog.errors import Misconfigured
 from horolog.jobs.comparing import Compared, compare
 from horolog.record.builder import Record, build_batch
 from horolog.record.compression import Codec
-
-if TYPE_CHECKING:
-    from conftest import MakeBroker
 
 Compare = Callable[..., Compared]
 
@@ -168,7 +166,7 @@ def test_a_mirror_is_proved_by_its_map_of_offsets(
     compared: Compare,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    make_broker: "MakeBroker",
+    make_broker: MakeBroker,
 ) -> None:
     lab = MirrorLab(tmp_path, monkeypatch)
     source, target = make_broker(), make_broker()

@@ -8,12 +8,11 @@ from typing import Any
 
 import pytest
 from command_runner import run_command
-from partition_files import records_by_partition
+from partition_files import formats_in, records_by_partition
 
 from horolog import jobs
 from horolog.errors import Misconfigured
 from horolog.jobs.files import parts
-from horolog.record.batch import iter_headers
 from horolog.record.builder import Record, build_batch
 from horolog.record.compression import Codec
 from horolog.record.old_format.fields import build_messages
@@ -51,12 +50,6 @@ def log_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (in_transaction / f"{0:020d}.log").write_bytes(data)
     (tmp_path / "log" / "meta.properties").write_text("version=1\ncluster.id=x\nnode.id=1\n")
     return tmp_path / "log"
-
-
-def formats_in(path: Path) -> set[int]:
-    return {
-        header.magic for log in path.rglob("*.log") for _, header in iter_headers(log.read_bytes())
-    }
 
 
 def bytes_of(log_dir: Path) -> dict[str, bytes]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from command_runner import run_command
-from partition_files import PartitionFiles
+from partition_files import PartitionFiles, files_of
 from s3_server import SECRET_KEY, S3Server
 
 from golden import copy_directory
@@ -40,14 +40,6 @@ def log_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             files.write_indexes()
     (tmp_path / "log" / "meta.properties").write_text("version=1\ncluster.id=x\nnode.id=1\n")
     return tmp_path / "log"
-
-
-def files_of(path: Path, *suffixes: str) -> dict[str, bytes]:
-    return {
-        str(each.relative_to(path)): each.read_bytes()
-        for each in sorted(path.rglob("*"))
-        if each.suffix in suffixes
-    }
 
 
 def told_by_verify(path: Path) -> tuple[set[Finding], Checked]:

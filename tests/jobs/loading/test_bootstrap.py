@@ -7,12 +7,13 @@ import sys
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from command_runner import run_command
+from running_broker import MakeBroker, RunningBroker
 
 from horolog import jobs
 from horolog.clock import SystemClock
@@ -24,11 +25,6 @@ from horolog.jobs.state import look_at_state
 from horolog.record.builder import Record, read_records
 from horolog.record.partitioning import partition_of_key
 from horolog.spark.errors import TaskFailed
-
-if TYPE_CHECKING:
-    from running_broker import RunningBroker
-
-    from conftest import MakeBroker
 
 pytestmark = pytest.mark.spark
 NOW = 1_763_000_000_000

@@ -3,7 +3,6 @@
 import json
 import random
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from mirror_lab import (
@@ -16,25 +15,21 @@ from mirror_lab import (
     values,
     write_log,
 )
+from running_broker import MakeBroker, RunningBroker
 
 from horolog.errors import Misconfigured
 from horolog.jobs.comparing import compare
 from horolog.record.builder import Record, build_batch
 from horolog.record.compression import Codec
 
-if TYPE_CHECKING:
-    from running_broker import RunningBroker
-
-    from conftest import MakeBroker
-
 
 @pytest.fixture
-def source(make_broker: "MakeBroker") -> "RunningBroker":
+def source(make_broker: MakeBroker) -> "RunningBroker":
     return make_broker()
 
 
 @pytest.fixture
-def target(make_broker: "MakeBroker") -> "RunningBroker":
+def target(make_broker: MakeBroker) -> "RunningBroker":
     return make_broker()
 
 

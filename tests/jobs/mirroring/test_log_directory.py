@@ -2,14 +2,13 @@
 
 import random
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from batches import generated_record
 from mirror_lab import (
     T0_MS,
     MirrorLab,
-    delete_records,
     log_bytes,
     produce,
     records,
@@ -18,6 +17,7 @@ from mirror_lab import (
     values,
     write_log,
 )
+from running_broker import MakeBroker, RunningBroker
 
 from horolog.client import Client
 from horolog.clock import ManualClock
@@ -28,11 +28,6 @@ from horolog.record.conversion import convert_all
 from horolog.storage.verify import Verification
 from horolog.storage.verify.findings import Finding, Severity
 
-if TYPE_CHECKING:
-    from running_broker import RunningBroker
-
-    from conftest import MakeBroker
-
 
 @pytest.fixture
 def clock() -> ManualClock:
@@ -40,7 +35,7 @@ def clock() -> ManualClock:
 
 
 @pytest.fixture
-def source(make_broker: "MakeBroker", clock: ManualClock) -> "RunningBroker":
+def source(make_broker: MakeBroker, clock: ManualClock) -> "RunningBroker":
     return make_broker(clock=clock)
 
 
@@ -82,7 +77,7 @@ def test_a_broker_adopts_the_directory_and_serves_the_same_times_included(
     tmp_path: Path,
     source: "RunningBroker",
     clock: ManualClock,
-    make_broker: "MakeBroker",
+    make_broker: MakeBroker,
 ) -> None:
     filled(source, clock, segment_bytes="60000")
     done = lab.run(source.address, tmp_path / "copy")
@@ -111,7 +106,7 @@ def test_a_killed_run_goes_on_to_the_same_bytes_and_times(
     tmp_path: Path,
     source: "RunningBroker",
     clock: ManualClock,
-    make_broker: "MakeBroker",
+    make_broker: MakeBroker,
     after: int,
 ) -> None:
     filled(source, clock, segment_bytes="60000")
@@ -160,7 +155,7 @@ def test_two_attempts_at_once_write_one_log(
 
 @pytest.mark.parametrize("kind", ["transactions", "gaps", "v0", "v1", "stamped"])
 def test_files_of_any_kind_keep_their_bytes(
-    lab: MirrorLab, tmp_path: Path, make_broker: "MakeBroker", kind: str
+    lab: MirrorLab, tmp_path: Path, make_broker: MakeBroker, kind: str
 ) -> None:
     batches = [
         build_batch(records(0, 4), leader_epoch=3),
@@ -208,7 +203,7 @@ def test_files_of_any_kind_keep_their_bytes(
 
 
 def test_partitions_without_records_are_there_and_get_those_that_come(
-    lab: MirrorLab, tmp_path: Path, source: "RunningBroker", make_broker: "MakeBroker"
+    lab: MirrorLab, tmp_path: Path, source: "RunningBroker", make_broker: MakeBroker
 ) -> None:
     source.create_topic("t", 3, retention_ms="-1")
     produce(source.address, "t", 1, records(0, 3))
@@ -230,12 +225,12 @@ def test_partitions_without_records_are_there_and_get_those_that_come(
 
 
 def test_records_that_were_deleted_within_a_batch_stay_hidden(
-    lab: MirrorLab, tmp_path: Path, source: "RunningBroker", make_broker: "MakeBroker"
+    lab: MirrorLab, tmp_path: Path, source: "RunningBroker", make_broker: MakeBroker
 ) -> None:
     source.create_topic("t", 1, retention_ms="-1")
     produce(source.address, "t", 0, records(0, 10))
     produce(source.address, "t", 0, records(10, 10))
-    delete_records(source, "t", 0, 4)
+    source.delete_records("t", 4)
     assert not lab.run(source.address, tmp_path / "copy", rename="t=u").errors
     copy = make_broker(log_dir=tmp_path / "copy")
     assert rows_of(copy.address, "u") == rows_of(source.address, "t")
@@ -243,7 +238,7 @@ def test_records_that_were_deleted_within_a_batch_stay_hidden(
 
 
 def test_a_directory_that_a_broker_has_written_to_since_is_left_to_it(
-    lab: MirrorLab, tmp_path: Path, source: "RunningBroker", make_broker: "MakeBroker"
+    lab: MirrorLab, tmp_path: Path, source: "RunningBroker", make_broker: MakeBroker
 ) -> None:
     source.create_topic("t", 2, retention_ms="-1")
     for partition in range(2):
@@ -262,7 +257,7 @@ def test_a_directory_that_a_broker_has_written_to_since_is_left_to_it(
 
 
 def test_a_directory_in_use_or_of_others_is_refused(
-    lab: MirrorLab, tmp_path: Path, source: "RunningBroker", make_broker: "MakeBroker"
+    lab: MirrorLab, tmp_path: Path, source: "RunningBroker", make_broker: MakeBroker
 ) -> None:
     source.create_topic("t", 1, retention_ms="-1")
     produce(source.address, "t", 0, records(0, 3))

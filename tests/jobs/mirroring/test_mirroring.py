@@ -4,7 +4,7 @@ import os
 import random
 from pathlib import Path
 from shutil import copy
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from batches import generated_record
@@ -12,7 +12,6 @@ from mirror_lab import (
     T0_MS,
     Killed,
     MirrorLab,
-    delete_records,
     produce,
     records,
     rows_of,
@@ -20,6 +19,7 @@ from mirror_lab import (
     values,
     write_log,
 )
+from running_broker import MakeBroker, RunningBroker
 
 from horolog.client import Client, CommittedOffset, ResourceType
 from horolog.clock import SystemClock
@@ -32,21 +32,16 @@ from horolog.record.builder import Record, build_batch
 from horolog.record.compression import Codec
 from horolog.record.conversion import convert_all
 
-if TYPE_CHECKING:
-    from running_broker import RunningBroker
-
-    from conftest import MakeBroker
-
 ABORT, COMMIT = b"\x00\x00\x00\x00", b"\x00\x00\x00\x01"
 
 
 @pytest.fixture
-def source(make_broker: "MakeBroker") -> "RunningBroker":
+def source(make_broker: MakeBroker) -> "RunningBroker":
     return make_broker()
 
 
 @pytest.fixture
-def target(make_broker: "MakeBroker") -> "RunningBroker":
+def target(make_broker: MakeBroker) -> "RunningBroker":
     return make_broker()
 
 
@@ -217,7 +212,7 @@ def test_what_a_kill_left_and_the_target_deleted_stops_the_partition(
     for partition in range(2):
         produce(source.address, "t", partition, records(0, 10))
     lab.killed_before_the_end(source.address, target.address, after=1)
-    delete_records(target, "t", 0, 10)
+    target.delete_records("t", 10)
     done = lab.run(source.address, target.address)
     assert len(done.errors) == 1
     assert "t-0 of the target begins at offset 10" in done.errors[0]
@@ -232,7 +227,7 @@ def test_records_that_the_target_deleted_in_part_are_not_mirrored_again(
     for number in range(6):
         produce(source.address, "t", 0, records(10 * number, 10))
     lab.killed_before_the_end(source.address, target.address, after=4)
-    delete_records(target, "t", 0, 20)
+    target.delete_records("t", 20)
     done = lab.run(source.address, target.address)
     assert not done.errors
     assert values(target.address, "t") == [b"%d" % number for number in range(20, 60)]
@@ -308,7 +303,7 @@ def test_records_that_the_source_has_lost_stop_a_partition_or_are_skipped(
     lab.run(source.address, target.address)
     produce(source.address, "t", 0, records(4, 4))
     produce(source.address, "t", 0, records(8, 4))
-    delete_records(source, "t", 0, 8)
+    source.delete_records("t", 8)
     done = lab.run(source.address, target.address)
     assert "begins at offset 8 and was mirrored up to 4" in done.errors[0]
     assert not lab.run(source.address, target.address, skip_lost=True).errors
@@ -322,7 +317,7 @@ def test_a_log_that_begins_within_a_batch_is_mirrored_from_there(
     source.create_topic("t", 1, retention_ms="-1")
     produce(source.address, "t", 0, records(0, 10))
     produce(source.address, "t", 0, records(10, 10))
-    delete_records(source, "t", 0, 4)
+    source.delete_records("t", 4)
     lab.killed_before_the_end(source.address, target.address, after=1)
     assert not lab.run(source.address, target.address).errors
     assert values(target.address, "t") == [b"%d" % number for number in range(4, 20)]
@@ -646,7 +641,7 @@ def test_what_cannot_be_is_refused_before_anything_is_done(
 
 
 def test_clusters_that_were_given_one_id_are_two_clusters(
-    lab: MirrorLab, source: "RunningBroker", tmp_path: Path, make_broker: "MakeBroker"
+    lab: MirrorLab, source: "RunningBroker", tmp_path: Path, make_broker: MakeBroker
 ) -> None:
     source.create_topic("t", 1, retention_ms="-1")
     produce(source.address, "t", 0, records(0, 3))

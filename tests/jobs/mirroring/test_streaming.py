@@ -3,30 +3,26 @@
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
-from mirror_lab import MirrorLab, delete_records, log_bytes, produce, records, values
+from mirror_lab import MirrorLab, log_bytes, produce, records, values
 from patience import PATIENCE_S
+from running_broker import MakeBroker, RunningBroker
 
 from horolog.client import CommittedOffset
 from horolog.jobs.mirroring import Control, Mirrored
-
-if TYPE_CHECKING:
-    from running_broker import RunningBroker
-
-    from conftest import MakeBroker
 
 Step = tuple[Callable[[Mirrored], bool], Callable[[], object]]
 
 
 @pytest.fixture
-def source(make_broker: "MakeBroker") -> "RunningBroker":
+def source(make_broker: MakeBroker) -> "RunningBroker":
     return make_broker()
 
 
 @pytest.fixture
-def target(make_broker: "MakeBroker") -> "RunningBroker":
+def target(make_broker: MakeBroker) -> "RunningBroker":
     return make_broker()
 
 
@@ -131,7 +127,7 @@ def test_retention_that_is_faster_than_the_mirror_stops_the_partition(
     def lose() -> None:
         produce(source.address, "t", 0, records(5, 5))
         produce(source.address, "t", 0, records(10, 5))
-        delete_records(source, "t", 0, 10)
+        source.delete_records("t", 10)
 
     done = follow(
         lab,

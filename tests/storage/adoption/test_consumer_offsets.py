@@ -5,6 +5,7 @@ from pathlib import Path
 from struct import pack
 
 import pytest
+from batches import marker
 
 from golden import GOLDEN
 from horolog.record.builder import Record, build_batch
@@ -33,16 +34,6 @@ def log(log_dir: Path, *batches: bytes, directory: str = "__consumer_offsets-0")
     with path.open("ab") as file:
         file.writelines(batches)
     return path
-
-
-def marker(base_offset: int, *, is_abort: bool) -> bytes:
-    return build_batch(
-        [Record(5, pack(">hh", 0, not is_abort), pack(">hi", 0, 1))],
-        base_offset=base_offset,
-        producer_id=PRODUCER_ID,
-        is_transactional=True,
-        is_control=True,
-    )
 
 
 def read(log_dir: Path) -> KafkaOffsets:
@@ -74,9 +65,19 @@ def test_a_commit_in_a_transaction_counts_once_that_is_committed(tmp_path: Path)
             is_transactional=True,
         )
 
-    log(tmp_path, build_batch([commit(b"g", b"t", 0, 1)]), pending(1, 2), marker(2, is_abort=True))
+    log(
+        tmp_path,
+        build_batch([commit(b"g", b"t", 0, 1)]),
+        pending(1, 2),
+        marker(2, PRODUCER_ID, kind=0, epoch=-1),
+    )
     assert read(tmp_path).of_topics == {"t": {("g", 0): 1}}
-    log(tmp_path, pending(3, 3), marker(4, is_abort=False), pending(5, 4))
+    log(
+        tmp_path,
+        pending(3, 3),
+        marker(4, PRODUCER_ID, kind=1, epoch=-1),
+        pending(5, 4),
+    )
     assert read(tmp_path).of_topics == {"t": {("g", 0): 3}}
 
 

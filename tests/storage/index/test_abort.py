@@ -3,11 +3,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from batches import batch
+from batches import batch, marker
 from storelogs import NOW, append, new_log, partition_dir, reopened
 
 from horolog.errors import CorruptIndex
-from horolog.record.builder import Record, build_batch
 from horolog.storage.files import Files
 from horolog.storage.index.abort import AbortedTxn, read_aborted, write_aborted
 
@@ -107,31 +106,21 @@ def transactional(base_offset: int, producer_id: int, *times: int) -> bytes:
     )
 
 
-def marker(base_offset: int, producer_id: int, kind: int) -> bytes:
-    return build_batch(
-        [Record(NOW, bytes([0, 0, 0, kind]), bytes(6))],
-        base_offset=base_offset,
-        producer_id=producer_id,
-        producer_epoch=0,
-        leader_epoch=0,
-        is_transactional=True,
-        is_control=True,
-    )
-
-
 ABORT, COMMIT = 0, 1
 SEGMENTS = {
     0: [
         transactional(0, 9, NOW, NOW),
         transactional(2, 7, NOW),
-        marker(3, 7, ABORT),  # while 9 is open: nothing after its first record is stable
+        marker(
+            3, 7, kind=ABORT, leader_epoch=0
+        ),  # while 9 is open: nothing after its first record is stable
         transactional(4, 7, NOW),
     ],
     5: [
-        marker(5, 9, COMMIT),
-        marker(6, 7, ABORT),  # begun in the segment before
+        marker(5, 9, kind=COMMIT, leader_epoch=0),
+        marker(6, 7, kind=ABORT, leader_epoch=0),  # begun in the segment before
         transactional(7, 9, NOW),
-        marker(8, 9, ABORT),
+        marker(8, 9, kind=ABORT, leader_epoch=0),
     ],
 }
 TRUTH = {

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 from faultyfiles import FaultyFiles, Killed
+from partition_files import formats_in, records_in_files
 from storelogs import NOW, TOPIC_ID, append, new_log, partition_dir, reopened
 
 from golden import GOLDEN, copy_directory
 from horolog.config import TopicConfig
 from horolog.errors import Misconfigured, StorageFailed
-from horolog.record.batch import iter_headers
-from horolog.record.builder import Record, build_batch, read_records
+from horolog.record.builder import Record, build_batch
 from horolog.record.compression import Codec
 from horolog.record.old_format.fields import build_messages
 from horolog.storage.files import Files
@@ -36,24 +36,6 @@ def convert(
                 next(steps)
             except StopIteration as ended:
                 return ended.value
-
-
-def records_in(partition: Path) -> list[Record]:
-    return [
-        record
-        for log in sorted(partition.glob("*.log"))
-        for data in [log.read_bytes()]
-        for position, header in iter_headers(data)
-        for record in read_records(data[position : position + header.size])
-    ]
-
-
-def formats_in(partition: Path) -> set[int]:
-    return {
-        header.magic
-        for log in partition.glob("*.log")
-        for _, header in iter_headers(log.read_bytes())
-    }
 
 
 def modified_in(partition: Path) -> dict[str, int]:
@@ -92,12 +74,12 @@ def mixed(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("magic", [0, 1, 2])
 def test_every_segment_gets_the_format_and_keeps_its_records(mixed: Path, magic: int) -> None:
-    before = records_in(mixed)
+    before = records_in_files(mixed)
     modified = modified_in(mixed)
     done = convert(mixed, magic)
     assert [each.refused for each in done] == [None, None]
     assert formats_in(mixed) == {magic}
-    after = records_in(mixed)
+    after = records_in_files(mixed)
     assert after == (before if magic else without_times(before))
     changed = {each.path.removesuffix(".log") for each in done if each.is_changed}
     found = [each for each in wrong(mixed) if each.path.rpartition(".")[0] in changed]
@@ -118,14 +100,14 @@ def test_a_segment_that_has_the_format_keeps_its_bytes(mixed: Path) -> None:
 def test_kafkas_logs_go_there_and_back(tmp_path: Path) -> None:
     path = copy_directory("old-formats", tmp_path / "old")
     for name in ("v1-gzip-0", "v1-none-0", "v1-append-time-gzip-0", "v1-segments-0", "v1-lz4-0"):
-        before = records_in(path / name)
+        before = records_in_files(path / name)
         logs = {log.name: log.read_bytes() for log in (path / name).glob("*.log")}
         convert(path / name, 2)
         assert formats_in(path / name) == {2}
-        assert records_in(path / name) == before
+        assert records_in_files(path / name) == before
         assert wrong(path / name) == []
         convert(path / name, 1)
-        assert records_in(path / name) == before
+        assert records_in_files(path / name) == before
         if name in ("v1-none-0", "v1-segments-0"):
             assert {log.name: log.read_bytes() for log in (path / name).glob("*.log")} == logs
 
@@ -134,7 +116,7 @@ def test_kafkas_logs_go_there_and_back(tmp_path: Path) -> None:
 def test_a_kill_at_any_step_leaves_the_log_whole_and_the_work_goes_on(
     mixed: Path, tmp_path: Path, magic: int
 ) -> None:
-    before = records_in(mixed)
+    before = records_in_files(mixed)
     expected = without_times(before) if magic == 0 else before
     original = tmp_path / "original"
     shutil.copytree(mixed, original)
@@ -152,32 +134,32 @@ def test_a_kill_at_any_step_leaves_the_log_whole_and_the_work_goes_on(
         shutil.copytree(mixed, started / "events-3")
         with reopened(started, TopicConfig(retention_ms=-1), ours=False) as (_, log):
             assert log.log_end_offset == 12, at
-            offsets = [record.offset for record in records_in(started / "events-3")]
+            offsets = [record.offset for record in records_in_files(started / "events-3")]
             assert offsets == list(range(12)), at
         shutil.rmtree(started)
         convert(mixed, magic)
         assert formats_in(mixed) == {magic}, at
-        assert records_in(mixed) == expected, at
+        assert records_in_files(mixed) == expected, at
         assert not [each for each in mixed.iterdir() if each.suffix in (".cleaned", ".swap")]
         assert not (mixed / "converting").exists()
 
 
 @pytest.mark.parametrize("at", range(0, 40, 3))
 def test_a_disk_that_refuses_leaves_the_segment_as_it_was(mixed: Path, at: int) -> None:
-    before = records_in(mixed)
+    before = records_in_files(mixed)
     files = FaultyFiles(at, OSError(28, "No space left on device"))
     with suppress(StorageFailed):
         convert(mixed, 2, files)
     convert(mixed, 2)
-    assert records_in(mixed) == before
+    assert records_in_files(mixed) == before
     assert formats_in(mixed) == {2}
 
 
 def test_a_segment_that_would_grow_too_large_becomes_several(mixed: Path) -> None:
-    before = records_in(mixed)
+    before = records_in_files(mixed)
     convert(mixed, 1, max_segment_bytes=200)
     assert len(list(mixed.glob("*.log"))) > 2
-    assert records_in(mixed) == before
+    assert records_in_files(mixed) == before
     assert wrong(mixed) == []
 
 
@@ -214,7 +196,7 @@ def test_zstd_needs_another_codec_before_v2(tmp_path: Path) -> None:
     assert "zstd" in (done.refused or "")
     (done,) = convert(directory, 1, zstd_as=Codec.GZIP)
     assert done.refused is None
-    assert [record.value for record in records_in(directory)] == [row.value for row in ROWS]
+    assert [record.value for record in records_in_files(directory)] == [row.value for row in ROWS]
 
 
 def test_offsets_at_the_end_of_a_log_are_not_given_out_twice(tmp_path: Path) -> None:
@@ -335,7 +317,7 @@ class Pausing(Files):
 @pytest.mark.parametrize("other", ["00000000000000000008.log", "00000000000000000000.log"])
 def test_processes_convert_segments_of_one_partition_at_once(mixed: Path, other: str) -> None:
     """Its neighbour, or, as Spark repeats tasks, the same segment."""
-    before = records_in(mixed)
+    before = records_in_files(mixed)
     results: list[ConvertedSegment] = []
     second = threading.Thread(target=lambda: results.extend(convert(mixed / other, 1)))
     first = convert(mixed / "00000000000000000000.log", 1, Pausing(second))
@@ -345,7 +327,7 @@ def test_processes_convert_segments_of_one_partition_at_once(mixed: Path, other:
     assert results[0].is_changed == (other != "00000000000000000000.log")
     convert(mixed, 1)
     assert formats_in(mixed) == {1}
-    assert records_in(mixed) == before
+    assert records_in_files(mixed) == before
     assert not (mixed / "converting").exists()
     assert not [each for each in mixed.iterdir() if each.suffix in (".cleaned", ".swap")]
 

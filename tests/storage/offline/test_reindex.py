@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from faultyfiles import FaultyFiles, Killed
+from partition_files import files_of
 from storelogs import NOW, append, new_log, partition_dir, reopened, times_in
 
 from golden import GOLDEN, copy_directory, extract_killed, partitions
@@ -45,14 +46,6 @@ def faults(path: Path) -> list[str]:
         and step.severity is not Severity.NOTE
         and step.path.endswith((*SUFFIXES, ".seal"))
     ]
-
-
-def files_of(directory: Path, *suffixes: str) -> dict[str, bytes]:
-    return {
-        str(path.relative_to(directory)): path.read_bytes()
-        for path in sorted(directory.rglob("*"))
-        if path.suffix in suffixes
-    }
 
 
 @pytest.fixture

@@ -3,13 +3,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from batches import batch
+from batches import batch, marker
 from storelogs import NOW, append, new_log, partition_dir, reopened, snapshot_of
 
 from horolog.config import TopicConfig
 from horolog.errors import CorruptFile, ErrorCode, RequestRefused
 from horolog.record.batch import BatchHeader, parse_header
-from horolog.record.builder import Record, build_batch
 from horolog.record.timestamps import TimestampType
 from horolog.storage.files import Files
 from horolog.storage.producers.states import Producers, WrittenBatch
@@ -184,17 +183,6 @@ def test_a_missing_snapshot_is_refused(tmp_path: Path) -> None:
 # Transactions of others, replayed.
 
 
-def marker(kind: int, *, producer_id: int = 9, base_offset: int = 50) -> bytes:
-    return build_batch(
-        [Record(NOW, bytes([0, 0, 0, kind]), bytes([0, 0, 0, 0, 0, 7]))],
-        base_offset=base_offset,
-        producer_id=producer_id,
-        producer_epoch=4,
-        is_transactional=True,
-        is_control=True,
-    )
-
-
 @pytest.mark.parametrize(("kind", "aborted"), [(0, True), (1, False)])
 def test_a_marker_ends_a_transaction(kind: int, aborted: bool) -> None:
     producers = Producers()
@@ -203,7 +191,7 @@ def test_a_marker_ends_a_transaction(kind: int, aborted: bool) -> None:
         data = batch(NOW, NOW, base_offset=base_offset, base_sequence=base_offset - 40, **more)
         assert producers.replay(parse_header(data), lambda data=data: data, NOW) is None
     assert producers.unended() == ((9, 40),)
-    end = marker(kind)
+    end = marker(50, 9, kind=kind, epoch=4, value=bytes([0, 0, 0, 0, 0, 7]))
     done = producers.replay(parse_header(end), lambda: end, NOW)
     assert done == (9, 40, 50, aborted, 51)
     assert producers.unended() == ()
@@ -213,7 +201,7 @@ def test_a_marker_ends_a_transaction(kind: int, aborted: bool) -> None:
 
 def test_markers_of_a_later_kind_are_skipped() -> None:
     producers = Producers()
-    end = marker(5)
+    end = marker(50, 9, kind=5, epoch=4, value=bytes([0, 0, 0, 0, 0, 7]))
     assert producers.replay(parse_header(end), lambda: end, NOW) is None
 
 

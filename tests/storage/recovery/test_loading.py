@@ -15,6 +15,7 @@ from batches import batch
 from faultyfiles import FaultyFiles, Killed
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from partition_files import flip
 from storelogs import (
     DAY,
     NOW,
@@ -192,12 +193,6 @@ def offsets_set_aside(path: Path) -> list[int]:
         for _, header in whole_batches(BatchReader(files, files.get(str(file)), size)):
             found += range(header.base_offset, header.next_offset)
     return sorted(found)
-
-
-def flip(file: Path, position: int) -> None:
-    data = bytearray(file.read_bytes())
-    data[position] ^= 1
-    file.write_bytes(data)
 
 
 def test_whole_batches_behind_damage_are_set_aside(path: Path) -> None:

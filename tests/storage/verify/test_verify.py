@@ -11,7 +11,7 @@ import pytest
 from batches import batch
 from hypothesis import given
 from hypothesis import strategies as st
-from partition_files import PartitionFiles
+from partition_files import PartitionFiles, snapshot
 from storelogs import NOW, TOPIC_ID, append, new_log, open_dir, partition_dir
 
 from golden import answers, copy_directory, extract_killed
@@ -51,14 +51,6 @@ def test_a_kill_as_append_times_are_begun_leaves_no_fault(tmp_path: Path) -> Non
 def only(path: Path) -> Finding:
     (finding,) = wrong(path)
     return finding
-
-
-def snapshot(directory: Path) -> dict[str, tuple[bytes, int]]:
-    return {
-        str(path.relative_to(directory)): (path.read_bytes(), path.stat().st_mtime_ns)
-        for path in directory.rglob("*")
-        if path.is_file()
-    }
 
 
 def make_log(log_dir: Path, *, clean: bool = True) -> PartitionFiles:
