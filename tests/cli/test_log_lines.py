@@ -1,9 +1,10 @@
 """Lines of the broker's log: it is visible that the broker wrote them."""
 
+import json
 import logging
 import sys
 
-from horolog.cli.log_lines import LogLines
+from horolog.cli.log_lines import JsonLines, LogLines
 
 
 def formatted(message: str, *args: object, exc_info: bool = False) -> list[str]:
@@ -37,3 +38,26 @@ def test_lines_of_a_traceback_are_reported_from_lines_of_the_log() -> None:
     assert first == "WARNING horolog.test: a bug"
     assert rest
     assert all(line.startswith("    ") for line in rest)
+
+
+def test_json_lines_hold_any_message_and_traceback_in_one_line_each() -> None:
+    try:
+        raise ValueError("first\nsecond")
+    except ValueError as error:
+        cause = (type(error), error, error.__traceback__)
+    record = logging.LogRecord(
+        "horolog.broker", logging.WARNING, "", 0, "from %r: \N{SNOWMAN}\n\x1b[0m", ("c\n",), cause
+    )
+    record.created = 1_700_000_000.25
+    line = JsonLines().format(record)
+    assert line.isascii()
+    assert "\n" not in line
+    assert json.loads(line) == {
+        "time": "2023-11-14T22:13:20.250Z",
+        "level": "WARNING",
+        "logger": "horolog.broker",
+        "message": "from 'c\\n': \N{SNOWMAN}\n\x1b[0m",
+        "exception": JsonLines().formatException(cause),
+    }
+    record.msg, record.args = "%s", ("x" * 1_000_000,)
+    assert len(json.loads(JsonLines().format(record))["message"]) == 2_003

@@ -115,6 +115,10 @@ class Partition:
         """Delete segments by retention; return them with the reason."""
         return self.run(lambda: self._log.apply_retention(clock.now_ms(), clock.monotonic_ms()))
 
+    def set_aside(self) -> list[tuple[str, int]]:
+        """The files that recovery has set aside, with their sizes; any thread may ask."""
+        return self._log.removed_files.set_aside()
+
     @property
     def has_deleted_files(self) -> bool:
         """Whether there are deleted files that `remove_deleted` will remove."""

@@ -47,6 +47,8 @@ class Partitions(Mapping[tuple[str, int], Partition]):
         """What exactly-once sinks may write; the registry of queries changes it."""
         self.inline_lookups = InlineTries()
         self.traffic = Traffic()
+        self.refusal: str | None = None
+        """Why everything is refused, as the last `check` has found."""
         self._served: dict[tuple[str, int], Partition] = {}
         self._log_dir = log_dir
         self._live = live
@@ -72,6 +74,11 @@ class Partitions(Mapping[tuple[str, int], Partition]):
     def find(self, topic: str, index: int) -> Partition | None:
         """The partition if it is served, otherwise None."""
         return self._served.get((topic, index))
+
+    def why_offline(self, topic: str, index: int) -> str:
+        """Why a partition of a topic is not served."""
+        reason = self._log_dir.unreadable.get(TopicPartition(topic, index))
+        return "it has no log here" if reason is None else reason
 
     def values(self) -> ValuesView[Partition]:
         """All served partitions."""
@@ -157,7 +164,8 @@ class Partitions(Mapping[tuple[str, int], Partition]):
 
     async def check(self) -> str | None:
         """The reason if the log directory is lost; its files then refuse all I/O."""
-        return await self._in_thread(self._log_dir.check)
+        self.refusal = await self._in_thread(self._log_dir.check)
+        return self.refusal
 
     async def close(self, *, clean: bool) -> None:
         """Complete queued writes and close the logs; without `clean`, as after a crash."""

@@ -1,9 +1,11 @@
 """The format of the broker's log output: one line per message, whatever clients send."""
 
+import json
 import logging
+from datetime import UTC, datetime
 from typing import Any
 
-from horolog.errors import printable
+from horolog.errors import MOST_CHARACTERS, printable
 
 
 class LogLines(logging.Formatter):
@@ -20,3 +22,22 @@ class LogLines(logging.Formatter):
     def formatException(self, ei: Any) -> str:  # noqa: N802 - logging's name
         """Format a traceback as indented lines."""
         return "\n".join("    " + line for line in super().formatException(ei).splitlines())
+
+
+class JsonLines(logging.Formatter):
+    """Each message as one JSON object: `time` (UTC), `level`, `logger`, `message`, `exception`."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Format a message as one line, in ASCII."""
+        time, message = datetime.fromtimestamp(record.created, UTC), record.getMessage()
+        line = {
+            "time": time.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": message
+            if len(message) <= MOST_CHARACTERS
+            else message[:MOST_CHARACTERS] + "...",
+        }
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps(line)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from horolog.broker import service
-from horolog.cli.log_lines import LogLines
+from horolog.cli.log_lines import JsonLines, LogLines
 from horolog.cli.options import pairs
 from horolog.cli.properties_files import read_properties
 from horolog.clock import ManualClock, SystemClock
@@ -82,6 +82,9 @@ def serve(
             "horolog.metrics.host is set.",
         ),
     ] = None,
+    json_log: Annotated[
+        bool, typer.Option("--json-log", help="Log JSON lines: time, level, logger, message.")
+    ] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log more details.")] = False,
 ) -> None:
     """Run a broker in the foreground.
@@ -98,7 +101,7 @@ def serve(
         given["horolog.adopt.defaults"] = "true"
     if metrics_port is not None:
         given["horolog.metrics.port"] = str(metrics_port)
-    write_log_to_stderr(verbose=verbose)
+    write_log_to_stderr(verbose=verbose, as_json=json_log)
     turnable = manual_clock(clock)
     if turnable is not None:
         _LOG.warning("any client can set the clock of this broker and make its records expire")
@@ -116,10 +119,10 @@ def serve(
     service.serve(settings, clock=turnable, on_ready=on_ready)
 
 
-def write_log_to_stderr(*, verbose: bool) -> None:
+def write_log_to_stderr(*, verbose: bool, as_json: bool = False) -> None:
     """Log to stderr; `verbose` includes events of each connection."""
     lines = logging.StreamHandler()
-    lines.setFormatter(LogLines(_LOG_FORMAT))
+    lines.setFormatter(JsonLines() if as_json else LogLines(_LOG_FORMAT))
     logging.basicConfig(level=logging.DEBUG if verbose else logging.INFO, handlers=[lines])
     for library in ("asyncio", "numba"):  # their debug messages describe internals
         logging.getLogger(library).setLevel(logging.WARNING)

@@ -18,6 +18,7 @@ from horolog.wire.questions import (
     ALL_PARTITIONS,
     APPEND_TIME_RESET,
     APPEND_TIMES_AHEAD,
+    HEALTH,
     LEFT_BEHIND,
     LOOKUP_WAY,
     PRODUCER_CLIENTS,
@@ -26,6 +27,7 @@ from horolog.wire.questions import (
     TIMES,
     AppendTimesAhead,
     AskAppendTimesAhead,
+    AskHealth,
     AskLeftBehind,
     AskLookup,
     AskProducerClients,
@@ -33,6 +35,7 @@ from horolog.wire.questions import (
     AskTimeRanges,
     AskTimes,
     GivesT,
+    Health,
     LeftBehind,
     LookupReport,
     PartitionTimes,
@@ -199,6 +202,20 @@ class ControlCalls(RetriedCalls):
         found = [its for answer in answers.values() if answer is not None for its in answer.clients]
         found.sort(key=lambda its: its.epoch)
         return {its.producer_id: its.client_id for its in found}
+
+    def health(self) -> dict[int, Health | None]:
+        """What is wrong with each broker, by its id; None of one that does not say it (Kafka's).
+
+        Raises:
+            RequestRefused: a broker refuses.
+            NoAnswer: a broker does not answer.
+        """
+        nodes = self._persist(lambda deadline: self.brokers.metadata([], deadline)).brokers
+        asks = {(str(node), -1): AskHealth() for node in nodes}
+        found = self._answers(
+            HEALTH, asks, lambda each, deadline: self.brokers.node(int(each[0]), deadline)
+        )
+        return {int(node): answer for (node, _), answer in found.items()}
 
     def append_times_ahead(self, topic: str) -> AppendTimesAhead:
         """How far a topic's append times are ahead of the broker's clock.

@@ -236,6 +236,33 @@ class LeftBehind(NamedTuple):
         return [each for each in self.entries if len(each) > 2]
 
 
+class AskHealth(NamedTuple):
+    """What is wrong with a broker, from one entry on."""
+
+    start: int = 0
+
+
+class Wrong(NamedTuple):
+    """One thing that is wrong with a broker."""
+
+    kind: str
+    """As `broker/health.py` lists them."""
+    subject: str
+    """A partition, or the log directory."""
+    value: int | None
+    """Milliseconds or bytes, by kind."""
+    text: str
+
+
+class Health(NamedTuple):
+    """What is wrong with a broker that answers: nothing if it is healthy."""
+
+    served: int
+    """Partitions."""
+    wrong: tuple[Wrong, ...]
+    next: int | None
+
+
 class AskAppendTimesAhead(NamedTuple):
     """How far the append times of a topic are ahead of the clock."""
 
@@ -311,6 +338,14 @@ APPEND_TIMES_AHEAD: Final = Question(
     AskAppendTimesAhead,
     AppendTimesAhead,
 )
+HEALTH: Final = Question(
+    "horolog.health",
+    ResourceType.BROKER,
+    AclOperation.DESCRIBE,
+    AskHealth,
+    Health,
+    paged="wrong",
+)
 LEFT_BEHIND: Final = Question(
     "horolog.left.behind",
     ResourceType.TOPIC,
@@ -351,7 +386,7 @@ TIME_RANGES: Final = Question(
     paged="ranges",
 )
 QUESTIONS: Final = (
-    *(APPEND_TIMES_AHEAD, LEFT_BEHIND, LOOKUP_WAY),
+    *(APPEND_TIMES_AHEAD, HEALTH, LEFT_BEHIND, LOOKUP_WAY),
     *(PRODUCER_CLIENTS, RETENTION, TIME_RANGES, TIMES),
 )
 

@@ -8,6 +8,7 @@ from horolog.broker.broker import Broker
 from horolog.broker.control.append_times import describe_append_times, prepare_reset
 from horolog.broker.control.clock import CLOCK_ACTIONS, prepare_clock, show_clock
 from horolog.broker.control.exactly_once import prepare_call, show_queries
+from horolog.broker.control.health import describe_health
 from horolog.broker.control.left_behind import list_left_behind
 from horolog.broker.control.producer_clients import name_producers
 from horolog.broker.control.retention import explain_retention
@@ -30,6 +31,7 @@ from horolog.wire.questions import (
     APPEND_TIME_RESET,
     APPEND_TIMES_AHEAD,
     EXACTLY_ONCE,
+    HEALTH,
     LEFT_BEHIND,
     LOOKUP_WAY,
     PRODUCER_CLIENTS,
@@ -40,6 +42,7 @@ from horolog.wire.questions import (
 
 QUESTION_ROWS: Final = (
     QuestionRow(APPEND_TIMES_AHEAD, describe_append_times),
+    QuestionRow(HEALTH, describe_health),
     QuestionRow(LEFT_BEHIND, list_left_behind),
     QuestionRow(LOOKUP_WAY, explain_lookup),
     QuestionRow(PRODUCER_CLIENTS, name_producers),

@@ -37,6 +37,11 @@ class RemovedFiles:
         self._to_remove: list[tuple[int, str]] = []  # monotonic ms from which on, and path
         self._set_aside = list(set_aside)
 
+    def set_aside(self) -> list[tuple[str, int]]:
+        """The files that recovery has set aside and that are still there, with their sizes."""
+        paths = [(name, f"{self._directory}/{name}") for name in tuple(self._set_aside)]
+        return [(name, self._files.size(path)) for name, path in paths if self._files.exists(path)]
+
     def remove_segment(self, segment: Segment) -> None:
         """Remove the files of a segment at once.
 

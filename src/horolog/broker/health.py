@@ -1,0 +1,96 @@
+"""What is wrong with a broker that answers: what an operator has to look at.
+
+offline            a partition whose log could not be read
+lost               the log directory is gone: everything is refused until a restart
+flush-failed       a partition that refuses appends until a flush succeeds
+append-time-ahead  a partition whose append times are ahead of the clock, by `value` milliseconds
+set-aside          what recovery took off a log and keeps, `value` bytes
+disk-nearly-full   `value` bytes are left for the log directory
+"""
+
+import asyncio
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import chain
+from typing import Final
+
+from horolog.broker.broker import Broker
+from horolog.broker.partition import Partition
+from horolog.broker.scheduling.turns import TimeSlice
+from horolog.clock import format_duration
+from horolog.errors import StorageFailed
+from horolog.wire.questions import Wrong
+
+LEAST_SHARE_FREE: Final = 0.05
+ENOUGH_FREE_BYTES: Final = 10 << 30
+"""With so much left a disk is not nearly full, whatever its size."""
+_LONGEST: Final = 500  # characters of an error
+
+
+async def wrong_with(broker: Broker) -> list[Wrong]:
+    """Everything that is wrong, by the kinds above."""
+    turns, wrong = TimeSlice(), []
+    refusal = broker.partitions.refusal
+    if refusal is not None:
+        wrong.append(Wrong("lost", str(broker.log_dir_path), None, refusal[:_LONGEST]))
+    served = []
+    for topic in broker.topics:
+        for index in topic.partitions:
+            await turns.pause()
+            partition = broker.partitions.find(topic.name, index)
+            if partition is None:
+                name = f"{topic.name}-{index}"
+                reason = broker.partitions.why_offline(topic.name, index)
+                wrong.append(Wrong("offline", name, None, reason[:_LONGEST]))
+            else:
+                served.append(partition)
+                wrong += _wrong_with_partition(broker, partition)
+
+    def of_files() -> list[Wrong]:
+        return [*_wrong_with_disk(broker), *chain.from_iterable(map(_set_aside, served))]
+
+    wrong += await asyncio.get_running_loop().run_in_executor(broker.readers, of_files)
+    return sorted(wrong, key=lambda each: (_ORDER.index(each.kind), each.subject))
+
+
+_ORDER: Final = (
+    "lost",
+    "offline",
+    "flush-failed",
+    "disk-nearly-full",
+    "append-time-ahead",
+    "set-aside",
+)
+
+
+def _wrong_with_disk(broker: Broker) -> Iterator[Wrong]:
+    try:
+        disk = os.statvfs(broker.log_dir_path)
+    except OSError:
+        return  # it is lost, and said to be
+    free, size = disk.f_bavail * disk.f_frsize, disk.f_blocks * disk.f_frsize
+    if free < min(size * LEAST_SHARE_FREE, ENOUGH_FREE_BYTES):
+        text = f"{free:,} of {size:,} bytes are free; appends are refused once there are none"
+        yield Wrong("disk-nearly-full", str(broker.log_dir_path), free, text)
+
+
+def _wrong_with_partition(broker: Broker, partition: Partition) -> Iterator[Wrong]:
+    name = partition.name
+    if partition.is_in_doubt:
+        text = "a flush failed: appends are refused until one succeeds"
+        yield Wrong("flush-failed", name, None, text)
+    ahead_ms = partition.log.append_time_ahead_ms(broker.clock.now_ms())
+    if ahead_ms > broker.config.horolog_timestamp_warn_ahead_ms:
+        text = (
+            f"append times are {format_duration(ahead_ms)} ahead of the clock; `horolog topics "
+            f"reset-append-time {partition.topic}` ends that (docs/append-times.md)"
+        )
+        yield Wrong("append-time-ahead", name, ahead_ms, text)
+
+
+def _set_aside(partition: Partition) -> Iterator[Wrong]:
+    with suppress(StorageFailed):  # the directory is lost, and said to be
+        for file, size in partition.set_aside():
+            text = f"recovery set {file} aside; `horolog log verify` says what it holds"
+            yield Wrong("set-aside", partition.name, size, text)

@@ -1,0 +1,53 @@
+"""`horolog health`: what is wrong with a broker, for people and scripts."""
+
+import typer
+
+from horolog.cli.connecting import CommandConfig, CommandProperties, connect
+from horolog.cli.options import LOCAL, Bootstrap, Json
+from horolog.cli.screen import show_json, show_table
+from horolog.errors import ErrorCode, RequestRefused
+
+app = typer.Typer()
+
+
+@app.command()
+def health(
+    bootstrap: Bootstrap = LOCAL,
+    client_config: CommandConfig = None,
+    client_properties: CommandProperties = None,
+    is_json: Json = False,
+) -> None:
+    """Say what is wrong with a broker: exit code 0 if nothing is, else 1.
+
+    Partitions that are offline or refuse appends, append times ahead of the clock, what recovery
+    has set aside, a disk that is nearly full, a log directory that is gone. Also 1 if no broker
+    answers.
+    """
+    with connect(bootstrap, client_config, client_properties) as client:
+        found = client.health()
+    unknown = [node for node, answer in found.items() if answer is None]
+    if unknown:
+        raise RequestRefused(
+            ErrorCode.unsupported_version,
+            f"broker {unknown[0]} at {bootstrap} does not say how it is, as only horolog does",
+        )
+    answers = {node: answer for node, answer in found.items() if answer is not None}
+    wrong = [(node, each) for node, answer in answers.items() for each in answer.wrong]
+    if is_json:
+        brokers = [
+            {
+                "broker": node,
+                "partitions": answer.served,
+                "wrong": [w._asdict() for w in answer.wrong],
+            }
+            for node, answer in answers.items()
+        ]
+        show_json({"healthy": not wrong, "brokers": brokers})
+    elif wrong:
+        rows = [(node, each.kind, each.subject, each.text) for node, each in wrong]
+        show_table(("broker", "what", "of", "details"), rows)
+    else:
+        for node, answer in answers.items():
+            typer.echo(f"broker {node} is ready: {answer.served} partitions, nothing is wrong")
+    if wrong:
+        raise typer.Exit(1)

@@ -1,0 +1,118 @@
+"""What is wrong with a broker: each kind, and nothing while nothing is."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from running_broker import NOW_MS, MakeBroker, RunningBroker, a_broker
+
+from horolog.client import Client
+from horolog.clock import ManualClock
+from horolog.record.builder import Record, build_batch
+from horolog.wire.questions import Wrong
+
+BATCH = build_batch([Record(NOW_MS, None, b"v")])
+
+broker = a_broker("t", partitions=2)
+
+
+def wrong_with(broker: RunningBroker) -> list[Wrong]:
+    (health,) = broker.client.health().values()
+    assert health is not None
+    return list(health.wrong)
+
+
+def test_nothing_is_wrong_with_a_broker_that_serves_all_it_has(broker: RunningBroker) -> None:
+    broker.append("t", BATCH)
+    (health,) = broker.client.health().values()
+    assert health is not None
+    assert (health.served, health.wrong) == (2, ())
+
+
+def test_an_offline_partition_is_named_with_the_reason(broker: RunningBroker) -> None:
+    broker.stop()
+    directory = broker.log_dir / "t-1"
+    for each in directory.iterdir():
+        each.unlink()
+    directory.rmdir()
+    directory.write_text("no directory")
+    broker.restart()
+    (wrong,) = wrong_with(broker)
+    assert (wrong.kind, wrong.subject) == ("offline", "t-1")
+    assert wrong.text
+
+
+def test_append_times_ahead_of_the_clock_name_the_command_that_resets_them(
+    broker: RunningBroker, clock: ManualClock
+) -> None:
+    broker.append("t", BATCH)
+    clock.step("-30m")
+    assert wrong_with(broker) == []  # within horolog.timestamp.warn.ahead.ms
+    clock.step("-1h")
+    (wrong,) = wrong_with(broker)
+    assert (wrong.kind, wrong.subject, wrong.value) == ("append-time-ahead", "t-0", 5_400_000)
+    assert "`horolog topics reset-append-time t`" in wrong.text
+    broker.client.reset_append_times("t")
+    assert wrong_with(broker) == []
+
+
+def test_what_recovery_has_set_aside_is_named_until_it_is_gone(broker: RunningBroker) -> None:
+    for _ in range(3):
+        broker.append("t", BATCH)
+    broker.kill()
+    log = broker.log_dir / "t-0" / f"{0:020d}.log"
+    content = bytearray(log.read_bytes())
+    content[len(BATCH) + 65] ^= 1  # of the second of three batches
+    log.write_bytes(content)
+    broker._start()
+    (wrong,) = wrong_with(broker)
+    assert (wrong.kind, wrong.subject, wrong.value) == ("set-aside", "t-0", 2 * len(BATCH))
+    for each in (broker.log_dir / "t-0").glob("*.cut"):
+        each.unlink()
+    assert wrong_with(broker) == []
+
+
+def test_a_disk_nearly_full_is_named(
+    broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = os.statvfs("/")
+    fields = list(disk[:10])
+    fields[1] = 4096  # f_frsize
+    fields[2], fields[4] = 1_000_000, 40_000  # f_blocks and f_bavail
+    full = os.statvfs_result(fields)
+    monkeypatch.setattr(os, "statvfs", lambda path: full)
+    (wrong,) = wrong_with(broker)
+    assert (wrong.kind, wrong.value) == ("disk-nearly-full", 4096 * 40_000)
+    fields[4] = 60_000
+    roomy = os.statvfs_result(fields)
+    monkeypatch.setattr(os, "statvfs", lambda path: roomy)
+    assert wrong_with(broker) == []
+
+
+def test_very_much_that_is_wrong_comes_in_pages(
+    make_broker: MakeBroker, clock: ManualClock
+) -> None:
+    broker = make_broker(clock=ManualClock(NOW_MS))
+    broker.create_topic("many", 400)
+    for partition in range(400):
+        broker.append("many", BATCH, partition)
+    broker.clock.step("-2h")
+    assert {each.subject for each in wrong_with(broker)} == {f"many-{n}" for n in range(400)}
+
+
+def test_a_log_directory_that_is_gone_is_named(broker: RunningBroker, tmp_path: Path) -> None:
+    away = broker.log_dir.with_name("away")
+    broker.log_dir.rename(away)
+    broker.run(broker.service.background_tasks.tidy())
+    assert [each.kind for each in wrong_with(broker)] == ["lost"]
+    away.rename(broker.log_dir)
+
+
+def test_another_broker_does_not_say(
+    broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("horolog.broker.handlers.api_versions.FEATURES", {})
+    with Client(broker.address) as client:
+        assert list(client.health().values()) == [None]
