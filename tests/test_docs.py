@@ -1,5 +1,6 @@
 """The documents say what is; these tests hold them to it."""
 
+import json
 import re
 import tomllib
 from pathlib import Path
@@ -79,3 +80,25 @@ def test_the_document_on_metrics_has_every_family_as_the_code_has_it() -> None:
         + f" | {family.help} |"
         for family in FAMILIES
     ]
+
+
+def test_the_dashboard_asks_for_families_that_there_are_and_their_labels() -> None:
+    dashboard = json.loads((ROOT / "docs/grafana-dashboard.json").read_text())
+    kinds = {family.name: family.kind for family in FAMILIES}
+    labels = {label for family in FAMILIES for label in family.labels}
+    asked = set()
+    for panel in dashboard["panels"]:
+        for target in panel.get("targets", ()):
+            names = re.findall(r"\b(?:kafka|horolog)_\w+", target["expr"])
+            assert names, panel["title"]
+            for name in names:
+                base = name.removesuffix("_bucket")
+                assert kinds[base] == "histogram" if base != name else name in kinds, name
+                asked.add(base)
+            for by in re.findall(r"by \(([^)]*)\)", target["expr"]):
+                assert set(by.split(", ")) <= labels | {"le"}, by
+            for legend in re.findall(r"{{(\w+)}}", target["legendFormat"]):
+                assert legend in labels | {"le"}
+    ours = {name for name in kinds if name.startswith("horolog_")}
+    assert ours <= asked
+    assert len({panel["id"] for panel in dashboard["panels"]}) == len(dashboard["panels"])
