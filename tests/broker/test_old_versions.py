@@ -209,7 +209,7 @@ def test_a_topic_in_zstd_is_refused_before_version_10(broker: RunningBroker) -> 
 def test_a_large_log_is_read_to_its_end_in_limited_responses(
     broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(down_conversion, "_SOURCE_BYTES", 4_000)
+    monkeypatch.setattr(down_conversion, "SOURCE_BYTES", 4_000)
     for _ in range(40):
         sent = [Record(NOW_MS, None, os.urandom(300)) for _ in range(5)]
         broker.produce("t", build_batch(sent, codec=Codec.GZIP))

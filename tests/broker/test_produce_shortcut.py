@@ -15,7 +15,7 @@ from running_broker import NOW_MS, RunningBroker
 
 from horolog.broker import dispatch
 from horolog.broker.scheduling import write_queue
-from horolog.broker.shapes import _FORGET_AFTER
+from horolog.broker.shapes import FORGET_AFTER
 from horolog.clock import DAY_MS, ManualClock
 from horolog.errors import ErrorCode
 from horolog.network.dispatching import Hangup
@@ -265,7 +265,7 @@ def test_a_client_that_was_refused_has_the_shortcut_again_later(
 ) -> None:
     client.ask(PLAIN)
     client.ask(PLAIN._replace(records=PLAIN.records[:-1] + b"?"))
-    for _ in range(_FORGET_AFTER + 1):
+    for _ in range(FORGET_AFTER + 1):
         client.ask(PLAIN)
     without_decoding(monkeypatch)
     assert code_of(client.ask(PLAIN))[0] == 0

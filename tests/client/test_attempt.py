@@ -16,7 +16,7 @@ from scripted_broker import ScriptedBroker
 
 from horolog.client import Client, ResourceType, retrying
 from horolog.client import producer as producing
-from horolog.client.attempt import AttemptProducer, _Gathered
+from horolog.client.attempt import AttemptProducer, Gathered
 from horolog.client.producer import RejectedBatch, Repair
 from horolog.client.queries import TaskRows
 from horolog.clock import ManualClock
@@ -32,7 +32,7 @@ broker = a_broker(scope="module")
 
 @pytest.fixture(autouse=True)
 def _small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(producing, "_CHUNK_BYTES", CHUNK)
+    monkeypatch.setattr(producing, "CHUNK_BYTES", CHUNK)
 
 
 @pytest.fixture
@@ -362,7 +362,7 @@ def test_chunks_depend_on_rows_alone(sizes: list[int], cuts: int) -> None:
     table = pa.table({"value": [b"v" * size for size in sizes]}, pa.schema([("value", "binary")]))
 
     def chunks(rng: random.Random) -> list[list[bytes]]:
-        gathered = _Gathered(1_000)
+        gathered = Gathered(1_000)
         found = list(gathered.chunks(divided(table, rng))) + list(gathered.rest())
         return [pa.Table.from_batches(chunk)["value"].to_pylist() for chunk in found]
 

@@ -55,7 +55,7 @@ def test_every_row_is_found_at_the_offset_in_its_metadata(
     apart_bytes: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(arrow_rows, "_APART_BYTES", apart_bytes)
+    monkeypatch.setattr(arrow_rows, "APART_BYTES", apart_bytes)
     table = pa.table(
         {
             "key": [None if row % 5 == 0 else f"key {row % 17}" for row in range(3_000)],
@@ -173,7 +173,7 @@ def test_a_refused_batch_names_the_rows_of_the_table(client: Client, topic: str)
 def test_a_larger_table_than_a_chunk_is_sent_whole(
     client: Client, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("horolog.client.producer._CHUNK_BYTES", 10_000)
+    monkeypatch.setattr("horolog.client.producer.CHUNK_BYTES", 10_000)
     table = pa.table({"value": [str(row).encode() * 10 for row in range(5_000)]})
     with producer_of(client, batch_bytes=1_000) as producer:
         written = producer.send(topic, table, metadata=True)

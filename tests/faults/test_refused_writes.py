@@ -65,7 +65,7 @@ def test_a_refusal_at_any_step_is_an_error_and_then_all_goes_on(
         files = FaultyFiles(None, OSError(code, os.strerror(code)), for_ops)
         log_dir = open_dir(path, CONFIG, files=files)
         log = log_dir.create("events", 3, TOPIC_ID, CONFIG, NOW)
-        files._at = files.count + step
+        files.at = files.count + step
         for sequence in range(COUNT):
             for attempt in range(10):
                 if append(log, sequence, attempt):
@@ -103,7 +103,7 @@ def test_a_disk_that_stays_full_refuses_writes_and_serves_reads(tmp_path: Path) 
     log = log_dir.create("events", 3, TOPIC_ID, CONFIG, NOW)
     for sequence in range(5):
         assert append(log, sequence)
-    files._at = files.count
+    files.at = files.count
     for _ in range(5):
         assert not append(log, 5)
     assert [record.offset for record in times_in(log)] == list(range(5))
@@ -119,7 +119,7 @@ def test_a_failed_sync_does_not_move_the_recovery_point(tmp_path: Path) -> None:
     log_dir = open_dir(tmp_path, CONFIG, files=files)
     log = log_dir.create("events", 3, TOPIC_ID, CONFIG, NOW)
     assert append(log, 0)
-    files._at = files.count
+    files.at = files.count
     with pytest.raises(StorageFailed, match="Cannot sync"):
         log.flush()
     assert log.recovery_point == 0

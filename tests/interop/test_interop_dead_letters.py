@@ -105,7 +105,7 @@ class Writes:
 
 @pytest.fixture
 def writes(bootstrap: str, peer: str, monkeypatch: pytest.MonkeyPatch) -> Writes:
-    monkeypatch.setattr(write_task, "_HELD_OF_BYTES", 40_000)
+    monkeypatch.setattr(write_task, "HELD_OF_BYTES", 40_000)
     return Writes(bootstrap, peer)
 
 

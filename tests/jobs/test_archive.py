@@ -284,7 +284,7 @@ def test_a_relative_start_is_fixed_by_the_first_run(
 def test_a_run_that_fails_within_a_unit_leaves_no_gap_and_no_double(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(planning, "_LEAST_UNIT_BYTES", 1_000)
+    monkeypatch.setattr(planning, "LEAST_UNIT_BYTES", 1_000)
     files = PartitionFiles(tmp_path / "log")
     for start in range(0, 200, 10):
         files.add([NINE_MS + start * 100_000 + each for each in range(10)])

@@ -165,9 +165,9 @@ def test_append_times_of_a_batch_that_two_units_share_are_those_of_its_records(
     broker: RunningBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A fetch from within a batch says only when the records from there on were appended."""
-    monkeypatch.setattr(planning, "_FEW_OFFSETS", 0)
+    monkeypatch.setattr(planning, "FEW_OFFSETS", 0)
     monkeypatch.setattr(ranges, "JOINED_BYTES", 0)
-    monkeypatch.setattr(planning, "_LEAST_UNIT_BYTES", 100)
+    monkeypatch.setattr(planning, "LEAST_UNIT_BYTES", 100)
     broker.create_topic("clicks", retention_ms="-1")
     for start in range(6):
         broker.client.produce("clicks", 0, batch(50, NINE_MS + start))
@@ -364,7 +364,7 @@ def test_a_run_that_was_killed_anywhere_is_run_again(
             files.roll()
         files.add([NINE_MS])
         files.write_indexes()
-    monkeypatch.setattr(planning, "_LEAST_UNIT_BYTES", 100)
+    monkeypatch.setattr(planning, "LEAST_UNIT_BYTES", 100)
     archived(tmp_path / "log", tmp_path)
 
     class KilledError(Exception):

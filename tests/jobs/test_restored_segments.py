@@ -27,8 +27,8 @@ def archived(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     files.write_indexes()
     log, to, state = files.log_dir, tmp_path / "archive", tmp_path / "archiving"
     archive(InProcessSpark(), source=log, archive=to, state=state)
-    monkeypatch.setattr(rebuilding, "_CHUNK_RECORDS", 1)
-    monkeypatch.setattr(segments, "_SYNC_BYTES", 1)
+    monkeypatch.setattr(rebuilding, "CHUNK_RECORDS", 1)
+    monkeypatch.setattr(segments, "SYNC_BYTES", 1)
     return tmp_path
 
 

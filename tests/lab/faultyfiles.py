@@ -25,22 +25,22 @@ class FaultyFiles(Files):
         super().__init__()
         self.count = 0
         self.faults: list[str] = []
-        self._at = at
+        self.at = at
         self._fault = fault
         self._for_ops = for_ops
 
     def fail_after(self, steps: int, fault: OSError | Killed) -> None:
         """Fail at the operation that so many others go before, counted from now on."""
-        self._at, self._fault = self.count + steps, fault
+        self.at, self._fault = self.count + steps, fault
 
     def heal(self) -> None:
         """Fail no more."""
-        self._at = None
+        self.at = None
 
     def _step(self, what: str) -> bool:
         """Whether this operation is the one that fails."""
         number, self.count = self.count, self.count + 1
-        if self._at is None or not self._at <= number < self._at + self._for_ops:
+        if self.at is None or not self.at <= number < self.at + self._for_ops:
             return False
         self.faults.append(what)
         return True

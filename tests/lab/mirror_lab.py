@@ -11,7 +11,7 @@ from in_process_spark import InProcessSpark
 from horolog.client import EARLIEST, LATEST, Client
 from horolog.jobs.mirroring import Mirrored, mirror
 from horolog.jobs.mirroring.ledger import Ledger
-from horolog.jobs.mirroring.moving import _Attempt
+from horolog.jobs.mirroring.moving import Attempt
 from horolog.jobs.spread import Outcome
 from horolog.record.batch import iter_headers
 from horolog.record.builder import Record, build_batch, read_records
@@ -78,10 +78,10 @@ class MirrorLab:
                 raise Killed
             original_sync(self)
 
-        original, original_append = _Attempt._advance, CopiedLog.append
+        original, original_append = Attempt._advance, CopiedLog.append
         original_sync = CopiedLog.sync
         with self._monkeypatch.context() as patched:
-            patched.setattr(_Attempt, "_advance", advance)
+            patched.setattr(Attempt, "_advance", advance)
             patched.setattr(CopiedLog, "append", append)
             patched.setattr(CopiedLog, "sync", no_sync)
             patched.setattr(Ledger, "end", end)

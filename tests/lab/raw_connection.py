@@ -83,7 +83,7 @@ class RawConnection:
 
     def receive(self) -> tuple[int, Any]:
         """The next answer, with its correlation id."""
-        frame = self._exactly(int.from_bytes(self._exactly(4), "big"))
+        frame = self.exactly(int.from_bytes(self.exactly(4), "big"))
         correlation_id = int.from_bytes(frame[:4], "big")
         key, version = self._sent.pop(correlation_id)
         _, position = parse_response_header(frame, key, version)
@@ -115,7 +115,7 @@ class RawConnection:
             self.socket.settimeout(before)
         return False
 
-    def _exactly(self, size: int) -> bytes:
+    def exactly(self, size: int) -> bytes:
         parts = []
         while size:
             part = self.socket.recv(min(size, 1 << 20))

@@ -283,6 +283,10 @@ class BrokerProcess(_Asked):
         self._settings["listeners"] = f"PLAINTEXT://{address}"
 
     @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
     def port(self) -> int:
         return int(self.address.rpartition(":")[2])
 

@@ -93,19 +93,20 @@ class Query:
         names = columns.default_columns(include_headers=False, include_timestamp_ms=True)
         self.schema = schema_of(names)
         self.clock = Clock()
-        self.reader = self._reader()
-        self.reader._clock = self.clock
+        self.reader = self.new_reader()
         self.log = [] if log is None else log  # the ends of micro-batches, as JSON
         self.committed = 0
         self.limit: ReadLimit = self.reader.getDefaultReadLimit()
 
     opened: ClassVar[list[LogStreamReader]] = []
 
-    def _reader(self) -> LogStreamReader:
-        self.opened.append(self._unopened())
-        return self.opened[-1]
+    def new_reader(self) -> LogStreamReader:
+        reader = self.unopened()
+        reader._clock = self.clock
+        self.opened.append(reader)
+        return reader
 
-    def _unopened(self) -> LogStreamReader:
+    def unopened(self) -> LogStreamReader:
         return pickle.loads(pickle.dumps(self.source)).streamReader(schema=self.schema)
 
     def begins_at(self) -> dict[str, Any]:
@@ -128,7 +129,7 @@ class Query:
     def run(self) -> list[Row]:
         """The rows of the micro-batch that was planned, which is then done."""
         start, end = self.begins_at(), json.loads(self.log[self.committed])
-        tasks = self._unopened()
+        tasks = self.unopened()
         rows = [
             (row["topic"], row["partition"], row["offset"])
             for partition in self.reader.partitions(start, end)
@@ -149,8 +150,7 @@ class Query:
         other = Query.__new__(Query)
         other.__dict__.update(self.__dict__)
         other.source = LogSource(CaseInsensitiveDict(dict(self.source.options)))
-        other.reader = other._reader()
-        other.reader._clock = self.clock
+        other.reader = other.new_reader()
         return other
 
 

@@ -46,7 +46,7 @@ class Listening:
         self.loop = new_loop()
         self._thread = threading.Thread(target=self.loop.run_forever)
         self._thread.start()
-        self._acceptor = self.run(self._listen)
+        self.acceptor = self.run(self._listen)
 
     def run(self, call: Callable[[], Acceptor]) -> Acceptor:
         async def on_loop() -> Acceptor:
@@ -59,7 +59,7 @@ class Listening:
 
     def close(self) -> None:
         async def close() -> None:
-            self._acceptor.close()
+            self.acceptor.close()
             await asyncio.sleep(0)
 
         asyncio.run_coroutine_threadsafe(close(), self.loop).result(PATIENCE_S)
@@ -115,7 +115,7 @@ def test_clients_for_whom_there_is_no_file_wait_and_the_others_are_served(
 
 def test_a_closed_listener_accepts_no_connections(listening: Listening) -> None:
     address = listening.socket.getsockname()
-    listening.run(listening._acceptor.close)
+    listening.run(listening.acceptor.close)
     with pytest.raises(OSError, match="refused"):
         socket.create_connection(address, timeout=PATIENCE_S)
-    listening._acceptor = listening.run(lambda: Acceptor(socket.create_server(("", 0)), 1, Echo))
+    listening.acceptor = listening.run(lambda: Acceptor(socket.create_server(("", 0)), 1, Echo))

@@ -123,8 +123,8 @@ def test_an_api_versions_request_from_the_future_gets_the_supported_versions(
 ) -> None:
     with RawConnection(broker.address) as connection:
         connection.socket.sendall(struct.pack(">ihhih", 10, 18, 99, 77, -1))
-        size, correlation_id, error, count = struct.unpack(">iihi", connection._exactly(14))
-        rest = connection._exactly(size - 10)
+        size, correlation_id, error, count = struct.unpack(">iihi", connection.exactly(14))
+        rest = connection.exactly(size - 10)
         assert (correlation_id, error, count) == (77, 35, len(SUPPORTED) - len(CLIENT_ONLY))
         ranges = list(struct.iter_unpack(">hhh", rest))
         assert (18, 0, 4) in ranges

@@ -139,7 +139,7 @@ def test_a_hundred_slow_consumers_and_a_thousand_idle_clients_take_little_memory
 
 def resident_bytes(process: BrokerProcess) -> int:
     """What the process has in memory."""
-    status = Path(f"/proc/{process._process.pid}/status")
+    status = Path(f"/proc/{process.pid}/status")
     if not status.exists():
         pytest.skip("there is no /proc to measure with")
     (line,) = (line for line in status.read_text().splitlines() if line.startswith("VmRSS:"))

@@ -40,7 +40,7 @@ def test_producers_are_the_same_from_broker_files_and_stream(
     query.schema = schema
     assert query.plan()
     end = json.loads(query.log[-1])
-    tasks = query._unopened()
+    tasks = query.unopened()
     streamed = [
         row
         for partition in query.reader.partitions(query.begins_at(), end)

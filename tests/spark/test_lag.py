@@ -125,7 +125,7 @@ def late_by(query: Query) -> list[tuple[int, int | None]]:
     found = [
         (row["partition"], row["lateByMs"])
         for partition in query.reader.partitions(query.begins_at(), end)
-        for table in query._unopened().read(pickle.loads(pickle.dumps(partition)))
+        for table in query.unopened().read(pickle.loads(pickle.dumps(partition)))
         for row in table.to_pylist()
     ]
     query.committed += 1
@@ -135,8 +135,7 @@ def late_by(query: Query) -> list[tuple[int, int | None]]:
 def counting(source: Any, **options: Any) -> Query:
     query = Query(source, includeLateness="true", **(EARLIEST | options))
     query.schema = schema_of(["partition", "timestampMs", "lateByMs"])
-    query.reader = query._reader()
-    query.reader._clock = query.clock
+    query.reader = query.new_reader()
     return query
 
 
@@ -213,7 +212,7 @@ def test_lateness_at_the_ends_of_64_bits_does_not_wrap() -> None:
     ends = [(1 << 63) - 1, -(1 << 63), 0]
     shaper = RowShaper(["lateByMs"], [True])
     shaper.begin(TopicPartition("orders", 0))
-    column = shaper._late_by(pa.array(ends, pa.int64()))
+    column = shaper.late_by(pa.array(ends, pa.int64()))
     assert column.to_pylist() == [0, (1 << 63) - 1, (1 << 63) - 1]
 
 

@@ -102,7 +102,7 @@ def test_a_log_in_s3_is_streamed_as_segments_arrive(
 ) -> None:
     monkeypatch.setattr(stream, "IDLE_WAIT_MS", 1)
     monkeypatch.setattr(stream_looks, "DISCOVERY_S", 0)
-    monkeypatch.setattr(growing_files, "_REMOTE_LOOK_S", 0)
+    monkeypatch.setattr(growing_files, "REMOTE_LOOK_S", 0)
     segments = orders.logs
     whole = {path: path.read_bytes() for path in segments}
     for path in segments[:2]:

@@ -25,7 +25,7 @@ from horolog.errors import Misconfigured
 from horolog.record.builder import Record, build_batch
 from horolog.record.compression import Codec
 from horolog.sources import columns
-from horolog.sources.broker_reader import _appended_then
+from horolog.sources.broker_reader import appended_then
 from horolog.sources.options import ReadOptions
 from horolog.sources.plan import BrokerStretch
 from horolog.sources.wanted import Interval
@@ -177,7 +177,7 @@ def test_a_broker_is_asked_for_no_more_than_a_range_of_append_times(broker: Runn
     client = broker.client
 
     def narrowed(first: int, last: int) -> BrokerStretch | None:
-        return _appended_then(client, wanted, Interval(NOW_MS + first, NOW_MS + last))
+        return appended_then(client, wanted, Interval(NOW_MS + first, NOW_MS + last))
 
     assert narrowed(50, 89) == replace(wanted, start=10, end=18)
     assert narrowed(-50, 500) == wanted

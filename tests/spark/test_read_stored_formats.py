@@ -186,5 +186,5 @@ def test_late_records_are_counted_beside_a_topic_that_stores_v0(neighbours: Runn
         }
     )
     query.schema = schema_of(["topic", "partition", "offset", columns.LATE_BY_MS])
-    query.reader = query._reader()
+    query.reader = query.new_reader()
     assert len(query.next() or []) == 12

@@ -161,7 +161,7 @@ def small_chunks(monkeypatch: pytest.MonkeyPatch) -> int:
     """How many of these rows form a chunk, of the least size that a chunk has."""
     monkeypatch.setattr("horolog.client.producer._MOST_CHUNK_BYTES", 1)
     row = pa.RecordBatch.from_pydict({"value": [f"0000{VALUE}"], "timestamp_ms": [PAST_MS]})
-    return -(-attempt._LEAST_CHUNK_BYTES // int(row_bytes(row)[0]))
+    return -(-attempt.LEAST_CHUNK_BYTES // int(row_bytes(row)[0]))
 
 
 @pytest.mark.parametrize("run", ["same run", "another run"])

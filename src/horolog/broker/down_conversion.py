@@ -22,7 +22,7 @@ __all__ = ["CONVERTED_BYTES", "DownConverted", "newest_format", "read_converted"
 CONVERTED_BYTES: Final = 8 << 20
 """Bytes of records in a response to a client that may need conversion, beyond its first batch."""
 
-_SOURCE_BYTES: Final = 1 << 20
+SOURCE_BYTES: Final = 1 << 20
 _MAX_BATCH_BYTES: Final = 64 << 20
 """What one batch may decompress to; a larger one old clients cannot have."""
 _MAX_ROUNDS: Final = 64  # of reads that find control batches only
@@ -69,7 +69,7 @@ def read_converted(
     """
     at = offset
     for _ in range(_MAX_ROUNDS):
-        size = min(max(max_bytes, 0), _SOURCE_BYTES)
+        size = min(max(max_bytes, 0), SOURCE_BYTES)
         found = partition.log.read(at, size, min_one_batch=at_least_one, up_to=up_to)
         if not found.size:
             break

@@ -15,7 +15,7 @@ _HEAD_AT: Final = 8
 
 _MOST_SHAPES: Final = 16  # of one client: as many topics as it may ask for in turn
 _MOST_HEAD_BYTES: Final = 512  # of each: no budget counts them
-_FORGET_AFTER: Final = 100  # requests that had to be decoded
+FORGET_AFTER: Final = 100  # requests that had to be decoded
 
 ShapeT = TypeVar("ShapeT")
 
@@ -37,7 +37,7 @@ class Shapes(Generic[ShapeT]):
     def may_learn(self, frame: bytes) -> bool:
         """Whether to look for a shape in a request that was decoded; counts it."""
         self._decoded += 1
-        if self._decoded > _FORGET_AFTER:
+        if self._decoded > FORGET_AFTER:
             self._decoded, self._shapes, self._ends = 0, {}, ()
         return len(self._shapes) < _MOST_SHAPES and len(frame) <= LARGE_BYTES
 

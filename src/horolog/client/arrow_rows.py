@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-_APART_BYTES: Final = 512 << 10  # beyond, to copy rows takes longer than to look at columns
+APART_BYTES: Final = 512 << 10  # beyond, to copy rows takes longer than to look at columns
 _OVERHEAD_BYTES: Final = 8  # about, of a record or a header in addition to its bytes
 _TAKEN: Final = frozenset({"key", "value", "headers", "partition", "timestamp", "timestamp_ms"})
 _IGNORED: Final = frozenset({"topic", "offset", "timestamp_type", "timestampType"})
@@ -78,7 +78,7 @@ def chunks_of(reader: pa.RecordBatchReader, target: int) -> Iterator[Sequence[pa
 def few_of(batches: list[pa.RecordBatch]) -> Sequence[pa.RecordBatch]:
     """The same rows in record batches that are worth what is done for each: small ones as one."""
     size = sum(batch.nbytes for batch in batches)
-    return batches if size >= _APART_BYTES * len(batches) else [one_of(batches)]
+    return batches if size >= APART_BYTES * len(batches) else [one_of(batches)]
 
 
 def written_columns(chunk: pa.RecordBatch, now_ms: Callable[[], int]) -> pa.RecordBatch:

@@ -34,7 +34,7 @@ from horolog.record.compression import Codec
 __all__ = ["AttemptProducer"]
 
 
-_LEAST_CHUNK_BYTES: Final = 64 << 10
+LEAST_CHUNK_BYTES: Final = 64 << 10
 
 
 class AttemptProducer(Producer):
@@ -106,7 +106,7 @@ class AttemptProducer(Producer):
         self._id = self._producer_id
         self._first_turn = task + batch
         self._turns: dict[str, int] = {}
-        self._gathered: dict[str, _Gathered] = {}
+        self._gathered: dict[str, Gathered] = {}
         self._partitions: dict[str, list[int]] = {}
         self._tasks, self._run = tasks, run
 
@@ -132,7 +132,7 @@ class AttemptProducer(Producer):
             partitions = self._of_batch(topic)
             # Less for each that follows: a task of very many topics has to hold some of each.
             share = self._chunk_bytes(partitions) // (1 + len(self._gathered))
-            gathered = self._gathered[topic] = _Gathered(max(share, _LEAST_CHUNK_BYTES))
+            gathered = self._gathered[topic] = Gathered(max(share, LEAST_CHUNK_BYTES))
         self._send_gathered(topic, gathered.chunks(reader), written)
         return written
 
@@ -219,7 +219,7 @@ class AttemptProducer(Producer):
             rows[partition] = rows.get(partition, 0) + count
 
 
-class _Gathered:
+class Gathered:
     """The rows for one topic that do not fill a chunk yet."""
 
     def __init__(self, target: int) -> None:
@@ -255,6 +255,6 @@ class _Gathered:
 
 def _apart(rows: pa.RecordBatch) -> pa.RecordBatch:
     """Rows that are kept: without the memory of those that came with them."""
-    if rows.get_total_buffer_size() <= 2 * rows.nbytes + _LEAST_CHUNK_BYTES:
+    if rows.get_total_buffer_size() <= 2 * rows.nbytes + LEAST_CHUNK_BYTES:
         return rows
     return rows.take(pa.array(np.arange(rows.num_rows)))

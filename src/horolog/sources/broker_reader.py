@@ -62,10 +62,10 @@ def narrowed_to_appends(
     is_planned = wanted.size is not None and wanted.until is None  # by blocks, which is enough
     if what.append_times_ms is None or is_planned:
         return wanted
-    return _appended_then(client, wanted, what.append_times_ms)
+    return appended_then(client, wanted, what.append_times_ms)
 
 
-def _appended_then(
+def appended_then(
     client: Client, wanted: BrokerStretch, times_ms: Interval
 ) -> BrokerStretch | None:
     """The part of a stretch that can have been appended at these times; None if nothing can.

@@ -21,7 +21,7 @@ from horolog.sources.wanted import Wanted
 from horolog.storage.file_errors import FileMissing
 from horolog.storage.names import TopicPartition
 
-_REMOTE_LOOK_S = 1.0
+REMOTE_LOOK_S = 1.0
 """How often object stores are asked for news, at most: they charge for each listing."""
 
 _VANISHED_AGAIN = 3
@@ -136,7 +136,7 @@ class GrowingFiles:
     def _look(self, *, may_miss: bool) -> FileLog:
         """The log as it is now."""
         now = self._clock()
-        is_due = self._is_local or now - self._listed_at >= _REMOTE_LOOK_S
+        is_due = self._is_local or now - self._listed_at >= REMOTE_LOOK_S
         if self._log is None or is_due:
             listed = [_entries(root, may_miss=may_miss) for root in self._roots]
             if self._log is None or listed != self._listed:

@@ -107,13 +107,13 @@ class RowShaper:
             case columns.APPEND_TIME:
                 return shown_times(table.column(clocks.APPEND).fill_null(NO_TIMESTAMP))
             case columns.LATE_BY_MS:
-                return self._late_by(table.column(TIMES))
+                return self.late_by(table.column(TIMES))
             case columns.HEADERS:
                 return _null_where_empty(table.column("headers"))
             case _:
                 return table.column(_DECODED[name])
 
-    def _late_by(self, times_ms: pa.Array) -> pa.Array:
+    def late_by(self, times_ms: pa.Array) -> pa.Array:
         """How much earlier each time is than the largest one before it; null without a time."""
         values: npt.NDArray[np.int64] = times_ms.to_numpy(zero_copy_only=False)
         has_none = values == NO_TIMESTAMP

@@ -25,7 +25,7 @@ RUN = """
 import sys
 from horolog.jobs.files import parts
 parts.UNIT_BYTES = 20_000
-parts._LEAST_UNIT_BYTES = 20_000
+parts.LEAST_UNIT_BYTES = 20_000
 from horolog.cli import main
 main()
 """

@@ -102,11 +102,11 @@ def test_a_change_in_any_source_file_means_another_cache(places, tmp_path, monke
     compile_kernel(SIGNATURE, plus_one)
     (tmp_path / "kernels.py").write_text("# changed")
     monkeypatch.setattr(cache, "__file__", str(tmp_path / "cache.py"))
-    cache._sources_digest.cache_clear()
+    cache.sources_digest.cache_clear()
     try:
         compile_kernel(SIGNATURE, plus_one)
     finally:
-        cache._sources_digest.cache_clear()
+        cache.sources_digest.cache_clear()
     assert len(list((home / "horolog").iterdir())) == 2
 
 

@@ -105,7 +105,7 @@ def test_one_process_that_writes_much_prunes_as_it_goes(
     directory: Path, logs: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "MOST_BYTES", 40_000)
-    monkeypatch.setattr(module, "_PRUNED_AFTER", 20_000)
+    monkeypatch.setattr(module, "PRUNED_AFTER", 20_000)
     cache = BlockCache(directory)
     for number in range(40):
         log = logs[0].with_name(f"{number + 10:020d}.log")

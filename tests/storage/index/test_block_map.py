@@ -121,7 +121,7 @@ def test_blocks_that_are_not_written_yet_are_as_narrow_as_others(
 def test_large_batches_are_not_kept_back_for_long(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(block_writer, "_FOLDED_BYTES", 3 * BLOCK)
+    monkeypatch.setattr(block_writer, "FOLDED_BYTES", 3 * BLOCK)
     with new_log(tmp_path, CONFIG) as log:
         for number in range(7):
             append(log, NOW + number, value=bytes(BLOCK), now=NOW)
@@ -318,7 +318,7 @@ def test_a_gap_may_hold_anything(tmp_path: Path) -> None:
 def test_other_processes_see_all_but_the_last_batches_of_a_live_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(block_writer, "_FOLDED_AT_ONCE", 4)
+    monkeypatch.setattr(block_writer, "FOLDED_AT_ONCE", 4)
     with new_log(tmp_path, CONFIG) as log:
         for times in STEADY:
             append(log, *times)
@@ -361,7 +361,7 @@ def test_a_start_goes_on_in_the_last_block(tmp_path: Path) -> None:
 def test_a_full_disk_costs_no_append_and_no_record_of_a_window(
     tmp_path: Path, steps: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(block_writer, "_MOST_UNWRITTEN", 3 * ENTRY_SIZE)
+    monkeypatch.setattr(block_writer, "MOST_UNWRITTEN", 3 * ENTRY_SIZE)
 
     class FullForMaps(Files):
         is_full = False
@@ -393,7 +393,7 @@ def expect_every_window(log: Log, last: int = len(STEADY) - 1) -> None:
 
 
 def test_a_removed_map_is_begun_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(block_writer, "_FOLDED_AT_ONCE", 4)
+    monkeypatch.setattr(block_writer, "FOLDED_AT_ONCE", 4)
     with new_log(tmp_path, CONFIG) as log:
         for number, times in enumerate(STEADY):
             append(log, *times)

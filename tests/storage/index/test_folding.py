@@ -85,7 +85,7 @@ def test_the_kernel_makes_the_entries_that_python_makes(
         before = total[:]
         part, closing = rows[begin:end], is_closed and end == len(rows)
         entries, after = folded(total, part, BLOCK, closing=closing)
-        expected = folding._folded_in_python(expected_total, part, BLOCK, closing=closing)
+        expected = folding.folded_in_python(expected_total, part, BLOCK, closing=closing)
         assert entries == expected[0]
         assert total == before, "readers may have it"
         total, expected_total = after, expected[1]

@@ -283,7 +283,7 @@ def test_a_partition_that_could_not_be_made_leaves_nothing_behind(tmp_path: Path
     for step in range(40):
         files = FaultyFiles(None, OSError(errno.ENOSPC, "No space left on device"))
         log_dir = open_dir(tmp_path / str(step), files=files)
-        files._at = files.count + step
+        files.at = files.count + step
         try:
             log_dir.create("a", 0, TOPIC_ID, TopicConfig(), NOW)
         except StorageFailed:

@@ -86,7 +86,7 @@ def test_a_plain_batch_is_prepared_as_by_the_checks_one_by_one(
     load_kernels()
     found = outcome(batch, config, version)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(validate, "_plain_header", lambda *_: None)
+        patch.setattr(validate, "plain_header", lambda *_: None)
         assert found == outcome(batch, config, version)
 
 
@@ -101,10 +101,10 @@ def test_one_odd_field_is_judged_as_by_the_checks_one_by_one(
     records = batch[HEADER_SIZE:]
     batch = pack_header(parse_header(batch)._replace(**{name: value}), records) + records
     found = [outcome(batch, config, 9) for config in CONFIGS]
-    monkeypatch.setattr(validate, "_plain_header", lambda *_: None)
+    monkeypatch.setattr(validate, "plain_header", lambda *_: None)
     assert found == [outcome(batch, config, 9) for config in CONFIGS]
 
 
 def test_an_ordinary_batch_is_plain() -> None:
     batch = build_batch([Record(NOW, b"k", b"v")], producer_id=7, producer_epoch=0, base_sequence=0)
-    assert validate._plain_header(batch, CONFIG) == parse_header(batch)
+    assert validate.plain_header(batch, CONFIG) == parse_header(batch)

@@ -23,9 +23,9 @@ from horolog.storage.names import TopicPartition
 
 COMMITTED: Final = {"kafka.isolation.level": "read_committed"}
 UNIT_BYTES: Final = 128 << 20
-_LEAST_UNIT_BYTES = 8 << 20
+LEAST_UNIT_BYTES = 8 << 20
 _UNITS = 8  # of a small log: enough to keep a few cores busy
-_FEW_OFFSETS = 20_000  # that are one unit, however large their records are
+FEW_OFFSETS = 20_000  # that are one unit, however large their records are
 _SAMPLE_BYTES = 256 << 10
 
 
@@ -114,7 +114,7 @@ class Planner:
         if selection.source.is_broker:
             stretches = self._with_sizes(stretches, plan)
         plan.bytes = sum(map(_weight, stretches))
-        most = min(UNIT_BYTES, max(_LEAST_UNIT_BYTES, plan.bytes // _UNITS))
+        most = min(UNIT_BYTES, max(LEAST_UNIT_BYTES, plan.bytes // _UNITS))
         for each in stretches:
             floor = plan.starts[each.partition]
             plan.units += [ArchiveUnit(part, floor) for part in _cut(each, most)]
@@ -188,7 +188,7 @@ class Planner:
 
 def _with_size(client: Client, stretch: BrokerStretch) -> BrokerStretch:
     offsets = stretch.end - stretch.start
-    if stretch.size is not None or offsets <= _FEW_OFFSETS:
+    if stretch.size is not None or offsets <= FEW_OFFSETS:
         return stretch
     fetched = client.fetch(
         *stretch.partition, stretch.start, max_bytes=_SAMPLE_BYTES, max_wait_ms=0

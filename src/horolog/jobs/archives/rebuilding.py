@@ -20,7 +20,7 @@ from horolog.record.compression import Codec, compress
 from horolog.record.header_table import HeaderTable
 from horolog.record.timestamps import NO_TIMESTAMP
 
-_CHUNK_RECORDS: Final = 16_384
+CHUNK_RECORDS: Final = 16_384
 _CODECS = tuple(Codec)
 
 
@@ -61,7 +61,7 @@ class Rebuilder:
         for numbers, payloads in facts:
             start = 0
             while start < len(numbers):
-                end = start + self._reach(numbers[start : start + _CHUNK_RECORDS])
+                end = start + self._reach(numbers[start : start + CHUNK_RECORDS])
                 rebuilt = self._some(numbers[start:end].copy(), payloads[start:end])
                 if rebuilt is not None:
                     yield rebuilt
@@ -70,7 +70,7 @@ class Rebuilder:
     def _reach(self, numbers: of_batches.Numbers) -> int:
         """How many of the batches to make at once: those whose rows are in memory already."""
         sums = np.cumsum(numbers[:, of_batches.RECORDS])
-        count = max(1, int(np.searchsorted(sums, _CHUNK_RECORDS, side="right")))
+        count = max(1, int(np.searchsorted(sums, CHUNK_RECORDS, side="right")))
         ends = numbers[:count, of_batches.LAST_OFFSET] + 1
         reach = self._rows.reach(int(ends[-1]))
         return max(1, int(np.searchsorted(ends, reach, side="right")))

@@ -40,7 +40,7 @@ from horolog.storage.segments.finished import write_companions
 from horolog.storage.segments.reader import SegmentReader
 
 _INTERVAL_BYTES: Final = 4096
-_SYNC_BYTES: Final = 32 << 20
+SYNC_BYTES: Final = 32 << 20
 """A sync begins after so much, while more is made: or the disk would idle, and then the task."""
 
 
@@ -208,7 +208,7 @@ class _Log:
         self.leader_epoch = max(self.leader_epoch, int(headers.columns["leader_epoch"].max()))
         self._files.write_at(self._file, rebuilt.parts, self.size)
         self.size = position
-        if self.size - self._sync_begun >= _SYNC_BYTES:
+        if self.size - self._sync_begun >= SYNC_BYTES:
             self.begin_sync()
 
     def begin_sync(self) -> None:

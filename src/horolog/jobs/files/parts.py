@@ -27,7 +27,7 @@ from horolog.storage.removal.leftovers import base_offsets
 from horolog.storage.verify import VerifyTarget, find_target
 
 UNIT_BYTES: Final = 64 << 20
-_LEAST_UNIT_BYTES = 1 << 20
+LEAST_UNIT_BYTES = 1 << 20
 _MAX_PARTS = 500
 _UNITS_PER_CORE = 4
 
@@ -171,7 +171,7 @@ def units_of(parts: Iterable[Part], cores: int) -> list[tuple[Part, ...]]:
     """The parts as units for a number of cores, the largest first, so that a wave ends together."""
     ordered = sorted(parts, key=lambda part: (-part.size, part.key))
     share = sum(part.size for part in ordered) // (cores * _UNITS_PER_CORE)
-    limit = min(UNIT_BYTES, max(_LEAST_UNIT_BYTES, share))
+    limit = min(UNIT_BYTES, max(LEAST_UNIT_BYTES, share))
     units: list[tuple[Part, ...]] = []
     pending: list[Part] = []
     size = 0

@@ -120,7 +120,7 @@ def move(unit: Move) -> Moved:
     while True:
         try:
             with closing(unit.target.client()) as client:
-                _Attempt(unit, moved, client).run()
+                Attempt(unit, moved, client).run()
             return moved
         except (NoAnswer, RequestRefused) as error:
             if moved.place.offset != before.offset:
@@ -166,7 +166,7 @@ class _Sent(NamedTuple):
     appending: Appending | None
 
 
-class _Attempt:
+class Attempt:
     """One attempt with connections of its own."""
 
     def __init__(self, unit: Move, moved: Moved, client: Client) -> None:

@@ -56,7 +56,7 @@ def _compile(signature: Any, function: Callable[..., Any], *, cache: bool) -> Ca
 def _directories() -> Iterator[Path]:
     """Where a cache may be: its files are executed, so only we may write to it."""
     for place in _places():
-        directory = place / f"kernels-{_sources_digest()}"
+        directory = place / f"kernels-{sources_digest()}"
         try:
             place.parent.mkdir(parents=True, exist_ok=True)
             place.mkdir(mode=0o700, exist_ok=True)
@@ -89,7 +89,8 @@ def _places() -> Iterator[Path]:
 
 
 @functools.cache
-def _sources_digest() -> str:
+def sources_digest() -> str:
+    """Of what the kernels are compiled from."""
     digest = hashlib.sha256(numba.__version__.encode())
     for source in sorted(Path(__file__).parent.glob("*.py")):
         digest.update(source.read_bytes())

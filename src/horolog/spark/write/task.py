@@ -37,7 +37,7 @@ from horolog.spark.write.rejected_times import RejectedTimes, policy_of
 from horolog.spark.write.rows import SinkColumns
 from horolog.spark.write.transactions import TransactionAttempt
 
-_HELD_OF_BYTES: Final = 64 << 20
+HELD_OF_BYTES: Final = 64 << 20
 """Of how many bytes of rows dead letters are held at most, before they are sent."""
 
 # Undocumented, but there in every task of a streaming query (Spark 3.0 to 4.3).
@@ -146,7 +146,7 @@ def _write_in_transaction(
 ) -> TaskCommitMessage:
     appended = TaskCommitMessage()
     # Only letters need a producer that has nothing under way now and then.
-    piece_bytes = _HELD_OF_BYTES if options.dead_letter_topic else sys.maxsize
+    piece_bytes = HELD_OF_BYTES if options.dead_letter_topic else sys.maxsize
     with (
         policy_of(options, client_of, in_transaction=True) as rejected,
         transactions.TaskTransaction(

@@ -37,7 +37,7 @@ MAX_HELD_BYTES: Final = 256 << 20
 """A longer batch is never in memory as a whole."""
 
 _SMALL_BATCH = 4 << 10
-_PIECE_BYTES = 1 << 20
+PIECE_BYTES = 1 << 20
 _READ_AHEAD_BYTES = 4 << 20
 _LISTED_BYTES = 64 << 10  # in the window, or it is read anew: what is listed at a time
 _WORTH_NO_COPY = 256 << 10
@@ -197,7 +197,7 @@ class BatchReader:
     ) -> PlainMessages | None:
         place = position - self._start
         if len(self._window) - place < min(_LISTED_BYTES, end - position):
-            self._load(position, _PIECE_BYTES)
+            self._load(position, PIECE_BYTES)
             place = 0
         data = memoryview(self._window)[place : place + end - position]
         listed = list_messages(data, header, check_crcs=check_crcs)
@@ -372,7 +372,7 @@ class BatchReader:
             if not piece:
                 raise self._corrupt(position, "the file became shorter while it was read")
             yield piece
-            at, ahead = at + len(piece), min(4 * ahead, _PIECE_BYTES)
+            at, ahead = at + len(piece), min(4 * ahead, PIECE_BYTES)
 
     def batch(self, position: int, header: BatchHeader) -> memoryview:
         """The bytes of one whole batch, valid until the reader moves on."""
@@ -396,14 +396,14 @@ class BatchReader:
         Raises:
             CorruptBatch: they differ.
         """
-        if header.size <= _PIECE_BYTES:
+        if header.size <= PIECE_BYTES:
             self.batch(position, header)
         crc_of, start = (crc32c.crc32c, _CRC_START) if header.magic == MAGIC else _OLD_CRC
         crc, at, stop = 0, position + start, position + header.size
         while at < stop:
             begin = at - self._start
             if not 0 <= begin < len(self._window):
-                self._load(at, max(min(_PIECE_BYTES, stop - at), self._batch_read))
+                self._load(at, max(min(PIECE_BYTES, stop - at), self._batch_read))
                 begin = 0
             piece = memoryview(self._window)[begin : begin + stop - at]
             if not piece:
@@ -512,7 +512,7 @@ class BatchReader:
             position = self._files.data_from(self._file, position)
             if position >= end:
                 break
-            piece = self._read(min(_PIECE_BYTES, end - position), position)
+            piece = self._read(min(PIECE_BYTES, end - position), position)
             if not piece or piece.count(0) != len(piece):
                 return False
             position += len(piece)
@@ -527,7 +527,7 @@ class BatchReader:
         while position + SMALLEST_BATCH <= self.size:
             place = position - self._start
             if not 0 <= place <= len(self._window) - SMALLEST_BATCH:
-                self._load(position, _PIECE_BYTES)
+                self._load(position, PIECE_BYTES)
                 place = 0
             if len(self._window) - place < SMALLEST_BATCH:
                 break  # the file became shorter while it was read

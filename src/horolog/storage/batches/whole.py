@@ -13,7 +13,7 @@ from horolog.storage.batches.reader import BatchReader, TornTail
 from horolog.storage.files import Files, OpenFile
 
 _LEAST_CHARGE = 1 << 10  # of what is tried, however small it claims to be
-_BUDGET_BYTES = 1 << 28  # of checksums that turned out wrong, besides the size of what is searched
+BUDGET_BYTES = 1 << 28  # of checksums that turned out wrong, besides the size of what is searched
 
 
 def is_torn_tail(files: Files, file: OpenFile, start: int, end: int) -> bool:
@@ -82,7 +82,7 @@ class _Search:
     def __init__(self, log: BatchReader, start: int) -> None:
         self._log = log
         self._old_formats = True  # behind a batch of v2 no message of v0 or v1 is looked for
-        self._budget = _BUDGET_BYTES + log.size - start
+        self._budget = BUDGET_BYTES + log.size - start
 
     def at(self, position: int) -> BatchHeader | None:
         """The whole batch that begins at a position, if one does."""

@@ -39,7 +39,7 @@ _START = Struct(">4sI")
 _MAGIC = b"hbc1"
 _NAME = re.compile(r"[0-9a-f]{40}\.blocks((\.[0-9]+){1,2}(\.tmp)?)?")
 _BLOCK_OF_DISK = 4 << 10
-_PRUNED_AFTER = MOST_BYTES // 16  # bytes that this process has written
+PRUNED_AFTER = MOST_BYTES // 16  # bytes that this process has written
 _ABANDONED_S = 3_600  # files that a killed process was writing
 
 
@@ -94,7 +94,7 @@ class BlockCache:
         self._files.replace(own, _START.pack(_MAGIC, len(key)) + key + content, sync=False)
         self._files.rename(own, target)
         written = max(len(content), _BLOCK_OF_DISK)
-        if self._unpruned is None or self._unpruned + written > _PRUNED_AFTER:
+        if self._unpruned is None or self._unpruned + written > PRUNED_AFTER:
             self._unpruned = 0
             self._prune(os.stat(target).st_mtime)
         self._unpruned += written

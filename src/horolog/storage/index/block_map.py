@@ -50,7 +50,7 @@ _MAX_BYTES: Final = 1 << 30  # of a batch, decompressed
 LONGEST_MAP: Final = 64 << 20
 _MUCH: Final = 4 << 20  # to be scanned: worth loading the kernels
 _SHORT_GAP: Final = 16 << 20  # is scanned before the first append
-_FOLDED_AT_ONCE: Final = 256
+FOLDED_AT_ONCE: Final = 256
 _POSITION_AND_SIZE: Final = Struct(">II")
 _SIZE: Final = Struct(">4xI144x")
 _PROOF: Final = Struct(">III132xI4x")  # position, size, position and identity of the last batch
@@ -326,7 +326,7 @@ class BlockMap:
         try:
             for row in self._rows(start, end, offset, append_times):
                 pending.append(row)
-                if len(pending) == _FOLDED_AT_ONCE:
+                if len(pending) == FOLDED_AT_ONCE:
                     entries, total = folded(total, pending, BLOCK_BYTES)
                     pending = []
                     yield entries

@@ -27,9 +27,9 @@ from horolog.storage.index.folding import NO_BLOCK, folded
 
 _logger = logging.getLogger(__name__)
 
-_FOLDED_AT_ONCE = 40  # 12 kB in memory
-_FOLDED_BYTES = 8 << 20
-_MOST_UNWRITTEN = 128 * ENTRY_SIZE
+FOLDED_AT_ONCE = 40  # 12 kB in memory
+FOLDED_BYTES = 8 << 20
+MOST_UNWRITTEN = 128 * ENTRY_SIZE
 
 
 class Published(NamedTuple):
@@ -94,7 +94,7 @@ class BlockWriter:
         pending = self._pending
         pending.append(row)
         self._pending_bytes += size
-        if len(pending) == _FOLDED_AT_ONCE or self._pending_bytes > _FOLDED_BYTES:
+        if len(pending) == FOLDED_AT_ONCE or self._pending_bytes > FOLDED_BYTES:
             self._fold()
 
     def open_blocks(self) -> list[Block]:
@@ -133,7 +133,7 @@ class BlockWriter:
 
     def _publish(self, entries: bytes) -> None:
         in_file, unwritten = self.published
-        if len(unwritten) >= _MOST_UNWRITTEN:
+        if len(unwritten) >= MOST_UNWRITTEN:
             unwritten = b""  # the disk is full: readers read that stretch of the log
         self.published = Published(in_file, unwritten + entries)
         if self._files.is_open(self._path):

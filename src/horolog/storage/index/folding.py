@@ -102,15 +102,16 @@ def folded(
     """
     kernels = BLOCK_KERNELS.module
     if kernels is None:
-        return _folded_in_python(total, rows, block_bytes, closing=closing)
+        return folded_in_python(total, rows, block_bytes, closing=closing)
     after = total[:]
     joined = bytearray().join(rows)
     return kernels.fold_batches(joined, after, block_bytes, closing=closing), after
 
 
-def _folded_in_python(
+def folded_in_python(
     total: "array[int]", rows: Sequence[bytes], block_bytes: int, *, closing: bool
 ) -> tuple[bytes, "array[int]"]:
+    """The same without kernels."""
     entries = bytearray()
     block = Block.of_numbers(total) if total[layout.BLOCK_BATCHES] else None
     for row in rows:

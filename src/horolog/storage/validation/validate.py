@@ -116,7 +116,7 @@ def prepare(
         RecordsRejected: some records are at fault, and which (32 or 87).
         CorruptBatch: the checksum is wrong, or the header is no header (2).
     """
-    plain = _plain_header(batch, config)
+    plain = plain_header(batch, config)
     if plain is not None and type(batch) is bytes:
         verify_crc(batch, 0, plain)
         facts = scan_plain(batch, plain, arrival_ms=now_ms)
@@ -137,7 +137,7 @@ def prepare(
     )
 
 
-def _plain_header(batch: Buffer, config: TopicConfig) -> BatchHeader | None:
+def plain_header(batch: Buffer, config: TopicConfig) -> BatchHeader | None:
     """The header of a batch that passes every check of headers, and is stored as it is.
 
     None says nothing: what is not this plain goes through the checks one by one. A test holds both
