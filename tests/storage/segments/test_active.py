@@ -16,7 +16,8 @@ from horolog.record.scan import scan_batch
 from horolog.storage.files import Files
 from horolog.storage.index.builder import IndexBuilder
 from horolog.storage.index.time import TimeEntry
-from horolog.storage.segments.active import ActiveSegment, Arrival
+from horolog.storage.segments.active import ActiveSegment
+from horolog.storage.segments.numbered import as_it_is
 from horolog.storage.segments.segment import Segment
 
 BASE = 40
@@ -36,11 +37,10 @@ def put(active: ActiveSegment, *timestamps: int, size: int = 20) -> None:
     header = parse_header(sent)
     base = active.segment.end.next_offset
     stamped = restamp(header, sent, base_offset=base, leader_epoch=3)
-    last = base + header.last_offset_delta
     facts = scan_batch(sent, header, max_bytes=1 << 20)
     active.make_ready(NOW)
-    arrival = Arrival(facts, NOW, is_stamped=False)
-    active.append(stamped, memoryview(sent)[HEADER_SIZE:], last, header.max_timestamp, arrival)
+    numbered = as_it_is(parse_header(stamped), [stamped, memoryview(sent)[HEADER_SIZE:]], NOW)
+    active.append(numbered._replace(counts=facts.counts))
 
 
 def test_a_new_segment_has_kafkas_three_files_preallocated(

@@ -18,8 +18,9 @@ import logging
 import weakref
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
+from horolog.buffers import Buffer
 from horolog.record.timestamps import AppendTimeStretch
 from horolog.storage import names
 from horolog.storage.append_times.format import (
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 _MAX_BYTES = 1 << 62
+_NONE_SAID: Final = -1 << 63  # no append time: the next batch gets an entry
 _MANY = 1 << 16  # entries read at once
 
 
@@ -72,7 +74,7 @@ class AppendTimeEntry(NamedTuple):
     """Of its batch's first record, or after it."""
     ms: int | None
     """None where append times are unknown from here on."""
-    batch: bytes | memoryview
+    batch: Buffer
     """The first bytes of its batch, `IDENTITY_SIZE` or more."""
 
 
@@ -111,7 +113,7 @@ class AppendTimeFile:
         self._is_growing = False  # made ready for appends: every entry is of a batch in the log
         self._is_damaged = False  # and that was said
         self.last_ms: int | None = None
-        """Of the last entry, while the segment is appended to. None: the next batch gets one."""
+        """Of the last entry, while the segment is appended to; None where that says unknown."""
         self._first_ms: int | None = None  # as `first_ms`, once it is known
 
     @property
@@ -417,7 +419,7 @@ class AppendTimeFile:
         self.last_ms = self._known_ms(len(entries) - 1)
         self._is_growing = True
 
-    def add(self, offset: int, ms: int, batch: bytes) -> None:
+    def add(self, offset: int, ms: int, batch: Buffer) -> None:
         """Say when the batch that comes next is appended; `take_back` if it does not come.
 
         Args:
@@ -428,7 +430,7 @@ class AppendTimeFile:
         Raises:
             StorageFailed: the disk refused; nothing was noted.
         """
-        self.last_ms = None
+        self.last_ms = _NONE_SAID
         identity = identity_of(batch)
         if not self.fits(ms):  # else the segment would have ended: there is no entry yet
             self._open(ms)
@@ -439,44 +441,28 @@ class AppendTimeFile:
             self._add_entry(offset, ms, identity)
         self.last_ms = ms
 
-    def add_unknown(self, offset: int, batch: bytes) -> None:
-        """Say that append times are unknown from a batch on; as `add`, after `make_ready`.
+    def add_all(self, entries: Sequence[AppendTimeEntry]) -> None:
+        """As `add`, of each in one write; all of them fit.
 
         Raises:
             StorageFailed: the disk refused; nothing was noted.
         """
-        before = self.last_ms if self.last_ms is not None else earliest_for(self._middle_ms)
-        self._add_entry(offset, before, identity_of(batch), is_unknown=True)
+        self.last_ms = _NONE_SAID
+        try:
+            self._add_entries(entries)
+        except FileMissing:  # the file was removed
+            first_ms = next((each.ms for each in entries if each.ms is not None), None)
+            if first_ms is None:
+                return  # as they are
+            self._open(first_ms)
+            self._add_entries(entries)
+        self.last_ms = entries[-1].ms
 
-    def add_all(self, entries: Sequence[AppendTimeEntry]) -> None:
-        """Say when the batches of a log were appended that is made as a whole, by no appends.
-
-        Where a time is farther from the first one than the file can say, those before it are left
-        out: stamped batches still say theirs.
-
-        Args:
-            entries: in order, of all of the log.
-
-        Raises:
-            StorageFailed: the disk refused.
-        """
-        last_ms: int | None = None
-        found: list[tuple[int, int]] = []
-        for offset, ms, batch in entries:
-            if ms is not None and (last_ms is None or not self.fits(ms)):
-                self._open(ms)
-                found = []
-            last_ms = last_ms if ms is None else ms
-            if last_ms is not None:
-                identity, is_unknown = identity_of(batch), ms is None
-                found.append(self._entry(offset, last_ms, identity, is_unknown=is_unknown))
-        if found:
-            self._entries.append_all(found)
-
-    def take_back(self) -> None:
-        """The batch of the last entry was refused by the disk: its entry is overwritten."""
-        self._entries.keep(len(self._entries) - 1)
-        self.last_ms = self._first_ms = None
+    def take_back(self, count: int = 1) -> None:
+        """The batches of the last entries were refused by the disk: these are overwritten."""
+        if count:
+            self._entries.keep(len(self._entries) - count)
+            self.last_ms, self._first_ms = _NONE_SAID, None
 
     def finish(self) -> None:
         """Write how far the file covers its log, as nothing more follows.
@@ -511,6 +497,18 @@ class AppendTimeFile:
         self._entries.trim()
         self._cover(Proof(count, min(proof.end, next_offset)))
         self._marker.remove()
+
+    def _add_entries(self, entries: Sequence[AppendTimeEntry]) -> None:
+        count = len(self._entries)
+        last_ms = (
+            self._ms_of(self._entries[count - 1][0]) if count else earliest_for(self._middle_ms)
+        )
+        found = []
+        for offset, ms, batch in entries:
+            last_ms = last_ms if ms is None else ms
+            identity = identity_of(batch)
+            found.append(self._entry(offset, last_ms, identity, is_unknown=ms is None))
+        self._entries.append_all(found)
 
     def _add_entry(self, offset: int, ms: int, identity: int, *, is_unknown: bool = False) -> None:
         self._entries.append(*self._entry(offset, ms, identity, is_unknown=is_unknown))

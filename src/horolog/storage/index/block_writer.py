@@ -97,6 +97,11 @@ class BlockWriter:
         if len(pending) == FOLDED_AT_ONCE or self._pending_bytes > FOLDED_BYTES:
             self._fold()
 
+    def skip(self) -> None:
+        """Batches follow of which nothing is known: they are in no block."""
+        if self._pending or self._open.total != NO_BLOCK:
+            self._fold(closing=True)
+
     def open_blocks(self) -> list[Block]:
         """The blocks that are not published, as of some moment of this call.
 

@@ -54,6 +54,8 @@ class IndexWriter:
     ) -> TimeEntry | None:
         """Note the batch that was written at `position`; returns the largest timestamp so far.
 
+        An entry is added if there is room: else the next append ends the segment.
+
         Raises:
             StorageFailed: the disk refused; nothing was noted.
         """
@@ -61,7 +63,7 @@ class IndexWriter:
         largest = indexes.largest_seen
         if is_later(max_timestamp, largest):
             largest = TimeEntry(max_timestamp, last_offset)
-        if self._bytes_since_entry > self._interval_bytes:
+        if self._bytes_since_entry > self._interval_bytes and not self.are_full:
             try:
                 self._add_entries(position, last_offset, largest)
                 self.are_full = indexes.offsets.is_full or indexes.times.is_full

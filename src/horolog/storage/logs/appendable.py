@@ -12,21 +12,21 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple, NoReturn, cast
 
 from horolog.errors import StorageFailed
-from horolog.record.batch import restamp
 from horolog.record.timestamps import LOG_APPEND_TIME, NO_TIMESTAMP
 from horolog.storage.directory.checkpoints import AppendTimeReset
 from horolog.storage.index.counts import Counts
 from horolog.storage.logs.flusher import Flusher
 from horolog.storage.logs.parts import LogParts
 from horolog.storage.logs.readable import ReadableLog
-from horolog.storage.logs.rolling import must_roll, new_segment
+from horolog.storage.logs.writer import LogWriter
 from horolog.storage.producers.attempts import Repeat
 from horolog.storage.producers.states import WrittenBatch
 from horolog.storage.removal.retention import expired_ms
-from horolog.storage.segments.active import new_arrival
+from horolog.storage.segments.active import ActiveSegment
+from horolog.storage.segments.numbered import Numbered
 from horolog.storage.validation.validate import Prepared
 
 
@@ -65,8 +65,13 @@ class AppendableLog(ReadableLog):
     def __init__(self, parts: LogParts) -> None:
         super().__init__(parts)
         self.directory = parts.directory
-        self.active = parts.active
-        """Appends to the last segment."""
+        self._writer = LogWriter(
+            parts.files,
+            parts.directory,
+            parts.active,
+            append_times=parts.append_times,
+            epochs=parts.epochs,
+        )
         self.producers = parts.producers
         """The state of idempotent producers, up to the log end offset."""
         self._flusher = Flusher(
@@ -77,6 +82,11 @@ class AppendableLog(ReadableLog):
         )
         self._is_settled = parts.is_settled  # all files are as `finish` leaves them
         self._writing = threading.Lock()  # held while something is changed; never waited for
+
+    @property
+    def active(self) -> ActiveSegment:
+        """The last segment, to be appended to."""
+        return self._writer.active
 
     @property
     def last_append_time_ms(self) -> int | None:
@@ -118,114 +128,111 @@ class AppendableLog(ReadableLog):
         flusher = self._flusher
         if flusher.is_in_doubt:
             self._refuse_in_doubt()
-        header = prepared.header
-        if header.producer_id >= 0:
+        if prepared.header.producer_id >= 0:
             # Before any roll, which in Kafka even a duplicate may cause.
-            written: WrittenBatch | Repeat | None
-            if prepared.digest is None:
-                written = self.producers.find_duplicate(header)
-            else:
-                written = self.producers.attempts.find_repeat(header, prepared.digest)
-            if written is not None:
-                return Appended(
-                    written.base_offset,
-                    written.last_offset,
-                    written.timestamp,
-                    self.log_start_offset,
-                    rolled=False,
-                    duplicate=True,
-                    ahead_ms=0,
-                    records_ahead_ms=prepared.ahead_ms,
-                    size=header.size,
-                )
-        active = self.active
-        append_time = self._append_times.next(now_ms)
-        base_offset = active.segment.end.next_offset
-        resets = append_time > now_ms and self.log_start_offset >= base_offset
-        is_ready = active.is_ready
-        if nowait and (resets or not is_ready):
-            return None
-        stamps, size, placed = prepared.timestamp_type is LOG_APPEND_TIME, header.size, None
-        messages = prepared.messages
-        if messages is not None:  # first, since it may be refused
-            if nowait:
-                return None
-            stamped_ms = now_ms if resets else append_time
-            placed = messages.placed(base_offset, stamped_ms if stamps else None)
-            size = len(placed)
+            repeated = self._repeated(prepared)
+            if repeated is not None:
+                return repeated
+        writer = self._writer
+        base_offset = writer.active.segment.end.next_offset
+        append_ms = self._append_times.next(now_ms)
+        resets = append_ms > now_ms and self.log_start_offset >= base_offset
         if resets:  # no record that can be read carries the floor
-            self._reset_append_time(now_ms)
-            active, append_time = self.active, now_ms
-        if resets or not is_ready:
-            self._is_settled = False
-            active.make_ready(append_time)
-        timestamp = append_time if stamps else prepared.max_timestamp
-        if messages is not None and not messages.has_times:
-            timestamp = NO_TIMESTAMP
-        last_offset = base_offset + header.last_offset_delta
-        flushes = last_offset + 1 - flusher.recovery_point >= self.config.flush_messages
-        rolled = must_roll(
-            active,
-            self.config,
-            size,
-            last_offset,
-            timestamp,
-            append_time,
-            now_ms,
-            reset_offset=self._append_times.reset_offset,
-            by_time=not self.retention_exempt,
-        )
-        epoch = self.leader_epoch
-        is_new_epoch = self.epochs.latest != epoch
-        if nowait and (rolled or flushes or is_new_epoch):
+            append_ms = now_ms
+        if nowait and (resets or prepared.messages is not None or not writer.active.is_ready):
+            return None
+        batch = prepared.numbered(base_offset, self.leader_epoch, append_ms)  # may be refused
+        if not nowait:
+            self._make_ready(append_ms, now_ms, resets=resets)
+        rolls = writer.must_roll(batch, self.config, now_ms, by_time=not self.retention_exempt)
+        flushes = batch.last_offset + 1 - flusher.recovery_point >= self.config.flush_messages
+        begins = batch.leader_epoch > self.epochs.latest
+        if nowait and (rolls or flushes or begins):
             return None
         self._is_settled = False
-        if rolled:
+        if rolls:
             self._roll(now_ms)
-            active = self.active
-            active.make_ready(append_time)
-        rolled |= resets
-        if is_new_epoch:
-            self.epochs.assign(epoch, base_offset)
-        arrival = new_arrival((prepared.facts, append_time, stamps))
-        if messages is None or placed is None:
-            stamped = restamp(
-                header,
-                prepared.batch,
-                base_offset=base_offset,
-                leader_epoch=epoch,
-                timestamp_type=prepared.timestamp_type,
-                max_timestamp=timestamp,
-            )
-            active.append(stamped, prepared.records, last_offset, timestamp, arrival)
-        else:
-            arrival = messages.arrival(arrival)
-            active.append_messages(placed, timestamp, last_offset, arrival)
-        self._append_times.gave(append_time)
+            writer.active.make_ready(append_ms)
+        if begins:
+            self.epochs.assign(batch.leader_epoch, base_offset)
+        writer.append(batch)
         new_producer = None
+        if prepared.header.producer_id >= 0:
+            new_producer = self._note_producer(prepared, batch, now_ms)
+        if flushes:
+            flusher.flush(self)
+        return self._appended(prepared, batch, now_ms, new_producer, rolled=rolls or resets)
+
+    def _repeated(self, prepared: Prepared) -> Appended | None:
+        """What became of a batch that its producer has sent before; None if it has not."""
+        header, written = prepared.header, cast("WrittenBatch | Repeat | None", None)
+        if prepared.digest is None:
+            written = self.producers.find_duplicate(header)
+        else:
+            written = self.producers.attempts.find_repeat(header, prepared.digest)
+        if written is None:
+            return None
+        return Appended(
+            written.base_offset,
+            written.last_offset,
+            written.timestamp,
+            self.log_start_offset,
+            rolled=False,
+            duplicate=True,
+            ahead_ms=0,
+            records_ahead_ms=prepared.ahead_ms,
+            size=header.size,
+        )
+
+    def _make_ready(self, append_ms: int, now_ms: int, *, resets: bool) -> None:
+        """Have the active segment ready for an append, which may reset append times."""
+        self._is_settled = False
+        if resets:
+            self._reset_append_time(now_ms)
+        self._writer.active.make_ready(append_ms)
+
+    def _note_producer(
+        self, prepared: Prepared, batch: Numbered, now_ms: int
+    ) -> tuple[int, int] | None:
+        """Remember what a producer has written; its id and epoch if it is new."""
+        header, last_offset, timestamp = prepared.header, batch.last_offset, batch.max_timestamp
         if prepared.digest is not None:
             attempts = self.producers.attempts
             attempts.update(header, prepared.digest, last_offset, timestamp)
-        elif header.producer_id >= 0:
-            state = self.producers.update(header, last_offset, timestamp, now_ms)
-            if not state.is_heard:
-                state.is_heard, new_producer = True, (header.producer_id, state.epoch)
-        if flushes:
-            flusher.flush(self)
+            return None
+        state = self.producers.update(header, last_offset, timestamp, now_ms)
+        if state.is_heard:
+            return None
+        state.is_heard = True
+        return header.producer_id, state.epoch
+
+    def _appended(
+        self,
+        prepared: Prepared,
+        batch: Numbered,
+        now_ms: int,
+        new_producer: tuple[int, int] | None,
+        *,
+        rolled: bool,
+    ) -> Appended:
+        _, size, base_offset, last_offset, timestamp, _, append_ms, _, _, _ = batch
+        assert append_ms is not None
+        stamps, config = prepared.timestamp_type is LOG_APPEND_TIME, self.config
+        is_late = not stamps and now_ms - timestamp > config.retention_ms
         appended: Appended = _new_appended(
             (
                 base_offset,
                 last_offset,
-                append_time if stamps else NO_TIMESTAMP,
+                append_ms if stamps else NO_TIMESTAMP,
                 self.log_start_offset,
                 rolled,
                 False,
-                append_time - now_ms,
+                append_ms - now_ms,
                 prepared.ahead_ms,
                 size,
-                0
-                if stamps or now_ms - timestamp <= self.config.retention_ms or self.retention_exempt
-                else expired_ms(self.config, timestamp, now_ms),
+                expired_ms(config, timestamp, now_ms)
+                if is_late and not self.retention_exempt
+                else 0,
                 prepared.is_converted,
                 new_producer,
             )
@@ -240,15 +247,12 @@ class AppendableLog(ReadableLog):
 
     def _roll(self, now_ms: int) -> None:
         self._is_settled = False
-        self.active.finish()
         base_offset = self.log_end_offset
-        self._append_times.save()
+        self._writer.finish()
         self.producers.write(self._files, self.directory, base_offset)
-        active = new_segment(self._files, self.directory, base_offset, self.config, now_ms)
-        active.count_from(self.active.counts)
+        segment = self._writer.begin(base_offset, self.config, now_ms)
         self._flusher.has_new_names = True
-        self.active = active
-        self.segments = (*self.segments, active.segment)
+        self.segments = (*self.segments, segment)
 
     def reset_append_time(self, now_ms: int) -> AppendTimeReset | None:
         """Lower the append time of the records to come to the clock; None if it is not ahead.

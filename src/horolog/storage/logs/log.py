@@ -10,7 +10,7 @@ from horolog.errors import ErrorCode, RequestRefused
 from horolog.storage import names
 from horolog.storage.logs.appendable import AppendableLog
 from horolog.storage.logs.parts import LogParts
-from horolog.storage.logs.rolling import active_segment, must_roll_idle, new_segment
+from horolog.storage.logs.writer import active_segment, new_segment
 from horolog.storage.producers.replay import replay
 from horolog.storage.removal import retention
 from horolog.storage.removal.leftovers import base_offsets
@@ -48,7 +48,7 @@ class Log(AppendableLog):
                 kept = (active.segment,)
                 dropped = tuple(s for s in dropped if s.base_offset != offset)
             active.count_from(self.active.counts)
-            self.active, self.segments = active, kept
+            self._writer.active, self.segments = active, kept
             for segment in reversed(dropped):
                 self.removed_files.remove_segment(segment)
             active.truncate_to(offset, now_ms)
@@ -124,7 +124,7 @@ class Log(AppendableLog):
         """
         with self._exclusively():
             config = self.config
-            if not self.retention_exempt and must_roll_idle(self.active, config, now_ms):
+            if not self.retention_exempt and self._writer.must_roll_idle(config, now_ms):
                 self._roll(now_ms)
             deleted = self.deletable(now_ms)
             if len(deleted) == len(self.segments):

@@ -19,6 +19,7 @@ from horolog.buffers import Buffer
 from horolog.errors import CorruptBatch, Misconfigured
 from horolog.record.batch import MAGIC, BatchHeader
 from horolog.storage import names
+from horolog.storage.append_times.file import AppendTimeEntry
 from horolog.storage.batches.identity import IDENTITY_SIZE
 from horolog.storage.directory.checkpoints import (
     AppendTimeReset,
@@ -211,7 +212,7 @@ class CopiedLog:
             if append_ms != self._last_ms:
                 times.add(header.base_offset, append_ms, start)
         elif times.is_growing and self._last_ms is not None:
-            times.add_unknown(header.base_offset, start)
+            times.add_all([AppendTimeEntry(header.base_offset, None, start)])
         self._last_ms = append_ms
         position = active.size
         self._files.write_at(active.log.open(), [batch], position)

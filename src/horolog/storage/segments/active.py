@@ -4,20 +4,16 @@ One thread at a time. What it appends is published with the segment's end, as on
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
-from typing import NamedTuple
 
-from horolog.buffers import Buffer
 from horolog.config import TopicConfig
 from horolog.errors import StorageFailed
-from horolog.record.batch import HEADER_SIZE, parse_header
-from horolog.record.old_format.plain import list_all
-from horolog.record.scan import RecordFacts
 from horolog.record.time_stats import OF_APPEND_TIME, OF_CREATE_TIME
 from horolog.record.timestamps import NO_TIMESTAMP
 from horolog.storage import names
+from horolog.storage.append_times.file import AppendTimeEntry
 from horolog.storage.batches.identity import identity_of
 from horolog.storage.files import Files
 from horolog.storage.index.block_writer import BlockWriter
@@ -25,22 +21,13 @@ from horolog.storage.index.counts import NONE, Counts
 from horolog.storage.index.folding import row_of
 from horolog.storage.index.growing import IndexWriter
 from horolog.storage.index.segment_end import SegmentEnd
+from horolog.storage.segments.numbered import Numbered
 from horolog.storage.segments.segment import Segment
 
 _logger = logging.getLogger(__name__)
 
 
-class Arrival(NamedTuple):
-    """What is known of a batch when it arrives, for the companion files of its log."""
-
-    facts: RecordFacts
-    append_ms: int
-    is_stamped: bool
-    """Its records have the append time as timestamps."""
-
-
 # A named tuple's own `__new__` takes three times as long.
-new_arrival: Callable[[tuple[RecordFacts, int, bool]], Arrival] = partial(tuple.__new__, Arrival)
 _new_end = partial(tuple.__new__, SegmentEnd)
 
 
@@ -152,114 +139,130 @@ class ActiveSegment:
         if self._blocks is not None:
             self._blocks.count_from(counts)
 
-    def make_ready(self, append_time_ms: int) -> None:
-        """Open or make what the next append writes to, whose append time this is.
+    def make_ready(self, append_ms: int | None, *, is_counted: bool = True) -> None:
+        """Open or make what the next append writes to.
+
+        Args:
+            append_ms: the append time of its batch; None if that is unknown.
+            is_counted: whether the records of batches are counted, for the block map.
 
         Raises:
             StorageFailed: the disk refused.
         """
         if self._entries is None:
             self.reopen()
-        self._append_times.make_ready(append_time_ms)
+        if append_ms is not None:
+            self._append_times.make_ready(append_ms)
+        if is_counted and self._blocks is None:
+            segment = self.segment
+            blocks = segment.blocks.reopen(segment.end.size, self._append_times.stretches)
+            blocks.count_from(self._counted)
+            self._blocks = blocks
 
-    def append(
-        self,
-        stamped: bytes,
-        records: Buffer,
-        last_offset: int,
-        max_timestamp: int,
-        arrival: Arrival,
-    ) -> None:
-        """Write one batch: its header and records; its facts go to the companion files.
+    def append(self, batch: Numbered) -> None:
+        """Write a batch, or plain messages that arrived together; note it in the companion files.
 
         Raises:
             StorageFailed: the disk refused; nothing of the batch is in the log.
         """
+        (
+            parts,
+            size,
+            base_offset,
+            last_offset,
+            max_timestamp,
+            _,
+            append_ms,
+            counts,
+            is_stamped,
+            many,
+        ) = batch
+        if many is not None or counts is None:
+            self.append_all((batch,))
+            return
         segment, entries, blocks = self.segment, self._entries, self._blocks
         times = self._append_times
         assert entries is not None, "make_ready comes first"
         assert blocks is not None
+        head = parts[0]
+        assert append_ms is not None
         if not blocks.is_ready:
             blocks.write()
-        position, base_offset, *_ = segment.end
-        size = len(stamped) + len(records)
-        facts, append_ms, is_stamped = arrival
+        position = segment.end.size
         is_new_time = append_ms != times.last_ms
         if is_new_time:  # before the batch, so that a kill leaves no batch without its time
-            times.add(base_offset, append_ms, stamped)
+            times.add(base_offset, append_ms, head)
         try:
-            self._files.write_at(segment.log.open(), (stamped, records), position)
+            self._files.write_at(segment.log.open(), parts, position)
             largest = entries.add(position, size, last_offset, max_timestamp)
         except StorageFailed:
             if is_new_time:
                 times.take_back()
             self._take_back(position)
             raise
-        flags, identity = OF_APPEND_TIME if is_stamped else OF_CREATE_TIME, identity_of(stamped)
-        counts = facts.counts
+        flags, identity = OF_APPEND_TIME if is_stamped else OF_CREATE_TIME, identity_of(head)
         row = row_of(position, size, base_offset, last_offset, identity, flags, append_ms, counts)
         blocks.add(row, size)
         if position == 0:
             segment.set_first(max_timestamp)
         segment.end = _new_end((position + size, last_offset + 1, position, base_offset, largest))
 
-    def append_messages(
-        self, messages: Buffer, largest_time: int, last_offset: int, arrival: Arrival
-    ) -> None:
-        """Write messages of v0 or v1 that arrived together; each plain one is a batch of its own.
+    def append_all(self, batches: Sequence[Numbered]) -> None:
+        """As `append`, of batches that follow each other, in one write.
 
         Raises:
             StorageFailed: the disk refused; nothing of them is in the log.
         """
-        header = parse_header(messages)
-        if header.size == len(messages):  # one message, compressed or not
-            head, rest = bytes(messages[:HEADER_SIZE]), memoryview(messages)[HEADER_SIZE:]
-            self.append(head, rest, last_offset, largest_time, arrival)
-            return
-        segment, entries, blocks = self.segment, self._entries, self._blocks
-        times = self._append_times
+        segment, entries, times = self.segment, self._entries, self._append_times
         assert entries is not None, "make_ready comes first"
-        assert blocks is not None
-        if not blocks.is_ready:
-            blocks.write()
-        end = segment.end
-        start, first_offset = end.size, end.next_offset
-        append_ms = arrival.append_ms
-        is_new_time = append_ms != times.last_ms
-        if is_new_time:
-            times.add(first_offset, append_ms, bytes(messages[:HEADER_SIZE]))
-        batches, last = 0, (0, first_offset)
-        largest = end.largest
-        before = entries.noted()
+        changes = _changes(batches, times.last_ms)
+        if changes:
+            times.add_all(changes)
+        start = position = segment.end.size
+        before, end = entries.noted(), segment.end
         try:
-            self._files.write_at(segment.log.open(), (messages,), start)
-            for listed in list_all(messages, header):
-                largest = entries.add_messages(start + listed.positions[0], listed)
-                batches += len(listed.positions)
-                last = listed.positions[-1], listed.offsets[-1]
+            parts = [part for batch in batches for part in batch.parts]
+            self._files.write_at(segment.log.open(), parts, start)
+            for batch in batches:
+                end = _noted(entries, batch, position)
+                position += batch.size
         except StorageFailed:
             entries.go_back(before)
-            if is_new_time:
-                times.take_back()
+            times.take_back(len(changes))
             self._take_back(start)
             raise
-        size, last_position = len(messages), start + last[0]
+        for batch in batches:
+            if start == 0:
+                plain = batch.messages
+                segment.set_first(plain[0].times[0] if plain else batch.max_timestamp)
+            self._count(batch, start)
+            start += batch.size
+        segment.end = end
+
+    def _count(self, batch: Numbered, position: int) -> None:
+        """Have the block map know of a batch, if its records were counted."""
+        blocks, messages = self._blocks, batch.messages
+        if blocks is None:
+            return
+        if not blocks.is_ready:
+            blocks.write()
+        if batch.counts is None:
+            blocks.skip()
+            return
+        last = 0 if messages is None else messages[-1].positions[-1]
         row = row_of(
-            start,
-            size,
-            first_offset,
-            last_offset,
-            identity_of(memoryview(messages)[last[0] :]),
-            OF_APPEND_TIME if arrival.is_stamped else OF_CREATE_TIME,
-            append_ms,
-            arrival.facts.counts,
-            batches=batches,
-            last_position=last_position,
+            position,
+            batch.size,
+            batch.base_offset,
+            batch.last_offset,
+            identity_of(memoryview(batch.parts[0])[last:]),
+            OF_APPEND_TIME if batch.is_stamped else OF_CREATE_TIME,
+            batch.append_ms,
+            batch.counts,
+            batches=sum(len(listed.positions) for listed in messages) if messages else 1,
+            last_position=position + last,
         )
-        blocks.add(row, size)
-        if start == 0:
-            segment.set_first(header.max_timestamp)
-        segment.end = SegmentEnd(start + size, last_offset + 1, last_position, last[1], largest)
+        blocks.add(row, batch.size)
 
     def _take_back(self, position: int) -> None:
         self._torn = True
@@ -271,7 +274,7 @@ class ActiveSegment:
             _logger.warning("%s: a refused append could not be cut off: %s", log.path, error)
 
     def has_room(
-        self, size: int, last_offset: int, segment_bytes: int, append_time_ms: int
+        self, size: int, last_offset: int, segment_bytes: int, append_ms: int | None
     ) -> bool:
         """Whether the files can take a batch of this size, last offset and append time."""
         segment = self.segment
@@ -280,8 +283,9 @@ class ActiveSegment:
             and last_offset - segment.base_offset <= names.MAX_RELATIVE_OFFSET
             and not (self._entries is not None and self._entries.are_full)
             and (
-                append_time_ms == self._append_times.last_ms
-                or self._append_times.fits(append_time_ms)
+                append_ms is None
+                or append_ms == self._append_times.last_ms
+                or self._append_times.fits(append_ms)
             )
         )
 
@@ -350,9 +354,6 @@ class ActiveSegment:
         segment.end = segment.end._replace(largest=indexes.largest(size))
         indexes.reopen(size)
         since = size - indexes.offsets.last.position
-        blocks = segment.blocks.reopen(size, self._append_times.stretches)
-        blocks.count_from(self._counted)
-        self._blocks = blocks
         self._entries = IndexWriter(self._files, indexes, self._interval_bytes, since)
 
     def truncate_to(self, offset: int, now_ms: int) -> None:
@@ -375,3 +376,27 @@ class ActiveSegment:
         segment.forget_aborted_from(next_offset)
         self._append_times.truncate(proof)
         self.reopen()
+
+
+def _changes(batches: Sequence[Numbered], last_ms: int | None) -> list[AppendTimeEntry]:
+    """The batches whose append time is another than that of the batch before."""
+    found = []
+    for batch in batches:
+        if batch.append_ms != last_ms:
+            last_ms = batch.append_ms
+            found.append(AppendTimeEntry(batch.base_offset, last_ms, batch.parts[0]))
+    return found
+
+
+def _noted(entries: IndexWriter, batch: Numbered, position: int) -> SegmentEnd:
+    """Note a batch that was written at a position in the indexes; the end of its segment."""
+    size, last_offset, messages = batch.size, batch.last_offset, batch.messages
+    last_position, last_base = position, batch.base_offset
+    if messages is None:
+        largest = entries.add(position, size, last_offset, batch.max_timestamp)
+    else:
+        shift = position - messages[0].positions[0]
+        for listed in messages:
+            largest = entries.add_messages(shift + listed.positions[0], listed)
+        last_position, last_base = shift + messages[-1].positions[-1], last_offset
+    return SegmentEnd(position + size, last_offset + 1, last_position, last_base, largest)

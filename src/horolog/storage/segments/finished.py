@@ -78,6 +78,16 @@ def _write_append_times(
 ) -> None:
     size = reader.size
     reader.end = SegmentEnd(0, reader.base_offset)  # as if each were appended now
-    reader.append_times.add_all(entries)
+    known = next((each.ms for each in entries if each.ms is not None), None)
+    if known is not None:
+        times = reader.append_times
+        times.make_ready(known)
+        fits = (each.ms is None or times.fits(each.ms) for each in entries)
+        times.add_all(
+            [
+                each if does else each._replace(ms=None)
+                for each, does in zip(entries, fits, strict=True)
+            ]
+        )
     reader.end = SegmentEnd(size, end_offset)
     reader.append_times.finish()

@@ -23,7 +23,7 @@ from typing import Final, NamedTuple
 from horolog.buffers import Buffer
 from horolog.config import TopicConfig
 from horolog.errors import CorruptBatch, ErrorCode, RequestRefused
-from horolog.record.batch import BatchHeader, parse_header
+from horolog.record.batch import HEADER_SIZE, BatchHeader, parse_header
 from horolog.record.compression import Codec
 from horolog.record.conversion import open_batch
 from horolog.record.old_format.plain import list_all, place_compressed, place_messages
@@ -31,9 +31,9 @@ from horolog.record.old_format.reading import OpenedBatch
 from horolog.record.old_format.sent import Sent
 from horolog.record.old_format.writing import write_messages
 from horolog.record.scan import RecordFacts, find_faults, scan_records
-from horolog.record.time_stats import LATENCY_BOUNDS, LATENCY_COUNT, NO_RECORDS, TimeStats
+from horolog.record.time_stats import LATENCY_BOUNDS, LATENCY_COUNT, NO_RECORDS, Counts, TimeStats
 from horolog.record.timestamps import NO_TIMESTAMP
-from horolog.storage.segments.active import Arrival
+from horolog.storage.segments.numbered import Numbered
 from horolog.storage.validation.rules import (
     MAX_RECORD_ERRORS,
     check_size,
@@ -106,19 +106,48 @@ class MessageSet(NamedTuple):
         """Whether the messages have timestamps."""
         return self.magic > 0
 
-    def arrival(self, sent: Arrival) -> Arrival:
-        """What is known of the messages that are stored, by the times that their bytes hold.
+    def numbered(
+        self, base_offset: int, leader_epoch: int, append_ms: int, counts: Counts, *, stamps: bool
+    ) -> Numbered:
+        """The messages as a leader stores them.
 
-        Plain messages that are stamped hold nothing but the append time (KIP-32).
+        Args:
+            base_offset: of the first record.
+            leader_epoch: of the leader.
+            append_ms: when they are appended.
+            counts: of the records' times, as they were sent.
+            stamps: the topic is LogAppendTime.
+
+        Raises:
+            RequestRefused: as `placed`.
         """
-        if not sent.is_stamped or not self.magic:
-            return sent._replace(is_stamped=False)
-        if self.is_compressed:
-            return sent
-        ms, at_once = sent.append_ms, bisect_right(LATENCY_BOUNDS, 0)
-        latencies = [self.records * (each == at_once) for each in range(LATENCY_COUNT)]
-        times = TimeStats(self.records, 0, 0, ms, ms, ms, ms, ms, ms, tuple(latencies))
-        return sent._replace(facts=sent.facts._replace(counts=times.counts()))
+        data = self.placed(base_offset, append_ms if stamps else None)
+        stamps = stamps and self.has_times
+        header = parse_header(data)
+        parts: tuple[Buffer, ...] = (data,)
+        messages = None
+        if header.size == len(data):  # one message, compressed or not
+            parts = bytes(data[:HEADER_SIZE]), memoryview(data)[HEADER_SIZE:]
+        else:
+            messages = list(list_all(data, header))
+        if stamps and not self.is_compressed:
+            # Plain messages that are stamped hold nothing but the append time (KIP-32).
+            at_once = bisect_right(LATENCY_BOUNDS, 0)
+            latencies = [self.records * (each == at_once) for each in range(LATENCY_COUNT)]
+            both = (append_ms,) * 6
+            counts = TimeStats(self.records, 0, 0, *both, tuple(latencies)).counts()
+        return Numbered(
+            parts,
+            len(data),
+            base_offset,
+            base_offset + self.records - 1,
+            append_ms if stamps else self.largest_time,
+            leader_epoch,
+            append_ms,
+            counts,
+            stamps,
+            messages,
+        )
 
 
 def refuse_in_messages(header: BatchHeader, magic: int, partition: str) -> None:

@@ -29,6 +29,7 @@ from horolog.record.batch import (
     BatchHeader,
     pack_header,
     parse_header,
+    restamp,
     verify_crc,
 )
 from horolog.record.compression import Codec, compress_chunks, fleeting_chunks
@@ -36,6 +37,7 @@ from horolog.record.old_format.sent import Sent
 from horolog.record.scan import RecordFacts, find_faults, scan_batch, scan_plain
 from horolog.record.timestamps import LOG_APPEND_TIME, NO_TIMESTAMP, TimestampType
 from horolog.storage.producers.attempts import Fences
+from horolog.storage.segments.numbered import Numbered, new_numbered
 from horolog.storage.validation.message_sets import (
     MessageSet,
     most_uncompressed,
@@ -82,6 +84,42 @@ class Prepared(NamedTuple):
     """What is stored in place of the batch, where the topic has format v0 or v1."""
     is_converted: bool = False
     """Whether the producer sent another format than is stored."""
+
+    def numbered(self, base_offset: int, leader_epoch: int, append_ms: int) -> Numbered:
+        """What is stored: with offsets, epoch and, on a LogAppendTime topic, append time.
+
+        Raises:
+            RequestRefused: as `MessageSet.placed`.
+        """
+        stamps, counts = self.timestamp_type is LOG_APPEND_TIME, self.facts.counts
+        if self.messages is not None:
+            return self.messages.numbered(
+                base_offset, leader_epoch, append_ms, counts, stamps=stamps
+            )
+        header, timestamp = self.header, append_ms if stamps else self.max_timestamp
+        stamped = restamp(
+            header,
+            self.batch,
+            base_offset=base_offset,
+            leader_epoch=leader_epoch,
+            timestamp_type=self.timestamp_type,
+            max_timestamp=timestamp,
+        )
+        batch: Numbered = new_numbered(
+            (
+                (stamped, self.records),
+                header.size,
+                base_offset,
+                base_offset + header.last_offset_delta,
+                timestamp,
+                leader_epoch,
+                append_ms,
+                counts,
+                stamps,
+                None,
+            )
+        )
+        return batch
 
 
 # A named tuple's own `__new__` takes three times as long.

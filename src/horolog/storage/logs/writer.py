@@ -1,0 +1,203 @@
+"""Makes a log grow: batches that have their offsets, with their append times, segment by segment.
+
+There is no other way into a log. A leader numbers and stamps what producers send before it appends
+it here (logs/appendable.py). Batches of another log are appended as they are (`extend`).
+
+Invariant: a segment holds what its files have room for, and no records of both sides of a reset
+of append times. Logs that are exempt from retention do not roll by time.
+"""
+
+import random
+from collections.abc import Iterable
+from typing import Final
+
+from horolog.config import TopicConfig
+from horolog.storage.append_times.floor import AppendTimes
+from horolog.storage.files import Files
+from horolog.storage.logs.epochs import LeaderEpochs
+from horolog.storage.segments.active import ActiveSegment
+from horolog.storage.segments.numbered import Numbered
+from horolog.storage.segments.segment import Segment
+
+WRITE_BYTES: Final = 4 << 20
+"""Batches that are appended as they are go to the file in writes of so much."""
+
+
+class LogWriter:
+    """The active segment of a log and what comes after it; one thread at a time."""
+
+    __slots__ = ("_append_times", "_directory", "_epochs", "_files", "active")
+
+    def __init__(
+        self,
+        files: Files,
+        directory: str,
+        active: ActiveSegment,
+        *,
+        append_times: AppendTimes | None = None,
+        epochs: LeaderEpochs | None = None,
+    ) -> None:
+        """Of a log that is open, or of segments that are to become part of one.
+
+        Args:
+            files: the way to the disk.
+            directory: of the segments.
+            active: the last one.
+            append_times: the floor of the log's append times; None where it has none yet.
+            epochs: its leader epochs; None where it has none yet.
+        """
+        self.active = active
+        self._files = files
+        self._directory = directory
+        self._append_times = append_times
+        self._epochs = epochs
+
+    def must_roll(
+        self, batch: Numbered, config: TopicConfig, now_ms: int, *, by_time: bool
+    ) -> bool:
+        """Whether a batch begins a segment.
+
+        Args:
+            batch: that comes next.
+            config: of the topic.
+            now_ms: the clock.
+            by_time: whether `segment.ms` counts.
+        """
+        active, floor = self.active, self._append_times
+        end = active.segment.end
+        if end.size == 0:
+            return False
+        if floor is not None and end.next_offset <= floor.reset_offset:
+            return True  # its records are from before the reset
+        append_ms, timestamp = batch.append_ms, batch.max_timestamp
+        if not active.has_room(batch.size, batch.last_offset, config.segment_bytes, append_ms):
+            return True
+        return (
+            by_time
+            and (
+                active.waited_ms(timestamp, now_ms)
+                if config.horolog_roll_by == "first-time" or append_ms is None
+                else active.age_ms(config.horolog_roll_by, timestamp, append_ms, now_ms)
+            )
+            > config.segment_ms - active.jitter_ms
+        )
+
+    def must_roll_idle(self, config: TopicConfig, now_ms: int) -> bool:
+        """Whether the active segment's time is over, though nothing is appended."""
+        active = self.active
+        if not config.horolog_roll_idle or not active.segment.size:
+            return False
+        age_ms = active.age_ms(config.horolog_roll_by, now_ms, now_ms, now_ms)
+        return age_ms > config.segment_ms - active.jitter_ms
+
+    def append(self, batch: Numbered) -> None:
+        """Append a batch to the active segment, which is ready and has room for it.
+
+        Raises:
+            StorageFailed: the disk refused; nothing of the batch is in the log.
+        """
+        self.active.append(batch)
+        if self._append_times is not None and batch.append_ms is not None:
+            self._append_times.gave(batch.append_ms)
+
+    def extend(self, batches: Iterable[Numbered], config: TopicConfig, now_ms: int = 0) -> None:
+        """Append batches of another log: bytes, offsets, epochs and append times stay.
+
+        Where append times go back, they were reset in the other log, and are here.
+
+        Args:
+            batches: in order, behind those that are there.
+            config: how large segments become, and how dense their indexes are.
+            now_ms: the clock, for a segment that begins.
+
+        Raises:
+            StorageFailed: the disk refused; some of them may be in the log.
+        """
+        some: list[Numbered] = []
+        size = 0
+        for batch in batches:
+            if some and (size > WRITE_BYTES or not self._goes_with(some, size, batch, config)):
+                self._write(some)
+                some, size = [], 0
+            if not some:
+                self._make_room(batch, config, now_ms)
+            if self._epochs is not None and batch.leader_epoch > self._epochs.latest:
+                self._epochs.assign(batch.leader_epoch, batch.base_offset)
+            some.append(batch)
+            size += batch.size
+        if some:
+            self._write(some)
+
+    def _goes_with(
+        self, some: list[Numbered], size: int, batch: Numbered, config: TopicConfig
+    ) -> bool:
+        """Whether a batch can be written together with those before it, which have a size."""
+        before_ms, append_ms = some[-1].append_ms, batch.append_ms
+        if append_ms != before_ms and (
+            append_ms is None or before_ms is None or append_ms < before_ms
+        ):
+            return False
+        size += batch.size
+        return self.active.has_room(size, batch.last_offset, config.segment_bytes, append_ms)
+
+    def _make_room(self, batch: Numbered, config: TopicConfig, now_ms: int) -> None:
+        floor, append_ms = self._append_times, batch.append_ms
+        if floor is not None and append_ms is not None and append_ms < floor.next(append_ms):
+            floor.reset(batch.base_offset, append_ms)
+        if self.must_roll(batch, config, now_ms, by_time=False):
+            self.finish()
+            self.begin(batch.base_offset, config, now_ms)
+        self.active.make_ready(append_ms, is_counted=False)
+
+    def _write(self, batches: list[Numbered]) -> None:
+        self.active.append_all(batches)
+        append_ms = batches[-1].append_ms
+        if self._append_times is not None and append_ms is not None:
+            self._append_times.gave(append_ms)
+
+    def finish(self) -> None:
+        """Finish the active segment: `begin` follows, or nothing more.
+
+        Raises:
+            StorageFailed: the disk refused.
+        """
+        self.active.finish()
+        if self._append_times is not None:
+            self._append_times.save()
+
+    def begin(self, base_offset: int, config: TopicConfig, now_ms: int) -> Segment:
+        """Begin an empty segment.
+
+        Raises:
+            StorageFailed: the disk refused; the active segment is as it was.
+        """
+        active = new_segment(self._files, self._directory, base_offset, config, now_ms)
+        active.count_from(self.active.counts)
+        self.active = active
+        return active.segment
+
+
+def new_segment(
+    files: Files, directory: str, base_offset: int, config: TopicConfig, now_ms: int
+) -> ActiveSegment:
+    """An empty segment to append to.
+
+    Raises:
+        StorageFailed: the disk refused.
+    """
+    return ActiveSegment.create(
+        files, directory, base_offset, config, created_ms=now_ms, jitter_ms=_jitter_ms(config)
+    )
+
+
+def active_segment(
+    files: Files, segment: Segment, config: TopicConfig, now_ms: int
+) -> ActiveSegment:
+    """A segment that is there, to be appended to."""
+    return ActiveSegment(files, segment, config, created_ms=now_ms, jitter_ms=_jitter_ms(config))
+
+
+def _jitter_ms(config: TopicConfig) -> int:
+    """By how much earlier one segment ends: its share of `segment.jitter.ms`."""
+    bound = min(config.segment_jitter_ms, config.segment_ms)
+    return random.randrange(bound) if bound > 0 else 0  # noqa: S311 - spreads rolls, no secret

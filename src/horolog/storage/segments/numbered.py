@@ -1,0 +1,107 @@
+"""Batches that have their offsets and append times: all that the writer of a log takes.
+
+A leader numbers and stamps what producers send (`Prepared.numbered`). A copy, a conversion, a
+restore or a follower takes the batches of another log as they are (`as_they_are`).
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+from functools import partial
+from operator import attrgetter
+from typing import NamedTuple
+
+from horolog.buffers import Buffer
+from horolog.errors import CorruptBatch
+from horolog.record.batch import MAGIC, BatchHeader, parse_header
+from horolog.record.old_format.plain import PlainMessages, largest_of, list_messages
+from horolog.record.time_stats import Counts
+from horolog.record.timestamps import AppendTimeStretch
+
+
+class Numbered(NamedTuple):
+    """A batch, or plain messages of v0 or v1 with one append time; see the module."""
+
+    parts: Sequence[Buffer]
+    """The bytes. Of a batch whose records were counted, the first part is the header."""
+    size: int
+    """Bytes of all parts."""
+    base_offset: int
+    last_offset: int
+    max_timestamp: int
+    """Largest timestamp, below zero too (KIP-228); -1 if no record has one."""
+    leader_epoch: int
+    """-1 in formats v0 and v1, and where it is unknown."""
+    append_ms: int | None
+    """When it was appended, in milliseconds; None if that is unknown."""
+    counts: "Counts | None" = None
+    """What the leader counted of its records' times, for the block map."""
+    is_stamped: bool = False
+    """The records have the append time as timestamps."""
+    messages: Sequence[PlainMessages] | None = None
+    """The plain messages, in order; each is a batch of its own."""
+
+
+_OFFSET = attrgetter("offset")
+
+# A named tuple's own `__new__` takes three times as long.
+new_numbered = partial(tuple.__new__, Numbered)
+
+
+def as_they_are(
+    data: Buffer, least_offset: int, append_times: Sequence[AppendTimeStretch] = ()
+) -> Iterator[Numbered]:
+    """The batches of some bytes, of any format.
+
+    Args:
+        data: whole batches.
+        least_offset: of the first; in v0 and v1 a compressed message says only where it ends.
+        append_times: of the records, in order, as far as they are known.
+
+    Raises:
+        CorruptBatch: a header is none, or the last batch is not whole.
+    """
+    view, position = memoryview(data), 0
+    while position < len(view):
+        header = parse_header(view, position, least_offset)
+        after = bisect_right(append_times, header.base_offset, key=_OFFSET)
+        append_ms = append_times[after - 1].ms if after else None
+        listed = None
+        if header.magic != MAGIC and not header.codec_number:
+            listed = list_messages(view, header, position, least_offset=least_offset)
+        if listed is None:
+            end = position + header.size
+            if end > len(view):
+                raise CorruptBatch(f"the batch at offset {header.base_offset} is not whole")
+            batch = as_it_is(header, [view[position:end]], append_ms)
+        else:
+            if after < len(append_times):  # as far as the append time is the same
+                count = bisect_left(listed.offsets, append_times[after].offset)
+                listed = listed.until(count) if count < len(listed.offsets) else listed
+            end = listed.end
+            batch = as_it_is(header, [view[position:end]], append_ms)._replace(
+                size=end - position,
+                last_offset=listed.offsets[-1],
+                max_timestamp=largest_of(listed.times),
+                messages=(listed,),
+            )
+        yield batch
+        position, least_offset = end, batch.last_offset + 1
+
+
+def as_it_is(header: BatchHeader, parts: Sequence[Buffer], append_ms: int | None) -> Numbered:
+    """A batch as it is."""
+    batch: Numbered = new_numbered(
+        (
+            parts,
+            header.size,
+            header.base_offset,
+            header.last_offset,
+            header.max_timestamp,
+            header.leader_epoch,
+            append_ms,
+            None,
+            False,
+            None,
+        )
+    )
+    return batch

@@ -1,0 +1,224 @@
+"""Batches of another log, appended as they are: what a follower, a copy or a restore does."""
+
+from __future__ import annotations
+
+import errno
+import tempfile
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from faultyfiles import FaultyFiles
+from hypothesis import given
+from hypothesis import strategies as st
+from storelogs import DAY, NOW, UnsyncedFiles, batch
+
+from horolog.config import TopicConfig
+from horolog.errors import CorruptBatch, StorageFailed
+from horolog.record.batch import parse_header
+from horolog.record.builder import Record
+from horolog.record.compression import Codec
+from horolog.record.old_format.fields import build_messages
+from horolog.record.timestamps import AppendTimeStretch
+from horolog.storage.append_times.floor import AppendTimes
+from horolog.storage.batches.reader import EVERYTHING
+from horolog.storage.directory.checkpoints import EpochStart
+from horolog.storage.files import Files
+from horolog.storage.index.blocks import Window
+from horolog.storage.index.builder import IndexBuilder
+from horolog.storage.logs.epochs import LeaderEpochs
+from horolog.storage.logs.writer import LogWriter, new_segment
+from horolog.storage.segments.numbered import as_they_are
+from horolog.storage.segments.reader import SegmentReader
+from horolog.storage.validation.validate import prepare
+
+BASE = 40
+YEAR = 365 * DAY
+ONE_SEGMENT = TopicConfig(index_interval_bytes=0)
+TWO_BATCHES = TopicConfig(index_interval_bytes=0, segment_bytes=220)
+
+
+class Copy:
+    """A partition's directory that is extended by batches of another log."""
+
+    def __init__(self, path: Path, config: TopicConfig = ONE_SEGMENT) -> None:
+        self.files = UnsyncedFiles()
+        self.path, self.config = path, config
+        self.floor = AppendTimes.read(self.files, str(path))
+        self.epochs = LeaderEpochs(self.files, str(path / "leader-epoch-checkpoint"))
+        active = new_segment(self.files, str(path), BASE, config, NOW)
+        self.writer = LogWriter(
+            self.files, str(path), active, append_times=self.floor, epochs=self.epochs
+        )
+        self.sent = b""
+
+    def extend(self, data: bytes, times: Sequence[tuple[int, int | None]] = ()) -> None:
+        stretches = [AppendTimeStretch(*each) for each in times]
+        self.writer.extend(as_they_are(data, BASE, stretches), self.config)
+        self.sent += data
+
+    @property
+    def bases(self) -> list[int]:
+        return sorted(int(log.stem) for log in self.path.glob("*.log"))
+
+    def finished(self) -> list[SegmentReader]:
+        """Its segments, as another process finds them."""
+        self.writer.finish()
+        readers = []
+        for base in self.bases:
+            stem = f"{self.path}/{base:020d}"
+            size = Path(stem + ".log").stat().st_size
+            reader = SegmentReader(Files(read_only=True), stem, base, size)
+            reader.end = reader.whole_end()
+            readers.append(reader)
+        assert b"".join(Path(r.path_of(".log")).read_bytes() for r in readers) == self.sent
+        return readers
+
+    def times(self, offsets: Sequence[int]) -> list[int | None]:
+        """The append time of each of these offsets, as another process finds it."""
+        readers = self.finished()
+        return [
+            next(r for r in reversed(readers) if r.base_offset <= at).append_times.at(at)
+            for at in offsets
+        ]
+
+
+def v2(offset: int, epoch: int = 3, *times: int) -> bytes:
+    return batch(*(times or (NOW,)), base_offset=offset, leader_epoch=epoch)
+
+
+def test_bytes_offsets_and_leader_epochs_stay(tmp_path: Path) -> None:
+    copy = Copy(tmp_path)
+    copy.extend(v2(41, 3) + v2(42, 3) + v2(50, 5))
+    copy.extend(v2(51, 6))
+    (reader,) = copy.finished()
+    assert [header.base_offset for _, header in reader.headers(0, reader.size)] == [41, 42, 50, 51]
+    assert copy.epochs.entries == (EpochStart(3, 41), EpochStart(5, 50), EpochStart(6, 51))
+
+
+def test_indexes_are_those_of_appends_one_by_one(tmp_path: Path) -> None:
+    copy = Copy(tmp_path)
+    copy.extend(v2(40) + v2(41, 3, NOW + 9) + v2(42) + v2(43, 3, NOW + 11))
+    (reader,) = copy.finished()
+    facts = IndexBuilder(BASE, 0).add_all(reader.batches(EVERYTHING).stretches())
+    assert reader.indexes.offsets.entries.read() == bytes(facts.offset_entries)
+    assert reader.indexes.times.entries.read() == bytes(facts.time_entries)
+    assert reader.indexes.seal_facts(reader.size) is not None
+
+
+@given(st.lists(st.sampled_from([None, NOW, NOW + 1, NOW + 7]), min_size=1, max_size=9), st.data())
+def test_append_times_are_known_where_the_other_log_knows_them(
+    times: list[int | None], data: st.DataObject
+) -> None:
+    """However the batches arrive, and wherever they go back or are unknown for a while."""
+    with tempfile.TemporaryDirectory() as path:
+        copy = Copy(Path(path), data.draw(st.sampled_from([ONE_SEGMENT, TWO_BATCHES])))
+        first = 0
+        while first < len(times):
+            end = data.draw(st.integers(first + 1, len(times)))
+            stretches = [(BASE + at, times[at]) for at in range(first, end)]
+            copy.extend(b"".join(v2(BASE + at) for at in range(first, end)), stretches)
+            first = end
+        assert copy.times(range(BASE, BASE + len(times))) == times
+
+
+def test_append_times_that_go_back_are_a_reset_and_begin_a_segment(tmp_path: Path) -> None:
+    copy = Copy(tmp_path)
+    copy.extend(v2(40) + v2(41) + v2(44), [(40, NOW), (44, NOW - 5)])
+    copy.extend(v2(45), [(45, NOW - 6)])
+    assert copy.bases == [40, 44, 45]
+    assert [(each.offset, each.old_ms, each.new_ms) for each in copy.floor.resets] == [
+        (44, NOW, NOW - 5),
+        (45, NOW - 5, NOW - 6),
+    ]
+    assert AppendTimes.read(Files(), str(tmp_path)).resets == copy.floor.resets
+
+
+def test_a_time_too_far_away_for_the_file_of_a_segment_begins_another(tmp_path: Path) -> None:
+    far = NOW + 900 * YEAR
+    copy = Copy(tmp_path)
+    copy.extend(v2(40) + v2(41), [(40, NOW), (41, far)])
+    assert copy.bases == [40, 41]
+    assert copy.times([40, 41]) == [NOW, far]
+
+
+def test_a_segment_ends_before_it_is_too_large(tmp_path: Path) -> None:
+    copy = Copy(tmp_path, TWO_BATCHES)
+    copy.extend(b"".join(v2(BASE + at) for at in range(5)))
+    assert copy.bases == [40, 42, 44]
+    assert [len(each.indexes.offsets.entries) for each in copy.finished()] == [1, 1, 0]
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
+@pytest.mark.parametrize("magic", [0, 1])
+def test_older_formats_come_in_as_any_other(tmp_path: Path, magic: int, codec: Codec) -> None:
+    def messages(offset: int) -> bytes:
+        rows = [Record(NOW + at, b"k", b"v") for at in range(3)]
+        return bytes(build_messages(rows, magic, base_offset=offset, codec=codec))
+
+    copy = Copy(tmp_path)
+    copy.extend(messages(40) + messages(43) + v2(46), [(40, NOW), (43, NOW + 4), (46, NOW + 5)])
+    assert copy.times(range(40, 47)) == [*[NOW] * 3, *[NOW + 4] * 3, NOW + 5]
+    (reader,) = copy.finished()
+    facts = IndexBuilder(BASE, 0).add_all(reader.batches(EVERYTHING).stretches())
+    assert reader.indexes.offsets.entries.read() == bytes(facts.offset_entries)
+    assert reader.end.next_offset == 47
+
+
+def test_plain_messages_are_known_by_the_append_time_of_each(tmp_path: Path) -> None:
+    rows = [Record(NOW + at, b"k", b"v") for at in range(4)]
+    copy = Copy(tmp_path)
+    data = bytes(build_messages(rows, 1, base_offset=40))
+    copy.extend(data, [(40, None), (41, NOW), (43, NOW + 2)])
+    assert copy.times(range(40, 44)) == [None, NOW, NOW, NOW + 2]
+
+
+def test_who_leads_after_that_appends_to_the_same_segment(tmp_path: Path) -> None:
+    """The block map has what a leader counted, and leaves out what came as it was."""
+    copy = Copy(tmp_path)
+    writer, config = copy.writer, copy.config
+    for offset, ms in ((42, NOW + 100), (45, NOW + 200)):
+        copy.extend(v2(offset - 2, 3, NOW) + v2(offset - 1, 3, NOW), [(offset - 2, ms - 50)])
+        writer.active.make_ready(ms)
+        led = prepare(batch(ms), config, ms).numbered(offset, 7, ms)
+        writer.append(led)
+        copy.sent += b"".join(led.parts)
+    (reader,) = copy.finished()
+
+    def found(first_ms: int, last_ms: int) -> set[int]:
+        spans = reader.spans(Window(first_ms, last_ms))
+        headers = (h for span in spans for _, h in reader.headers(span.position, span.end))
+        return {h.base_offset for h in headers if first_ms <= h.max_timestamp <= last_ms}
+
+    assert found(NOW, NOW) == {40, 41, 43, 44}
+    assert found(NOW + 100, NOW + 200) == {42, 45}
+    assert reader.append_times.at(42) == NOW + 100
+    assert reader.append_times.at(43) == NOW + 150
+
+
+@pytest.mark.parametrize("steps", range(6))
+def test_a_refused_write_leaves_nothing_of_its_batches(tmp_path: Path, steps: int) -> None:
+    copy = Copy(tmp_path)
+    files = FaultyFiles(None)
+    copy.writer.active = new_segment(files, str(tmp_path), BASE, copy.config, NOW)
+    times = [(40, NOW), (42, NOW + 1), (43, None)]
+    copy.extend(v2(40) + v2(41), times)
+    files.fail_after(steps, OSError(errno.ENOSPC, "No space left on device"))
+    news = [v2(42), v2(43)]
+    with suppress(StorageFailed):
+        copy.extend(b"".join(news), times)
+        news = []
+    files.heal()
+    if news:
+        written = copy.writer.active.segment.end.next_offset - 42
+        copy.sent += b"".join(news[:written])
+        copy.extend(b"".join(news[written:]), times)
+    assert copy.times(range(40, 44)) == [NOW, NOW, NOW + 1, None]
+
+
+def test_a_batch_that_is_not_whole_is_refused(tmp_path: Path) -> None:
+    copy = Copy(tmp_path)
+    with pytest.raises(CorruptBatch, match="offset 41 is not whole"):
+        copy.extend(v2(40) + v2(41)[:-1])
+    assert parse_header(v2(41)).size == len(v2(41))
