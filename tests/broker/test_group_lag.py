@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from running_broker import NOW_MS, RunningBroker, a_broker
 
-from horolog.broker.group_lag import PartitionLag, partition_lag
+from horolog.broker.group_lag import partition_lag
 from horolog.client import CommittedOffset, ResourceType
 from horolog.clock import ManualClock
 from horolog.record.builder import Record, build_batch
-from horolog.record.timestamps import RecordClock
+from horolog.wire.questions import LagClock, PartitionLag
 
 broker = a_broker("t", of_topics={"segment.bytes": "1500"})
 
@@ -28,7 +28,7 @@ def set_retention(broker: RunningBroker, retention_ms: int) -> None:
     broker.client.alter_configs({(ResourceType.TOPIC, "t"): change})
 
 
-def lag(broker: RunningBroker, clock: RecordClock = RecordClock.APPEND) -> PartitionLag:
+def lag(broker: RunningBroker, clock: LagClock = LagClock.APPEND) -> PartitionLag:
     lags = broker.broker.group_lags
 
     def measure() -> PartitionLag:
@@ -42,7 +42,7 @@ def test_a_group_at_the_end_is_behind_by_nothing(broker: RunningBroker) -> None:
     send(broker, NOW_MS - DAY)
     commit(broker, 1)
     assert lag(broker) == PartitionLag(
-        "g", "t", 0, 1, 0, 1, 0, 0, 0, 0, RecordClock.APPEND, 0, 0, None
+        "g", "t", 0, 1, 0, 1, 0, 0, 0, 0, LagClock.APPEND, 0, False, 0, None
     )
 
 
@@ -65,17 +65,17 @@ def test_the_lag_by_create_time_is_the_age_of_the_oldest_unread_record_not_of_th
 ) -> None:
     send(broker, NOW_MS - 5_000_000, NOW_MS - 10, NOW_MS - 20, NOW_MS - 4_000, NOW_MS - 30)
     commit(broker, 1)
-    found = lag(broker, RecordClock.CREATE)
+    found = lag(broker, LagClock.CREATE)
     assert (found.lag_ms, found.records_behind) == (4_000, 4)
     commit(broker, 4)
-    assert lag(broker, RecordClock.CREATE).lag_ms == 30
+    assert lag(broker, LagClock.CREATE).lag_ms == 30
     send(broker, NOW_MS + 5_000)
     commit(broker, 5)
-    assert lag(broker, RecordClock.CREATE).lag_ms == 0
+    assert lag(broker, LagClock.CREATE).lag_ms == 0
     send(broker, -1)
     commit(broker, 6)
-    assert lag(broker, RecordClock.CREATE).lag_ms is None
-    assert lag(broker, RecordClock.APPEND).lag_ms == 0
+    assert lag(broker, LagClock.CREATE).lag_ms is None
+    assert lag(broker, LagClock.APPEND).lag_ms == 0
 
 
 def test_records_deleted_before_they_were_read_are_lost_and_counted_apart(

@@ -23,9 +23,9 @@ from horolog.broker.scheduling.turns import TimeSlice
 from horolog.clock import Clock
 from horolog.config import TopicConfig
 from horolog.groups.offsets import CommittedOffsets
-from horolog.record.timestamps import RecordClock
 from horolog.storage.logs.readable import ReadableLog
 from horolog.storage.removal.retention_report import SegmentRetention
+from horolog.wire.questions import LagClock, PartitionLag
 
 SAMPLE_INTERVAL_MS: Final = 30_000
 _SAMPLES: Final = 3
@@ -95,27 +95,6 @@ class Doomed(NamedTuple):
     """When the first of them is deleted, in milliseconds; a time in the past: at the next check."""
 
 
-class PartitionLag(NamedTuple):
-    """The lag of a group in a partition, with the names of `horolog lag --json`."""
-
-    group: str
-    topic: str
-    partition: int
-    committed: int
-    start: int
-    end: int
-    offsets_behind: int
-    records_behind: int | None
-    """Records left to read, None where block maps do not count them."""
-    lost_records: int
-    lag_ms: int | None
-    """0 if nothing is left to read, None if the time is not known."""
-    clock: RecordClock
-    catch_up_ms: int | None
-    unread_deleted: int
-    first_deleted_ms: int | None
-
-
 class _Sample(NamedTuple):
     now_ms: int
     committed: dict[Key, int]
@@ -181,7 +160,7 @@ def _behind(key: Key, committed: int, partition: Partition, *, committed_only: b
 
 
 def partition_lag(
-    behind: Behind, paces: Paces, clock: RecordClock, now_ms: int, config: TopicConfig | None = None
+    behind: Behind, paces: Paces, clock: LagClock, now_ms: int, config: TopicConfig | None = None
 ) -> PartitionLag:
     """All that can be said; any thread may ask, it may wait for the disk.
 
@@ -203,7 +182,7 @@ def partition_lag(
         segments = deletions(log, first, now_ms, config)
         deleted = doomed(behind, segments, paces.commits, now_ms)
     lag_ms: int | None = 0
-    if behind.has_unread and clock is RecordClock.APPEND:
+    if behind.has_unread and clock is LagClock.APPEND:
         appended_ms = append_time_of(log, first)
         lag_ms = None if appended_ms is None else max(0, now_ms - appended_ms)
     elif behind.has_unread:
@@ -220,7 +199,26 @@ def partition_lag(
         lag_ms,
         clock,
         paces.catch_up_ms(end - first) if behind.has_unread else 0,
+        paces.commits is not None,
         *deleted,
+    )
+
+
+def unknown_lag(behind: Behind, paces: Paces, clock: LagClock) -> PartitionLag:
+    """What can be said of a log that cannot be read."""
+    return PartitionLag(
+        *behind.key,
+        behind.committed,
+        behind.start,
+        behind.end,
+        behind.offsets,
+        None,
+        behind.lost,
+        None if behind.has_unread else 0,
+        clock,
+        paces.catch_up_ms(max(0, behind.end - behind.first_unread)),
+        paces.commits is not None,
+        *Doomed(),
     )
 
 

@@ -129,6 +129,7 @@ def _of_broker(
             "the broker",
             found.is_exempt,
             segments,
+            unread=client.unread_deleted(topic, number, settings=settings) or (),
         )
 
 

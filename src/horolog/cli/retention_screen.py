@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import typer
 
 from horolog.cli.screen import show_table, size
+from horolog.client import GroupUnread
 from horolog.clock import format_duration
 from horolog.storage.removal.retention import Because
 from horolog.storage.removal.retention_report import SegmentRetention
@@ -34,6 +35,8 @@ class Explained(NamedTuple):
     notes: Sequence[str] = ()
     damage: str | None = None
     """Why nothing is known of its segments."""
+    unread: Sequence[GroupUnread] = ()
+    """What groups lose by it, as a broker knows."""
 
 
 def as_json(explained: Explained) -> dict[str, Any]:
@@ -52,6 +55,7 @@ def as_json(explained: Explained) -> dict[str, Any]:
             }
             for each in explained.segments
         ],
+        "unread": [each._asdict() for each in explained.unread],
         "notes": list(explained.notes),
         "damage": explained.damage,
     }
@@ -71,6 +75,13 @@ def show(explained: Explained, zone: tzinfo) -> None:
         typer.echo("")
         for line in (_next(explained, zone), *_held(explained, zone)):
             typer.echo(f"  {line}")
+    for each in explained.unread:
+        first_ms = each.first_deleted_ms
+        when = "" if first_ms is None else f", first at {format_time(first_ms, zone)}"
+        typer.echo(
+            f"  retention deletes {each.records:,} records that group {each.group} has not read"
+            f"{when}"
+        )
     for note in explained.notes:
         typer.echo(f"  {note}")
 

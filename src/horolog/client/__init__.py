@@ -31,7 +31,14 @@ from horolog.client.records import Produced
 from horolog.client.security import Security
 from horolog.client.transactions import Transaction
 from horolog.offsets import OffsetRange
-from horolog.wire.questions import LeftBehind, PartitionTimes, RangeClock
+from horolog.wire.questions import (
+    GroupUnread,
+    LagClock,
+    LeftBehind,
+    PartitionLag,
+    PartitionTimes,
+    RangeClock,
+)
 
 if TYPE_CHECKING:
     from horolog.client.producer import Producer
@@ -55,9 +62,12 @@ __all__ = [
     "Fetched",
     "FoundOffset",
     "FoundRecord",
+    "GroupUnread",
+    "LagClock",
     "LeftBehind",
     "NoAnswer",
     "OffsetRange",
+    "PartitionLag",
     "PartitionMetadata",
     "PartitionTimes",
     "Produced",

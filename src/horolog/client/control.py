@@ -18,15 +18,18 @@ from horolog.wire.questions import (
     ALL_PARTITIONS,
     APPEND_TIME_RESET,
     APPEND_TIMES_AHEAD,
+    GROUP_LAG,
     HEALTH,
     LEFT_BEHIND,
     LOOKUP_WAY,
     PRODUCER_CLIENTS,
     RETENTION,
+    RETENTION_UNREAD,
     TIME_RANGES,
     TIMES,
     AppendTimesAhead,
     AskAppendTimesAhead,
+    AskGroupLag,
     AskHealth,
     AskLeftBehind,
     AskLookup,
@@ -34,10 +37,14 @@ from horolog.wire.questions import (
     AskRetention,
     AskTimeRanges,
     AskTimes,
+    AskUnread,
     GivesT,
+    GroupUnread,
     Health,
+    LagClock,
     LeftBehind,
     LookupReport,
+    PartitionLag,
     PartitionTimes,
     Question,
     RangeClock,
@@ -166,6 +173,52 @@ class ControlCalls(RetriedCalls):
             NoAnswer: no broker answers.
         """
         return self._of_leaders(TIMES, {each: AskTimes(each[1]) for each in partitions})
+
+    def group_lag(
+        self,
+        groups: Sequence[str],
+        *,
+        clock: LagClock = LagClock.APPEND,
+        read_committed: bool = False,
+    ) -> dict[str, list[PartitionLag] | None]:
+        """How far groups are behind in the partitions that they have committed offsets of.
+
+        Args:
+            groups: their ids; one that has committed nothing has no partitions.
+            clock: whose time the lag is measured by.
+            read_committed: they read up to last stable offsets.
+
+        Returns:
+            None for each group where a broker does not report it (Apache Kafka's).
+
+        Raises:
+            RequestRefused: of a group, which it names.
+            NoAnswer: no broker answers.
+        """
+        asks = {(group, -1): AskGroupLag(clock, read_committed) for group in groups}
+        answers = self._answers(GROUP_LAG, asks, lambda each, deadline: self.brokers.any(deadline))
+        return {
+            group: None if answer is None else [each._replace(group=group) for each in answer.lags]
+            for (group, _), answer in answers.items()
+        }
+
+    def unread_deleted(
+        self, topic: str, partition: int, *, settings: Mapping[str, str] | None = None
+    ) -> list[GroupUnread] | None:
+        """What retention deletes before groups read it; None from a broker that cannot report it.
+
+        Args:
+            topic: its name.
+            partition: of the topic.
+            settings: to be tried, in the place of the topic's.
+
+        Raises:
+            RequestRefused: there is no such partition, a setting is invalid, or another refusal.
+            NoAnswer: no broker answers.
+        """
+        ask = AskUnread(partition, settings=settings or {})
+        found = self._of_leader(RETENTION_UNREAD, topic, partition, ask)
+        return None if found is None else list(found.unread)
 
     def left_behind(self, topic: str, partition: int = 0) -> LeftBehind | None:
         """What is not carried over from a Kafka; None from a broker that does not report it.

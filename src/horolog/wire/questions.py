@@ -329,6 +329,85 @@ class PartitionTimes(NamedTuple):
     """Offsets that nothing is known of: their segments have no whole block map."""
 
 
+class LagClock(StrEnum):
+    """Whose time a lag is measured by."""
+
+    APPEND = "append"
+    """The age of the first unread record."""
+    CREATE = "create"
+    """The age of the oldest unread record, which need not be the first (KIP-33)."""
+
+
+class AskGroupLag(NamedTuple):
+    """How far a group is behind, in one of its partitions after the other."""
+
+    clock: LagClock = LagClock.APPEND
+    committed: bool = False
+    """It reads up to the last stable offset, not to the log end."""
+    start: int = 0
+
+
+class PartitionLag(NamedTuple):
+    """The lag of a group in a partition, with the names of `horolog lag --json`."""
+
+    group: str
+    topic: str
+    partition: int
+    committed: int
+    start: int
+    """The log start offset."""
+    end: int
+    """Where the group reads to: the log end, or the last stable offset."""
+    offsets_behind: int
+    """From the committed offset to the end, as Kafka's tools count: lost ones included."""
+    records_behind: int | None
+    """Records left to read, None where block maps do not count them."""
+    lost_records: int
+    """Offsets that were deleted before the group read them."""
+    lag_ms: int | None
+    """0 if nothing is left to read, None if the time is not known."""
+    clock: LagClock
+    catch_up_ms: int | None
+    """How long the group takes to reach the end; None: never, or not known."""
+    is_pace_known: bool
+    """Whether the group has committed for long enough to say so."""
+    unread_deleted: int
+    """Unread records that retention deletes before the group gets to them at its pace."""
+    first_deleted_ms: int | None
+    """When the first of them is deleted; a time in the past: at the next check."""
+
+
+class GroupLag(NamedTuple):
+    """Partitions that a group has committed offsets of, in order."""
+
+    lags: tuple[PartitionLag, ...]
+    next: int | None
+
+
+class AskUnread(NamedTuple):
+    """What retention deletes of a partition that groups have not read, for one after the other."""
+
+    partition: int
+    start: int = 0
+    settings: Mapping[str, str] = {}
+    """Settings of topics that count in the place of the topic's."""
+
+
+class GroupUnread(NamedTuple):
+    """Records that retention deletes before a group reads them."""
+
+    group: str
+    records: int
+    first_deleted_ms: int | None
+
+
+class UnreadDeleted(NamedTuple):
+    """The groups that lose records, in order."""
+
+    unread: tuple[GroupUnread, ...]
+    next: int | None
+
+
 # --- the table ------------------------------------------------------------------------
 
 APPEND_TIMES_AHEAD: Final = Question(
@@ -337,6 +416,14 @@ APPEND_TIMES_AHEAD: Final = Question(
     AclOperation.DESCRIBE,
     AskAppendTimesAhead,
     AppendTimesAhead,
+)
+GROUP_LAG: Final = Question(
+    "horolog.group.lag",
+    ResourceType.GROUP,
+    AclOperation.DESCRIBE,
+    AskGroupLag,
+    GroupLag,
+    paged="lags",
 )
 HEALTH: Final = Question(
     "horolog.health",
@@ -377,6 +464,14 @@ RETENTION: Final = Question(
 TIMES: Final = Question(
     "horolog.times", ResourceType.TOPIC, AclOperation.DESCRIBE, AskTimes, PartitionTimes
 )
+RETENTION_UNREAD: Final = Question(
+    "horolog.retention.unread",
+    ResourceType.TOPIC,
+    AclOperation.DESCRIBE_CONFIGS,
+    AskUnread,
+    UnreadDeleted,
+    paged="unread",
+)
 TIME_RANGES: Final = Question(
     "horolog.time.ranges",
     ResourceType.TOPIC,
@@ -386,8 +481,8 @@ TIME_RANGES: Final = Question(
     paged="ranges",
 )
 QUESTIONS: Final = (
-    *(APPEND_TIMES_AHEAD, HEALTH, LEFT_BEHIND, LOOKUP_WAY),
-    *(PRODUCER_CLIENTS, RETENTION, TIME_RANGES, TIMES),
+    *(APPEND_TIMES_AHEAD, GROUP_LAG, HEALTH, LEFT_BEHIND, LOOKUP_WAY),
+    *(PRODUCER_CLIENTS, RETENTION, RETENTION_UNREAD, TIME_RANGES, TIMES),
 )
 
 APPEND_TIME_RESET: Final = Action(

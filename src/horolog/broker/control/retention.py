@@ -23,7 +23,7 @@ async def explain_retention(
         CorruptBatch: the log is damaged where it has to be read.
     """
     log = broker.partition(topic, ask.partition).log
-    config = _config(broker, topic, ask.settings) if ask.settings else None
+    config = tried_config(broker, topic, ask.settings) if ask.settings else None
     now_ms = broker.clock.now_ms() if ask.now is None else ask.now
 
     def page() -> tuple[tuple[dict[str, Any], ...], int | None]:
@@ -40,7 +40,12 @@ async def explain_retention(
     )
 
 
-def _config(broker: Broker, topic: str, tried: Mapping[str, str]) -> TopicConfig:
+def tried_config(broker: Broker, topic: str, tried: Mapping[str, str]) -> TopicConfig:
+    """The settings of a topic with others in their place.
+
+    Raises:
+        RequestRefused: a setting is unknown or invalid, or there is no such topic.
+    """
     try:
         return broker.settings.topic_config({**broker.topics.named(topic).overrides, **tried})
     except ValueError as error:

@@ -8,6 +8,7 @@ from horolog.broker.broker import Broker
 from horolog.broker.control.append_times import describe_append_times, prepare_reset
 from horolog.broker.control.clock import CLOCK_ACTIONS, prepare_clock, show_clock
 from horolog.broker.control.exactly_once import prepare_call, show_queries
+from horolog.broker.control.group_lag import find_unread, measure_group
 from horolog.broker.control.health import describe_health
 from horolog.broker.control.left_behind import list_left_behind
 from horolog.broker.control.producer_clients import name_producers
@@ -31,22 +32,26 @@ from horolog.wire.questions import (
     APPEND_TIME_RESET,
     APPEND_TIMES_AHEAD,
     EXACTLY_ONCE,
+    GROUP_LAG,
     HEALTH,
     LEFT_BEHIND,
     LOOKUP_WAY,
     PRODUCER_CLIENTS,
     RETENTION,
+    RETENTION_UNREAD,
     TIME_RANGES,
     TIMES,
 )
 
 QUESTION_ROWS: Final = (
     QuestionRow(APPEND_TIMES_AHEAD, describe_append_times),
+    QuestionRow(GROUP_LAG, measure_group),
     QuestionRow(HEALTH, describe_health),
     QuestionRow(LEFT_BEHIND, list_left_behind),
     QuestionRow(LOOKUP_WAY, explain_lookup),
     QuestionRow(PRODUCER_CLIENTS, name_producers),
     QuestionRow(RETENTION, explain_retention),
+    QuestionRow(RETENTION_UNREAD, find_unread),
     QuestionRow(TIME_RANGES, find_time_ranges),
     QuestionRow(TIMES, describe_times),
 )

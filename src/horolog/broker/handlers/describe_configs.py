@@ -106,6 +106,8 @@ class _Descriptions:
                 return [self._described(entry) for entry in describe_loggers(keys)]
             case number:
                 check_without_settings(number, name)
+                if number == ResourceType.GROUP:
+                    return await self._answers(ResourceType.GROUP, name, keys)
                 return []
 
     async def _of_topic(self, name: str, keys: Keys) -> "list[DescribeConfigsResourceResult]":

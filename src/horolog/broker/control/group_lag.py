@@ -1,0 +1,77 @@
+"""How far a group is behind, and what retention deletes that groups have not read."""
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import Final
+
+from horolog.broker.broker import Broker
+from horolog.broker.control.retention import tried_config
+from horolog.broker.control.rows import as_many_as_fit
+from horolog.broker.group_lag import (
+    Behind,
+    Doomed,
+    Paces,
+    deletions,
+    doomed,
+    partition_lag,
+    unknown_lag,
+)
+from horolog.errors import HorologError
+from horolog.network.peer import Peer
+from horolog.wire.questions import (
+    AskGroupLag,
+    AskUnread,
+    GroupLag,
+    GroupUnread,
+    PartitionLag,
+    UnreadDeleted,
+)
+
+_LONGEST_NAME: Final = 1_000
+"""Of a group in an answer, so that any fits a page."""
+
+
+async def measure_group(broker: Broker, peer: Peer, group: str, ask: AskGroupLag) -> GroupLag:
+    """How far a group is behind in the partitions that it has committed offsets of."""
+    lags, now_ms, start = broker.group_lags, broker.clock.now_ms(), max(0, ask.start)
+    behind = sorted(lags.behind([group], committed=ask.committed), key=lambda each: each.key)
+    asked = [(each, lags.paces(each)) for each in behind[start:]]
+
+    def measured(each: Behind, paces: Paces) -> PartitionLag:
+        try:
+            found = partition_lag(each, paces, ask.clock, now_ms)
+        except HorologError:  # its neighbours are measured all the same
+            found = unknown_lag(each, paces, ask.clock)
+        return found._replace(group=group[:_LONGEST_NAME])
+
+    def page() -> tuple[tuple[PartitionLag, ...], int | None]:
+        return as_many_as_fit((number, measured(*each)) for number, each in enumerate(asked, start))
+
+    return GroupLag(*await broker.searchers.run(peer, page))
+
+
+async def find_unread(broker: Broker, peer: Peer, topic: str, ask: AskUnread) -> UnreadDeleted:
+    """Which groups lose how many records of a partition, and when.
+
+    Raises:
+        RequestRefused: a setting is unknown or invalid, or there is no such partition.
+        StorageFailed: the disk refused.
+        CorruptBatch: the log is damaged where it has to be read.
+    """
+    log, lags = broker.partition(topic, ask.partition).log, broker.group_lags
+    config = tried_config(broker, topic, ask.settings) if ask.settings else None
+    now_ms, start = broker.clock.now_ms(), max(0, ask.start)
+    where = (topic, ask.partition)
+    behind = [each for each in lags.behind() if each.key[1:] == where and each.has_unread]
+    asked = [(each, lags.paces(each)) for each in sorted(behind, key=lambda each: each.key)]
+
+    def losses() -> Iterator[tuple[int, GroupUnread]]:
+        if not asked:
+            return
+        segments = deletions(log, min(each.first_unread for each, _ in asked), now_ms, config)
+        for number, (each, paces) in islice(enumerate(asked), start, None):
+            lost: Doomed = doomed(each, segments, paces.commits, now_ms)
+            if lost.records:
+                yield number, GroupUnread(each.key.group[:_LONGEST_NAME], *lost)
+
+    return UnreadDeleted(*await broker.searchers.run(peer, lambda: as_many_as_fit(losses())))

@@ -1,0 +1,117 @@
+"""`horolog lag`: how far consumer groups are behind, in offsets, in records and in time."""
+
+import time
+from collections.abc import Sequence
+from datetime import UTC, tzinfo
+from typing import Annotated, Final
+
+import typer
+
+from horolog.cli.connecting import CommandConfig, CommandProperties, connect
+from horolog.cli.options import LOCAL, Bootstrap, Json, Zone
+from horolog.cli.screen import show_json, show_table
+from horolog.client import LagClock, PartitionLag
+from horolog.client.kafka_lag import group_lags
+from horolog.clock import SECOND_MS, SystemClock, format_duration
+from horolog.errors import Misconfigured
+from horolog.times import format_time, parse_zone
+
+app = typer.Typer(no_args_is_help=True)
+
+_EVERY_S: Final = 2.0
+
+
+@app.command(no_args_is_help=True)
+def lag(
+    groups: Annotated[list[str] | None, typer.Argument(metavar="GROUP...")] = None,
+    bootstrap: Bootstrap = LOCAL,
+    client_config: CommandConfig = None,
+    client_properties: CommandProperties = None,
+    of_all: Annotated[bool, typer.Option("--all-groups", help="Of all consumer groups.")] = False,
+    clock: Annotated[
+        LagClock,
+        typer.Option(
+            help="The lag in time is the age of the first unread record by its append time, or of "
+            "the oldest unread one by its create time.",
+        ),
+    ] = LagClock.APPEND,
+    read_committed: Annotated[
+        bool,
+        typer.Option(
+            "--read-committed", help="The groups read up to last stable offsets, not to log ends."
+        ),
+    ] = False,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Measure again every two seconds, until Ctrl-C.")
+    ] = False,
+    zone: Zone = None,
+    as_json: Json = False,
+) -> None:
+    """Show how far groups are behind in each partition, and what they will lose.
+
+    Offsets are counted as Kafka's tools do. Records that were deleted before a group read them are
+    lost; records that retention deletes before the group gets to them, at the pace of its latest
+    commits, are about to be. How long a group needs to the end follows from that pace and the
+    topic's: "never" if the group is the slower. Of Apache Kafka's brokers only offsets are known,
+    and the lag by append time of topics with LogAppendTime.
+    """
+    if bool(groups) == of_all:
+        raise Misconfigured("Give the names of groups, or --all-groups")
+    shown_zone = parse_zone(zone) if zone else UTC
+    with connect(bootstrap, client_config, client_properties) as client:
+        while True:
+            names = client.list_groups() if of_all else list(dict.fromkeys(groups or ()))
+            now_ms = SystemClock().now_ms()
+            found = group_lags(client, names, now_ms, clock=clock, read_committed=read_committed)
+            if as_json:
+                show_json([each._asdict() for each in found])
+            else:
+                _show(names, found, shown_zone)
+            if not watch:
+                return
+            try:
+                time.sleep(_EVERY_S)
+            except KeyboardInterrupt:
+                return
+            if not as_json:
+                typer.echo("")
+
+
+def _show(names: Sequence[str], found: Sequence[PartitionLag], zone: tzinfo) -> None:
+    if found:
+        show_table(
+            (
+                *("group", "topic", "partition", "committed", "end", "behind", "records"),
+                *("lag", "catches up in", "lost"),
+            ),
+            [
+                (
+                    *(each.group, each.topic, each.partition, each.committed, each.end),
+                    *(each.offsets_behind, each.records_behind),
+                    None if each.lag_ms is None else _span(each.lag_ms),
+                    _catch_up(each),
+                    each.lost_records,
+                )
+                for each in found
+            ],
+        )
+    without = sorted({*names} - {each.group for each in found})
+    if without or not found:
+        typer.echo(f"no offsets are committed by {', '.join(without) or 'any group'}")
+    for each in found:
+        if each.unread_deleted and each.first_deleted_ms is not None:
+            typer.echo(
+                f"retention deletes {each.unread_deleted:,} records of "
+                f"{each.topic}-{each.partition} that {each.group} has not read, first at "
+                f"{format_time(each.first_deleted_ms, zone)}"
+            )
+
+
+def _catch_up(each: PartitionLag) -> str | None:
+    if each.catch_up_ms is not None:
+        return _span(each.catch_up_ms)
+    return "never" if each.is_pace_known else None
+
+
+def _span(ms: int) -> str:
+    return f"{ms} ms" if ms < 10 * SECOND_MS else format_duration(ms)

@@ -1,0 +1,100 @@
+"""How far groups are behind at brokers that do not say it themselves, as Apache Kafka's."""
+
+from collections.abc import Sequence
+
+from horolog.client.client import Client
+from horolog.client.offset_lookups import EARLIEST, LATEST, TopicPartition
+from horolog.errors import ErrorCode, RequestRefused
+from horolog.record.batch import iter_headers
+from horolog.record.timestamps import LOG_APPEND_TIME
+from horolog.wire.questions import LagClock, PartitionLag
+
+
+def group_lags(
+    client: Client,
+    groups: Sequence[str],
+    now_ms: int,
+    *,
+    clock: LagClock = LagClock.APPEND,
+    read_committed: bool = False,
+) -> list[PartitionLag]:
+    """The lags of groups, in order; of an Apache Kafka only what it keeps.
+
+    That is offsets, and the lag by append time of topics with LogAppendTime. Not known there are
+    records, the oldest create time, the pace of a group, and what retention deletes.
+
+    Args:
+        client: of the brokers.
+        groups: their ids.
+        now_ms: the clock, for what brokers do not measure.
+        clock: whose time a lag is measured by.
+        read_committed: the groups read up to last stable offsets.
+
+    Raises:
+        RequestRefused: of a group, which it names.
+        NoAnswer: no broker answers.
+    """
+    found = []
+    measured = client.group_lag(groups, clock=clock, read_committed=read_committed)
+    for group in groups:
+        its = measured[group]
+        if its is None:
+            its = _of_offsets(client, group, now_ms, clock, read_committed)
+        found += its
+    return found
+
+
+def _of_offsets(
+    client: Client, group: str, now_ms: int, clock: LagClock, read_committed: bool
+) -> list[PartitionLag]:
+    committed = {
+        each: at.offset for each, at in client.offset_fetch(group).items() if at is not None
+    }
+    present = client.metadata(sorted({topic for topic, _ in committed})).topics if committed else {}
+    there = [
+        each
+        for each in sorted(committed)
+        if each[0] in present and each[1] in present[each[0]].partitions
+    ]
+    starts = client.list_offsets(dict.fromkeys(there, EARLIEST))
+    ends = client.list_offsets(dict.fromkeys(there, LATEST), read_committed=read_committed)
+    lags = []
+    for each in there:
+        first, last = starts[each], ends[each]
+        start = 0 if first is None else first.offset
+        end = 0 if last is None else last.offset
+        unread = max(committed[each], start)
+        lag_ms: int | None = 0
+        if unread < end:
+            appended = clock is LagClock.APPEND
+            lag_ms = _age_ms(client, each, unread, now_ms) if appended else None
+        lags.append(
+            PartitionLag(
+                *(group, *each, committed[each], start, end),
+                offsets_behind=max(0, end - committed[each]),
+                records_behind=0 if unread >= end else None,
+                lost_records=max(0, min(start, end) - committed[each]),
+                lag_ms=lag_ms,
+                clock=clock,
+                catch_up_ms=0 if unread >= end else None,
+                is_pace_known=False,
+                unread_deleted=0,
+                first_deleted_ms=None,
+            )
+        )
+    return lags
+
+
+def _age_ms(client: Client, partition: TopicPartition, offset: int, now_ms: int) -> int | None:
+    """How long ago the record of an offset was appended; None if its timestamp does not say it."""
+    try:
+        fetched = client.fetch(*partition, offset, max_bytes=1, max_wait_ms=0)
+    except RequestRefused as error:
+        if error.code == ErrorCode.offset_out_of_range:  # deleted meanwhile
+            return None
+        raise
+    for _, header in iter_headers(memoryview(fetched.records)):
+        if header.next_offset > offset:
+            is_stamped = header.timestamp_type is LOG_APPEND_TIME
+            return max(0, now_ms - header.max_timestamp) if is_stamped else None
+    return None
