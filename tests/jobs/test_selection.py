@@ -47,7 +47,7 @@ def test_a_selection_becomes_options_of_the_format() -> None:
         "toTimestamp": "1795165200000",
         "columns": "timestampMs",
     }
-    assert found.read_options().times.interval_ms.first == 1_794_906_000_000
+    assert found.read_options().times.range.first_ms == 1_794_906_000_000
 
 
 def test_files_may_be_read_without_naming_topics_and_a_broker_may_not(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from pyspark import SparkFiles
 
 from horolog.errors import StorageFailed
 from horolog.record.builder import Record, build_batch
+from horolog.record.timestamps import TimeRange
 from horolog.sources.wanted import Interval, Names, NameTest, Numbers, Wanted
 from horolog.spark.read import pushes
 from horolog.spark.source import scans_apart
@@ -327,7 +328,7 @@ def test_pending_pushes_are_read_together_for_good_and_said_to_be(
     pushes.push("load", EARLY)
     assert caplog.records == []
     both, push = pushes.push("load", LATE)
-    assert both.times_ms == Interval(0, 59)
+    assert both.times == TimeRange(0, 59)
     assert both.takes("a", 0)
     assert both.takes("b", 0)
     assert not both.takes("c", 0)
@@ -335,7 +336,7 @@ def test_pending_pushes_are_read_together_for_good_and_said_to_be(
     assert "reads more than its filters need" in said
     assert "SPARK-58551" in said
     push.begun()
-    assert pushes.push("load", LATE)[0].times_ms == Interval(0, 59)
+    assert pushes.push("load", LATE)[0].times == TimeRange(0, 59)
     assert pushes.push("another load", LATE)[0] == LATE
     # All of it is in the directory that Spark removes when it stops.
     assert notes.parent == Path(SparkFiles._root_directory or "")
@@ -370,7 +371,7 @@ def test_a_hull_of_lists_and_of_all_keeps_all() -> None:
     assert [number for number in range(9) if both.takes("t", number)] == [1, 2, 7]
     assert all(some.hull(other).takes("t", number) for number in (1, 2, 7))
     assert some.hull(Wanted()) == Wanted()
-    assert wanting(5, 4, "a").hull(wanting(0, 9, "a")).times_ms == Interval(0, 9)
+    assert wanting(5, 4, "a").hull(wanting(0, 9, "a")).times == TimeRange(0, 9)
 
 
 def test_a_push_is_written_by_the_names_of_its_columns() -> None:

@@ -24,11 +24,11 @@ from horolog.clock import ManualClock
 from horolog.errors import Misconfigured
 from horolog.record.builder import Record, build_batch
 from horolog.record.compression import Codec
+from horolog.record.timestamps import TimeRange
 from horolog.sources import columns
 from horolog.sources.broker_reader import appended_then
 from horolog.sources.options import ReadOptions
 from horolog.sources.plan import BrokerStretch
-from horolog.sources.wanted import Interval
 from horolog.storage.names import TopicPartition
 
 SCHEMA = schema_of(["offset", columns.TIMESTAMP_MS, *columns.OF_CLOCKS])
@@ -177,7 +177,9 @@ def test_a_broker_is_asked_for_no_more_than_a_range_of_append_times(broker: Runn
     client = broker.client
 
     def narrowed(first: int, last: int) -> BrokerStretch | None:
-        return appended_then(client, wanted, Interval(NOW_MS + first, NOW_MS + last))
+        return appended_then(
+            client, wanted, TimeRange(NOW_MS + first, NOW_MS + last, of_append=True)
+        )
 
     assert narrowed(50, 89) == replace(wanted, start=10, end=18)
     assert narrowed(-50, 500) == wanted

@@ -41,7 +41,8 @@ class TimeRange(NamedTuple):
 
     first_ms: int = -(1 << 63)
     last_ms: int = (1 << 63) - 1
-    clock: RecordClock = RecordClock.CREATE
+    of_append: bool = False
+    """They are append times; else they are the records' timestamps."""
     with_untimed: bool = False
     """With records that have no time by this clock."""
 
@@ -50,35 +51,57 @@ class TimeRange(NamedTuple):
         cls, from_ms: int | None, to_ms: int | None, clock: RecordClock = RecordClock.CREATE
     ) -> "TimeRange":
         """From one time to before another, None without a limit; without any, all records."""
-        everything = cls(clock=clock, with_untimed=True)
+        everything = EVER_APPENDED if clock is RecordClock.APPEND else ALL_TIMES
         if from_ms is None and to_ms is None:
             return everything
-        return cls(
-            everything.first_ms if from_ms is None else from_ms,
-            everything.last_ms if to_ms is None else to_ms - 1,
-            clock,
+        first_ms = everything.first_ms if from_ms is None else from_ms
+        last_ms = everything.last_ms if to_ms is None else to_ms - 1
+        return cls(first_ms, last_ms, everything.of_append)
+
+    def __and__(self, other: "TimeRange") -> "TimeRange":
+        """The times in both, which are of the same clock."""
+        return TimeRange(
+            max(self.first_ms, other.first_ms),
+            min(self.last_ms, other.last_ms),
+            self.of_append,
+            self.with_untimed and other.with_untimed,
         )
+
+    @property
+    def clock(self) -> RecordClock:
+        """Whose times they are."""
+        return RecordClock.APPEND if self.of_append else RecordClock.CREATE
 
     @property
     def from_ms(self) -> int | None:
         """The first time, None without a limit."""
-        return None if self.first_ms == TimeRange().first_ms else self.first_ms
+        return None if self.first_ms == ALL_TIMES.first_ms else self.first_ms
 
     @property
     def to_ms(self) -> int | None:
         """After the last time, None without a limit."""
-        return None if self.last_ms == TimeRange().last_ms else self.last_ms + 1
+        return None if self.last_ms == ALL_TIMES.last_ms else self.last_ms + 1
 
     @property
     def is_everything(self) -> bool:
         """Whether it has all records."""
-        return self == TimeRange(clock=self.clock, with_untimed=True)
+        return self in (ALL_TIMES, EVER_APPENDED)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no record can be in it."""
+        return self.first_ms > self.last_ms and not self.with_untimed
 
     def holds(self, ms: int | None) -> bool:
         """Whether a record of this time is in it; None and -1 are none."""
         if ms is None or ms == NO_TIMESTAMP:
             return self.with_untimed
         return self.first_ms <= ms <= self.last_ms
+
+
+ALL_TIMES: Final = TimeRange(with_untimed=True)
+EVER_APPENDED: Final = TimeRange(of_append=True, with_untimed=True)
+"""The same by append times."""
 
 
 class AppendTimeStretch(NamedTuple):

@@ -21,7 +21,6 @@ from horolog.sources.limits import (
     TimeByPartition,
 )
 from horolog.sources.options import ReadOptions
-from horolog.sources.wanted import EVERYTHING
 from horolog.storage.names import TopicPartition
 
 _logger = logging.getLogger(__name__)
@@ -136,7 +135,7 @@ def stream_starts(
     earliest, latest = log.earliest(partitions), log.latest(partitions)
     times = options.times
     if starting is Everywhere.EARLIEST:
-        from_ms = times.backfill_interval_ms.first
+        from_ms = times.backfill_range.from_ms
         starts = _skipping(log, from_ms, earliest, latest)
         seams = latest if times.backfill is not None else {}
         return StreamStarts(
@@ -146,10 +145,10 @@ def stream_starts(
 
 
 def _skipping(
-    log: StreamLog, from_ms: int, earliest: Offsets, latest: Offsets
+    log: StreamLog, from_ms: int | None, earliest: Offsets, latest: Offsets
 ) -> dict[TopicPartition, int]:
     """The earliest offsets, or later ones before which no record is as late as `from_ms`."""
-    if from_ms <= EVERYTHING.first:
+    if from_ms is None:
         return dict(earliest)
     first = log.none_before(from_ms, list(earliest))
     return {

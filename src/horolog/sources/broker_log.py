@@ -18,13 +18,13 @@ from horolog.client import (
 )
 from horolog.errors import Misconfigured, RequestRefused
 from horolog.record.batch import iter_headers
+from horolog.record.timestamps import TimeRange
 from horolog.sources.bounds import Bounds, first_time
 from horolog.sources.limits import EARLIEST, LATEST, Assigned, Topics, subscribed
 from horolog.sources.options import ReadOptions
 from horolog.sources.plan import BrokerStretch
 from horolog.sources.wanted import Wanted
 from horolog.storage.directory.checkpoints import kafka_uuid
-from horolog.storage.index.blocks import Window
 from horolog.storage.names import TopicPartition
 
 _logger = logging.getLogger(__name__)
@@ -204,7 +204,9 @@ class BrokerLog:
             stretches = self._in_time(stretches, window)
         return stretches
 
-    def _in_time(self, stretches: Sequence[BrokerStretch], window: Window) -> list[BrokerStretch]:
+    def _in_time(
+        self, stretches: Sequence[BrokerStretch], window: TimeRange
+    ) -> list[BrokerStretch]:
         """The parts of stretches that may hold a wanted time.
 
         The brokers know them if they are horolog's; from Apache Kafka's a whole range is read.

@@ -13,12 +13,12 @@ from horolog.client.fetch_ahead import FetchAhead
 from horolog.client.fetching import PartitionFetch
 from horolog.errors import CorruptBatch, ErrorCode, RequestRefused
 from horolog.record.batch_runs import next_offset_of
-from horolog.record.timestamps import RecordClock
+from horolog.record.timestamps import RecordClock, TimeRange
 from horolog.sources.batches import Batches
 from horolog.sources.bounds import data_lost
 from horolog.sources.options import ReadOptions
 from horolog.sources.plan import BrokerStretch, Task
-from horolog.sources.wanted import EVERYTHING, Interval, Wanted
+from horolog.sources.wanted import Wanted
 from horolog.storage.names import TopicPartition
 
 _SURELY_EMPTY = 3
@@ -60,27 +60,24 @@ def narrowed_to_appends(
 ) -> BrokerStretch | None:
     """The part of a stretch that can have the wanted append times; None if nothing can."""
     is_planned = wanted.size is not None and wanted.until is None  # by blocks, which is enough
-    if what.append_times_ms is None or is_planned:
+    if what.append_times.is_everything or is_planned:
         return wanted
-    return appended_then(client, wanted, what.append_times_ms)
+    return appended_then(client, wanted, what.append_times)
 
 
-def appended_then(
-    client: Client, wanted: BrokerStretch, times_ms: Interval
-) -> BrokerStretch | None:
+def appended_then(client: Client, wanted: BrokerStretch, times: TimeRange) -> BrokerStretch | None:
     """The part of a stretch that can have been appended at these times; None if nothing can.
 
     Records before the first one were appended earlier. What follows the last one was appended
     later, if append times have never been reset.
     """
     partition = wanted.partition
-    first = client.find_records({partition: times_ms.first}, RecordClock.APPEND)[partition]
+    first = client.find_records({partition: times.first_ms}, RecordClock.APPEND)[partition]
     if first is None or first.offset >= wanted.end:
         return None
     start, end = max(wanted.start, first.offset), wanted.end
-    if times_ms.last < EVERYTHING.last:
-        later_ms = times_ms.last + 1
-        later = client.find_records({partition: later_ms}, RecordClock.APPEND)[partition]
+    if times.to_ms is not None:
+        later = client.find_records({partition: times.to_ms}, RecordClock.APPEND)[partition]
         is_known = later is not None and later.ms is not None
         if later is not None and is_known and not client.append_times_ahead(partition[0]).resets:
             end = min(end, later.offset)

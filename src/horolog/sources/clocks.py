@@ -15,8 +15,7 @@ import pyarrow as pa
 from horolog.buffers import Buffer
 from horolog.record.columns import decode
 from horolog.record.stretches import stretch_of
-from horolog.record.timestamps import AppendTimeStretch, TimestampType
-from horolog.sources.wanted import Interval
+from horolog.record.timestamps import AppendTimeStretch, TimeRange, TimestampType
 
 APPEND = "append_ms"
 CREATE = "create_ms"
@@ -60,12 +59,12 @@ def decode_with_clocks(
         yield pa.RecordBatch.from_pydict(arrays)
 
 
-def appended_in(table: pa.RecordBatch, times_ms: Interval) -> pa.RecordBatch:
+def appended_in(table: pa.RecordBatch, times: TimeRange) -> pa.RecordBatch:
     """The rows that were appended then; none of those whose append time is unknown."""
     column = table.column(APPEND)
     values: npt.NDArray[np.int64] = column.fill_null(0).to_numpy(zero_copy_only=False)
     known = column.is_valid().to_numpy(zero_copy_only=False)
-    taken = known & (values >= times_ms.first) & (values <= times_ms.last)
+    taken = known & (values >= times.first_ms) & (values <= times.last_ms)
     return table if taken.all() else table.filter(pa.array(taken))
 
 

@@ -7,16 +7,15 @@ from itertools import chain
 
 from horolog.record.batch import BatchHeader
 from horolog.record.identity import is_left_out
-from horolog.record.timestamps import AppendTimeStretch, TimestampType
+from horolog.record.timestamps import EVER_APPENDED, AppendTimeStretch, TimeRange, TimestampType
 from horolog.record.transactions import AbortedTransactions
 from horolog.sources.ahead import ahead
 from horolog.sources.batches import Batches
 from horolog.sources.file_systems import Root
 from horolog.sources.plan import SegmentStretch
 from horolog.sources.segments import opened
-from horolog.sources.wanted import Interval, Wanted
+from horolog.sources.wanted import Wanted
 from horolog.storage.batches.reader import FEWEST_BYTES
-from horolog.storage.index.blocks import Window
 from horolog.storage.lookup.by_append_time import appended_within
 from horolog.storage.segments.reader import SegmentReader
 
@@ -41,16 +40,19 @@ def batches_in_file(
     """
     reader = opened(root, wanted)
     makes_map = wanted.start == wanted.maps_from
-    windows, appended = what.windows, what.append_times_ms
-    if appended is not None:
-        within = appended_within(reader, *appended, wanted.start, wanted.end)
+    windows, appended = what.windows, what.append_times
+    if not appended.is_everything:
+        within = appended_within(
+            reader, appended.first_ms, appended.last_ms, wanted.start, wanted.end
+        )
         if within is None:
             return
         following = reader.locate(within.end)  # so that nothing behind is read ahead
         size = reader.size if following is None else following[0]
         wanted = replace(wanted, start=within.start, end=within.end, size=size)
         if within.is_exact:
-            windows, appended = tuple(each for each in windows if not each.of_append), None
+            windows = tuple(each for each in windows if not each.of_append)
+            appended = EVER_APPENDED
     # Without a limit in time, all that is within the offsets is worth reading.
     is_selective = bool(windows or wanted.aborted)
     test = _BatchTest(wanted, what, reader, appended, with_markers=with_markers)
@@ -75,7 +77,7 @@ def batches_in_file(
 def _stretches(
     reader: SegmentReader,
     wanted: SegmentStretch,
-    windows: Sequence[Window],
+    windows: Sequence[TimeRange],
     from_ms: int | None,
     *,
     makes_map: bool,
@@ -111,7 +113,7 @@ class _BatchTest:
         wanted: SegmentStretch,
         what: Wanted,
         reader: SegmentReader,
-        appended: Interval | None,
+        appended: TimeRange,
         *,
         with_markers: bool,
     ) -> None:
@@ -126,7 +128,7 @@ class _BatchTest:
         """
         self._with_markers = with_markers
         self._appended = appended
-        self._has_append_times = appended is not None and reader.has_append_times
+        self._has_append_times = reader.has_append_times
         self._start = wanted.start
         self._from_ms = what.from_ms
         self._to_ms = what.to_ms
@@ -146,9 +148,9 @@ class _BatchTest:
             and header.timestamp_type is TimestampType.LOG_APPEND_TIME
         ):
             return False
-        if self._appended is not None:
+        if not self._appended.is_everything:
             if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
-                if header.max_timestamp not in self._appended:
+                if not self._appended.holds(header.max_timestamp):
                     return False
             elif not self._has_append_times:
                 return False  # when it was appended is not known

@@ -16,7 +16,6 @@ from horolog.sources.file_log import FileLog
 from horolog.sources.file_systems import FileEntry, Root
 from horolog.sources.options import ReadOptions
 from horolog.sources.plan import BrokerStretch, SegmentStretch
-from horolog.sources.row_times import narrowed
 from horolog.sources.wanted import Wanted
 from horolog.storage.file_errors import FileMissing
 from horolog.storage.names import TopicPartition
@@ -126,9 +125,9 @@ class GrowingFiles:
         found: list[SegmentStretch] = []
         for each in stretches:
             bounds = {each.partition: Bounds(each.start, each.end)}
-            wanted = self._options.appended.narrow(narrowed(Wanted(), each.times_ms))
+            wanted = Wanted().within(each.times).within(self._options.appended)
             pieces = log.stretches(bounds, wanted)
-            found += [replace(piece, times_ms=each.times_ms) for piece in pieces]
+            found += [replace(piece, times=each.times) for piece in pieces]
         return found
 
     # Details.

@@ -12,6 +12,7 @@ from typing import Any
 
 from horolog.client import ClientConfig, Security
 from horolog.errors import Misconfigured
+from horolog.record.timestamps import EVER_APPENDED, TimeRange
 from horolog.sources import consumer_settings
 from horolog.sources.kafka_settings import security_of
 from horolog.sources.limits import (
@@ -38,11 +39,10 @@ from horolog.sources.option_values import (
 )
 from horolog.sources.read_option_table import OPTIONS
 from horolog.sources.row_times import (
-    ANY_APPEND_TIME,
     ANY_TIME,
     BACKFILL,
-    AppendTimeRange,
     RowTimes,
+    append_times_of,
 )
 from horolog.sources.uris import absolute
 
@@ -86,7 +86,7 @@ class ReadOptions:
     include_timestamp_ms: bool = False
     include_producer: bool = False
     include_append_time: bool = False
-    appended: AppendTimeRange = ANY_APPEND_TIME
+    appended: TimeRange = EVER_APPENDED
     include_lateness: bool = False
     columns: tuple[str, ...] | None = None
     read_committed: bool = False
@@ -159,7 +159,7 @@ class ReadOptions:
             include_timestamp_ms=flag(given, "includeTimestampMs", default=False),
             include_producer=flag(given, "includeProducer", default=False),
             include_append_time=flag(given, "includeAppendTime", default=False),
-            appended=AppendTimeRange.parse(given),
+            appended=append_times_of(given),
             include_lateness=flag(given, "includeLateness", default=False),
             columns=_columns(given),
             read_committed=one_of(

@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from itertools import accumulate, cycle, pairwise
 from typing import NamedTuple, TypeVar
 
+from horolog.record.timestamps import ALL_TIMES, TimeRange
 from horolog.record.transactions import AbortedTransaction
-from horolog.sources.wanted import EVERYTHING, Interval
 from horolog.storage.names import TopicPartition
 
 TASK_BYTES = 128 << 20
@@ -33,7 +33,7 @@ class BrokerStretch:
     Kafka source: where `is_from_earliest`, the log began at `start` or held nothing wanted before
     it, and may begin later by then; where `until` is set, `end` was the log end, and the task reads
     up to the log end, but not past `until`.
-    `times_ms` are the times of its rows, exactly; of no record without a timestamp, if limited.
+    `times` are those of its rows, exactly.
     `largest_ms` is the largest time before `start` as far as it is known, for `lateByMs`.
     """
 
@@ -44,7 +44,7 @@ class BrokerStretch:
     until: int | None = None
     size: int | None = None
     """Bytes of its batches, if the broker has said it."""
-    times_ms: Interval = EVERYTHING
+    times: TimeRange = ALL_TIMES
     largest_ms: int | None = None
 
     @property
@@ -59,7 +59,7 @@ class SegmentStretch:
 
     `root` is the path given to `load()`, `path` the file within its file system,
     `size` the bytes of whole batches that the segment had when the read was planned.
-    `times_ms` is as in `BrokerStretch`.
+    `times` is as in `BrokerStretch`.
     """
 
     root: str
@@ -73,7 +73,7 @@ class SegmentStretch:
     aborted: tuple[AbortedTransaction, ...] = ()
     maps_from: int | None = None
     """The task whose stretch starts here makes a map of the segment by time, if there is none."""
-    times_ms: Interval = EVERYTHING
+    times: TimeRange = ALL_TIMES
     topic_id: str | None = None
     """Of the topic that the file was of, as Kafka prints it."""
     limit: int | None = None

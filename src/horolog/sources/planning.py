@@ -22,8 +22,7 @@ from horolog.sources.plan import (
     left_open,
     share_out,
 )
-from horolog.sources.row_times import narrowed
-from horolog.sources.wanted import EVERYTHING, Wanted
+from horolog.sources.wanted import Wanted
 from horolog.storage.names import TopicPartition
 
 _logger = logging.getLogger(__name__)
@@ -113,17 +112,15 @@ def tasks(options: ReadOptions, wanted: Wanted, cores: int | None) -> list[Task]
     Raises:
         DataLost: something within the bounds is gone, and data loss is to fail.
     """
-    times_ms = options.times.interval_ms
-    wanted = options.appended.narrow(narrowed(wanted, times_ms))
+    times = options.times.range
+    wanted = wanted.within(times).within(options.appended)
     with opened_log(options) as log:
         bounds = resolve(options, log)
         stretches = log.stretches(bounds, wanted)
     shares = shared_out(options, stretches, cores)
     if not options.paths and not _asks_for_pieces(options, len(bounds)):
         shares = _following_the_log(shares, bounds, wanted)
-    if times_ms == EVERYTHING:
-        return shares
-    return [tuple(replace(each, times_ms=times_ms) for each in share) for share in shares]
+    return [tuple(replace(each, times=times) for each in share) for share in shares]
 
 
 def shared_out(options: ReadOptions, stretches: Sequence[Stretch], cores: int | None) -> list[Task]:

@@ -11,10 +11,9 @@ from horolog.sources.broker_reader import up_to_the_log_end
 from horolog.sources.clocks import APPEND, appended_in, decode_with_clocks
 from horolog.sources.options import ReadOptions
 from horolog.sources.plan import BrokerStretch, Stretch, Task
-from horolog.sources.row_times import narrowed
 from horolog.sources.rows import TIMES, RowShaper, decoded_columns, with_times_in
 from horolog.sources.stretch_reader import StretchReader, naming_batch
-from horolog.sources.wanted import EVERYTHING, Wanted
+from horolog.sources.wanted import Wanted
 from horolog.storage.names import TopicPartition
 
 TABLE_BYTES = 2 << 20  # larger tables are slower on their way to Spark
@@ -60,21 +59,21 @@ def tables_of(
 
     No table is empty, or larger than `max_bytes`, unless a single record is.
     """
-    times_ms = stretch.times_ms
-    what = options.appended.narrow(narrowed(wanted, times_ms))
-    appends_ms = what.append_times_ms
-    if appends_ms is not None and APPEND not in columns:
+    times = stretch.times
+    what = wanted.within(times).within(options.appended)
+    appended = what.append_times
+    if not appended.is_everything and APPEND not in columns:
         columns = (*columns, APPEND)
     # Decoding cannot leave out records without a timestamp amid others.
-    is_checked = times_ms != EVERYTHING and NO_TIMESTAMP in times_ms
+    is_checked = not times.is_everything and times.first_ms <= NO_TIMESTAMP <= times.last_ms
     if is_checked and TIMES not in columns:
         columns = (*columns, TIMES)
     for batches in reader.batches(stretch, what, with_append_times=APPEND in columns):
         for table in _decoded(batches, what, options, columns, max_bytes):
             if is_checked:
-                table = with_times_in(table, times_ms)
-            if appends_ms is not None:
-                table = appended_in(table, appends_ms)
+                table = with_times_in(table, times)
+            if not appended.is_everything:
+                table = appended_in(table, appended)
             if table.num_rows:
                 yield table
 

@@ -11,7 +11,7 @@ from horolog.errors import Misconfigured
 from horolog.record.batch import BatchHeader, iter_headers, verify_crc
 from horolog.record.builder import Record, read_with_create_times
 from horolog.record.scan import timestamps
-from horolog.record.timestamps import LOG_APPEND_TIME, AppendTimeStretch, RecordClock, TimeRange
+from horolog.record.timestamps import ALL_TIMES, LOG_APPEND_TIME, AppendTimeStretch, TimeRange
 from horolog.record.transactions import AbortedTransactions
 from horolog.sources.batches import Batches
 from horolog.sources.bounds import data_lost
@@ -19,13 +19,12 @@ from horolog.sources.broker_log import BrokerLog
 from horolog.sources.options import ReadOptions
 from horolog.sources.plan import BrokerStretch, Stretch
 from horolog.sources.planning import ReadPlan, opened_log, plan_offsets
-from horolog.sources.row_times import wanted_in
 from horolog.sources.stretch_reader import StretchReader, naming_batch
+from horolog.sources.wanted import Wanted
 from horolog.storage.names import TopicPartition
 
 _MAX_UNPACKED = 1 << 30
 _WAIT_MS = 500
-EVERYTHING = TimeRange.between(None, None)
 
 
 class ReadRecord(NamedTuple):
@@ -52,7 +51,7 @@ class RecordLog:
     """
 
     def __init__(
-        self, options: ReadOptions, times: TimeRange = EVERYTHING, *, runs_ahead: bool = True
+        self, options: ReadOptions, times: TimeRange = ALL_TIMES, *, runs_ahead: bool = True
     ) -> None:
         self._options = options
         self._times = times
@@ -78,7 +77,7 @@ class RecordLog:
             RequestRefused: a partition has not the offset.
         """
         starts = {} if from_offset is None else dict.fromkeys(partitions, from_offset)
-        return plan_offsets(self._log, partitions, wanted_in(self._times), starts, {})
+        return plan_offsets(self._log, partitions, Wanted().within(self._times), starts, {})
 
     def read(self, stretch: Stretch) -> Iterator[tuple[int, list[ReadRecord]]]:
         """The records of a stretch, batch by batch, each with the next offset to read.
@@ -89,8 +88,8 @@ class RecordLog:
             RequestRefused, NoAnswer: the broker refuses for another reason, or does not answer.
             StorageFailed: the disk refused.
         """
-        is_append = self._times.clock is RecordClock.APPEND
-        wanted = wanted_in(self._times)
+        is_append = self._times.of_append
+        wanted = Wanted().within(self._times)
         with self._reader.losses(stretch):
             for batches in self._reader.batches(stretch, wanted, with_append_times=is_append):
                 with naming_batch(batches):
@@ -130,7 +129,7 @@ class RecordLog:
                         yield from ((partition, read) for read in records)
 
     def _records(self, batches: Batches, number: int) -> Iterator[tuple[int, list[ReadRecord]]]:
-        is_append, view = self._times.clock is RecordClock.APPEND, memoryview(batches.data)
+        is_append, view = self._times.of_append, memoryview(batches.data)
         drops = AbortedTransactions(batches.aborted or ()).drop
         stretches: Sequence[AppendTimeStretch] = ()
         if batches.append_times:
@@ -164,7 +163,7 @@ class RecordLog:
         times = self._times
         if times.is_everything:
             return True
-        if times.clock is RecordClock.APPEND:
+        if times.of_append:
             return times.holds(appended_ms)
         if header.max_timestamp < times.first_ms:
             return False

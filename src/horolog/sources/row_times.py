@@ -15,9 +15,7 @@ from typing import NamedTuple
 
 from horolog.errors import Misconfigured
 from horolog.record.timestamps import RecordClock, TimeRange
-from horolog.sources import columns
 from horolog.sources.option_values import is_relative, moment
-from horolog.sources.wanted import EVERYTHING, Interval, Numbers, Wanted
 
 FROM = "fromTimestamp"
 TO = "toTimestamp"
@@ -64,12 +62,12 @@ class RowTimes:
         return times
 
     @property
-    def interval_ms(self) -> Interval:
-        """The times of the rows of a read, in milliseconds."""
+    def range(self) -> TimeRange:
+        """The times of the rows of a read."""
         return self._since(self.from_)
 
     @property
-    def backfill_interval_ms(self) -> Interval:
+    def backfill_range(self) -> TimeRange:
         """The same for rows that the log held when the query first started."""
         return self._since(self.from_, self.backfill)
 
@@ -103,13 +101,9 @@ class RowTimes:
         }
         return replace(self, **changed)
 
-    def _since(self, *starts: GivenMoment | None) -> Interval:
-        given = [each.timestamp_ms for each in starts if each is not None]
-        first = max(given, default=EVERYTHING.first)
-        if given and first == EVERYTHING.first:
-            first -= 1  # not everything: a record without a timestamp is in no range
-        last = EVERYTHING.last if self.to is None else self.to.timestamp_ms - 1
-        return Interval(first, last)
+    def _since(self, *starts: GivenMoment | None) -> TimeRange:
+        first_ms = max((each.timestamp_ms for each in starts if each is not None), default=None)
+        return TimeRange.between(first_ms, None if self.to is None else self.to.timestamp_ms)
 
     def _all(self) -> tuple[GivenMoment | None, ...]:
         return self.from_, self.to, self.backfill, self.stop
@@ -118,57 +112,20 @@ class RowTimes:
 ANY_TIME = RowTimes()
 
 
-class AppendTimeRange(NamedTuple):
-    """The rows of a read by when they were appended; those of unknown times only without one.
+def append_times_of(given: Mapping[str, str]) -> TimeRange:
+    """When the rows of a read were appended; of unknown times, only if no limit is given.
 
     fromAppendTime, toAppendTime   rows that were appended in [from, to)
+
+    Args:
+        given: all options, by lower-case name.
+
+    Raises:
+        Misconfigured: a value that is no moment, or a range that ends before it starts.
     """
-
-    interval_ms: Interval | None = None
-
-    @classmethod
-    def parse(cls, given: Mapping[str, str]) -> "AppendTimeRange":
-        """Read the options, `given` by lower-case name.
-
-        Raises:
-            Misconfigured: a value that is no moment, or a range that ends before it starts.
-        """
-        first, end = (
-            moment(given, name) if name.lower() in given else None for name in APPEND_TIME_OPTIONS
-        )
-        if first is None and end is None:
-            return cls()
-        if first is not None and end is not None and first > end:
-            raise Misconfigured(f"fromAppendTime ({first}) is after toAppendTime ({end})")
-        return cls(
-            Interval(
-                EVERYTHING.first if first is None else first,
-                EVERYTHING.last if end is None else end - 1,
-            )
-        )
-
-    def narrow(self, wanted: Wanted) -> Wanted:
-        """What is wanted, of these append times alone."""
-        if self.interval_ms is None:
-            return wanted
-        return wanted & Wanted({columns.APPEND_TIME_MS: Numbers(self.interval_ms)})
-
-
-ANY_APPEND_TIME = AppendTimeRange()
-
-
-def narrowed(wanted: Wanted, times_ms: Interval) -> Wanted:
-    """What is wanted, of these times alone."""
-    if times_ms == EVERYTHING:
-        return wanted
-    return wanted & Wanted({columns.TIMESTAMP_MS: Numbers(times_ms)})
-
-
-def wanted_in(times: TimeRange) -> Wanted:
-    """What has to be looked at for the records of a range of time."""
-    if times.is_everything:
-        return Wanted()
-    column = columns.TIMESTAMP_MS
-    if times.clock is RecordClock.APPEND:
-        column = columns.APPEND_TIME_MS
-    return Wanted({column: Numbers(Interval(times.first_ms, times.last_ms))})
+    first, end = (
+        moment(given, name) if name.lower() in given else None for name in APPEND_TIME_OPTIONS
+    )
+    if first is not None and end is not None and first > end:
+        raise Misconfigured(f"fromAppendTime ({first}) is after toAppendTime ({end})")
+    return TimeRange.between(first, end, RecordClock.APPEND)

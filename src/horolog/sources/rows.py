@@ -12,9 +12,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from horolog.record.row_buffers import arrow_of
-from horolog.record.timestamps import NO_TIMESTAMP
+from horolog.record.timestamps import NO_TIMESTAMP, TimeRange
 from horolog.sources import clocks, columns
-from horolog.sources.wanted import Interval
 from horolog.storage.names import TopicPartition
 
 _HEADER = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
@@ -167,10 +166,10 @@ def late_by(
     return np.minimum(by, np.uint64(np.iinfo(np.int64).max)).astype(np.int64), int(largest[-1])
 
 
-def with_times_in(table: pa.RecordBatch, times_ms: Interval) -> pa.RecordBatch:
+def with_times_in(table: pa.RecordBatch, times: TimeRange) -> pa.RecordBatch:
     """The rows of a decoded table whose times are there; none of those without a timestamp."""
     values: npt.NDArray[np.int64] = table.column(TIMES).to_numpy(zero_copy_only=False)
-    taken = (values >= times_ms.first) & (values <= times_ms.last) & (values != NO_TIMESTAMP)
+    taken = (values >= times.first_ms) & (values <= times.last_ms) & (values != NO_TIMESTAMP)
     return table if taken.all() else table.filter(pa.array(taken))
 
 

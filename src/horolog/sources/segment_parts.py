@@ -55,9 +55,9 @@ def narrowed_in_time(
         FileMissing: the segment is gone.
         CorruptBatch: it is damaged.
     """
-    windows, appended = wanted.windows, wanted.append_times_ms
-    if appended is not None:
-        within = appended_within(segment, *appended, part.start, part.end)
+    windows, appended = wanted.windows, wanted.append_times
+    if not appended.is_everything:
+        within = appended_within(segment, appended.first_ms, appended.last_ms, part.start, part.end)
         if within is None:
             return None
         part = part._replace(start=within.start, end=within.end)

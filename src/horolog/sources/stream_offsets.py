@@ -134,16 +134,16 @@ class StreamOffset:
             largest_ms = None if has_restarted else start.largest_ms.get(partition)
             seam = min(max(first, self.seams.get(partition, first)), end)
             if first < seam:
-                before = times.backfill_interval_ms
+                before = times.backfill_range
                 stretches.append(
-                    BrokerStretch(partition, first, seam, times_ms=before, largest_ms=largest_ms)
+                    BrokerStretch(partition, first, seam, times=before, largest_ms=largest_ms)
                 )
             if seam < end:
-                live = times.interval_ms
+                live = times.range
                 stretches.append(
-                    BrokerStretch(partition, seam, end, times_ms=live, largest_ms=largest_ms)
+                    BrokerStretch(partition, seam, end, times=live, largest_ms=largest_ms)
                 )
-        return [each for each in stretches if not each.times_ms.is_empty]
+        return [each for each in stretches if not each.times.is_empty]
 
 
 def limited(positions: Offsets, ends: Offsets, most: int) -> dict[TopicPartition, int]:

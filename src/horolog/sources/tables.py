@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from horolog.client import Client, ClientConfig
 from horolog.record.columns import DEFAULT_COLUMNS, batch_schema
-from horolog.record.timestamps import NO_TIMESTAMP, RecordClock, TimeRange
+from horolog.record.timestamps import EVER_APPENDED, NO_TIMESTAMP, RecordClock, TimeRange
 from horolog.sources.clocks import APPEND, CREATE
 from horolog.sources.kafka_settings import PREFIX, security_of
 from horolog.sources.limits import Topics
@@ -19,10 +19,9 @@ from horolog.sources.object_stores import StoreOptions
 from horolog.sources.options import ReadOptions
 from horolog.sources.planning import numbered, opened_log, plan_offsets
 from horolog.sources.reading import tables_of
-from horolog.sources.row_times import AppendTimeRange, wanted_in
 from horolog.sources.stretch_reader import StretchReader
 from horolog.sources.uris import absolute
-from horolog.sources.wanted import Interval, Wanted
+from horolog.sources.wanted import Wanted
 from horolog.storage.names import TopicPartition
 
 __all__ = ["scan"]
@@ -87,12 +86,10 @@ def scan(
         CorruptBatch: a batch breaks the format or its checksum; what is before it is given.
     """
     times = TimeRange.between(from_ms, to_ms, clock)
-    within = Interval(times.first_ms, times.last_ms)
-    by_append = clock is RecordClock.APPEND and not times.is_everything
     options = replace(
         _source(source, settings or {}, max_wait_ms),
         subscription=Topics((topic,)),
-        appended=AppendTimeRange(within if by_append else None),
+        appended=times if times.of_append else EVER_APPENDED,
         read_committed=read_committed,
         fail_on_data_loss=fail_on_data_loss,
         loss_option="fail_on_data_loss",
@@ -111,13 +108,13 @@ def scan(
             {TopicPartition(topic, number): offset for number, offset in (given or {}).items()}
             for given in (starting_offsets, ending_offsets)
         )
-        stretches = plan_offsets(log, chosen, wanted_in(times), starts, ends).stretches
+        stretches = plan_offsets(log, chosen, Wanted().within(times), starts, ends).stretches
 
     def batches() -> Iterator[pa.RecordBatch]:
         with StretchReader(options) as reader:
             for stretch in stretches:
-                if not by_append:
-                    stretch = replace(stretch, times_ms=within)
+                if not times.of_append:
+                    stretch = replace(stretch, times=times)
                 with reader.losses(stretch):
                     for table in tables_of(
                         reader, stretch, Wanted(), options, decoded, max_bytes=_TABLE_BYTES

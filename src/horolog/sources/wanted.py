@@ -8,9 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
-from horolog.record.timestamps import NO_TIMESTAMP
+from horolog.record.timestamps import EVER_APPENDED, NO_TIMESTAMP, TimeRange
 from horolog.sources import columns
-from horolog.storage.index.blocks import Window
 
 _INT64_MIN = -(1 << 63)
 _INT64_MAX = (1 << 63) - 1
@@ -145,6 +144,13 @@ class Wanted:
             of[name] = _both(of[name], narrowing) if name in of else narrowing
         return Wanted(of)
 
+    def within(self, times: TimeRange) -> "Wanted":
+        """The same of these times alone, and perhaps of records without one."""
+        if times.is_everything:
+            return self
+        name = columns.APPEND_TIME_MS if times.of_append else columns.TIMESTAMP_MS
+        return self & Wanted({name: Numbers(Interval(times.first_ms, times.last_ms))})
+
     def hull(self, other: "Wanted") -> "Wanted":
         """Wants what either wants, and perhaps more."""
         shared = self.of.keys() & other.of.keys()
@@ -169,9 +175,9 @@ class Wanted:
 
     def takes(self, topic: str, partition: int) -> bool:
         """Whether records of this partition can be wanted."""
-        if self.append_times_ms is not None and self.append_times_ms.is_empty:
+        if self.append_times.is_empty or self.times.is_empty:
             return False
-        if self.times_ms.is_empty or self._numbers(columns.OFFSET).is_empty:
+        if self._numbers(columns.OFFSET).is_empty:
             return False
         names = self.of.get(columns.TOPIC)
         return partition in self._numbers(columns.PARTITION) and (names is None or topic in names)
@@ -182,22 +188,20 @@ class Wanted:
         return self._numbers(columns.OFFSET).interval
 
     @property
-    def times_ms(self) -> Interval:
-        """The smallest range of times that has all wanted ones, in milliseconds."""
+    def times(self) -> TimeRange:
+        """The smallest range of times that has all wanted ones."""
         shown, exact = self._numbers(columns.TIMESTAMP), self._numbers(columns.TIMESTAMP_MS)
-        return shown.interval & exact.interval
+        both = shown.interval & exact.interval
+        return TimeRange(both.first, both.last, with_untimed=NO_TIMESTAMP in both)
 
     @property
-    def append_times_ms(self) -> Interval | None:
-        """The append times between which all wanted ones lie; None if unknown ones are wanted."""
-        asked = [self.of[name] for name in _OF_APPENDS if name in self.of]
+    def append_times(self) -> TimeRange:
+        """The smallest range of append times that has all wanted ones."""
+        asked = [self._numbers(name).interval for name in _OF_APPENDS if name in self.of]
         if not asked:
-            return None
-        found = EVERYTHING
-        for narrowing in asked:
-            assert isinstance(narrowing, Numbers)
-            found &= narrowing.interval
-        return found
+            return EVER_APPENDED
+        first, last = max(each.first for each in asked), min(each.last for each in asked)
+        return TimeRange(first, last, of_append=True)
 
     @property
     def from_ms(self) -> int | None:
@@ -206,34 +210,17 @@ class Wanted:
         None, too, when -1 is wanted: a batch of earlier times may hold a record of -1,
         which its header's largest timestamp does not count.
         """
-        times_ms = self.times_ms
-        is_open = times_ms.first == _INT64_MIN or NO_TIMESTAMP in times_ms
-        return None if is_open else times_ms.first
+        return None if self.times.with_untimed else self.times.from_ms
 
     @property
     def to_ms(self) -> int | None:
         """The first time that is no longer wanted, None if there is none."""
-        last = self.times_ms.last
-        return None if last == _INT64_MAX else last + 1
+        return self.times.to_ms
 
     @property
-    def window(self) -> Window | None:
-        """The wanted times, None if all are."""
-        times_ms = self.times_ms
-        if times_ms == EVERYTHING:
-            return None
-        return Window(times_ms.first, times_ms.last, with_untimed=NO_TIMESTAMP in times_ms)
-
-    @property
-    def append_window(self) -> Window | None:
-        """The append times between which all wanted ones lie, None if unknown ones are wanted."""
-        times_ms = self.append_times_ms
-        return None if times_ms is None else Window(times_ms.first, times_ms.last, of_append=True)
-
-    @property
-    def windows(self) -> tuple[Window, ...]:
+    def windows(self) -> tuple[TimeRange, ...]:
         """What of either clock is wanted: blocks that lack one of these hold nothing wanted."""
-        return tuple(each for each in (self.window, self.append_window) if each is not None)
+        return tuple(each for each in (self.times, self.append_times) if not each.is_everything)
 
     def _numbers(self, name: str) -> Numbers:
         narrowing = self.of.get(name, _ANY)

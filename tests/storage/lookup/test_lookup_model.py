@@ -39,7 +39,6 @@ from horolog.sources.options import ReadOptions
 from horolog.sources.records import RecordLog
 from horolog.storage import Log, LogDir, TopicPartition
 from horolog.storage.index import block_map, block_writer
-from horolog.storage.index.blocks import Window
 
 CLOSE = st.integers(NOW - 20, NOW + 20)
 WILD = st.sampled_from([-1, -1, 0, 1, -5000, -2, -(1 << 63), (1 << 63) - 1, NOW * 1000])
@@ -194,14 +193,14 @@ class Story:
             times = sorted({record.timestamp for record in visible})
             for first, last in [*zip(times, times, strict=True), *pairwise(times)]:
                 wanted = {r.offset for r in visible if first <= r.timestamp <= last}
-                window = Window(first, last, with_untimed=first <= -1 <= last)
+                window = TimeRange(first, last, with_untimed=first <= -1 <= last)
                 assert wanted <= self.found_in_maps(window), (first, last)
             moments_of_append = {self.appended_ms[record.offset] for record in visible}
             for moment in moments_of_append:
                 wanted = {r.offset for r in visible if self.appended_ms[r.offset] == moment}
-                assert wanted <= self.found_in_maps(Window(moment, moment, of_append=True))
+                assert wanted <= self.found_in_maps(TimeRange(moment, moment, of_append=True))
 
-    def found_in_maps(self, window: Window) -> set[int]:
+    def found_in_maps(self, window: TimeRange) -> set[int]:
         found = set()
         for segment in self.log.segments:
             end = segment.size
@@ -244,7 +243,7 @@ class Story:
             times = sorted(moments_around(time_of.values()))[:: max(1, len(time_of) // 3)]
             for first, last in [*zip(times, times, strict=True), *pairwise(times)]:
                 wanted = {o for o, ms in time_of.items() if first <= ms <= last}
-                window = Window(
+                window = TimeRange(
                     first,
                     last,
                     of_append=by_append,
@@ -254,7 +253,7 @@ class Story:
                 assert named.end == self.log.log_end_offset
                 offsets = {o for each in named.ranges for o in range(each.start, each.end)}
                 assert wanted <= offsets, (clock, first, last)
-                with RecordLog(files, TimeRange(first, last, clock)) as log:
+                with RecordLog(files, TimeRange(first, last, by_append)) as log:
                     plan, (partition,) = log.plan(log.partitions), log.partitions
                     start, end = self.log.log_start_offset, self.log.log_end_offset
                     read = [

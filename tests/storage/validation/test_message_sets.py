@@ -38,9 +38,8 @@ from horolog.record.compression import Codec, UncompressedTooLarge
 from horolog.record.kernels.loading import MESSAGE_KERNELS, PLAIN_KERNELS
 from horolog.record.old_format.fields import build_messages
 from horolog.record.old_format.reading import messages_in
-from horolog.record.timestamps import TimestampType
+from horolog.record.timestamps import TimeRange, TimestampType
 from horolog.storage import Appended, Log, prepare
-from horolog.storage.index.blocks import Window
 from horolog.storage.offline.reindex import Reindexing
 from horolog.storage.validation import message_sets
 from horolog.storage.verify import Finding, Severity, Verification, find_target
@@ -402,7 +401,9 @@ def check(log: Log, truth: list[tuple[Truth, int]]) -> None:
         }
         covered: set[int] = set()
         for segment in log.segments:
-            spans = segment.blocks.spans(Window(low, high), segment.size, segment.end.next_offset)
+            spans = segment.blocks.spans(
+                TimeRange(low, high), segment.size, segment.end.next_offset
+            )
             for span in spans:
                 covered |= set(range(span.base_offset, span.next_offset or log.log_end_offset))
         assert inside <= covered

@@ -7,7 +7,7 @@ from horolog.broker.broker import Broker
 from horolog.broker.control.rows import as_many_as_fit
 from horolog.network.peer import Peer
 from horolog.offsets import OffsetRange
-from horolog.storage.index.blocks import Window
+from horolog.record.timestamps import TimeRange
 from horolog.wire.questions import (
     AskLookup,
     AskTimeRanges,
@@ -42,7 +42,7 @@ async def find_time_ranges(
         StorageFailed: the disk refused.
     """
     log = broker.partition(topic, ask.partition).log
-    window = Window(
+    window = TimeRange(
         ask.first,
         ask.last,
         of_append=ask.clock is RangeClock.APPEND,

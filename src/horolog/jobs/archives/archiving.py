@@ -35,14 +35,14 @@ from horolog.jobs.counting import count
 from horolog.jobs.selection import Moment, Selection
 from horolog.jobs.spread import OnProgress, spread
 from horolog.jobs.state import JobState
+from horolog.record.timestamps import TimeRange
 from horolog.sources.ahead import ahead
 from horolog.sources.object_stores import StoreOptions, shown
 from horolog.sources.options import ReadOptions
 from horolog.sources.plan import SegmentStretch
-from horolog.sources.row_times import narrowed
 from horolog.sources.stretch_reader import StretchReader
 from horolog.sources.uris import absolute
-from horolog.sources.wanted import Interval, Wanted
+from horolog.sources.wanted import Wanted
 from horolog.times import parse_time
 
 _TRIES = 20
@@ -181,7 +181,7 @@ class _Task:
             with StretchReader(self.options, reuses_memory=False) as reader:
                 found = reader.batches(
                     stretch,
-                    Wanted() if from_ms is None else narrowed(Wanted(), Interval(first=from_ms)),
+                    Wanted().within(TimeRange.between(from_ms, None)),
                     with_append_times=self.with_append_times,
                     with_markers=True,
                 )

@@ -11,13 +11,13 @@ from horolog.jobs.archives.manifest import ArchivedTopic, Manifest
 from horolog.jobs.selection import Selection
 from horolog.jobs.served import served_bounds
 from horolog.record.batch import iter_headers
+from horolog.record.timestamps import TimeRange
 from horolog.sources.bounds import Bounds
 from horolog.sources.broker_log import BrokerLog
 from horolog.sources.file_log import FileLog
 from horolog.sources.options import ReadOptions
 from horolog.sources.plan import BrokerStretch, SegmentStretch, Stretch
-from horolog.sources.row_times import narrowed
-from horolog.sources.wanted import EVERYTHING, Interval, Wanted
+from horolog.sources.wanted import Wanted
 from horolog.storage.directory.checkpoints import decode_uuid
 from horolog.storage.names import TopicPartition
 
@@ -106,7 +106,7 @@ class Planner:
             for partition in plan.starts:
                 bounds = {partition: Bounds(plan.starts[partition], plan.ends[partition])}
                 topic = plan.topics[partition.topic]
-                wanted = narrowed(Wanted(), _interval(topic))
+                wanted = Wanted().within(TimeRange.between(topic.from_ms, topic.to_ms))
                 try:
                     stretches += log.stretches(bounds, wanted)
                 except HorologError as error:
@@ -223,13 +223,6 @@ def _keeps_append_times(client: Client, first: BrokerStretch) -> bool:
             raise
         return False
     return True
-
-
-def _interval(topic: ArchivedTopic) -> Interval:
-    return Interval(
-        EVERYTHING.first if topic.from_ms is None else topic.from_ms,
-        EVERYTHING.last if topic.to_ms is None else topic.to_ms - 1,
-    )
 
 
 def _weight(stretch: Stretch) -> int:

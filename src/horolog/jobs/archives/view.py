@@ -24,7 +24,7 @@ from horolog.jobs.archives.store import ArchiveStore
 from horolog.jobs.selection import Moment, Selection
 from horolog.jobs.spread import cores_of
 from horolog.record.batch_producers import TYPES as OF_PRODUCERS
-from horolog.record.timestamps import NO_TIMESTAMP
+from horolog.record.timestamps import TimeRange
 from horolog.sources import columns, java_patterns, planning
 from horolog.sources.bounds import Bounds, data_lost
 from horolog.sources.broker_log import BrokerLog
@@ -34,10 +34,9 @@ from horolog.sources.limits import Pattern, Topics
 from horolog.sources.object_stores import StoreOptions
 from horolog.sources.options import ReadOptions
 from horolog.sources.plan import Stretch
-from horolog.sources.row_times import narrowed
-from horolog.sources.rows import TIMES, RowShaper, decoded_columns
+from horolog.sources.rows import TIMES, RowShaper, decoded_columns, with_times_in
 from horolog.sources.uris import absolute
-from horolog.sources.wanted import EVERYTHING, Interval, Wanted
+from horolog.sources.wanted import Wanted
 from horolog.spark import register
 from horolog.spark.errors import in_one_sentence
 from horolog.spark.read.batch import FilteringLogReader, LogReader
@@ -185,7 +184,7 @@ def _refuse_limits(options: Mapping[str, str]) -> None:
 class _FileTask:
     """Files of the archive that a task reads, with the partition of each."""
 
-    files: tuple[tuple[TopicPartition, ArchivedFile, Interval], ...]
+    files: tuple[tuple[TopicPartition, ArchivedFile, TimeRange], ...]
     batches: Mapping[TopicPartition, tuple[ArchivedFile, ...]]
     """Where the producers of the records are; nothing if they are not asked for."""
 
@@ -222,24 +221,24 @@ class _Reader(LogReader):
         shaper = RowShaper(self.names, self.nullable)
         decoded = decoded_columns(self.names)
         offsets = self.wanted.offsets
-        for partition, file, times_ms in task.files:
+        for partition, file, times in task.files:
             shaper.begin(partition)
             end = min(offsets.last, (1 << 63) - 2) + 1
             needed = set(decoded)
             of_producers = needed & OF_PRODUCERS.keys()
-            if times_ms != EVERYTHING or "create_ms" in decoded:
+            if not times.is_everything or "create_ms" in decoded:
                 needed.add(TIMES)
-            appended_ms = self.options.appended.interval_ms
-            if appended_ms is not None:
+            appended = self.options.appended
+            if not appended.is_everything:
                 needed.add("append_ms")
             if of_producers:
                 needed.add("offset")
             stored = [_STORED[name] for name in needed - of_producers]
             producers = ArchivedProducers(store, task.batches.get(partition, ()), file)
             for rows in read_rows(store, file, offsets.first, end, columns=stored):
-                table = _decoded(rows, tuple(needed - of_producers), times_ms)
-                if appended_ms is not None:
-                    table = appended_in(table, appended_ms)
+                table = _decoded(rows, tuple(needed - of_producers), times)
+                if not appended.is_everything:
+                    table = appended_in(table, appended)
                 for name in sorted(of_producers) if table.num_rows else ():
                     column = producers.column(name, table.column("offset").to_numpy())
                     table = table.append_column(name, column)
@@ -265,31 +264,22 @@ class _FilteringReader(_Reader, FilteringLogReader):
             raise
 
 
-def _decoded(rows: pa.RecordBatch, names: Sequence[str], times_ms: Interval) -> pa.RecordBatch:
+def _decoded(rows: pa.RecordBatch, names: Sequence[str], times: TimeRange) -> pa.RecordBatch:
     """Rows of the archive with columns as `decode` names them."""
     found: dict[str, pa.Array] = {name: rows.column(_STORED[name]) for name in names}
     if "create_ms" in found:
         found["create_ms"] = pa.compute.coalesce(found["create_ms"], found[TIMES])
     table = pa.RecordBatch.from_pydict(found)
-    if times_ms == EVERYTHING:
-        return table
-    times = found[TIMES].to_numpy()
-    kept = (times >= times_ms.first) & (times <= times_ms.last) & (times != NO_TIMESTAMP)
-    return table if kept.all() else table.filter(pa.array(kept))
+    return table if times.is_everything else with_times_in(table, times)
 
 
 # Planning.
 
 
-def _interval(options: ReadOptions, topic: ArchivedTopic | None) -> Interval:
+def _times(options: ReadOptions, topic: ArchivedTopic | None) -> TimeRange:
     """The times of the records of a topic that are to be given."""
-    times_ms = options.times.interval_ms
-    if topic is None:
-        return times_ms
-    return times_ms & Interval(
-        EVERYTHING.first if topic.from_ms is None else topic.from_ms,
-        EVERYTHING.last if topic.to_ms is None else topic.to_ms - 1,
-    )
+    times = options.times.range
+    return times if topic is None else times & TimeRange.between(topic.from_ms, topic.to_ms)
 
 
 def _chooses(options: ReadOptions, topic: str) -> bool:
@@ -307,7 +297,7 @@ def _file_tasks(
 ) -> Iterator[_FileTask]:
     """The files that may hold what is wanted, a few megabytes a task."""
 
-    def task(files: Sequence[tuple[TopicPartition, ArchivedFile, Interval]]) -> _FileTask:
+    def task(files: Sequence[tuple[TopicPartition, ArchivedFile, TimeRange]]) -> _FileTask:
         batches: dict[TopicPartition, tuple[ArchivedFile, ...]] = {}
         for partition, first, last in _spans(files) if with_producers else ():
             state = manifest.partition(partition)
@@ -319,18 +309,18 @@ def _file_tasks(
             )
         return _FileTask(tuple(files), batches)
 
-    share: list[tuple[TopicPartition, ArchivedFile, Interval]] = []
+    share: list[tuple[TopicPartition, ArchivedFile, TimeRange]] = []
     size = 0
     for partition, state in manifest.partitions().items():
         if not _chooses(options, partition.topic) or not wanted.takes(*partition):
             continue
-        limit = _interval(options, manifest.topics[partition.topic])
-        asked = limit & wanted.times_ms
+        limit = _times(options, manifest.topics[partition.topic])
+        asked = limit & wanted.times
         offsets = wanted.offsets
         for file in state.records:
             assert file.first_ms is not None
             assert file.last_ms is not None
-            if file.last_ms < asked.first or file.first_ms > asked.last:
+            if file.last_ms < asked.first_ms or file.first_ms > asked.last_ms:
                 continue
             if file.last_offset < offsets.first or file.first_offset > offsets.last:
                 continue
@@ -344,7 +334,7 @@ def _file_tasks(
 
 
 def _spans(
-    files: Iterable[tuple[TopicPartition, ArchivedFile, Interval]],
+    files: Iterable[tuple[TopicPartition, ArchivedFile, TimeRange]],
 ) -> Iterator[tuple[TopicPartition, int, int]]:
     """The first and the last offset of each partition's files."""
     found: dict[TopicPartition, tuple[int, int]] = {}
@@ -387,10 +377,10 @@ def _log_tasks(
                 start = max(start, known.end)
             if start >= end:
                 continue
-            times_ms = _interval(options, manifest.topics.get(partition.topic))
+            times = _times(options, manifest.topics.get(partition.topic))
             bounds = {partition: Bounds(start, end)}
-            found = log.stretches(bounds, narrowed(wanted, times_ms))
-            stretches += [replace(each, times_ms=times_ms) for each in found]
+            found = log.stretches(bounds, wanted.within(times))
+            stretches += [replace(each, times=times) for each in found]
     yield from planning.shared_out(options, stretches, cores)
 
 

@@ -11,7 +11,6 @@ from horolog.sources.broker_log import BrokerLog
 from horolog.sources.file_log import FileLog
 from horolog.sources.options import ReadOptions
 from horolog.sources.plan import BrokerStretch, Stretch, from_offset
-from horolog.sources.row_times import narrowed
 from horolog.sources.stretch_reader import StretchReader
 from horolog.sources.wanted import Wanted
 from horolog.storage.names import TopicPartition
@@ -44,7 +43,7 @@ def stretches_of(
     is_limited = selection.from_ms is not None or selection.to_ms is not None
     if isinstance(log, BrokerLog) and not is_limited:
         return (BrokerStretch(partition, start, end, is_from_earliest=is_first),)
-    wanted = narrowed(Wanted(), options.times.interval_ms)
+    wanted = Wanted().within(options.times.range)
     return tuple(log.stretches({partition: Bounds(start, end)}, wanted))
 
 

@@ -35,7 +35,6 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-from horolog.record.timestamps import NO_TIMESTAMP
 from horolog.sources import columns
 from horolog.sources.wanted import (
     EVERYTHING,
@@ -289,11 +288,11 @@ def absorb(filters: Sequence[Filter]) -> Absorbed:
             handled[column].append(condition)
         else:
             left.append(condition)
-    times_ms = wanted.times_ms
-    if NO_TIMESTAMP in times_ms and not times_ms.is_empty:
+    times = wanted.times
+    if times.with_untimed:
         # Records of -1 are read, and `timestamp` shows them as null.
         left += handled[columns.TIMESTAMP]
-        if wanted.from_ms is None and times_ms.first != EVERYTHING.first:
+        if times.from_ms is not None:
             left += handled[columns.TIMESTAMP_MS]
     return Absorbed(wanted, left)
 

@@ -36,7 +36,6 @@ from horolog.sources.limits import EARLIEST, Everywhere, OffsetByPartition
 from horolog.sources.options import ReadOptions
 from horolog.sources.plan import Stretch, offsets_in
 from horolog.sources.reading import read_task
-from horolog.sources.row_times import ANY_APPEND_TIME
 from horolog.sources.stream_offsets import Offsets, StreamOffset, limited
 from horolog.sources.wanted import Wanted
 from horolog.spark.errors import in_one_sentence
@@ -152,13 +151,13 @@ class LogStreamReader(SentToWorkers, DataSourceStreamReader, SupportsTriggerAvai
         before its start, or filtered.
         """
         times = self.options.times.pinned(at.moments_ms)
-        if self.options.appended != ANY_APPEND_TIME:  # which the brokers' answer does not heed
+        if not self.options.appended.is_everything:  # which the brokers' answer does not heed
             return {}
         found = {}
         for partition, each in look.largest.items():
             is_backfill = each.offset < at.seams.get(partition, 0)
-            wanted = times.backfill_interval_ms if is_backfill else times.interval_ms
-            if each.offset >= look.positions.get(partition, 0) and each.timestamp in wanted:
+            wanted = times.backfill_range if is_backfill else times.range
+            if each.offset >= look.positions.get(partition, 0) and wanted.holds(each.timestamp):
                 found[partition] = each
         return found
 

@@ -23,7 +23,7 @@ from horolog.errors import CorruptBatch, RequestRefused, StorageFailed
 from horolog.record import scan
 from horolog.record.batch import MAGIC, BatchHeader
 from horolog.record.time_stats import NO_RECORDS, OF_APPEND_TIME, OF_CREATE_TIME, TimeStats
-from horolog.record.timestamps import LOG_APPEND_TIME, NO_TIMESTAMP
+from horolog.record.timestamps import LOG_APPEND_TIME, NO_TIMESTAMP, TimeRange
 from horolog.storage import names
 from horolog.storage.batches.identity import IDENTITY_SIZE, identity_of
 from horolog.storage.batches.log_file import LogFile
@@ -35,7 +35,6 @@ from horolog.storage.index.blocks import (
     ENTRY_SIZE,
     HEADER_SIZE,
     Span,
-    Window,
     may_hold,
     pack_header,
     sound,
@@ -82,7 +81,7 @@ class MapLook:
         missing = self._size - self.covered
         return missing > 0 and (not self.covered or missing > _SHORT_GAP)
 
-    def spans(self, windows: Sequence[Window], next_offset: int | None) -> list[Span]:
+    def spans(self, windows: Sequence[TimeRange], next_offset: int | None) -> list[Span]:
         """The stretches that may hold a record in all of the windows; see `BlockMap.spans`."""
         return spans(self._entries, windows, self._base_offset, self._size, next_offset)
 
@@ -173,7 +172,7 @@ class BlockMap:
 
     # Of any segment.
 
-    def spans(self, window: Window, size: int, next_offset: int | None) -> list[Span]:
+    def spans(self, window: TimeRange, size: int, next_offset: int | None) -> list[Span]:
         """The stretches of the first `size` bytes that may hold a record in a window.
 
         Args:

@@ -49,6 +49,7 @@ from horolog.record.time_stats import (
     UNREADABLE,
     TimeStats,
 )
+from horolog.record.timestamps import TimeRange
 
 BLOCK_BYTES: Final = 256 << 10
 """A block ends before a batch that would make it larger; a larger batch is a block alone."""
@@ -142,17 +143,6 @@ class Block(NamedTuple):
         return entry + _CRC.pack(crc32c.crc32c(entry))
 
 
-class Window(NamedTuple):
-    """Times from `first_ms` to `last_ms`, both included, that are looked for."""
-
-    first_ms: int
-    last_ms: int
-    of_append: bool = False
-    """They are append times; else they are the records' timestamps."""
-    with_untimed: bool = False
-    """Records without a time are looked for as well."""
-
-
 class Span(NamedTuple):
     """A stretch of a log, by position and offsets; the end is not included."""
 
@@ -219,7 +209,7 @@ def sound(content: bytes, base_offset: int) -> bytes:
 
 def spans(
     entries: Buffer,
-    windows: Sequence[Window],
+    windows: Sequence[TimeRange],
     base_offset: int,
     size: int,
     next_offset: int | None,
@@ -257,7 +247,7 @@ def _take(found: list[Span], span: Span) -> None:
     found.append(span)
 
 
-def may_hold(window: Window, times: TimeStats) -> bool:
+def may_hold(window: TimeRange, times: TimeStats) -> bool:
     """Whether a record in a window can be among those."""
     has_create_times = times.create_min_ms is not None
     has_append_times = times.append_min_ms is not None
@@ -273,7 +263,7 @@ def may_hold(window: Window, times: TimeStats) -> bool:
 
 
 def _overlap(
-    window: Window,
+    window: TimeRange,
     low: int,
     high: int,
     append_low: int,

@@ -14,11 +14,10 @@ from horolog.config import TopicConfig
 from horolog.errors import ErrorCode, RequestRefused
 from horolog.record.builder import empty_batch
 from horolog.record.time_stats import NO_RECORDS, TimeStats
-from horolog.record.timestamps import AppendTimeStretch
+from horolog.record.timestamps import AppendTimeStretch, TimeRange
 from horolog.storage.batches.slices import Slice
 from horolog.storage.directory.checkpoints import AppendTimeReset, EpochStart
 from horolog.storage.index.abort import AbortedTxn
-from horolog.storage.index.blocks import Window
 from horolog.storage.logs.epochs import NO_EPOCH
 from horolog.storage.logs.parts import LogParts
 from horolog.storage.lookup.by_append_time import (
@@ -277,7 +276,7 @@ class ReadableLog:
         start = self.log_start_offset
         return way_to(self.segments_from(start), timestamp, start, self._max_batch_bytes)
 
-    def time_ranges(self, window: Window, from_offset: int, limit: int) -> TimeRanges:
+    def time_ranges(self, window: TimeRange, from_offset: int, limit: int) -> TimeRanges:
         """The offsets from one on that may hold a record of a time; see lookup/time_ranges.py.
 
         Raises:

@@ -26,10 +26,9 @@ from horolog.record.batch import MAGIC, BatchHeader
 from horolog.record.compression import Codec
 from horolog.record.scan import scan_batch
 from horolog.record.search import RecordSearch, find_at_or_after, find_equal
-from horolog.record.timestamps import NO_TIMESTAMP
+from horolog.record.timestamps import NO_TIMESTAMP, TimeRange
 from horolog.storage.batches.reader import BatchReader
 from horolog.storage.file_errors import FileMissing
-from horolog.storage.index.blocks import Window
 from horolog.storage.index.time import TimeEntry
 from horolog.storage.segments.reader import SegmentReader
 
@@ -207,7 +206,7 @@ def _batches(
     if timestamp >= 0:
         yield from segment.headers(start, end)
         return
-    for span in segment.blocks.spans(Window(timestamp, _INT64_MAX), end, None):
+    for span in segment.blocks.spans(TimeRange(timestamp, _INT64_MAX), end, None):
         if span.end > start:
             yield from segment.headers(max(start, span.position), span.end)
 

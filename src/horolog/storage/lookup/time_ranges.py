@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from horolog.offsets import OffsetRange
-from horolog.storage.index.blocks import Window
+from horolog.record.timestamps import TimeRange
 from horolog.storage.segments.segment import Segment
 
 MAPPED_AT_ONCE: Final = 64 << 20
@@ -23,7 +23,7 @@ class TimeRanges(NamedTuple):
 
 
 def time_ranges(
-    segments: Sequence[Segment], window: Window, from_offset: int, end_offset: int, limit: int
+    segments: Sequence[Segment], window: TimeRange, from_offset: int, end_offset: int, limit: int
 ) -> TimeRanges:
     """The ranges between two offsets that may hold a record in a window, `limit` at most.
 

@@ -22,7 +22,7 @@ from contextlib import suppress
 from horolog.errors import CorruptBatch
 from horolog.record.batch import HEADER_SIZE, BatchHeader, parse_header
 from horolog.record.time_stats import TimeStats
-from horolog.record.timestamps import NO_TIMESTAMP
+from horolog.record.timestamps import NO_TIMESTAMP, TimeRange
 from horolog.storage import names
 from horolog.storage.append_times.file import AppendTimeFile
 from horolog.storage.batches.log_file import LogFile
@@ -32,7 +32,7 @@ from horolog.storage.batches.whole import whole_batches
 from horolog.storage.files import Files
 from horolog.storage.index.abort import AbortedTxn, read_aborted
 from horolog.storage.index.block_map import BlockMap, Cache
-from horolog.storage.index.blocks import Span, Window
+from horolog.storage.index.blocks import Span
 from horolog.storage.index.indexes import ANY_SIZE, PROVE, Indexes, Proved, Trust
 from horolog.storage.index.segment_end import SegmentEnd
 from horolog.storage.index.time import TimeEntry
@@ -217,7 +217,7 @@ class SegmentReader:
         """
         return self.blocks.times(self.end.size, from_offset)
 
-    def spans(self, window: Window, next_offset: int | None = None) -> list[Span]:
+    def spans(self, window: TimeRange, next_offset: int | None = None) -> list[Span]:
         """The stretches of the log that may hold a record of a time; see `BlockMap.spans`."""
         return self.blocks.spans(window, self.end.size, next_offset)
 
