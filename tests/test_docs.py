@@ -68,6 +68,16 @@ def test_tests_and_files_named_in_documents_exist(document: Path) -> None:
         assert (ROOT / path).exists(), path
 
 
+def test_the_rows_of_the_readmes_table_are_those_of_the_comparison() -> None:
+    rows = [
+        [line for line in path.read_text().splitlines() if line.startswith("| ")]
+        for path in (ROOT / "README.md", ROOT / "docs" / "comparison.md")
+    ]
+    assert rows[0][0] == rows[1][0] == "| | Apache Kafka 4 | horolog |"
+    assert len(rows[0]) == 9, "eight rows: it is for a reader in a hurry"
+    assert set(rows[0]) <= set(rows[1])
+
+
 def test_the_document_on_metrics_has_every_family_as_the_code_has_it() -> None:
     text = (ROOT / "docs/metrics.md").read_text()
     rows = [line for line in text.splitlines() if line.startswith("| `")]
