@@ -31,7 +31,7 @@ from horolog.record.kernels.loading import COLUMN_KERNELS
 from horolog.sources import planning
 from horolog.sources.options import ReadOptions
 from horolog.sources.reading import read_task
-from horolog.sources.wanted import Interval, Numbers, Wanted
+from horolog.sources.row_filter import Interval, Numbers, RowFilter
 from horolog.testing import Broker
 
 TOPIC = "commits"
@@ -112,7 +112,7 @@ class Fetches:
         PartitionFetch.read = read
 
 
-def read(options: ReadOptions, wanted: Wanted, so_far: Callable[[], int]) -> Read:
+def read(options: ReadOptions, wanted: RowFilter, so_far: Callable[[], int]) -> Read:
     """Plan and read as Spark does, in one process."""
     before, started = so_far(), time.perf_counter()
     tasks = planning.tasks(options, wanted, cores=1)
@@ -165,12 +165,12 @@ def main() -> None:
         print("| from | range | rows | bound MB | read MB | ratio | bound ms | ms | ratio |")
         print("|---|---|---|---|---|---|---|---|---|")
         for way, (options, so_far) in ways.items():
-            whole = median([read(options, Wanted(), so_far) for _ in range(asked.runs)])
+            whole = median([read(options, RowFilter(), so_far) for _ in range(asked.runs)])
             for place, share in PLACES.items():
                 first = low + int(span * share)
                 last = first + span // SHARE
                 interval = Interval(first, last - 1 if place != "end" else last)
-                wanted = Wanted({"timestampMs": Numbers(interval)})
+                wanted = RowFilter({"timestampMs": Numbers(interval)})
                 found = median([read(options, wanted, so_far) for _ in range(asked.runs)])
                 expected = sum(each in interval for each in times)
                 assert found.rows == expected, (found.rows, expected)

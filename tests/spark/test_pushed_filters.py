@@ -24,7 +24,7 @@ from pyspark.sql.datasource import (
 )
 
 from horolog.sources import columns
-from horolog.sources.wanted import EVERYTHING, Interval, Wanted
+from horolog.sources.row_filter import EVERYTHING, Interval, RowFilter
 from horolog.spark.read.filters import absorb, pass_over_unheld
 
 TIME, TIME_MS = ("timestamp",), ("timestampMs",)
@@ -217,7 +217,7 @@ def test_a_list_narrows_to_its_range_and_is_applied_by_spark_again(condition) ->
 def test_every_other_condition_is_left_to_spark_and_narrows_nothing(condition) -> None:
     wanted, left = absorb([condition])
     assert left == [condition]
-    assert wanted == Wanted()
+    assert wanted == RowFilter()
     assert wanted.offsets == EVERYTHING
     assert wanted.times.is_everything
     assert wanted.takes("orders", 0)
@@ -251,4 +251,4 @@ def test_a_literal_that_python_cannot_hold_narrows_nothing_and_is_left_to_spark(
     )
     absorbed = absorb([last, held, first])
     assert absorbed.left == [last, first]
-    assert absorbed.wanted.times.first_ms == NINE_MS
+    assert absorbed.row_filter.times.first_ms == NINE_MS

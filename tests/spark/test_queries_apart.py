@@ -15,7 +15,7 @@ from pyspark import SparkFiles
 from horolog.errors import StorageFailed
 from horolog.record.builder import Record, build_batch
 from horolog.record.timestamps import TimeRange
-from horolog.sources.wanted import Interval, Names, NameTest, Numbers, Wanted
+from horolog.sources.row_filter import Interval, Names, NameTest, Numbers, RowFilter
 from horolog.spark.read import pushes
 from horolog.spark.source import scans_apart
 
@@ -296,8 +296,8 @@ def notes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "horolog-pushes"
 
 
-def wanting(first: int, last: int, topic: str) -> Wanted:
-    return Wanted(
+def wanting(first: int, last: int, topic: str) -> RowFilter:
+    return RowFilter(
         {
             "timestampMs": Numbers(Interval(first, last)),
             "topic": Names(((NameTest("is", (topic,)),),)),
@@ -351,7 +351,7 @@ def test_a_push_that_cannot_be_noted_ends_the_query(notes: Path) -> None:
 def test_where_nothing_can_be_noted_nothing_is_narrowed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SparkFiles, "_root_directory", None)
     wanted, push = pushes.push("load", EARLY)
-    assert wanted == Wanted()
+    assert wanted == RowFilter()
     push.begun()
 
 
@@ -364,17 +364,17 @@ def test_a_query_that_wants_nothing_more_is_not_warned_of(caplog: pytest.LogCapt
 
 
 def test_a_hull_of_lists_and_of_all_keeps_all() -> None:
-    some = Wanted({"partition": Numbers(listed=frozenset({1, 2}))})
-    other = Wanted({"partition": Numbers(Interval(7, 7))})
-    listed = Wanted({"partition": Numbers(listed=frozenset({7}))})
+    some = RowFilter({"partition": Numbers(listed=frozenset({1, 2}))})
+    other = RowFilter({"partition": Numbers(Interval(7, 7))})
+    listed = RowFilter({"partition": Numbers(listed=frozenset({7}))})
     both = some.hull(listed)
     assert [number for number in range(9) if both.takes("t", number)] == [1, 2, 7]
     assert all(some.hull(other).takes("t", number) for number in (1, 2, 7))
-    assert some.hull(Wanted()) == Wanted()
+    assert some.hull(RowFilter()) == RowFilter()
     assert wanting(5, 4, "a").hull(wanting(0, 9, "a")).times == TimeRange(0, 9)
 
 
 def test_a_push_is_written_by_the_names_of_its_columns() -> None:
-    for wanted in (EARLY, EARLY.hull(LATE), Wanted({"partition": Numbers(listed=frozenset())})):
-        assert Wanted.from_json(wanted.to_json()) == wanted
+    for wanted in (EARLY, EARLY.hull(LATE), RowFilter({"partition": Numbers(listed=frozenset())})):
+        assert RowFilter.from_json(wanted.to_json()) == wanted
     assert EARLY.to_json().keys() == {"timestampMs", "topic"}

@@ -55,11 +55,11 @@ imported = set(sys.modules)
 from horolog.sources.options import ReadOptions
 from horolog.sources.plan import BrokerStretch
 from horolog.sources.reading import read_task
-from horolog.sources.wanted import Wanted
+from horolog.sources.row_filter import RowFilter
 from horolog.storage.names import TopicPartition
 options = ReadOptions.parse({{"kafka.bootstrap.servers": {address!r}, "subscribe": "clicks"}})
 task = (BrokerStretch(TopicPartition("clicks", 0), 0, 1, until=1 << 40),)
-print(sum(batch.num_rows for batch in read_task(task, Wanted(), options, ("value",), (True,))))
+print(sum(batch.num_rows for batch in read_task(task, RowFilter(), options, ("value",), (True,))))
 print(sorted(set(sys.modules) - imported))
 """
 

@@ -13,11 +13,11 @@ class Batches(NamedTuple):
 
     data: Buffer
     start: int
-    """The first wanted offset; the first batch may begin before it."""
+    """The first offset that is read; the first batch may begin before it."""
     end: int
-    """After the last wanted offset; the last batch may go on behind it."""
+    """The offset after the last; the last batch may end behind it."""
     append_times: Callable[[int, int], Sequence[AppendTimeStretch]] | None
     """Gives them in order, for offsets from the first up to the second; perhaps not those of
     batches that are stamped with LogAppendTime. None where nothing else is known."""
     aborted: Sequence[AbortedTransaction] | None = None
-    """Whose records are not wanted; None if all are, or theirs are not among them."""
+    """Whose records are left out; None if none are, or theirs are not among them."""

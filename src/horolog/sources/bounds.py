@@ -310,7 +310,7 @@ def first_time(header: BatchHeader) -> int | None:
 
 
 def data_lost(options: ReadOptions, message: str) -> None:
-    """Fail, or go on with a warning, as `failOnDataLoss` says.
+    """Fail, or continue with a warning, as `failOnDataLoss` says.
 
     Raises:
         DataLost: it says to fail.

@@ -23,7 +23,7 @@ from horolog.sources.bounds import Bounds, first_time
 from horolog.sources.limits import EARLIEST, LATEST, Assigned, Topics, subscribed
 from horolog.sources.options import ReadOptions
 from horolog.sources.plan import BrokerStretch
-from horolog.sources.wanted import Wanted
+from horolog.sources.row_filter import RowFilter
 from horolog.storage.directory.checkpoints import kafka_uuid
 from horolog.storage.names import TopicPartition
 
@@ -183,31 +183,31 @@ class BrokerLog:
     # What to read.
 
     def stretches(
-        self, bounds: Mapping[TopicPartition, Bounds], wanted: Wanted
+        self, bounds: Mapping[TopicPartition, Bounds], row_filter: RowFilter
     ) -> list[BrokerStretch]:
-        """The stretches of offsets that may hold what is wanted within the bounds."""
+        """The stretches of offsets that may hold what the filter takes within the bounds."""
         stretches = []
         for partition in sorted(bounds):
-            start = max(bounds[partition].start, wanted.offsets.first)
-            end = min(bounds[partition].end, wanted.offsets.last + 1)
-            if start < end and wanted.takes(*partition):
+            start = max(bounds[partition].start, row_filter.offsets.first)
+            end = min(bounds[partition].end, row_filter.offsets.last + 1)
+            if start < end and row_filter.takes(*partition):
                 stretches.append(BrokerStretch(partition, start, end))
-        if wanted.from_ms is not None:
-            starts = self.none_before(wanted.from_ms, [each.partition for each in stretches])
+        if row_filter.from_ms is not None:
+            starts = self.none_before(row_filter.from_ms, [each.partition for each in stretches])
             later = (
                 BrokerStretch(each.partition, max(each.start, starts[each.partition]), each.end)
                 for each in stretches
                 if each.partition in starts
             )
             stretches = [each for each in later if each.start < each.end]
-        for window in wanted.windows:
+        for window in row_filter.windows:
             stretches = self._in_time(stretches, window)
         return stretches
 
     def _in_time(
         self, stretches: Sequence[BrokerStretch], window: TimeRange
     ) -> list[BrokerStretch]:
-        """The parts of stretches that may hold a wanted time.
+        """The parts of stretches that may hold a time of a window.
 
         The brokers know them if they are horolog's; from Apache Kafka's a whole range is read.
         Each leader is asked once, about every partition from its first range to its last.

@@ -18,7 +18,7 @@ from horolog.sources.batches import Batches
 from horolog.sources.bounds import data_lost
 from horolog.sources.options import ReadOptions
 from horolog.sources.plan import BrokerStretch, Task
-from horolog.sources.wanted import Wanted
+from horolog.sources.row_filter import RowFilter
 from horolog.storage.names import TopicPartition
 
 _SURELY_EMPTY = 3
@@ -56,50 +56,50 @@ def up_to_the_log_end(client: Client, task: Task, options: ReadOptions) -> Task:
 
 
 def narrowed_to_appends(
-    client: Client, wanted: BrokerStretch, what: Wanted
+    client: Client, stretch: BrokerStretch, row_filter: RowFilter
 ) -> BrokerStretch | None:
-    """The part of a stretch that can have the wanted append times; None if nothing can."""
-    is_planned = wanted.size is not None and wanted.until is None  # by blocks, which is enough
-    if what.append_times.is_everything or is_planned:
-        return wanted
-    return appended_then(client, wanted, what.append_times)
+    """The part of a stretch that can have the append times of a filter; None if nothing can."""
+    is_planned = stretch.size is not None and stretch.until is None  # by blocks, which is enough
+    if row_filter.append_times.is_everything or is_planned:
+        return stretch
+    return appended_then(client, stretch, row_filter.append_times)
 
 
-def appended_then(client: Client, wanted: BrokerStretch, times: TimeRange) -> BrokerStretch | None:
+def appended_then(client: Client, stretch: BrokerStretch, times: TimeRange) -> BrokerStretch | None:
     """The part of a stretch that can have been appended at these times; None if nothing can.
 
     Records before the first one were appended earlier. What follows the last one was appended
     later, if append times have never been reset.
     """
-    partition = wanted.partition
+    partition = stretch.partition
     first = client.find_records({partition: times.first_ms}, RecordClock.APPEND)[partition]
-    if first is None or first.offset >= wanted.end:
+    if first is None or first.offset >= stretch.end:
         return None
-    start, end = max(wanted.start, first.offset), wanted.end
+    start, end = max(stretch.start, first.offset), stretch.end
     if times.to_ms is not None:
         later = client.find_records({partition: times.to_ms}, RecordClock.APPEND)[partition]
         is_known = later is not None and later.ms is not None
         if later is not None and is_known and not client.append_times_ahead(partition[0]).resets:
             end = min(end, later.offset)
-    return replace(wanted, start=start, end=end) if start < end else None
+    return replace(stretch, start=start, end=end) if start < end else None
 
 
 def fetches(
     client: Client,
-    wanted: BrokerStretch,
+    stretch: BrokerStretch,
     options: ReadOptions,
     with_append_times: bool,
     *,
     reuses_memory: bool = False,
     runs_ahead: bool = True,
 ) -> Iterator[Batches]:
-    """What the broker has from the first to the last wanted offset, each batch once.
+    """What the broker has of a stretch, each batch once.
 
-    The batch that holds the last wanted offset is among them, and comes whole. The next request is
+    The batch that holds the last offset is among them, and comes whole. The next request is
     sent before batches are given, if nothing else asks the client meanwhile (`runs_ahead`). With
     `reuses_memory` batches are valid only until the next ones.
 
-    Where the log start offset has moved past the wanted one, reading goes on from there.
+    Where the log start offset has moved past the first one, reading continues there.
 
     Raises:
         DataLost: the broker has not all offsets any more, and data loss is to fail.
@@ -108,16 +108,16 @@ def fetches(
         CorruptBatch: something is no batch; what is before it is given.
     """
     fetching = options.fetching
-    offset, size = wanted.start, wanted.size if wanted.until is None else None
+    offset, size = stretch.start, stretch.size if stretch.until is None else None
     empty = 0
     give_up = time.monotonic() + fetching.poll_timeout_ms / 1000
     with FetchAhead(client, reuses_memory=reuses_memory) as fetcher:
-        while offset < wanted.end:
-            request = _request(wanted.partition, offset, size, options, with_append_times)
+        while offset < stretch.end:
+            request = _request(stretch.partition, offset, size, options, with_append_times)
             try:
                 fetched = fetcher.fetch(request)
             except RequestRefused as error:
-                following = _after_loss(client, wanted, options, offset, error)
+                following = _after_loss(client, stretch, options, offset, error)
                 if following == offset:
                     if time.monotonic() > give_up:
                         raise
@@ -127,22 +127,22 @@ def fetches(
             fetched, following, damage = _sound(fetched, offset)
             if following > offset:
                 size = None if size is None else size - len(fetched.records)
-                if runs_ahead and damage is None and following < wanted.end:
+                if runs_ahead and damage is None and following < stretch.end:
                     fetcher.send(
-                        _request(wanted.partition, following, size, options, with_append_times)
+                        _request(stretch.partition, following, size, options, with_append_times)
                     )
-                yield _batches(fetched, offset, wanted.end, options)
+                yield _batches(fetched, offset, stretch.end, options)
                 offset, empty = following, 0
                 give_up = time.monotonic() + fetching.poll_timeout_ms / 1000
             elif damage is None:
                 empty += 1
-                if empty >= _SURELY_EMPTY and fetched.high_watermark >= wanted.end:
+                if empty >= _SURELY_EMPTY and fetched.high_watermark >= stretch.end:
                     return  # compaction left nothing up to the end
                 if time.monotonic() > give_up:
                     raise NoAnswer(
-                        f"{wanted.partition} gave nothing from offset {offset} on for "
+                        f"{stretch.partition} gave nothing from offset {offset} on for "
                         f"{fetching.poll_timeout_ms} ms (kafkaConsumer.pollTimeoutMs), and goes up "
-                        f"to {wanted.end}"
+                        f"to {stretch.end}"
                     )
             if damage is not None:
                 raise damage
@@ -187,9 +187,9 @@ def _request(
 
 
 def _after_loss(
-    client: Client, wanted: BrokerStretch, options: ReadOptions, offset: int, error: RequestRefused
+    client: Client, stretch: BrokerStretch, options: ReadOptions, offset: int, error: RequestRefused
 ) -> int:
-    """Where to go on when the broker has not what was asked for; the end if nowhere.
+    """Where to continue when the broker has not what was asked for; the end if nowhere.
 
     The same offset, where the log has it after all: the leader may have changed meanwhile.
 
@@ -197,15 +197,15 @@ def _after_loss(
         DataLost: data loss is to fail.
         RequestRefused: the refusal was about something else.
     """
-    partition = wanted.partition
+    partition = stretch.partition
     if error.code in _GONE:
         data_lost(options, f"{partition} does not exist any more")
-        return wanted.end
+        return stretch.end
     if error.code != ErrorCode.offset_out_of_range:
         raise error
     start, end = (_end_of_log(client, partition, which) for which in (EARLIEST, LATEST))
     if start is not None and start > offset:
-        if wanted.is_from_earliest and offset == wanted.start:
+        if stretch.is_from_earliest and offset == stretch.start:
             return start
         data_lost(
             options,
@@ -216,10 +216,10 @@ def _after_loss(
         return offset
     data_lost(
         options,
-        f"{partition} was to be read from offset {offset} up to {wanted.end}, and ends at "
+        f"{partition} was to be read from offset {offset} up to {stretch.end}, and ends at "
         f"{end} now",
     )
-    return wanted.end
+    return stretch.end
 
 
 def _end_of_log(client: Client, partition: TopicPartition, which: int) -> int | None:

@@ -18,6 +18,7 @@ from horolog.sources.object_stores import shown
 from horolog.sources.options import ReadOptions
 from horolog.sources.plan import SegmentStretch
 from horolog.sources.replicas import Replica, find_replicas
+from horolog.sources.row_filter import RowFilter
 from horolog.sources.segment_parts import (
     SegmentPart,
     has_holes,
@@ -28,7 +29,6 @@ from horolog.sources.segment_parts import (
     narrowed_in_time,
     stretch_of,
 )
-from horolog.sources.wanted import Wanted
 from horolog.storage.directory.checkpoints import kafka_uuid
 from horolog.storage.file_errors import FileMissing
 from horolog.storage.names import INTERNAL_TOPICS, TopicPartition
@@ -176,22 +176,22 @@ class FileLog:
     # What to read.
 
     def stretches(
-        self, bounds: Mapping[TopicPartition, Bounds], wanted: Wanted
+        self, bounds: Mapping[TopicPartition, Bounds], row_filter: RowFilter
     ) -> list[SegmentStretch]:
-        """The stretches of files that may hold what is wanted within the bounds.
+        """The stretches of files that may hold what the filter takes within the bounds.
 
         Raises:
             DataLost: something within the bounds is gone, and data loss is to fail.
         """
         stretches: list[SegmentStretch] = []
         for partition in sorted(bounds):
-            if not wanted.takes(*partition):
+            if not row_filter.takes(*partition):
                 continue
-            start = max(bounds[partition].start, wanted.offsets.first)
-            end = min(bounds[partition].end, wanted.offsets.last + 1)
+            start = max(bounds[partition].start, row_filter.offsets.first)
+            end = min(bounds[partition].end, row_filter.offsets.last + 1)
             if start < end:
                 aborted = self._aborted(partition, start, end)
-                parts = self._in_time(self._within(partition, start, end), wanted)
+                parts = self._in_time(self._within(partition, start, end), row_filter)
                 topic_id = self.topic_ids.get(partition.topic)
                 stretches += [stretch_of(partition, part, aborted, topic_id) for part in parts]
         return stretches
@@ -238,15 +238,15 @@ class FileLog:
                 f"Offsets {start} to {end - 1} of {partition} are in none of the files",
             )
 
-    def _in_time(self, parts: list[SegmentPart], wanted: Wanted) -> list[SegmentPart]:
-        """Without what is known to hold no wanted time: whole segments, or stretches of them."""
-        if not wanted.windows or not parts:
+    def _in_time(self, parts: list[SegmentPart], row_filter: RowFilter) -> list[SegmentPart]:
+        """Without what is known to hold no time of the filter: whole segments, or parts of them."""
+        if not row_filter.windows or not parts:
             return parts
 
         def narrowed(part: SegmentPart) -> SegmentPart | None:
             segment = part.segment.open(part.root.files, part.root.block_cache)
             try:
-                return narrowed_in_time(part, segment, wanted)
+                return narrowed_in_time(part, segment, row_filter)
             except (FileMissing, CorruptBatch):
                 return part  # the task that reads it reports it
 

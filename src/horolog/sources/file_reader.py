@@ -13,8 +13,8 @@ from horolog.sources.ahead import ahead
 from horolog.sources.batches import Batches
 from horolog.sources.file_systems import Root
 from horolog.sources.plan import SegmentStretch
+from horolog.sources.row_filter import RowFilter
 from horolog.sources.segments import opened
-from horolog.sources.wanted import Wanted
 from horolog.storage.batches.reader import FEWEST_BYTES
 from horolog.storage.lookup.by_append_time import appended_within
 from horolog.storage.segments.reader import SegmentReader
@@ -22,14 +22,14 @@ from horolog.storage.segments.reader import SegmentReader
 
 def batches_in_file(
     root: Root,
-    wanted: SegmentStretch,
-    what: Wanted,
+    stretch: SegmentStretch,
+    row_filter: RowFilter,
     *,
     with_append_times: bool,
     with_markers: bool,
     runs_ahead: bool,
 ) -> Iterator[Batches]:
-    """The batches of a stretch of a segment that may hold a wanted record; they stay valid.
+    """The batches of a stretch of a segment that may hold what a filter takes; they stay valid.
 
     `StretchReader.batches` has the arguments. Of an object store the next ones are read while some
     are worked on, if that `runs_ahead`.
@@ -38,30 +38,32 @@ def batches_in_file(
         FileMissing: the segment is gone.
         CorruptBatch: something is no batch; what is before it is given.
     """
-    reader = opened(root, wanted)
-    makes_map = wanted.start == wanted.maps_from
-    windows, appended = what.windows, what.append_times
+    reader = opened(root, stretch)
+    makes_map = stretch.start == stretch.maps_from
+    windows, appended = row_filter.windows, row_filter.append_times
     if not appended.is_everything:
         within = appended_within(
-            reader, appended.first_ms, appended.last_ms, wanted.start, wanted.end
+            reader, appended.first_ms, appended.last_ms, stretch.start, stretch.end
         )
         if within is None:
             return
         following = reader.locate(within.end)  # so that nothing behind is read ahead
         size = reader.size if following is None else following[0]
-        wanted = replace(wanted, start=within.start, end=within.end, size=size)
+        stretch = replace(stretch, start=within.start, end=within.end, size=size)
         if within.is_exact:
             windows = tuple(each for each in windows if not each.of_append)
             appended = EVER_APPENDED
     # Without a limit in time, all that is within the offsets is worth reading.
-    is_selective = bool(windows or wanted.aborted)
-    test = _BatchTest(wanted, what, reader, appended, with_markers=with_markers)
-    wants = test.wants if is_selective else None
+    is_selective = bool(windows or stretch.aborted)
+    batch_filter = _BatchFilter(stretch, row_filter, reader, appended, with_markers=with_markers)
+    takes = batch_filter.takes if is_selective else None
     if with_markers:
         windows = ()  # they may be anywhere
     buffers = chain.from_iterable(
-        reader.log.batches(end, FEWEST_BYTES).wanted(start, wanted.end, wants)
-        for start, end in _stretches(reader, wanted, windows, what.from_ms, makes_map=makes_map)
+        reader.log.batches(end, FEWEST_BYTES).wanted(start, stretch.end, takes)
+        for start, end in _stretches(
+            reader, stretch, windows, row_filter.from_ms, makes_map=makes_map
+        )
     )
 
     def append_times(first: int, end: int) -> Sequence[AppendTimeStretch]:
@@ -71,12 +73,12 @@ def batches_in_file(
     goes_ahead = runs_ahead and not root.is_local
     with ahead(buffers) if goes_ahead else nullcontext(buffers) as coming:
         for buffer in coming:
-            yield Batches(buffer, wanted.start, wanted.end, times)
+            yield Batches(buffer, stretch.start, stretch.end, times)
 
 
 def _stretches(
     reader: SegmentReader,
-    wanted: SegmentStretch,
+    stretch: SegmentStretch,
     windows: Sequence[TimeRange],
     from_ms: int | None,
     *,
@@ -84,7 +86,7 @@ def _stretches(
 ) -> Iterator[tuple[int, int]]:
     """Start and end of what has to be read, as far as indexes and the block map say."""
     if not windows:
-        yield reader.position_for(None, wanted.start), wanted.size
+        yield reader.position_for(None, stretch.start), stretch.size
         return
     size = reader.size
     look = reader.blocks.look(size)
@@ -94,24 +96,24 @@ def _stretches(
     spans = [
         span
         for span in look.spans(windows, None)
-        if span.base_offset < wanted.end and (span.next_offset or wanted.end) > wanted.start
+        if span.base_offset < stretch.end and (span.next_offset or stretch.end) > stretch.start
     ]
     start = 0
-    if spans and (not look.covered or spans[0].base_offset < wanted.start):
-        start = reader.position_for(None if look.covered else from_ms, wanted.start)
+    if spans and (not look.covered or spans[0].base_offset < stretch.start):
+        start = reader.position_for(None if look.covered else from_ms, stretch.start)
     for span in spans:
-        end = min(span.end, wanted.size)
+        end = min(span.end, stretch.size)
         if end > max(span.position, start):
             yield max(span.position, start), end
 
 
-class _BatchTest:
+class _BatchFilter:
     """Which batches are worth reading, by their headers alone."""
 
     def __init__(
         self,
-        wanted: SegmentStretch,
-        what: Wanted,
+        stretch: SegmentStretch,
+        row_filter: RowFilter,
         reader: SegmentReader,
         appended: TimeRange,
         *,
@@ -120,22 +122,22 @@ class _BatchTest:
         """Of a stretch of a segment.
 
         Args:
-            wanted: the stretch.
-            what: is wanted of it.
+            stretch: the stretch.
+            row_filter: whose records are looked for.
             reader: of the segment.
-            appended: the wanted append times, where the batches themselves must say theirs.
-            with_markers: whether batches without records for consumers are wanted, too.
+            appended: the append times of the filter, where the batches themselves must say theirs.
+            with_markers: whether batches without records for consumers are read, too.
         """
         self._with_markers = with_markers
         self._appended = appended
         self._has_append_times = reader.has_append_times
-        self._start = wanted.start
-        self._from_ms = what.from_ms
-        self._to_ms = what.to_ms
-        self._aborted = AbortedTransactions(wanted.aborted)
+        self._start = stretch.start
+        self._from_ms = row_filter.from_ms
+        self._to_ms = row_filter.to_ms
+        self._aborted = AbortedTransactions(stretch.aborted)
 
-    def wants(self, header: BatchHeader) -> bool:
-        """Whether a batch can hold a wanted record."""
+    def takes(self, header: BatchHeader) -> bool:
+        """Whether a batch can hold a record that the filter takes."""
         if header.next_offset <= self._start:
             return False
         if is_left_out(header):

@@ -16,7 +16,7 @@ from horolog.sources.file_log import FileLog
 from horolog.sources.file_systems import FileEntry, Root
 from horolog.sources.options import ReadOptions
 from horolog.sources.plan import BrokerStretch, SegmentStretch
-from horolog.sources.wanted import Wanted
+from horolog.sources.row_filter import RowFilter
 from horolog.storage.file_errors import FileMissing
 from horolog.storage.names import TopicPartition
 
@@ -125,8 +125,8 @@ class GrowingFiles:
         found: list[SegmentStretch] = []
         for each in stretches:
             bounds = {each.partition: Bounds(each.start, each.end)}
-            wanted = Wanted().within(each.times).within(self._options.appended)
-            pieces = log.stretches(bounds, wanted)
+            row_filter = RowFilter().within(each.times).within(self._options.appended)
+            pieces = log.stretches(bounds, row_filter)
             found += [replace(piece, times=each.times) for piece in pieces]
         return found
 

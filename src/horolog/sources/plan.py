@@ -30,9 +30,9 @@ class BrokerStretch:
     """A stretch of one partition, `start` to before `end`, to be fetched from a broker.
 
     A plan may be executed again, and then sees the log as it is by then, as with Spark's
-    Kafka source: where `is_from_earliest`, the log began at `start` or held nothing wanted before
-    it, and may begin later by then; where `until` is set, `end` was the log end, and the task reads
-    up to the log end, but not past `until`.
+    Kafka source: where `is_from_earliest`, the log began at `start`, or nothing before it was to be
+    read, and may begin later by then; where `until` is set, `end` was the log end, and the task
+    reads up to the log end, but not past `until`.
     `times` are those of its rows, exactly.
     `largest_ms` is the largest time before `start` as far as it is known, for `lateByMs`.
     """
@@ -175,8 +175,8 @@ def left_open(
 def _task_count(total: int, task_weight: int, cores: int, min_tasks: int | None) -> int:
     by_size = -(-total // task_weight)
     by_core = min(cores, -(-total * _SMALLEST_SHARE // task_weight))
-    wanted = min(max(by_size, by_core, 1), cores * TASKS_PER_CORE)
-    return wanted if min_tasks is None else max(wanted, min_tasks)
+    tasks = min(max(by_size, by_core, 1), cores * TASKS_PER_CORE)
+    return tasks if min_tasks is None else max(tasks, min_tasks)
 
 
 class _Cut(NamedTuple):

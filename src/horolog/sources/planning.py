@@ -22,7 +22,7 @@ from horolog.sources.plan import (
     left_open,
     share_out,
 )
-from horolog.sources.wanted import Wanted
+from horolog.sources.row_filter import RowFilter
 from horolog.storage.names import TopicPartition
 
 _logger = logging.getLogger(__name__)
@@ -60,16 +60,16 @@ class ReadPlan(NamedTuple):
 def plan_offsets(
     log: FileLog | BrokerLog,
     partitions: Collection[TopicPartition],
-    wanted: Wanted,
+    row_filter: RowFilter,
     starts: Mapping[TopicPartition, int],
     ends: Mapping[TopicPartition, int],
 ) -> ReadPlan:
-    """What may hold what is wanted of the log as it is now.
+    """What may hold what a filter takes of the log as it is now.
 
     Args:
         log: that is read.
         partitions: of it.
-        wanted: of each.
+        row_filter: of each.
         starts: the first offsets, where not the log start offsets.
         ends: the offsets after the last, where they are before the log ends.
 
@@ -87,7 +87,7 @@ def plan_offsets(
                 f"{each} has no offset {start}: it has {first} up to {last}",
             )
         bounds[each] = Bounds(start, max(start, min(last, ends.get(each, last))))
-    return ReadPlan(log.stretches(bounds, wanted), latest)
+    return ReadPlan(log.stretches(bounds, row_filter), latest)
 
 
 def numbered(
@@ -106,20 +106,20 @@ def numbered(
     return sorted(each for each in partitions if each.partition in numbers)
 
 
-def tasks(options: ReadOptions, wanted: Wanted, cores: int | None) -> list[Task]:
-    """What each task is to read of what is wanted of the log as it is now.
+def tasks(options: ReadOptions, row_filter: RowFilter, cores: int | None) -> list[Task]:
+    """What each task is to read of what a filter takes of the log as it is now.
 
     Raises:
         DataLost: something within the bounds is gone, and data loss is to fail.
     """
     times = options.times.range
-    wanted = wanted.within(times).within(options.appended)
+    row_filter = row_filter.within(times).within(options.appended)
     with opened_log(options) as log:
         bounds = resolve(options, log)
-        stretches = log.stretches(bounds, wanted)
+        stretches = log.stretches(bounds, row_filter)
     shares = shared_out(options, stretches, cores)
     if not options.paths and not _asks_for_pieces(options, len(bounds)):
-        shares = _following_the_log(shares, bounds, wanted)
+        shares = _following_the_log(shares, bounds, row_filter)
     return [tuple(replace(each, times=times) for each in share) for share in shares]
 
 
@@ -165,13 +165,13 @@ def _warn_of_many_tasks(options: ReadOptions, shares: Sequence[Task], cores: int
 
 
 def _following_the_log(
-    shares: Sequence[Task], bounds: Mapping[TopicPartition, Bounds], wanted: Wanted
+    shares: Sequence[Task], bounds: Mapping[TopicPartition, Bounds], row_filter: RowFilter
 ) -> list[Task]:
-    until = wanted.offsets.last + 1
-    taken = {partition: each for partition, each in bounds.items() if wanted.takes(*partition)}
+    until = row_filter.offsets.last + 1
+    taken = {partition: each for partition, each in bounds.items() if row_filter.takes(*partition)}
     open_ends = {}
     for partition, each in sorted(taken.items()):
-        end = max(each.end, wanted.offsets.first)
+        end = max(each.end, row_filter.offsets.first)
         if each.has_open_end and end < until:
             open_ends[partition] = BrokerStretch(partition, end, end, until=until)
     tasks = [tuple(each for each in share if isinstance(each, BrokerStretch)) for share in shares]

@@ -11,9 +11,9 @@ from horolog.sources.broker_reader import up_to_the_log_end
 from horolog.sources.clocks import APPEND, appended_in, decode_with_clocks
 from horolog.sources.options import ReadOptions
 from horolog.sources.plan import BrokerStretch, Stretch, Task
+from horolog.sources.row_filter import RowFilter
 from horolog.sources.rows import TIMES, RowShaper, decoded_columns, with_times_in
 from horolog.sources.stretch_reader import StretchReader, naming_batch
-from horolog.sources.wanted import Wanted
 from horolog.storage.names import TopicPartition
 
 TABLE_BYTES = 2 << 20  # larger tables are slower on their way to Spark
@@ -21,7 +21,7 @@ TABLE_BYTES = 2 << 20  # larger tables are slower on their way to Spark
 
 def read_task(
     task: Task,
-    wanted: Wanted,
+    row_filter: RowFilter,
     options: ReadOptions,
     names: Sequence[str],
     nullable: Sequence[bool],
@@ -41,7 +41,7 @@ def read_task(
             else:
                 shaper.begin(stretch.partition)
             with reader.losses(stretch):
-                for table in tables_of(reader, stretch, wanted, options, decoded):
+                for table in tables_of(reader, stretch, row_filter, options, decoded):
                     begun.add(stretch.partition)
                     yield shaper.shape(table)
 
@@ -49,27 +49,27 @@ def read_task(
 def tables_of(
     reader: StretchReader,
     stretch: Stretch,
-    wanted: Wanted,
+    row_filter: RowFilter,
     options: ReadOptions,
     columns: tuple[str, ...],
     *,
     max_bytes: int = TABLE_BYTES,
 ) -> Iterator[pa.RecordBatch]:
-    """The wanted records of a stretch, with these columns of `clocks` and perhaps more.
+    """The records of a stretch that a filter takes, with these columns of `clocks` and maybe more.
 
     No table is empty, or larger than `max_bytes`, unless a single record is.
     """
     times = stretch.times
-    what = wanted.within(times).within(options.appended)
-    appended = what.append_times
+    row_filter = row_filter.within(times).within(options.appended)
+    appended = row_filter.append_times
     if not appended.is_everything and APPEND not in columns:
         columns = (*columns, APPEND)
     # Decoding cannot leave out records without a timestamp amid others.
     is_checked = not times.is_everything and times.first_ms <= NO_TIMESTAMP <= times.last_ms
     if is_checked and TIMES not in columns:
         columns = (*columns, TIMES)
-    for batches in reader.batches(stretch, what, with_append_times=APPEND in columns):
-        for table in _decoded(batches, what, options, columns, max_bytes):
+    for batches in reader.batches(stretch, row_filter, with_append_times=APPEND in columns):
+        for table in _decoded(batches, row_filter, options, columns, max_bytes):
             if is_checked:
                 table = with_times_in(table, times)
             if not appended.is_everything:
@@ -79,7 +79,11 @@ def tables_of(
 
 
 def _decoded(
-    batches: Batches, what: Wanted, options: ReadOptions, columns: Sequence[str], max_bytes: int
+    batches: Batches,
+    row_filter: RowFilter,
+    options: ReadOptions,
+    columns: Sequence[str],
+    max_bytes: int,
 ) -> Iterator[pa.RecordBatch]:
     with naming_batch(batches):
         yield from decode_with_clocks(
@@ -87,8 +91,8 @@ def _decoded(
             batches.append_times,
             start_offset=batches.start,
             end_offset=batches.end,
-            from_ms=what.from_ms,
-            to_ms=what.to_ms,
+            from_ms=row_filter.from_ms,
+            to_ms=row_filter.to_ms,
             columns=columns,
             max_bytes=max_bytes,
             aborted=batches.aborted,

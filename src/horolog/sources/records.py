@@ -19,8 +19,8 @@ from horolog.sources.broker_log import BrokerLog
 from horolog.sources.options import ReadOptions
 from horolog.sources.plan import BrokerStretch, Stretch
 from horolog.sources.planning import ReadPlan, opened_log, plan_offsets
+from horolog.sources.row_filter import RowFilter
 from horolog.sources.stretch_reader import StretchReader, naming_batch
-from horolog.sources.wanted import Wanted
 from horolog.storage.names import TopicPartition
 
 _MAX_UNPACKED = 1 << 30
@@ -77,7 +77,7 @@ class RecordLog:
             RequestRefused: a partition has not the offset.
         """
         starts = {} if from_offset is None else dict.fromkeys(partitions, from_offset)
-        return plan_offsets(self._log, partitions, Wanted().within(self._times), starts, {})
+        return plan_offsets(self._log, partitions, RowFilter().within(self._times), starts, {})
 
     def read(self, stretch: Stretch) -> Iterator[tuple[int, list[ReadRecord]]]:
         """The records of a stretch, batch by batch, each with the next offset to read.
@@ -89,9 +89,9 @@ class RecordLog:
             StorageFailed: the disk refused.
         """
         is_append = self._times.of_append
-        wanted = Wanted().within(self._times)
+        row_filter = RowFilter().within(self._times)
         with self._reader.losses(stretch):
-            for batches in self._reader.batches(stretch, wanted, with_append_times=is_append):
+            for batches in self._reader.batches(stretch, row_filter, with_append_times=is_append):
                 with naming_batch(batches):
                     yield from self._records(batches, stretch.partition.partition)
 

@@ -67,8 +67,8 @@ _NEAR_MS = 1 << 61
 
 def decoded_columns(names: Sequence[str]) -> tuple[str, ...]:
     """The columns that `decode` has to fill for these columns of a query."""
-    wanted = dict.fromkeys(_DECODED[name] for name in names if name in _DECODED)
-    return tuple(wanted) or (_COUNTED,)
+    decoded = dict.fromkeys(_DECODED[name] for name in names if name in _DECODED)
+    return tuple(decoded) or (_COUNTED,)
 
 
 class RowShaper:

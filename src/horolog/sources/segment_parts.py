@@ -11,8 +11,8 @@ from horolog.sources.file_systems import Root
 from horolog.sources.merge import merge
 from horolog.sources.plan import SegmentStretch
 from horolog.sources.replicas import Replica, epoch_spans
+from horolog.sources.row_filter import RowFilter
 from horolog.sources.segments import ListedSegment
-from horolog.sources.wanted import Wanted
 from horolog.storage.batches.reader import FEWEST_BYTES, BatchReader
 from horolog.storage.file_errors import FileMissing
 from horolog.storage.index.blocks import Span
@@ -47,15 +47,15 @@ class SegmentPart(NamedTuple):
 
 
 def narrowed_in_time(
-    part: SegmentPart, segment: SegmentReader, wanted: Wanted
+    part: SegmentPart, segment: SegmentReader, row_filter: RowFilter
 ) -> SegmentPart | None:
-    """What of a part may hold a wanted time of either clock, None without any.
+    """What of a part may hold a record that a filter takes by either clock, None if nothing.
 
     Raises:
         FileMissing: the segment is gone.
         CorruptBatch: it is damaged.
     """
-    windows, appended = wanted.windows, wanted.append_times
+    windows, appended = row_filter.windows, row_filter.append_times
     if not appended.is_everything:
         within = appended_within(segment, appended.first_ms, appended.last_ms, part.start, part.end)
         if within is None:
@@ -66,7 +66,7 @@ def narrowed_in_time(
     if not windows:
         return part
     look = segment.blocks.look(segment.size)
-    from_ms = wanted.from_ms
+    from_ms = row_filter.from_ms
     if not look.covered and from_ms is not None and not may_reach(segment, from_ms):
         return None
     return _narrowed(part, look.spans(windows, part.segment_end))

@@ -16,7 +16,7 @@ from horolog.sources.file_reader import batches_in_file
 from horolog.sources.file_systems import Root
 from horolog.sources.options import ReadOptions
 from horolog.sources.plan import BrokerStretch, SegmentStretch, Stretch
-from horolog.sources.wanted import Wanted
+from horolog.sources.row_filter import RowFilter
 from horolog.storage.file_errors import FileMissing
 
 
@@ -50,16 +50,16 @@ class StretchReader:
     def batches(
         self,
         stretch: Stretch,
-        what: Wanted,
+        row_filter: RowFilter,
         *,
         with_append_times: bool = False,
         with_markers: bool = False,
     ) -> Iterator[Batches]:
-        """The batches of a stretch that may hold a wanted record.
+        """The batches of a stretch that may hold a record that a filter takes.
 
         Args:
             stretch: of the log.
-            what: is wanted of it.
+            row_filter: whose records are looked for.
             with_append_times: say when records were appended, as far as that is known.
             with_markers: also give batches without records for consumers, be they control batches
                 or emptied by compaction. From brokers they always come.
@@ -75,12 +75,12 @@ class StretchReader:
             return batches_in_file(
                 root,
                 stretch,
-                what,
+                row_filter,
                 with_append_times=with_append_times,
                 with_markers=with_markers,
                 runs_ahead=self._runs_ahead,
             )
-        narrowed = narrowed_to_appends(self.client, stretch, what)
+        narrowed = narrowed_to_appends(self.client, stretch, row_filter)
         if narrowed is None:
             return iter(())
         return fetches(

@@ -19,9 +19,9 @@ from horolog.sources.object_stores import StoreOptions
 from horolog.sources.options import ReadOptions
 from horolog.sources.planning import numbered, opened_log, plan_offsets
 from horolog.sources.reading import tables_of
+from horolog.sources.row_filter import RowFilter
 from horolog.sources.stretch_reader import StretchReader
 from horolog.sources.uris import absolute
-from horolog.sources.wanted import Wanted
 from horolog.storage.names import TopicPartition
 
 __all__ = ["scan"]
@@ -108,7 +108,7 @@ def scan(
             {TopicPartition(topic, number): offset for number, offset in (given or {}).items()}
             for given in (starting_offsets, ending_offsets)
         )
-        stretches = plan_offsets(log, chosen, Wanted().within(times), starts, ends).stretches
+        stretches = plan_offsets(log, chosen, RowFilter().within(times), starts, ends).stretches
 
     def batches() -> Iterator[pa.RecordBatch]:
         with StretchReader(options) as reader:
@@ -117,7 +117,7 @@ def scan(
                     stretch = replace(stretch, times=times)
                 with reader.losses(stretch):
                     for table in tables_of(
-                        reader, stretch, Wanted(), options, decoded, max_bytes=_TABLE_BYTES
+                        reader, stretch, RowFilter(), options, decoded, max_bytes=_TABLE_BYTES
                     ):
                         number = pa.scalar(stretch.partition.partition, pa.int32())
                         asked = [_column(table, name, topic) for name in columns]

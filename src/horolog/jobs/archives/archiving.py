@@ -40,9 +40,9 @@ from horolog.sources.ahead import ahead
 from horolog.sources.object_stores import StoreOptions, shown
 from horolog.sources.options import ReadOptions
 from horolog.sources.plan import SegmentStretch
+from horolog.sources.row_filter import RowFilter
 from horolog.sources.stretch_reader import StretchReader
 from horolog.sources.uris import absolute
-from horolog.sources.wanted import Wanted
 from horolog.times import parse_time
 
 _TRIES = 20
@@ -181,7 +181,7 @@ class _Task:
             with StretchReader(self.options, reuses_memory=False) as reader:
                 found = reader.batches(
                     stretch,
-                    Wanted().within(TimeRange.between(from_ms, None)),
+                    RowFilter().within(TimeRange.between(from_ms, None)),
                     with_append_times=self.with_append_times,
                     with_markers=True,
                 )

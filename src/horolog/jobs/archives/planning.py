@@ -17,7 +17,7 @@ from horolog.sources.broker_log import BrokerLog
 from horolog.sources.file_log import FileLog
 from horolog.sources.options import ReadOptions
 from horolog.sources.plan import BrokerStretch, SegmentStretch, Stretch
-from horolog.sources.wanted import Wanted
+from horolog.sources.row_filter import RowFilter
 from horolog.storage.directory.checkpoints import decode_uuid
 from horolog.storage.names import TopicPartition
 
@@ -106,9 +106,9 @@ class Planner:
             for partition in plan.starts:
                 bounds = {partition: Bounds(plan.starts[partition], plan.ends[partition])}
                 topic = plan.topics[partition.topic]
-                wanted = Wanted().within(TimeRange.between(topic.from_ms, topic.to_ms))
+                row_filter = RowFilter().within(TimeRange.between(topic.from_ms, topic.to_ms))
                 try:
-                    stretches += log.stretches(bounds, wanted)
+                    stretches += log.stretches(bounds, row_filter)
                 except HorologError as error:
                     plan.refused[partition] = str(error)
         if selection.source.is_broker:

@@ -34,9 +34,9 @@ from horolog.sources.limits import Pattern, Topics
 from horolog.sources.object_stores import StoreOptions
 from horolog.sources.options import ReadOptions
 from horolog.sources.plan import Stretch
+from horolog.sources.row_filter import RowFilter
 from horolog.sources.rows import TIMES, RowShaper, decoded_columns, with_times_in
 from horolog.sources.uris import absolute
-from horolog.sources.wanted import Wanted
 from horolog.spark import register
 from horolog.spark.errors import in_one_sentence
 from horolog.spark.read.batch import FilteringLogReader, LogReader
@@ -202,10 +202,10 @@ class _Reader(LogReader):
             manifest = require_manifest(store)
             with_producers = any(name in self.names for name in columns.OF_PRODUCER)
             tasks: list[Any] = [
-                *_file_tasks(self.options, self.wanted, manifest, with_producers=with_producers)
+                *_file_tasks(self.options, self.row_filter, manifest, with_producers=with_producers)
             ]
             if not self.is_only:
-                tasks += _log_tasks(self.options, self.wanted, manifest, self.cores)
+                tasks += _log_tasks(self.options, self.row_filter, manifest, self.cores)
         return [InputPartition(task) for task in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -220,7 +220,7 @@ class _Reader(LogReader):
         store = ArchiveStore(self.uri, self.options.store)
         shaper = RowShaper(self.names, self.nullable)
         decoded = decoded_columns(self.names)
-        offsets = self.wanted.offsets
+        offsets = self.row_filter.offsets
         for partition, file, times in task.files:
             shaper.begin(partition)
             end = min(offsets.last, (1 << 63) - 2) + 1
@@ -293,9 +293,9 @@ def _chooses(options: ReadOptions, topic: str) -> bool:
 
 
 def _file_tasks(
-    options: ReadOptions, wanted: Wanted, manifest: Manifest, *, with_producers: bool
+    options: ReadOptions, row_filter: RowFilter, manifest: Manifest, *, with_producers: bool
 ) -> Iterator[_FileTask]:
-    """The files that may hold what is wanted, a few megabytes a task."""
+    """The files that may hold what a filter takes, a few megabytes a task."""
 
     def task(files: Sequence[tuple[TopicPartition, ArchivedFile, TimeRange]]) -> _FileTask:
         batches: dict[TopicPartition, tuple[ArchivedFile, ...]] = {}
@@ -312,11 +312,11 @@ def _file_tasks(
     share: list[tuple[TopicPartition, ArchivedFile, TimeRange]] = []
     size = 0
     for partition, state in manifest.partitions().items():
-        if not _chooses(options, partition.topic) or not wanted.takes(*partition):
+        if not _chooses(options, partition.topic) or not row_filter.takes(*partition):
             continue
         limit = _times(options, manifest.topics[partition.topic])
-        asked = limit & wanted.times
-        offsets = wanted.offsets
+        asked = limit & row_filter.times
+        offsets = row_filter.offsets
         for file in state.records:
             assert file.first_ms is not None
             assert file.last_ms is not None
@@ -346,7 +346,7 @@ def _spans(
 
 
 def _log_tasks(
-    options: ReadOptions, wanted: Wanted, manifest: Manifest, cores: int | None
+    options: ReadOptions, row_filter: RowFilter, manifest: Manifest, cores: int | None
 ) -> Iterator[Any]:
     """The reads of the log behind the archive."""
     is_file = bool(options.paths)
@@ -379,7 +379,7 @@ def _log_tasks(
                 continue
             times = _times(options, manifest.topics.get(partition.topic))
             bounds = {partition: Bounds(start, end)}
-            found = log.stretches(bounds, wanted.within(times))
+            found = log.stretches(bounds, row_filter.within(times))
             stretches += [replace(each, times=times) for each in found]
     yield from planning.shared_out(options, stretches, cores)
 

@@ -11,8 +11,8 @@ from horolog.sources.broker_log import BrokerLog
 from horolog.sources.file_log import FileLog
 from horolog.sources.options import ReadOptions
 from horolog.sources.plan import BrokerStretch, Stretch, from_offset
+from horolog.sources.row_filter import RowFilter
 from horolog.sources.stretch_reader import StretchReader
-from horolog.sources.wanted import Wanted
 from horolog.storage.names import TopicPartition
 
 
@@ -43,8 +43,8 @@ def stretches_of(
     is_limited = selection.from_ms is not None or selection.to_ms is not None
     if isinstance(log, BrokerLog) and not is_limited:
         return (BrokerStretch(partition, start, end, is_from_earliest=is_first),)
-    wanted = Wanted().within(options.times.range)
-    return tuple(log.stretches({partition: Bounds(start, end)}, wanted))
+    row_filter = RowFilter().within(options.times.range)
+    return tuple(log.stretches({partition: Bounds(start, end)}, row_filter))
 
 
 def source_batches(
@@ -68,7 +68,7 @@ def source_batches(
             part = from_offset(each, start)
             with _naming_file(part):
                 for batches in reader.batches(
-                    part, Wanted(), with_append_times=with_append_times, with_markers=True
+                    part, RowFilter(), with_append_times=with_append_times, with_markers=True
                 ):
                     yield _with_its_append_times(batches)
 

@@ -23,7 +23,7 @@ from horolog.sources.broker_reader import task_client
 from horolog.sources.options import ReadOptions
 from horolog.sources.plan import Task, offsets_in
 from horolog.sources.reading import read_task
-from horolog.sources.wanted import Wanted
+from horolog.sources.row_filter import RowFilter
 from horolog.spark.errors import in_one_sentence
 from horolog.spark.masters import parallelism
 from horolog.spark.workers import SentToWorkers, prepare_for_tasks
@@ -144,7 +144,7 @@ class Scan:
         options.batch_starting()
         planning.check_paths(options)
         cores = parallelism(lambda name: spark.conf.get(name, None))
-        tasks = planning.tasks(options, Wanted(), cores)
+        tasks = planning.tasks(options, RowFilter(), cores)
         return cls(tuple(tasks), options, tuple(names))
 
     @classmethod
@@ -176,7 +176,7 @@ class Scan:
             task = tuple(each for each in task if tuple(each.partition) == only)
         prepare_for_tasks(offsets=offsets_in(task))
         nullable = [True] * len(self.names)
-        for table in read_task(task, Wanted(), self.options, self.names, nullable):
+        for table in read_task(task, RowFilter(), self.options, self.names, nullable):
             count(table.num_rows)
             yield Times.of(table)
 

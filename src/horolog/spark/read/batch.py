@@ -15,7 +15,7 @@ from horolog.sources import planning
 from horolog.sources.options import ReadOptions
 from horolog.sources.plan import offsets_in
 from horolog.sources.reading import read_task
-from horolog.sources.wanted import Wanted
+from horolog.sources.row_filter import RowFilter
 from horolog.spark.errors import in_one_sentence
 from horolog.spark.read import pushes
 from horolog.spark.read.filters import absorb, pass_over_unheld
@@ -23,7 +23,7 @@ from horolog.spark.workers import SentToWorkers, prepare_for_tasks
 
 
 class LogReader(SentToWorkers, DataSourceReader):
-    """Reads the log as it is when the query is planned; everything is wanted."""
+    """Reads the log as it is when the query is planned, all of it."""
 
     def __init__(
         self,
@@ -36,12 +36,12 @@ class LogReader(SentToWorkers, DataSourceReader):
         self.names = tuple(names)
         self.nullable = tuple(nullable)
         self.cores = cores
-        self.wanted = Wanted()
+        self.row_filter = RowFilter()
 
     def partitions(self) -> list[InputPartition]:
         """What each task is to read."""
         with in_one_sentence():
-            tasks = planning.tasks(self.options, self.wanted, self.cores)
+            tasks = planning.tasks(self.options, self.row_filter, self.cores)
         return [InputPartition(task) for task in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -51,7 +51,7 @@ class LogReader(SentToWorkers, DataSourceReader):
         with in_one_sentence():
             prepare_for_tasks(offsets=offsets_in(partition.value))
             yield from read_task(
-                partition.value, self.wanted, self.options, self.names, self.nullable
+                partition.value, self.row_filter, self.options, self.names, self.nullable
             )
 
 
@@ -64,14 +64,14 @@ class FilteringLogReader(LogReader):
 
     def pushFilters(self, filters: list[Filter]) -> list[Filter]:
         """Take the filters that narrow the read; the others stay with Spark."""
-        wanted, left = absorb(filters)
+        row_filter, left = absorb(filters)
         if self.shared_load is None:
-            self.wanted = wanted
+            self.row_filter = row_filter
             return left
         unmarked = [condition for condition in filters if not pushes.is_mark(condition)]
         if len(unmarked) < len(filters):
             with in_one_sentence():
-                self.wanted, self.push = pushes.push(self.shared_load, wanted)
+                self.row_filter, self.push = pushes.push(self.shared_load, row_filter)
         else:
             pushes.warn_of_no_mark()
         return unmarked

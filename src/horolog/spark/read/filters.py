@@ -36,7 +36,7 @@ from pyspark.sql.datasource import (
 )
 
 from horolog.sources import columns
-from horolog.sources.wanted import (
+from horolog.sources.row_filter import (
     EVERYTHING,
     NOTHING,
     Interval,
@@ -44,7 +44,7 @@ from horolog.sources.wanted import (
     NameTest,
     Narrowing,
     Numbers,
-    Wanted,
+    RowFilter,
 )
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -269,7 +269,7 @@ _VISITORS: Mapping[str, FilterVisitor] = {
 class Absorbed(NamedTuple):
     """What the filters narrow a read to, and which of them Spark has to apply itself."""
 
-    wanted: Wanted
+    row_filter: RowFilter
     left: list[Filter]
 
 
@@ -277,24 +277,24 @@ def absorb(filters: Sequence[Filter]) -> Absorbed:
     """Take what can be taken from the pushed filters."""
     left: list[Filter] = []
     handled: dict[str, list[Filter]] = defaultdict(list)
-    wanted = Wanted()
+    row_filter = RowFilter()
     for condition in filters:
         column = _column(condition)
         visitor = _VISITORS.get(column)
         leaves = None if visitor is None else visitor.visit(condition)
         if leaves is not None and leaves.narrowing is not None:
-            wanted &= Wanted({column: leaves.narrowing})
+            row_filter &= RowFilter({column: leaves.narrowing})
         if leaves is not None and leaves.is_exact:
             handled[column].append(condition)
         else:
             left.append(condition)
-    times = wanted.times
+    times = row_filter.times
     if times.with_untimed:
         # Records of -1 are read, and `timestamp` shows them as null.
         left += handled[columns.TIMESTAMP]
         if times.from_ms is not None:
             left += handled[columns.TIMESTAMP_MS]
-    return Absorbed(wanted, left)
+    return Absorbed(row_filter, left)
 
 
 def _column(condition: Filter) -> str:

@@ -42,7 +42,7 @@ from pyspark.sql.datasource import DataSourceReader, EqualNullSafe, Filter, Grea
 
 from horolog.errors import StorageFailed
 from horolog.sources import columns
-from horolog.sources.wanted import Wanted
+from horolog.sources.row_filter import RowFilter
 
 _logger = logging.getLogger(__name__)
 
@@ -115,7 +115,7 @@ class Push(NamedTuple):
                 (root / f"{self.load_id}.{self.number}").unlink(missing_ok=True)
 
 
-def push(load_id: str, wanted: Wanted) -> tuple[Wanted, Push]:
+def push(load_id: str, row_filter: RowFilter) -> tuple[RowFilter, Push]:
     """Note what a query needs; what its plan has to read.
 
     Raises:
@@ -124,17 +124,17 @@ def push(load_id: str, wanted: Wanted) -> tuple[Wanted, Push]:
     number = uuid.uuid4().hex
     root = _root()
     if root is None:
-        return Wanted(), Push(load_id, number, is_alone=False)
+        return RowFilter(), Push(load_id, number, is_alone=False)
     try:
         root.mkdir(exist_ok=True)
         draft = root / f"{number}.draft"
-        draft.write_text(json.dumps(wanted.to_json()))
+        draft.write_text(json.dumps(row_filter.to_json()))
         draft.rename(root / f"{load_id}.{number}")
         pending = list(_pending(root, load_id))
     except OSError as error:
         raise StorageFailed(f"The filters of a query cannot be noted: {error}") from error
-    hull = reduce(Wanted.hull, pending, wanted)
-    if hull != wanted:
+    hull = reduce(RowFilter.hull, pending, row_filter)
+    if hull != row_filter:
         _logger.warning(
             "This query reads more than its filters need: %d others of the same load() may "
             "still wait for their plan, which Spark shares between them (SPARK-58551). "
@@ -152,12 +152,12 @@ def warn_of_no_mark() -> None:
     )
 
 
-def _pending(root: Path, load_id: str) -> Iterator[Wanted]:
+def _pending(root: Path, load_id: str) -> Iterator[RowFilter]:
     for name in os.listdir(root):
         if name.startswith(f"{load_id}."):
             # One that is gone by now has its plan.
             with suppress(FileNotFoundError):
-                yield Wanted.from_json(json.loads((root / name).read_text()))
+                yield RowFilter.from_json(json.loads((root / name).read_text()))
 
 
 def _root() -> Path | None:

@@ -36,8 +36,8 @@ from horolog.sources.limits import EARLIEST, Everywhere, OffsetByPartition
 from horolog.sources.options import ReadOptions
 from horolog.sources.plan import Stretch, offsets_in
 from horolog.sources.reading import read_task
+from horolog.sources.row_filter import RowFilter
 from horolog.sources.stream_offsets import Offsets, StreamOffset, limited
-from horolog.sources.wanted import Wanted
 from horolog.spark.errors import in_one_sentence
 from horolog.spark.read.stream_looks import Look, StreamLooks, largest_before
 from horolog.spark.workers import SentToWorkers, prepare_for_tasks
@@ -156,8 +156,8 @@ class LogStreamReader(SentToWorkers, DataSourceStreamReader, SupportsTriggerAvai
         found = {}
         for partition, each in look.largest.items():
             is_backfill = each.offset < at.seams.get(partition, 0)
-            wanted = times.backfill_range if is_backfill else times.range
-            if each.offset >= look.positions.get(partition, 0) and wanted.holds(each.timestamp):
+            times_ms = times.backfill_range if is_backfill else times.range
+            if each.offset >= look.positions.get(partition, 0) and times_ms.holds(each.timestamp):
                 found[partition] = each
         return found
 
@@ -207,7 +207,9 @@ class LogStreamReader(SentToWorkers, DataSourceStreamReader, SupportsTriggerAvai
         """The rows of one task."""
         with in_one_sentence():
             prepare_for_tasks(offsets=offsets_in(partition.value))
-            yield from read_task(partition.value, Wanted(), self.options, self.names, self.nullable)
+            yield from read_task(
+                partition.value, RowFilter(), self.options, self.names, self.nullable
+            )
 
     # Details.
 

@@ -1,4 +1,4 @@
-"""What a read has to look at, column by column: values that planners and tasks share.
+"""Which rows a read takes, column by column: values that planners and tasks share.
 
 `filters` makes them of the filters that Spark pushes down. They are joined by "and"
 within a query (`&`) and by "or" across queries (`hull`), and written as JSON by name.
@@ -133,35 +133,35 @@ _OF_APPENDS = (columns.APPEND_TIME, columns.APPEND_TIME_MS)
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """What a read has to look at: of each column what is named here, of the others everything."""
+class RowFilter:
+    """Which rows a read takes: of each column what is named here, of the others everything."""
 
     of: Mapping[str, Narrowing] = field(default_factory=dict)
 
-    def __and__(self, other: "Wanted") -> "Wanted":
+    def __and__(self, other: "RowFilter") -> "RowFilter":
         of = dict(self.of)
         for name, narrowing in other.of.items():
             of[name] = _both(of[name], narrowing) if name in of else narrowing
-        return Wanted(of)
+        return RowFilter(of)
 
-    def within(self, times: TimeRange) -> "Wanted":
+    def within(self, times: TimeRange) -> "RowFilter":
         """The same of these times alone, and perhaps of records without one."""
         if times.is_everything:
             return self
         name = columns.APPEND_TIME_MS if times.of_append else columns.TIMESTAMP_MS
-        return self & Wanted({name: Numbers(Interval(times.first_ms, times.last_ms))})
+        return self & RowFilter({name: Numbers(Interval(times.first_ms, times.last_ms))})
 
-    def hull(self, other: "Wanted") -> "Wanted":
-        """Wants what either wants, and perhaps more."""
+    def hull(self, other: "RowFilter") -> "RowFilter":
+        """Takes what either takes, and perhaps more."""
         shared = self.of.keys() & other.of.keys()
-        return Wanted({name: _hull(self.of[name], other.of[name]) for name in sorted(shared)})
+        return RowFilter({name: _hull(self.of[name], other.of[name]) for name in sorted(shared)})
 
     def to_json(self) -> Any:
         """As JSON, by the columns' names; `from_json` reads it."""
         return {name: {each.kind: each.to_json()} for name, each in self.of.items()}
 
     @classmethod
-    def from_json(cls, value: Any) -> "Wanted":
+    def from_json(cls, value: Any) -> "RowFilter":
         """What `to_json` wrote."""
         return cls(
             {
@@ -174,7 +174,7 @@ class Wanted:
     # What planners and tasks ask.
 
     def takes(self, topic: str, partition: int) -> bool:
-        """Whether records of this partition can be wanted."""
+        """Whether it takes records of this partition."""
         if self.append_times.is_empty or self.times.is_empty:
             return False
         if self._numbers(columns.OFFSET).is_empty:
@@ -184,19 +184,19 @@ class Wanted:
 
     @property
     def offsets(self) -> Interval:
-        """The smallest range of offsets that has all wanted ones."""
+        """The smallest range that has all offsets that it takes."""
         return self._numbers(columns.OFFSET).interval
 
     @property
     def times(self) -> TimeRange:
-        """The smallest range of times that has all wanted ones."""
+        """The smallest range that has all times that it takes."""
         shown, exact = self._numbers(columns.TIMESTAMP), self._numbers(columns.TIMESTAMP_MS)
         both = shown.interval & exact.interval
         return TimeRange(both.first, both.last, with_untimed=NO_TIMESTAMP in both)
 
     @property
     def append_times(self) -> TimeRange:
-        """The smallest range of append times that has all wanted ones."""
+        """The smallest range that has all append times that it takes."""
         asked = [self._numbers(name).interval for name in _OF_APPENDS if name in self.of]
         if not asked:
             return EVER_APPENDED
@@ -205,21 +205,21 @@ class Wanted:
 
     @property
     def from_ms(self) -> int | None:
-        """The earliest wanted time, None if there is none.
+        """The earliest time that it takes, None if there is none.
 
-        None, too, when -1 is wanted: a batch of earlier times may hold a record of -1,
+        None, too, when it takes -1: a batch of earlier times may hold a record of -1,
         which its header's largest timestamp does not count.
         """
         return None if self.times.with_untimed else self.times.from_ms
 
     @property
     def to_ms(self) -> int | None:
-        """The first time that is no longer wanted, None if there is none."""
+        """The first time that it no longer takes, None if there is none."""
         return self.times.to_ms
 
     @property
     def windows(self) -> tuple[TimeRange, ...]:
-        """What of either clock is wanted: blocks that lack one of these hold nothing wanted."""
+        """Those of either clock: blocks that lack one of these hold nothing that it takes."""
         return tuple(each for each in (self.times, self.append_times) if not each.is_everything)
 
     def _numbers(self, name: str) -> Numbers:
