@@ -88,6 +88,14 @@ def parse_duration(text: str) -> int:
     return duration_ms(text)
 
 
+def duration_text(ms: int) -> str:
+    """A duration as `parse_duration` takes it, in its largest whole unit."""
+    for unit, size in (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000)):
+        if ms and ms % size == 0:
+            return f"{ms // size}{unit}"
+    return f"{ms}ms"
+
+
 def _from_number(text: str, *, is_sure: bool) -> int:
     from horolog.record.looks_like import looks_like  # noqa: PLC0415 - only numbers need it
 

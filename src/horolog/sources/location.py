@@ -6,9 +6,16 @@ from dataclasses import dataclass
 
 from horolog.client.config import parse_bootstrap_servers
 from horolog.errors import Misconfigured
+from horolog.sources.object_stores import shown
+from horolog.sources.uris import local_path
 
 _ADDRESS = r"(?:\[[0-9A-Fa-f:.%]+\]|[A-Za-z0-9._-]+):[0-9]+"
 _ADDRESSES = re.compile(rf"\s*{_ADDRESS}\s*(?:,\s*{_ADDRESS}\s*)*,?\s*")
+
+
+def same_path(path: str) -> str:
+    """A path or URI, the same in whatever way it is written, and without credentials."""
+    return local_path(path) or shown(path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +49,8 @@ class Location:
 
     @property
     def normalised(self) -> str:
-        """As a state keeps it: the same in whatever way a path on this machine is written."""
-        if self.path is None or "://" in self.path or self.path.startswith("file:"):
-            return str(self)
-        return os.path.abspath(self.path)
+        """As a state keeps it: the same however a path on this machine is written, no secrets."""
+        return str(self) if self.path is None else same_path(self.path)
 
     def __str__(self) -> str:
         return self.bootstrap_servers or self.path or ""

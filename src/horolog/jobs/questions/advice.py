@@ -9,6 +9,7 @@ from pyspark.sql import functions as F
 
 from horolog.jobs.questions.audit import BY_APPEND_TIME, STEPS_MS, totals
 from horolog.record.looks_like import OTHER_UNITS
+from horolog.times import duration_text
 
 AFTER: Final = "message.timestamp.after.max.ms"
 BEFORE: Final = "message.timestamp.before.max.ms"
@@ -39,9 +40,10 @@ class Evidence:
 
     def __str__(self) -> str:
         units = ", ".join(f"{count:,} in {unit}" for unit, count in self.units.items() if count)
+        value = f"{self.value_ms} ({duration_text(self.value_ms)})"
         return (
-            f"{self.topic}: {self.setting}={self.value_ms} ({span(self.value_ms)}) would have "
-            f"refused {'' if self.is_exact else 'at least '}{_many(self.records, 'record')} of "
+            f"{self.topic}: {self.setting}={value} would have refused "
+            f"{'' if self.is_exact else 'at least '}{_many(self.records, 'record')} of "
             f"{_many(self.producers, 'producer')}, of {self.of_records:,}"
             + (f" ({units})" if units else "")
         )
@@ -105,14 +107,6 @@ def _anyway(setting: str) -> tuple[str, ...]:
 
 def _units() -> tuple[str, ...]:
     return tuple(f"in_{unit}" for unit in OTHER_UNITS)
-
-
-def span(ms: int) -> str:
-    """A number of milliseconds in its largest whole unit."""
-    for unit, size in (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000)):
-        if ms and ms % size == 0:
-            return f"{ms // size}{unit}"
-    return f"{ms} ms"
 
 
 def _many(count: int, what: str) -> str:
