@@ -542,7 +542,7 @@ def test_a_target_that_cannot_be_written_is_said(files: PartitionFiles, tmp_path
 
 
 def test_arguments_that_are_missing_are_named(files: PartitionFiles, tmp_path: Path) -> None:
-    with pytest.raises(Misconfigured, match="needs state"):
+    with pytest.raises(Misconfigured, match="give --state DIR"):
         run(files.log_dir, tmp_path, state=None)
     with pytest.raises(Misconfigured, match="below a megabyte"):
         run(files.log_dir, tmp_path, target_bytes=10)

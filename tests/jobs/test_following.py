@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from horolog.cli.jobs.following import running_tasks
+from horolog.cli.jobs.command import running_tasks
 
 pytestmark = pytest.mark.spark
 

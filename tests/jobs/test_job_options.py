@@ -1,34 +1,47 @@
 """The options that the jobs share, on a command made for these tests."""
 
+import inspect
+from dataclasses import dataclass
 from pathlib import Path
 from pkgutil import iter_modules
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 import typer
 from typer.testing import CliRunner
 
 from horolog import jobs
-from horolog.cli.jobs.options import Config, From, Once, Settings, Source, Topics, settings_of
+from horolog.cli.jobs.command import Call, job_command
 from horolog.cli.spark import JOBS
 from horolog.errors import Misconfigured
+from horolog.jobs.parameters.bootstrap import Bootstrap
+from horolog.jobs.parameters.option import Option, pinned
+from horolog.jobs.parameters.shared import Once, Reads
 
 app = typer.Typer()
 given: dict[str, Any] = {}
 
 
-@app.command()
-def job(
-    source: Source,
-    topics: Topics = None,
-    from_: From = None,
-    settings: Settings = None,
-    once: Once = False,
-    config: Config = None,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class Job(Reads):
+    """A job."""
+
+    once: Once = True
+    wait_ms: Annotated[int, Option("How long.", flag="--wait", is_duration=True)] = 60_000
+    size_bytes: Annotated[int, Option("How large.", flag="--size", scale=1 << 20)] = 3 << 20
+    form: Annotated[str, Option("Which.", choices=("a", "b"))] = "a"
+
+
+@job_command(app, Job)
+def job(made: Job, call: Call) -> None:
     given.update(
-        source=source, topics=topics, from_=from_, settings=settings_of(settings), once=once
+        source=made.source,
+        topics=made.topics,
+        from_=made.from_,
+        settings=made.settings,
+        once=made.once,
     )
+    given["job"] = made
 
 
 def run(*arguments: str) -> dict[str, Any]:
@@ -37,7 +50,9 @@ def run(*arguments: str) -> dict[str, Any]:
     if done.exception is not None and not isinstance(done.exception, SystemExit):
         raise done.exception
     assert done.exit_code == 0, done.output
-    return dict(given)
+    made = dict(given)
+    made.pop("job")
+    return made
 
 
 @pytest.fixture
@@ -88,6 +103,63 @@ def test_a_config_file_with_a_mistake_is_refused(tmp_path: Path, text: str, sent
         run("--config", str(path))
     with pytest.raises(Misconfigured, match="No such file"):
         run("--config", str(tmp_path / "none.toml"))
+
+
+def test_durations_and_sizes_are_milliseconds_and_bytes_in_a_job() -> None:
+    run("--source", "./log")
+    assert (given["job"].wait_ms, given["job"].size_bytes, given["job"].once) == (
+        60_000,
+        3 << 20,
+        False,
+    )
+    run("--source", "./log", "--wait", "2h", "--size", "7", "--once")
+    assert (given["job"].wait_ms, given["job"].size_bytes, given["job"].once) == (
+        7_200_000,
+        7 << 20,
+        True,
+    )
+    with pytest.raises(Misconfigured, match="soon is not a duration"):
+        run("--source", "./log", "--wait", "soon")
+    refused = CliRunner().invoke(app, ["--source", "./log", "--form", "c"])
+    assert (refused.exit_code, "is not one of 'a', 'b'" in refused.output) == (2, True)
+
+
+def test_the_help_says_the_defaults_as_they_are_written() -> None:
+    shown = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "200"}).output
+    assert "[default: 1m]" in shown
+    assert "[default: 3]" in shown
+    assert "[default: a]" in shown
+
+
+def test_a_state_has_the_same_arguments_however_they_are_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    one = Job(source="./log/../log", topics="a, b,a", from_="-1h", settings={"x": "secret"})
+    two = Job(source=tmp_path / "log", topics=["a", "b"], from_="-1h", once=False)
+    assert pinned(one) == pinned(two)
+    assert pinned(one) == {
+        "source": str(tmp_path / "log"),
+        "topics": ["a", "b"],
+        "topics_pattern": None,
+        "from": "-1h",
+        "to": None,
+    }
+    tables = [
+        pinned(Bootstrap(table=each, target="h:1", topic="t"))["table"]
+        for each in ("t.parquet", "./t.parquet", tmp_path / "t.parquet")
+    ]
+    assert tables == 3 * [str(tmp_path / "t.parquet")]
+    assert "secret" not in str(pinned(Job(source="s3://key:secret@bucket/log")))
+
+
+def test_a_function_has_the_options_of_its_job_as_arguments() -> None:
+    parameters = inspect.signature(jobs.compare).parameters
+    assert [*parameters][:3] == ["spark", "topics", "topics_pattern"]
+    assert parameters["fields"].default == "key,value,headers,time"
+    assert "mirror_state: The state directory of a mirror" in str(jobs.compare.__doc__)
+    with pytest.raises(TypeError, match="sauce"):
+        jobs.compare(None, sauce="x")
 
 
 def test_every_job_is_a_command_and_a_function() -> None:

@@ -67,6 +67,7 @@ def test_a_table_gets_exactly_the_records_of_the_range_and_each_once(
         return sorted(each for each in some if from_ms <= each < to_ms and each != -1)
 
     produce(broker.client, times)
+    tmp_path /= "runs"
     for name, source in (("broker", broker.address), ("files", str(broker.log_dir))):
         arguments: dict[str, Any] = {
             "source": source,
@@ -188,7 +189,7 @@ def test_what_makes_no_sense_is_refused(spark: Any, broker: RunningBroker, tmp_p
         jobs.reprocess(spark, **given, **kept)
     with pytest.raises(Misconfigured, match="give one sink"):
         jobs.reprocess(spark, **given, **kept, table="a", target="b")
-    with pytest.raises(Misconfigured, match="give a state directory"):
+    with pytest.raises(Misconfigured, match="give --state DIR"):
         jobs.reprocess(spark, **given, table="a")
     with pytest.raises(Misconfigured, match="for records that go to topics"):
         jobs.reprocess(spark, **given, **kept, table="a", rename="a=b")

@@ -5,8 +5,9 @@
     session = spark.session()
     jobs.audit(session, source="127.0.0.1:9092", topics="clicks", from_="-7d").show()
 
-Each job is one function in a module of its own, `horolog spark JOB` on the command line, and a job
-of `spark-submit` (`submit`). All of them take the same keyword arguments:
+A job is one value: a dataclass in `parameters` whose fields are its options. Of it are made the
+function here, `horolog spark JOB` on the command line and for `spark-submit` (`submit`), the
+reference (`docs/jobs.md`) and the fingerprint of its state. All have the same keyword arguments:
 
     source             host:port of a broker (horolog or Apache Kafka), or a path of segment files
     topics             names, with commas or as a list; or `topics_pattern`, a regular expression

@@ -6,13 +6,13 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 
 from pyspark.sql import DataFrame, SparkSession
 
 from horolog.client import Client
-from horolog.clock import SystemClock, moment_ms
+from horolog.clock import Moment, SystemClock, moment_ms
 from horolog.errors import Misconfigured
+from horolog.jobs.parameters.shared import Reads
 from horolog.sources import java_patterns
 from horolog.sources.broker_log import BrokerLog
 from horolog.sources.file_log import FileLog
@@ -22,9 +22,6 @@ from horolog.sources.options import ReadOptions
 from horolog.spark import register
 from horolog.storage.names import TopicPartition
 from horolog.times import parse_time
-
-Moment = int | str | datetime
-"""Milliseconds since 1970, a time as on the command line, or an aware datetime."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +74,12 @@ class Selection:
             to_ms=to_ms,
             settings=dict(settings or {}),
         )
+
+    @classmethod
+    def asked(cls, job: Reads, settings: Mapping[str, str] | None = None) -> "Selection":
+        """What a job reads, with its settings or others."""
+        chosen = job.settings if settings is None else settings
+        return cls.of(job.source, job.topics, job.topics_pattern, job.from_, job.to, chosen)
 
     def options(self, **more: str) -> dict[str, str]:
         """Options of `format("horolog")` for these records, exactly; `more` win."""

@@ -21,9 +21,6 @@ from horolog.spark.workers import SentToWorkers, prepare_for_tasks
 Unit = TypeVar("Unit")
 Result = TypeVar("Result")
 
-OnProgress = Callable[[int, int], None]
-"""Is called with how much is done, and of how much: units, segments or bytes."""
-
 UNITS_PER_CORE: Final = 4
 """Of a wave: enough that a long unit leaves few cores idle at its end."""
 _FALLBACK_CORES = 8

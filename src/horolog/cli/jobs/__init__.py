@@ -1,5 +1,6 @@
 """The command lines of the jobs: options, progress, summaries; what they do is in `horolog.jobs`.
 
-options    what the jobs share: where to read and write, times, the session, the config file
+command    the command of a job: its options, those of all jobs, the session, the config file
+stopping   what ends a job that goes on and on
 JOB        one module for each job, with a `typer.Typer` called `app`
 """

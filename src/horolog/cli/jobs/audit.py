@@ -1,36 +1,21 @@
 """`horolog spark audit`: which times of a log are wrong."""
 
-from typing import TYPE_CHECKING, Annotated, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from horolog.cli.jobs.audit_windows import WRONG, show_windows, wrong_in
-from horolog.cli.jobs.following import working_on
-from horolog.cli.jobs.options import (
-    Config,
-    From,
-    Master,
-    Settings,
-    Source,
-    SparkConf,
-    To,
-    Topics,
-    TopicsPattern,
-    session,
-    settings_of,
-    stopped_after,
-    stopped_by_signals,
-)
+from horolog.cli.jobs.command import Call, job_command
+from horolog.cli.jobs.stopping import stopped_after, stopped_by_signals
 from horolog.cli.jobs.tables import most, plain, show_rows
-from horolog.cli.options import Json
-from horolog.cli.screen import show_json
 from horolog.errors import Misconfigured, printable
-from horolog.times import parse_duration
+from horolog.jobs.parameters.questions import AuditCommand
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-app = typer.Typer(no_args_is_help=True)
+app = typer.Typer()
 
 _MOST = 20
 _HEADINGS = {
@@ -49,117 +34,46 @@ _PLACES = {
 }
 
 
-@app.command(no_args_is_help=True)
-def audit(
-    source: Source,
-    topics: Topics = None,
-    topics_pattern: TopicsPattern = None,
-    from_: From = None,
-    to: To = None,
-    before_max: Annotated[
-        str | None,
-        typer.Option(
-            "--before-max",
-            metavar="DURATION",
-            show_default=False,
-            help="Times more than this before the append time (unknown: before now) are past, as "
-            "message.timestamp.before.max.ms would have it; by default none is.",
-        ),
-    ] = None,
-    after_max: Annotated[
-        str,
-        typer.Option(
-            "--after-max",
-            metavar="DURATION",
-            help="Times more than this after the append time (unknown: after now) are future, as "
-            "message.timestamp.after.max.ms would have it.",
-        ),
-    ] = "1h",
-    follow: Annotated[
-        bool,
-        typer.Option(
-            "--follow",
-            help="Audit what is appended from now on, window by window, until Ctrl-C or SIGTERM.",
-        ),
-    ] = False,
-    every: Annotated[
-        str,
-        typer.Option("--every", metavar="DURATION", help="How long a window of --follow lasts."),
-    ] = "10s",
-    for_: Annotated[
-        str | None,
-        typer.Option(
-            "--for",
-            metavar="DURATION",
-            show_default=False,
-            help="End --follow after so long, as Ctrl-C would.",
-        ),
-    ] = None,
-    master: Master = None,
-    settings: Settings = None,
-    conf: SparkConf = None,
-    as_json: Json = False,
-    config: Config = None,
-) -> None:
-    """Find wrong times: in the future or past, in another unit, missing, out of order.
+@job_command(app, AuditCommand)
+def audit(job: AuditCommand, call: Call) -> None:
+    """Audit, and show the counts, or the windows as they come."""
+    wrong = _follow(job, call) if job.follow else _audit(job, call)
+    raise typer.Exit(1 if wrong else 0)
 
-    Counts them by topic, partition, producer id and hour, and suggests bounds with what they would
-    have refused (KIP-937). Producers have their client ids where a horolog broker has heard them
-    since it started. Create times are compared with append times where the log knows them:
-    horolog's logs and LogAppendTime topics. Otherwise they are compared with now, and the result
-    says so. Exits with 1 if times are in the future, in the past, or in another unit.
 
-    With --follow it prints a line for each topic in each window, or with --json a line of JSON for
-    each window, and ends with the sums of all.
-    """
-    before_ms = None if before_max is None else parse_duration(before_max)
-    after_ms = parse_duration(after_max)
-    if follow:
-        if from_ is not None or to is not None:
-            raise Misconfigured(
-                "--follow audits what is appended from now on: leave out --from, --to"
-            )
-        every_ms = parse_duration(every)
-        for_ms = None if for_ is None else parse_duration(for_)
-        with (
-            session("audit", master, conf) as spark,
-            stopped_by_signals() as stop,
-            stopped_after(stop, for_ms),
-        ):
-            from horolog.jobs.questions.following import follow_audit
+def _follow(job: AuditCommand, call: Call) -> int:
+    if job.from_ is not None or job.to is not None:
+        raise Misconfigured("--follow audits what is appended from now on: leave out --from, --to")
+    with (
+        stopped_by_signals() as stop,
+        stopped_after(stop, job.for_ms),
+        call.session() as spark,
+    ):
+        from horolog.jobs.questions.following import follow_audit
 
-            windows = follow_audit(
-                spark,
-                source=source,
-                topics=topics,
-                topics_pattern=topics_pattern,
-                settings=settings_of(settings),
-                before_max_ms=before_ms,
-                after_max_ms=after_ms,
-                every_ms=every_ms,
-                stop=stop,
-            )
-            wrong = show_windows(windows, as_json=as_json)
-        raise typer.Exit(1 if wrong else 0)
-    with session("audit", master, conf) as spark, working_on(spark, "audit", "records") as work:
+        windows = follow_audit(
+            spark,
+            source=job.source,
+            topics=job.topics,
+            topics_pattern=job.topics_pattern,
+            settings=job.settings,
+            before_max_ms=job.before_max_ms,
+            after_max_ms=job.after_max_ms,
+            every_ms=job.every_ms,
+            stop=stop,
+        )
+        return show_windows(windows, as_json=call.as_json)
+
+
+def _audit(job: AuditCommand, call: Call) -> int:
+    with call.working("records") as (spark, work):
+        from horolog.jobs.questions import audit as of_audit
         from horolog.jobs.questions.advice import as_json as shown
         from horolog.jobs.questions.advice import evidence
-        from horolog.jobs.questions.audit import audit as run
         from horolog.jobs.questions.audit import totals
         from horolog.jobs.questions.producer_clients import producer_clients
 
-        audited = run(
-            spark,
-            source=source,
-            topics=topics,
-            topics_pattern=topics_pattern,
-            from_=from_,
-            to=to,
-            settings=settings_of(settings),
-            before_max_ms=before_ms,
-            after_max_ms=after_ms,
-            on_planned=lambda offsets: work(0, offsets),
-        ).persist()
+        audited = of_audit.audit.run(spark, replace(job, on_progress=work)).persist()
         try:
             by_topic = totals(audited, "topic", "compared_with").orderBy("topic", "compared_with")
             found: dict[str, Any] = {"topics": plain(by_topic.collect())}
@@ -169,16 +83,14 @@ def audit(
         finally:
             audited.unpersist()
         listed = found["producers"]["rows"]
-        ids = {row["producer"] for row in listed} - {None}
-        clients = producer_clients(source, settings_of(settings), ids)
+        clients = producer_clients(job, {row["producer"] for row in listed} - {None})
         for row in listed:
             row["client_id"] = clients.get(row["producer"])
-    wrong = wrong_in(found["topics"])
-    if as_json:
-        show_json({**found, "evidence": [shown(each) for each in bounds]})
-    else:
-        _show(found, [str(each) for each in bounds if each.is_suggested])
-    raise typer.Exit(1 if wrong else 0)
+    call.show(
+        lambda: {**found, "evidence": [shown(each) for each in bounds]},
+        lambda: _show(found, [str(each) for each in bounds if each.is_suggested]),
+    )
+    return wrong_in(found["topics"])
 
 
 def _wrong(rows: "DataFrame") -> "DataFrame":

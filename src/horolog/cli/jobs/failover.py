@@ -1,30 +1,16 @@
 """`horolog spark failover`: record, plan and apply where groups go on in another cluster."""
 
 from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from horolog.cli.jobs.following import working_on
-from horolog.cli.jobs.options import (
-    Config,
-    DryRun,
-    Master,
-    Settings,
-    Source,
-    SparkConf,
-    Target,
-    Topics,
-    TopicsPattern,
-    session,
-    settings_of,
-)
+from horolog.cli.jobs.command import Call, job_command
 from horolog.cli.jobs.tables import show_rows
-from horolog.cli.options import Json
-from horolog.cli.screen import say, show_json
+from horolog.cli.screen import say
 from horolog.errors import printable
-from horolog.times import format_time, parse_duration
+from horolog.jobs.parameters.failover import ApplyStep, PlanStep, RecordStep
+from horolog.times import format_time
 
 if TYPE_CHECKING:
     from horolog.jobs.failing_over.applying import Applied
@@ -32,203 +18,48 @@ if TYPE_CHECKING:
     from horolog.jobs.failing_over.recording import Recording
 
 app = typer.Typer(
+    name="failover",
     no_args_is_help=True,
     help="Let consumer groups go on in another cluster that the same producers write to, without "
     "the loss of a record (KIP-33, use case 3). Record again and again while both clusters live; "
     "plan and apply need the survivor and the state directory alone.",
 )
 
-State = Annotated[
-    Path,
-    typer.Option(
-        "--state",
-        metavar="DIR",
-        show_default=False,
-        help="Where the recordings and the plan are kept; copy it to where the survivor is.",
-    ),
-]
-Groups = Annotated[
-    str | None,
-    typer.Option("--groups", metavar="NAME,NAME", show_default=False, help="Consumer groups."),
-]
-GroupsPattern = Annotated[
-    str | None,
-    typer.Option(
-        "--groups-pattern",
-        metavar="RE",
-        show_default=False,
-        help="Those whose whole name matches a regular expression of Java's.",
-    ),
-]
 
+@job_command(app, RecordStep)
+def record(step: RecordStep, call: Call) -> None:
+    """Record, and show how far groups are."""
+    with call.working("records", what="record") as (spark, _):
+        from horolog.jobs.failing_over import failover
 
-@app.command()
-def record(
-    source: Source,
-    state: State,
-    groups: Groups = None,
-    groups_pattern: GroupsPattern = None,
-    topics: Topics = None,
-    topics_pattern: TopicsPattern = None,
-    live: Annotated[
-        str,
-        typer.Option(
-            "--live",
-            metavar="DURATION",
-            help="Where the log keeps one time of a record (Apache Kafka), measure for so long how "
-            "long records take that are appended meanwhile; 0s for not at all.",
-        ),
-    ] = "30s",
-    master: Master = None,
-    settings: Settings = None,
-    conf: SparkConf = None,
-    as_json: Json = False,
-    config: Config = None,
-) -> None:
-    """Record how far groups have read, and how long records take, while the source lives.
-
-    Without --topics it records all topics that the groups have committed offsets of. What groups
-    read between the last recording and the failover they read again, so record often: a recording
-    reads what was appended since the one before, and a little of where groups are that move.
-    """
-    live_ms = parse_duration(live)
-    with (
-        session("failover record", master, conf) as spark,
-        working_on(spark, "record", "records"),
-    ):
-        from horolog.jobs.failing_over.failover import failover
-
-        found = failover(spark, state=state).record(
-            source=source,
-            groups=_names(groups),
-            groups_pattern=groups_pattern,
-            topics=topics,
-            topics_pattern=topics_pattern,
-            settings=settings_of(settings),
-            live_ms=live_ms,
-        )
-    _show_recording(found, as_json=as_json)
+        found = failover.record.run(spark, step)
+    _show_recording(found, call)
     idle = [group for group, its in found.groups.items() if not its]
     for group in idle:
         say(f"group {printable(group)} has committed no offset of these topics")
     raise typer.Exit(1 if idle else 0)
 
 
-@app.command()
-def plan(
-    target: Target,
-    state: State,
-    groups: Groups = None,
-    groups_pattern: GroupsPattern = None,
-    margin: Annotated[
-        str,
-        typer.Option("--margin", metavar="DURATION", help="Added to what records took at most."),
-    ] = "1m",
-    bound: Annotated[
-        str | None,
-        typer.Option(
-            "--bound",
-            metavar="DURATION",
-            show_default=False,
-            help="What a record takes at most to the source's log, instead of what was recorded.",
-        ),
-    ] = None,
-    same_partitions: Annotated[
-        bool,
-        typer.Option(
-            "--same-partitions",
-            help="Producers put a record into the partition of the same number in both clusters "
-            "(by key, as many partitions): less is read again.",
-        ),
-    ] = False,
-    ignore_odd_times: Annotated[
-        bool,
-        typer.Option(
-            "--ignore-odd-times",
-            help="Let records be lost that have no time, or one in another unit.",
-        ),
-    ] = False,
-    master: Master = None,
-    settings: Settings = None,
-    conf: SparkConf = None,
-    as_json: Json = False,
-    config: Config = None,
-) -> None:
-    """Plan where groups start on the survivor; the source is not asked, nothing is committed.
+@job_command(app, PlanStep)
+def plan(step: PlanStep, call: Call) -> None:
+    """Plan, and show where groups start."""
+    with call.working("records", what="plan") as (spark, _):
+        from horolog.jobs.failing_over import failover
 
-    Exits with 1 where records could be missing all the same; the plan says why.
-    """
-    margin_ms = parse_duration(margin)
-    bound_ms = None if bound is None else parse_duration(bound)
-    with session("failover plan", master, conf) as spark, working_on(spark, "plan", "records"):
-        from horolog.jobs.failing_over.failover import failover
-
-        found = failover(spark, state=state).plan(
-            target=target,
-            groups=_names(groups),
-            groups_pattern=groups_pattern,
-            settings=settings_of(settings),
-            margin_ms=margin_ms,
-            bound_ms=bound_ms,
-            same_partitions=same_partitions,
-            ignore_odd_times=ignore_odd_times,
-        )
-    _show_plan(found, as_json=as_json)
+        found = failover.plan.run(spark, step)
+    call.show(lambda: {**found.to_json(), "proven": found.is_proven}, lambda: _show_plan(found))
     raise typer.Exit(0 if found.is_proven else 1)
 
 
-@app.command()
-def apply(
-    target: Target,
-    state: State,
-    groups: Groups = None,
-    groups_pattern: GroupsPattern = None,
-    dry_run: DryRun = False,
-    overwrite: Annotated[
-        bool,
-        typer.Option(
-            "--overwrite",
-            help="Commit for groups, too, that have committed other offsets at the survivor, or "
-            "that this plan was applied to before.",
-        ),
-    ] = False,
-    accept_unproven: Annotated[
-        bool,
-        typer.Option(
-            "--accept-unproven",
-            help="Commit for groups, too, of which the plan says that records could be missing.",
-        ),
-    ] = False,
-    settings: Settings = None,
-    as_json: Json = False,
-    config: Config = None,
-) -> None:
-    """Commit the plan's offsets at the survivor, group by group.
+@job_command(app, ApplyStep, on_spark=False)
+def apply(step: ApplyStep, call: Call) -> None:
+    """Commit, and show for which groups."""
+    from horolog.jobs.failing_over import failover
 
-    Groups that have members are refused: stop them, since brokers let only members commit for such
-    a group. Run it again after a failure: groups that are committed are left alone. Exits with 1
-    where a group is refused.
-    """
-    from horolog.jobs.failing_over.failover import Failover
-
-    found = Failover(None, state).apply(
-        target=target,
-        groups=_names(groups),
-        groups_pattern=groups_pattern,
-        settings=settings_of(settings),
-        dry_run=dry_run,
-        overwrite=overwrite,
-        accept_unproven=accept_unproven,
-    )
-    _show_applied(found, as_json=as_json, dry_run=dry_run)
-    raise typer.Exit(1 if any(each.error for each in found) else 0)
+    _show_applied(failover.apply.run(step), call, dry_run=step.dry_run)
 
 
-def _names(given: str | None) -> Sequence[str]:
-    return [name.strip() for name in (given or "").split(",") if name.strip()]
-
-
-def _show_recording(found: "Recording", *, as_json: bool) -> None:
+def _show_recording(found: "Recording", call: Call) -> None:
     bounds: list[dict[str, Any]] = [
         {
             "topic": topic,
@@ -252,20 +83,18 @@ def _show_recording(found: "Recording", *, as_json: bool) -> None:
         for group, its in sorted(found.groups.items())
         for topic, each in sorted(its.items())
     ]
-    if as_json:
-        show_json({"topics": bounds, "groups": groups})
-        return
     headings = {"latency_ms": "latency up to (ms)", "lateness_ms": "late by up to (ms)"}
-    show_rows(bounds, list(bounds[0]), {**headings, "odd": "without usable time"})
-    if groups:
-        typer.echo("")
-        show_rows(groups, list(groups[0]), {"read_before": "has read all created before"})
+
+    def screen() -> None:
+        show_rows(bounds, list(bounds[0]), {**headings, "odd": "without usable time"})
+        if groups:
+            typer.echo("")
+            show_rows(groups, list(groups[0]), {"read_before": "has read all created before"})
+
+    call.show(lambda: {"topics": bounds, "groups": groups}, screen)
 
 
-def _show_plan(found: "FailoverPlan", *, as_json: bool) -> None:
-    if as_json:
-        show_json({**found.to_json(), "proven": found.is_proven})
-        return
+def _show_plan(found: "FailoverPlan") -> None:
     rows: list[dict[str, Any]] = [
         {
             "group": each.group,
@@ -293,7 +122,7 @@ def _show_plan(found: "FailoverPlan", *, as_json: bool) -> None:
         typer.echo("\nNo record is lost that takes no longer to the source's log than its bound.")
 
 
-def _show_applied(found: Sequence["Applied"], *, as_json: bool, dry_run: bool) -> None:
+def _show_applied(found: Sequence["Applied"], call: Call, *, dry_run: bool) -> None:
     rows = [
         {
             "group": each.group,
@@ -306,7 +135,8 @@ def _show_applied(found: Sequence["Applied"], *, as_json: bool, dry_run: bool) -
         }
         for each in found
     ]
-    if as_json:
-        show_json({"groups": rows, "dry_run": dry_run})
-    else:
-        show_rows(rows, ["group", "offsets", "overwritten", "result"], {})
+    call.show(
+        lambda: {"groups": rows, "dry_run": dry_run},
+        lambda: show_rows(rows, ["group", "offsets", "overwritten", "result"], {}),
+    )
+    raise typer.Exit(1 if any(each.error for each in found) else 0)

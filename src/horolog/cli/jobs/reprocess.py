@@ -1,139 +1,25 @@
 """`horolog spark reprocess`: exactly the records at or after a time, into a sink."""
 
 import sys
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from horolog.cli.jobs.following import working_on
-from horolog.cli.jobs.mirror import Rename, TargetSettings
-from horolog.cli.jobs.options import (
-    Config,
-    DryRun,
-    IntoNonempty,
-    Master,
-    Once,
-    Settings,
-    Source,
-    SparkConf,
-    State,
-    To,
-    Topics,
-    TopicsPattern,
-    session,
-    settings_of,
-    state_needed,
-    stopped_by_signals,
-)
-from horolog.cli.options import Json, pairs
-from horolog.cli.screen import say, show_json, show_table
+from horolog.cli.jobs.command import Call, job_command
+from horolog.cli.jobs.stopping import stopped_by_signals
+from horolog.cli.screen import say, show_table
 from horolog.errors import Misconfigured
+from horolog.jobs.parameters.mirror import Reprocess
 from horolog.times import format_time
 
 if TYPE_CHECKING:
     from horolog.jobs.mirroring.report import Mirrored
     from horolog.jobs.reprocessing import Reprocessed
 
-app = typer.Typer(no_args_is_help=True)
-
-
-@app.command(no_args_is_help=True)
-def reprocess(
-    source: Source,
-    from_: Annotated[
-        str,
-        typer.Option(
-            "--from", metavar="TIME", show_default=False, help="Records at or after this time."
-        ),
-    ],
-    topics: Topics = None,
-    topics_pattern: TopicsPattern = None,
-    to: To = None,
-    target: Annotated[
-        str | None,
-        typer.Option(
-            "--target",
-            metavar="HOST:PORT|PATH",
-            show_default=False,
-            help="Into topics of this cluster or log directory, as `horolog spark mirror` does it.",
-        ),
-    ] = None,
-    rename: Rename = None,
-    target_settings: TargetSettings = None,
-    into_nonempty: IntoNonempty = False,
-    table: Annotated[
-        str | None,
-        typer.Option(
-            "--table", metavar="PATH", show_default=False, help="Or into Parquet files there."
-        ),
-    ] = None,
-    function: Annotated[
-        str | None,
-        typer.Option(
-            "--foreach-batch",
-            metavar="MODULE:FUNCTION",
-            show_default=False,
-            help="Or to a function of a DataFrame and the number of the micro-batch, from a module "
-            "in the current directory or installed.",
-        ),
-    ] = None,
-    state: State = None,
-    once: Once = False,
-    dry_run: DryRun = False,
-    master: Master = None,
-    settings: Settings = None,
-    conf: SparkConf = None,
-    as_json: Json = False,
-    config: Config = None,
-) -> None:
-    """Give exactly the records at or after a time to a sink, late ones included.
-
-    Until Ctrl-C, or with --once up to the ends that the logs have now. Run it again with the same
-    --state after a kill: topics and tables get each record once. --dry-run counts the records, and
-    exits with 1 where the sink would refuse a run; with --state it knows what earlier runs began.
-
-    horolog spark reprocess --source east:9092 --topics clicks --from -3d --table ./t --state ./s
-    """
-    state_needed(state, dry_run=dry_run)
-    each_batch = None if function is None else _function(function)
-    with session("reprocess", master, conf) as spark, stopped_by_signals() as stop:
-        from horolog.jobs.mirroring import Control
-        from horolog.jobs.reprocessing import reprocess as run
-
-        with working_on(spark, "reprocess", "records", state=state, stop=stop) as work:
-            work(0, 0)
-
-            def follow(done: "Mirrored") -> None:
-                work(done.records, done.records + done.lag, *done.errors[:1])
-
-            done = run(
-                spark,
-                source=source,
-                from_=from_,
-                topics=topics,
-                topics_pattern=topics_pattern,
-                to=to,
-                settings=settings_of(settings),
-                target=target,
-                rename=rename,
-                into_nonempty=into_nonempty,
-                target_settings=pairs(target_settings, "--target-set"),
-                table=table,
-                each_batch=each_batch,
-                state=state,
-                once=once,
-                dry_run=dry_run,
-                control=Control(on_progress=follow, should_stop=stop.is_set),
-            )
-    if as_json:
-        show_json(_as_json(done))
-    else:
-        _show(done)
-    for each in done.errors:
-        say(f"error: {each}")
-    raise typer.Exit(1 if done.errors else 0)
+app = typer.Typer()
 
 
 def _function(named: str) -> Any:
@@ -155,6 +41,29 @@ def _function(named: str) -> Any:
     if not callable(found):
         raise Misconfigured(f"--foreach-batch {named}: it is no function")
     return found
+
+
+@job_command(app, Reprocess, converters={"each_batch": _function})
+def reprocess(job: Reprocess, call: Call) -> None:
+    """Run it until it is stopped, and show what was written."""
+    with (
+        stopped_by_signals() as stop,
+        call.working("records", state=job.resumable, stop=stop) as (spark, work),
+    ):
+        from horolog.jobs import reprocessing
+        from horolog.jobs.mirroring import Control
+
+        work(0, 0)
+
+        def follow(done: "Mirrored") -> None:
+            work(done.records, done.records + done.lag, *done.errors[:1])
+
+        control = Control(on_progress=follow, should_stop=stop.is_set)
+        done = reprocessing.reprocess.run(spark, replace(job, control=control))
+    call.show(lambda: _as_json(done), lambda: _show(done))
+    for each in done.errors:
+        say(f"error: {each}")
+    raise typer.Exit(1 if done.errors else 0)
 
 
 def _as_json(done: "Reprocessed") -> dict[str, Any]:

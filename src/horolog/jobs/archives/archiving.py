@@ -10,13 +10,13 @@ manifest names whole units only, and the next run continues where it ends.
 """
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 
 from pyspark.sql import SparkSession
 
-from horolog.clock import SystemClock
+from horolog.clock import Moment, SystemClock
 from horolog.errors import CorruptBatch, HorologError, Misconfigured
 from horolog.jobs.archives.commits import Changes, PlanProgress, UnitDone
 from horolog.jobs.archives.hours import Hours
@@ -27,17 +27,21 @@ from horolog.jobs.archives.manifest import (
     read_manifest,
     refuse_foreign,
 )
-from horolog.jobs.archives.parts import TARGET_BYTES, HourFiles
+from horolog.jobs.archives.parts import HourFiles
 from horolog.jobs.archives.planning import COMMITTED, ArchiveUnit, Planner
 from horolog.jobs.archives.reading import RangeReader
 from horolog.jobs.archives.store import ArchiveStore
 from horolog.jobs.counting import count
-from horolog.jobs.selection import Moment, Selection
-from horolog.jobs.spread import OnProgress, spread
+from horolog.jobs.parameters.archive import Archive
+from horolog.jobs.parameters.function import on_spark
+from horolog.jobs.parameters.option import pinned
+from horolog.jobs.parameters.shared import OnProgress
+from horolog.jobs.selection import Selection
+from horolog.jobs.spread import spread
 from horolog.jobs.state import JobState
 from horolog.record.timestamps import TimeRange
 from horolog.sources.ahead import ahead
-from horolog.sources.object_stores import StoreOptions, shown
+from horolog.sources.object_stores import StoreOptions
 from horolog.sources.options import ReadOptions
 from horolog.sources.plan import SegmentStretch
 from horolog.sources.row_filter import RowFilter
@@ -69,40 +73,11 @@ class Archived:
     is_dry_run: bool = False
 
 
-def archive(
-    spark: SparkSession,
-    *,
-    source: str | os.PathLike[str],
-    archive: str | os.PathLike[str],
-    topics: str | Iterable[str] | None = None,
-    topics_pattern: str | None = None,
-    from_: Moment | None = None,
-    to: Moment | None = None,
-    settings: Mapping[str, str] | None = None,
-    state: str | os.PathLike[str] | None = None,
-    window: str | None = None,
-    target_bytes: int = TARGET_BYTES,
-    accept_gaps: bool = False,
-    dry_run: bool = False,
-    progress: OnProgress = lambda done, total: None,
-) -> Archived:
+@on_spark(Archive)
+def archive(spark: SparkSession, job: Archive) -> Archived:
     """Archive committed records of topics, from where the archive ends to where the logs end.
 
-    Args:
-        spark: the session.
-        source: `host:port` of a broker, or a path of segment files.
-        archive: a directory that all workers see, or a URI in an object store.
-        topics: the names; or `topics_pattern`, a regular expression.
-        topics_pattern: as in the option `subscribePattern`.
-        from_: only records with a time at or after this one (milliseconds, or as text).
-        to: and before this one. What is archived of a topic keeps one such range for good.
-        settings: of clients (`kafka.*`) and object stores.
-        state: a directory for the lock and the arguments; needed unless it is a dry run.
-        window: `FROM..TO`: records with other times get a partition of their own.
-        target_bytes: a file that has reached it is closed, and another one begun.
-        accept_gaps: continue after records that the source deleted before they were archived.
-        dry_run: write nothing, and say what would be archived and what refused.
-        progress: is called with how many offsets are done, of how many.
+    What is archived of a topic keeps one range of time for good.
 
     Raises:
         Misconfigured: an argument cannot be, another run is at work on `state`, or the archive is
@@ -110,45 +85,36 @@ def archive(
         CorruptFile: the manifest is damaged.
         StorageFailed, NoAnswer, RequestRefused: the archive or the broker.
     """
+    if job.source is None:
+        raise Misconfigured("give --source, the broker or the segment files to archive")
+    if not job.dry_run:
+        job.require_state()
     clock = SystemClock()
-    hours = Hours.parse(window, clock.now_ms())
-    if target_bytes < 1 << 20:
-        raise Misconfigured(f"target size {target_bytes} is below a megabyte: files would be tiny")
+    hours = Hours.parse(job.window, clock.now_ms())
+    if job.target_bytes < 1 << 20:
+        raise Misconfigured(
+            f"target size {job.target_bytes} is below a megabyte: files would be tiny"
+        )
     selection = Selection.of(
-        source=source,
-        topics=topics,
-        topics_pattern=topics_pattern,
-        from_=from_,
-        to=to,
-        settings=settings,
+        source=job.source,
+        topics=job.topics,
+        topics_pattern=job.topics_pattern,
+        from_=job.from_,
+        to=job.to,
+        settings=job.settings,
     )
-    uri = absolute(os.fspath(archive))
+    uri = absolute(os.fspath(job.archive))
     options = ReadOptions.parse(selection.options(**COMMITTED))
     store = ArchiveStore(uri, options.store)
-    arguments = {
-        "source": shown(selection.source.normalised),
-        "archive": store.name,
-        "topics": list(selection.topics),
-        "topics_pattern": topics_pattern,
-        "from": _said(from_),
-        "to": _said(to),
-        "window": window,
-    }
     relative = frozenset(
-        side for side, moment in (("from", from_), ("to", to)) if _is_relative(moment)
+        side for side, moment in (("from", job.from_), ("to", job.to)) if _is_relative(moment)
     )
-    planner = Planner(selection, options, accept_gaps, relative)
-    run = _Run(spark, planner, store, hours, target_bytes, progress)
-    if dry_run:
+    planner = Planner(selection, options, job.accept_gaps, relative)
+    run = _Run(spark, planner, store, hours, job.target_bytes, job.on_progress)
+    if job.dry_run:
         return run.planned()
-    if state is None:
-        raise Misconfigured("an archive needs state, a directory where its lock is")
-    with JobState(state, "archive", arguments) as job:
-        return run.done(job)
-
-
-def _said(moment: Moment | None) -> str | None:
-    return None if moment is None else str(moment)
+    with JobState(job.require_state(), "archive", pinned(job)) as kept:
+        return run.done(kept)
 
 
 def _is_relative(moment: Moment | None) -> bool:

@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -13,6 +13,8 @@ from pyspark.sql import SparkSession
 from horolog.errors import HorologError
 from horolog.jobs.archives.manifest import ArchivedFile, ArchivedPartition, require_manifest
 from horolog.jobs.archives.store import ArchiveStore
+from horolog.jobs.counting import count
+from horolog.jobs.parameters.shared import OnProgress, no_progress
 from horolog.jobs.spread import spread
 from horolog.sources.object_stores import StoreOptions
 from horolog.sources.uris import absolute
@@ -46,6 +48,7 @@ def check_archive(
     settings: Mapping[str, str] | None = None,
     remove_unreferenced: bool = False,
     grace_ms: int = GRACE_MS,
+    on_progress: OnProgress = no_progress,
 ) -> CheckedArchive:
     """Compare every file with the counts and checksums of the manifest.
 
@@ -57,6 +60,7 @@ def check_archive(
             merges; no others than an archive writes.
         grace_ms: but not those that were changed later than so long ago, by the clock of the store:
             a run may be about to name them, or a reader may read them.
+        on_progress: called with how many records are checked, and of how many.
 
     Raises:
         Misconfigured: there is no archive.
@@ -74,7 +78,11 @@ def check_archive(
     for partition, state in manifest.partitions().items():
         problems.update(_of_partition(partition, state))
         files += (*state.records, *state.batches)
+    done, total = 0, _records(files)
+    on_progress(done, total)
     for wave in spread(spark, list(_shares(files)), CheckFiles(uri, options)):
+        done += sum(_records(outcome.unit) for outcome in wave)
+        on_progress(done, total)
         for outcome in wave:
             if outcome.result is None:
                 problems[outcome.unit[0].path] = outcome.error or "its task failed"
@@ -97,11 +105,15 @@ def check_archive(
         archive=store.name,
         files=len(files),
         bytes=sum(each.size for each in files),
-        records=sum(each.rows for each in files if each.hour is not None),
+        records=total,
         problems=problems,
         unreferenced={path: each.size for path, each in unreferenced.items()},
         removed=tuple(removed),
     )
+
+
+def _records(files: Iterable[ArchivedFile]) -> int:
+    return sum(each.rows for each in files if each.hour is not None)
 
 
 def _is_manifest(path: str) -> bool:
@@ -153,6 +165,7 @@ class CheckFiles:
                 why = str(error)
             if why is not None:
                 problems[file.path] = why
+            count(_records([file]))
         return problems
 
 

@@ -27,6 +27,9 @@ from horolog.jobs.archives.manifest import (
 )
 from horolog.jobs.archives.rows import read_rows
 from horolog.jobs.archives.store import ArchiveStore
+from horolog.jobs.counting import count
+from horolog.jobs.parameters.archive import TARGET_BYTES
+from horolog.jobs.parameters.shared import OnProgress, no_progress
 from horolog.jobs.spread import spread
 from horolog.sources.object_stores import StoreOptions
 from horolog.sources.uris import absolute
@@ -56,8 +59,9 @@ def merge_archive(
     *,
     archive: str | os.PathLike[str],
     settings: Mapping[str, str] | None = None,
-    target_bytes: int = parts.TARGET_BYTES,
+    target_bytes: int = TARGET_BYTES,
     dry_run: bool = False,
+    on_progress: OnProgress = no_progress,
 ) -> Merged:
     """Merge small files of each partition and hour up to about `target_bytes`.
 
@@ -70,6 +74,7 @@ def merge_archive(
         settings: of object stores.
         target_bytes: files of half of that and more are left alone.
         dry_run: write nothing, and say what would be merged.
+        on_progress: called with how many records are merged, and of how many.
 
     Raises:
         Misconfigured: there is no archive.
@@ -97,7 +102,11 @@ def merge_archive(
             bytes=sum(file.size for unit in units for file in unit.files),
         )
     refused: dict[str, str] = {}
+    records, total = 0, sum(unit.records for unit in units)
+    on_progress(records, total)
     for wave in spread(spark, units, MergeFiles(uri, options)):
+        records += sum(outcome.unit.records for outcome in wave)
+        on_progress(records, total)
         changes = {}
         for outcome in wave:
             if outcome.result is None:
@@ -121,6 +130,11 @@ class MergeUnit:
     partition: TopicPartition
     hour: str | None
     files: tuple[ArchivedFile, ...]
+
+    @property
+    def records(self) -> int:
+        """How many the files hold; none of facts of batches."""
+        return 0 if self.hour is None else sum(file.rows for file in self.files)
 
 
 def _units(
@@ -181,6 +195,7 @@ class MergeFiles:
             size = 0
             for file in unit.files:
                 for rows in _rows(store, file, "base_offset" if is_facts else "offset"):
+                    count(0 if is_facts else rows.num_rows)
                     waiting.append(rows.cast(schema))
                     size += rows.nbytes
                     if size >= parts.ROW_GROUP_BYTES:
@@ -208,13 +223,13 @@ class MergeFiles:
 
 
 def _rows(store: ArchiveStore, file: ArchivedFile, column: str) -> Iterator[pa.RecordBatch]:
-    count = 0
+    total = 0
     for rows in read_rows(store, file, -MAX_OFFSET, MAX_OFFSET, column=column):
-        count += rows.num_rows
+        total += rows.num_rows
         yield rows
-    if count != file.rows:
+    if total != file.rows:
         raise CorruptFile(
-            f"{store.name}/{file.path} has {count} rows, and {file.rows} by the manifest"
+            f"{store.name}/{file.path} has {total} rows, and {file.rows} by the manifest"
         )
 
 

@@ -43,7 +43,6 @@ from horolog.record.columns import batch_schema
 from horolog.record.timestamps import NO_TIMESTAMP
 from horolog.storage.names import TopicPartition
 
-TARGET_BYTES: Final = 128 << 20
 ROW_GROUP_BYTES: Final = 16 << 20
 WAITING_BYTES: Final = 48 << 20
 SMALL_BYTES: Final = 1 << 20
@@ -142,7 +141,7 @@ class HourFiles:
         partition: TopicPartition,
         hours: Hours,
         *,
-        target_bytes: int = TARGET_BYTES,
+        target_bytes: int,
     ) -> None:
         self._store = store
         self._partition = partition

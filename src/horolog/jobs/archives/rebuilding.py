@@ -14,6 +14,7 @@ from horolog.jobs.archives.digests import NO_APPEND_TIME, BatchDigest, RecordDig
 from horolog.jobs.archives.parts import rows_of
 from horolog.jobs.archives.reading import raise_largest
 from horolog.jobs.archives.rows import OrderedRows, one_table
+from horolog.jobs.counting import count
 from horolog.record.batch import CODEC_BITS
 from horolog.record.column_writer import RecordsEncoder
 from horolog.record.compression import Codec, compress
@@ -98,6 +99,7 @@ class Rebuilder:
             if not len(numbers):
                 return None
         self.records += int(counts.sum())
+        count(int(counts.sum()))
         if self._is_selective:
             if rows is not None and rows.num_rows:
                 self.digest.add(rows)

@@ -12,7 +12,7 @@ are kept, and partitions that have their place are left alone.
 import os
 import shutil
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -26,8 +26,12 @@ from horolog.jobs.archives.ranges import ArchivedRange
 from horolog.jobs.archives.segment_plan import SegmentPlan, chosen_partitions, planned_segments
 from horolog.jobs.archives.segments import BuildSegment, BuiltSegment, SegmentUnit
 from horolog.jobs.archives.store import ArchiveStore
-from horolog.jobs.selection import Moment, Selection
-from horolog.jobs.spread import OnProgress, spread
+from horolog.jobs.parameters.archive import Restore
+from horolog.jobs.parameters.function import on_spark
+from horolog.jobs.parameters.option import pinned
+from horolog.jobs.parameters.shared import OnProgress
+from horolog.jobs.selection import Selection
+from horolog.jobs.spread import spread
 from horolog.jobs.state import JobState
 from horolog.sources.object_stores import StoreOptions, shown
 from horolog.sources.uris import absolute, local_path
@@ -61,72 +65,42 @@ class Restored:
     is_dry_run: bool = False
 
 
-def restore(
-    spark: SparkSession,
-    *,
-    archive: str | os.PathLike[str],
-    target: str | os.PathLike[str],
-    topics: str | Iterable[str] | None = None,
-    topics_pattern: str | None = None,
-    from_: Moment | None = None,
-    to: Moment | None = None,
-    settings: Mapping[str, str] | None = None,
-    state: str | os.PathLike[str] | None = None,
-    dry_run: bool = False,
-    progress: OnProgress | None = None,
-) -> Restored:
+@on_spark(Restore)
+def restore(spark: SparkSession, job: Restore) -> Restored:
     """Restore the logs of an archive, with the same records at the same offsets and times.
 
     Batches have the bounds, times, producers, epochs and codecs that they had; compressed bytes may
     differ. Logs of formats v0 and v1 come back in v2. A log ends where the archive ends, so that no
-    offset is given out twice. No broker may use the target meanwhile.
-
-    Args:
-        spark: the session.
-        archive: a directory, or a URI in an object store.
-        target: a log directory that all workers see, or a path for a new one.
-        topics: the names; all topics of the archive if neither these nor a pattern are given.
-        topics_pattern: a regular expression of Java's for whole names.
-        from_: only records with a time at or after this one.
-        to: and before this one; others leave gaps, as after a compaction.
-        settings: of object stores.
-        state: a directory for what is done; needed unless it is a dry run.
-        dry_run: write nothing, and say what would be restored and what refused.
-        progress: is called with how many units are done, of how many.
+    offset is given out twice. No broker may use the target meanwhile. Of a range of time the other
+    records leave gaps, as after a compaction.
 
     Raises:
         Misconfigured: an argument cannot be, or a broker or another run is at work there.
         CorruptFile: the manifest is damaged.
         StorageFailed: the archive or the target cannot be read or written.
     """
-    log_dir = local_path(os.fspath(target))
+    if not job.dry_run:
+        job.require_state()
+    log_dir = local_path(os.fspath(job.target))
     if log_dir is None:
-        raise Misconfigured(f"{shown(os.fspath(target))} is no path: logs are restored to disks")
+        raise Misconfigured(
+            f"{shown(os.fspath(job.target))} is no path: logs are restored to disks"
+        )
     chosen = Selection.of(
         source=Path(log_dir),
-        topics=topics,
-        topics_pattern=topics_pattern,
-        from_=from_,
-        to=to,
+        topics=job.topics,
+        topics_pattern=job.topics_pattern,
+        from_=job.from_,
+        to=job.to,
     )
-    given = {name.lower(): value for name, value in (settings or {}).items()}
+    given = {name.lower(): value for name, value in (job.settings or {}).items()}
     options = StoreOptions.parse(given)
-    store = ArchiveStore(absolute(os.fspath(archive)), options)
-    run = _Run(spark, store, options, Path(log_dir), chosen, progress)
-    if dry_run:
+    store = ArchiveStore(absolute(os.fspath(job.archive)), options)
+    run = _Run(spark, store, options, Path(log_dir), chosen, job.on_progress)
+    if job.dry_run:
         return run.planned()
-    if state is None:
-        raise Misconfigured("a restore needs state, a directory where it keeps what is done")
-    arguments = {
-        "archive": store.name,
-        "target": log_dir,
-        "topics": list(chosen.topics),
-        "topics_pattern": topics_pattern,
-        "from": None if from_ is None else str(from_),
-        "to": None if to is None else str(to),
-    }
-    with JobState(state, "restore", arguments) as job:
-        return run.done(job)
+    with JobState(job.require_state(), "restore", pinned(job)) as kept:
+        return run.done(kept)
 
 
 @dataclass(slots=True)
@@ -136,7 +110,7 @@ class _Run:
     options: StoreOptions
     target: Path
     chosen: Selection
-    progress: OnProgress | None
+    progress: OnProgress
     files: Files = field(default_factory=Files)
 
     def planned(self) -> Restored:
@@ -277,9 +251,9 @@ class _Run:
             self.chosen.from_ms,
             self.chosen.to_ms,
         )
-        done, total = len(built), len(built) + len(units)
-        if self.progress is not None:
-            self.progress(done, total)
+        done = sum(each.records for each in built.values())
+        total = done + sum(unit.archived_records for unit in units)
+        self.progress(done, total)
         for wave in spread(self.spark, units, task):
             news = []
             for outcome in wave:
@@ -290,9 +264,8 @@ class _Run:
                 built[outcome.unit.key] = outcome.result
                 news.append((f"segment:{outcome.unit.key}", {"built": asdict(outcome.result)}))
             job.record(news)
-            done += len(wave)
-            if self.progress is not None:
-                self.progress(done, total)
+            done += sum(outcome.unit.archived_records for outcome in wave)
+            self.progress(done, total)
         return built
 
     def _is_there(

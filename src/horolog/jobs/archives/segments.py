@@ -67,6 +67,11 @@ class SegmentUnit:
         return self.ranges[-1].end
 
     @property
+    def archived_records(self) -> int:
+        """How many records there are in its ranges."""
+        return sum(each.records for each in self.ranges)
+
+    @property
     def key(self) -> str:
         """Its name; another one where it has other ranges."""
         return f"{self.partition}@{self.base_offset}:{self.start}-{self.end}"

@@ -21,7 +21,9 @@ from horolog.jobs.archives.planning import COMMITTED
 from horolog.jobs.archives.producers import ArchivedProducers
 from horolog.jobs.archives.rows import read_rows
 from horolog.jobs.archives.store import ArchiveStore
-from horolog.jobs.selection import Moment, Selection
+from horolog.jobs.parameters.archive import ArchiveView
+from horolog.jobs.parameters.function import on_spark
+from horolog.jobs.selection import Selection
 from horolog.jobs.spread import cores_of
 from horolog.record.batch_producers import TYPES as OF_PRODUCERS
 from horolog.record.timestamps import TimeRange
@@ -61,17 +63,8 @@ _STORED = {
 }
 
 
-def archived(
-    spark: SparkSession,
-    *,
-    archive: str | os.PathLike[str],
-    source: str | os.PathLike[str] | None = None,
-    topics: str | Iterable[str] | None = None,
-    topics_pattern: str | None = None,
-    from_: Moment | None = None,
-    to: Moment | None = None,
-    settings: Mapping[str, str] | None = None,
-) -> DataFrame:
+@on_spark(ArchiveView)
+def archived(spark: SparkSession, job: ArchiveView) -> DataFrame:
     """The records of an archive and, behind it, those of the log, with the columns of a read.
 
     Committed records only, as the archive has them. As of a read, settings add the columns of
@@ -79,38 +72,27 @@ def archived(
     offsets, topics and partitions leave out files of the archive and narrow the read of the log.
     Where an archive has only a range of time of a topic, the log gives only that, too.
 
-    Args:
-        spark: the session.
-        archive: a directory, or a URI in an object store.
-        source: the log that is archived there, as `archive` took it; None for the archive alone.
-        topics: the names; those of the archive if neither these nor a pattern are given.
-        topics_pattern: a regular expression of Java's for whole names.
-        from_: only records with a time at or after this one.
-        to: and before this one.
-        settings: options of the format by name, those of clients and object stores included.
-
     Raises:
         Misconfigured: an argument cannot be, or there is no such archive or topic.
         CorruptFile: the manifest is damaged.
     """
-    uri = absolute(os.fspath(archive))
-    given = dict(settings or {})
+    topics, source = job.topics, job.source
+    uri = absolute(os.fspath(job.archive))
+    given = dict(job.settings or {})
     _refuse_limits(given)
     lowered = {name.lower(): value for name, value in given.items()}
     store = ArchiveStore(uri, StoreOptions.parse(lowered))
     manifest = require_manifest(store)
-    if source is None and topics is None and topics_pattern is None:
+    if topics is None and job.topics_pattern is None:
         topics = tuple(manifest.topics)
-    if source is not None and topics is None and topics_pattern is None:
-        topics = tuple(manifest.topics)
-        if not topics:
+        if source is not None and not topics:
             raise Misconfigured(f"The archive {store.name} is empty: give the topics to read")
     chosen = Selection.of(
         source=uri if source is None else source,
         topics=topics,
-        topics_pattern=topics_pattern,
-        from_=from_,
-        to=to,
+        topics_pattern=job.topics_pattern,
+        from_=job.from_,
+        to=job.to,
         settings=given,
     )
     more = {_ARCHIVE: uri, _ONLY: str(source is None).lower()}

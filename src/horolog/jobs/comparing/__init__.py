@@ -3,8 +3,7 @@
 walking    a stretch of a partition in a task: by bytes where they are equal, else by columns
 """
 
-import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -18,8 +17,12 @@ from horolog.jobs.mirroring.ledger import Ledger
 from horolog.jobs.mirroring.offset_map import Point
 from horolog.jobs.mirroring.reading import stretches_of
 from horolog.jobs.mirroring.topics import Renaming
-from horolog.jobs.selection import Moment, Selection
-from horolog.jobs.spread import OnProgress, spread
+from horolog.jobs.parameters.function import on_spark
+from horolog.jobs.parameters.mirror import Compare
+from horolog.jobs.parameters.option import names
+from horolog.jobs.parameters.shared import Names
+from horolog.jobs.selection import Selection
+from horolog.jobs.spread import spread
 from horolog.jobs.state import DocumentsOnly
 from horolog.sources.broker_log import BrokerLog
 from horolog.sources.file_log import FileLog
@@ -71,60 +74,28 @@ class Compared:
         }
 
 
-def compare(
-    spark: SparkSession,
-    *,
-    source: str | os.PathLike[str],
-    target: str | os.PathLike[str],
-    topics: str | Iterable[str] | None = None,
-    topics_pattern: str | None = None,
-    from_: Moment | None = None,
-    to: Moment | None = None,
-    settings: Mapping[str, str] | None = None,
-    target_settings: Mapping[str, str] | None = None,
-    rename: str | None = None,
-    mirror_state: str | os.PathLike[str] | None = None,
-    fields: str | Iterable[str] = ("key", "value", "headers", "time"),
-    ignore_offsets: bool = False,
-    on_progress: OnProgress = lambda done, total: None,
-) -> Compared:
+@on_spark(Compare)
+def compare(spark: SparkSession, job: Compare) -> Compared:
     """Compare topics record by record: committed records, in the order of each partition.
 
     Offsets have to be the same, unless a mirror's state maps them: then what it has mirrored is
     compared, and no other record may be between.
 
-    Args:
-        spark: the session.
-        source: `host:port` of a broker, or a path of segment files.
-        target: the same, of what is compared with it.
-        topics: names at the source, with commas or as a list.
-        topics_pattern: or a regular expression of Java's for them.
-        from_: only records with a time from this one on, at both sides.
-        to: only records with a time before this one.
-        settings: of the source by name, `kafka.*` and those of object stores.
-        target_settings: the same of the target.
-        rename: `PATTERN=REPLACEMENT`: names at the target, as of `mirror`.
-        mirror_state: the state directory of a mirror, which maps offsets and names.
-        fields: what has to be equal: of key, value, headers, time (milliseconds) and type (of the
-            timestamp).
-        ignore_offsets: the order alone counts.
-        on_progress: called with how many ranges of offsets are compared, of how many.
-
     Raises:
         Misconfigured: arguments that cannot be.
         RequestRefused, NoAnswer: a cluster refuses, or does not answer.
     """
-    selection = Selection.of(source, topics, topics_pattern, from_, to, settings)
-    other = Selection.of(target, None, ".*", from_, to, target_settings)
-    if mirror_state is not None and ignore_offsets:
+    selection = Selection.asked(job)
+    other = Selection.of(job.target, None, ".*", job.from_, job.to, job.target_settings)
+    if job.mirror_state is not None and job.ignore_offsets:
         raise Misconfigured("give a mirror's state, or ignore offsets")
     # Relative times are those of one moment.
     other = replace(other, from_ms=selection.from_ms, to_ms=selection.to_ms)
     with ExitStack() as stack:
         ledger = None
-        if mirror_state is not None:
-            ledger = stack.enter_context(closing(Ledger(DocumentsOnly(mirror_state))))
-            if from_ is not None or to is not None:
+        if job.mirror_state is not None:
+            ledger = stack.enter_context(closing(Ledger(DocumentsOnly(job.mirror_state))))
+            if job.from_ is not None or job.to is not None:
                 raise Misconfigured("a mirror's state has the times that it mirrors")
             first_ms, last_ms = ledger.range_ms or (None, None)
             selection = replace(selection, from_ms=first_ms, to_ms=last_ms)
@@ -132,15 +103,15 @@ def compare(
         for log in logs:
             stack.enter_context(log)
         planner = _Planner(
-            (selection, other), logs, _columns_of(fields), ledger, Renaming.parse(rename)
+            (selection, other), logs, _columns_of(job.fields), ledger, Renaming.parse(job.rename)
         )
-        planner.ignores_offsets = ignore_offsets
+        planner.ignores_offsets = job.ignore_offsets
         units, found, partitions = planner.plan()
-        done = 0
-        on_progress(done, len(units))
+        done, total = 0, sum(each.offsets for each in units)
+        job.on_progress(done, total)
         for wave in spread(spark, units, walk):
-            done += len(wave)
-            on_progress(done, len(units))
+            done += sum(outcome.unit.offsets for outcome in wave)
+            job.on_progress(done, total)
             for outcome in wave:
                 walked = outcome.result
                 if walked is None:
@@ -162,9 +133,8 @@ def compare(
     )
 
 
-def _columns_of(fields: str | Iterable[str]) -> tuple[str, ...]:
-    names = fields.split(",") if isinstance(fields, str) else fields
-    chosen = tuple(dict.fromkeys(name.strip() for name in names if name.strip()))
+def _columns_of(fields: Names) -> tuple[str, ...]:
+    chosen = names(fields)
     for name in chosen:
         if name not in FIELDS:
             raise Misconfigured(f"field {name}: there are {', '.join(FIELDS)}")

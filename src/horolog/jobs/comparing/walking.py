@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from horolog.client import NoAnswer
 from horolog.errors import CorruptBatch, HorologError, RequestRefused
+from horolog.jobs.counting import count
 from horolog.jobs.mirroring.batches import Rule
 from horolog.jobs.mirroring.offset_map import Point
 from horolog.jobs.mirroring.reading import source_batches
@@ -90,6 +91,11 @@ class ComparedStretch:
     points: tuple[Point, ...] = ()
     ignores_offsets: bool = False
 
+    @property
+    def offsets(self) -> int:
+        """How many there are at the source."""
+        return self.source.end - self.source.start
+
 
 @dataclass(slots=True)
 class Walked:
@@ -100,6 +106,11 @@ class Walked:
     same_bytes: int = 0
     """Of these, in batches that were not decoded."""
     difference: Difference | None = None
+
+    def add(self, records: int) -> None:
+        """So many more are equal."""
+        self.records += records
+        count(records)
 
 
 def walk(unit: ComparedStretch) -> Walked:
@@ -234,7 +245,7 @@ def _compare(unit: ComparedStretch, walked: Walked) -> None:
     while True:
         first, second = one.batch(), two.batch()
         if first is not None and second is not None and _is_same(first, second, unit, expected):
-            walked.records += first.header.records_count
+            walked.add(first.header.records_count)
             walked.same_bytes += first.header.records_count
             one.pass_batch()
             two.pass_batch()
@@ -244,15 +255,15 @@ def _compare(unit: ComparedStretch, walked: Walked) -> None:
             if ours is not None or theirs is not None:
                 walked.difference = _only_one(unit, ours, theirs)
             return
-        count = min(ours.num_rows, theirs.num_rows)
+        rows = min(ours.num_rows, theirs.num_rows)
         walked.difference = _first_difference(
-            unit, ours.slice(0, count), theirs.slice(0, count), expected
+            unit, ours.slice(0, rows), theirs.slice(0, rows), expected
         )
         if walked.difference is not None:
             return
-        walked.records += count
-        one.pass_rows(count)
-        two.pass_rows(count)
+        walked.add(rows)
+        one.pass_rows(rows)
+        two.pass_rows(rows)
 
 
 def _is_same(first: _Batch, second: _Batch, unit: ComparedStretch, expected: "_Expected") -> bool:

@@ -4,8 +4,7 @@ What `horolog log convert` does to one log directory, by the same function: a ta
 segments anew, compares them record for record with the old ones, and only then swaps them.
 """
 
-import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -13,18 +12,17 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from horolog.clock import SystemClock
-from horolog.config import TopicConfig
 from horolog.errors import Misconfigured
 from horolog.jobs.files.offline import locked_offline
 from horolog.jobs.files.parts import FileRequest, Part, find_parts, fingerprint_now, refuse_remote
 from horolog.jobs.files.work import Worked, work_on
-from horolog.jobs.spread import OnProgress
+from horolog.jobs.parameters.files import FORMATS, OLD_CODECS, Convert
+from horolog.jobs.parameters.function import on_spark
+from horolog.jobs.parameters.option import pinned
 from horolog.jobs.state import JobState
 from horolog.record.compression import Codec
 from horolog.record.conversion import Losses
 from horolog.storage.offline.converting import CONVERSION_REASON, Conversion, ConvertedSegment
-
-FORMATS = ("v0", "v1", "v2")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,19 +58,8 @@ class ConvertReport:
         return not (self.refused or self.failed)
 
 
-def convert(
-    spark: SparkSession,
-    paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
-    *,
-    to: str,
-    topics: str | Iterable[str] | None = None,
-    topics_pattern: str | None = None,
-    zstd_as: str | None = None,
-    interval_bytes: int = TopicConfig().index_interval_bytes,
-    state: str | os.PathLike[str] | None = None,
-    dry_run: bool = False,
-    on_progress: OnProgress = lambda done, total: None,
-) -> ConvertReport:
+@on_spark(Convert)
+def convert(spark: SparkSession, job: Convert) -> ConvertReport:
     """Rewrite segments in a record format, many at a time; offsets and modification times stay.
 
     Safe to be killed at any time and run again: each segment is either the old or the new one.
@@ -80,48 +67,38 @@ def convert(
     The tasks need the paths: with executors on several machines, they must be on a file system
     that all share. Each task needs room for a second copy of its segment.
 
-    Args:
-        spark: the session.
-        paths: log directories, partition directories or segments, on disks.
-        to: v0, v1 or v2.
-        topics: only partitions of these topics.
-        topics_pattern: only topics whose whole name matches.
-        zstd_as: codec for v0 and v1 of what is compressed with zstd, which came with v2.
-        interval_bytes: `index.interval.bytes` of the new indexes.
-        state: directory of what is done; with it a killed run does not look at it again.
-        dry_run: write nothing; report what would be converted, lost or refused.
-        on_progress: called with the bytes that are done, and all.
-
     Raises:
         Misconfigured: an argument that cannot be; a broker is at work; another run has the state.
         StorageFailed: a path or the state cannot be read.
     """
-    if to not in FORMATS:
-        raise Misconfigured(f"to is {to}: there are {', '.join(FORMATS)}")
-    request = FileRequest.of(paths, topics, topics_pattern, None)
+    if job.to not in FORMATS:
+        raise Misconfigured(f"to is {job.to}: there are {', '.join(FORMATS)}")
+    request = FileRequest.of(job.paths, job.topics, job.topics_pattern, None)
     found = find_parts(request)
     refuse_remote(found, "segments cannot be swapped there; convert them on a disk")
     work = _Work(
-        int(to[1]), _codec(zstd_as), interval_bytes, SystemClock().now_ms(), dry_run=dry_run
+        int(job.to[1]),
+        _codec(job.zstd_as),
+        job.interval_bytes,
+        SystemClock().now_ms(),
+        dry_run=job.dry_run,
     )
-    arguments = {"paths": request.shown, "to": to, "zstd_as": zstd_as}
     with ExitStack() as held:
         kept = None
-        if state is not None and not dry_run:
-            kept = held.enter_context(JobState(state, "convert", arguments))
+        if job.state is not None and not job.dry_run:
+            kept = held.enter_context(JobState(job.state, "convert", pinned(job)))
         log_dirs = [part.target.log_dir for part in found.parts]
         held.enter_context(locked_offline(log_dirs, CONVERSION_REASON))
         found = find_parts(request)  # again: a broker may have been at work until now
-        worked = work_on(spark, found, work, _Done.of_json, kept, on_progress)
-    return _report(worked, to, dry_run=dry_run)
+        worked = work_on(spark, found, work, _Done.of_json, kept, job.on_progress)
+    return _report(worked, job.to, dry_run=job.dry_run)
 
 
 def _codec(name: str | None) -> Codec | None:
     if name is None:
         return None
-    known = [codec.name.lower() for codec in Codec if codec is not Codec.ZSTD]
-    if name not in known:
-        raise Misconfigured(f"zstd_as is {name}: there are {', '.join(known)}")
+    if name not in OLD_CODECS:
+        raise Misconfigured(f"zstd_as is {name}: there are {', '.join(OLD_CODECS)}")
     return Codec[name.upper()]
 
 

@@ -6,9 +6,8 @@ order of its segments, leader epochs, checkpoints) is checked from the facts of 
 all are known.
 """
 
-import os
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, field
 from functools import reduce
@@ -17,7 +16,6 @@ from typing import Any, TypeVar
 
 from pyspark.sql import SparkSession
 
-from horolog.config import TopicConfig
 from horolog.jobs.files.offline import locked_offline
 from horolog.jobs.files.parts import (
     FileRequest,
@@ -28,7 +26,10 @@ from horolog.jobs.files.parts import (
     refuse_remote,
 )
 from horolog.jobs.files.work import Worked, work_on
-from horolog.jobs.spread import OnProgress, spread
+from horolog.jobs.parameters.files import Index
+from horolog.jobs.parameters.function import on_spark
+from horolog.jobs.parameters.option import pinned
+from horolog.jobs.spread import spread
 from horolog.jobs.state import JobState
 from horolog.metadata.verify import check_store
 from horolog.sources.file_systems import Root
@@ -77,20 +78,8 @@ class IndexReport:
         return not (self.wrong or self.refused or self.failed)
 
 
-def index(
-    spark: SparkSession,
-    paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
-    *,
-    topics: str | Iterable[str] | None = None,
-    topics_pattern: str | None = None,
-    rebuild: bool = False,
-    rebuild_all: bool = False,
-    interval_bytes: int = TopicConfig().index_interval_bytes,
-    settings: Mapping[str, str] | None = None,
-    state: str | os.PathLike[str] | None = None,
-    dry_run: bool = False,
-    on_progress: OnProgress = lambda done, total: None,
-) -> IndexReport:
+@on_spark(Index)
+def index(spark: SparkSession, job: Index) -> IndexReport:
     """Verify every byte of logs, or rebuild their indexes and block maps where they are wrong.
 
     A verification changes nothing, works while a broker runs, and on object stores. To rebuild,
@@ -98,40 +87,21 @@ def index(
     machine; a broker elsewhere that shares the disk is not kept away by it. The tasks need the
     paths: with executors on several machines, they must be on a file system that all share.
 
-    Args:
-        spark: the session.
-        paths: log directories, partition directories or segments; URIs of object stores.
-        topics: only partitions of these topics.
-        topics_pattern: only topics whose whole name matches.
-        rebuild: rebuild indexes that are missing or wrong, instead of verifying all.
-        rebuild_all: also those that are correct.
-        interval_bytes: `index.interval.bytes` of what is written.
-        settings: options of object stores, `fs.*`.
-        state: directory of what is done; with it a killed run is continued.
-        dry_run: change nothing; report what would be rebuilt.
-        on_progress: called with the bytes that are done, and all.
-
     Raises:
         Misconfigured: an argument that cannot be; a broker is at work; another run has the state.
         StorageFailed: a path or the state cannot be read.
     """
-    request = FileRequest.of(paths, topics, topics_pattern, settings)
+    rebuilds = job.rebuild or job.rebuild_all
+    request = FileRequest.of(job.paths, job.topics, job.topics_pattern, job.settings)
     found = find_parts(request)
-    rebuild = rebuild or rebuild_all
-    if rebuild:
+    if rebuilds:
         refuse_remote(found, "indexes are only verified there, and rebuilt on disks")
-    work = _Work(request.store, rebuild, rebuild_all, dry_run, interval_bytes)
-    arguments = {
-        "paths": request.shown,
-        "rebuild": rebuild,
-        "rebuild_all": rebuild_all,
-        "interval_bytes": interval_bytes,
-    }
+    work = _Work(request.store, rebuilds, job.rebuild_all, job.dry_run, job.interval_bytes)
     with ExitStack() as held:
         kept = None
-        if state is not None and not dry_run:
-            kept = held.enter_context(JobState(state, "index", arguments))
-        if rebuild:
+        if job.state is not None and not job.dry_run:
+            kept = held.enter_context(JobState(job.state, "index", pinned(job)))
+        if rebuilds:
             log_dirs = [part.target.log_dir for part in found.parts]
             held.enter_context(locked_offline(log_dirs, REINDEXING_REASON))
             found = find_parts(request)  # again: a broker may have been at work until now
@@ -140,7 +110,7 @@ def index(
             for log_dir in {part.target.log_dir for part in found.parts if part.is_local}
             if is_locked(str(log_dir / names.LOCK))
         }
-        worked = work_on(spark, found, work, _Done.of_json, kept, on_progress)
+        worked = work_on(spark, found, work, _Done.of_json, kept, job.on_progress)
         return _report(spark, found, work, worked, live)
 
 

@@ -9,7 +9,8 @@ from pyspark.sql import SparkSession
 from horolog.errors import HorologError
 from horolog.jobs.counting import count
 from horolog.jobs.files.parts import FoundParts, Part, units_of
-from horolog.jobs.spread import OnProgress, Outcome, cores_of, spread
+from horolog.jobs.parameters.shared import OnProgress
+from horolog.jobs.spread import Outcome, cores_of, spread
 from horolog.jobs.state import JobState
 from horolog.record.scan import load_kernels
 

@@ -1,6 +1,6 @@
 """A load of one topic: look, write the records down, send them; each step once for a state."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,8 +16,9 @@ from horolog.jobs.loading import staging
 from horolog.jobs.loading.report import Bootstrapped
 from horolog.jobs.loading.rows import RowRules
 from horolog.jobs.loading.survey import Survey
-from horolog.jobs.loading.table import first_line
+from horolog.jobs.loading.table import first_line, frame_of
 from horolog.jobs.mirroring import Control, mirror
+from horolog.jobs.parameters.bootstrap import Bootstrap
 from horolog.jobs.receiving import ReceivingTopic, refuse_records
 from horolog.jobs.selection import client_of
 from horolog.jobs.state import JobState
@@ -35,16 +36,14 @@ class Load:
     """A load of one topic."""
 
     spark: SparkSession
+    job: Bootstrap
     target: Location
-    settings: Mapping[str, str]
-    topic: str
-    topic_settings: Mapping[str, str]
-    partitions: int | None
     rules: RowRules
     codec: Codec
-    replaces_create_times: bool
-    into_nonempty: bool
-    on_progress: Callable[[str, int, int], None]
+
+    def frame(self) -> DataFrame:
+        """The table."""
+        return frame_of(self.spark, self.job.table, self.job.format, self.job.options)
 
     def look(self, frame: DataFrame, now_ms: int) -> tuple[ReceivingTopic, Bootstrapped]:
         """Count what the topic would refuse or delete."""
@@ -53,29 +52,31 @@ class Load:
             self.rules.records(frame, 1, now_ms)
         except AnalysisException as error:
             raise Misconfigured(first_line(error)) from None
-        with closing(client_of(self.target, self.settings, "horolog-bootstrap")) as client:
-            topic = ReceivingTopic.of(client, self.topic, self.partitions, self.topic_settings)
-            topic.create(client, self.topic_settings, dry_run=True)
-            held = None if self.into_nonempty else _held(client, topic)
+        with closing(
+            client_of(self.target, self.job.settings or {}, "horolog-bootstrap")
+        ) as client:
+            topic = ReceivingTopic.of(
+                client, self.job.topic, self.job.partitions, self.job.topic_settings or {}
+            )
+            topic.create(client, self.job.topic_settings or {}, dry_run=True)
+            held = None if self.job.into_nonempty else _held(client, topic)
         records = self.rules.records(frame, topic.partitions, now_ms)
         with _in_one_sentence():
             survey = Survey.of(records, topic, now_ms)
         return topic, Bootstrapped(
-            topic=self.topic,
+            topic=self.job.topic,
             partitions=topic.partitions,
             records=survey.records,
             survey=survey,
             problems=(
                 *([] if held is None else [held]),
-                *survey.problems(topic, replaces_create_times=self.replaces_create_times),
+                *survey.problems(topic, replaces_create_times=self.job.replace_create_times),
             ),
             warnings=tuple(survey.warnings(topic, now_ms)),
             is_dry_run=True,
         )
 
-    def run(
-        self, kept: JobState, directory: Path, frame_of: Callable[[], DataFrame]
-    ) -> Bootstrapped:
+    def run(self, kept: JobState, directory: Path) -> Bootstrapped:
         """Load it, or continue where an earlier run ended."""
         loaded = kept.read(_LOADED)
         if loaded is not None:
@@ -86,15 +87,17 @@ class Load:
         if staged is None:
             plan = kept.read(_PLAN)
             now_ms = SystemClock().now_ms() if plan is None else plan["now_ms"]
-            frame = frame_of()
+            frame = self.frame()
             topic, looked = self.look(frame, now_ms)
             if looked.problems:
                 return _really(looked)
             if plan is None:
                 # Rows without a time get the same one in each run.
                 kept.write(_PLAN, {"now_ms": now_ms})
-            with closing(client_of(self.target, self.settings, "horolog-bootstrap")) as client:
-                topic.create(client, self.topic_settings, dry_run=False)
+            with closing(
+                client_of(self.target, self.job.settings or {}, "horolog-bootstrap")
+            ) as client:
+                topic.create(client, self.job.topic_settings or {}, dry_run=False)
             staged = self._stage(kept, directory, frame, topic, now_ms, looked)
             if staged["problems"]:
                 return _really(looked, staged["problems"], staged["warnings"])
@@ -109,18 +112,18 @@ class Load:
         now_ms: int,
         looked: Bootstrapped,
     ) -> dict[str, Any]:
-        self.on_progress("staging", 0, looked.records)
+        self.job.on_progress("staging", 0, looked.records)
         records = self.rules.records(frame, topic.partitions, now_ms)
         ordered = self.rules.ordered(records, topic.partitions)
         batch_bytes = max(1, min(_BATCH_BYTES, topic.max_message_bytes - _SPARE_BYTES))
         with _in_one_sentence():
-            staged = staging.stage(ordered, directory, self.topic, self.codec, batch_bytes)
+            staged = staging.stage(ordered, directory, self.job.topic, self.codec, batch_bytes)
         problems, warnings = [], list(looked.warnings)
         largest = max((each.largest_batch for each in staged), default=0)
         if largest > topic.max_message_bytes:
             problems.append(
-                f"a record makes a batch of {largest} bytes, and max.message.bytes of {self.topic} "
-                f"is {topic.max_message_bytes}: raise it for the topic"
+                f"a record makes a batch of {largest} bytes, and max.message.bytes of "
+                f"{self.job.topic} is {topic.max_message_bytes}: raise it for the topic"
             )
         most = max((each.bytes for each in staged), default=0)
         if 0 <= topic.retention_bytes < most:
@@ -146,19 +149,19 @@ class Load:
         looked: Bootstrapped | None,
     ) -> Bootstrapped:
         staged = [staging.Staged(**each) for each in document["staged"]]
-        log = staging.put_in_place(directory, self.topic, document["partitions"], staged)
+        log = staging.put_in_place(directory, self.job.topic, document["partitions"], staged)
         total = sum(each.records for each in staged)
         done = mirror(
             self.spark,
             source=log,
             target=str(self.target),
-            topics=self.topic,
+            topics=self.job.topic,
             state=kept.path / "mirror",
-            target_settings=self.settings,
-            replace_create_times=self.replaces_create_times,
+            target_settings=self.job.settings,
+            replace_create_times=self.job.replace_create_times,
             into_nonempty=True,  # `look` has refused it
             control=Control(
-                on_progress=lambda now: self.on_progress("sending", total - now.lag, total)
+                on_progress=lambda now: self.job.on_progress("sending", total - now.lag, total)
             ),
         )
         errors = [*done.errors]
@@ -171,7 +174,7 @@ class Load:
         if not errors and loaded != total:
             errors.append(f"{loaded} of {total} records were sent: run it again")
         result = Bootstrapped(
-            topic=self.topic,
+            topic=self.job.topic,
             partitions=document["partitions"],
             records=total,
             sent=done.records,

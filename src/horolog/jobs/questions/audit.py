@@ -1,7 +1,6 @@
 """Which times of a log are wrong, and what bounds on them would have rejected (KIP-937)."""
 
-import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -12,6 +11,8 @@ from pyspark.sql import functions as F
 
 from horolog.clock import SystemClock
 from horolog.errors import Misconfigured
+from horolog.jobs.parameters.function import on_spark
+from horolog.jobs.parameters.questions import Audit
 from horolog.jobs.questions.groups import Flags, Groups, Numbers, Pending
 from horolog.jobs.questions.late import IN_ORDER, InOrder, counted_in, with_late_across
 from horolog.jobs.questions.scan import (
@@ -25,12 +26,9 @@ from horolog.jobs.questions.scan import (
     keys_of,
     runs,
 )
-from horolog.jobs.selection import Moment, Selection
+from horolog.jobs.selection import Selection
 from horolog.record.looks_like import OTHER_UNITS, units_of
 from horolog.sources.rows import NO_TIME
-
-DEFAULT_AFTER_MAX_MS: Final = 3_600_000
-"""The bound of Kafka 4 and of horolog on times ahead of the clock (KIP-1030)."""
 
 STEPS_MS: Final = (300_000, 3_600_000, 86_400_000, 604_800_000, 2_592_000_000, 31_536_000_000)
 """Bounds that might be set: of 5 minutes, an hour, 1, 7, 30 and 365 days."""
@@ -99,37 +97,13 @@ def bounds_of(before_max_ms: int | None, after_max_ms: int | None, now_ms: int) 
     return TimeBounds(before_max_ms, after_max_ms, now_ms)
 
 
-def audit(
-    spark: SparkSession,
-    *,
-    source: str | os.PathLike[str],
-    topics: str | Iterable[str] | None = None,
-    topics_pattern: str | None = None,
-    from_: Moment | None = None,
-    to: Moment | None = None,
-    settings: Mapping[str, str] | None = None,
-    before_max_ms: int | None = None,
-    after_max_ms: int | None = DEFAULT_AFTER_MAX_MS,
-    on_planned: Callable[[int], None] = lambda offsets: None,
-) -> DataFrame:
+@on_spark(Audit)
+def audit(spark: SparkSession, job: Audit) -> DataFrame:
     """Count records whose create times are wrong.
 
     A create time is compared with the append time where the log knows it (horolog; LogAppendTime
     topics), else with now: then `future` counts too few and `past` too many, as a record was
     appended before now. Of LogAppendTime topics the create times in the bytes are judged.
-
-    Args:
-        spark: the session.
-        source: a broker (`host:port`), or a path of segment files.
-        topics: their names.
-        topics_pattern: or a regular expression of Java's.
-        from_: only records with a time at or after this.
-        to: only records with a time before this.
-        settings: of the client or the store.
-        before_max_ms: how old a record may be, as `message.timestamp.before.max.ms`; None for any
-            age, Kafka's default.
-        after_max_ms: how far ahead of the clock, as `message.timestamp.after.max.ms`.
-        on_planned: called with how many offsets are to be read, before they are.
 
     Returns:
         A row for each topic, partition, producer, clock and hour that has records:
@@ -150,10 +124,9 @@ def audit(
     Raises:
         HorologError: an argument is wrong, or the log cannot be read.
     """
-    bounds = bounds_of(before_max_ms, after_max_ms, SystemClock().now_ms())
-    selection = Selection.of(source, topics, topics_pattern, from_, to, settings)
-    scan = Scan.plan(spark, selection, with_producers=True)
-    on_planned(scan.offsets)
+    bounds = bounds_of(job.before_max_ms, job.after_max_ms, SystemClock().now_ms())
+    scan = Scan.plan(spark, Selection.asked(job), with_producers=True)
+    job.on_progress(0, scan.offsets)
     parts = scan.frame(spark, AuditSummary(bounds), ddl_of(PARTS))
     return added_up(with_late_across(parts, scan))
 

@@ -7,7 +7,7 @@ window that it comes in, whatever window came first.
 
 import logging
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -17,8 +17,9 @@ from pyspark.sql import functions as F
 from horolog.client import NoAnswer
 from horolog.clock import SystemClock
 from horolog.errors import Misconfigured
+from horolog.jobs.parameters.function import on_spark
+from horolog.jobs.parameters.questions import FollowAudit
 from horolog.jobs.questions.audit import (
-    DEFAULT_AFTER_MAX_MS,
     NO_RECORDS,
     PARTS,
     AuditSummary,
@@ -32,7 +33,6 @@ from horolog.sources.broker_log import BrokerLog
 from horolog.spark.errors import TaskFailed, without_spark
 from horolog.storage.names import TopicPartition
 
-EVERY_MS: Final = 10_000
 _TRIES: Final = 3
 """Windows that a task may fail in, one after the other, before the audit ends."""
 
@@ -53,49 +53,27 @@ class AuditWindow:
     """Offsets that the log deleted before they could be read."""
 
 
-def follow_audit(
-    spark: SparkSession,
-    *,
-    source: str,
-    topics: str | Iterable[str] | None = None,
-    topics_pattern: str | None = None,
-    settings: Mapping[str, str] | None = None,
-    before_max_ms: int | None = None,
-    after_max_ms: int | None = DEFAULT_AFTER_MAX_MS,
-    every_ms: int = EVERY_MS,
-    stop: threading.Event | None = None,
-) -> Iterator[AuditWindow]:
+@on_spark(FollowAudit)
+def follow_audit(spark: SparkSession, job: FollowAudit) -> Iterator[AuditWindow]:
     """Audit what is appended from now on, window by window, until `stop` is set.
 
     What was appended up to then is in the last window. A broker that does not answer is asked
     again for the next window, which then has the records of both. Topics that match the pattern,
     and partitions, may appear and vanish; a topic that is created again is read from its start.
 
-    Args:
-        spark: the session.
-        source: a broker (`host:port`).
-        topics: their names.
-        topics_pattern: or a regular expression of Java's.
-        settings: of the client.
-        before_max_ms: how old a record may be, as for `audit`.
-        after_max_ms: how far ahead of the clock, as for `audit`.
-        every_ms: how long a window lasts, at least.
-        stop: ends the last window; without it, close the iterator.
-
     Raises:
         Misconfigured: an argument is wrong.
         HorologError: the log cannot be read, or the broker did not answer for the last window.
     """
-    if every_ms <= 0:
-        raise Misconfigured(f"every is {every_ms} ms; it is above zero")
-    bounds_of(before_max_ms, after_max_ms, 0)
-    selection = Selection.of(source, topics, topics_pattern, settings=settings)
+    if job.every_ms <= 0:
+        raise Misconfigured(f"every is {job.every_ms} ms; it is above zero")
+    bounds_of(job.before_max_ms, job.after_max_ms, 0)
+    selection = Selection.of(job.source, job.topics, job.topics_pattern, settings=job.settings)
     if not selection.source.is_broker:
         raise Misconfigured("an audit follows what is appended at a broker, and needs HOST:PORT")
-    stopped = stop or threading.Event()
-    following = _Following(spark, selection, before_max_ms, after_max_ms)
+    following = _Following(spark, selection, job.before_max_ms, job.after_max_ms)
     following.start()
-    return _windows(following, every_ms, stopped)
+    return _windows(following, job.every_ms, job.stop or threading.Event())
 
 
 def _windows(

@@ -1,7 +1,6 @@
 """How long records take from their producer to the log (KIP-33, use case 5)."""
 
-import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
@@ -9,11 +8,13 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from horolog.errors import Misconfigured
+from horolog.jobs.parameters.function import on_spark
+from horolog.jobs.parameters.questions import Latency
 from horolog.jobs.questions.distribution import classes_of, spans_of
 from horolog.jobs.questions.groups import Flags, Groups, Numbers, Pending
 from horolog.jobs.questions.live import LiveScan
 from horolog.jobs.questions.scan import NO_HOUR, Scan, Summary, Times, batch_of, ddl_of, runs
-from horolog.jobs.selection import Moment, Selection
+from horolog.jobs.selection import Selection
 from horolog.record.looks_like import units_of
 
 BY_APPEND_TIME: Final = "append time - create time"
@@ -35,36 +36,14 @@ PARTS: Final = pa.schema(
 )
 
 
-def latency(
-    spark: SparkSession,
-    *,
-    source: str | os.PathLike[str],
-    topics: str | Iterable[str] | None = None,
-    topics_pattern: str | None = None,
-    from_: Moment | None = None,
-    to: Moment | None = None,
-    settings: Mapping[str, str] | None = None,
-    live_ms: int | None = None,
-    on_planned: Callable[[int], None] = lambda offsets: None,
-) -> DataFrame:
+@on_spark(Latency)
+def latency(spark: SparkSession, job: Latency) -> DataFrame:
     """The distribution of append time minus create time, topic by topic and hour by hour.
 
     Only where the log knows both: horolog's logs, and LogAppendTime topics, Apache Kafka's too,
     whose batches keep the create times. A CreateTime topic of Apache Kafka keeps one time only;
-    for such topics `live_ms` measures KIP-33's other way.
-
-    Args:
-        spark: the session.
-        source: a broker (`host:port`), or a path of segment files.
-        topics: their names.
-        topics_pattern: or a regular expression of Java's.
-        from_: only records with a time at or after this.
-        to: only records with a time before this.
-        settings: of the client or the store.
-        live_ms: instead of what the log holds, read what is appended for so long, and measure the
-            reader's clock minus create time. It includes the way to the reader, and compares two
-            machines' clocks.
-        on_planned: called with how many offsets are to be read, before they are.
+    for such topics `live_ms` measures KIP-33's other way, which includes the way to the reader, and
+    compares two machines' clocks.
 
     Returns:
         A row for each topic with `hour` null, and one for each of its hours of append time:
@@ -80,11 +59,11 @@ def latency(
     Raises:
         HorologError: an argument is wrong, or the log cannot be read.
     """
-    selection = Selection.of(source, topics, topics_pattern, from_, to, settings)
+    selection, live_ms = Selection.asked(job), job.live_ms
     summary, measure = LatencySummary(), BY_APPEND_TIME
     if live_ms is None:
         scan = Scan.plan(spark, selection, with_producers=False)
-        on_planned(scan.offsets)
+        job.on_progress(0, scan.offsets)
         parts = scan.frame(spark, summary, ddl_of(PARTS))
     else:
         _check_live(selection, live_ms)

@@ -10,7 +10,7 @@ offset; what is appended later is in the range if its time is.
 """
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
@@ -23,13 +23,16 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from horolog.errors import Misconfigured
 from horolog.jobs.mirroring import Control, mirror
 from horolog.jobs.mirroring.report import Mirrored
+from horolog.jobs.parameters.function import on_spark
+from horolog.jobs.parameters.mirror import Mirror, Reprocess
+from horolog.jobs.parameters.option import pinned
 from horolog.jobs.reprocessing.sinks import (
     OUTPUT_MODES,
     function_refusals,
     schema_refusals,
     table_refusals,
 )
-from horolog.jobs.selection import Moment, Selection
+from horolog.jobs.selection import Selection
 from horolog.jobs.state import JobState, look_at_state
 from horolog.sources.row_times import BACKFILL
 from horolog.sources.uris import absolute
@@ -82,131 +85,89 @@ class Reprocessed:
         return self.refused + (() if self.mirrored is None else self.mirrored.errors)
 
 
-def reprocess(
-    spark: SparkSession,
-    *,
-    source: str | os.PathLike[str],
-    from_: Moment,
-    topics: str | Iterable[str] | None = None,
-    topics_pattern: str | None = None,
-    to: Moment | None = None,
-    settings: Mapping[str, str] | None = None,
-    target: str | os.PathLike[str] | None = None,
-    rename: str | None = None,
-    target_settings: Mapping[str, str] | None = None,
-    into_nonempty: bool = False,
-    table: str | os.PathLike[str] | None = None,
-    each_batch: EachBatch | None = None,
-    transform: Callable[[DataFrame], DataFrame] | None = None,
-    output_mode: str = "append",
-    state: str | os.PathLike[str] | None = None,
-    once: bool = True,
-    dry_run: bool = False,
-    control: Control | None = None,
-) -> Reprocessed:
+@on_spark(Reprocess)
+def reprocess(spark: SparkSession, job: Reprocess) -> Reprocessed:
     """Give exactly the records with a time in [from, to) to one sink, late ones included.
 
     None of aborted transactions, unless `kafka.isolation.level` is read_uncommitted: open ones are
-    waited for.
+    waited for. Those without a time are in no range.
 
     A run that was killed is run again with the same state directory. A topic and a table then have
     each record once; a function sees the micro-batch again that was under way, with the same
-    number. Relative times stay what they were at the first run.
-
-    Args:
-        spark: the session.
-        source: a broker (`host:port`), or a path of segment files.
-        from_: only records with a time at or after this; those without a time are in no range.
-        topics: their names.
-        topics_pattern: or a regular expression of Java's.
-        to: only records with a time before this.
-        settings: of the source, and of the stream: `maxOffsetsPerTrigger`.
-        target: a cluster or log directory, of which `mirror` fills topics of the same names.
-        rename: `PATTERN=REPLACEMENT` for their names; needed where the target is the source.
-        target_settings: of the target.
-        into_nonempty: append to topics that hold records of which `state` knows nothing.
-        table: or a directory for Parquet files, with `COLUMNS`; local or any URI of Spark's.
-        each_batch: or a function of each micro-batch and its number, as Spark's `foreachBatch`.
-        transform: of the streaming DataFrame, before table or function: aggregates, say.
-        output_mode: of the stream that comes of it: append, update or complete.
-        state: the directory where the job keeps what it has done.
-        once: stop at the ends that the logs have at the start, or run until `control` ends it.
-        dry_run: write nothing and keep no state; count, and say what a run would be refused for.
-        control: how the caller follows and ends it.
+    number. Relative times stay what they were at the first run. `maxOffsetsPerTrigger` among the
+    settings limits micro-batches. A table has `COLUMNS`. Where the target is the source, `rename`
+    gives topics other names.
 
     Raises:
         Misconfigured: arguments that cannot be, or a state directory of another run.
         HorologError: the log cannot be read, or the sink refuses.
     """
-    sinks = [each for each in (target, table, each_batch) if each is not None]
+    sinks = [each for each in (job.target, job.table, job.each_batch) if each is not None]
     if len(sinks) != 1:
         raise Misconfigured("give one sink: a target, a table, or a function for each batch")
-    if state is None and not dry_run:
-        raise Misconfigured("give a state directory, or dry_run")
-    if target is not None:
-        if transform is not None:
+    if not job.dry_run:
+        job.require_state()
+    if job.target is not None:
+        if job.transform is not None:
             raise Misconfigured("records go to topics as they are: transform is for other sinks")
-        done = mirror(
+        done = mirror.run(
             spark,
-            source=source,
-            target=target,
-            state=state,
-            topics=topics,
-            topics_pattern=topics_pattern,
-            from_=from_,
-            to=to,
-            settings=settings,
-            target_settings=target_settings,
-            rename=rename,
-            into_nonempty=into_nonempty,
-            once=once,
-            dry_run=dry_run,
-            control=control,
+            Mirror(
+                source=job.source,
+                target=job.target,
+                state=job.state,
+                topics=job.topics,
+                topics_pattern=job.topics_pattern,
+                from_=job.from_,
+                to=job.to,
+                settings=job.settings,
+                target_settings=job.target_settings,
+                rename=job.rename,
+                into_nonempty=job.into_nonempty,
+                once=job.once,
+                dry_run=job.dry_run,
+                control=job.control,
+            ),
         )
-        if not dry_run:
+        if not job.dry_run:
             return Reprocessed(records=done.records, mirrored=done)
-        selection = Selection.of(source, topics, topics_pattern, from_, to, _committed(settings))
+        selection = Selection.asked(job, _committed(job.settings))
         return replace(_counted(spark, selection), mirrored=done)
-    if rename is not None or target_settings or into_nonempty:
+    if job.rename is not None or job.target_settings or job.into_nonempty:
         raise Misconfigured("rename and settings of a target are for records that go to topics")
-    if output_mode not in OUTPUT_MODES:
-        raise Misconfigured(f"output_mode is {output_mode}: give {', '.join(OUTPUT_MODES)}")
-    selection = Selection.of(source, topics, topics_pattern, from_, to, _committed(settings))
-    arguments = {
-        "source": selection.source.normalised,
-        "topics": list(selection.topics),
-        "topics_pattern": topics_pattern,
-        "from": str(from_),
-        "to": None if to is None else str(to),
-        "table": None if table is None else absolute(os.fspath(table)),
-    }
+    if job.output_mode not in OUTPUT_MODES:
+        raise Misconfigured(f"output_mode is {job.output_mode}: give {', '.join(OUTPUT_MODES)}")
+    selection = Selection.asked(job, _committed(job.settings))
     refused: list[str] = []
     range_ms = None
     try:
-        known = None if state is None else look_at_state(state, "reprocess", arguments)
+        known = None if job.state is None else look_at_state(job.state, "reprocess", pinned(job))
         range_ms = None if known is None else known.read(_RANGE)
     except Misconfigured as error:
         refused.append(str(error))
     selection = _at_first(selection, range_ms)
     frame = _stream(spark, selection)
-    frame = frame if transform is None else transform(frame)
+    frame = frame if job.transform is None else job.transform(frame)
     begun = range_ms is not None
-    refused += _refusals(frame, table, each_batch, output_mode, state, is_begun=begun)
-    if dry_run:
+    refused += _refusals(frame, job, is_begun=begun)
+    if job.dry_run:
         return replace(_counted(spark, selection), refused=tuple(refused))
     if refused:
         raise Misconfigured(refused[0])
-    assert state is not None
-    with JobState(state, "reprocess", arguments) as kept:
+    with JobState(job.require_state(), "reprocess", pinned(job)) as kept:
         if kept.read(_RANGE) != range_ms:
-            raise Misconfigured(f"{state}: another run has begun meanwhile; run it again")
+            raise Misconfigured(f"{job.state}: another run has begun meanwhile; run it again")
         if not begun:
             kept.write(_RANGE, [selection.from_ms, selection.to_ms])
-        writer = frame.writeStream.outputMode(output_mode)
+        writer = frame.writeStream.outputMode(job.output_mode)
         writer = writer.option("checkpointLocation", str(Path(kept.path).absolute() / _CHECKPOINT))
-        writer = writer.trigger(availableNow=True) if once else writer.trigger(processingTime="1 s")
+        writer = (
+            writer.trigger(availableNow=True) if job.once else writer.trigger(processingTime="1 s")
+        )
         with without_spark():
-            records, batches = _run(_sink(writer, table, each_batch), control or Control())
+            records, batches = _run(
+                _sink(writer, job.table, job.each_batch), job.control or Control()
+            )
     return Reprocessed(
         records=records, batches=batches, from_ms=selection.from_ms, to_ms=selection.to_ms
     )
@@ -227,21 +188,14 @@ def _at_first(selection: Selection, range_ms: list[int | None] | None) -> Select
     return replace(selection, from_ms=range_ms[0], to_ms=range_ms[1])
 
 
-def _refusals(
-    frame: DataFrame,
-    table: str | os.PathLike[str] | None,
-    each_batch: EachBatch | None,
-    output_mode: str,
-    state: str | os.PathLike[str] | None,
-    *,
-    is_begun: bool,
-) -> Iterator[str]:
+def _refusals(frame: DataFrame, job: Reprocess, *, is_begun: bool) -> Iterator[str]:
     """Why the sink would refuse the stream."""
-    if each_batch is not None:
-        yield from function_refusals(each_batch)
-    if table is not None:
-        kept = None if state is None else Path(state)
-        yield from table_refusals(os.fspath(table), output_mode, kept, is_begun=is_begun)
+    if job.each_batch is not None:
+        yield from function_refusals(job.each_batch)
+    if job.table is not None:
+        kept = None if job.state is None else Path(job.state)
+        table = os.fspath(job.table)
+        yield from table_refusals(table, job.output_mode, kept, is_begun=is_begun)
         yield from schema_refusals(frame.schema)
 
 

@@ -1,0 +1,308 @@
+"""The command of a job: the options of its dataclass on the command line, and in a TOML file."""
+
+import inspect
+import threading
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeVar
+
+import typer
+
+from horolog.cli.jobs.lazy_session import LazySession
+from horolog.cli.options import Json, pairs
+from horolog.cli.screen import show_json
+from horolog.cli.working import Work, working
+from horolog.errors import Misconfigured
+from horolog.jobs.parameters.option import Declared, declared
+from horolog.times import parse_duration
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+    from pyspark.sql import SparkSession
+
+Job = TypeVar("Job", bound="DataclassInstance")
+Converters = Mapping[str, Callable[[str], Any]]
+
+_MOST_CONFIG_BYTES: Final = 64 << 10  # of a file with a line for each option
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """How a job is run and shown, whichever it is."""
+
+    name: str
+    as_json: bool = False
+    master: str | None = None
+    conf: tuple[str, ...] = ()
+
+    @contextmanager
+    def session(self) -> Iterator["SparkSession"]:
+        """The session that a job runs in, started when it is first used, and stopped afterwards.
+
+        Raises:
+            HorologError: a task of Spark ended with an error of ours; its sentence.
+        """
+        try:
+            from pyspark.sql import SparkSession
+
+            from horolog.spark import session as start
+            from horolog.spark.errors import without_spark
+        except ImportError as error:
+            raise Misconfigured(str(error)) from None
+        given = pairs(self.conf, "--conf")
+        is_ours = SparkSession.getActiveSession() is None
+        spark: Any = LazySession(lambda: start(f"horolog {self.name}", master=self.master, **given))
+        try:
+            with without_spark():
+                yield spark
+        finally:
+            if is_ours and spark.started is not None:
+                with suppress(Exception):  # py4j fails where a signal has ended the JVM
+                    spark.stop()
+
+    @contextmanager
+    def working(
+        self,
+        unit: str,
+        *,
+        what: str | None = None,
+        state: object = None,
+        stop: threading.Event | None = None,
+    ) -> Iterator[tuple["SparkSession", Work]]:
+        """A session, and how far the job is: shown until it ends, and how many tasks are done.
+
+        Raises:
+            typer.Exit: a signal has ended it.
+        """
+        with self.session() as spark:
+            from horolog.jobs.counting import listening
+
+            goes_on = None if state is None else f"--state {state}"
+            with (
+                working(
+                    what or self.name,
+                    unit,
+                    goes_on=goes_on,
+                    count_tasks=lambda: running_tasks(spark),
+                    stop=stop,
+                ) as work,
+                listening(work.count),
+            ):
+                yield spark, work
+
+    def show(self, as_json: Callable[[], Any], screen: Callable[[], None]) -> None:
+        """Print the result as JSON, or for people."""
+        if self.as_json:
+            show_json(as_json())
+        else:
+            screen()
+
+
+def running_tasks(spark: "SparkSession") -> tuple[int, int]:
+    """How many tasks of the running stages are done, and how many there are.
+
+    Nothing is known over Spark Connect, nor before Spark has started.
+    """
+    session = spark.started if isinstance(spark, LazySession) else spark
+    if session is None or type(session).__module__.startswith("pyspark.sql.connect."):
+        return 0, 0
+    tracker = session.sparkContext.statusTracker()
+    stages = [tracker.getStageInfo(each) for each in tracker.getActiveStageIds()]
+    running = [each for each in stages if each is not None]
+    return sum(each.numCompletedTasks for each in running), sum(each.numTasks for each in running)
+
+
+def job_command(
+    app: typer.Typer,
+    job: type[Job],
+    name: str | None = None,
+    *,
+    on_spark: bool = True,
+    converters: Converters | None = None,
+) -> Callable[[Callable[[Job, Call], None]], Callable[[Job, Call], None]]:
+    """Make a command of a job; the function runs it and shows what it did.
+
+    Args:
+        app: has the command.
+        job: a dataclass whose fields are its options.
+        name: of the command; by default the function's.
+        on_spark: whether it takes options of Spark, too.
+        converters: what makes the values of fields that have a way of their own of their texts.
+    """
+
+    def made(run: Callable[[Job, Call], None]) -> Callable[[Job, Call], None]:
+        title = name or run.__name__
+
+        def command(**given: Any) -> None:
+            call = Call(
+                title if len(app.registered_commands) == 1 else f"{app.info.name} {title}",
+                given.pop("json"),
+                given.pop("master", None),
+                tuple(given.pop("conf", None) or ()),
+            )
+            given.pop("config")
+            run(job(**_values(job, given, converters or {})), call)
+
+        shared = {"master": _Master, "conf": _Conf} if on_spark else {}
+        parameters = [*map(_parameter, declared(job))]
+        for each, annotation in {**shared, "config": _Config, "json": Json}.items():
+            default = False if each == "json" else None
+            parameters.append(_keyword(each, annotation, default))
+        command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        command.__doc__ = job.__doc__
+        app.command(title, no_args_is_help=True)(command)
+        return run
+
+    return made
+
+
+def _keyword(name: str, annotation: Any, default: Any) -> inspect.Parameter:
+    kind = inspect.Parameter.KEYWORD_ONLY
+    return inspect.Parameter(name, kind, annotation=annotation, default=default)
+
+
+def _parameter(each: Declared) -> inspect.Parameter:
+    """A field as typer takes a parameter."""
+    option = each.option
+    default: Any = each.shown_default
+    said: dict[str, Any] = {
+        "help": option.help,
+        "metavar": option.metavar or ("DURATION" if option.is_duration else None),
+        "show_default": default is not None,
+        "min": option.minimum,
+    }
+    kind: Any = Literal[option.choices] if option.choices else str
+    if each.takes(bool):
+        kind, default = bool, False
+    elif option.is_argument or each.takes_pairs:
+        kind = list[str]
+    elif each.takes(int) and not (each.takes(str) or option.is_duration):
+        kind, default = int, None if default is None else int(default)
+    info: Any = typer.Argument(**said) if option.is_argument else typer.Option(each.flag, **said)
+    if each.is_required:
+        return _keyword(each.name, Annotated[kind, info], inspect.Parameter.empty)
+    return _keyword(
+        each.name, Annotated[kind if default is not None else kind | None, info], default
+    )
+
+
+def _values(job: Any, given: Mapping[str, Any], converters: Converters) -> dict[str, Any]:
+    """The arguments of a job from those of its command.
+
+    Raises:
+        Misconfigured: a duration that is none.
+        BadParameter: a pair that is none.
+    """
+    values = dict(given)
+    for each in declared(job):
+        value, option = given[each.name], each.option
+        if value is None:
+            continue
+        if each.takes_pairs:
+            values[each.name] = pairs(value, each.flag)
+        elif option.is_duration:
+            values[each.name] = parse_duration(value)
+        elif option.scale != 1:
+            values[each.name] = value * option.scale
+        elif each.name in converters:
+            values[each.name] = converters[each.name](value)
+    return values
+
+
+def _use_config(ctx: typer.Context, path: Path | None) -> Path | None:
+    if path is not None:
+        ctx.default_map = {**(ctx.default_map or {}), **_defaults(ctx, path)}
+    return path
+
+
+_Config = Annotated[
+    Path | None,
+    typer.Option(
+        "--config",
+        metavar="FILE",
+        callback=_use_config,
+        is_eager=True,
+        show_default=False,
+        help="Options from a TOML file, by name without the dashes; the command line wins.",
+    ),
+]
+_Master = Annotated[
+    str | None,
+    typer.Option(
+        "--master",
+        metavar="URL",
+        show_default=False,
+        help="Spark's master; by default this machine, or what spark-submit says.",
+    ),
+]
+_Conf = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--conf", metavar="NAME=VALUE", show_default=False, help="A setting of Spark; repeatable."
+    ),
+]
+
+
+def _defaults(ctx: typer.Context, path: Path) -> dict[str, Any]:
+    """The file's values by parameter, as if they had been given as options.
+
+    Raises:
+        Misconfigured: the file cannot be read, is no TOML, or names an option there is not.
+    """
+    try:
+        with path.open("rb") as file:
+            content = file.read(_MOST_CONFIG_BYTES + 1)
+        if len(content) > _MOST_CONFIG_BYTES:
+            raise Misconfigured(f"--config {path} has more than {_MOST_CONFIG_BYTES} bytes")
+        given = tomllib.loads(content.decode())
+    except OSError as error:
+        raise Misconfigured(f"--config {path}: {error.strerror}") from None
+    except RecursionError:
+        raise Misconfigured(f"--config {path} is nested too deeply") from None
+    except ValueError as error:
+        raise Misconfigured(f"--config {path} is no TOML: {error!s:.200}") from None
+    known = {
+        option.lstrip("-"): parameter
+        for parameter in ctx.command.params
+        for option in parameter.opts
+        if option.startswith("--") and option not in ("--config", "--help")
+    }
+    known |= {
+        str(parameter.name): parameter
+        for parameter in ctx.command.params
+        if parameter.param_type_name == "argument"
+    }
+    found: dict[str, Any] = {}
+    for name, value in given.items():
+        parameter = known.get(name)
+        if parameter is None:
+            raise Misconfigured(f"--config {path}: there is no option --{name}")
+        if isinstance(value, dict):
+            if not parameter.multiple:
+                raise Misconfigured(f"--config {path}: {name} is no table")
+            value = [f"{key}={_text(path, name, each)}" for key, each in value.items()]
+        elif isinstance(value, list):
+            value = [_text(path, name, each) for each in value]
+            if not parameter.multiple and parameter.nargs == 1:
+                value = ",".join(value)
+        elif not isinstance(value, bool):
+            value = _text(path, name, value)
+        found[str(parameter.name)] = value
+    return found
+
+
+def _text(path: Path, name: str, value: object) -> str:
+    """A value of TOML as it is written on the command line.
+
+    Raises:
+        Misconfigured: it is no single value.
+    """
+    if isinstance(value, dict | list):
+        raise Misconfigured(
+            f"--config {path}: {name} has values within values; quote names with dots, as in "
+            '"kafka.security.protocol" = "SSL"'
+        )
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,117 @@
+"""What the steps of `failover` are asked for."""
+
+from dataclasses import dataclass
+from typing import Annotated, Final
+
+from horolog.jobs.parameters.option import Option
+from horolog.jobs.parameters.shared import (
+    DryRun,
+    Names,
+    OfStores,
+    PathLike,
+    Source,
+    Target,
+    Topics,
+    TopicsPattern,
+)
+
+MARGIN_MS: Final = 60_000
+"""Added to what was measured: clocks of two clusters differ, and producers may stamp twice."""
+LIVE_MS: Final = 30_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """A step around a state directory."""
+
+    state: Annotated[
+        PathLike,
+        Option(
+            "Where the recordings and the plan are kept; copy it to where the survivor is.",
+            metavar="DIR",
+        ),
+    ]
+    groups: Annotated[Names, Option("Consumer groups.", metavar="NAME,NAME")] = None
+    groups_pattern: Annotated[
+        str | None,
+        Option("Those whose whole name matches a regular expression of Java's.", metavar="RE"),
+    ] = None
+    settings: OfStores = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordStep(Step):
+    """Record how far groups have read, and how long records take, while the source lives.
+
+    Without --topics it records all topics that the groups have committed offsets of. What groups
+    read between the last recording and the failover they read again, so record often: a recording
+    reads what was appended since the one before, and a little of where groups are that move.
+    """
+
+    source: Source
+    topics: Topics = None
+    topics_pattern: TopicsPattern = None
+    live_ms: Annotated[
+        int,
+        Option(
+            "Where the log keeps one time of a record (Apache Kafka), measure for so long how long "
+            "records take that are appended meanwhile; 0s for not at all.",
+            flag="--live",
+            is_duration=True,
+        ),
+    ] = LIVE_MS
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanStep(Step):
+    """Plan where groups start on the survivor; the source is not asked, nothing is committed.
+
+    Exits with 1 where records could be missing all the same; the plan says why.
+    """
+
+    target: Target
+    margin_ms: Annotated[
+        int, Option("Added to what records took at most.", flag="--margin", is_duration=True)
+    ] = MARGIN_MS
+    bound_ms: Annotated[
+        int | None,
+        Option(
+            "What a record takes at most to the source's log, instead of what was recorded.",
+            flag="--bound",
+            is_duration=True,
+        ),
+    ] = None
+    same_partitions: Annotated[
+        bool,
+        Option(
+            "Producers put a record into the partition of the same number in both clusters (by "
+            "key, as many partitions): less is read again."
+        ),
+    ] = False
+    ignore_odd_times: Annotated[
+        bool, Option("Let records be lost that have no time, or one in another unit.")
+    ] = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class ApplyStep(Step):
+    """Commit the plan's offsets at the survivor, group by group.
+
+    Groups that have members are refused: stop them, since brokers let only members commit for such
+    a group. Run it again after a failure: groups that are committed are left alone. Exits with 1
+    where a group is refused.
+    """
+
+    target: Target
+    dry_run: DryRun = False
+    overwrite: Annotated[
+        bool,
+        Option(
+            "Commit for groups, too, that have committed other offsets at the survivor, or that "
+            "this plan was applied to before."
+        ),
+    ] = False
+    accept_unproven: Annotated[
+        bool,
+        Option("Commit for groups, too, of which the plan says that records could be missing."),
+    ] = False

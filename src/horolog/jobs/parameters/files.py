@@ -1,0 +1,119 @@
+"""What `index` and `convert` are asked for."""
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Annotated, Final
+
+from horolog.jobs.parameters.option import Option, as_given, places
+from horolog.jobs.parameters.shared import (
+    Keeps,
+    Names,
+    OfStores,
+    Progress,
+    no_progress,
+)
+
+FORMATS: Final = ("v0", "v1", "v2")
+OLD_CODECS: Final = ("none", "gzip", "snappy", "lz4")
+"""What messages of v0 and v1 can be compressed with."""
+INTERVAL_BYTES: Final = 4_096
+"""The default of index.interval.bytes."""
+
+Paths = Annotated[
+    str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+    Option(
+        "Log directories, partition directories, .log files, or URIs of an object store.",
+        metavar="PATH...",
+        is_argument=True,
+        pin=places,
+    ),
+]
+# What a run has done of one topic stays done in a run of another one.
+OfTopics = Annotated[Names, Option("The topics to read.", metavar="NAME,NAME", flag="--topics")]
+OfTopicsPattern = Annotated[
+    str | None,
+    Option(
+        "Read the topics whose whole name matches a regular expression of Java's.", metavar="RE"
+    ),
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Index(Keeps):
+    """Verify every byte of logs, or rebuild their indexes, many segments at a time.
+
+    Without --rebuild it checks what `horolog log verify` checks and writes nothing: it works while
+    brokers run, on directories of horolog and Apache Kafka, on disks and in object stores
+    (s3a://...).
+    With --rebuild it does what `horolog log reindex` does: each new index is compared with the log
+    before it replaces the old one, and no .log is changed. Brokers of the directories must be
+    stopped: their lock is held. It is a lock of this machine, and keeps away no broker of another
+    machine that mounts the same disk. All executors must see the paths.
+
+    With --state a run that was killed continues where it was, and segments that have not changed
+    since are not read again; --rebuild needs it. The exit code is 1 if something is wrong, or was
+    left wrong.
+    """
+
+    paths: Paths = field(kw_only=False)
+    topics: OfTopics = None
+    topics_pattern: OfTopicsPattern = None
+    rebuild: Annotated[
+        bool, Option("Rebuild indexes and block maps that are missing or wrong.", pin=as_given)
+    ] = False
+    rebuild_all: Annotated[
+        bool, Option("Also rebuild those that are correct.", flag="--all", pin=as_given)
+    ] = False
+    interval_bytes: Annotated[
+        int,
+        Option(
+            "The topic's index.interval.bytes: bytes of log between two entries.",
+            flag="--index-interval-bytes",
+            metavar="BYTES",
+            minimum=0,
+            pin=as_given,
+        ),
+    ] = INTERVAL_BYTES
+    settings: OfStores = None
+    on_progress: Progress = no_progress
+
+
+@dataclass(frozen=True, kw_only=True)
+class Convert(Keeps):
+    """Rewrite logs in another record format, many segments at a time.
+
+    Does what `horolog log convert` does: each segment is written anew, read again, compared record
+    for record, and only then takes the place of the old one. It may be killed at any time: run it
+    again with the same --state. Offsets, codecs and modification times stay. What the format cannot
+    hold is counted; what would change a log's meaning is refused. Brokers of the directories must
+    be stopped: their lock is held. It is a lock of this machine, and keeps away no broker of
+    another machine that mounts the same disk. All executors must see the paths; each task needs
+    room for a copy of its segment.
+
+    The exit code is 1 if a segment was left as it is although it has another format.
+    """
+
+    paths: Paths = field(kw_only=False)
+    to: Annotated[str, Option("The record format to write.", choices=FORMATS, pin=as_given)]
+    topics: OfTopics = None
+    topics_pattern: OfTopicsPattern = None
+    zstd_as: Annotated[
+        str | None,
+        Option(
+            "What v0 and v1 are compressed with where v2 is with zstd, which came with v2. Without "
+            "it such segments are left as they are.",
+            choices=OLD_CODECS,
+            pin=as_given,
+        ),
+    ] = None
+    interval_bytes: Annotated[
+        int,
+        Option(
+            "The topic's index.interval.bytes: bytes of log between two entries.",
+            flag="--index-interval-bytes",
+            metavar="BYTES",
+            minimum=0,
+        ),
+    ] = INTERVAL_BYTES
+    on_progress: Progress = no_progress

@@ -1,0 +1,110 @@
+"""The function of `horolog.jobs` that is made of a job: its options as keyword arguments."""
+
+import inspect
+import re
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, cast
+
+from horolog.jobs.parameters.option import declared, hooks
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Options = ParamSpec("Options")
+Job_contra = TypeVar("Job_contra", contravariant=True)
+Result_co = TypeVar("Result_co", covariant=True)
+_Job = TypeVar("_Job")
+_Result = TypeVar("_Result")
+_FLAG = re.compile(r"--[a-z][a-z-]*")
+
+
+class SparkFunction(Protocol[Options, Job_contra, Result_co]):
+    """A job on Spark as a function of its options."""
+
+    def __call__(
+        self, spark: "SparkSession", /, *args: Options.args, **options: Options.kwargs
+    ) -> Result_co:
+        """Run the job with these options."""
+        ...
+
+    def run(self, spark: "SparkSession", job: Job_contra, /) -> Result_co:
+        """Run the job that a value is."""
+        ...
+
+
+class JobFunction(Protocol[Options, Job_contra, Result_co]):
+    """A job without Spark as a function of its options."""
+
+    def __call__(self, *args: Options.args, **options: Options.kwargs) -> Result_co:
+        """Run the job with these options."""
+        ...
+
+    def run(self, job: Job_contra, /) -> Result_co:
+        """Run the job that a value is."""
+        ...
+
+
+def on_spark(
+    job: Callable[Options, _Job],
+) -> Callable[[Callable[["SparkSession", _Job], _Result]], SparkFunction[Options, _Job, _Result]]:
+    """Make a function of the options of a job from one of a session and a job."""
+
+    def made(run: Callable[["SparkSession", _Job], _Result]) -> Any:
+        def function(
+            spark: "SparkSession", /, *args: Options.args, **options: Options.kwargs
+        ) -> _Result:
+            return run(spark, job(*args, **options))
+
+        spark = inspect.Parameter("spark", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        return _described(function, run, cast(type, job), [spark])
+
+    return made
+
+
+def without_spark(
+    job: Callable[Options, _Job],
+) -> Callable[[Callable[[_Job], _Result]], JobFunction[Options, _Job, _Result]]:
+    """The same for a job that needs no session."""
+
+    def made(run: Callable[[_Job], _Result]) -> Any:
+        def function(*args: Options.args, **options: Options.kwargs) -> _Result:
+            return run(job(*args, **options))
+
+        return _described(function, run, cast(type, job), [])
+
+    return made
+
+
+def _described(function: Any, run: Any, job: type, before: list[inspect.Parameter]) -> Any:
+    """Give a function the name, the signature and the documentation of a job."""
+    function.__name__ = function.__qualname__ = run.__name__
+    function.__module__ = run.__module__
+    parameters = [*before, *inspect.signature(job).parameters.values()]
+    function.__signature__ = inspect.Signature(
+        parameters, return_annotation=inspect.signature(run).return_annotation
+    )
+    head, rest, tail = _documentation(run, "Returns:", "Raises:")
+    function.__doc__ = "\n".join([head, "", "Args:", *_arguments(job)]) + rest + tail
+    function.run = run
+    return function
+
+
+def _documentation(run: Any, *sections: str) -> tuple[str, str, str]:
+    """The documentation of a function before the first of these sections, and from there on."""
+    text = inspect.getdoc(run) or ""
+    for each in sections:
+        head, found, tail = text.partition(f"\n\n{each}")
+        if found:
+            return head, found, tail
+    return text, "", ""
+
+
+def _arguments(job: type) -> Iterator[str]:
+    options = declared(job)
+    names = {each.flag: f"`{each.name}`" for each in options}
+    for each in options:
+        about = _FLAG.sub(lambda flag: names.get(flag[0], flag[0]), each.option.help)
+        unit = " In milliseconds." if each.option.is_duration else ""
+        yield f"    {each.name}: {each.option.in_python or about}{unit}"
+    for name, help_ in hooks(job).items():
+        yield f"    {name}: {help_}"

@@ -1,0 +1,170 @@
+"""What `mirror`, `compare` and `reprocess` are asked for."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated
+
+from horolog.clock import Moment
+from horolog.jobs.parameters.option import Hook, Option, moment, place
+from horolog.jobs.parameters.shared import (
+    IntoNonempty,
+    Keeps,
+    Names,
+    OfTarget,
+    Once,
+    PathLike,
+    Progress,
+    Reads,
+    Rename,
+    Settings,
+    Target,
+    no_progress,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from horolog.jobs.mirroring.report import Control
+
+Controlled = Annotated["Control | None", Hook("How the caller follows the job and ends it.")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mirror(Keeps, Reads):
+    """Mirror topics into another cluster or a log directory, until Ctrl-C, or once.
+
+    Topics are created with their partitions and settings. Create times are kept, append times are
+    the target's; a log directory gets the same offsets, bytes and append times. Run it again with
+    the same --state after a kill: no record is lost or doubled.
+
+    horolog spark mirror --source east:9092 --target west:9092 --topics clicks --state ./mirror
+    """
+
+    target: Target
+    rename: Rename = None
+    groups: Annotated[
+        Names,
+        Option(
+            "Carry over the committed offsets of these groups, as offsets of the target.",
+            metavar="NAME,NAME",
+        ),
+    ] = None
+    groups_pattern: Annotated[
+        str | None,
+        Option(
+            "Carry over those of groups whose whole name matches a regular expression of Java's.",
+            metavar="RE",
+        ),
+    ] = None
+    once: Once = True
+    batch_bytes: Annotated[
+        int | None,
+        Option(
+            "Send small successive batches of a partition as one of up to so many bytes before "
+            "compression; 0 leaves each as it is, which takes several times longer. By default "
+            "524288, and compressed batches stay as they are.",
+            metavar="BYTES",
+        ),
+    ] = None
+    replace_create_times: Annotated[
+        bool,
+        Option("Mirror into topics of LogAppendTime, which replace the records' create times."),
+    ] = False
+    skip_lost: Annotated[
+        bool, Option("Go on behind records that the source has deleted before they were mirrored.")
+    ] = False
+    into_nonempty: IntoNonempty = False
+    topic_settings: Annotated[
+        Settings,
+        Option(
+            "A setting of topics that are created, instead of the source's; NAME= leaves it to the "
+            "target.",
+            metavar="NAME=VALUE",
+            flag="--topic-set",
+        ),
+    ] = None
+    target_settings: OfTarget = None
+    control: Controlled = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compare(Reads):
+    """Compare topics record by record, and show the first difference of each partition.
+
+    Exits with 1 if there is one. Offsets have to be equal, unless a mirror maps them.
+
+    horolog spark compare --source east:9092 --target ./copy --topics clicks
+    """
+
+    target: Annotated[
+        PathLike,
+        Option("Compare with this broker, or with these segment files.", metavar="HOST:PORT|PATH"),
+    ]
+    rename: Rename = None
+    mirror_state: Annotated[
+        PathLike | None,
+        Option(
+            "The state directory of a mirror: compare what it has mirrored, by its map of offsets "
+            "and names.",
+            metavar="DIR",
+        ),
+    ] = None
+    fields: Annotated[
+        Names,
+        Option(
+            "What has to be equal: key, value, headers, time, and type (of the timestamp).",
+            metavar="NAME,NAME",
+        ),
+    ] = "key,value,headers,time"
+    ignore_offsets: Annotated[bool, Option("The order of records counts, not their offsets.")] = (
+        False
+    )
+    target_settings: OfTarget = None
+    on_progress: Progress = no_progress
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reprocess(Keeps, Reads):
+    """Give exactly the records at or after a time to a sink, late ones included.
+
+    Until Ctrl-C, or with --once up to the ends that the logs have now. Run it again with the same
+    --state after a kill: topics and tables get each record once. --dry-run counts the records, and
+    exits with 1 where the sink would refuse a run; with --state it knows what earlier runs began.
+
+    horolog spark reprocess --source east:9092 --topics clicks --from -3d --table ./t --state ./s
+    """
+
+    from_: Annotated[
+        Moment, Option("Records at or after this time.", metavar="TIME", pin=moment)
+    ] = field()
+    target: Annotated[
+        PathLike | None,
+        Option(
+            "Into topics of this cluster or log directory, as `horolog spark mirror` does it.",
+            metavar="HOST:PORT|PATH",
+        ),
+    ] = None
+    rename: Rename = None
+    into_nonempty: IntoNonempty = False
+    table: Annotated[
+        PathLike | None, Option("Or into Parquet files there.", metavar="PATH", pin=place)
+    ] = None
+    each_batch: Annotated[
+        'Callable[["DataFrame", int], None] | None',
+        Option(
+            "Or to a function of a DataFrame and the number of the micro-batch, from a module in "
+            "the current directory or installed.",
+            metavar="MODULE:FUNCTION",
+            flag="--foreach-batch",
+        ),
+    ] = None
+    transform: Annotated[
+        'Callable[["DataFrame"], "DataFrame"] | None',
+        Hook("Of the streaming DataFrame, before table or function: aggregates, say."),
+    ] = None
+    output_mode: Annotated[
+        str, Hook("Of the stream that comes of it: append, update or complete.")
+    ] = "append"
+    once: Once = True
+    target_settings: OfTarget = None
+    control: Controlled = None

@@ -1,0 +1,159 @@
+"""What is said of a field of a job: on the command line, in Python, and to the state."""
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import MISSING, Field, dataclass, fields
+from typing import TYPE_CHECKING, Any, get_args, get_origin
+
+from horolog.times import duration_text
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+Pin = Callable[[Any], Any]
+"""From an argument to JSON that is the same however the same is written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One option of a job."""
+
+    help: str
+    """In the words of the command line; times and sizes with their units."""
+    metavar: str | None = None
+    flag: str | None = None
+    """By default the field's name."""
+    choices: tuple[str, ...] = ()
+    minimum: int | None = None
+    is_duration: bool = False
+    """A text such as 1h30m on the command line, and milliseconds in the field."""
+    scale: int = 1
+    """What the number of the command line is multiplied by."""
+    is_argument: bool = False
+    """Given on the command line without a name."""
+    in_python: str | None = None
+    """What Python takes, where it differs from the command line."""
+    pin: Pin | None = None
+    """Part of the state's fingerprint: another run with the same state has the same."""
+    is_last: bool = False
+    """Listed behind the options of the job's own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hook:
+    """A field that functions alone have: no command line can give it."""
+
+    help: str
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """A field with what is said of it."""
+
+    field: "Field[Any]"
+    option: Option
+
+    @property
+    def name(self) -> str:
+        """Of the argument in Python."""
+        return self.field.name
+
+    @property
+    def flag(self) -> str:
+        """Of the option on the command line, or the name of the argument."""
+        if self.option.is_argument:
+            return self.name
+        return self.option.flag or "--" + self.name.strip("_").replace("_", "-")
+
+    @property
+    def is_required(self) -> bool:
+        """Whether there is no default."""
+        return self.field.default is MISSING
+
+    @property
+    def shown_default(self) -> str | None:
+        """As it is written on the command line; None where nothing is said of it."""
+        default = self.field.default
+        if default is MISSING or default is None or isinstance(default, bool):
+            return None
+        if self.option.is_duration:
+            return duration_text(default)
+        return str(default // self.option.scale if isinstance(default, int) else default)
+
+    @property
+    def takes_pairs(self) -> bool:
+        """Whether it is NAME=VALUE, several times."""
+        return self.takes(Mapping)
+
+    def takes(self, kind: type) -> bool:
+        """Whether the field may be of a type."""
+        declared = get_args(self.field.type)[0]
+        return any((get_origin(each) or each) is kind for each in get_args(declared) or [declared])
+
+
+def declared(job: "type[DataclassInstance] | DataclassInstance") -> list[Declared]:
+    """The options of a job in the order in which they are listed."""
+    found = [Declared(each, option) for each, option in _said(job) if isinstance(option, Option)]
+    return sorted(
+        found, key=lambda each: (not each.is_required, each.option.is_last, each.name != "source")
+    )
+
+
+def hooks(job: "type[DataclassInstance]") -> dict[str, str]:
+    """The fields that functions alone have, and what they are."""
+    return {each.name: said.help for each, said in _said(job) if isinstance(said, Hook)}
+
+
+def _said(
+    job: "type[DataclassInstance] | DataclassInstance",
+) -> Iterator[tuple["Field[Any]", object]]:
+    for each in fields(job):
+        yield each, each.type.__metadata__[0]  # type: ignore[union-attr]
+
+
+def pinned(job: "DataclassInstance") -> dict[str, Any]:
+    """What must be the same in each run with a state, as JSON; it holds no secrets."""
+    return {
+        each.name.strip("_"): each.option.pin(getattr(job, each.name))
+        for each in sorted(declared(job), key=lambda each: each.name)
+        if each.option.pin is not None
+    }
+
+
+def as_given(given: Any) -> Any:
+    """Numbers, flags and names."""
+    return given
+
+
+def moment(given: Any) -> Any:
+    """A time as it was given, so that a relative one stays the same."""
+    return None if given is None else str(given)
+
+
+def names(given: str | Iterable[str] | None) -> list[str]:
+    """Names with commas or as a list, each once."""
+    found = given.split(",") if isinstance(given, str) else given or ()
+    return list(dict.fromkeys(name.strip() for name in found if name.strip()))
+
+
+def location(given: str | os.PathLike[str]) -> str:
+    """A broker, a path or a URI, in whatever way it is written."""
+    from horolog.sources.location import Location  # noqa: PLC0415 - 0.1 s for --help
+
+    return Location.parse(given).normalised
+
+
+def place(given: object) -> str:
+    """A path or a URI, in whatever way it is written; what has none is named by its type."""
+    from horolog.sources.location import same_path  # noqa: PLC0415 - as well
+
+    return (
+        same_path(os.fspath(given))
+        if isinstance(given, str | os.PathLike)
+        else type(given).__name__
+    )
+
+
+def places(given: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> list[str]:
+    """Several of them, in their order."""
+    return [place(each) for each in ([given] if isinstance(given, str | os.PathLike) else given)]

@@ -1,0 +1,127 @@
+"""What `audit` and `latency` are asked for."""
+
+import threading
+from dataclasses import dataclass
+from typing import Annotated, Final
+
+from horolog.jobs.parameters.option import Hook, Option
+from horolog.jobs.parameters.shared import (
+    OfStores,
+    PathLike,
+    Progress,
+    Reads,
+    Source,
+    Topics,
+    TopicsPattern,
+    no_progress,
+)
+
+DEFAULT_AFTER_MAX_MS: Final = 3_600_000
+"""The bound of Kafka 4 and of horolog on times ahead of the clock (KIP-1030)."""
+EVERY_MS: Final = 10_000
+
+BeforeMax = Annotated[
+    int | None,
+    Option(
+        "Times more than this before the append time (unknown: before now) are past, as "
+        "message.timestamp.before.max.ms would have it; by default none is.",
+        flag="--before-max",
+        is_duration=True,
+    ),
+]
+AfterMax = Annotated[
+    int,
+    Option(
+        "Times more than this after the append time (unknown: after now) are future, as "
+        "message.timestamp.after.max.ms would have it.",
+        flag="--after-max",
+        is_duration=True,
+    ),
+]
+Every = Annotated[
+    int, Option("How long a window of --follow lasts.", flag="--every", is_duration=True)
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Audit(Reads):
+    """What `audit` is as a function."""
+
+    before_max_ms: BeforeMax = None
+    after_max_ms: AfterMax = DEFAULT_AFTER_MAX_MS
+    on_progress: Progress = no_progress
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditCommand(Audit):
+    """Find wrong times: in the future or past, in another unit, missing, out of order.
+
+    Counts them by topic, partition, producer id and hour, and suggests bounds with what they would
+    have refused (KIP-937). Producers have their client ids where a horolog broker has heard them
+    since it started. Create times are compared with append times where the log knows them:
+    horolog's logs and LogAppendTime topics. Otherwise they are compared with now, and the result
+    says so. Exits with 1 if times are in the future, in the past, or in another unit.
+
+    With --follow it prints a line for each topic in each window, or with --json a line of JSON for
+    each window, and ends with the sums of all.
+    """
+
+    follow: Annotated[
+        bool,
+        Option("Audit what is appended from now on, window by window, until Ctrl-C or SIGTERM."),
+    ] = False
+    every_ms: Every = EVERY_MS
+    for_ms: Annotated[
+        int | None,
+        Option("End --follow after so long, as Ctrl-C would.", flag="--for", is_duration=True),
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class FollowAudit:
+    """What `audit --follow` is as a function."""
+
+    source: Source
+    topics: Topics = None
+    topics_pattern: TopicsPattern = None
+    settings: OfStores = None
+    before_max_ms: BeforeMax = None
+    after_max_ms: AfterMax = DEFAULT_AFTER_MAX_MS
+    every_ms: Every = EVERY_MS
+    stop: Annotated[
+        threading.Event | None, Hook("Ends the last window; without it, close the iterator.")
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Latency(Reads):
+    """What `latency` is as a function."""
+
+    live_ms: Annotated[
+        int | None,
+        Option(
+            "Read what is appended for so long, and measure this machine's clock minus create "
+            "time: for topics whose log keeps one time only.",
+            flag="--live",
+            is_duration=True,
+        ),
+    ] = None
+    on_progress: Progress = no_progress
+
+
+@dataclass(frozen=True, kw_only=True)
+class LatencyCommand(Latency):
+    """Measure append time minus create time: count, percentiles and extremes, in milliseconds.
+
+    By topic and hour of append time; below zero where clocks differ (KIP-33, use case 5). The log
+    has to know both times: horolog's does, and LogAppendTime topics do, Apache Kafka's too. Exits
+    with 1 where a topic has records, and nothing could be measured.
+    """
+
+    pictures: Annotated[
+        PathLike | None,
+        Option(
+            "Draw the percentiles of each topic's hours into this directory, as PNG.",
+            metavar="DIR",
+        ),
+    ] = None

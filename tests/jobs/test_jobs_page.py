@@ -1,0 +1,30 @@
+from pathlib import Path
+
+from horolog.cli.lazy import load_command
+from horolog.cli.spark import JOBS as COMMANDS
+from horolog.jobs.parameters.page import JOBS, jobs_page
+
+PAGE = Path(__file__).parents[2] / "docs" / "jobs.md"
+
+
+def test_the_page_of_jobs_is_fresh() -> None:
+    assert PAGE.read_text() == jobs_page(), (
+        "run: python -m horolog.jobs.parameters.page > docs/jobs.md"
+    )
+
+
+def test_the_page_has_every_option_of_every_command() -> None:
+    sections = dict(part.split("\n", 1) for part in jobs_page().split("\n## ")[1:] if "\n" in part)
+    assert [each.split()[0] for each in JOBS if each in COMMANDS] == [
+        each for each in COMMANDS if each not in ("failover", "script")
+    ]
+    for name, section in sections.items():
+        command = load_command(name.split()[0], COMMANDS)
+        for step in name.split()[1:]:
+            command = command.commands[step]
+        for parameter in command.params:
+            for option in parameter.opts:
+                if option not in ("--json", "--config", "--master", "--conf", "--help"):
+                    assert f"`{option}" in section or parameter.param_type_name == "argument", (
+                        option
+                    )
