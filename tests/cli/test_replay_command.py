@@ -20,18 +20,13 @@ from partition_files import PartitionFiles
 from patience import PATIENCE_S
 from running_broker import MakeBroker, RunningBroker, a_broker
 
-from horolog.cli.replaying import (
-    MAX_RECORDS,
-    TICK_MS,
-    Pace,
-    Replay,
-    ReplayTarget,
-    create_time,
-    merged,
-)
+from horolog import jobs
 from horolog.client import LATEST, Client
 from horolog.clock import ManualClock
 from horolog.errors import Misconfigured, StorageFailed
+from horolog.jobs.replaying.merging import create_time, merged
+from horolog.jobs.replaying.pace import Pace
+from horolog.jobs.replaying.sending import MAX_RECORDS, TICK_MS, ReplayTarget, Sending
 from horolog.jobs.state import JobState
 from horolog.record.builder import Record, read_records
 from horolog.record.compression import Codec
@@ -126,7 +121,7 @@ class Run:
 
         self.client = Client(broker.address)
         target = ReplayTarget(self.client, {"out": partitions}, {"t": "out"}, True, Codec.NONE)
-        self.replay = Replay(
+        self.replay = Sending(
             target,
             clock,
             sleep,
@@ -412,12 +407,44 @@ def test_topics_of_a_broker_are_replayed_without_what_was_aborted(
     assert len(records_of(broker, "out")) == len(times)
 
 
+def test_what_the_target_would_delete_soon_is_warned_of_and_sent(
+    broker: RunningBroker, log_dir: Path
+) -> None:
+    broker.create_topic("clicks", 2)
+    command = ("replay", "--source", log_dir, "--target", broker.address, "--speed", "max")
+    warning = "retention will delete 48 of the 48 offsets of clicks at the source: retention.ms="
+    assert warning in run_command(*command, "--dry-run").err
+    broker.create_topic("kept", 2, retention_ms="-1")
+    ran = run_command(*command, "--to-topic", "kept")
+    assert (ran.code, ran.err) == (0, "")
+    ran = run_command(*command, "--shift-times")
+    assert (ran.code, ran.err) == (0, "")
+    ran = run_command(*command)
+    assert ran.code == 0
+    assert warning in ran.err
+    assert "48 records sent" in ran.out
+
+
+def test_a_replay_is_a_function_too(broker: RunningBroker, log_dir: Path, tmp_path: Path) -> None:
+    broker.create_topic("clicks", 2, retention_ms="-1")
+    asked: dict[str, Any] = {"source": log_dir, "target": broker.address, "state": tmp_path / "s"}
+    assert len(jobs.replay(**asked, dry_run=True).spans) == 2
+    seen: list[tuple[int, int]] = []
+    done = jobs.replay(
+        **asked, speed="max", on_progress=lambda now, total: seen.append((now.records, total))
+    )
+    assert done.progress.records == 48
+    assert (seen[0], seen[-1]) == ((0, 48), (48, 48))
+    with pytest.raises(Misconfigured, match="another by_key"):
+        jobs.replay(**asked, by_key=True)
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
         (["--speed", "0"], "a factor above 0"),
         (["--speed", "fast"], "a factor above 0"),
-        (["--compression", "rar"], "no such codec"),
+        (["--compression", "rar"], "compression is rar: there are none, gzip"),
         (["--topics", "others"], "There is no topic others"),
         (["--target", "./here"], "is no HOST:PORT"),
     ],

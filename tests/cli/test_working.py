@@ -93,7 +93,7 @@ SCRIPT = """
 import time, typer
 from horolog.cli.working import working
 def job():
-    with working("mirror", "records", goes_on="--state ./s") as work:
+    with working("mirror", "records", resumable="--state ./s") as work:
         work(0, 4)
         work(3, 4)
         print("begun", flush=True)

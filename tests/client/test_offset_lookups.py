@@ -6,8 +6,8 @@ import pytest
 from record_reading import offsets_at
 from running_broker import NOW_MS, MakeBroker
 
-from horolog.cli.topic_facts import partition_facts
 from horolog.client import Client, ResourceType
+from horolog.client.topic_facts import partition_facts
 from horolog.clock import ManualClock
 from horolog.errors import ErrorCode, RequestRefused
 from horolog.record.builder import Record, build_batch

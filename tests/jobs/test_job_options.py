@@ -163,7 +163,7 @@ def test_a_function_has_the_options_of_its_job_as_arguments() -> None:
 
 
 def test_every_job_is_a_command_and_a_function() -> None:
-    others = {"archived", "check_archive", "follow_audit", "merge_archive"}
+    others = {"archived", "check_archive", "follow_audit", "merge_archive", "replay"}
     assert set(jobs.__all__) - others == set(JOBS) - {"script"}
     assert all(callable(getattr(jobs, name)) for name in jobs.__all__)
 

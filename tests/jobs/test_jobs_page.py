@@ -1,5 +1,6 @@
 from pathlib import Path
 
+from horolog.cli.lazy import COMMANDS as ALL_COMMANDS
 from horolog.cli.lazy import load_command
 from horolog.cli.spark import JOBS as COMMANDS
 from horolog.jobs.parameters.page import JOBS, jobs_page
@@ -19,7 +20,8 @@ def test_the_page_has_every_option_of_every_command() -> None:
         each for each in COMMANDS if each not in ("failover", "script")
     ]
     for name, section in sections.items():
-        command = load_command(name.split()[0], COMMANDS)
+        table = ALL_COMMANDS if name == "replay" else COMMANDS
+        command = load_command(name.split()[0], table)
         for step in name.split()[1:]:
             command = command.commands[step]
         for parameter in command.params:

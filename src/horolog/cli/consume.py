@@ -20,8 +20,8 @@ from horolog.cli.options import (
 )
 from horolog.cli.screen import progress, say, saying_warnings
 from horolog.cli.showing import Format, line_maker
-from horolog.cli.topic_facts import partition_numbers
 from horolog.client import ClientConfig
+from horolog.client.topic_facts import partition_numbers
 from horolog.clock import SystemClock
 from horolog.errors import Damaged, Misconfigured, StorageFailed
 from horolog.record.timestamps import RecordClock, TimeRange

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from datetime import tzinfo
 
-from horolog.cli.topic_facts import PartitionFacts
 from horolog.client import Client, FoundRecord
+from horolog.client.topic_facts import PartitionFacts
 from horolog.record.batch import BatchHeader, iter_headers
 from horolog.record.builder import Record, read_records
 from horolog.record.timestamps import NO_TIMESTAMP

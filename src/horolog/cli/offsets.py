@@ -10,8 +10,8 @@ from horolog.cli.connecting import CommandConfig, CommandProperties, connect
 from horolog.cli.explaining import explain, explain_append_time
 from horolog.cli.options import LOCAL, Bootstrap, ByClock, Json, Partitions, Topic, Zone
 from horolog.cli.screen import show_json, show_table
-from horolog.cli.topic_facts import PartitionFacts, partition_facts, partition_numbers
 from horolog.client import Client, FoundRecord, RecordClock
+from horolog.client.topic_facts import PartitionFacts, partition_facts, partition_numbers
 from horolog.clock import SystemClock
 from horolog.errors import Misconfigured
 from horolog.times import format_time, parse_duration, parse_time, parse_zone

@@ -21,8 +21,8 @@ from horolog.cli.options import (
 )
 from horolog.cli.retention_screen import Explained, as_json, show
 from horolog.cli.screen import show_json
-from horolog.cli.topic_facts import partition_numbers
 from horolog.client import Client
+from horolog.client.topic_facts import partition_numbers
 from horolog.clock import SystemClock
 from horolog.errors import Damaged, ErrorCode, RequestRefused, StorageFailed
 from horolog.json_text import read_as

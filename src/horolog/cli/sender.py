@@ -5,8 +5,8 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
 from horolog.cli.lines import Line
-from horolog.cli.topic_facts import partition_numbers
 from horolog.client import Client, Produced
+from horolog.client.topic_facts import partition_numbers
 from horolog.errors import ErrorCode, RecordsRejected
 from horolog.record.builder import build_batch
 from horolog.record.compression import Codec

@@ -7,9 +7,9 @@ import typer
 from horolog.cli.connecting import CommandConfig, CommandProperties, connect
 from horolog.cli.options import LOCAL, Bootstrap, Json, Partitions, Topic, Zone, pairs
 from horolog.cli.screen import show_json, show_table
-from horolog.cli.topic_facts import PartitionFacts, partition_facts, partition_numbers
 from horolog.cli.topic_times import plain, show_times, topic_times
 from horolog.client import LeftBehind, ResourceType, TopicMetadata
+from horolog.client.topic_facts import PartitionFacts, partition_facts, partition_numbers
 from horolog.clock import format_duration
 from horolog.storage.directory.checkpoints import kafka_uuid
 from horolog.times import format_time, parse_zone

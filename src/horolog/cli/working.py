@@ -114,7 +114,8 @@ def working(
     what: str,
     unit: str,
     *,
-    goes_on: str | None = None,
+    resumable: str | None = None,
+    where: Callable[[], str] | None = None,
     count_tasks: CountTasks | None = None,
     stop: threading.Event | None = None,
 ) -> Iterator[Work]:
@@ -123,7 +124,8 @@ def working(
     Args:
         what: the name of the work.
         unit: of what is counted.
-        goes_on: the option and directory with which the same command goes on.
+        resumable: the option and directory with which the same command goes on.
+        where: says where the work is, if it is more than what is shown.
         count_tasks: of Spark.
         stop: set by a signal that the work itself obeys. What fails afterwards, as Spark does whose
             JVM got the signal, too, ends it as well.
@@ -150,8 +152,11 @@ def working(
                 raise
             stack.close()
             logging.disable(logging.NOTSET)
-            go_on = "" if goes_on is None else f". The same command with {goes_on} goes on there"
-            say(f"stopped at {work}{go_on}")
+            place = str(work) if where is None else where()
+            again = (
+                "" if resumable is None else f". The same command with {resumable} goes on there"
+            )
+            say(f"stopped at {place}{again}")
             number = signal.SIGINT if is_interrupted else signal.SIGTERM
             raise typer.Exit(128 + (numbers or [number])[0]) from None
 

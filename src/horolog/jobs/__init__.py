@@ -41,6 +41,7 @@ _JOBS: dict[str, str] = {
     "reprocess": "horolog.jobs.reprocessing",
     "mirror": "horolog.jobs.mirroring",
     "compare": "horolog.jobs.comparing",
+    "replay": "horolog.jobs.replaying",
 }
 
 # Functions without a command of that name.

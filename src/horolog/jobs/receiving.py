@@ -1,15 +1,19 @@
 """The topic that a job sends to, at a cluster: its settings, and what it holds already.
 
-Every job that sends looks here first: `mirror`, `reprocess` and `bootstrap`.
+Every job that sends looks here first: `mirror`, `reprocess`, `bootstrap` and `replay`.
 """
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
 from horolog.client import EARLIEST, LATEST, Client, ResourceType
 from horolog.client.deadline import Deadline
-from horolog.errors import ErrorCode, Misconfigured
+from horolog.errors import ErrorCode, HorologError, Misconfigured
+from horolog.sources.broker_log import BrokerLog
+from horolog.sources.file_log import FileLog
+from horolog.storage.names import TopicPartition
 from horolog.wire.features import APPEND_TIME
 
 STAMPS = "message.timestamp.type"
@@ -191,6 +195,43 @@ class ReceivingTopic:
     def deletes_before_1970(self) -> bool:
         """Whether retention counts from times before 1970."""
         return self.is_horolog and self.settings[_OLD] == "true"
+
+
+def retention_note(
+    topic: ReceivingTopic,
+    log: BrokerLog | FileLog,
+    name: str,
+    bounds: Mapping[TopicPartition, tuple[int, int]],
+    from_ms: int | None,
+    now_ms: int,
+) -> str | None:
+    """How much of what is to be sent is older than the target keeps; None if nothing is.
+
+    Args:
+        topic: receives it.
+        log: of the source.
+        name: the topic's name there.
+        bounds: the offsets of its partitions that are to be sent.
+        from_ms: the first create time that is sent; None for all.
+        now_ms: the time.
+    """
+    kept_ms = topic.kept_from_ms(now_ms)
+    if kept_ms is None or (from_ms is not None and from_ms >= kept_ms):
+        return None
+    # All before the first record that is kept are older; some of those behind it may be, too.
+    older = 0
+    with suppress(HorologError):  # who reads the partition says it
+        kept = log.at_or_after(dict.fromkeys(bounds, max(0, kept_ms)))
+        for partition, (start, end) in bounds.items():
+            first = kept[partition]
+            if first is None and log.time_at(partition, start) is None:
+                continue  # records without times, as of format v0, are kept by other rules
+            older += max(0, (end if first is None else min(first, end)) - start)
+    if not older:
+        return None
+    total = sum(end - start for start, end in bounds.values())
+    what = f"{older} of the {total} offsets of {name} at the source"
+    return f"{topic.deletes(what)}. {topic.remedy}"
 
 
 def _of_broker(settings: Mapping[str, str]) -> dict[str, str]:

@@ -6,8 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-
-from pyspark.sql import DataFrame, SparkSession
+from typing import TYPE_CHECKING
 
 from horolog.client import Client
 from horolog.clock import Moment, SystemClock, moment_ms
@@ -19,9 +18,11 @@ from horolog.sources.file_log import FileLog
 from horolog.sources.kafka_settings import PREFIX, security_of
 from horolog.sources.location import Location
 from horolog.sources.options import ReadOptions
-from horolog.spark import register
 from horolog.storage.names import TopicPartition
 from horolog.times import parse_time
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,14 +122,14 @@ class Selection:
         }
         return replace(self, topics=(), topics_pattern=None, settings={**self.settings, **limits})
 
-    def frame(self, spark: SparkSession, **more: str) -> DataFrame:
+    def frame(self, spark: "SparkSession", **more: str) -> "DataFrame":
         """The records as a DataFrame; `more` are further options, as `columns`."""
-        register(spark)
+        _register(spark)
         return spark.read.format("horolog").options(**self.options(**more)).load()
 
-    def stream(self, spark: SparkSession, **more: str) -> DataFrame:
+    def stream(self, spark: "SparkSession", **more: str) -> "DataFrame":
         """The records as a streaming DataFrame."""
-        register(spark)
+        _register(spark)
         return spark.readStream.format("horolog").options(**self.options(**more)).load()
 
     def read_options(self, **more: str) -> ReadOptions:
@@ -146,6 +147,12 @@ class Selection:
             name: value for name, value in self.settings.items() if name.lower().startswith(PREFIX)
         }
         return client_of(self.source, settings, client_id)
+
+
+def _register(spark: "SparkSession") -> None:
+    from horolog.spark import register  # noqa: PLC0415 - not every job needs Spark
+
+    register(spark)
 
 
 def client_of(

@@ -80,12 +80,11 @@ class Call:
         with self.session() as spark:
             from horolog.jobs.counting import listening
 
-            goes_on = None if state is None else f"--state {state}"
             with (
                 working(
                     what or self.name,
                     unit,
-                    goes_on=goes_on,
+                    resumable=None if state is None else f"--state {state}",
                     count_tasks=lambda: running_tasks(spark),
                     stop=stop,
                 ) as work,

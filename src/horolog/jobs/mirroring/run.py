@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 
@@ -22,6 +22,7 @@ from horolog.jobs.mirroring.topics import (
     Renaming,
     describe,
 )
+from horolog.jobs.receiving import retention_note
 from horolog.jobs.selection import Selection, chosen_groups
 from horolog.jobs.served import served_bounds
 from horolog.sources.broker_log import BrokerLog
@@ -285,23 +286,11 @@ class Run:
         """Note how much of a topic is older than the target keeps, before it is mirrored."""
         known = self._topics.get(name)
         receiving = None if known is None else known.target.receiving
-        kept_ms = None if receiving is None else receiving.kept_from_ms(SystemClock().now_ms())
-        from_ms = self._selection.from_ms
-        if receiving is None or kept_ms is None or (from_ms is not None and from_ms >= kept_ms):
-            return
-        # All before the first record that is kept are older; some of those behind it may be, too.
-        older = 0
-        with suppress(HorologError):  # who moves the partition says it
-            kept = log.at_or_after(dict.fromkeys(bounds, max(0, kept_ms)))
-            for partition, (start, end) in bounds.items():
-                first = kept[partition]
-                if first is None and log.time_at(partition, start) is None:
-                    continue  # records without times, as of format v0, are kept by other rules
-                older += max(0, (end if first is None else min(first, end)) - start)
-        if older:
-            total = sum(end - start for start, end in bounds.values())
-            what = f"{older} of the {total} offsets of {name} at the source"
-            self._topics.notes[f"{receiving.deletes(what)}. {receiving.remedy}"] = None
+        if receiving is not None:
+            from_ms, now_ms = self._selection.from_ms, SystemClock().now_ms()
+            note = retention_note(receiving, log, name, bounds, from_ms, now_ms)
+            if note is not None:
+                self._topics.notes[note] = None
 
     def _units(
         self, log: BrokerLog | FileLog, partitions: Sequence[TopicPartition]

@@ -1,15 +1,10 @@
-"""Partitions merged in time order, and sent on at their recorded pace.
-
-    merged     records of several partitions, by time; those of one partition in its order
-    Pace       when each is due
-    Replay     sends what is due in batches, and keeps how far it is
+"""Sends what is due in batches, and keeps how far it is.
 
 A batch of what is due is written to the state before it is sent, and carries a producer id and
 sequences of the replay. After a kill it is read and sent again as it was: a target that has it
 drops the repeat (KIP-98).
 """
 
-import heapq
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
@@ -18,14 +13,13 @@ from horolog.client import Client, Produced
 from horolog.client.appends import ProducerId
 from horolog.clock import HOUR_MS, Clock
 from horolog.errors import Misconfigured, StorageFailed
+from horolog.jobs.replaying.merging import BEFORE_ALL, Due
+from horolog.jobs.replaying.pace import Pace
 from horolog.jobs.state import JobState
 from horolog.record.batch import next_sequence
 from horolog.record.builder import Record, build_batch
 from horolog.record.compression import Codec
 from horolog.record.partitioning import partition_of_key
-from horolog.record.timestamps import NO_TIMESTAMP, RecordClock, TimeRange
-from horolog.sources.options import ReadOptions
-from horolog.sources.records import ReadRecord, RecordLog
 from horolog.storage.names import TopicPartition
 
 TICK_MS: Final = 10
@@ -35,140 +29,6 @@ MAX_BYTES: Final = 500_000
 MAX_RECORDS: Final = 5_000
 _PER_RECORD = 32
 _PROGRESS = "progress"
-_BEFORE_ALL = -(1 << 63)
-
-Stream = Iterator[list[ReadRecord]]
-
-
-class Due(NamedTuple):
-    """A record and the time it is ordered by, milliseconds."""
-
-    ms: int
-    partition: TopicPartition
-    read: ReadRecord
-
-
-def merged(
-    streams: Mapping[TopicPartition, Stream],
-    time_of: Callable[[ReadRecord], int | None],
-    reached: Mapping[TopicPartition, int],
-) -> Iterator[Due]:
-    """The records of all partitions by time.
-
-    The order within a partition stays: a record that is older than one before it, or has no time,
-    follows that one at once. One batch of each partition is in memory.
-
-    Args:
-        streams: the batches of each partition.
-        time_of: the time that counts; None if there is none.
-        reached: the largest time of each partition before its stream.
-    """
-    heads: list[tuple[int, TopicPartition, int]] = []
-    batches: dict[TopicPartition, list[ReadRecord]] = {}
-    last = dict(reached)
-
-    def head(partition: TopicPartition, place: int) -> tuple[int, TopicPartition, int] | None:
-        batch = batches[partition]
-        while place >= len(batch):
-            following = next(streams[partition], None)
-            if following is None:
-                return None
-            batches[partition], batch, place = following, following, 0
-        ms = time_of(batch[place])
-        last[partition] = max(last.get(partition, _BEFORE_ALL), _BEFORE_ALL if ms is None else ms)
-        return last[partition], partition, place
-
-    for partition in streams:
-        batches[partition] = []
-        if (first := head(partition, 0)) is not None:
-            heads.append(first)
-    heapq.heapify(heads)
-    while heads:
-        ms, partition, place = heads[0]
-        yield Due(ms, partition, batches[partition][place])
-        following = head(partition, place + 1)
-        if following is None:
-            heapq.heappop(heads)
-        else:
-            heapq.heapreplace(heads, following)
-
-
-class ReplaySource(RecordLog):
-    """The records that are replayed, of a range of time, merged."""
-
-    def __init__(self, options: ReadOptions, times: TimeRange) -> None:
-        super().__init__(options, times, runs_ahead=False)
-        self._plan = self.plan(self.partitions)
-        self._time_of = append_time if times.clock is RecordClock.APPEND else create_time
-
-    def spans(self) -> Mapping[TopicPartition, tuple[int, int]]:
-        """The first offset of each partition, and that after the last."""
-        found: dict[TopicPartition, tuple[int, int]] = {}
-        for each in self._plan.stretches:
-            start, _ = found.get(each.partition, (each.start, 0))
-            found[each.partition] = start, each.end
-        return found
-
-    def dues(
-        self,
-        places: Mapping[TopicPartition, tuple[int, int]],
-        reached: Mapping[TopicPartition, int],
-    ) -> Iterator[Due]:
-        """The records between offsets of several partitions, merged."""
-        streams = {
-            each: self.read_between(self._plan, each, *place) for each, place in places.items()
-        }
-        return merged(streams, self._time_of, reached)
-
-    def rest(self, progress: "ReplayProgress") -> Iterator[Due]:
-        """What was not sent yet."""
-        places = {
-            partition: (max(start, progress.offsets.get(partition, start)), end)
-            for partition, (start, end) in self.spans().items()
-        }
-        return self.dues(places, progress.reached)
-
-
-class Pace:
-    """When records are due: their first one now, the others after their recorded intervals."""
-
-    def __init__(self, clock: Clock, speed: float | None, max_gap_ms: int | None = None) -> None:
-        """At a speed.
-
-        Args:
-            clock: the time that passes.
-            speed: intervals are divided by it; None for no waiting.
-            max_gap_ms: longer intervals without any record are cut to this, as recorded.
-        """
-        self._clock = clock
-        self._speed = speed
-        self._max_gap_ms = max_gap_ms
-        self._origin_ms: int | None = None
-        self._last_ms = 0
-        self._started_ms = clock.monotonic_ms()
-        self._started_at_ms = clock.now_ms()
-
-    def wait_ms(self, ms: int) -> int:
-        """How long until a record of this time is due; 0 or less if it is."""
-        if self._speed is None or ms == _BEFORE_ALL:
-            return 0
-        return self._after_ms(ms) - (self._clock.monotonic_ms() - self._started_ms)
-
-    def now_for(self, ms: int) -> int:
-        """The wall clock's time at which it is due, or now if nothing is waited for."""
-        if self._speed is None or ms == _BEFORE_ALL:
-            return self._clock.now_ms()
-        return self._started_at_ms + self._after_ms(ms)
-
-    def _after_ms(self, ms: int) -> int:
-        if self._origin_ms is None:
-            self._origin_ms = self._last_ms = ms
-        gap = ms - self._last_ms
-        if self._max_gap_ms is not None and gap > self._max_gap_ms:
-            self._origin_ms += gap - self._max_gap_ms
-        self._last_ms = max(self._last_ms, ms)
-        assert self._speed is not None
-        return round((ms - self._origin_ms) / self._speed)
 
 
 @dataclass(slots=True)
@@ -222,7 +82,7 @@ class ReplayTarget(NamedTuple):
     topics: Mapping[str, str]
     """Its names by those of the source."""
     by_key: bool
-    codec: Codec
+    codec: Codec = Codec.NONE
 
     def partition_of(self, due: Due) -> tuple[str, int]:
         """The partition that a record goes to: its own, or that of its key."""
@@ -234,7 +94,7 @@ class ReplayTarget(NamedTuple):
         return topic, number % count if key is None else partition_of_key(key, count)
 
 
-class Replay:
+class Sending:
     """Sends records when they are due."""
 
     def __init__(
@@ -392,7 +252,7 @@ class Replay:
             progress.offsets[due.partition] = _offset(due) + 1
             progress.reached[due.partition] = due.ms
         progress.records += len(dues)
-        known = [due.ms for due in dues if due.ms != _BEFORE_ALL]
+        known = [due.ms for due in dues if due.ms != BEFORE_ALL]
         progress.last_ms = max(known, default=progress.last_ms)
         self._on_sent(progress)
 
@@ -403,17 +263,6 @@ class Replay:
 
     def _time_of(self, due: Due) -> int:
         return self._pace.now_for(due.ms)
-
-
-def create_time(read: ReadRecord) -> int | None:
-    """The record's timestamp; None if it has none."""
-    timestamp = read.record.timestamp
-    return None if timestamp == NO_TIMESTAMP else timestamp
-
-
-def append_time(read: ReadRecord) -> int | None:
-    """When it was appended; None if that is not known."""
-    return read.appended_ms
 
 
 def _weight(record: Record) -> int:

@@ -1,0 +1,107 @@
+"""What `replay` is asked for."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated
+
+from horolog.jobs.parameters.option import Hook, Option, as_given, location, names
+from horolog.jobs.parameters.shared import Compression, Names, PathLike, Reads, Settings
+
+if TYPE_CHECKING:
+    from horolog.jobs.replaying.sending import ReplayProgress
+
+
+def _no_progress(progress: "ReplayProgress", total: int) -> None:
+    """Show nothing."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Replay(Reads):
+    """Send the records of several partitions on in time order, at their recorded pace.
+
+    The partitions are merged by their records' times (--clock append: by when they were appended,
+    which horolog keeps). The order within a partition stays: a late record follows the one before
+    it at once. It ends where the logs ended at the start. Of transactions the committed records are
+    sent; from files all but their markers.
+
+    After Ctrl-C or a kill the same command with the same --state goes on, and doubles nothing as
+    long as the target remembers the producer (a day; Apache Kafka counts it from the records'
+    times). Otherwise the records of one request, at most 10 ms of the replay, may be there twice.
+
+    horolog replay --source ./log --topics clicks --target 127.0.0.1:9092 --speed 60 --shift-times
+    """
+
+    target: Annotated[str, Option("Send to this broker.", metavar="HOST:PORT", pin=location)]
+    topics: Annotated[
+        Names,
+        Option("The topics to replay; of files all, by default.", metavar="NAME,NAME", pin=names),
+    ] = None
+    to_topic: Annotated[
+        str | None,
+        Option(
+            "Send all to this topic; by default to topics of the same names.",
+            metavar="TOPIC",
+            pin=as_given,
+        ),
+    ] = None
+    speed: Annotated[
+        str | float,
+        Option("Times the recorded pace; max does not wait.", metavar="FACTOR|max"),
+    ] = "1"
+    max_gap_ms: Annotated[
+        int | None,
+        Option(
+            "Cut longer intervals without any record to this, as recorded: 1m.",
+            flag="--max-gap",
+            is_duration=True,
+        ),
+    ] = None
+    clock: Annotated[
+        str | None,
+        Option(
+            "Whose time counts: the record's own (create, the default), or when the broker "
+            "appended it (append; horolog only).",
+            choices=("create", "append"),
+            pin=lambda given: given or "create",
+        ),
+    ] = None
+    shift_times: Annotated[
+        bool,
+        Option("Give each record the time at which it is sent; by default it keeps its own."),
+    ] = False
+    by_key: Annotated[
+        bool,
+        Option(
+            "Partitions by the keys (murmur2), as for a target that has another number of them; by "
+            "default each record keeps its partition.",
+            pin=as_given,
+        ),
+    ] = False
+    compression: Compression = "none"
+    state: Annotated[
+        PathLike | None,
+        Option("Keep here how far the replay is; the same command goes on there.", metavar="DIR"),
+    ] = None
+    dry_run: Annotated[bool, Option("Send nothing; say what would be sent.")] = False
+    settings: Annotated[
+        Settings,
+        Option(
+            "A client property of the source, as kafka.security.protocol=SSL; repeatable.",
+            metavar="NAME=VALUE",
+            flag="--set",
+            is_last=True,
+        ),
+    ] = None
+    target_settings: Annotated[
+        Settings,
+        Option(
+            "A client property of the target; repeatable.",
+            metavar="NAME=VALUE",
+            flag="--target-set",
+            is_last=True,
+        ),
+    ] = None
+    on_progress: Annotated[
+        Callable[["ReplayProgress", int], None],
+        Hook("Is called with how far it is, and of how many offsets."),
+    ] = field(default=_no_progress)

@@ -1,0 +1,185 @@
+"""The job `replay`: partitions merged in time order, and sent on at their recorded pace.
+
+    merging    records of several partitions, by time; those of one partition in its order
+    pace       when each is due
+    sending    sends what is due in batches, and keeps how far it is
+
+It needs no Spark: one process merges all partitions, and waits until each record is due.
+"""
+
+import logging
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from typing import Final
+
+from horolog.client import Client
+from horolog.client.topic_facts import partition_numbers
+from horolog.clock import SystemClock
+from horolog.errors import Misconfigured
+from horolog.jobs.parameters.function import without_spark
+from horolog.jobs.parameters.option import pinned
+from horolog.jobs.parameters.replay import Replay
+from horolog.jobs.parameters.shared import codec_of
+from horolog.jobs.receiving import ReceivingTopic, retention_note
+from horolog.jobs.replaying.merging import ReplaySource
+from horolog.jobs.replaying.pace import Pace
+from horolog.jobs.replaying.sending import ReplayProgress, ReplayTarget, Sending
+from horolog.jobs.selection import Selection, client_of
+from horolog.jobs.state import JobState
+from horolog.record.timestamps import RecordClock, TimeRange
+from horolog.sources.kafka_settings import PREFIX
+from horolog.sources.location import Location
+from horolog.storage.names import TopicPartition
+
+__all__ = ["Replayed", "replay"]
+
+_RANGE: Final = "range"
+_FETCH_BYTES: Final = 1 << 20
+"""Of a request to the source: what was fetched of each partition is in memory at once."""
+
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replayed:
+    """What was sent by all runs with a state, or would be."""
+
+    spans: Mapping[TopicPartition, tuple[int, int]]
+    """The first offset of each partition, and that after the last."""
+    topics: Mapping[str, str]
+    """Of the target, by those of the source."""
+    progress: ReplayProgress
+    latest_ms: int = 0
+    """How late a record was sent at most."""
+    is_dry_run: bool = False
+
+
+@without_spark(Replay)
+def replay(job: Replay) -> Replayed:
+    """Send the records of several partitions on in time order, at their recorded pace.
+
+    What the target's retention would delete soon of it is warned of. With a state a run that was
+    killed or interrupted is run again, and doubles nothing as long as the target remembers the
+    producer.
+
+    Raises:
+        Misconfigured: arguments that cannot be, or a state directory of another run.
+        RequestRefused, NoAnswer: a broker refuses, or does not answer.
+        KeyboardInterrupt: it was interrupted; how far it is was written down.
+    """
+    selection = Selection.asked(job, _settings_of(job))
+    target = Location.parse(job.target, "target")
+    if target.bootstrap_servers is None:
+        raise Misconfigured(f"--target {job.target} is no HOST:PORT of a broker")
+    speed, codec, clock = _speed(job.speed), codec_of(job.compression), SystemClock()
+    times = TimeRange.between(
+        selection.from_ms, selection.to_ms, RecordClock(job.clock or RecordClock.CREATE)
+    )
+    with ExitStack() as stack:
+        kept = None
+        if job.state is not None and not job.dry_run:
+            kept = stack.enter_context(JobState(job.state, "replay", pinned(job)))
+            times = _same_range(kept, times)
+        source = stack.enter_context(_source(selection, times))
+        client = stack.enter_context(client_of(target, _prefixed(job.target_settings)))
+        to_send = _target(client, source, job)._replace(codec=codec)
+        if selection.source.bootstrap_servers == target.bootstrap_servers and any(
+            topic == sent_to for topic, sent_to in to_send.topics.items()
+        ):
+            raise Misconfigured("source and target are the same topic: give --to-topic")
+        if not job.shift_times:
+            _warn_of_retention(source, to_send, times, clock.now_ms())
+        spans = source.spans()
+        if job.dry_run:
+            return Replayed(
+                spans=spans, topics=to_send.topics, progress=ReplayProgress(), is_dry_run=True
+            )
+        total = sum(end - start for start, end in spans.values())
+        work = Sending(
+            to_send,
+            clock,
+            time.sleep,
+            Pace(clock, speed, job.max_gap_ms),
+            shifts_times=job.shift_times,
+            state=kept,
+            on_sent=lambda progress: job.on_progress(progress, total),
+        )
+        job.on_progress(work.progress, total)
+        try:
+            work.repeat(lambda places: source.dues(places, work.progress.reached))
+            work.run(source.rest(work.progress.offsets, work.progress.reached))
+        finally:
+            work.save()
+    return Replayed(
+        spans=spans, topics=to_send.topics, progress=work.progress, latest_ms=work.latest_ms
+    )
+
+
+def _settings_of(job: Replay) -> dict[str, str]:
+    """The settings of the source: all are Kafka's where it is a broker."""
+    is_broker = Location.parse(job.source).is_broker
+    return _prefixed(job.settings) if is_broker else dict(job.settings or {})
+
+
+def _prefixed(settings: Mapping[str, str] | None) -> dict[str, str]:
+    given = (settings or {}).items()
+    return {name if name.startswith(PREFIX) else PREFIX + name: value for name, value in given}
+
+
+def _source(selection: Selection, times: TimeRange) -> ReplaySource:
+    """Committed records alone; what is gone meanwhile is warned of."""
+    whole = replace(selection, from_ms=None, to_ms=None)
+    options = whole.read_options(
+        **{"kafka.isolation.level": "read_committed", "failOnDataLoss": "false"}
+    )
+    fetching = replace(options.fetching, max_bytes=_FETCH_BYTES)
+    exact = replace(options, fail_on_damage=True, loss_option=None, fetching=fetching)
+    return ReplaySource(exact, times)
+
+
+def _target(client: Client, source: ReplaySource, job: Replay) -> ReplayTarget:
+    partitions = source.spans().keys()
+    topics = {each.topic: job.to_topic or each.topic for each in partitions}
+    counts = {name: len(partition_numbers(client, name)) for name in set(topics.values())}
+    for each in partitions:
+        count = counts[topics[each.topic]]
+        if not job.by_key and each.partition >= count:
+            raise Misconfigured(
+                f"{each} has no place in {topics[each.topic]} of the target, which has {count} "
+                "partitions: give --by-key, or add partitions"
+            )
+    return ReplayTarget(client, counts, topics, job.by_key)
+
+
+def _warn_of_retention(
+    source: ReplaySource, target: ReplayTarget, times: TimeRange, now_ms: int
+) -> None:
+    from_ms = times.from_ms if times.clock is RecordClock.CREATE else None
+    for name, sent_to in target.topics.items():
+        receiving = ReceivingTopic.described(target.client, sent_to, target.counts[sent_to])
+        bounds = {each: its for each, its in source.spans().items() if each.topic == name}
+        note = retention_note(receiving, source.log, name, bounds, from_ms, now_ms)
+        if note is not None:
+            _logger.warning("%s", note)
+
+
+def _same_range(kept: JobState, times: TimeRange) -> TimeRange:
+    """The range of the first run: relative times count from then."""
+    known = kept.read(_RANGE)
+    if known is None:
+        kept.write(_RANGE, known := {"from": times.from_ms, "to": times.to_ms})
+    return TimeRange.between(known["from"], known["to"], times.clock)
+
+
+def _speed(given: str | float) -> float | None:
+    if given == "max":
+        return None
+    try:
+        factor = float(given)
+    except ValueError:
+        factor = 0.0
+    if not 0 < factor < float("inf"):
+        raise Misconfigured(f"--speed {given}: write a factor above 0, as 2 or 0.5, or max")
+    return factor

@@ -1,0 +1,124 @@
+"""Records of several partitions in the order of their times."""
+
+import heapq
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final, NamedTuple
+
+from horolog.record.timestamps import NO_TIMESTAMP, RecordClock, TimeRange
+from horolog.sources.broker_log import BrokerLog
+from horolog.sources.file_log import FileLog
+from horolog.sources.options import ReadOptions
+from horolog.sources.records import ReadRecord, RecordLog
+from horolog.storage.names import TopicPartition
+
+BEFORE_ALL: Final = -(1 << 63)
+"""The time of records without one that no other comes before."""
+
+Stream = Iterator[list[ReadRecord]]
+
+
+class Due(NamedTuple):
+    """A record and the time it is ordered by, milliseconds."""
+
+    ms: int
+    partition: TopicPartition
+    read: ReadRecord
+
+
+def merged(
+    streams: Mapping[TopicPartition, Stream],
+    time_of: Callable[[ReadRecord], int | None],
+    reached: Mapping[TopicPartition, int],
+) -> Iterator[Due]:
+    """The records of all partitions by time.
+
+    The order within a partition stays: a record that is older than one before it, or has no time,
+    follows that one at once. One batch of each partition is in memory.
+
+    Args:
+        streams: the batches of each partition.
+        time_of: the time that counts; None if there is none.
+        reached: the largest time of each partition before its stream.
+    """
+    heads: list[tuple[int, TopicPartition, int]] = []
+    batches: dict[TopicPartition, list[ReadRecord]] = {}
+    last = dict(reached)
+
+    def head(partition: TopicPartition, place: int) -> tuple[int, TopicPartition, int] | None:
+        batch = batches[partition]
+        while place >= len(batch):
+            following = next(streams[partition], None)
+            if following is None:
+                return None
+            batches[partition], batch, place = following, following, 0
+        ms = time_of(batch[place])
+        last[partition] = max(last.get(partition, BEFORE_ALL), BEFORE_ALL if ms is None else ms)
+        return last[partition], partition, place
+
+    for partition in streams:
+        batches[partition] = []
+        if (first := head(partition, 0)) is not None:
+            heads.append(first)
+    heapq.heapify(heads)
+    while heads:
+        ms, partition, place = heads[0]
+        yield Due(ms, partition, batches[partition][place])
+        following = head(partition, place + 1)
+        if following is None:
+            heapq.heappop(heads)
+        else:
+            heapq.heapreplace(heads, following)
+
+
+class ReplaySource(RecordLog):
+    """The records that are replayed, of a range of time, merged."""
+
+    def __init__(self, options: ReadOptions, times: TimeRange) -> None:
+        super().__init__(options, times, runs_ahead=False)
+        self._plan = self.plan(self.partitions)
+        self._time_of = append_time if times.clock is RecordClock.APPEND else create_time
+
+    @property
+    def log(self) -> BrokerLog | FileLog:
+        """As a planner sees it."""
+        return self._log
+
+    def spans(self) -> Mapping[TopicPartition, tuple[int, int]]:
+        """The first offset of each partition, and that after the last."""
+        found: dict[TopicPartition, tuple[int, int]] = {}
+        for each in self._plan.stretches:
+            start, _ = found.get(each.partition, (each.start, 0))
+            found[each.partition] = start, each.end
+        return found
+
+    def dues(
+        self,
+        places: Mapping[TopicPartition, tuple[int, int]],
+        reached: Mapping[TopicPartition, int],
+    ) -> Iterator[Due]:
+        """The records between offsets of several partitions, merged."""
+        streams = {
+            each: self.read_between(self._plan, each, *place) for each, place in places.items()
+        }
+        return merged(streams, self._time_of, reached)
+
+    def rest(
+        self, offsets: Mapping[TopicPartition, int], reached: Mapping[TopicPartition, int]
+    ) -> Iterator[Due]:
+        """The records from these offsets on."""
+        places = {
+            partition: (max(start, offsets.get(partition, start)), end)
+            for partition, (start, end) in self.spans().items()
+        }
+        return self.dues(places, reached)
+
+
+def create_time(read: ReadRecord) -> int | None:
+    """The record's timestamp; None if it has none."""
+    timestamp = read.record.timestamp
+    return None if timestamp == NO_TIMESTAMP else timestamp
+
+
+def append_time(read: ReadRecord) -> int | None:
+    """When it was appended; None if that is not known."""
+    return read.appended_ms
