@@ -218,6 +218,15 @@ def test_keys_stay_together_and_a_partition_can_be_chosen(horolog: Run) -> None:
     assert "no partition 4: it has 0 to 3" in refused.err
 
 
+def test_a_batch_that_is_too_large_is_refused_with_the_limit(horolog: Run) -> None:
+    horolog("topics", "create", "p.small", "-c", "max.message.bytes=1000")
+    ran = horolog("produce", "p.small", stdin="x" * 2_000 + "\n")
+    assert ran.code == 1
+    assert (
+        "the topic's max.message.bytes is the limit (MESSAGE_TOO_LARGE), of 1000 bytes" in ran.err
+    )
+
+
 def test_a_refused_batch_names_its_lines(horolog: Run) -> None:
     horolog("topics", "create", "p.strict", "-c", "message.timestamp.before.max.ms=1000")
     lines = '{"at": "now"}\n{"at": "2001-01-01T00:00Z"}\n{"at": "now"}\n'

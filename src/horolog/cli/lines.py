@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import tzinfo
 from enum import StrEnum
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO
 
+from horolog.client.lines import Line
 from horolog.errors import HorologError, Misconfigured
 from horolog.record.builder import Header, Record
 from horolog.times import parse_time
@@ -25,14 +26,6 @@ class Input(StrEnum):
 
 class BadLineError(HorologError):
     """An invalid line; the message has its number and the reason."""
-
-
-class Line(NamedTuple):
-    """A line as a record; `partition` is set if the line has one."""
-
-    number: int
-    record: Record
-    partition: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,8 +11,8 @@ import typer
 from horolog.cli.connecting import CommandConfig, CommandProperties, connect
 from horolog.cli.lines import Input, LineFormat, read_chunks
 from horolog.cli.options import LOCAL, Bootstrap, Topic, Zone, pairs
-from horolog.cli.screen import progress, say
-from horolog.cli.sender import Sender
+from horolog.cli.screen import progress, say, sent
+from horolog.client.lines import LineSender
 from horolog.clock import SystemClock
 from horolog.errors import Misconfigured
 from horolog.record.compression import Codec
@@ -161,7 +161,7 @@ def produce(
         zone=where,
     )
     with connect(bootstrap, client_config, client_properties) as client:
-        sender = Sender(client, topic, partition, Codec[codec.name], acks.number)
+        sender = LineSender(client, topic, partition, Codec[codec.name], acks.number)
         try:
             with progress(f"sending to {topic}", _total(files), "bytes") as advance:
                 number, done = 0, 0
@@ -176,7 +176,7 @@ def produce(
                     done += sum(map(len, chunk)) + len(chunk)
                     advance(done)
         finally:
-            say(sender.summary())
+            say(sent(topic, sender.sent, sender.offsets))
 
 
 def _chunks(files: Sequence[Path] | None) -> Iterator[list[bytes]]:

@@ -6,8 +6,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from horolog.cli.screen import Advance, progress, say
-from horolog.cli.sender import sent
+from horolog.cli.screen import Advance, progress, say, sent
 from horolog.cli.table_files import opened
 from horolog.client import Client
 from horolog.client.producer import Producer, Written

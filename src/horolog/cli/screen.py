@@ -4,7 +4,7 @@ import io
 import json
 import logging
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
 
@@ -145,3 +145,13 @@ def size(count: int) -> str:
         amount /= 1000
         units.pop(0)
     return f"{amount:.0f} {units[0]}" if units[0] == "B" else f"{amount:.1f} {units[0]}"
+
+
+def sent(topic: str, records: int, offsets: Mapping[int, tuple[int, int]]) -> str:
+    """What was sent and where it went, in a sentence."""
+    places = ", ".join(
+        f"partition {number} offsets {first} to {last}"
+        for number, (first, last) in sorted(offsets.items())
+    )
+    words = f"sent {records:,} record{'' if records == 1 else 's'} to {topic}"
+    return f"{words}: {places}" if places else words

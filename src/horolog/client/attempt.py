@@ -28,6 +28,7 @@ from horolog.client.producer import (
 )
 from horolog.client.queries import QueryBatch, TaskRows
 from horolog.client.records import Produced
+from horolog.client.size_limits import naming_size_limit
 from horolog.errors import ErrorCode, RequestRefused
 from horolog.record.compression import Codec
 
@@ -205,7 +206,7 @@ class AttemptProducer(Producer):
                 ErrorCode.invalid_producer_epoch, "This attempt has failed: begin another one"
             )
         self._turn = self._turns.get(topic, self._first_turn)
-        with self._naming_limit(topic):
+        with naming_size_limit(self._client, topic):
             self._send_chunks(topic, chunks, self._partitions[topic], written)
         self._turns[topic] = self._turn
 

@@ -9,7 +9,6 @@ This module imports pyarrow; the rest of the client does not.
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -17,7 +16,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from horolog.client.admin import ResourceType
 from horolog.client.appends import Appending, ProducerId
 from horolog.client.arrow_rows import check_columns, chunks_of, one_of, reader_of, written_columns
 from horolog.client.client import Client
@@ -33,8 +31,9 @@ from horolog.client.row_batches import (
     choose_partitions,
     refused_partition,
 )
+from horolog.client.size_limits import naming_size_limit
 from horolog.clock import SystemClock
-from horolog.errors import ErrorCode, HorologError, RecordsRejected, RequestRefused
+from horolog.errors import RecordsRejected, RequestRefused
 from horolog.record.batch import next_sequence, parse_header
 from horolog.record.column_writer import PickedRows, encode_picked
 from horolog.record.columns import decode
@@ -52,7 +51,6 @@ _MOST_CHUNK_BYTES: Final = 64 << 20
 REQUEST_BYTES: Final = 16 << 20
 MOST_IN_FLIGHT: Final = 4  # brokers remember the last five batches of a producer (KIP-98)
 _ALL: Final = -1
-_LIMIT: Final = "max.message.bytes"
 _DECODED: Final = ("key", "value", "headers", "timestamp_ms")
 
 
@@ -197,25 +195,9 @@ class Producer(Closeable):
         if self._is_idempotent and self._id is None:
             self._begin_sequences(self._client.init_producer_id())
         chunks = chunks_of(reader, self._chunk_bytes(partitions))
-        with self._naming_limit(topic):
+        with naming_size_limit(self._client, topic):
             self._send_chunks(topic, chunks, partitions, written, metadata=metadata)
         return written
-
-    @contextmanager
-    def _naming_limit(self, topic: str) -> Iterator[None]:
-        """Let the refusal of a batch that is too large say how large one may be."""
-        try:
-            yield
-        except RequestRefused as refusal:
-            if refusal.code is not ErrorCode.message_too_large:
-                raise
-            limit = None
-            with suppress(HorologError):
-                resource = (ResourceType.TOPIC, topic)
-                limit = self._client.describe_configs([resource])[resource][_LIMIT].value
-            if limit is None:
-                raise
-            raise RequestRefused(refusal.code, f"{refusal}, of {limit} bytes") from None
 
     def _begin_sequences(self, producer: ProducerId) -> None:
         """Go on as another producer, or under another epoch, which nothing was sent under."""

@@ -1,14 +1,16 @@
-"""Sends records through a client: partitioning, batching and results."""
+"""Records of numbered lines, sent one batch after the other; what is refused names its lines."""
 
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
-from horolog.cli.lines import Line
-from horolog.client import Client, Produced
+from horolog.client.client import Client
+from horolog.client.records import Produced
+from horolog.client.size_limits import naming_size_limit
 from horolog.client.topic_facts import partition_numbers
 from horolog.errors import ErrorCode, RecordsRejected
-from horolog.record.builder import build_batch
+from horolog.record.builder import Record, build_batch
 from horolog.record.compression import Codec
 from horolog.record.partitioning import partition_of_key
 
@@ -17,7 +19,15 @@ _CREATION_TRIES = 10
 _CREATION_PAUSE_S = 0.1
 
 
-class Sender:
+class Line(NamedTuple):
+    """A line as a record; `partition` is set if the line has one."""
+
+    number: int
+    record: Record
+    partition: int | None
+
+
+class LineSender:
     """Sends lines to the partitions of a topic and counts the appended offsets."""
 
     def __init__(
@@ -50,10 +60,6 @@ class Sender:
             for batch in _batches(its_lines):
                 self._send_batch(partition, batch)
 
-    def summary(self) -> str:
-        """A sentence with the number of records and their offsets."""
-        return sent(self._topic, self.sent, self.offsets)
-
     def _choose(self, line: Line) -> int:
         if self._partition is not None:
             return self._partition
@@ -68,7 +74,8 @@ class Sender:
     def _send_batch(self, partition: int, lines: Sequence[Line]) -> None:
         batch = build_batch((line.record for line in lines), codec=self._codec)
         try:
-            produced = self._client.produce(self._topic, partition, batch, acks=self._acks)
+            with naming_size_limit(self._client, self._topic):
+                produced = self._client.produce(self._topic, partition, batch, acks=self._acks)
         except RecordsRejected as refusal:
             raise _with_lines(refusal, lines) from None
         self._remember(partition, produced, len(lines))
@@ -78,16 +85,6 @@ class Sender:
         if produced.base_offset is not None:
             first = self.offsets.get(partition, (produced.base_offset, 0))[0]
             self.offsets[partition] = (first, produced.base_offset + count - 1)
-
-
-def sent(topic: str, records: int, offsets: Mapping[int, tuple[int, int]]) -> str:
-    """What was sent and where it went, in a sentence."""
-    places = ", ".join(
-        f"partition {number} offsets {first} to {last}"
-        for number, (first, last) in sorted(offsets.items())
-    )
-    words = f"sent {records:,} record{'' if records == 1 else 's'} to {topic}"
-    return f"{words}: {places}" if places else words
 
 
 def _with_lines(refusal: RecordsRejected, lines: Sequence[Line]) -> RecordsRejected:
