@@ -137,7 +137,9 @@ def test_a_segment_that_a_broker_deletes_meanwhile_is_skipped(
     offline: Run, segment: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gone = segment.with_name(f"{900:020d}.log")
-    monkeypatch.setattr("horolog.cli.inspecting.segment_paths", lambda directory: [gone, segment])
+    monkeypatch.setattr(
+        "horolog.storage.offline.inspecting.segment_paths", lambda directory: [gone, segment]
+    )
     seen = offline("log", "inspect", segment.parent)
     assert seen.code == 0
     assert f"{gone}: deleted during" in seen.err

@@ -8,15 +8,6 @@ from typing import Annotated
 import typer
 
 from horolog.cli.converting import convert
-from horolog.cli.inspecting import (
-    InspectedLog,
-    PlacedBatch,
-    look_at,
-    open_segment,
-    read_placed,
-    unreadable_segment,
-    walk_segment,
-)
 from horolog.cli.log_screen import (
     batch_json,
     batch_line,
@@ -31,9 +22,18 @@ from horolog.cli.screen import progress, say, show_json
 from horolog.cli.showing import Format, line_maker
 from horolog.cli.verifying import reindex, verify
 from horolog.errors import Misconfigured
+from horolog.sources.inspected import read_placed
 from horolog.storage.batches.reader import BatchReader
 from horolog.storage.file_errors import FileMissing, NotRegular
 from horolog.storage.files import Files
+from horolog.storage.offline.inspecting import (
+    InspectedLog,
+    PlacedBatch,
+    look_at,
+    open_segment,
+    unreadable_segment,
+    walk_segment,
+)
 from horolog.times import parse_zone
 
 app = typer.Typer(no_args_is_help=True)

@@ -7,10 +7,10 @@ from typing import Any
 
 import typer
 
-from horolog.cli.inspecting import InspectedLog, InspectedSegment, PlacedBatch
 from horolog.cli.screen import show_table, size
 from horolog.record.batch import MAGIC
 from horolog.storage.directory.checkpoints import kafka_uuid
+from horolog.storage.offline.inspecting import InspectedLog, InspectedSegment, PlacedBatch
 from horolog.times import format_time
 
 

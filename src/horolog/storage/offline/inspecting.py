@@ -16,7 +16,6 @@ from horolog.errors import CorruptBatch, CorruptFile, Damaged, RequestRefused, S
 from horolog.record.batch import UNKNOWN_COUNT, BatchHeader
 from horolog.record.old_format.reading import true_header
 from horolog.record.timestamps import NO_TIMESTAMP, TimestampType
-from horolog.sources.records import ReadRecord, read_batch
 from horolog.storage import names
 from horolog.storage.append_times.excerpt import excerpt_of
 from horolog.storage.batches.reader import BatchReader
@@ -291,29 +290,6 @@ def _opened(log: BatchReader, position: int, header: BatchHeader) -> BatchHeader
         raise CorruptBatch(
             f"the batch that ends with offset {header.last_offset}: {error}"
         ) from None
-
-
-def read_placed(
-    facts: InspectedSegment, log: BatchReader, batch: PlacedBatch, partition: int
-) -> Iterator[ReadRecord]:
-    """Read the records of a batch and verify its checksum; damage is noted in `facts`."""
-    header = batch.header
-    try:
-        data = log.batch(batch.position, header)
-        log.check(batch.position, header)
-        if header.is_control:
-            return
-        is_stamped = header.timestamp_type is TimestampType.LOG_APPEND_TIME
-        appended_ms = header.max_timestamp if is_stamped else None
-        if appended_ms is None and facts.append_time_of is not None:
-            with suppress(StorageFailed, Damaged):  # then it is unknown
-                appended_ms = facts.append_time_of(header.base_offset)
-        yield from read_batch(data, header, partition, appended_ms)
-    except CorruptBatch as error:
-        if facts.damage is None:
-            facts.damage = (
-                f"the batch at byte {batch.position}, offset {header.base_offset}: {error.reason}"
-            )
 
 
 def _base_offset(path: Path) -> int | None:
