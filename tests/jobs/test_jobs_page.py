@@ -1,3 +1,5 @@
+import subprocess
+import sys
 from pathlib import Path
 
 from horolog.cli.lazy import COMMANDS as ALL_COMMANDS
@@ -30,3 +32,14 @@ def test_the_page_has_every_option_of_every_command() -> None:
                     assert f"`{option}" in section or parameter.param_type_name == "argument", (
                         option
                     )
+
+
+def test_what_a_job_is_asked_for_and_a_replay_need_no_spark() -> None:
+    code = (
+        "import sys; sys.modules['pyspark'] = None\n"
+        "from horolog import jobs\n"
+        "from horolog.jobs.parameters.page import jobs_page\n"
+        "print(jobs.replay.__name__, len(jobs_page()) > 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "replay True\n"
