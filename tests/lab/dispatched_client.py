@@ -1,4 +1,4 @@
-"""A client whose frames are handed to a dispatcher, with or without its shortcuts."""
+"""A client whose frames are handed to a dispatcher, with or without shortcuts."""
 
 from __future__ import annotations
 
@@ -17,15 +17,14 @@ class DispatchedClient:
 
     def __init__(self, broker: RunningBroker, *, shortcut: bool = True, **options: Any) -> None:
         self.broker = broker
-        self._shortcut = shortcut
         self.dispatcher = broker.call(lambda: Dispatcher(broker.broker, **options))
+        if not shortcut:
+            self.dispatcher.shortcuts = {}
         self.peer = Peer(broker.bound[0], "1.2.3.4")
         self.peer.authenticate("User:alice")
 
     def give(self, frame: bytes) -> bytes | str | None:
         """The answer in bytes, or why the connection would be closed."""
-        if not self._shortcut:
-            self.peer.shortcuts.clear()
 
         async def answer() -> Any:
             reply: Any

@@ -29,7 +29,7 @@ from horolog.broker.broker import Broker
 from horolog.broker.scheduling.turns import ClientGone, TimeSlice, next_turn
 from horolog.buffers import Buffer
 from horolog.network.dispatching import Hangup
-from horolog.network.peer import KEY_BYTES, Peer, Shortcut
+from horolog.network.peer import Peer
 from horolog.network.reply import Part, Reply
 from horolog.wire.api import SUPPORTED, ApiKey, Versions
 from horolog.wire.codec import decode_request, encode_response
@@ -102,10 +102,16 @@ Handler: TypeAlias = "Callable[[Request[Any], Broker], Response | Coroutine[Any,
 HandlerT = TypeVar("HandlerT", bound=Callable[..., Any])
 T = TypeVar("T")
 
-MakeShortcut: TypeAlias = Callable[[Broker, Authorise, Peer], Shortcut]
+Shortcut: TypeAlias = Callable[
+    [Broker, Authorise, Peer, bytes], Reply | Coroutine[Any, Any, Reply] | None
+]
+"""Answers a frame without decoding it by its schema; None, without any effect, if that must be."""
+
+KEY_BYTES: Final = 2
+"""Of an API's key, with which a request begins."""
 
 _HANDLERS: dict[ApiKey, Handler] = {}
-_SHORTCUTS: dict[ApiKey, MakeShortcut] = {}
+_SHORTCUTS: dict[bytes, Shortcut] = {}  # by the bytes of an API's key
 
 # A request of more fields is decoded, and its answer packed, in a thread: some 5 ms of work.
 FIELDS_AT_ONCE: Final = 2_000
@@ -124,12 +130,12 @@ def api(key: ApiKey) -> Callable[[HandlerT], HandlerT]:
     return enter
 
 
-def shortcut(key: ApiKey) -> Callable[[MakeShortcut], MakeShortcut]:
-    """Enter a class of shortcuts for one API: each client has one from its first such request."""
+def shortcut(key: ApiKey) -> Callable[[Shortcut], Shortcut]:
+    """Enter what is tried on the small requests of an API before they are decoded."""
 
-    def enter(make: MakeShortcut) -> MakeShortcut:
-        _SHORTCUTS[key] = make
-        return make
+    def enter(answer: Shortcut) -> Shortcut:
+        _SHORTCUTS[key.to_bytes(KEY_BYTES, "big")] = answer
+        return answer
 
     return enter
 
@@ -143,7 +149,6 @@ class _Served(NamedTuple):
     handler: Handler
     min_version: int
     max_version: int
-    make_shortcut: "MakeShortcut | None"
 
 
 class Dispatcher:
@@ -158,9 +163,9 @@ class Dispatcher:
         # One thread: more would only wait for each other, and let the event loop wait for them all.
         self._codec: Executor = ThreadPoolExecutor(1, thread_name_prefix="horolog-codec")
         self._served = {
-            key: _Served(handler, *SUPPORTED[key], _SHORTCUTS.get(key))
-            for key, handler in _HANDLERS.items()
+            key: _Served(handler, *SUPPORTED[key]) for key, handler in _HANDLERS.items()
         }
+        self.shortcuts = _SHORTCUTS
 
     def __call__(self, frame: Buffer, peer: Peer) -> "Reply | asyncio.Future[Reply | None] | None":
         """The reply to a request, or its future where it takes time.
@@ -170,13 +175,14 @@ class Dispatcher:
             TooManyFields: it takes too long for the event loop; `slowly` answers it.
             Hangup: a version that is not served, or a request that is not allowed.
         """
-        shortcut = None
         if type(frame) is bytes:  # it is not large
-            shortcut = peer.shortcuts.get(frame[:KEY_BYTES])
-            if shortcut is not None and (reply := shortcut(frame)) is not None:
-                return (
-                    self._begun(reply) if isinstance(reply, CoroutineType) else cast("Reply", reply)
-                )
+            shortcut = self.shortcuts.get(frame[:KEY_BYTES])
+            if shortcut is not None:
+                reply = shortcut(self._broker, self._authorise, peer, frame)
+                if isinstance(reply, CoroutineType):
+                    return self._begun(reply)
+                if reply is not None:
+                    return cast("Reply", reply)
         header = parse_request_header(frame)
         key, version, _, client_id, position = header
         served = self._served.get(key)
@@ -184,11 +190,6 @@ class Dispatcher:
             return _refuse_version(header)
         self._authorise(peer, key)
         body = decode_request(key, version, frame, position, FIELDS_AT_ONCE)
-        if served.make_shortcut is not None and type(frame) is bytes:
-            if shortcut is None:
-                shortcut = served.make_shortcut(self._broker, self._authorise, peer)
-                peer.shortcuts[frame[:KEY_BYTES]] = shortcut
-            shortcut.learn(frame, header, body)
         request = Request(version, body, client_id or "", peer)
         response = served.handler(request, self._broker)
         if not isinstance(response, CoroutineType):

@@ -1,30 +1,13 @@
 """The client of a connection, as request handlers see it."""
 
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Final, Protocol
+from typing import Final
 
 from horolog.config import Endpoint
-from horolog.network.reply import Reply
-from horolog.wire.frame import RequestHeader
 
 ANONYMOUS: Final = "User:ANONYMOUS"
 """Kafka's principal of unauthenticated clients."""
-
-KEY_BYTES: Final = 2
-"""Of an API's key, with which a request begins."""
-
-
-class Shortcut(Protocol):
-    """Answers requests that are like earlier ones of the same client."""
-
-    def learn(self, frame: bytes, header: RequestHeader, body: Any, /) -> None:
-        """Look at a request that was decoded."""
-        ...
-
-    def __call__(self, frame: bytes, /) -> Reply | Coroutine[Any, Any, Reply] | None:
-        """The reply, or what makes it; None, without any effect, if the request must be decoded."""
-        ...
 
 
 class Peer:
@@ -40,7 +23,6 @@ class Peer:
         "is_gone",
         "listener",
         "principal",
-        "shortcuts",
     )
 
     def __init__(
@@ -51,8 +33,6 @@ class Peer:
         self.principal: str | None = None
         """Kafka's principal (`User:name`); None until the client has authenticated."""
         self.is_gone = False  # set once, on the event loop; threads may read it
-        self.shortcuts: dict[bytes, Shortcut] = {}
-        """By the bytes of an API's key; tried on its requests before they are decoded."""
         self._on_authenticated = on_authenticated
         self._on_gone: dict[Callable[[], None], None] = {}
 
@@ -76,6 +56,6 @@ class Peer:
 
     def leave(self) -> None:
         """The client has disconnected."""
-        self.is_gone, self.shortcuts = True, {}
+        self.is_gone = True
         for call in list(self._on_gone):
             call()

@@ -6,6 +6,7 @@ v4   leader_epoch i32, after the offset
 v6   compact lengths, tagged fields
 """
 
+from functools import lru_cache
 from struct import Struct
 from typing import Final
 
@@ -19,6 +20,7 @@ _EPOCH_FROM: Final = 4
 _SAMPLE: Final = 0x0102_0304, 5, 0x0102_0304_0506_0708, -2, -3
 
 
+@lru_cache(maxsize=1024)
 def single_answers(version: int, name: str) -> AnswerTemplate:
     """Packs answers to requests for one partition of a topic, from version 1.
 

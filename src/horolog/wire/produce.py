@@ -11,6 +11,7 @@ v13  topics by id
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
 from struct import Struct
 from typing import Final, NamedTuple
 from uuid import UUID
@@ -82,6 +83,7 @@ def encode_produce_response(
     return bytes(out)
 
 
+@lru_cache(maxsize=1024)
 def single_answers(version: int, name: str, topic_id: UUID | None) -> AnswerTemplate:
     """Packs answers to requests for one partition of a topic that was appended to, from version 5.
 

@@ -27,7 +27,6 @@ from horolog.broker.handlers import (
     list_config_resources,
     list_groups,
     list_offsets,
-    list_offsets_shortcut,
     list_partition_reassignments,
     metadata,
     offset_commit,
@@ -35,7 +34,6 @@ from horolog.broker.handlers import (
     offset_fetch,
     offset_for_leader_epoch,
     produce,
-    produce_shortcut,
     sync_group,
 )
 
@@ -66,7 +64,6 @@ __all__ = [
     "list_config_resources",
     "list_groups",
     "list_offsets",
-    "list_offsets_shortcut",
     "list_partition_reassignments",
     "metadata",
     "offset_commit",
@@ -74,6 +71,5 @@ __all__ = [
     "offset_fetch",
     "offset_for_leader_epoch",
     "produce",
-    "produce_shortcut",
     "sync_group",
 ]

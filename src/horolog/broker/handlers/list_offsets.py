@@ -25,16 +25,21 @@ from enum import IntEnum
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
+from horolog.broker.authorisation import Authorise
 from horolog.broker.broker import Broker
-from horolog.broker.dispatch import Request, api
+from horolog.broker.dispatch import Request, api, shortcut
 from horolog.errors import ErrorCode, HorologError, RequestRefused, code_for
+from horolog.network.peer import Peer
+from horolog.network.reply import Reply
 from horolog.storage.file_errors import WouldBlock
 from horolog.storage.logs.readable import ReadableLog
 from horolog.storage.lookup.by_timestamp import TimestampOffset
 from horolog.wire.api import ApiKey
 from horolog.wire.features import BY_APPEND_TIME, BY_CREATE_TIME, UNKNOWN_TIME
 from horolog.wire.fetch import READ_COMMITTED
+from horolog.wire.list_offsets import single_answers
 from horolog.wire.requests import ListOffsetsPartition, ListOffsetsRequest
+from horolog.wire.single_partition import SingleLookup, read_lookup
 
 if TYPE_CHECKING:
     from horolog.wire.responses import (
@@ -47,6 +52,7 @@ T = TypeVar("T")
 
 _FLAGS: Final = BY_APPEND_TIME | BY_CREATE_TIME
 AT_ONCE: Final = 100  # partitions; a search of each takes a tenth of a millisecond
+_EPOCH_FROM: Final = 4  # of versions, whose answers have the leader epoch
 _INT64_MAX: Final = (1 << 63) - 1
 FEW_SEARCHES: Final = 4  # of a tenth of a millisecond each: that many the event loop does itself
 
@@ -104,6 +110,34 @@ def list_offsets(
     if found is None:
         return _list_one(request, broker, asked.topic, find)
     return {"topics": [{"name": asked.topic, "partitions": found}]}
+
+
+@shortcut(ApiKey.LIST_OFFSETS)
+def look_up_single(
+    broker: Broker, authorise: Authorise, peer: Peer, frame: bytes
+) -> Reply | Coroutine[Any, Any, Reply] | None:
+    """Look up one partition, without decoding the request by its schema; None if it is another."""
+    wanted = read_lookup(frame)
+    if wanted is None:
+        return None
+    version, _, isolation_level, name, index, leader_epoch, timestamp = wanted
+    authorise(peer, ApiKey.LIST_OFFSETS)
+    asked = Asked(version, isolation_level, name)
+    look = partial(find, broker, asked, index, leader_epoch, timestamp)
+    found = found_at_once(broker, asked, (timestamp,), look)
+    return _look_in_thread(broker, peer, look, wanted) if found is None else _packed(wanted, found)
+
+
+async def _look_in_thread(
+    broker: Broker, peer: Peer, look: Callable[[], Found], wanted: SingleLookup
+) -> Reply:
+    return _packed(wanted, await broker.searchers.run(peer, look))
+
+
+def _packed(wanted: SingleLookup, found: Found) -> Reply:
+    version, correlation_id, _, name, index = wanted[:5]
+    numbers = found if version >= _EPOCH_FROM else found[:-1]
+    return (single_answers(version, name).pack(correlation_id, index, *numbers),)
 
 
 def _asked(request: Request[ListOffsetsRequest], topic: str) -> Asked:

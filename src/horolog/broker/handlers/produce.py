@@ -21,8 +21,9 @@ from collections.abc import Coroutine, Sequence
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
+from horolog.broker.authorisation import Authorise
 from horolog.broker.broker import Broker
-from horolog.broker.dispatch import Apart, Request, api
+from horolog.broker.dispatch import Apart, Request, api, shortcut
 from horolog.broker.partition import Partition
 from horolog.errors import (
     BatchRefused,
@@ -34,12 +35,20 @@ from horolog.errors import (
 )
 from horolog.metadata.topics import Topic
 from horolog.network.dispatching import Hangup
+from horolog.network.peer import Peer
 from horolog.network.reply import Reply
 from horolog.storage.logs.appendable import Appended
 from horolog.storage.producers.attempts import RunsDiffer
 from horolog.wire.api import ApiKey
-from horolog.wire.produce import ProducedPartition, ProducedTopic, encode_produce_response
+from horolog.wire.frame import response_prefix
+from horolog.wire.produce import (
+    ProducedPartition,
+    ProducedTopic,
+    encode_produce_response,
+    single_answers,
+)
 from horolog.wire.requests import PartitionProduceData, ProduceRequest, TopicProduceData
+from horolog.wire.single_partition import read_produce
 
 INLINE_SECONDS: Final = 0.005
 """How long the batches of one request are validated on the event loop; the rest run in threads."""
@@ -78,6 +87,37 @@ def produce(
     if appending:
         return _reply_later(request, broker, topics, appending)
     return _reply(request, topics)
+
+
+@shortcut(ApiKey.PRODUCE)
+def produce_single(broker: Broker, authorise: Authorise, peer: Peer, frame: bytes) -> Reply | None:
+    """Append to one partition, without decoding the request by its schema.
+
+    Returns:
+        None, without any effect, if the append may block, or for a request of another form.
+    """
+    asked = read_produce(frame)
+    if asked is None:
+        return None
+    version, correlation_id, client_id, acks, name, topic_id, index, records = asked
+    authorise(peer, ApiKey.PRODUCE)
+    partition = None
+    try:
+        topic = find_topic(broker, version, name, topic_id)
+        partition = find_partition(broker, version, acks, topic, index)
+        appended = partition.append_nowait(records, broker.clock.now_ms(), version, peer)
+    except HorologError as error:
+        if isinstance(error, RunsDiffer):
+            broker.queries.check_soon(error.slot)
+        refused = ProducedTopic(name, topic_id, [_refused(broker, index, error, partition)])
+        body = encode_produce_response(version, [refused])
+        return (response_prefix(ApiKey.PRODUCE, version, correlation_id, len(body)), body)
+    if appended is None:
+        return None
+    broker.note_appended(partition, appended, client_id, peer.host)
+    base_offset, _, time_ms, start_offset = appended[:4]
+    answers = single_answers(version, name, topic_id)
+    return (answers.pack(correlation_id, index, 0, base_offset, time_ms, start_offset),)
 
 
 async def _produce_in_turns(

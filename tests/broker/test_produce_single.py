@@ -1,4 +1,4 @@
-"""Produce requests that repeat an earlier one are answered as if each were the first."""
+"""Produce requests for one partition, with and without being decoded by their schema."""
 
 import dataclasses
 import itertools
@@ -15,7 +15,6 @@ from running_broker import NOW_MS, RunningBroker
 
 from horolog.broker import dispatch
 from horolog.broker.scheduling import write_queue
-from horolog.broker.shapes import FORGET_AFTER
 from horolog.clock import DAY_MS, ManualClock
 from horolog.errors import ErrorCode
 from horolog.network.dispatching import Hangup
@@ -128,7 +127,7 @@ def clock() -> ManualClock:
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory, clock: ManualClock) -> Iterator[RunningBroker]:
     load_kernels()
-    broker = RunningBroker(tmp_path_factory.mktemp("shortcut"), clock=clock)
+    broker = RunningBroker(tmp_path_factory.mktemp("single"), clock=clock)
     broker.create_topic("t", partitions=2)
     yield broker
     broker.stop()
@@ -195,9 +194,7 @@ def test_a_client_with_the_shortcut_gets_the_same_answers_and_leaves_the_same_lo
         client.close()
 
 
-def test_a_request_like_an_earlier_one_is_not_decoded(
-    client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_append_at_once_is_not_decoded(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     code, offset = code_of(client.ask(PLAIN))
     assert code == 0
     client.ask(PLAIN._replace(partition=1))  # the first append of a partition opens files
@@ -222,33 +219,7 @@ def test_a_tagged_field_that_looks_like_a_partition_is_not_appended(
     assert (log.count(b"real"), log.count(b"fake")) == (2, 0)
 
 
-def test_several_topics_are_remembered(
-    broker: RunningBroker, client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    topics = [PLAIN._replace(topic=f"several-{name}") for name in ("a", "b", "longer")]
-    for each in topics:
-        broker.create_topic(each.topic)
-        client.ask(each)
-    without_decoding(monkeypatch)
-    assert [code_of(client.ask(each)) for each in topics] == [(0, 1)] * 3
-
-
-def test_a_client_cannot_have_much_remembered(broker: RunningBroker, client: Client) -> None:
-    client.ask(PLAIN)
-    body = encoded(ApiKey.PRODUCE, 9, produce_fields("t", {0: PLAIN.records}))
-    frame = request_prefix(ApiKey.PRODUCE, 9, 1, "c" * 20_000, len(body))[4:] + body
-    for _ in range(2):
-        answer = client.give(frame)
-        assert isinstance(answer, bytes)
-    (shortcut,) = client.peer.shortcuts.values()
-    assert len(shortcut._shapes) == 1  # type: ignore[attr-defined]
-    broker.call(client.peer.leave)
-    assert not client.peer.shortcuts
-
-
-def test_a_refused_batch_is_not_checked_twice_each_time(
-    client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_refused_batch_is_checked_once(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     damaged = PLAIN._replace(records=PLAIN.records[:-1] + b"?")
     client.ask(PLAIN)
     prepared: list[Any] = []
@@ -257,21 +228,10 @@ def test_a_refused_batch_is_not_checked_twice_each_time(
         write_queue, "prepare", lambda *a, **k: prepared.append(a) or prepare(*a, **k)
     )
     assert [code_of(client.ask(damaged))[0] for _ in range(10)] == [ErrorCode.corrupt_message] * 10
-    assert len(prepared) == 11
+    assert len(prepared) == 10
 
 
-def test_a_client_that_was_refused_has_the_shortcut_again_later(
-    client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    client.ask(PLAIN)
-    client.ask(PLAIN._replace(records=PLAIN.records[:-1] + b"?"))
-    for _ in range(FORGET_AFTER + 1):
-        client.ask(PLAIN)
-    without_decoding(monkeypatch)
-    assert code_of(client.ask(PLAIN))[0] == 0
-
-
-def test_a_repeated_request_is_authorised_as_any_other(broker: RunningBroker) -> None:
+def test_it_is_authorised_as_any_other(broker: RunningBroker) -> None:
     allowed = [True]
 
     def authorise(peer: Peer, key: ApiKey) -> None:
