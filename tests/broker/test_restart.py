@@ -12,19 +12,12 @@ from horolog.broker.producer_ids import FIRST as FIRST_PRODUCER_ID
 from horolog.clock import DAY_MS, ManualClock
 from horolog.errors import Misconfigured
 from horolog.metadata.store import FILE_NAME, MetadataStore
-from horolog.record.batch import iter_headers
 from horolog.record.builder import Record, build_batch
 from horolog.wire.api import ApiKey
 
 
 def batch(n: int = 0, **more: Any) -> bytes:
     return build_batch([Record(-1, None, b"%d" % n)], **more)
-
-
-def count(broker: RunningBroker | BrokerProcess, topic: str, partition: int = 0) -> int:
-    found = broker.fetch(topic, partition=partition)
-    assert found.error_code == 0, found
-    return sum(header.records_count for _, header in iter_headers(found.records))
 
 
 # --- kill -9 --------------------------------------------------------------------------
@@ -59,7 +52,7 @@ def test_what_was_acknowledged_survives_kills(broker_process: BrokerProcess) -> 
         broker_process.kill()
         broker_process.start_again()
         address = broker_process.address
-        assert count(broker_process, "t", 0) == count(broker_process, "t", 1) == 25 * round_
+        assert broker_process.count("t", 0) == broker_process.count("t", 1) == 25 * round_
         with RawConnection(address) as connection:
             topics = [{"name": "t", "partition_indexes": [1]}]
             kept = connection.ask(ApiKey.OFFSET_FETCH, 7, group_id="g", topics=topics)
@@ -86,7 +79,7 @@ def test_a_producer_that_retries_after_a_kill_writes_nothing_twice(
     broker_process.kill()
     broker_process.start_again()
     assert [broker_process.append("t", one) for one in sent] == [0, 1, 2]
-    assert count(broker_process, "t") == 3
+    assert broker_process.count("t") == 3
 
 
 def delete_records(
@@ -167,7 +160,7 @@ def test_the_metadata_may_be_lost_and_the_records_are_still_served(
     broker.stop()
     (broker.log_dir / FILE_NAME).unlink()
     again = make_broker(log_dir=broker.log_dir)
-    assert count(again, "t", 1) == 1
+    assert again.count("t", 1) == 1
     assert again.broker.topics.named("t").topic_id == topic_id
 
 
@@ -200,7 +193,7 @@ def test_serving_a_backup_never_deletes_it(
         caplog.clear()
         broker = make_broker(log_dir=foreign, clock=ManualClock(NOW_MS))
         assert expire(broker) == 0
-        assert count(broker, "t", 1) == 1
+        assert broker.count("t", 1) == 1
         with RawConnection(broker.address) as connection:
             answer = connection.ask(ApiKey.DELETE_TOPICS, 5, topic_names=["t"]).responses[0]
             assert answer.error_code == 44

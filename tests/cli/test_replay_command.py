@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from partition_files import PartitionFiles
 from patience import PATIENCE_S
 from running_broker import MakeBroker, RunningBroker, a_broker
+from storelogs import records_in
 
 from horolog import jobs
 from horolog.client import LATEST, Client
@@ -28,7 +29,7 @@ from horolog.jobs.replaying.merging import create_time, merged
 from horolog.jobs.replaying.pace import Pace
 from horolog.jobs.replaying.sending import MAX_RECORDS, TICK_MS, ReplayTarget, Sending
 from horolog.jobs.state import JobState
-from horolog.record.builder import Record, read_records
+from horolog.record.builder import Record
 from horolog.record.compression import Codec
 from horolog.record.partitioning import partition_of_key
 from horolog.sources.records import ReadRecord
@@ -79,15 +80,6 @@ def test_records_are_merged_by_time_and_keep_the_order_of_their_partition(rows: 
     assert seen == {
         partition: list(range(len(times))) for partition, times in rows.items() if times
     }
-
-
-def records_of(broker: RunningBroker, topic: str, partition: int = 0) -> list[Record]:
-    return [
-        record
-        for segment in broker.log(topic, partition).segments
-        for position, header in segment.headers(0, segment.size)
-        for record in read_records(segment.read_batch(position, header))
-    ]
 
 
 class Interrupted(BaseException):
@@ -170,7 +162,7 @@ def test_records_are_sent_when_they_are_due_and_never_before(out: RunningBroker)
     start = clock.monotonic_ms()
     run = Run(out, rows, clock, speed=2)
     run.run()
-    values = [record.value for record in records_of(out, "out")]
+    values = [record.value for record in records_in(out.log("out"))]
     assert values == [b"0-0", b"1-0", b"1-1", b"0-1", b"0-2", b"1-2", b"0-3"]
     # A record after each wait; those that are due within a tick go together.
     assert [(at - start, count) for at, count in run.sent] == [
@@ -180,7 +172,7 @@ def test_records_are_sent_when_they_are_due_and_never_before(out: RunningBroker)
         (2_000 + TICK_MS, 6),
         (30_000, 7),
     ]
-    times = [record.timestamp for record in records_of(out, "out")]
+    times = [record.timestamp for record in records_in(out.log("out"))]
     assert times == [T0, T0 + 2_000, -1, T0 + 4_000, T0 + 3_000, T0 + 4_003, T0 + 60_000]
 
 
@@ -188,7 +180,7 @@ def test_shifted_times_are_those_at_which_records_are_due(out: RunningBroker) ->
     rows: Rows = {TopicPartition("t", 0): [-5_000, None, -3_000, 1_000]}
     clock = ManualClock(T0)
     Run(out, rows, clock, speed=2, shifts_times=True).run()
-    assert [record.timestamp - T0 for record in records_of(out, "out")] == [0, 0, 1_000, 3_000]
+    assert [record.timestamp - T0 for record in records_in(out.log("out"))] == [0, 0, 1_000, 3_000]
 
 
 def test_the_fastest_replay_waits_for_nothing_and_keeps_times(out: RunningBroker) -> None:
@@ -199,7 +191,7 @@ def test_the_fastest_replay_waits_for_nothing_and_keeps_times(out: RunningBroker
     run = Run(out, rows, ManualClock(T0), speed=None)
     run.run()
     assert run.slept == []
-    times = [record.timestamp for record in records_of(out, "out")]
+    times = [record.timestamp for record in records_in(out.log("out"))]
     assert times == sorted(times)
     assert len(times) == 12_000
     assert len(run.sent) == -(-12_000 // MAX_RECORDS)
@@ -231,7 +223,7 @@ def test_a_replay_that_was_interrupted_goes_on_where_it_was(
             with pytest.raises(KeyboardInterrupt):
                 run.run()
             run.replay.save()
-    values = [record.value for record in records_of(out, "out")]
+    values = [record.value for record in records_in(out.log("out"))]
     assert len(values) == len(set(values)) == 120
     whole = [due.read.record.value for due in merged(streams_of(rows), create_time, {})]
     assert values == whole
@@ -259,12 +251,12 @@ def test_what_was_being_sent_at_a_kill_is_there_once(
         with pytest.raises(Interrupted):
             run.run()
         run.replay.save()  # as Ctrl-C would: what is under way is still to be repeated
-    assert len(records_of(out, "out")) == 3 + is_sent
+    assert len(records_in(out.log("out"))) == 3 + is_sent
     monkeypatch.setattr(Client, "append", append)
     with JobState(tmp_path / "state", "replay", {}) as state:
         run = Run(out, rows, ManualClock(T0 + 77_000), state=state, shifts_times=True)
         run.run()
-    records = records_of(out, "out")
+    records = records_in(out.log("out"))
     assert [record.value for record in records] == [b"0-%d" % place for place in range(10)]
     shifted = [record.timestamp - T0 for record in records]
     assert shifted == [0, 100, 200, 300, *range(77_000, 77_600, 100)]
@@ -292,7 +284,7 @@ def test_a_stop_while_a_batch_is_repeated_leaves_it_to_be_repeated(
                 run.replay.save()
     with JobState(tmp_path / "state", "replay", {}) as state:
         Run(out, rows, ManualClock(T0), state=state).run()
-    assert [each.value for each in records_of(out, "out")] == [b"0-%d" % n for n in range(6)]
+    assert [each.value for each in records_in(out.log("out"))] == [b"0-%d" % n for n in range(6)]
 
 
 def test_records_go_where_they_went_where_partitions_are_added_amid_a_replay(
@@ -316,7 +308,7 @@ def test_records_go_where_they_went_where_partitions_are_added_amid_a_replay(
     with Client(out.address) as client:
         ends = client.list_offsets({("out", number): LATEST for number in range(4)})
     assert [found and found.offset for found in ends.values()] == [20, 0, 0, 0]
-    assert len({each.value for each in records_of(out, "out")}) == 20
+    assert len({each.value for each in records_in(out.log("out"))}) == 20
     with JobState(tmp_path / "s", "replay", {}) as state:
         state.write("progress", {**state.read("progress"), "counts": {"out": 5}})
         with pytest.raises(Misconfigured, match="has 4 partitions, and had 5"):
@@ -364,13 +356,13 @@ def test_files_are_replayed_to_a_broker_by_key_and_within_a_range(
     assert ran.code == 0, ran
     assert ran.json["records"] == 16
     records = [
-        (number, each) for number in range(3) for each in records_of(broker, "clicks", number)
+        (number, each) for number in range(3) for each in records_in(broker.log("clicks", number))
     ]
     assert len(records) == 16
     assert all(T0 + 1_000 <= each.timestamp < T0 + 3_000 for _, each in records)
     assert all(partition_of_key(each.key or b"", 3) == number for number, each in records)
     for number in range(3):
-        times = [each.timestamp for each in records_of(broker, "clicks", number)]
+        times = [each.timestamp for each in records_in(broker.log("clicks", number))]
         assert times == sorted(times)
 
 
@@ -393,18 +385,18 @@ def test_topics_of_a_broker_are_replayed_without_what_was_aborted(
     assert "no place in out" in run_command(*command, "--to-topic", "out").err
     ran = run_command(*command, "--to-topic", "out", "--by-key", "--dry-run")
     assert "clicks-1: offsets 0 to 24 would be sent to out" in ran.out
-    assert records_of(broker, "out") == []
+    assert records_in(broker.log("out")) == []
     state = ("--state", tmp_path / "state")
     ran = run_command(*command, "--to-topic", "out", "--by-key", *state)
     assert ran.code == 0, ran
     assert "records sent up to 2023-11-14T22:13:25.103Z" in ran.out
-    times = [each.timestamp for each in records_of(broker, "out")]
+    times = [each.timestamp for each in records_in(broker.log("out"))]
     assert times == sorted(times)
     assert T0 + 60 in times
     assert len(times) == 48 + (T0 + 50 in times) + 1
     ran = run_command(*command, "--to-topic", "out", "--by-key", *state)
     assert ran.code == 0
-    assert len(records_of(broker, "out")) == len(times)
+    assert len(records_in(broker.log("out"))) == len(times)
 
 
 def test_what_the_target_would_delete_soon_is_warned_of_and_sent(
@@ -476,7 +468,7 @@ def test_a_stop_says_where_it_was_and_a_kill_loses_and_doubles_nothing(
     ]
 
     def sent() -> int:
-        return sum(len(records_of(broker, "clicks", number)) for number in range(2))
+        return sum(len(records_in(broker.log("clicks", number))) for number in range(2))
 
     for kind in (signal.SIGKILL, signal.SIGINT, signal.SIGKILL):
         before = sent()
@@ -493,5 +485,5 @@ def test_a_stop_says_where_it_was_and_a_kill_loses_and_doubles_nothing(
     assert done.returncode == 0, done.stderr
     assert "600 records sent" in done.stdout
     for number in range(2):
-        times = [record.timestamp for record in records_of(broker, "clicks", number)]
+        times = [record.timestamp for record in records_in(broker.log("clicks", number))]
         assert times == [T0 + 20 * place + 10 * number for place in range(300)]

@@ -10,6 +10,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from batches import batch
 from damage import DAMAGES
 from raw_connection import RawConnection, fetch_fields, produce_fields
 from running_broker import MakeBroker, RunningBroker
@@ -17,26 +18,13 @@ from running_broker import MakeBroker, RunningBroker
 from horolog.errors import StorageFailed
 from horolog.metadata.rows import TOPICS, TopicRow
 from horolog.metadata.store import FILE_NAME, MetadataStore
-from horolog.record.batch import iter_headers
 from horolog.record.builder import Record, build_batch
 from horolog.storage.files import Files
 from horolog.storage.index.abort import AbortedTxn, write_aborted
 from horolog.storage.names import INTERNAL_TOPICS
 from horolog.wire.api import ApiKey
 
-
-def produce(broker: RunningBroker, topic: str, partition: int = 0) -> int:
-    """The error code."""
-    batch = build_batch([Record(-1, None, b"v")])
-    answer = broker.ask(ApiKey.PRODUCE, 9, **produce_fields(topic, {partition: batch}))
-    return int(answer.responses[0].partition_responses[0].error_code)
-
-
-def count(broker: RunningBroker, topic: str, partition: int = 0) -> int:
-    answer = broker.ask(ApiKey.FETCH, 12, **fetch_fields(topic, {partition: 0}))
-    found = answer.responses[0].partitions[0]
-    assert found.error_code == 0, found
-    return sum(header.records_count for _, header in iter_headers(found.records))
+BATCH = batch(-1)
 
 
 def described(broker: RunningBroker) -> dict[str, dict[int, int]]:
@@ -55,7 +43,7 @@ def stopped(make_broker: MakeBroker) -> Path:
     broker.create_topic("d", partitions=2)
     broker.create_topic("other")
     for topic, partition in (("d", 0), ("d", 1), ("other", 0)):
-        assert produce(broker, topic, partition) == 0
+        assert broker.produce(topic, BATCH, partition).error_code == 0
     broker.stop()
     return broker.log_dir
 
@@ -87,7 +75,7 @@ def test_topics_with_reserved_names_do_not_stop_a_start(
     for _ in range(2):
         broker = make_broker(log_dir=stopped)
         assert described(broker) == {"d": {0: 0, 1: 0}, "other": {0: 0}}
-        assert count(broker, "d") == 1
+        assert broker.count("d") == 1
         broker.stop()
     assert {path.name for path in stopped.glob("__*")} == before
 
@@ -102,7 +90,7 @@ def test_a_directory_beyond_the_number_of_partitions_is_left_alone(
     before = {path.name: path.read_bytes() for path in stray.iterdir()}
     broker = make_broker(log_dir=stopped)
     assert described(broker) == {"d": {0: 0, 1: 0}, "other": {0: 0}}
-    assert produce(broker, "d", 1) == 0
+    assert broker.produce("d", BATCH, 1).error_code == 0
     broker.stop()
     assert partitions_on_disk(stopped, "d") == {"d-0", "d-1", stray.name}
     assert {path.name: path.read_bytes() for path in stray.iterdir()} == before
@@ -127,7 +115,7 @@ def test_an_adopted_topic_has_the_partitions_that_are_there(
     shutil.copytree(stopped / "d-0", stopped / "far-2147483647")
     broker = make_broker(log_dir=stopped)
     assert described(broker)["far"] == {3: 0, 2_147_483_647: 0}
-    assert count(broker, "far", 2_147_483_647) == 1
+    assert broker.count("far", 2_147_483_647) == 1
     with RawConnection(broker.address) as connection:
         change = {"name": "retention.ms", "config_operation": 0, "value": "-1"}
         resource = {"resource_type": 2, "resource_name": "far", "configs": [change]}
@@ -157,7 +145,7 @@ def test_gaps_are_filled_when_an_operator_asks_for_that(
     assert grown.results[0].error_code == 0, grown
     broker.restart()
     assert described(broker)["e"] == dict.fromkeys(range(4), 0)
-    assert [count(broker, "e", index) for index in range(4)] == [0, 1, 0, 1]
+    assert [broker.count("e", index) for index in range(4)] == [0, 1, 0, 1]
 
 
 @pytest.mark.parametrize("kind", ["link", "file", "fifo"])
@@ -177,7 +165,10 @@ def test_what_has_a_partitions_name_and_is_no_directory_is_offline(
     for _ in range(2):
         broker = make_broker(log_dir=stopped)
         assert described(broker) == {"d": {0: 0, 1: 5}, "other": {0: 0}}
-        assert (produce(broker, "d", 0), produce(broker, "d", 1)) == (0, 56)
+        assert (
+            broker.produce("d", BATCH).error_code,
+            broker.produce("d", BATCH, 1).error_code,
+        ) == (0, 56)
         broker.stop()
     assert {path.name: path.read_bytes() for path in outside.iterdir()} == before
 
@@ -195,12 +186,12 @@ def test_an_offline_partition_is_deleted_with_its_topic_and_does_not_come_back(
     answer = broker.ask(ApiKey.DELETE_TOPICS, 5, topic_names=["d"])
     assert answer.responses[0].error_code == 0
     broker.create_topic("d", partitions=2)
-    assert (produce(broker, "d", 1), count(broker, "d", 1)) == (0, 1)
+    assert (broker.produce("d", BATCH, 1).error_code, broker.count("d", 1)) == (0, 1)
     assert "d 1 1" not in starts.read_text()
     broker.kill()
     broker = make_broker(log_dir=stopped)
     assert described(broker) == {"d": {0: 0, 1: 0}, "other": {0: 0}}
-    assert count(broker, "d", 1) == 1
+    assert broker.count("d", 1) == 1
 
 
 def test_a_partition_that_cannot_be_created_at_start_is_offline(
@@ -312,10 +303,10 @@ def assert_serves(log_dir: Path, caplog: pytest.LogCaptureFixture) -> None:
     for _ in range(2):
         broker = RunningBroker(log_dir)
         try:
-            assert produce(broker, "other") == 0
-            assert count(broker, "other") >= 15
-            assert produce(broker, "t", SOUND) == 0
-            assert count(broker, "t", SOUND) >= 10
+            assert broker.produce("other", BATCH).error_code == 0
+            assert broker.count("other") >= 15
+            assert broker.produce("t", BATCH, SOUND).error_code == 0
+            assert broker.count("t", SOUND) >= 10
             with RawConnection(broker.address) as connection:
                 ask_everything(connection)
             broker.run(broker.service.background_tasks.run_retention())
@@ -474,7 +465,7 @@ def test_what_a_damaged_store_said_is_not_guessed(
         DAMAGES[how](path)
     for _ in range(2):
         again = make_broker(log_dir=broker.log_dir, horolog_adopt_defaults=adopt_defaults)
-        assert (expire(again), count(again, "kept")) == (0, 1)
+        assert (expire(again), again.count("kept")) == (0, 1)
         answer = again.ask(ApiKey.DELETE_TOPICS, 5, topic_names=["kept"])
         assert answer.responses[0].error_code == 44
         again.stop()

@@ -2,11 +2,12 @@
 
 import random
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from batches import fill
 from command_runner import run_command
 from running_broker import MakeBroker, RunningBroker, a_broker
 
@@ -15,7 +16,6 @@ from horolog.client import Client
 from horolog.clock import ManualClock
 from horolog.errors import Misconfigured, RecordsRejected
 from horolog.jobs.questions.audit import COUNTS, STEPS_MS
-from horolog.record.builder import Record, build_batch
 from horolog.record.looks_like import OTHER_UNITS, looks_like
 
 pytestmark = pytest.mark.spark
@@ -27,21 +27,6 @@ ANY = {"message_timestamp_after_max_ms": str((1 << 63) - 1), "retention_ms": "-1
 
 
 broker = a_broker(now_ms=NOW_MS)
-
-
-def produce(
-    client: Client,
-    topic: str,
-    times: Iterable[int],
-    partition: int = 0,
-    size: int = 40,
-    **more: Any,
-) -> None:
-    times = list(times)
-    for start in range(0, len(times), size):
-        some = times[start : start + size]
-        batch = build_batch([Record(each, None, b"v") for each in some], **more)
-        client.produce(topic, partition, batch)
 
 
 def expected(times: Sequence[int], appended_ms: int, before: int, after: int) -> dict[str, int]:
@@ -110,7 +95,7 @@ def test_an_audit_counts_what_plain_python_counts(
     histories["t", 13] = [NOW_MS, *(NOW_MS - DAY_MS + n for n in range(1_000))]
     broker.create_topic("t", partitions=14, **ANY)
     for (topic, partition), times in histories.items():
-        produce(broker.client, topic, times, partition)
+        fill(broker.client, topic, times, partition)
     wanted = {
         key: expected(times, NOW_MS, before=7 * DAY_MS, after=HOUR_MS)
         for key, times in histories.items()
@@ -141,10 +126,10 @@ def test_bounds_reject_in_an_audit_what_they_reject_in_a_broker(
     near = [NOW_MS + edge + step for edge in (-before, after, 0) for step in (-1, 0, 1)]
     times = [*near, -1, -5, 0, NOW_MS // 1000, NOW_MS * 1000, NOW_MS * 1_000_000]
     rejected = 0
-    produce(broker.client, "free", times)
+    fill(broker.client, "free", times)
     for time in times:
         try:
-            produce(broker.client, "bound", [time])
+            fill(broker.client, "bound", [time])
         except RecordsRejected:
             rejected += 1
     (row,) = jobs.audit(
@@ -162,7 +147,7 @@ def test_producers_and_hours_are_told_apart(
     for hour in range(2):
         for producer in (7, 9):
             late = NOW_MS + hour * HOUR_MS - (8 * DAY_MS if producer == 9 else 0)
-            produce(
+            fill(
                 broker.client,
                 "t",
                 [late],
@@ -184,7 +169,7 @@ def test_of_log_append_time_topics_the_create_times_in_the_bytes_are_judged(
     spark: Any, broker: RunningBroker
 ) -> None:
     broker.create_topic("t", message_timestamp_type="LogAppendTime", retention_ms="-1")
-    produce(broker.client, "t", [NOW_MS - 5, NOW_MS + 2 * HOUR_MS, NOW_MS // 1000, NOW_MS - 7])
+    fill(broker.client, "t", [NOW_MS - 5, NOW_MS + 2 * HOUR_MS, NOW_MS // 1000, NOW_MS - 7])
     (row,) = jobs.audit(spark, source=broker.address, topics="t").collect()
     assert (row.future, row.in_seconds, row.out_of_order) == (1, 1, 1)
     assert (row.late_max_ms, row.compared_with) == (2 * HOUR_MS + 7, "append time")
@@ -195,7 +180,7 @@ def test_without_append_times_times_are_compared_with_now_and_it_says_so(
 ) -> None:
     broker = make_broker(clock=ManualClock(NOW_MS))
     broker.create_topic("t", **ANY)
-    produce(broker.client, "t", [NOW_MS, 1 << 45])
+    fill(broker.client, "t", [NOW_MS, 1 << 45])
     broker.stop()
     copy = tmp_path / "copy" / "t-0"
     copy.mkdir(parents=True)
@@ -212,7 +197,7 @@ def test_without_append_times_times_are_compared_with_now_and_it_says_so(
 
 def test_a_range_of_time_leaves_out_what_lies_outside(spark: Any, broker: RunningBroker) -> None:
     broker.create_topic("t", **ANY)
-    produce(broker.client, "t", [NOW_MS, -1, NOW_MS - 10, NOW_MS + DAY_MS, NOW_MS - 20])
+    fill(broker.client, "t", [NOW_MS, -1, NOW_MS - 10, NOW_MS + DAY_MS, NOW_MS - 20])
     (row,) = jobs.audit(
         spark, source=broker.address, topics="t", from_=NOW_MS - 15, to=NOW_MS + 1
     ).collect()
@@ -223,13 +208,11 @@ def test_the_command_prints_a_summary_and_suggests_a_bound_with_its_evidence(
     spark: Any, broker: RunningBroker
 ) -> None:
     broker.create_topic("t", **ANY)
-    produce(broker.client, "t", range(NOW_MS - 4_000, NOW_MS))
+    fill(broker.client, "t", range(NOW_MS - 4_000, NOW_MS))
     for producer in (1, 2, 3):
         with Client(broker.address, client_id=f"sensor-{producer}") as client:
-            produce(
-                client, "t", [NOW_MS * 1_000, NOW_MS + 2 * DAY_MS],
-                producer_id=producer, producer_epoch=0, base_sequence=0,
-            )  # fmt: skip
+            idempotent = {"producer_id": producer, "producer_epoch": 0, "base_sequence": 0}
+            fill(client, "t", [NOW_MS * 1_000, NOW_MS + 2 * DAY_MS], **idempotent)
     arguments = ("spark", "audit", "--source", broker.address, "--topics", "t")
     shown = run_command(*arguments)
     assert shown.code == 1, shown.err
@@ -257,7 +240,7 @@ def test_a_log_without_faults_ends_with_0_and_an_empty_one_too(
 ) -> None:
     broker.create_topic("fine")
     broker.create_topic("empty")
-    produce(broker.client, "fine", [NOW_MS])
+    fill(broker.client, "fine", [NOW_MS])
     fine = run_command("spark", "audit", "--source", broker.address, "--topics", "fine")
     assert (fine.code, "No bound is suggested." in fine.out) == (0, True)
     empty = run_command("spark", "audit", "--source", broker.address, "--topics", "empty")
@@ -275,7 +258,7 @@ def test_misuse_ends_with_2_and_damage_with_1_and_a_sentence(
         jobs.audit(spark, source=tmp_path, before_max_ms=-1)
     broker = make_broker()
     broker.create_topic("t", segment_bytes="1000", **ANY)
-    produce(broker.client, "t", [NOW_MS] * 100, size=10)
+    fill(broker.client, "t", [NOW_MS] * 100, size=10)
     broker.stop()
     first, *_ = sorted((broker.log_dir / "t-0").glob("*.log"))
     content = bytearray(first.read_bytes())

@@ -11,25 +11,20 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from batches import fill
 from command_runner import run_command
 from patience import PATIENCE_S, eventually
 from running_broker import BrokerProcess, MakeBroker
 
 from horolog import jobs
-from horolog.client import Client
 from horolog.errors import Misconfigured
 from horolog.jobs.questions.audit import COUNTS
 from horolog.jobs.questions.following import AuditWindow
-from horolog.record.builder import Record, build_batch
 
 pytestmark = pytest.mark.spark
 
 NOW_MS = 1_715_000_000_000
 ANY = {"message_timestamp_after_max_ms": str((1 << 63) - 1), "retention_ms": "-1"}
-
-
-def produce(client: Client, topic: str, partition: int, times: list[int]) -> None:
-    client.produce(topic, partition, build_batch([Record(each, None, b"v") for each in times]))
 
 
 def sums(rows: Any) -> dict[tuple[str, int], dict[str, int]]:
@@ -85,10 +80,10 @@ def test_windows_add_up_to_an_audit_of_all_that_was_appended(
             broker.create_topic("t.two", **ANY)
         # The largest time stays that of the first window, and what is late is late by that.
         known = ([NOW_MS + 86_400_000], [NOW_MS], [NOW_MS + 1, -7])[step]
-        produce(client, "t.one", 0, known)
+        fill(client, "t.one", known)
         for topic, count in (("t.one", 2 + (step > 0)), ("t.two", int(step > 0))):
             for partition in range(count):
-                produce(client, topic, partition, times())
+                fill(client, topic, times(), partition)
         if step == 2:
             stop.set()
         seen.append(next(windows))
@@ -104,18 +99,18 @@ def test_what_was_appended_before_is_left_out_and_a_new_topic_of_the_name_begins
     broker = make_broker()
     broker.create_topic("t", **ANY)
     client = broker.client
-    produce(client, "t", 0, [NOW_MS + 50] * 5)
+    fill(client, "t", [NOW_MS + 50] * 5)
     windows = jobs.follow_audit(spark, source=broker.address, topics="t", every_ms=1)
-    produce(client, "t", 0, [NOW_MS + 9, NOW_MS + 7])
+    fill(client, "t", [NOW_MS + 9, NOW_MS + 7])
     first = next(windows)
     assert sums(first.rows)["t", 0]["out_of_order"] == 1  # not after what was there before
     client.delete_topics(["t"])
     assert next(windows).records == 0
     broker.create_topic("t", **ANY)
-    produce(client, "t", 0, [NOW_MS])
+    fill(client, "t", [NOW_MS])
     again = next(windows)
     assert (again.records, sums(again.rows)["t", 0]["out_of_order"]) == (1, 0)
-    produce(client, "t", 0, [NOW_MS - 3])
+    fill(client, "t", [NOW_MS - 3])
     (late,) = next(windows).rows.collect()
     assert (late.out_of_order, late.late_max_ms) == (1, 3)
 
@@ -131,7 +126,7 @@ def test_a_broker_that_was_killed_is_asked_again_and_nothing_is_left_out(
         every_ms=1,
         settings={"kafka.default.api.timeout.ms": "500", "kafka.request.timeout.ms": "500"},
     )
-    produce(broker_process.client, "t", 0, [NOW_MS])
+    fill(broker_process.client, "t", [NOW_MS])
     broker_process.kill()
     found: list[int] = []
     thread = threading.Thread(target=lambda: found.append(next(windows).records), daemon=True)
@@ -189,10 +184,10 @@ def test_a_signal_ends_it_with_what_was_appended_until_then(
     assert following.stdout is not None
     first = json.loads(following.stdout.readline())
     assert first["topics"] == []
-    produce(broker_process.client, "t", 0, [NOW_MS, NOW_MS - 5, NOW_MS // 1_000])
+    fill(broker_process.client, "t", [NOW_MS, NOW_MS - 5, NOW_MS // 1_000])
     while not json.loads(following.stdout.readline())["topics"]:
         pass
-    produce(broker_process.client, "t", 0, [NOW_MS - 2])
+    fill(broker_process.client, "t", [NOW_MS - 2])
     following.send_signal(signal.SIGTERM)
     out, err = following.communicate(timeout=PATIENCE_S)
     assert following.returncode == 1, err[-2_000:]

@@ -10,15 +10,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from batches import fill
 from command_runner import run_command
 from patience import PATIENCE_S
 from running_broker import MakeBroker, RunningBroker, a_broker
 
 from horolog import jobs
-from horolog.client import Client
 from horolog.clock import ManualClock
 from horolog.errors import Misconfigured
-from horolog.record.builder import Record, build_batch
 
 pytestmark = pytest.mark.spark
 
@@ -28,11 +27,6 @@ ANY = {"message_timestamp_after_max_ms": str((1 << 63) - 1), "retention_ms": "-1
 
 
 broker = a_broker(now_ms=NOW_MS)
-
-
-def produce(client: Client, topic: str, times: list[int], partition: int = 0, **more: Any) -> None:
-    batch = build_batch([Record(each, None, b"v") for each in times], **more)
-    client.produce(topic, partition, batch)
 
 
 def test_latencies_are_counted_as_plain_python_counts_them(
@@ -50,7 +44,7 @@ def test_latencies_are_counted_as_plain_python_counts_them(
         ]
         topic = rng.choice(["created", "stamped"])
         times = [at - span for span in some]
-        produce(broker.client, topic, times, rng.randrange(3) if topic == "created" else 0)
+        fill(broker.client, topic, times, rng.randrange(3) if topic == "created" else 0)
         spans.setdefault((topic, (at - NOW_MS) // HOUR_MS), []).extend(some)
         clock.advance("5m")
     for source, settings in (
@@ -75,7 +69,7 @@ def test_small_latencies_are_exact_and_odd_times_are_left_out(
 ) -> None:
     broker.create_topic("t", **ANY)
     odd = [-1, -1, NOW_MS // 1000, NOW_MS * 1_000]
-    produce(broker.client, "t", [*(NOW_MS - each for each in range(101)), *odd])
+    fill(broker.client, "t", [*(NOW_MS - each for each in range(101)), *odd], size=1_000)
     row = jobs.latency(spark, source=broker.address, topics="t").where("is_total").first()
     assert (row.records, row.measured, row.untimed, row.in_other_unit) == (105, 101, 2, 2)
     assert (row.min_ms, row.p50_ms, row.p90_ms, row.p99_ms, row.max_ms) == (0, 50, 90, 99, 100)
@@ -94,7 +88,7 @@ def test_where_one_time_is_kept_it_says_why_it_cannot_tell(
     spark: Any, broker: RunningBroker, tmp_path: Path
 ) -> None:
     broker.create_topic("t", **ANY)
-    produce(broker.client, "t", [NOW_MS - 7])
+    fill(broker.client, "t", [NOW_MS - 7])
     broker.stop()
     source = without_append_times(broker, tmp_path)
     blind = run_command("spark", "latency", "--source", source, "--json")
@@ -109,7 +103,7 @@ def test_of_log_append_time_topics_without_append_times_beside_the_bytes_suffice
     spark: Any, broker: RunningBroker, tmp_path: Path
 ) -> None:
     broker.create_topic("t", message_timestamp_type="LogAppendTime", retention_ms="-1")
-    produce(broker.client, "t", [NOW_MS - 40, NOW_MS + 3])
+    fill(broker.client, "t", [NOW_MS - 40, NOW_MS + 3])
     broker.stop()
     source = without_append_times(broker, tmp_path)
     row = jobs.latency(spark, source=source).where("is_total").first()
@@ -126,10 +120,10 @@ def test_live_measures_what_is_appended_meanwhile_and_is_marked(
     def append() -> None:
         number = 0
         while not ended.wait(0.05):
-            produce(broker.client, "t", [int(time.time() * 1000) - 5_000], number % 3)  # noqa: TID251
+            fill(broker.client, "t", [int(time.time() * 1000) - 5_000], number % 3)  # noqa: TID251
             number += 1
 
-    produce(broker.client, "t", [5])  # before: not measured
+    fill(broker.client, "t", [5])  # before: not measured
     appending = threading.Thread(target=append)
     appending.start()
     try:
@@ -174,7 +168,7 @@ def test_pictures_are_drawn_and_refused_without_matplotlib(
     spark: Any, broker: RunningBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker.create_topic("t", **ANY)
-    produce(broker.client, "t", [NOW_MS - 40, NOW_MS + 3])
+    fill(broker.client, "t", [NOW_MS - 40, NOW_MS + 3])
     command = ("spark", "latency", "--source", broker.address, "--topics", "t", "--pictures")
     with monkeypatch.context() as without:
         without.setitem(sys.modules, "matplotlib", None)

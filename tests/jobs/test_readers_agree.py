@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 from archive_reading import records_of
+from batches import fill
 from command_runner import run_command
 from in_process_spark import InProcessSpark
 from log_reading import Read
 from partition_files import PartitionFiles
 from running_broker import MakeBroker, RunningBroker
 
-from horolog.client import Client
 from horolog.errors import CorruptBatch
 from horolog.jobs import archive
 from horolog.record.batch import iter_headers
@@ -26,11 +26,6 @@ from horolog.storage.logs.readable import ReadableLog
 
 NOW = 1_700_000_000_000
 LOG_STARTS = "log-start-offset-checkpoint"
-
-
-def produce(client: Client, count: int, value: bytes = b"v") -> None:
-    for _ in range(count):
-        client.produce("orders", 0, build_batch([Record(NOW, b"k", value)]))
 
 
 def consumed(path: Path) -> list[int]:
@@ -82,9 +77,9 @@ def test_a_log_start_counts_for_the_topic_it_was_written_for(
 ) -> None:
     broker = make_broker(log_dir=tmp_path / "log", log_retention_ms="-1")
     broker.create_topic("orders")
-    produce(broker.client, 5)
+    fill(broker.client, "orders", [NOW] * 5, size=1, key=b"k")
     older = shutil.copytree(broker.log_dir / "orders-0", tmp_path / "older")
-    produce(broker.client, 15)
+    fill(broker.client, "orders", [NOW] * 15, size=1, key=b"k")
 
     broker.delete_records("orders", 10)
     broker.stop()
@@ -199,7 +194,7 @@ def test_a_broker_that_gives_nothing_before_the_log_end_is_not_asked_for_ever(
     broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker.create_topic("orders", retention_ms="-1")
-    produce(broker.client, 4)
+    fill(broker.client, "orders", [NOW] * 4, size=1, key=b"k")
     read = ReadableLog.read
 
     def nothing(log: ReadableLog, offset: int, max_bytes: int, *args: Any, **more: Any) -> Any:
@@ -245,7 +240,7 @@ def test_a_transaction_that_nobody_ended_is_decided_as_by_the_broker_that_adopts
     level = {"kafka.isolation.level": "read_committed"}
     assert Read(files.log_dir, **level).offsets() == [0, 1, 2], "a Kafka may go on there"
     broker = make_broker(log_dir=files.log_dir)
-    produce(broker.client, 3)
+    fill(broker.client, "orders", [NOW] * 3, size=1, key=b"k")
     committed += range(16, 19)
     of_broker = Read(subscribe="orders", **level, **{"kafka.bootstrap.servers": broker.address})
     assert of_broker.offsets() == committed

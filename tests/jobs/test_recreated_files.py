@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from archive_reading import records_of
+from batches import fill
 from in_process_spark import InProcessSpark
 from log_reading import Read
 from mirror_lab import MirrorLab
@@ -15,7 +16,6 @@ from streaming_query import EARLIEST, Query
 from horolog.client import Client
 from horolog.errors import Misconfigured
 from horolog.jobs import archive
-from horolog.record.builder import Record, build_batch
 from horolog.sources.bounds import DataLost
 from horolog.spark.read import stream, stream_looks
 
@@ -25,7 +25,7 @@ NOW = 1_700_000_000_000
 @pytest.fixture
 def client(broker: RunningBroker) -> Client:
     broker.create_topic("clicks", retention_ms="-1")
-    fill(broker.client, 5, b"old")
+    fill(broker.client, "clicks", [NOW] * 5, size=1, key=b"k", value=b"old")
     return broker.client
 
 
@@ -36,14 +36,9 @@ def again(broker: RunningBroker, client: Client) -> Callable[[], None]:
     def create() -> None:
         client.delete_topics(["clicks"])
         broker.create_topic("clicks", retention_ms="-1")
-        fill(client, 8, b"new")
+        fill(client, "clicks", [NOW] * 8, size=1, key=b"k", value=b"new")
 
     return create
-
-
-def fill(client: Client, count: int, value: bytes) -> None:
-    for _ in range(count):
-        client.produce("clicks", 0, build_batch([Record(NOW, b"k", value)]))
 
 
 def values(rows: list[dict]) -> set[bytes]:
@@ -93,7 +88,7 @@ def test_a_mirror_from_before_ids_were_noted_goes_on(
     metadata.unlink()
     assert lab.run(broker.log_dir, tmp_path / "copy", "clicks").records == 5
     metadata.write_text(known)
-    fill(client, 2, b"old")
+    fill(client, "clicks", [NOW] * 2, size=1, key=b"k", value=b"old")
     assert lab.run(broker.log_dir, tmp_path / "copy", "clicks").records == 2
     metadata.write_text("version: 0\ntopic_id: " + "A" * 21 + "Q")
     assert lab.run(broker.log_dir, tmp_path / "copy", "clicks").errors

@@ -5,9 +5,9 @@ draw their own numbers; `batches()` and `logs()` are the same for hypothesis.
 """
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hypothesis import strategies as st
 
@@ -15,6 +15,9 @@ from horolog.record.batch import HEADER_SIZE, LOG_OVERHEAD, BatchHeader, pack_he
 from horolog.record.builder import Record, build_batch
 from horolog.record.compression import Codec
 from horolog.record.timestamps import NO_TIMESTAMP, TimestampType
+
+if TYPE_CHECKING:
+    from horolog.client import Client
 
 INT64_MIN, INT64_MAX = -(1 << 63), (1 << 63) - 1
 BASE_OFFSET = 1_000_007
@@ -78,6 +81,24 @@ def batch(
 ) -> bytes:
     """A batch as a producer sends it, with a record for each time."""
     return build_batch([Record(timestamp, key, value) for timestamp in timestamps], **more)
+
+
+def fill(
+    client: "Client",
+    topic: str,
+    times: Iterable[int],
+    partition: int = 0,
+    *,
+    size: int = 40,
+    key: bytes | None = None,
+    value: bytes = b"v",
+    **more: Any,
+) -> None:
+    """Send a record of each of these times, `size` in a batch."""
+    times = list(times)
+    for start in range(0, len(times), size):
+        some = times[start : start + size]
+        client.produce(topic, partition, batch(*some, key=key, value=value, **more))
 
 
 def marker(

@@ -25,7 +25,7 @@ from horolog.broker.service import Service, new_event_loop
 from horolog.client import Client
 from horolog.clock import Clock, ManualClock, SystemClock
 from horolog.config import Settings
-from horolog.record.batch import BatchHeader
+from horolog.record.batch import BatchHeader, iter_headers
 from horolog.storage.logs.log import Log
 from horolog.wire.api import ApiKey
 
@@ -101,6 +101,12 @@ class _Asked:
         fields = fetch_fields(topic, {partition: offset}, **more)
         (answer,) = self.ask(ApiKey.FETCH, version, **fields).responses
         return answer.partitions[0]
+
+    def count(self, topic: str, partition: int = 0) -> int:
+        """How many records a fetch from the beginning gives."""
+        found = self.fetch(topic, partition=partition)
+        assert found.error_code == 0, found
+        return sum(header.records_count for _, header in iter_headers(found.records))
 
     def alter(
         self,
