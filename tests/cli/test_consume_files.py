@@ -224,7 +224,7 @@ def test_a_segment_that_a_broker_deletes_meanwhile_hides_no_later_one(
     monkeypatch.setattr(RecordLog, "plan", deleted_meanwhile)
     found = consume(broker.log_dir / "clicks-0")
     assert found.code == 0
-    assert "was deleted before it was read; going on with what is left\n" in found.err
+    assert "was deleted before it was read; reading what is left\n" in found.err
     assert found.lines == [line for line in whole if int(place(line)) >= 25]
 
 

@@ -184,7 +184,7 @@ def test_records_deleted_before_they_are_read_do_not_come_back(
     assert consumed.code == 0
     assert consumed.lines == [str(number) for number in range(40, 100)]
     said = f"{topic}-0 was to be read from offset 0, and starts at 40 now"
-    assert consumed.err == f"{said}; going on with what is left\n"
+    assert consumed.err == f"{said}; reading what is left\n"
 
 
 def test_following_goes_on_until_it_is_interrupted(horolog: Run, broker: RunningBroker) -> None:

@@ -318,10 +318,10 @@ def data_lost(options: ReadOptions, message: str) -> None:
     if options.fail_on_data_loss:
         raise DataLost(message + loss_hint(options, "read what is left"))
     why = f", as {options.loss_option} is false" if options.loss_option else ""
-    _logger.warning("%s; going on with what is left%s", message, why)
+    _logger.warning("%s; reading what is left%s", message, why)
 
 
 def loss_hint(options: ReadOptions, purpose: str) -> str:
-    """How the user of a read can have it go on; nothing where there is no such option."""
+    """How the user of a read can have it continue; nothing where there is no such option."""
     option = options.loss_option
     return f". Set {option} to false to {purpose}" if option else ""

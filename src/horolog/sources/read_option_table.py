@@ -25,16 +25,16 @@ OF_KAFKA_SOURCE = {
     "endingOffsetsByTimestamp": "as `startingOffsetsByTimestamp`, for the end",
     "failOnDataLoss": "`true` (default) or `false`: offsets, segments or topics that are gone, a "
     "damaged segment, an end that is not there",
-    "minPartitions": "at least so many tasks, if there are as many offsets",
-    "maxRecordsPerPartition": "at most so many offsets in a task",
+    "minPartitions": "at least this many tasks, if there are as many offsets",
+    "maxRecordsPerPartition": "at most this many offsets in a task",
     "includeHeaders": "`true` adds the column `headers`; `false` (default)",
     "kafkaConsumer.pollTimeoutMs": "how long a task waits for its broker; 120000",
     "fetchOffset.numRetries": "how often the driver asks for offsets again; 3",
     "fetchOffset.retryIntervalMs": "after how many milliseconds; 10",
     # Of streams; Kafka's source, too, ignores them in a batch.
-    "maxOffsetsPerTrigger": "of a stream: at most so many offsets in a micro-batch, shared by what "
-    "each partition has left",
-    "minOffsetsPerTrigger": "of a stream: a micro-batch waits for so many offsets, or for "
+    "maxOffsetsPerTrigger": "of a stream: at most this many offsets in a micro-batch, shared by "
+    "what each partition has left",
+    "minOffsetsPerTrigger": "of a stream: a micro-batch waits for this many offsets, or for "
     "`maxTriggerDelay`",
     "maxTriggerDelay": "of a stream: how long since the last micro-batch; `15m`",
     "groupIdPrefix": "without effect: no group is joined",

@@ -118,7 +118,7 @@ class StretchReader:
         except CorruptBatch as error:
             message = f"{stretch.path} cannot be read to its end: {error.reason}"
             if options.fail_on_data_loss or options.fail_on_damage:
-                hint = loss_hint(options, "go on after it")
+                hint = loss_hint(options, "read what is behind it")
                 raise CorruptBatch(message + hint) from error
             data_lost(options, message)
 

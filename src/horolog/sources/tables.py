@@ -75,7 +75,7 @@ def scan(
         columns: of the tables.
         read_committed: leaves out aborted transactions, and what follows an open one.
         max_wait_ms: how long a broker may wait for records.
-        fail_on_data_loss: else it goes on with a warning where records are gone or damaged.
+        fail_on_data_loss: else it continues with a warning where records are gone or damaged.
         settings: `kafka.*` for brokers and `fs.*` for object stores, as in Spark.
 
     Raises:
