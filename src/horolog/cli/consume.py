@@ -109,9 +109,9 @@ def consume(
         if path is None:
             with connect(bootstrap, client_config, client_properties) as client:
                 numbers: Collection[int] | None = partition_numbers(client, what, partitions)
-            options = _of_topic(client.config, what)
+            options = options_of_topic(client.config, what)
         else:
-            numbers, options = partitions or None, _of_path(str(path), settings)
+            numbers, options = partitions or None, options_of_path(str(path), settings)
         with RecordLog(options, times) as log:
             chosen = log.partitions if numbers is None else numbered(log.partitions, numbers, what)
             output.names_topic = len({each.topic for each in chosen}) > 1
@@ -164,7 +164,8 @@ class _Output:
         return not self.is_full
 
 
-def _of_topic(config: ClientConfig, topic: str) -> ReadOptions:
+def options_of_topic(config: ClientConfig, topic: str) -> ReadOptions:
+    """A read of a whole topic that goes on where something is gone, and fails at damage."""
     return ReadOptions.of_client(
         config,
         max_bytes=4 << 20,
@@ -175,7 +176,8 @@ def _of_topic(config: ClientConfig, topic: str) -> ReadOptions:
     )
 
 
-def _of_path(path: str, settings: Sequence[str] | None) -> ReadOptions:
+def options_of_path(path: str, settings: Sequence[str] | None) -> ReadOptions:
+    """The same of a path; `settings` are those of its object store, NAME=VALUE."""
     given = {name.lower(): value for name, value in pairs(settings, "--set").items()}
     return ReadOptions(
         paths=(absolute(path),),

@@ -20,6 +20,7 @@ from horolog.cli.options import (
     path_of,
 )
 from horolog.cli.retention_screen import Explained, as_json, show
+from horolog.cli.retention_simulate import simulate
 from horolog.cli.screen import show_json
 from horolog.client import Client
 from horolog.client.topic_facts import partition_numbers
@@ -40,6 +41,9 @@ app = typer.Typer(no_args_is_help=True)
 @app.callback()
 def retention() -> None:
     """Explain why segments are still there, and when they go."""
+
+
+app.command(no_args_is_help=True)(simulate)
 
 
 @app.command(no_args_is_help=True)

@@ -119,12 +119,18 @@ def verdicts(
     by_base = {segment.base_offset: segment for segment in segments}
 
     def time_of(candidate: Candidate) -> SegmentTime | None:
-        times = _times_of(by_base[candidate.base_offset], candidate, config)
+        segment = by_base[candidate.base_offset]
+        times = times_that_count(
+            config,
+            lambda: None if (largest := segment.largest()) is None else largest.timestamp,
+            lambda: last_append_time(segment, candidate.end_offset, candidate.size),
+            segment.modified_ms,
+        )
         bound = (bounded(time, candidate.end_offset, resets, now_ms) for time in times)
         return max(bound, key=lambda time: time.time_ms, default=None)
 
     candidates = _candidates(segments)
-    judged = _judge(candidates, config, log_start_offset, high_watermark, now_ms, time_of)
+    judged = judge(candidates, config, log_start_offset, high_watermark, now_ms, time_of)
     return zip(candidates, judged, strict=True)
 
 
@@ -151,26 +157,34 @@ def expired_ms(config: TopicConfig, timestamp: int, now_ms: int) -> int:
     return max(0, now_ms - timestamp - config.retention_ms)
 
 
-def _times_of(
-    segment: SegmentReader, candidate: Candidate, config: TopicConfig
+def times_that_count(
+    config: TopicConfig,
+    largest_ms: Callable[[], int | None],
+    last_append_ms: Callable[[], int | None],
+    modified_ms: Callable[[], int],
 ) -> Iterator[SegmentTime]:
-    """The times of which the later counts; none if nothing is known that could count.
+    """The times of a segment of which the later counts; none if nothing is known that could count.
 
-    Never on the word of the time index: a seal or the headers say it (`Indexes.largest`).
+    Args:
+        config: the topic's settings.
+        largest_ms: gives the largest timestamp, never on the word of the time index: a seal or
+            the headers say it (`Indexes.largest`).
+        last_append_ms: gives the append time of the last record, None if that is unknown.
+        modified_ms: gives when the file was last changed.
     """
     by = config.horolog_retention_by
-    largest = None if by == "append-time" else segment.largest()
-    counts = largest is not None and _may_expire(largest.timestamp, config)
+    largest = None if by == "append-time" else largest_ms()
+    counts = largest is not None and _may_expire(largest, config)
     if by == "create-time" and largest is not None and counts:
-        yield SegmentTime(largest.timestamp, is_record_time=True)
+        yield SegmentTime(largest, is_record_time=True)
         return
-    last_ms = last_append_time(segment, candidate.end_offset, candidate.size)
+    last_ms = last_append_ms()
     if last_ms is not None:
         yield SegmentTime(last_ms, is_record_time=True, is_append_time=True)
         if largest is not None and counts:
-            yield SegmentTime(largest.timestamp, is_record_time=True)
+            yield SegmentTime(largest, is_record_time=True)
     elif by == "create-time":
-        yield SegmentTime(segment.modified_ms(), is_record_time=False)
+        yield SegmentTime(modified_ms(), is_record_time=False)
 
 
 def _may_expire(timestamp: int, config: TopicConfig) -> bool:
@@ -207,7 +221,7 @@ def decide(
 
     A segment whose time is unknown, None, stays.
     """
-    return _reasons(_judge(segments, config, log_start_offset, high_watermark, now_ms, time_of))
+    return _reasons(judge(segments, config, log_start_offset, high_watermark, now_ms, time_of))
 
 
 def _reasons(found: Iterator[Verdict]) -> list[str]:
@@ -215,7 +229,7 @@ def _reasons(found: Iterator[Verdict]) -> list[str]:
     return [verdict.reason for verdict in takewhile(lambda verdict: verdict.may_go, found)]
 
 
-def _judge(
+def judge(
     segments: Sequence[Candidate],
     config: TopicConfig,
     log_start_offset: int,
@@ -223,6 +237,7 @@ def _judge(
     now_ms: int,
     time_of: Callable[[Candidate], SegmentTime | None],
 ) -> Iterator[Verdict]:
+    """What retention says of each segment, oldest first; arguments as `decide`."""
     size = sum(segment.size for segment in segments)
     for segment in segments:
         if not segment.is_last and segment.end_offset <= log_start_offset:

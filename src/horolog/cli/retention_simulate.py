@@ -1,0 +1,222 @@
+"""`horolog retention simulate`: what other settings would have deleted, and when."""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, tzinfo
+from typing import Annotated, Any, Final
+
+import typer
+
+from horolog.broker.offline_settings import OfflineSettings
+from horolog.cli.connecting import CommandConfig, CommandProperties, connect
+from horolog.cli.consume import options_of_path, options_of_topic
+from horolog.cli.options import (
+    LOCAL,
+    Bootstrap,
+    Json,
+    Partitions,
+    PathOrTopic,
+    Zone,
+    pairs,
+    path_of,
+)
+from horolog.cli.screen import show_json, show_table, size
+from horolog.cli.working import working
+from horolog.client import ResourceType
+from horolog.client.topic_facts import partition_numbers
+from horolog.clock import SystemClock, format_duration
+from horolog.config import Settings, TopicConfig
+from horolog.errors import Misconfigured
+from horolog.sources.arrivals import ArrivalLog
+from horolog.storage.names import TopicPartition
+from horolog.storage.offline.simulation import Deletion, Outcome, Simulation
+from horolog.storage.verify import find_target
+from horolog.times import format_time, parse_time, parse_zone
+
+CHECK: Final = "log.retention.check.interval.ms"
+_CHECK_MS: Final = 300_000
+_SHOWN: Final = 20  # deletions of a partition on the screen
+_STEP: Final = 1000  # batches between two words on how far it is
+
+
+def simulate(
+    context: typer.Context,
+    what: PathOrTopic,
+    bootstrap: Bootstrap = LOCAL,
+    client_config: CommandConfig = None,
+    client_properties: CommandProperties = None,
+    tried: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="NAME=VALUE",
+            help="A setting of the topic to try, as retention.ms, segment.bytes or "
+            "horolog.retention.by; repeat for several. Also "
+            f"{CHECK}, which is 5 minutes by default.",
+        ),
+    ] = None,
+    at: Annotated[
+        str | None,
+        typer.Option("--until", metavar="TIME", help="Let time pass until then (default: now)."),
+    ] = None,
+    partitions: Partitions = None,
+    zone: Zone = None,
+    is_json: Json = False,
+) -> None:
+    """Replay when the records of a log arrived, and show what other settings would have deleted.
+
+    Batches arrive when they did (their append times), into an empty log with the topic's settings
+    and those given with --set; the broker's own rules say when it rolls and what it deletes. What
+    is shown is when each segment would have gone, how old its records were by both clocks then, and
+    how much the disk would have held. What was deleted before now is not there to arrive. All
+    records' times are read; nothing is written or deleted.
+    """
+    shown_zone = parse_zone(zone) if zone else UTC
+    given = pairs(tried, "--set")
+    check_ms = _positive(given.pop(CHECK, str(_CHECK_MS)))
+    now_ms = SystemClock().now_ms()
+    where = parse_zone(zone) if zone else None
+    until_ms = now_ms if at is None else parse_time(at, now_ms=now_ms, zone=where)
+    path = path_of(context, what)
+    if path is None:
+        with connect(bootstrap, client_config, client_properties) as client:
+            numbers = list(partition_numbers(client, what, partitions))
+            resource = (ResourceType.TOPIC, what)
+            entries = client.describe_configs([resource])[resource]
+            config = _config({name: entry.value for name, entry in entries.items()} | given)
+            log = ArrivalLog(options_of_topic(client.config, what), numbers)
+        configs = dict.fromkeys({each.topic for each in log.partitions}, config)
+    else:
+        stored = OfflineSettings(find_target(path).log_dir, given, now_ms)
+        log = ArrivalLog(options_of_path(str(path), None), partitions)
+        configs = {each.topic: stored.of(each.topic).config for each in log.partitions}
+    outcomes = _run(log, configs, check_ms, until_ms, what)
+    if is_json:
+        show_json(plain(outcomes))
+    else:
+        _show(outcomes, shown_zone)
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or not 0 < int(text) < 1 << 62:
+        raise Misconfigured(f"{CHECK} is {text!r:.60}: it takes milliseconds, from 1 on")
+    return int(text)
+
+
+def _config(values: Mapping[str, str | None]) -> TopicConfig:
+    given = {name: value for name, value in values.items() if value is not None}
+    try:
+        return Settings({}).topic_config(given)
+    except ValueError as error:
+        raise Misconfigured(str(error)) from None
+
+
+def _run(
+    log: ArrivalLog, configs: Mapping[str, TopicConfig], check_ms: int, until_ms: int, what: str
+) -> dict[TopicPartition, Outcome]:
+    outcomes, done = {}, 0
+    with working(f"simulate {what}", "offsets") as work:
+        for partition in log.partitions:
+            simulation = Simulation(configs[partition.topic], check_ms)
+            start: int | None = None
+            for number, arrival in enumerate(log.of(partition)):
+                start = arrival.base_offset if start is None else start
+                simulation.arrive(arrival)
+                if number % _STEP == 0:
+                    work(done + arrival.base_offset - start, log.offsets)
+            simulation.run_until(until_ms)
+            outcomes[partition] = outcome = simulation.outcome()
+            done += outcome.records
+        work(log.offsets, log.offsets)
+    return outcomes
+
+
+def plain(outcomes: Mapping[TopicPartition, Outcome]) -> dict[str, Any]:
+    """The sums of all partitions, and each of them; `deletions` in the order of time."""
+    found = outcomes.values()
+    deletions = [
+        {"partition": str(partition), **each._asdict()}
+        for partition, outcome in outcomes.items()
+        for each in outcome.deletions
+    ]
+    return {
+        "records": sum(each.records for each in found),
+        "deleted_records": sum(each.deleted_records for each in found),
+        "deleted_within_hour": sum(each.deleted_within_hour for each in found),
+        "segments": sum(each.segments for each in found),
+        "held_bytes": sum(each.held_bytes for each in found),
+        "deletions": sorted(deletions, key=lambda each: each["at_ms"]),
+        "partitions": [
+            {
+                "partition": str(partition),
+                "records": outcome.records,
+                "deleted_records": outcome.deleted_records,
+                "deleted_within_hour": outcome.deleted_within_hour,
+                "segments": outcome.segments,
+                "segments_a_day": outcome.segments_a_day,
+                "held_segments": outcome.held_segments,
+                "held_bytes": outcome.held_bytes,
+                "most_held_bytes": outcome.most_held_bytes,
+                "from_ms": outcome.first_ms,
+                "until_ms": outcome.until_ms,
+            }
+            for partition, outcome in outcomes.items()
+        ],
+    }
+
+
+def _show(outcomes: Mapping[TopicPartition, Outcome], zone: tzinfo) -> None:
+    show_table(
+        (
+            *("partition", "records", "deleted", "within an hour"),
+            *("segments", "a day", "held", "at most"),
+        ),
+        [
+            (
+                str(partition),
+                each.records,
+                each.deleted_records,
+                each.deleted_within_hour,
+                each.segments,
+                None if each.segments_a_day is None else f"{each.segments_a_day:.1f}",
+                size(each.held_bytes),
+                size(each.most_held_bytes),
+            )
+            for partition, each in outcomes.items()
+        ],
+    )
+    for partition, outcome in outcomes.items():
+        if outcome.deletions:
+            _show_deletions(str(partition), outcome.deletions, zone)
+    if not any(each.deletions for each in outcomes.values()):
+        typer.echo("\nnothing would have been deleted")
+
+
+def _show_deletions(partition: str, deletions: Sequence[Deletion], zone: tzinfo) -> None:
+    typer.echo(f"\n{partition}")
+    show_table(
+        ("deleted at", "offsets", "records", "appended before", "created before", "why"),
+        [
+            (
+                format_time(each.at_ms, zone),
+                f"{each.base_offset}-{each.end_offset - 1}",
+                each.records,
+                _ages(each.append_age_min_ms, each.append_age_max_ms),
+                _ages(each.create_age_min_ms, each.create_age_max_ms),
+                each.reason,
+            )
+            for each in deletions[:_SHOWN]
+        ],
+    )
+    if len(deletions) > _SHOWN:
+        typer.echo(f"... and {len(deletions) - _SHOWN} more; --json has all")
+
+
+def _ages(least_ms: int | None, most_ms: int | None) -> str | None:
+    if least_ms is None or most_ms is None:
+        return None
+    least, most = (_age(each) for each in (least_ms, most_ms))
+    return least if least == most else f"{least} to {most}"
+
+
+def _age(ms: int) -> str:
+    return f"-{format_duration(-ms)}" if ms < 0 else format_duration(ms)

@@ -1,0 +1,96 @@
+"""When the batches of a log arrived, as far as that is known."""
+
+from bisect import bisect_right
+from collections.abc import Collection, Iterator, Sequence
+
+from horolog.errors import Misconfigured
+from horolog.record.batch import iter_headers
+from horolog.record.scan import scan_batch
+from horolog.record.timestamps import LOG_APPEND_TIME, AppendTimeStretch
+from horolog.sources.batches import Batches
+from horolog.sources.options import ReadOptions
+from horolog.sources.plan import Stretch
+from horolog.sources.planning import opened_log, plan_offsets
+from horolog.sources.row_filter import RowFilter
+from horolog.sources.stretch_reader import StretchReader, naming_batch
+from horolog.storage.names import TopicPartition
+from horolog.storage.offline.simulation import Arrival
+
+_MAX_UNPACKED = 1 << 30
+
+
+class ArrivalLog:
+    """The arrivals in a log as it is when this is made. Close it after use."""
+
+    def __init__(self, options: ReadOptions, numbers: Collection[int] | None = None) -> None:
+        """Plan to read all, or partitions of these numbers.
+
+        Raises:
+            Misconfigured: nothing is there.
+            RequestRefused, NoAnswer: the broker refuses, or does not answer.
+        """
+        with opened_log(options) as log:
+            chosen = [each for each in log.partitions() if not numbers or each.partition in numbers]
+            self._stretches = plan_offsets(log, chosen, RowFilter(), {}, {}).stretches
+        self.partitions = sorted(chosen)
+        self._options = options
+
+    @property
+    def offsets(self) -> int:
+        """How many there are to go through."""
+        return sum(each.end - each.start for each in self._stretches)
+
+    def of(self, partition: TopicPartition) -> Iterator[Arrival]:
+        """The arrivals of one partition, in the order of offsets; reads all times of its records.
+
+        Raises:
+            Misconfigured: it is not known when a batch arrived.
+            CorruptBatch: a batch is damaged.
+            DataLost: something is gone.
+            RequestRefused, NoAnswer: the broker refuses, or does not answer.
+        """
+        with StretchReader(self._options) as reader:
+            for stretch in self._stretches:
+                if stretch.partition == partition:
+                    yield from self._in(reader, stretch)
+
+    def _in(self, reader: StretchReader, stretch: Stretch) -> Iterator[Arrival]:
+        with reader.losses(stretch):
+            for batches in reader.batches(
+                stretch, RowFilter(), with_append_times=True, with_markers=True
+            ):
+                with naming_batch(batches):
+                    yield from _arrivals(batches, stretch.partition)
+
+
+def _arrivals(batches: Batches, partition: TopicPartition) -> Iterator[Arrival]:
+    view = memoryview(batches.data)
+    known: Sequence[AppendTimeStretch] = ()
+    if batches.append_times is not None:
+        known = batches.append_times(batches.start, batches.end)
+    starts = [each.offset for each in known]
+    for place, header in iter_headers(view):
+        if header.base_offset >= batches.end:
+            return
+        at = bisect_right(starts, max(batches.start, header.base_offset)) - 1
+        append_ms = known[at].ms if at >= 0 else None
+        if append_ms is None and header.timestamp_type is LOG_APPEND_TIME:
+            append_ms = header.max_timestamp
+        if append_ms is None:
+            raise Misconfigured(
+                f"It is not known when the batch at offset {header.base_offset} of {partition} "
+                "arrived: only horolog keeps that of records with create times, so that no other "
+                "settings can be tried on what another broker has appended"
+            )
+        facts = scan_batch(
+            view[place : place + header.size], header, max_bytes=_MAX_UNPACKED, create_times=True
+        )
+        yield Arrival(
+            header.base_offset,
+            header.last_offset,
+            header.size,
+            0 if header.is_control else facts.count,
+            facts.min_timestamp,
+            facts.max_timestamp,
+            append_ms,
+        )

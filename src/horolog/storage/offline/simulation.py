@@ -1,0 +1,355 @@
+"""What a log would have deleted, had it had other settings since it began.
+
+    simulation = Simulation(config, check_ms)
+    for arrival in arrivals:                 # batches, in the order of their offsets
+        simulation.arrive(arrival)
+    simulation.run_until(now_ms)
+
+It replays when batches arrived against the decisions of the broker itself: `LogWriter.must_roll`
+before each append, and `retention.decide` at each check, of which those are left out that cannot
+find anything. Batches stay whole, as in a log; a segment is known by sums. Not simulated are
+full indexes, `segment.jitter.ms`, resets of append times, and records that a broker would refuse.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Final, NamedTuple, cast
+
+from horolog.config import TopicConfig
+from horolog.record.timestamps import NO_TIMESTAMP, TimestampType
+from horolog.storage.index.segment_end import SegmentEnd
+from horolog.storage.index.time import TimeEntry
+from horolog.storage.logs.writer import LogWriter
+from horolog.storage.removal.retention import (
+    Candidate,
+    SegmentTime,
+    Verdict,
+    decide,
+    judge,
+    times_that_count,
+)
+from horolog.storage.segments.active import ActiveSegment
+from horolog.storage.segments.numbered import Numbered, new_numbered
+
+_HOUR_MS, _DAY_MS = 3_600_000, 86_400_000
+_FILES: Final = cast(Any, None)  # the decisions of a writer touch no file
+
+
+class Arrival(NamedTuple):
+    """A batch, and when it was appended. Times in milliseconds."""
+
+    base_offset: int
+    last_offset: int
+    size: int
+    """Bytes."""
+    records: int
+    """Without control records."""
+    create_min_ms: int | None
+    create_max_ms: int | None
+    append_ms: int
+
+
+class Deletion(NamedTuple):
+    """A segment that would have been deleted. Ages are those of its records, in milliseconds."""
+
+    at_ms: int
+    base_offset: int
+    end_offset: int
+    size: int
+    records: int
+    within_hour: int
+    """Records that were appended less than an hour before."""
+    reason: str
+    create_age_min_ms: int | None
+    create_age_max_ms: int | None
+    append_age_min_ms: int
+    append_age_max_ms: int
+
+
+class Outcome(NamedTuple):
+    """What became of a log."""
+
+    deletions: Sequence[Deletion]
+    records: int
+    """That arrived."""
+    segments: int
+    """That were begun."""
+    held_segments: int
+    held_bytes: int
+    """At the end."""
+    most_held_bytes: int
+    first_ms: int | None
+    """When the first batch arrived; None if none did."""
+    until_ms: int
+
+    @property
+    def deleted_records(self) -> int:
+        """Those of all deleted segments."""
+        return sum(each.records for each in self.deletions)
+
+    @property
+    def deleted_within_hour(self) -> int:
+        """Of these, those that were appended less than an hour before."""
+        return sum(each.within_hour for each in self.deletions)
+
+    @property
+    def segments_a_day(self) -> float | None:
+        """None for less than a second."""
+        span_ms = 0 if self.first_ms is None else self.until_ms - self.first_ms
+        return self.segments * _DAY_MS / span_ms if span_ms >= 1000 else None
+
+
+class _Times:
+    """What the rules of rolling ask of a segment's append times."""
+
+    def __init__(self) -> None:
+        self.first_ms: int | None = None
+        self.last_ms: int | None = None
+
+    def fits(self, _: int) -> bool:
+        return True
+
+
+class _Segment:
+    """What the rules of rolling ask of a segment, and the sums that are known of it."""
+
+    def __init__(self, base_offset: int) -> None:
+        self.base_offset = base_offset
+        self.end = SegmentEnd(0, base_offset)
+        self.first_timestamp: int | None = None
+        self.largest: TimeEntry | None = None
+        self.records = 0
+        self.create_min_ms: int | None = None
+        self.create_max_ms: int | None = None
+        self.recent = deque[tuple[int, int]]()
+        """Append times of the last hour, and how many records they are of."""
+
+    @property
+    def size(self) -> int:
+        return self.end.size
+
+    def largest_to_search(self) -> TimeEntry | None:
+        return self.largest
+
+
+class _Growing(ActiveSegment):
+    """The active segment of a log that has no files."""
+
+    __slots__ = ()
+
+    def __init__(self, base_offset: int, created_ms: int) -> None:
+        self.segment = cast(Any, _Segment(base_offset))
+        self._append_times = cast(Any, _Times())
+        self._entries = None
+        self.created_ms = created_ms
+        self.jitter_ms = 0
+
+    @property
+    def sums(self) -> _Segment:
+        return cast(_Segment, self.segment)
+
+    @property
+    def times(self) -> _Times:
+        return cast(_Times, self._append_times)
+
+    def take(self, arrival: Arrival, timestamp: int) -> None:
+        sums, times = self.sums, self.times
+        size = sums.end.size
+        if not size and timestamp != NO_TIMESTAMP:
+            sums.first_timestamp = timestamp
+        if timestamp != NO_TIMESTAMP and (
+            sums.largest is None or timestamp > sums.largest.timestamp
+        ):
+            sums.largest = TimeEntry(timestamp, arrival.last_offset)
+        sums.end = sums.end._replace(size=size + arrival.size, next_offset=arrival.last_offset + 1)
+        sums.records += arrival.records
+        if arrival.create_min_ms is not None and arrival.create_max_ms is not None:
+            known = sums.create_min_ms is not None
+            sums.create_min_ms = (
+                min(sums.create_min_ms or 0, arrival.create_min_ms)
+                if known
+                else arrival.create_min_ms
+            )
+            sums.create_max_ms = (
+                max(sums.create_max_ms or 0, arrival.create_max_ms)
+                if known
+                else arrival.create_max_ms
+            )
+        append_ms = arrival.append_ms
+        if times.first_ms is None:
+            times.first_ms = append_ms
+        times.last_ms = append_ms if times.last_ms is None else max(times.last_ms, append_ms)
+        recent = sums.recent
+        while recent and recent[0][0] <= append_ms - _HOUR_MS:
+            recent.popleft()
+        recent.append((append_ms, arrival.records))
+
+
+class Simulation:
+    """See the module. Memory grows with segments, held and deleted, and with an hour's batches."""
+
+    def __init__(self, config: TopicConfig, check_ms: int) -> None:
+        """Of an empty log.
+
+        Args:
+            config: the settings to be tried.
+            check_ms: how often retention is checked, from the first arrival on.
+        """
+        self._config = replace(config, segment_jitter_ms=0)
+        self._check_ms = max(1, check_ms)
+        self._segments: list[_Growing] = []
+        self._deletions: list[Deletion] = []
+        self._held = self._most = self._records = self._begun = 0
+        self._first_ms: int | None = None
+        self._now_ms = self._tick_ms = 0
+
+    def arrive(self, arrival: Arrival) -> None:
+        """Let time pass to when a batch arrived, and append it."""
+        config = self._config
+        if self._first_ms is None:
+            self._first_ms = self._now_ms = arrival.append_ms
+            self._tick_ms = self._now_ms + self._check_ms
+            self._begin(arrival.base_offset)
+        self.run_until(arrival.append_ms)
+        is_stamped = config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
+        created_ms = NO_TIMESTAMP if arrival.create_max_ms is None else arrival.create_max_ms
+        timestamp = arrival.append_ms if is_stamped else created_ms
+        batch = _numbered(arrival, timestamp)
+        if self._writer.must_roll(batch, config, self._now_ms, by_time=True):
+            self._begin(arrival.base_offset)
+        self._segments[-1].take(arrival, timestamp)
+        self._records += arrival.records
+        self._held += arrival.size
+        self._most = max(self._most, self._held)
+
+    def run_until(self, ms: int) -> None:
+        """Let time pass; it never goes back, whatever the clock did that stamped the arrivals."""
+        while self._segments:
+            due_ms = self._next_check()
+            if due_ms is None or due_ms > ms:
+                break
+            self._check(due_ms)
+            self._tick_ms = due_ms + self._check_ms
+        self._now_ms = max(self._now_ms, ms)
+        if self._first_ms is not None:
+            self._tick_ms = max(self._tick_ms, self._tick_at(self._now_ms))
+
+    def outcome(self) -> Outcome:
+        """What has become of the log by now."""
+        return Outcome(
+            self._deletions,
+            self._records,
+            self._begun,
+            sum(each.sums.size > 0 for each in self._segments),
+            self._held,
+            self._most,
+            self._first_ms,
+            self._now_ms,
+        )
+
+    @property
+    def _writer(self) -> LogWriter:
+        return LogWriter(_FILES, "", self._segments[-1])
+
+    def _begin(self, base_offset: int) -> None:
+        self._segments.append(_Growing(base_offset, self._now_ms))
+        self._begun += 1
+
+    def _tick_at(self, ms: int) -> int:
+        """The first check at or after a time."""
+        assert self._first_ms is not None
+        return self._first_ms - (self._first_ms - ms) // self._check_ms * self._check_ms
+
+    def _next_check(self) -> int | None:
+        """The next check that may find something, as far as the log is not appended to."""
+        config, first = self._config, self._segments[0].sums
+        found = []
+        if 0 <= config.retention_bytes <= self._held - first.size:
+            found.append(self._tick_ms)
+        (verdict,) = self._judged([self._candidate(0)])
+        if verdict.may_go:
+            found.append(self._tick_ms)
+        elif verdict.due_ms is not None:
+            found.append(max(self._tick_ms, self._tick_at(verdict.due_ms)))
+        active = self._segments[-1]
+        if config.horolog_roll_idle and active.sums.size:
+            age_ms = active.age_ms(config.horolog_roll_by, *[self._tick_ms] * 3)
+            wait_ms = max(0, config.segment_ms + 1 - age_ms)
+            found.append(self._tick_at(self._tick_ms + wait_ms))
+        return min(found, default=None)
+
+    def _judged(self, candidates: Sequence[Candidate]) -> list[Verdict]:
+        end = self._segments[-1].sums.end.next_offset
+        return list(judge(candidates, self._config, 0, end, self._tick_ms, self._time_of))
+
+    def _candidate(self, place: int) -> Candidate:
+        sums, is_last = self._segments[place].sums, place == len(self._segments) - 1
+        return Candidate(sums.base_offset, sums.end.next_offset, sums.size, is_last)
+
+    def _time_of(self, candidate: Candidate) -> SegmentTime | None:
+        growing = next(
+            each for each in self._segments if each.sums.base_offset == candidate.base_offset
+        )
+        largest = growing.sums.largest
+        times = times_that_count(
+            self._config,
+            lambda: None if largest is None else largest.timestamp,
+            lambda: growing.times.last_ms,
+            lambda: growing.times.last_ms or 0,
+        )
+        return max(times, key=lambda time: time.time_ms, default=None)
+
+    def _check(self, now_ms: int) -> None:
+        """A check of retention, as `Log.apply_retention` makes it."""
+        self._now_ms = max(self._now_ms, now_ms)
+        segments, config = self._segments, self._config
+        end = segments[-1].sums.end.next_offset
+        if self._writer.must_roll_idle(config, now_ms):
+            self._begin(end)
+        candidates = [self._candidate(place) for place in range(len(segments))]
+        reasons = decide(candidates, config, 0, end, now_ms, self._time_of)
+        if len(reasons) == len(segments):
+            self._begin(end)
+        for growing, reason in zip(segments, reasons, strict=False):
+            self._deletions.append(_deletion(growing, now_ms, reason))
+            self._held -= growing.sums.size
+        del segments[: len(reasons)]
+
+
+def _deletion(growing: _Growing, at_ms: int, reason: str) -> Deletion:
+    sums, times = growing.sums, growing.times
+    assert times.first_ms is not None
+    assert times.last_ms is not None
+    return Deletion(
+        at_ms,
+        sums.base_offset,
+        sums.end.next_offset,
+        sums.size,
+        sums.records,
+        sum(records for append_ms, records in sums.recent if at_ms - append_ms < _HOUR_MS),
+        reason,
+        None if sums.create_max_ms is None else at_ms - sums.create_max_ms,
+        None if sums.create_min_ms is None else at_ms - sums.create_min_ms,
+        at_ms - times.last_ms,
+        at_ms - times.first_ms,
+    )
+
+
+def _numbered(arrival: Arrival, timestamp: int) -> Numbered:
+    """A batch as the rules of rolling take it."""
+    batch: Numbered = new_numbered(
+        (
+            (),
+            arrival.size,
+            arrival.base_offset,
+            arrival.last_offset,
+            timestamp,
+            0,
+            arrival.append_ms,
+            None,
+            False,
+            None,
+        )
+    )
+    return batch
