@@ -1,5 +1,11 @@
 """Any log, planned and read without Spark: from a broker, files or an object store.
 
+    options ──> planning ─┬─ broker_log, file_log     look at the log: its bounds, its stretches
+                          └─ plan, row_filter         share stretches out among tasks
+    stretch_reader ─┬─ broker_reader, file_reader     a stretch as whole `batches`: for jobs
+                    ├─ reading ── clocks, rows        as Arrow tables: for Spark, and `tables`
+                    └─ records                        as Python objects: for commands
+
 `scan` gives a topic as Arrow; it imports pyarrow, when it is first looked up.
 """
 
