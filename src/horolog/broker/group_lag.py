@@ -15,6 +15,7 @@ still. Retention is judged as if nothing more were appended.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Final, NamedTuple
 
 from horolog.broker.partition import Partition
@@ -30,6 +31,7 @@ from horolog.wire.questions import LagClock, PartitionLag
 SAMPLE_INTERVAL_MS: Final = 30_000
 _SAMPLES: Final = 3
 _IN_A_SLICE: Final = 100
+_MOST_SAMPLED: Final = 200_000  # committed offsets; clients choose how many there are
 
 
 class Key(NamedTuple):
@@ -145,7 +147,7 @@ class GroupLags:
     async def sample(self) -> None:
         """Remember where groups and logs are now, for `paces`."""
         turns, sample = TimeSlice(), _Sample(self._clock.now_ms(), {}, {})
-        for number, each in enumerate(self.behind()):
+        for number, each in enumerate(islice(self.behind(), _MOST_SAMPLED)):
             sample.committed[each.key] = each.committed
             sample.ends[each.key[1:]] = each.end
             if number % _IN_A_SLICE == 0:

@@ -255,3 +255,18 @@ def test_groups_have_their_lag_in_offsets_and_in_time_and_what_they_will_lose(
     metrics = scrape(broker)
     assert metrics.value("horolog_consumergroup_lost_records", **of_g) == 2
     assert metrics.value("horolog_consumergroup_unread_deleted_records", **of_g) == 1
+
+
+def test_a_page_has_a_bound_and_says_how_much_it_lacks(
+    broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(5):
+        broker.create_topic(f"t{number}")
+    whole = scrape(broker)
+    assert whole.value("horolog_metrics_left_out") == 0
+    with_labels = [key for key in whole.samples if key[1]]
+    monkeypatch.setattr("horolog.broker.metrics.scrape.MOST_SAMPLES", 20)
+    cut = scrape(broker)
+    assert len([key for key in cut.samples if key[1]]) == 20
+    assert cut.value("horolog_metrics_left_out") == len(with_labels) - 20
+    assert cut.value("kafka_controller_kafkacontroller_globaltopiccount") == 5

@@ -20,10 +20,17 @@ def labels_of(names: Iterable[str], values: Iterable[object]) -> str:
 
 
 class Exposition:
-    """Samples of families, which may come in any order."""
+    """Samples of families, which may come in any order.
 
-    def __init__(self) -> None:
+    At most `most` have labels: clients choose how many topics and groups there are, and a page is
+    held in memory until it is read.
+    """
+
+    def __init__(self, most: int) -> None:
         self._lines: dict[Family, list[str]] = {}
+        self._left = most
+        self.left_out = 0
+        """Samples beyond that."""
 
     def begin(self, *families: Family) -> None:
         """These are exposed even if they have no sample."""
@@ -32,6 +39,11 @@ class Exposition:
 
     def add(self, family: Family, value: float, labels: str = "", suffix: str = "") -> None:
         """One sample; labels as `labels_of` makes them."""
+        if labels:
+            if not self._left:
+                self.left_out += 1
+                return
+            self._left -= 1
         self._lines.setdefault(family, []).append(f"{family.name}{suffix}{labels} {value}\n")
 
     def text(self) -> bytes:

@@ -225,6 +225,13 @@ FIRST_DELETED: Final = Family(
     by_partition=True,
 )
 
+LEFT_OUT: Final = Family(
+    "horolog_metrics_left_out",
+    "gauge",
+    "Samples that this page lacks because it has 300,000 with labels: of the newest topics and of "
+    "consumer groups.",
+)
+
 FAMILIES: Final = (
     MESSAGES_IN,
     BYTES_IN,
@@ -262,4 +269,5 @@ FAMILIES: Final = (
     LOST,
     UNREAD_DELETED,
     FIRST_DELETED,
+    LEFT_OUT,
 )

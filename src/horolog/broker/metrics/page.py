@@ -39,8 +39,8 @@ class MetricsPage:
         )
         self._server = HttpServer(endpoint, config, self._respond)
         bound = self._server.bound
-        self.address = host_port(bound.host, bound.port)
-        """Where it listens."""
+        self.address = host_port(bound.host or "localhost", bound.port)
+        """Where it can be reached from this machine."""
 
     def close(self) -> None:
         """Serve no more."""

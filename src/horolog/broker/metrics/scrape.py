@@ -10,15 +10,16 @@ from typing import Final
 from horolog.broker.broker import Broker
 from horolog.broker.metrics import families as of
 from horolog.broker.metrics.exposition import Exposition, labels_of
-from horolog.broker.metrics.families import Family
 from horolog.broker.metrics.groups import GroupNumbers
-from horolog.broker.metrics.traffic import ByTopic
 from horolog.broker.partition import Partition
 from horolog.broker.scheduling.turns import TimeSlice
 from horolog.network.request_times import QUANTILES, RequestTimes
 from horolog.record.time_stats import LATENCY_BOUNDS
-from horolog.storage.index.counts import NONE, Counts
+from horolog.storage.index.counts import Counts, sum_of
 from horolog.wire.api import ApiKey
+
+MOST_SAMPLES: Final = 300_000
+"""With labels, on one page: some 30 MB."""
 
 # Latencies are whole milliseconds: those below a bound are at most the bound less one.
 _LATENCY_LABELS: Final = (*(str(bound - 1) for bound in LATENCY_BOUNDS), "+Inf")
@@ -32,7 +33,7 @@ class _Topic:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.appended = NONE
+        self.appended: list[Counts] = []
         self.numbers = [0] * len(_SUMMED)
 
     def add(self, numbers: Sequence[int], appended: Counts) -> None:
@@ -40,8 +41,7 @@ class _Topic:
         for at, number in enumerate(sums):
             self.numbers[at] += number
         self.numbers[-1] = max(self.numbers[-1], ahead_ms)
-        if appended.records:
-            self.appended = self.appended.plus(appended)
+        self.appended.append(appended)
 
 
 class Scrape:
@@ -54,20 +54,21 @@ class Scrape:
 
     async def text(self, *, by_partition: bool = False) -> bytes:
         """All families; with `by_partition` the numbers of partitions instead of their sums."""
-        turns, found = TimeSlice(), Exposition()
+        turns, found = TimeSlice(), Exposition(MOST_SAMPLES)
         found.begin(*of.FAMILIES)
+        self._add_requests(found)
         topics = await self._partitions(turns, found, by_partition=by_partition)
         appended = self._broker.traffic.deleted
         for topic in topics:
             await turns.pause()
-            _add_topic(found, topic)
-            if topic.appended.records:
-                appended = appended.plus(topic.appended)
+            its = sum_of(topic.appended)
+            _add_appended(found, topic.name, its)
+            appended = appended.plus(its)
         found.add(of.MESSAGES_IN, appended.records)
         found.add(of.BYTES_IN, appended.size)
         self._add_traffic(found)
-        self._add_requests(found)
         await self._groups.add(found, turns, by_partition=by_partition)
+        found.add(of.LEFT_OUT, found.left_out)
         await turns.pause()
         return found.text()
 
@@ -118,10 +119,16 @@ class Scrape:
 
     def _add_traffic(self, found: Exposition) -> None:
         traffic = self._broker.traffic
-        _add_by_topic(found, of.BYTES_OUT, traffic.bytes_out)
-        _add_by_topic(found, of.FAILED_PRODUCE, traffic.failed_produce)
-        _add_by_topic(found, of.PRODUCE_CONVERSIONS, traffic.converted[ApiKey.PRODUCE])
-        _add_by_topic(found, of.FETCH_CONVERSIONS, traffic.converted[ApiKey.FETCH])
+        for family, counted in (
+            (of.BYTES_OUT, traffic.bytes_out),
+            (of.FAILED_PRODUCE, traffic.failed_produce),
+            (of.PRODUCE_CONVERSIONS, traffic.converted[ApiKey.PRODUCE]),
+            (of.FETCH_CONVERSIONS, traffic.converted[ApiKey.FETCH]),
+        ):
+            found.add(family, counted.total)
+            for topic, count in counted.topics.items():
+                if topic in self._broker.topics:  # a request may have outlived it
+                    found.add(family, count, labels_of(("topic",), (topic,)))
         for (api, version), count in traffic.converted_for.items():
             found.add(of.CONVERSIONS, count, labels_of(of.CONVERSIONS.labels, (api.title, version)))
         for key, count in traffic.refused.items():
@@ -152,8 +159,8 @@ def _numbers_of(partition: Partition, now_ms: int) -> tuple[int, ...]:
     )
 
 
-def _add_topic(found: Exposition, topic: _Topic) -> None:
-    labels, appended = labels_of(("topic",), (topic.name,)), topic.appended
+def _add_appended(found: Exposition, topic: str, appended: Counts) -> None:
+    labels = labels_of(("topic",), (topic,))
     found.add(of.MESSAGES_IN, appended.records, labels)
     found.add(of.BYTES_IN, appended.size, labels)
     found.add(of.FUTURE, appended.latencies[0], labels)
@@ -161,9 +168,3 @@ def _add_topic(found: Exposition, topic: _Topic) -> None:
     for bound, count in zip(_LATENCY_LABELS, accumulate(appended.latencies), strict=True):
         found.add(of.LATENCY, count, f'{labels[:-1]},le="{bound}"}}', "_bucket")
     found.add(of.LATENCY, sum(appended.latencies), labels, "_count")
-
-
-def _add_by_topic(found: Exposition, family: Family, counted: ByTopic) -> None:
-    found.add(family, counted.total)
-    for topic, count in counted.topics.items():
-        found.add(family, count, labels_of(("topic",), (topic,)))

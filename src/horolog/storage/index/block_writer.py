@@ -55,6 +55,7 @@ class BlockWriter:
 
     __slots__ = (
         "_base_offset",
+        "_counted",
         "_files",
         "_open",
         "_path",
@@ -75,6 +76,7 @@ class BlockWriter:
         self._open: _Open
         self._pending: list[bytes]
         self._pending_bytes = 0  # of those batches in the log
+        self._counted: tuple[_Open | None, int, Counts] = None, 0, NONE  # as one value
         self._go_on_with(NO_BLOCK, NONE)
 
     def resume(self, last: bytes) -> None:
@@ -114,13 +116,19 @@ class BlockWriter:
     def count_from(self, counts: Counts) -> None:
         """Count what is taken from here on, and add it to this."""
         total, pending, finished = self._open
-        self._open = _Open(total, pending, finished.plus(self.counts(), -1).plus(counts))
+        self._open = _Open(total, pending, finished.minus(self.counts()).plus(counts))
 
     def counts(self) -> Counts:
         """What was taken up to the last batch, since `count_from`; for any thread."""
-        total, pending, finished = self._open
-        entries, _ = folded(total, list(pending), BLOCK_BYTES, closing=True)
-        return finished.plus(counts_of(entries))
+        open_now, batches, counts = self._counted
+        if open_now is self._open and batches == len(open_now.pending):
+            return counts
+        open_now = self._open
+        pending = list(open_now.pending)
+        entries, _ = folded(open_now.total, pending, BLOCK_BYTES, closing=True)
+        counts = open_now.finished.plus(counts_of(entries))
+        self._counted = open_now, len(pending), counts
+        return counts
 
     def _fold(self, *, closing: bool = False) -> None:
         if self._pending or closing:

@@ -4,6 +4,8 @@ A writer sums up each block when it is finished (`BlockWriter.counts`), so that 
 for an append.
 """
 
+from collections.abc import Iterable
+from operator import add, sub
 from struct import Struct
 from typing import Final, NamedTuple
 
@@ -18,30 +20,52 @@ assert _NUMBERS.size == ENTRY_SIZE
 class Counts(NamedTuple):
     """Of records, and of the batches that they are in."""
 
-    size: int = 0
-    """Bytes of the batches."""
-    records: int = 0
-    """Without control records."""
-    untimed: int = 0
-    """Without a create time."""
-    latencies: tuple[int, ...] = (0,) * LATENCY_COUNT
-    """Records in each class of `LATENCY_BOUNDS`; the first class was ahead of the clock."""
+    numbers: tuple[int, ...] = (0,) * (3 + LATENCY_COUNT)
+    """All that follow, in order."""
 
-    def plus(self, other: "Counts", times: int = 1) -> "Counts":
-        """The sum; with -1 as `times` the difference."""
-        mine, others = (*self[:3], *self.latencies), (*other[:3], *other.latencies)
-        size, records, untimed, *latencies = [
-            one + times * two for one, two in zip(mine, others, strict=True)
-        ]
-        return Counts(size, records, untimed, tuple(latencies))
+    @property
+    def size(self) -> int:
+        """Bytes of the batches."""
+        return self.numbers[0]
+
+    @property
+    def records(self) -> int:
+        """Without control records."""
+        return self.numbers[1]
+
+    @property
+    def untimed(self) -> int:
+        """Records without a create time."""
+        return self.numbers[2]
+
+    @property
+    def latencies(self) -> tuple[int, ...]:
+        """Records in each class of `LATENCY_BOUNDS`; the first class was ahead of the clock."""
+        return self.numbers[3:]
+
+    def plus(self, other: "Counts") -> "Counts":
+        """The sum."""
+        return Counts(tuple(map(add, self.numbers, other.numbers)))
+
+    def minus(self, other: "Counts") -> "Counts":
+        """The difference."""
+        return Counts(tuple(map(sub, self.numbers, other.numbers)))
 
 
 NONE: Final = Counts()
 
 
+def sum_of(all_counts: Iterable[Counts]) -> Counts:
+    """The sum of many."""
+    return _summed(each.numbers for each in all_counts)
+
+
 def counts_of(entries: bytes) -> Counts:
     """What blocks add up to, by their entries."""
-    if not entries:
-        return NONE
-    size, records, untimed, *latencies = map(sum, zip(*_NUMBERS.iter_unpack(entries), strict=True))
-    return Counts(size, records, untimed, tuple(latencies))
+    if len(entries) == ENTRY_SIZE:
+        return Counts(_NUMBERS.unpack(entries))
+    return _summed(_NUMBERS.iter_unpack(entries))
+
+
+def _summed(rows: Iterable[tuple[int, ...]]) -> Counts:
+    return Counts(tuple(map(sum, zip(*rows, strict=True))) or NONE.numbers)
