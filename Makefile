@@ -40,15 +40,16 @@ kernels: $(MARK)
 	@$(BIN)/python -c 'from horolog.record.kernels import block_kernels, column_kernels, join_kernels, message_kernels, plain_kernels, scan_kernels'
 
 test: check-java ## the tests that need no peer (under ten minutes)
-	@$(MAKE) --no-print-directory --jobs 2 test-spark test-core
+	@$(MAKE) --no-print-directory --jobs 2 NICE="nice -n 5" test-spark test-core
 
 # The slowest tests are named at the end: where the minutes are.
 SAY_SLOWEST := --durations 12 --durations-min 2
 
 LEAVE_OUT ?= $(if $(filter thorough,$(HYPOTHESIS_PROFILE)),, and not slow)
 
+# Beside the tests that need Spark, which are one after the other and take longest, these give way.
 test-core: kernels ## the tests that need no Java
-	@$(BIN)/python -m pytest --numprocesses 2 -m "not spark and not interop and not soak$(LEAVE_OUT)" $(SAY_SLOWEST) $(PYTEST_OPTIONS)
+	@$(NICE) $(BIN)/python -m pytest --numprocesses 2 -m "not spark and not interop and not soak$(LEAVE_OUT)" $(SAY_SLOWEST) $(PYTEST_OPTIONS)
 
 test-spark: check-java kernels ## the tests that need Spark, in one process: it has one JVM
 	@$(BIN)/python -m pytest -m "spark$(LEAVE_OUT)" $(SAY_SLOWEST) $(PYTEST_OPTIONS) tests/spark tests/jobs tests/demo

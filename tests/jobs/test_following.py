@@ -2,6 +2,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from patience import eventually
 
 from horolog.cli.jobs.command import running_tasks
 
@@ -23,4 +24,4 @@ def test_the_tasks_of_what_spark_runs_are_counted(spark: Any) -> None:
             seen.add(running_tasks(spark))
     assert {total for _, total in seen} == {0, 4}
     assert all(0 <= done <= 4 for done, _ in seen)
-    assert running_tasks(spark) == (0, 0)
+    assert eventually(lambda: running_tasks(spark) == (0, 0)), "Spark's tracker hears of it late"
