@@ -1,4 +1,20 @@
-"""What a broker has and can do; requests to answers, one module per API in `handlers`.
+"""What a broker has and can do; requests to answers.
 
 `service.serve` runs a broker in the foreground; `service.Service` is one to start and stop.
+
+    handlers     one module per API
+    control      horolog's own questions and actions (docs/wire.md)
+    metrics      numbers for Prometheus (docs/metrics.md)
+    scheduling   what runs on the event loop and what in threads, in which order
+
+    opening      the log directory and the metadata store, reconciled; before there is a broker
+    broker       its parts, built in order; a part gets those before it, never the broker
+    partition    one log and its writes; reads and lookups go to `Partition.log`
+    dispatch     from a frame to its handler and back; `authorisation` says who may
+    background_tasks   retention, flushing, checkpoints, index checks
+    health       what is wrong with a broker
+
+A broker is never half open. One event loop serves all connections; everything that may wait for
+the disk runs in a small pool, in order per partition. Kernels load in the background once it is
+ready (`kernels`); until then their twins in plain Python serve.
 """

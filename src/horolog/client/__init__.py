@@ -1,5 +1,15 @@
 """Asking a broker, ours or Apache Kafka's, with blocking sockets: for commands, jobs and tests.
 
+client        `Client`, for one thread: what `admin`, `records`, `offset_lookups`, `groups`
+              and `control` (which only horolog's brokers answer) ask
+brokers       which broker leads a partition; `link` and `connection` lead there
+retrying      requests again after an error that may pass, until the `deadline`
+producer      Arrow tables to batches (`arrow_rows`, `row_batches`) and requests (`appends`)
+transactional, transactions       the same in a transaction of Apache Kafka
+attempt       the same of a task that may run again, written once
+fetch_ahead   the next fetch is sent before the last is worked on
+security      TLS and SASL
+
 `Producer` and `TransactionalProducer` import pyarrow, when they are first looked up.
 """
 

@@ -2,4 +2,8 @@
 
 Pure state machines: requests and time in, results out. `horolog.broker.group_coordinator` has
 the sockets, the timers and the store.
+
+group       one group, from state to state; `members`, `deadlines`, `capacity` are parts of it
+offsets     committed offsets of all groups, and which of them have expired
+rows        what the store keeps of both
 """

@@ -1,5 +1,10 @@
 """Topics, their settings, and the SQLite file that keeps them over a restart.
 
-`topics` and `reconcile` are pure: arguments in, values out. `store` is the only module
-that touches the file; sockets and timers belong to `horolog.broker`.
+`topics` and `reconcile` are pure: arguments in, values out. `store` is the broker's way
+to the file; sockets and timers belong to `horolog.broker`.
+
+One file, so that creating or deleting a topic is atomic, for settings, committed offsets and
+producer ids too. Each row has a checksum, because records expire and topics are deleted by what
+a row says. The sound rows of a damaged file go into a new one (`damaged`, `salvage`); `verify`
+checks it on a copy, without a lock.
 """

@@ -10,6 +10,38 @@
     log_dir.close()
 
 Knows no socket, no event loop and no clock: the time is passed in, in milliseconds.
+
+There is a room for each thing that is done with a log; it imports only from those below it.
+
+    offline        directories without a broker: read, reindexed, converted, copied
+    verify         `horolog log verify`: every check of a directory, and what is found
+    log_dir        a log directory as a whole: all its logs, opened, checkpointed and closed
+    recovery       from the files of a partition to an open log, whatever the last shutdown left
+    logs           the log of one partition: read, appended to, rolled, flushed, truncated
+    removal        what leaves a log: retention, deleted files, `.cut` files, leftovers of a kill
+    validation     what a leader checks before it appends
+    producers      what each producer wrote last: retries, transactions, exactly-once sinks
+    lookup         questions about times, put to the segments of a log
+    segments       one segment and its companion files: read, appended to, finished, deleted
+    append_times   when records were appended, and the floor of a partition's append times
+    index          the indexes of a segment, and whether they can be trusted
+    adoption       what is read of another Kafka's internal topics
+    batches        a `.log` walked batch by batch, searched for whole ones, sliced for a response
+    directory      what a log directory holds besides logs: lock, identity, small text files
+
+All of them use `files`, through which every log and companion file is opened, read, written and
+synced; only the lock files of a directory are not. `system_calls` are what a test may make fail
+there. `names` says what files are called.
+
+**A full disk, and a failed sync.** A write that the disk refuses fails that append alone, with
+KAFKA_STORAGE_ERROR, which clients retry; nothing of it is in the log, and reads continue. Apache
+Kafka shuts the directory down and relies on other replicas; horolog has none. What a failed
+sync leaves in doubt is in `logs/flusher.py`. A log directory whose lock file is gone (removed,
+unmounted) refuses everything until the broker is restarted.
+
+**Formats v0 and v1.** Their messages have the header that they would have in v2
+(`record/batch.py`), so whatever walks, judges or searches batches takes all formats. Where a topic
+stores them, `validation/message_sets.py` makes messages of what is produced.
 """
 
 from importlib import import_module

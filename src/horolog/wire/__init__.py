@@ -1,6 +1,13 @@
 """Kafka's wire protocol: supported APIs, framing, and the bodies of requests and responses.
 
-No I/O and no clock. `api` lists the supported versions, `frame` reads and writes headers, `codec`
-decodes and encodes every message from kio's schemas. `produce` and `fetch` encode the two
-responses of the hot path by hand.
+No I/O and no clock.
+
+api                 the supported APIs and versions
+frame               lengths and headers
+codec               any message of any version: `reader`, `writer`, by `schema`, which kio has
+older_versions      versions that kio lacks
+requests, responses the fields of both, whatever the version
+produce, fetch, list_offsets, single_partition    what is hot, by hand
+questions           horolog's own (docs/wire.md); `features` announces them
+careful_reader      the field and byte of an error, once the fast reader has failed
 """

@@ -1,1 +1,8 @@
-"""A `.log` file, walked batch by batch, searched for whole ones, and sliced for a response."""
+"""A `.log` file, walked batch by batch, searched for whole ones, and sliced for a response.
+
+reader     the only place that walks a `.log`, of all formats
+whole      whole batches after damage
+log_file   the file itself, with what is read of it
+identity   by which of its first bytes a batch is recognised
+slices     a part of a file that a response sends
+"""

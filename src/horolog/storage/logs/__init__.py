@@ -1,1 +1,16 @@
-"""The log of one partition: read, appended to, rolled, flushed, truncated."""
+"""The log of one partition: read, appended to, rolled, flushed, truncated.
+
+    ReadableLog      what readers see, from any thread
+    AppendableLog    what a leader does before it appends: checks, offsets, stamps
+    Log              truncated and deleted from as well
+
+writer     the one way to make a log grow: numbered batches, segment by segment
+flusher    what the disk is known to have
+epochs     which leader wrote which offsets
+parts      what opening a partition's directory gives its log
+
+A reader sees what was published when it began, and keeps the files that it reads, even if
+retention removes them meanwhile. A clean shutdown keeps the leader epoch. An unclean one bumps it,
+so that consumers validate their position (KIP-320). An adopted log keeps its Kafka's epoch: only
+its controller may raise it.
+"""
