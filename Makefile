@@ -75,13 +75,13 @@ format: $(MARK) ## put the code in the house style
 	@$(BIN)/ruff format src tests bench tools
 	@$(BIN)/ruff check --fix src tests bench tools
 
-PEERS := .peers/kafka-4 .peers/kafka-3.9 .peers/kafka-streams .peers/mirror-maker .peers/spark .peers/go .peers/node .peers/old-clients \
+PEERS := .peers/kafka-4 .peers/kafka-3.9 .peers/kafka-streams .peers/mirror-maker .peers/spark .peers/go .peers/node .peers/old-clients .peers/prometheus \
 	.peers/old/kafka-2.0.1 .peers/old/kafka-2.8.2
 INTEROP := tests/interop/clients
 BENCH ?= produce unbatched fetch start lookup spark_small_reads
 BENCH_OPTIONS ?= --quick
 
-peers: $(PEERS:=/.complete) ## fetch Apache Kafka (4.x, 3.9, two of 2.x), Spark's Kafka connector, a Go, a Node and old Python clients: 225 MB
+peers: $(PEERS:=/.complete) ## fetch Apache Kafka (4.x, 3.9, two of 2.x), Spark's Kafka connector, a Go, a Node and old Python clients, Prometheus: 245 MB
 
 .peers/%/.complete: tools/peers/pom.xml | check-java
 	@command -v mvn >/dev/null || { echo "no peer: fetching peers needs Maven. Debian/Ubuntu: apt-get install maven; macOS: brew install maven."; exit 1; }
@@ -120,6 +120,13 @@ peers: $(PEERS:=/.complete) ## fetch Apache Kafka (4.x, 3.9, two of 2.x), Spark'
 	@mkdir -p $(@D) && cp $< $(@D)
 	@npm --prefix $(@D) install --no-package-lock --no-audit --no-fund --ignore-scripts --loglevel=error >/dev/null \
 	  || { echo "no peer: npm could not fetch KafkaJS."; exit 1; }
+	@touch $@
+
+.peers/prometheus/.complete:
+	@command -v apt-get >/dev/null && command -v dpkg >/dev/null || { echo "no peer: Prometheus is fetched as Debian's package; elsewhere put prometheus and promtool into $(@D)/usr/bin and touch $@."; exit 1; }
+	@rm -rf $(@D) && mkdir -p $(@D)
+	@cd $(@D) && apt-get --quiet=2 download prometheus 2>/dev/null && dpkg -x prometheus_*.deb . && rm prometheus_*.deb \
+	  || { echo "no peer: apt-get could not fetch Prometheus; apt-get update may help."; exit 1; }
 	@touch $@
 
 # Old clients need the Python of their days.
