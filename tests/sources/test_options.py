@@ -20,6 +20,11 @@ from horolog.sources.options import ReadOptions
 from horolog.sources.read_option_table import OF_KAFKA_SOURCE
 from horolog.storage.names import TopicPartition
 
+
+def uris(options: dict[str, str]) -> list[str]:
+    return [path.uri for path in ReadOptions.parse(options).paths]
+
+
 BROKER = {"kafka.bootstrap.servers": "127.0.0.1:9092", "subscribe": "orders"}
 
 
@@ -62,13 +67,13 @@ def test_partitions_are_assigned_as_json() -> None:
 
 
 def test_a_list_of_paths_comes_as_json() -> None:
-    assert ReadOptions.parse({"paths": json.dumps(["/a", "/b"])}).paths == ("/a", "/b")
+    assert uris({"paths": json.dumps(["/a", "/b"])}) == ["/a", "/b"]
 
 
 def test_a_relative_path_is_the_drivers(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
     monkeypatch.chdir(tmp_path)
-    assert ReadOptions.parse({"path": "logs/x"}).paths == (str(tmp_path / "logs/x"),)
-    assert ReadOptions.parse({"path": "s3://bucket/x"}).paths == ("s3://bucket/x",)
+    assert uris({"path": "logs/x"}) == [str(tmp_path / "logs/x")]
+    assert uris({"path": "s3://bucket/x"}) == ["s3://bucket/x"]
 
 
 @pytest.mark.parametrize(

@@ -33,8 +33,9 @@ def test_a_path_in_an_object_store_says_what_to_install() -> None:
         """
         from horolog.errors import Misconfigured
         from horolog.sources.file_systems import Root
+        from horolog.sources.uris import LogPath
         try:
-            Root("s3://a:secret@logs/kafka")
+            Root(LogPath.parse("s3://a:secret@logs/kafka"))
         except Misconfigured as error:
             print(error)
         """

@@ -13,8 +13,9 @@ from streaming_query import Query, rows
 from horolog.errors import CorruptBatch, HorologError, Misconfigured
 from horolog.sources import growing_files
 from horolog.sources.arrow_files import system_of
-from horolog.sources.object_stores import StoreOptions, shown
+from horolog.sources.object_stores import StoreOptions
 from horolog.sources.options import ReadOptions
+from horolog.sources.uris import shown
 from horolog.spark.read import stream, stream_looks
 
 NINE_MS = 1_700_000_000_000

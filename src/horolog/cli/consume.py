@@ -31,7 +31,7 @@ from horolog.sources.options import ReadOptions
 from horolog.sources.plan import Stretch
 from horolog.sources.planning import numbered
 from horolog.sources.records import ReadRecord, RecordLog
-from horolog.sources.uris import absolute, has_scheme
+from horolog.sources.uris import LogPath, has_scheme
 from horolog.storage.names import TopicPartition
 from horolog.times import format_time, parse_time, parse_zone
 
@@ -180,7 +180,7 @@ def options_of_path(path: str, settings: Sequence[str] | None) -> ReadOptions:
     """The same of a path; `settings` are those of its object store, NAME=VALUE."""
     given = {name.lower(): value for name, value in pairs(settings, "--set").items()}
     return ReadOptions(
-        paths=(absolute(path),),
+        paths=(LogPath.parse(path),),
         store=StoreOptions.parse(given),
         fail_on_data_loss=False,
         fail_on_damage=True,

@@ -18,6 +18,7 @@ from horolog.sources.file_log import FileLog
 from horolog.sources.kafka_settings import PREFIX, security_of
 from horolog.sources.location import Location
 from horolog.sources.options import ReadOptions
+from horolog.sources.row_times import GivenMoment, RowTimes
 from horolog.storage.names import TopicPartition
 from horolog.times import parse_time
 
@@ -40,7 +41,7 @@ class Selection:
     @classmethod
     def of(
         cls,
-        source: str | os.PathLike[str],
+        source: str | os.PathLike[str] | Location,
         topics: str | Iterable[str] | None = None,
         topics_pattern: str | None = None,
         from_: Moment | None = None,
@@ -84,20 +85,25 @@ class Selection:
 
     def options(self, **more: str) -> dict[str, str]:
         """Options of `format("horolog")` for these records, exactly; `more` win."""
-        found = dict(self.settings)
+        found = self._chosen()
         if self.source.bootstrap_servers is not None:
             found["kafka.bootstrap.servers"] = self.source.bootstrap_servers
-        else:
-            found["path"] = str(self.source.path)
-        if self.topics:
-            found["subscribe"] = ",".join(self.topics)
-        elif self.topics_pattern is not None:
-            found["subscribePattern"] = self.topics_pattern
+        elif self.source.path is not None:
+            found["path"] = self.source.path.uri
         if self.from_ms is not None:
             found["fromTimestamp"] = str(self.from_ms)
         if self.to_ms is not None:
             found["toTimestamp"] = str(self.to_ms)
         return found | more
+
+    def _chosen(self) -> dict[str, str]:
+        """The settings, and what says which topics they are of."""
+        found = dict(self.settings)
+        if self.topics:
+            found["subscribe"] = ",".join(self.topics)
+        elif self.topics_pattern is not None:
+            found["subscribePattern"] = self.topics_pattern
+        return found
 
     def within(self, ranges: Mapping[TopicPartition, tuple[int, int]]) -> "Selection":
         """The same, of these offsets alone: from the first of each to before the second.
@@ -134,7 +140,12 @@ class Selection:
 
     def read_options(self, **more: str) -> ReadOptions:
         """The same, as the reading side takes them apart."""
-        return ReadOptions.parse(self.options(**more))
+        moments = (
+            None if each is None else GivenMoment(each) for each in (self.from_ms, self.to_ms)
+        )
+        return ReadOptions.parse(
+            self._chosen() | more, location=self.source, times=RowTimes(*moments)
+        )
 
     def log(self) -> AbstractContextManager[BrokerLog | FileLog]:
         """The log as the planner sees it: partitions, earliest and latest offsets."""

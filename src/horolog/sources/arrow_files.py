@@ -12,9 +12,9 @@ import pyarrow.fs as pafs
 
 from horolog.errors import Misconfigured, StorageFailed
 from horolog.sources.file_systems import FileEntry
-from horolog.sources.object_stores import NO_OPTIONS, StoreOptions, shown
+from horolog.sources.object_stores import NO_OPTIONS, StoreOptions
 from horolog.sources.option_values import flag
-from horolog.sources.uris import for_arrow, local_path
+from horolog.sources.uris import for_arrow, local_path, shown
 from horolog.storage import names
 from horolog.storage.file_errors import FileMissing
 from horolog.storage.files import Files, OpenFile

@@ -14,7 +14,6 @@ from horolog.record.transactions import AbortedTransaction
 from horolog.sources.bounds import Bounds, data_lost, first_time
 from horolog.sources.file_systems import Root
 from horolog.sources.limits import subscribed
-from horolog.sources.object_stores import shown
 from horolog.sources.options import ReadOptions
 from horolog.sources.plan import SegmentStretch
 from horolog.sources.replicas import Replica, find_replicas
@@ -124,7 +123,7 @@ class FileLog:
         self, present: Collection[TopicPartition], named: Collection[TopicPartition]
     ) -> list[TopicPartition]:
         if self._options.subscription is not None:
-            where = f"below {', '.join(map(shown, self._options.paths))}"
+            where = f"below {', '.join(path.name for path in self._options.paths)}"
             return subscribed(self._options.subscription, present, where, may_miss=self._may_miss)
         return sorted(
             partition

@@ -14,8 +14,8 @@ from importlib import import_module
 from typing import NamedTuple, Protocol, TypeVar
 
 from horolog.errors import Misconfigured, StorageFailed
-from horolog.sources.object_stores import NO_OPTIONS, StoreOptions, shown
-from horolog.sources.uris import alternatives, is_pattern, local_path, matches, split_pattern
+from horolog.sources.object_stores import NO_OPTIONS, StoreOptions
+from horolog.sources.uris import LogPath, alternatives, is_pattern, matches
 from horolog.storage import names
 from horolog.storage.file_errors import failed_to
 from horolog.storage.files import Files
@@ -60,12 +60,12 @@ class Root:
     It may be a pattern, and its `matches` are what is to be read then.
     """
 
-    def __init__(self, uri: str, store: StoreOptions = NO_OPTIONS) -> None:
-        self.uri = uri
-        self.name = shown(uri)
+    def __init__(self, given: LogPath, store: StoreOptions = NO_OPTIONS) -> None:
+        self.given = given
+        self.name = given.name
         """The URI without credentials, for messages."""
-        above, self._pattern = split_pattern(uri)
-        self._system, self._above = _opened(above, store)
+        self._pattern = given.pattern
+        self._system, self._above = _opened(given, store)
         self.path = self._above
         if self._pattern is not None:
             self.path = f"{self._above.rstrip('/')}/{self._pattern}"
@@ -74,7 +74,7 @@ class Root:
     @cached_property
     def block_cache(self) -> BlockCache | None:
         """Where maps of logs by time are kept, since none is written next to them."""
-        return block_cache("" if self.is_local else self.uri.partition(":")[0])
+        return block_cache(self.given.scheme)
 
     def __enter__(self) -> "Root":
         return self
@@ -125,7 +125,7 @@ class Root:
     def _at(self, path: str) -> "Root":
         root = copy(self)
         root.path = path
-        root.name = path if self.is_local else f"{self.uri.partition(':')[0]}://{path}"
+        root.name = path if self.is_local else f"{self.given.scheme}://{path}"
         root._pattern = None
         return root
 
@@ -150,22 +150,21 @@ class Root:
             return list(pool.map(function, items))
 
 
-def _opened(uri: str, store: StoreOptions) -> tuple[FileSystem, str]:
-    """The file system of a path or URI without a pattern, and the path within it.
+def _opened(given: LogPath, store: StoreOptions) -> tuple[FileSystem, str]:
+    """The file system of a path, and the path above its pattern within that.
 
     Raises:
         Misconfigured: there is no such file system, or it cannot be opened so.
     """
-    local = local_path(uri)
-    if local is not None:
-        return LocalFileSystem(), local
+    if given.local is not None:
+        return LocalFileSystem(), given.local
     try:
         arrow = import_module("horolog.sources.arrow_files")
     except ModuleNotFoundError as error:
         raise Misconfigured(
-            f"{shown(uri)} is read with pyarrow ({error}): pip install 'horolog[arrow]'"
+            f"{given.name} is read with pyarrow ({error}): pip install 'horolog[arrow]'"
         ) from None
-    system, path = arrow.system_of(uri, store)
+    system, path = arrow.system_of(given.above, store)
     return arrow.ArrowFileSystem(system, store), path
 
 

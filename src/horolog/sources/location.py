@@ -6,27 +6,21 @@ from dataclasses import dataclass
 
 from horolog.client.config import parse_bootstrap_servers
 from horolog.errors import Misconfigured
-from horolog.sources.object_stores import shown
-from horolog.sources.uris import local_path
+from horolog.sources.uris import LogPath
 
 _ADDRESS = r"(?:\[[0-9A-Fa-f:.%]+\]|[A-Za-z0-9._-]+):[0-9]+"
 _ADDRESSES = re.compile(rf"\s*{_ADDRESS}\s*(?:,\s*{_ADDRESS}\s*)*,?\s*")
 
 
-def same_path(path: str) -> str:
-    """A path or URI, the same in whatever way it is written, and without credentials."""
-    return local_path(path) or shown(path)
-
-
 @dataclass(frozen=True, slots=True)
 class Location:
-    """A cluster or a directory; exactly one of the two is given."""
+    """A cluster or a path; exactly one of the two is given."""
 
     bootstrap_servers: str | None = None
-    path: str | None = None
+    path: LogPath | None = None
 
     @classmethod
-    def parse(cls, text: str | os.PathLike[str], option: str = "source") -> "Location":
+    def parse(cls, text: "str | os.PathLike[str] | Location", option: str = "source") -> "Location":
         """What a user gave: `host:port`, several with commas, or a path or URI.
 
         A name that looks like `host:port` is a broker; write `./name:9092` for such a file.
@@ -34,13 +28,15 @@ class Location:
         Raises:
             Misconfigured: it is neither; names the option.
         """
+        if isinstance(text, Location):
+            return text
         given = os.fspath(text).strip()
         if not given:
             raise Misconfigured(f"{option} is empty: give HOST:PORT of a broker, or a path")
         if isinstance(text, str) and _ADDRESSES.fullmatch(given):
             parse_bootstrap_servers(given)
             return cls(bootstrap_servers=given)
-        return cls(path=given)
+        return cls(path=LogPath.parse(given))
 
     @property
     def is_broker(self) -> bool:
@@ -48,9 +44,10 @@ class Location:
         return self.bootstrap_servers is not None
 
     @property
-    def normalised(self) -> str:
-        """As a state keeps it: the same however a path on this machine is written, no secrets."""
-        return str(self) if self.path is None else same_path(self.path)
+    def paths(self) -> tuple[LogPath, ...]:
+        """The path, if it is one."""
+        return () if self.path is None else (self.path,)
 
     def __str__(self) -> str:
-        return self.bootstrap_servers or self.path or ""
+        """The same in whatever way a path on this machine is written; no secrets."""
+        return self.bootstrap_servers or ("" if self.path is None else self.path.name)

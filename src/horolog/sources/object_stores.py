@@ -9,12 +9,12 @@ Credentials come from the provider's chain (environment, configuration files, th
 or from options under the names of Hadoop's settings. Secrets are in no `repr` and in no error.
 """
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from horolog.errors import Misconfigured
 from horolog.sources.option_values import flag
+from horolog.sources.uris import HIDDEN, shown
 
 PREFIXES = ("fs.s3a.", "fs.s3.", "fs.s3n.", "fs.azure.", "fs.gs.", "fs.hdfs.")
 _OF_S3 = (
@@ -30,16 +30,8 @@ _OF_S3 = (
 )
 _AZURE_KEY = "fs.azure.account.key"
 _SECRETS = ("fs.s3a.access.key", "fs.s3a.secret.key", "fs.s3a.session.token", _AZURE_KEY)
-_HIDDEN = "[hidden]"
 _ANONYMOUS = "AnonymousAWSCredentialsProvider"
 _CHAIN = ("SimpleAWSCredentialsProvider", "TemporaryAWSCredentialsProvider")
-_CREDENTIALS = re.compile(r"(?<=://)[^/@]*:[^/@]*(?=@)")
-_SECRET_PARAMETER = re.compile(r"(?i)([?&][^=&]*(?:key|secret|token|password|sig)[^=&]*=)[^&]*")
-
-
-def shown(uri: str) -> str:
-    """A URI without the credentials that it may hold."""
-    return _SECRET_PARAMETER.sub(rf"\1{_HIDDEN}", _CREDENTIALS.sub(_HIDDEN, uri))
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +67,7 @@ class StoreOptions:
         said = shown(str(text))
         for name, value in self.settings.items():
             if value and name.startswith(_SECRETS):
-                said = said.replace(value, _HIDDEN)
+                said = said.replace(value, HIDDEN)
         return said
 
     @property

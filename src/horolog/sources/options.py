@@ -27,6 +27,7 @@ from horolog.sources.limits import (
     limit_of,
     subscription_of,
 )
+from horolog.sources.location import Location
 from horolog.sources.object_stores import NO_OPTIONS, StoreOptions
 from horolog.sources.option_values import (
     duration,
@@ -44,7 +45,7 @@ from horolog.sources.row_times import (
     RowTimes,
     append_times_of,
 )
-from horolog.sources.uris import absolute
+from horolog.sources.uris import LogPath
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +65,7 @@ class ReadOptions:
     """What a read was asked for. Either `brokers` or `paths` is set."""
 
     brokers: ClientConfig | None = None
-    paths: tuple[str, ...] = ()
+    paths: tuple[LogPath, ...] = ()
     subscription: Subscription | None = None
     starting: Limit | None = None
     ending: Limit = Everywhere.LATEST
@@ -95,8 +96,14 @@ class ReadOptions:
     store: StoreOptions = NO_OPTIONS
 
     @classmethod
-    def parse(cls, options: Mapping[str, str]) -> "ReadOptions":
-        """Read the options of one `load()`.
+    def parse(
+        cls,
+        options: Mapping[str, str],
+        *,
+        location: Location | None = None,
+        times: RowTimes | None = None,
+    ) -> "ReadOptions":
+        """Read the options of one `load()`, of which these two may be known already.
 
         Raises:
             Misconfigured: an option, its value, or a combination that no read can have.
@@ -106,8 +113,11 @@ class ReadOptions:
         consumer_settings.check(given)
         security = security_of(given)
         security.check_sasl(has_token_callback=False)
-        paths = _paths(given)
-        bootstrap = given.get("kafka.bootstrap.servers", "").strip() or None
+        if location is None:
+            paths = _paths(given)
+            bootstrap = given.get("kafka.bootstrap.servers", "").strip() or None
+        else:
+            paths, bootstrap = location.paths, location.bootstrap_servers
         if paths and bootstrap:
             raise Misconfigured(
                 "A read has either option 'kafka.bootstrap.servers' (a broker) or a path "
@@ -147,7 +157,7 @@ class ReadOptions:
                 given, "startingOffsetsByTimestampStrategy", "error", "error", "latest"
             )
             == "latest",
-            times=_row_times(given, has_starting=starting is not None),
+            times=times or _row_times(given, has_starting=starting is not None),
             fail_on_data_loss=flag(given, "failOnDataLoss", default=True),
             min_partitions=positive(given, "minPartitions"),
             max_records_per_partition=positive(given, "maxRecordsPerPartition"),
@@ -247,7 +257,7 @@ class ReadOptions:
         return replace(self, times=self.times.pinned(relative_ms), starting=starting)
 
 
-def _paths(given: Mapping[str, str]) -> tuple[str, ...]:
+def _paths(given: Mapping[str, str]) -> tuple[LogPath, ...]:
     """`load(path)` and `load([a, b])`; Spark hands over the list as JSON under `paths`."""
     paths = [given["path"]] if "path" in given else []
     if "paths" in given:
@@ -257,7 +267,7 @@ def _paths(given: Mapping[str, str]) -> tuple[str, ...]:
         paths += listed
     if any(not path.strip() for path in paths):
         raise Misconfigured("A path given to load() is empty")
-    return tuple(dict.fromkeys(absolute(path) for path in paths))
+    return tuple(dict.fromkeys(map(LogPath.parse, paths)))
 
 
 def _brokers(given: Mapping[str, str], bootstrap: str, security: Security) -> ClientConfig:

@@ -16,6 +16,7 @@ from typing import NamedTuple, TypeVar
 
 from horolog.record.timestamps import ALL_TIMES, TimeRange
 from horolog.record.transactions import AbortedTransaction
+from horolog.sources.uris import LogPath
 from horolog.storage.names import TopicPartition
 
 TASK_BYTES = 128 << 20
@@ -62,7 +63,7 @@ class SegmentStretch:
     `times` is as in `BrokerStretch`.
     """
 
-    root: str
+    root: LogPath
     path: str
     partition: TopicPartition
     base_offset: int

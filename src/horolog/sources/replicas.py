@@ -45,7 +45,6 @@ class Replica(NamedTuple):
     replicas.
     """
 
-    root: str
     directory: str
     partition: TopicPartition
     segments: tuple[ListedSegment, ...]
@@ -106,7 +105,6 @@ def find_replicas(root: Root, *, may_miss: bool = False) -> list[Replica]:
         start = starts[above].of(partition, topic_id, segments[0].base_offset, ends_at)
         is_dense = not is_segment and (above, partition) not in cleaned
         return Replica(
-            root=root.uri,
             directory=directory,
             partition=partition,
             segments=tuple(segments),

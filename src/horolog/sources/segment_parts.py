@@ -172,7 +172,7 @@ def stretch_of(
 ) -> SegmentStretch:
     """What a task is given to read a part; `aborted` are those of the partition."""
     return SegmentStretch(
-        root=part.root.uri,
+        root=part.root.given,
         path=part.segment.path,
         partition=partition,
         base_offset=part.segment.base_offset,

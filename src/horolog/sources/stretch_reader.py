@@ -17,6 +17,7 @@ from horolog.sources.file_systems import Root
 from horolog.sources.options import ReadOptions
 from horolog.sources.plan import BrokerStretch, SegmentStretch, Stretch
 from horolog.sources.row_filter import RowFilter
+from horolog.sources.uris import LogPath
 from horolog.storage.file_errors import FileMissing
 
 
@@ -34,7 +35,7 @@ class StretchReader:
         self._runs_ahead = runs_ahead
         self._reuses_memory = reuses_memory
         self._stack = ExitStack()
-        self._roots: dict[str, Root] = {}
+        self._roots: dict[LogPath, Root] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -122,10 +123,10 @@ class StretchReader:
                 raise CorruptBatch(message + hint) from error
             data_lost(options, message)
 
-    def _root(self, uri: str) -> Root:
-        if uri not in self._roots:
-            self._roots[uri] = self._stack.enter_context(Root(uri, self._options.store))
-        return self._roots[uri]
+    def _root(self, path: LogPath) -> Root:
+        if path not in self._roots:
+            self._roots[path] = self._stack.enter_context(Root(path, self._options.store))
+        return self._roots[path]
 
 
 @contextmanager

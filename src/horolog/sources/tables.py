@@ -21,7 +21,6 @@ from horolog.sources.planning import numbered, opened_log, plan_offsets
 from horolog.sources.reading import tables_of
 from horolog.sources.row_filter import RowFilter
 from horolog.sources.stretch_reader import StretchReader
-from horolog.sources.uris import absolute
 from horolog.storage.names import TopicPartition
 
 __all__ = ["scan"]
@@ -136,9 +135,7 @@ def _source(
     if not isinstance(source, Client):
         location = Location.parse(source)
         if location.bootstrap_servers is None:
-            return ReadOptions(
-                paths=(absolute(str(location.path)),), store=StoreOptions.parse(given)
-            )
+            return ReadOptions(paths=location.paths, store=StoreOptions.parse(given))
         of_client = {name: value for name, value in given.items() if name.startswith(PREFIX)}
         brokers = ClientConfig(
             bootstrap_servers=location.bootstrap_servers, security=security_of(of_client)

@@ -2,6 +2,7 @@
 
 import os
 import re
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
 from horolog.errors import Misconfigured
@@ -10,6 +11,9 @@ _MOST_ALTERNATIVES = 1_000
 _BRACES = re.compile(r"\{([^{}]*)\}")
 _LOCAL_MAGIC, _MAGIC = re.compile(r"[*?\[{]"), re.compile(r"[*\[{]")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
+_CREDENTIALS = re.compile(r"(?<=://)[^/@]*:[^/@]*(?=@)")
+_SECRET_PARAMETER = re.compile(r"(?i)([?&][^=&]*(?:key|secret|token|password|sig)[^=&]*=)[^&]*")
+HIDDEN = "[hidden]"
 _S3_OF_HADOOP = re.compile(r"s3[an]://")
 
 
@@ -30,12 +34,49 @@ def local_path(path: str) -> str | None:
     return None if has_scheme(path) else os.path.abspath(path)
 
 
+def shown(uri: str) -> str:
+    """A URI without the credentials that it may hold."""
+    return _SECRET_PARAMETER.sub(rf"\1{HIDDEN}", _CREDENTIALS.sub(HIDDEN, uri))
+
+
 def for_arrow(uri: str) -> str:
     """The URI in pyarrow's words: Spark's users write s3a for S3."""
     return _S3_OF_HADOOP.sub("s3://", uri)
 
 
-def split_pattern(path: str) -> tuple[str, str | None]:
+@dataclass(frozen=True, slots=True)
+class LogPath:
+    """A path or URI of logs, or a pattern of them, taken apart once."""
+
+    uri: str = field(repr=False)
+    """As any process can open it."""
+    above: str = field(repr=False)
+    """The same up to the first directory of its pattern."""
+    local: str | None
+    """What is above the pattern on this machine; None if it is elsewhere."""
+    pattern: str | None
+    """None if it is none."""
+
+    @classmethod
+    def parse(cls, given: str | os.PathLike[str]) -> "LogPath":
+        """What a user gave; a relative path is that of this process."""
+        text = os.fspath(given)
+        uri = local_path(text) or text
+        above, pattern = _split_pattern(uri)
+        return cls(uri, above, local_path(above), pattern)
+
+    @property
+    def name(self) -> str:
+        """The URI without credentials, for messages."""
+        return shown(self.uri)
+
+    @property
+    def scheme(self) -> str:
+        """Of its file system; empty on this machine."""
+        return "" if self.local is not None else self.uri.partition(":")[0]
+
+
+def _split_pattern(path: str) -> tuple[str, str | None]:
     """The path above the first directory of a pattern, and the pattern; None if there is none.
 
     In a URI "?" begins its parameters, and neither these nor the bucket are of a pattern.

@@ -37,6 +37,7 @@ from horolog.record.compression import Codec
 from horolog.record.timestamps import RecordClock, TimeRange, TimestampType
 from horolog.sources.options import ReadOptions
 from horolog.sources.records import RecordLog
+from horolog.sources.uris import LogPath
 from horolog.storage import Log, LogDir, TopicPartition
 from horolog.storage.index import block_map, block_writer
 
@@ -234,7 +235,7 @@ class Story:
 
     def check_ranges(self, visible: list[Truth]) -> None:
         """Ranges of either clock have all their records, from the log and from its files."""
-        files = ReadOptions(paths=(str(self.path / "events-3"),))
+        files = ReadOptions(paths=(LogPath.parse(self.path / "events-3"),))
         for clock in RecordClock:
             by_append = clock is RecordClock.APPEND
             time_of = {

@@ -33,8 +33,8 @@ from horolog.jobs.parameters.shared import OnProgress
 from horolog.jobs.selection import Selection
 from horolog.jobs.spread import spread
 from horolog.jobs.state import JobState
-from horolog.sources.object_stores import StoreOptions, shown
-from horolog.sources.uris import absolute, local_path
+from horolog.sources.object_stores import StoreOptions
+from horolog.sources.uris import absolute, local_path, shown
 from horolog.storage import names
 from horolog.storage.directory.checkpoints import (
     EpochStart,

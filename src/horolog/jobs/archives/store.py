@@ -12,7 +12,8 @@ from crc32c import crc32c
 
 from horolog.errors import CorruptFile, Misconfigured, StorageFailed
 from horolog.sources.arrow_files import system_of
-from horolog.sources.object_stores import NO_OPTIONS, StoreOptions, shown
+from horolog.sources.object_stores import NO_OPTIONS, StoreOptions
+from horolog.sources.uris import shown
 from horolog.storage.file_errors import FileMissing, failed_to
 
 MOST_BYTES: Final = 128 << 20

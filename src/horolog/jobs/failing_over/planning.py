@@ -263,7 +263,7 @@ def _looked_up(
             offsets[number] = earliest[start.topic, number]
         else:
             by_time[from_ms].append(TopicPartition(start.topic, number))
-    selection = Selection.of(str(target), topics=[start.topic], settings=settings)
+    selection = Selection.of(target, topics=[start.topic], settings=settings)
     with BrokerLog(selection.read_options()) as log:
         for from_ms, partitions in by_time.items():
             if from_ms < 0 and client.has_append_times():
@@ -300,7 +300,7 @@ def _scanned(
             if from_ms is not None
         }
     )
-    selection = Selection.of(str(target), topics=sorted(topics), settings=settings)
+    selection = Selection.of(target, topics=sorted(topics), settings=settings)
     frame = selection.frame(spark, columns="topic,partition,offset,createTimeMs")
     firsts = [
         F.min(F.when(F.col("createTimeMs") >= from_ms, F.col("offset"))).alias(f"at_{place}")

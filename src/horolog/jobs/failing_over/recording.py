@@ -209,7 +209,7 @@ def _measured_live(
     live_ms: int,
 ) -> dict[str, Bound]:
     """With the latency of what is appended meanwhile, where anything is."""
-    selection = Selection.of(str(source), topics=list(bounds), settings=settings)
+    selection = Selection.of(source, topics=list(bounds), settings=settings)
     summary: Summary = MarkSummary({})
     parts = LiveScan.plan(spark, selection, live_ms).frame(spark, summary, ddl_of(PARTS))
     found: dict[str, int] = {}

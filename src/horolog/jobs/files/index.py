@@ -34,6 +34,7 @@ from horolog.jobs.state import JobState
 from horolog.metadata.verify import check_store
 from horolog.sources.file_systems import Root
 from horolog.sources.object_stores import StoreOptions
+from horolog.sources.uris import LogPath
 from horolog.storage import names
 from horolog.storage.directory.lock import is_locked
 from horolog.storage.index.time import TimeEntry
@@ -249,7 +250,7 @@ class _Work:
 
     def _verify(self, part: Part) -> _Done:
         done = _Done(fingerprint=part.fingerprint)
-        with Root(part.uri, self.store) as root:
+        with Root(LogPath.parse(part.uri), self.store) as root:
             verification = Verification(part.target, root.files)
             if part.target.segment is None:
                 done.run(verification.steps())
@@ -278,6 +279,6 @@ class _Around:
     def __call__(self, unit: tuple[str, VerifyTarget, list[SegmentFacts], bool]) -> _Done:
         uri, target, facts, was_live = unit
         done = _Done()
-        with Root(uri, self.store) as root:
+        with Root(LogPath.parse(uri), self.store) as root:
             done.run(Verification(target, root.files).around_segments(facts, was_live=was_live))
         return done

@@ -18,8 +18,8 @@ from crc32c import crc32c
 from horolog.errors import Misconfigured
 from horolog.sources.file_systems import Root
 from horolog.sources.limits import Subscription, subscribed, subscription_of
-from horolog.sources.object_stores import StoreOptions, shown
-from horolog.sources.uris import absolute, local_path
+from horolog.sources.object_stores import StoreOptions
+from horolog.sources.uris import LogPath, absolute, local_path, shown
 from horolog.storage import names
 from horolog.storage.file_errors import failed_to
 from horolog.storage.names import TopicPartition
@@ -241,9 +241,9 @@ def _files_in(directory: Path) -> list[File]:
 
 
 def _remote_targets(uri: str, store: StoreOptions) -> list[tuple[VerifyTarget, list[File]]]:
-    with Root(uri, store) as root:
+    with Root(LogPath.parse(uri), store) as root:
         if root.path.endswith(names.LOG):  # its neighbours decide whether its indexes fit
-            with Root(uri.rpartition("/")[0], store) as directory:
+            with Root(LogPath.parse(uri.rpartition("/")[0]), store) as directory:
                 entries = directory.entries()
             segment = Path(root.path)
         else:

@@ -10,8 +10,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from horolog.errors import Misconfigured
-from horolog.sources.object_stores import shown
-from horolog.sources.uris import absolute
+from horolog.sources.uris import absolute, shown
 
 _CALL: Final = re.compile(r"An error occurred while calling \S+\s+: (?:[a-z]\w*\.)*")
 _CSV: Final = {"header": "true", "inferSchema": "true"}

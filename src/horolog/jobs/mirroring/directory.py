@@ -47,7 +47,7 @@ class LogDirectory:
             Misconfigured: it is no local path, or a broker is at work there.
             StorageFailed: it cannot be made.
         """
-        path = local_path(str(location))
+        path = None if location.path is None else local_path(location.path.uri)
         if path is None:
             raise Misconfigured(f"target {location}: a log directory is on a disk; use `archive`")
         self._path = Path(path).absolute()
@@ -96,7 +96,7 @@ class LogDirectory:
             with closing(selection.client("horolog-mirror")) as client:
                 self._with_append_times = is_horolog(client)
             return
-        source = local_path(str(selection.source))
+        source = None if selection.source.path is None else local_path(selection.source.path.uri)
         if source is not None and Path(source).absolute() == self._path and not renaming.pattern:
             raise Misconfigured("source and target are one directory: give --rename")
 

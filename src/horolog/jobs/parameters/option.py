@@ -140,17 +140,15 @@ def location(given: str | os.PathLike[str]) -> str:
     """A broker, a path or a URI, in whatever way it is written."""
     from horolog.sources.location import Location  # noqa: PLC0415 - 0.1 s for --help
 
-    return Location.parse(given).normalised
+    return str(Location.parse(given))
 
 
 def place(given: object) -> str:
     """A path or a URI, in whatever way it is written; what has none is named by its type."""
-    from horolog.sources.location import same_path  # noqa: PLC0415 - as well
+    from horolog.sources.uris import LogPath  # noqa: PLC0415 - as well
 
     return (
-        same_path(os.fspath(given))
-        if isinstance(given, str | os.PathLike)
-        else type(given).__name__
+        LogPath.parse(given).name if isinstance(given, str | os.PathLike) else type(given).__name__
     )
 
 
