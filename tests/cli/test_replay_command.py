@@ -439,6 +439,11 @@ def test_a_replay_is_a_function_too(broker: RunningBroker, log_dir: Path, tmp_pa
         (["--compression", "rar"], "compression is rar: there are none, gzip"),
         (["--topics", "others"], "There is no topic others"),
         (["--target", "./here"], "is no HOST:PORT"),
+        (
+            ["--target-set", "kafka.sekurity.protocol=SSL"],
+            "--target-set sekurity.protocol has no effect on this client; did you mean security.p",
+        ),
+        (["--target-set", "kafka.default.api.timeout.ms=x"], "=x: write milliseconds"),
     ],
 )
 def test_what_cannot_be_replayed_is_refused(

@@ -4,18 +4,17 @@
 in all of Kafka's tools, and one file does for both.
 """
 
-import difflib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated
 
 import typer
 
 from horolog.cli.options import pairs
 from horolog.cli.properties_files import read_properties
 from horolog.cli.screen import say
-from horolog.client import Client, Security
-from horolog.client.security import NAMES
+from horolog.client import Client
+from horolog.client.properties import BOOTSTRAP, OBEYED, client_of_properties, require_effect
 from horolog.errors import Misconfigured
 
 CommandConfig = Annotated[
@@ -39,14 +38,6 @@ CommandProperties = Annotated[
     ),
 ]
 
-_BOOTSTRAP: Final = "bootstrap.servers"
-_CLIENT_ID: Final = "client.id"
-_TIMEOUTS: Final = {
-    "default.api.timeout.ms": "timeout_ms",
-    "socket.connection.setup.timeout.ms": "connect_timeout_ms",
-}
-_OBEYED: Final = frozenset({*NAMES, *_TIMEOUTS, _CLIENT_ID, _BOOTSTRAP})
-
 
 def connect(bootstrap: str, file: Path | None, properties: Sequence[str] | None) -> Client:
     """A client of the brokers at `bootstrap`, which connects when it is first asked.
@@ -59,33 +50,16 @@ def connect(bootstrap: str, file: Path | None, properties: Sequence[str] | None)
     """
     of_file = {} if file is None else read_properties(file)
     of_command = pairs(properties, "--command-property")
-    for name in of_command:
-        if name not in _OBEYED and not name.startswith(("ssl.", "sasl.")):
-            close = difflib.get_close_matches(name, _OBEYED, n=1)
-            hint = f"; did you mean {close[0]}?" if close else ""
-            raise Misconfigured(f"--command-property {name} has no effect on this client{hint}")
+    require_effect(of_command, "--command-property")
     given = of_file | of_command
-    named = given.get(_BOOTSTRAP, bootstrap)
+    named = given.get(BOOTSTRAP, bootstrap)
     if named != bootstrap:
         raise Misconfigured(
-            f"{_BOOTSTRAP}={named} of the client properties are other brokers than "
+            f"{BOOTSTRAP}={named} of the client properties are other brokers than "
             f"--bootstrap-server {bootstrap}: give the same, or leave one out of the properties"
         )
-    security = Security.of(given)
-    without_effect = sorted(of_file.keys() - _OBEYED)
+    client = client_of_properties(bootstrap, given)
+    without_effect = sorted(of_file.keys() - OBEYED)
     if without_effect:
         say(f"{file}: without effect on this command: {', '.join(without_effect)}")
-    options: dict[str, Any] = {
-        field: _milliseconds(name, given[name])
-        for name, field in _TIMEOUTS.items()
-        if name in given
-    }
-    if _CLIENT_ID in given:
-        options["client_id"] = given[_CLIENT_ID]
-    return Client(bootstrap, security=security, **options)
-
-
-def _milliseconds(name: str, text: str) -> int:
-    if not (text.isascii() and text.isdigit() and 0 < int(text) < 1 << 31):
-        raise Misconfigured(f"{name}={text}: write milliseconds, from 1 to {(1 << 31) - 1}")
-    return int(text)
+    return client

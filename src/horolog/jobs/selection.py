@@ -9,13 +9,14 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from horolog.client import Client
+from horolog.client.properties import client_of_properties
 from horolog.clock import Moment, SystemClock, moment_ms
 from horolog.errors import Misconfigured
 from horolog.jobs.parameters.shared import Reads
 from horolog.sources import java_patterns
 from horolog.sources.broker_log import BrokerLog
 from horolog.sources.file_log import FileLog
-from horolog.sources.kafka_settings import PREFIX, security_of
+from horolog.sources.kafka_settings import PREFIX
 from horolog.sources.location import Location
 from horolog.sources.options import ReadOptions
 from horolog.sources.row_times import GivenMoment, RowTimes
@@ -169,7 +170,7 @@ def _register(spark: "SparkSession") -> None:
 def client_of(
     location: Location, settings: Mapping[str, str], client_id: str = "horolog-jobs"
 ) -> Client:
-    """A client of a cluster, with the security that the settings ask for.
+    """A client of a cluster, with the security and the timeouts that the settings ask for.
 
     Raises:
         Misconfigured: the location is a path, or a setting is wrong.
@@ -180,7 +181,8 @@ def client_of(
     unknown = [name for name in lowered if not name.startswith(PREFIX)]
     if unknown:
         raise Misconfigured(f"{unknown[0]} is no setting of a client: write {PREFIX}NAME=VALUE")
-    return Client(location.bootstrap_servers, client_id=client_id, security=security_of(lowered))
+    given = {name.removeprefix(PREFIX): value for name, value in lowered.items()}
+    return client_of_properties(location.bootstrap_servers, given, client_id)
 
 
 def chosen_groups(client: Client, names: Sequence[str], pattern: str | None) -> list[str]:

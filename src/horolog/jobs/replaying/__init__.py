@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from horolog.client import Client
+from horolog.client.properties import require_effect
 from horolog.client.topic_facts import partition_numbers
 from horolog.clock import SystemClock
 from horolog.errors import Misconfigured
@@ -73,6 +74,8 @@ def replay(job: Replay) -> Replayed:
     target = Location.parse(job.target, "target")
     if target.bootstrap_servers is None:
         raise Misconfigured(f"--target {job.target} is no HOST:PORT of a broker")
+    of_target = _prefixed(job.target_settings)
+    require_effect((name.removeprefix(PREFIX) for name in of_target), "--target-set")
     speed, codec, clock = _speed(job.speed), codec_of(job.compression), SystemClock()
     times = TimeRange.between(
         selection.from_ms, selection.to_ms, RecordClock(job.clock or RecordClock.CREATE)
@@ -83,7 +86,7 @@ def replay(job: Replay) -> Replayed:
             kept = stack.enter_context(JobState(job.state, "replay", pinned(job)))
             times = _same_range(kept, times)
         source = stack.enter_context(_source(selection, times))
-        client = stack.enter_context(client_of(target, _prefixed(job.target_settings)))
+        client = stack.enter_context(client_of(target, of_target))
         to_send = _target(client, source, job)._replace(codec=codec)
         if selection.source.bootstrap_servers == target.bootstrap_servers and any(
             topic == sent_to for topic, sent_to in to_send.topics.items()
