@@ -263,12 +263,18 @@ def _refuse_other(directory: Path, known: Any, job: str, arguments: Mapping[str,
             f"{directory} is the state of the job {known.get('job')}; give {job} another one"
         )
     before = known.get("arguments")
+    before, arguments = _given(before if isinstance(before, dict) else {}), _given(arguments)
     if before != arguments:
-        name, then, now = _first_change(before if isinstance(before, dict) else {}, arguments)
+        name, then, now = _first_change(before, arguments)
         raise Misconfigured(
             f"{directory} is the state of a run with another {name}: {then!r} then, {now!r} now. "
             "Give the same arguments, or another --state"
         )
+
+
+def _given(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Those that were given: a job may have had no such option yet."""
+    return {name: value for name, value in arguments.items() if value is not None}
 
 
 def _first_change(before: Mapping[str, Any], arguments: Mapping[str, Any]) -> tuple[str, Any, Any]:
