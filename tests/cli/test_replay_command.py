@@ -24,7 +24,7 @@ from storelogs import records_in
 from horolog import jobs
 from horolog.client import LATEST, Client
 from horolog.clock import ManualClock
-from horolog.errors import Misconfigured, StorageFailed
+from horolog.errors import ErrorCode, Misconfigured, RequestRefused, StorageFailed
 from horolog.jobs.replaying.merging import create_time, merged
 from horolog.jobs.replaying.pace import Pace
 from horolog.jobs.replaying.sending import MAX_RECORDS, TICK_MS, ReplayTarget, Sending
@@ -400,7 +400,7 @@ def test_topics_of_a_broker_are_replayed_without_what_was_aborted(
 
 
 def test_what_the_target_would_delete_soon_is_warned_of_and_sent(
-    broker: RunningBroker, log_dir: Path
+    broker: RunningBroker, log_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker.create_topic("clicks", 2)
     command = ("replay", "--source", log_dir, "--target", broker.address, "--speed", "max")
@@ -415,6 +415,13 @@ def test_what_the_target_would_delete_soon_is_warned_of_and_sent(
     assert ran.code == 0
     assert warning in ran.err
     assert "48 records sent" in ran.out
+
+    def denied(*_: Any) -> None:
+        raise RequestRefused(ErrorCode.topic_authorization_failed, "not yours to ask")
+
+    monkeypatch.setattr(Client, "describe_configs", denied)
+    ran = run_command(*command)
+    assert (ran.code, ran.err) == (0, "")
 
 
 def test_a_replay_is_a_function_too(broker: RunningBroker, log_dir: Path, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from horolog.client import Client
 from horolog.client.properties import require_effect
 from horolog.client.topic_facts import partition_numbers
 from horolog.clock import SystemClock
-from horolog.errors import Misconfigured
+from horolog.errors import Misconfigured, RequestRefused
 from horolog.jobs.parameters.function import without_spark
 from horolog.jobs.parameters.option import pinned
 from horolog.jobs.parameters.replay import Replay
@@ -161,7 +161,10 @@ def _warn_of_retention(
 ) -> None:
     from_ms = times.from_ms if times.clock is RecordClock.CREATE else None
     for name, sent_to in target.topics.items():
-        receiving = ReceivingTopic.described(target.client, sent_to, target.counts[sent_to])
+        try:
+            receiving = ReceivingTopic.described(target.client, sent_to, target.counts[sent_to])
+        except RequestRefused:  # a client that may write need not be one that may ask
+            continue
         bounds = {each: its for each, its in source.spans().items() if each.topic == name}
         note = retention_note(receiving, source.log, name, bounds, from_ms, now_ms)
         if note is not None:
