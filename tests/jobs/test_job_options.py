@@ -15,8 +15,10 @@ from horolog.cli.jobs.command import Call, job_command
 from horolog.cli.spark import JOBS
 from horolog.errors import Misconfigured
 from horolog.jobs.parameters.bootstrap import Bootstrap
-from horolog.jobs.parameters.option import Option, pinned
+from horolog.jobs.parameters.option import Option, declared, pinned
+from horolog.jobs.parameters.page import JOBS as PAGE
 from horolog.jobs.parameters.shared import Once, Reads
+from horolog.jobs.state import JobState
 
 app = typer.Typer()
 given: dict[str, Any] = {}
@@ -151,6 +153,27 @@ def test_a_state_has_the_same_arguments_however_they_are_written(
     ]
     assert tables == 3 * [str(tmp_path / "t.parquet")]
     assert "secret" not in str(pinned(Job(source="s3://key:secret@bucket/log")))
+
+
+def test_a_job_shows_no_settings_which_may_hold_secrets() -> None:
+    for name, made in PAGE.items():
+        required = {each.name: "h:1" for each in declared(made) if each.is_required}
+        secret = {
+            each.name: {"kafka.sasl.jaas.config": "hush"}
+            for each in declared(made)
+            if each.flag in ("--set", "--target-set", "--option")
+        }
+        assert secret or name == "convert", name
+        assert "hush" not in repr(made(**required, **secret)), name
+
+
+def test_a_state_of_a_job_that_has_got_another_option_is_the_same(tmp_path: Path) -> None:
+    with JobState(tmp_path, "job", {"source": "a"}) as kept:
+        kept.write("document", {})
+    with JobState(tmp_path, "job", {"source": "a", "rename": None}):
+        pass
+    with pytest.raises(Misconfigured, match="another rename: None then, 'x' now"):
+        JobState(tmp_path, "job", {"source": "a", "rename": "x"})
 
 
 def test_a_function_has_the_options_of_its_job_as_arguments() -> None:

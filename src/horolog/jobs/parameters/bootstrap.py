@@ -1,7 +1,7 @@
 """What `bootstrap` is asked for."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated
 
 from horolog.jobs.parameters.option import Hook, Option, as_given, location, names, place
@@ -68,7 +68,7 @@ class Bootstrap(Keeps):
             metavar="NAME=VALUE",
             flag="--option",
         ),
-    ] = None
+    ] = field(default=None, repr=False)
     time: Annotated[
         str | None,
         Option(
@@ -178,7 +178,7 @@ class Bootstrap(Keeps):
             metavar="DIR",
         ),
     ] = None
-    settings: OfStores = None
+    settings: OfStores = field(default=None, repr=False)
     on_progress: Annotated[
         Callable[[str, int, int], None],
         Hook("Is called with what is done, how much, and of how much."),

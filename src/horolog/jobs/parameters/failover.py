@@ -1,6 +1,6 @@
 """What the steps of `failover` are asked for."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Final
 
 from horolog.jobs.parameters.option import Option
@@ -36,7 +36,7 @@ class Step:
         str | None,
         Option("Those whose whole name matches a regular expression of Java's.", metavar="RE"),
     ] = None
-    settings: OfStores = None
+    settings: OfStores = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, kw_only=True)

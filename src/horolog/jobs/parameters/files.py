@@ -75,7 +75,7 @@ class Index(Keeps):
             pin=as_given,
         ),
     ] = INTERVAL_BYTES
-    settings: OfStores = None
+    settings: OfStores = field(default=None, repr=False)
     on_progress: Progress = no_progress
 
 

@@ -51,7 +51,7 @@ def on_spark(
 
     def made(run: Callable[["SparkSession", _Job], _Result]) -> Any:
         def function(
-            spark: "SparkSession", /, *args: Options.args, **options: Options.kwargs
+            spark: "SparkSession", *args: Options.args, **options: Options.kwargs
         ) -> _Result:
             return run(spark, job(*args, **options))
 

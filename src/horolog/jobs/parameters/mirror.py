@@ -83,7 +83,7 @@ class Mirror(Keeps, Reads):
             flag="--topic-set",
         ),
     ] = None
-    target_settings: OfTarget = None
+    target_settings: OfTarget = field(default=None, repr=False)
     control: Controlled = None
 
 
@@ -119,7 +119,7 @@ class Compare(Reads):
     ignore_offsets: Annotated[bool, Option("The order of records counts, not their offsets.")] = (
         False
     )
-    target_settings: OfTarget = None
+    target_settings: OfTarget = field(default=None, repr=False)
     on_progress: Progress = no_progress
 
 
@@ -166,5 +166,5 @@ class Reprocess(Keeps, Reads):
         str, Hook("Of the stream that comes of it: append, update or complete.")
     ] = "append"
     once: Once = True
-    target_settings: OfTarget = None
+    target_settings: OfTarget = field(default=None, repr=False)
     control: Controlled = None

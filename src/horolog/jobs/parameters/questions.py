@@ -1,7 +1,7 @@
 """What `audit` and `latency` are asked for."""
 
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Final
 
 from horolog.jobs.parameters.option import Hook, Option
@@ -84,7 +84,7 @@ class FollowAudit:
     source: Source
     topics: Topics = None
     topics_pattern: TopicsPattern = None
-    settings: OfStores = None
+    settings: OfStores = field(default=None, repr=False)
     before_max_ms: BeforeMax = None
     after_max_ms: AfterMax = DEFAULT_AFTER_MAX_MS
     every_ms: Every = EVERY_MS

@@ -91,7 +91,7 @@ class Replay(Reads):
             flag="--set",
             is_last=True,
         ),
-    ] = None
+    ] = field(default=None, repr=False)
     target_settings: Annotated[
         Settings,
         Option(
@@ -100,7 +100,7 @@ class Replay(Reads):
             flag="--target-set",
             is_last=True,
         ),
-    ] = None
+    ] = field(default=None, repr=False)
     on_progress: Annotated[
         Callable[["ReplayProgress", int], None],
         Hook("Is called with how far it is, and of how many offsets."),

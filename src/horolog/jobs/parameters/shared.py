@@ -2,13 +2,20 @@
 
 import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
 from horolog.clock import Moment
 from horolog.errors import Misconfigured
-from horolog.jobs.parameters.option import Hook, Option, as_given, location, moment, names
+from horolog.jobs.parameters.option import (
+    Hook,
+    Option,
+    as_given,
+    location,
+    moment,
+    names,
+)
 from horolog.record.compression import Codec
 
 PathLike = str | os.PathLike[str]
@@ -119,7 +126,7 @@ class Chooses:
     topics_pattern: TopicsPattern = None
     from_: From = None
     to: To = None
-    settings: OfStores = None
+    settings: OfStores = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, kw_only=True)
