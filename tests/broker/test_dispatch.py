@@ -117,5 +117,5 @@ def test_a_fetch_that_has_waited_for_records_is_not_taken_for_long_work(
 
 @pytest.mark.parametrize("key", served(), ids=lambda key: key.title)
 def test_the_type_checker_sees_what_every_handler_answers(key: ApiKey) -> None:
-    answer = inspect.get_annotations(dispatch._HANDLERS[key])["return"]
+    answer = inspect.get_annotations(dispatch.HANDLERS[key])["return"]
     assert "dict[" not in str(answer), f"use the types in wire/responses.py: {answer}"

@@ -39,7 +39,7 @@ def test_sums_are_those_of_all_tables_however_often_they_are_handed_on(
         now = pending.add(groups(rows))
         if now is not None:
             handed_on += as_rows(now)
-        assert pending._rows <= most_rows
+        assert pending.rows <= most_rows
     last = pending.take()
     handed_on += [] if last is None else as_rows(last)
     assert pending.take() is None

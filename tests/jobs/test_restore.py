@@ -240,7 +240,7 @@ def compacted(files: PartitionFiles) -> None:
             records_count=len(records),
             max_timestamp=NINE_MS + max(records, default=-1 - NINE_MS),
         )
-        files._write(pack(header, body))
+        files.write(pack(header, body))
 
 
 def record_bytes(delta: int, offset_delta: int) -> bytes:

@@ -86,7 +86,7 @@ class PartitionFiles:
     ) -> int:
         base = self.next_offset
         append_time = append_ms is not None
-        self._write(
+        self.write(
             build_batch(
                 records,
                 base_offset=base,
@@ -117,7 +117,7 @@ class PartitionFiles:
     def end_transaction(self, producer_id: int, *, commit: bool, at_ms: int = 5) -> None:
         """The control batch that a coordinator writes."""
         marker = Record(at_ms, b"\0\0\0" + bytes([commit]), bytes(6))
-        self._write(
+        self.write(
             build_batch(
                 [marker],
                 base_offset=self.next_offset,
@@ -145,7 +145,8 @@ class PartitionFiles:
         self._index = IndexBuilder(self.next_offset, self.interval_bytes)
         self.log.write_bytes(b"")
 
-    def _write(self, batch: bytes) -> None:
+    def write(self, batch: bytes) -> None:
+        """A batch as it is."""
         header = parse_header(batch)
         self._index.add(self.log.stat().st_size, header)
         with self.log.open("ab") as file:

@@ -115,6 +115,11 @@ def reopened(
         log_dir.close(clean=False)
 
 
+def abandon(log_dir: LogDir) -> None:
+    """A kill releases the lock of a directory; in a test it is released here."""
+    log_dir._lock.close()
+
+
 def partition_dir(path: Path) -> Path:
     """Where the files of the log are."""
     return path / "events-3"

@@ -266,7 +266,7 @@ def with_bug(monkeypatch: pytest.MonkeyPatch) -> None:
     def handle(request: object, broker: object) -> None:
         raise ZeroDivisionError("a bug")
 
-    monkeypatch.setitem(dispatch._HANDLERS, ApiKey.LIST_GROUPS, handle)
+    monkeypatch.setitem(dispatch.HANDLERS, ApiKey.LIST_GROUPS, handle)
 
 
 def meet_bug(broker: Broker) -> None:

@@ -110,7 +110,7 @@ Shortcut: TypeAlias = Callable[
 KEY_BYTES: Final = 2
 """Of an API's key, with which a request begins."""
 
-_HANDLERS: dict[ApiKey, Handler] = {}
+HANDLERS: dict[ApiKey, Handler] = {}
 _SHORTCUTS: dict[bytes, Shortcut] = {}  # by the bytes of an API's key
 
 # A request of more fields is decoded, and its answer packed, in a thread: some 5 ms of work.
@@ -123,8 +123,8 @@ def api(key: ApiKey) -> Callable[[HandlerT], HandlerT]:
     """Enter a handler into the table; what is in it is what the broker advertises."""
 
     def enter(handler: HandlerT) -> HandlerT:
-        assert key not in _HANDLERS, key
-        _HANDLERS[key] = handler
+        assert key not in HANDLERS, key
+        HANDLERS[key] = handler
         return handler
 
     return enter
@@ -142,7 +142,7 @@ def shortcut(key: ApiKey) -> Callable[[Shortcut], Shortcut]:
 
 def served() -> dict[ApiKey, Versions]:
     """What ApiVersions answers: all handlers, in the versions that `wire` knows."""
-    return {key: SUPPORTED[key] for key in sorted(_HANDLERS)}
+    return {key: SUPPORTED[key] for key in sorted(HANDLERS)}
 
 
 class _Served(NamedTuple):
@@ -163,7 +163,7 @@ class Dispatcher:
         # One thread: more would only wait for each other, and let the event loop wait for them all.
         self._codec: Executor = ThreadPoolExecutor(1, thread_name_prefix="horolog-codec")
         self._served = {
-            key: _Served(handler, *SUPPORTED[key]) for key, handler in _HANDLERS.items()
+            key: _Served(handler, *SUPPORTED[key]) for key, handler in HANDLERS.items()
         }
         self.shortcuts = _SHORTCUTS
 

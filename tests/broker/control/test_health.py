@@ -66,7 +66,7 @@ def test_what_recovery_has_set_aside_is_named_until_it_is_gone(broker: RunningBr
     content = bytearray(log.read_bytes())
     content[len(BATCH) + 65] ^= 1  # of the second of three batches
     log.write_bytes(content)
-    broker._start()
+    broker.restart()
     (wrong,) = wrong_with(broker)
     assert (wrong.kind, wrong.subject, wrong.value) == ("set-aside", "t-0", 2 * len(BATCH))
     for each in (broker.log_dir / "t-0").glob("*.cut"):

@@ -24,6 +24,7 @@ from storelogs import (
     DAY,
     NOW,
     TOPIC_ID,
+    UnsyncedFiles,
     append,
     new_log,
     open_dir,
@@ -418,14 +419,15 @@ def test_a_log_without_the_file_gets_one_with_the_next_append(tmp_path: Path, mi
         file.unlink()
     else:
         file.write_bytes(file.read_bytes()[: 30 if missing == "half a header" else 0])
-    with reopened(tmp_path) as (_, log):
+    files = UnsyncedFiles()
+    with reopened(tmp_path, files=files) as (_, log):
         check(log, {0: None, 1: None})
         append(log, NOW, now=NOW + 8)
         check(log, {0: None, 1: None, 2: NOW + 8})
         said = [step for step in Verification.of(tmp_path).steps() if isinstance(step, Finding)]
         assert "does not say when 2 offsets were appended" in str(said)
         file.unlink()
-        log._files.close()
+        files.close()
         append(log, NOW, now=NOW + 9)
         assert times_of(log) == {0: None, 1: None, 2: None, 3: NOW + 9}
 

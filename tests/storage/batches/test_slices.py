@@ -9,15 +9,21 @@ import pytest
 
 from horolog.storage import page_cache
 from horolog.storage.batches.slices import Slice
-from horolog.storage.files import Files
+from horolog.storage.files import Files, OpenFile
+
+FILES = Files()
 
 
 @pytest.fixture
-def found(disk_path: Path) -> Slice:
-    files = Files()
-    file = files.create(str(disk_path / "a.log"))
-    files.write_at(file, [bytes(range(200))], 0)
-    return Slice(files, file, 10, 50)
+def file(disk_path: Path) -> OpenFile:
+    file = FILES.create(str(disk_path / "a.log"))
+    FILES.write_at(file, [bytes(range(200))], 0)
+    return file
+
+
+@pytest.fixture
+def found(file: OpenFile) -> Slice:
+    return Slice(FILES, file, 10, 50)
 
 
 def test_a_slice_is_a_stretch_of_its_file(found: Slice) -> None:
@@ -45,26 +51,24 @@ def test_an_empty_slice_needs_no_file() -> None:
     assert empty.read_cached() == b""
 
 
-def test_a_file_that_became_shorter_gives_what_is_left(found: Slice) -> None:
-    assert found._file is not None
-    os.ftruncate(found._file.fd, 30)
+def test_a_file_that_became_shorter_gives_what_is_left(found: Slice, file: OpenFile) -> None:
+    os.ftruncate(file.fd, 30)
     assert found.read() == bytes(range(10, 30))
     assert found.read_cached() is None
 
 
 @pytest.mark.skipif(page_cache._cached_pages() is None, reason="needs Linux 6.5")
-def test_cached_bytes_are_sent_to_a_socket_and_others_are_not(found: Slice) -> None:
+def test_cached_bytes_are_sent_to_a_socket_and_others_are_not(found: Slice, file: OpenFile) -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         ours.setblocking(False)
         assert found.send_cached(ours.fileno()) == 50
         assert theirs.recv(100) == bytes(range(10, 60))
-        assert found._file is not None
-        os.fsync(found._file.fd)
-        os.posix_fadvise(found._file.fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        os.fsync(file.fd)
+        os.posix_fadvise(file.fd, 0, 0, os.POSIX_FADV_DONTNEED)
         assert found.send_cached(ours.fileno()) is None
         assert found.read() == bytes(range(10, 60))
-        os.ftruncate(found._file.fd, 10)
+        os.ftruncate(file.fd, 10)
         assert found.send_cached(ours.fileno()) is None
         theirs.setblocking(False)
         with pytest.raises(BlockingIOError):

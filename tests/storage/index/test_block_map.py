@@ -13,6 +13,7 @@ from storelogs import (
     ANY_TIME,
     NOW,
     TOPIC_ID,
+    UnsyncedFiles,
     append,
     new_log,
     open_dir,
@@ -393,11 +394,12 @@ def expect_every_window(log: Log, last: int = len(STEADY) - 1) -> None:
 
 def test_a_removed_map_is_begun_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(block_writer, "FOLDED_AT_ONCE", 4)
-    with new_log(tmp_path, CONFIG) as log:
+    files = UnsyncedFiles()
+    with new_log(tmp_path, CONFIG, files=files) as log:
         for number, times in enumerate(STEADY):
             append(log, *times)
             if number == 20:
-                log._files.remove(log.segments[0].blocks.path)
+                files.remove(log.segments[0].blocks.path)
         expect_every_window(log)
         log.roll(NOW)
         expect_every_window(log)

@@ -18,6 +18,7 @@ from storelogs import (
     NOW,
     TOPIC_ID,
     Truth,
+    UnsyncedFiles,
     append,
     first_at_or_after,
     moments,
@@ -198,7 +199,8 @@ def test_a_wrong_index_of_the_growing_segment_is_not_trusted(
 def test_indexes_that_are_damaged_while_they_are_in_use_change_no_answer(
     tmp_path: Path, damage: str, suffixes: tuple[str, ...]
 ) -> None:
-    with new_log(tmp_path, CONFIG) as log:
+    files = UnsyncedFiles()
+    with new_log(tmp_path, CONFIG, files=files) as log:
         for times in BATCHES:
             append(log, *times)
         expect_every_answer(log)
@@ -208,7 +210,7 @@ def test_indexes_that_are_damaged_while_they_are_in_use_change_no_answer(
             data = path.read_bytes()
             if damage == "gone":
                 path.unlink()
-                log._files.forget(str(path))
+                files.forget(str(path))
             else:
                 path.write_bytes(
                     {"half": data[: len(data) // 24 * 12], "empty": b""}.get(

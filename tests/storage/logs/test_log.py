@@ -17,6 +17,7 @@ from storelogs import (
     NOW,
     TOPIC_ID,
     Truth,
+    UnsyncedFiles,
     append,
     new_log,
     partition_dir,
@@ -322,11 +323,12 @@ def test_a_far_future_record_rolls_at_once_and_then_the_segment_stays(tmp_path: 
 
 def test_append_nowait_uses_open_files_only(tmp_path: Path) -> None:
     config = TopicConfig(segment_bytes=300, flush_messages=1 << 40)
-    with new_log(tmp_path, config) as log:
+    files = UnsyncedFiles()
+    with new_log(tmp_path, config, files=files) as log:
         prepared = prepare(batch(NOW), config, NOW)
         assert log.append_nowait(prepared, NOW) is None, "the epoch must be written first"
         log.append(prepared, NOW)
-        log._files.close()
+        files.close()
         assert log.append_nowait(prepared, NOW) is None, "the files must be opened"
         assert log.log_end_offset == 1
         log.append(prepared, NOW)

@@ -148,7 +148,7 @@ def test_times_before_1970_are_sound_as_we_and_as_kafka_write_them(tmp_path: Pat
     kafkas = build_batch([Record(-5000, None, b"")], base_offset=2)
     header = parse_header(kafkas)._replace(max_timestamp=-1)
     records = kafkas[HEADER_SIZE:]
-    made._write(pack_header(header, records) + records)
+    made.write(pack_header(header, records) + records)
     made.write_indexes()
     assert wrong(made.directory) == []
 

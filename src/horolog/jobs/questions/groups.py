@@ -98,7 +98,7 @@ class Pending:
     def __init__(self, most_rows: int = MOST_ROWS) -> None:
         self._most_rows = most_rows
         self._groups: list[Groups] = []
-        self._rows = 0
+        self.rows = 0
 
     def add(self, groups: Groups) -> Groups | None:
         """Take the groups of another table; what has to be handed on, if there are too many."""
@@ -106,11 +106,11 @@ class Pending:
             return None
         added = groups.added_up()
         self._groups.append(added)
-        self._rows += added.rows
-        if self._rows <= self._most_rows:
+        self.rows += added.rows
+        if self.rows <= self._most_rows:
             return None
         joined = _one_after_the_other(self._groups).added_up()
-        self._groups, self._rows = [joined], joined.rows
+        self._groups, self.rows = [joined], joined.rows
         return self.take() if 2 * joined.rows > self._most_rows else None
 
     def take(self) -> Groups | None:
@@ -118,5 +118,5 @@ class Pending:
         if not self._groups:
             return None
         whole = _one_after_the_other(self._groups).added_up()
-        self._groups, self._rows = [], 0
+        self._groups, self.rows = [], 0
         return whole
