@@ -162,9 +162,7 @@ class Dispatcher:
         self._large_in_flight = 0
         # One thread: more would only wait for each other, and let the event loop wait for them all.
         self._codec: Executor = ThreadPoolExecutor(1, thread_name_prefix="horolog-codec")
-        self._served = {
-            key: _Served(handler, *SUPPORTED[key]) for key, handler in HANDLERS.items()
-        }
+        self._served = {key: _Served(handler, *SUPPORTED[key]) for key, handler in HANDLERS.items()}
         self.shortcuts = _SHORTCUTS
 
     def __call__(self, frame: Buffer, peer: Peer) -> "Reply | asyncio.Future[Reply | None] | None":
