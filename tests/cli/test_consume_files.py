@@ -116,6 +116,18 @@ def test_one_segment_is_read_alone(consume: Run, broker: RunningBroker) -> None:
     assert len(consume(first).lines) == 5 * 5 - 3, "the log start offset counts"
 
 
+def test_a_directory_of_segments_is_read_whatever_its_name(
+    consume: Run, broker: RunningBroker
+) -> None:
+    whole = consume("clicks", "-p", 1, "--format", "json").lines
+    (broker.log_dir / "clicks-1").rename(broker.log_dir / "backup")
+    for path in (broker.log_dir / "backup", *(broker.log_dir / "backup").glob("*.log")):
+        found = [json.loads(line) for line in consume(path, "--format", "json").lines]
+        assert {(each["topic"], each["partition"]) for each in found} == {("backup", 0)}
+        here = {"topic": "backup", "partition": 0}
+        assert found == [{**json.loads(line), **here} for line in whole]
+
+
 def test_logs_of_apache_kafka_are_read_in_every_format(golden: Path) -> None:
     for name in ("clean", "old-formats"):
         found = run_command("consume", golden / name, "--format", "json").lines

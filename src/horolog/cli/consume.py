@@ -181,6 +181,7 @@ def options_of_path(path: str, settings: Sequence[str] | None) -> ReadOptions:
     given = {name.lower(): value for name, value in pairs(settings, "--set").items()}
     return ReadOptions(
         paths=(LogPath.parse(path),),
+        may_have_any_name=True,
         store=StoreOptions.parse(given),
         fail_on_data_loss=False,
         fail_on_damage=True,

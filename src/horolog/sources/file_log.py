@@ -99,7 +99,11 @@ class FileLog:
         found = [
             (match, replica)
             for match in matches
-            for replica in find_replicas(match, may_miss=may_miss)
+            for replica in find_replicas(
+                match,
+                may_miss=may_miss,
+                may_have_any_name=self._options.may_have_any_name,
+            )
         ]
         if not found and not self._may_miss:
             raise Misconfigured(f"Nothing that matches {root.name} is or holds a Kafka log")

@@ -66,6 +66,8 @@ class ReadOptions:
 
     brokers: ClientConfig | None = None
     paths: tuple[LogPath, ...] = ()
+    may_have_any_name: bool = False
+    """A directory of segments that is given itself: it is partition 0 of a topic of its name."""
     subscription: Subscription | None = None
     starting: Limit | None = None
     ending: Limit = Everywhere.LATEST

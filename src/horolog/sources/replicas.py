@@ -72,8 +72,13 @@ class Replica(NamedTuple):
                 yield segment, start, end
 
 
-def find_replicas(root: Root, *, may_miss: bool = False) -> list[Replica]:
+def find_replicas(
+    root: Root, *, may_miss: bool = False, may_have_any_name: bool = False
+) -> list[Replica]:
     """The replicas below one path, each up to its last batch that is whole and fits its CRC.
+
+    The directory that the path leads to may have another name than topic-0 if it
+    `may_have_any_name`: it is partition 0 of a topic of that name.
 
     Raises:
         Misconfigured: there is nothing at the path, or nothing of Kafka's, unless it `may_miss`.
@@ -94,6 +99,8 @@ def find_replicas(root: Root, *, may_miss: bool = False) -> list[Replica]:
     def replica_in(directory: str) -> Replica | None:
         above, _, name = directory.rpartition("/")
         partition = names.partition_of(name)
+        if partition is None and may_have_any_name and root.path.startswith(directory):
+            partition = TopicPartition(name, 0)
         if partition is None:
             return None
         segments = sorted(by_directory[directory], key=lambda segment: segment.base_offset)
