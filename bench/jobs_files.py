@@ -29,12 +29,13 @@ from bench.spark_session import compare_rows, in_memory, spark_with_kafka, with_
 from horolog import jobs
 from horolog.client import Client
 from horolog.clock import SystemClock
+from horolog.config import TopicConfig
 from horolog.record.column_writer import encode_batches
 from horolog.record.scan import load_kernels
 from horolog.storage.files import Files
+from horolog.storage.logs.writer import LogWriter, new_segment
 from horolog.storage.offline.converting import Conversion
-from horolog.storage.segments.finished import write_companions
-from horolog.storage.segments.reader import SegmentReader
+from horolog.storage.segments.numbered import as_they_are
 from horolog.storage.verify import Verification, find_target
 
 PARTITIONS = 8
@@ -49,13 +50,13 @@ def fill(log_dir: Path, size: int) -> int:
     rows = max(1, size // _RECORD_BYTES // PARTITIONS)
     first = log_dir / "events-0"
     first.mkdir(parents=True)
-    files = Files()
+    files, config = Files(), TopicConfig()
     for start in range(0, rows, _SEGMENT_ROWS):
         table = rows_of(start, min(rows, start + _SEGMENT_ROWS))
         data = b"".join(encode_batches(table, base_offset=start, batch_bytes=64 << 10))
-        stem = str(first / f"{start:020d}")
-        Path(f"{stem}.log").write_bytes(data)
-        write_companions(files, SegmentReader(files, stem, start, len(data)), 4096)
+        writer = LogWriter(files, str(first), new_segment(files, str(first), start, config, 0))
+        writer.extend(as_they_are(data, start), config)
+        writer.finish()
     files.close()
     for number in range(1, PARTITIONS):
         shutil.copytree(first, log_dir / f"events-{number}")

@@ -7,7 +7,6 @@ again and compared with the manifest, and is on disk. The driver moves the files
 those of others are removed with the staging directory.
 """
 
-import os
 import shutil
 import uuid
 from collections.abc import Iterator
@@ -16,8 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, Self
 
-import numpy as np
-
+from horolog.config import TopicConfig
 from horolog.errors import StorageFailed
 from horolog.jobs.archives.digests import NO_APPEND_TIME
 from horolog.jobs.archives.manifest import ArchivedFile
@@ -26,20 +24,17 @@ from horolog.jobs.archives.reading import RangeReader
 from horolog.jobs.archives.rebuilding import Rebuilder, Rebuilt, filler_at
 from horolog.jobs.archives.rows import OrderedRows, read_facts
 from horolog.jobs.archives.store import ArchiveStore
-from horolog.record.batch import CONTROL_BIT
 from horolog.sources.batches import Batches
 from horolog.sources.object_stores import StoreOptions
 from horolog.storage import names
-from horolog.storage.append_times.file import AppendTimeEntry
-from horolog.storage.batches.identity import IDENTITY_SIZE
 from horolog.storage.batches.reader import EVERYTHING
 from horolog.storage.files import Files
-from horolog.storage.index.builder import IndexBuilder
+from horolog.storage.logs.writer import LogWriter, new_segment
 from horolog.storage.names import TopicPartition
-from horolog.storage.segments.finished import write_companions
+from horolog.storage.segments.numbered import Numbered, as_it_is
 from horolog.storage.segments.reader import SegmentReader
 
-_INTERVAL_BYTES: Final = 4096
+_CONFIG: Final = TopicConfig(segment_bytes=(1 << 31) - 1)  # segments are planned
 SYNC_BYTES: Final = 32 << 20
 """A sync begins after so much, while more is made: or the disk would idle, and then the task."""
 
@@ -111,7 +106,7 @@ class BuildSegment:
         files = Files()
         try:
             files.make_directory(path)
-            with _Log(files, f"{path}/{unit.base_offset:020d}", unit.base_offset) as log:
+            with _Log(files, path, unit.base_offset) as log:
                 built = self._built(unit, files, log, name)
         except BaseException:
             files.close()
@@ -129,24 +124,16 @@ class BuildSegment:
         for rebuilt in rebuilder.batches(facts):
             log.add(rebuilt)
         end = unit.end
-        if unit.filler is not None and log.builder.next_offset < unit.filler:
+        if unit.filler is not None and log.next_offset < unit.filler:
             end = unit.filler - 1  # of what was archived
             log.add(filler_at(unit.filler - 1, log.leader_epoch))
         log.begin_sync()
-        reader = SegmentReader(files, log.stem, unit.base_offset, log.size)
-        write_companions(files, reader, _INTERVAL_BYTES, log.append_times, log.builder)
-        written = SegmentReader(files, log.stem, unit.base_offset, log.size)
-        self._prove(unit, end, rebuilder, written)
+        log.writer.finish()
+        stem = f"{self.staging}/{name}/{names.segment_file(unit.base_offset, '')}"
+        self._prove(unit, end, rebuilder, SegmentReader(files, stem, unit.base_offset, log.size))
         log.wait_until_synced()
-        path = os.path.dirname(log.stem)
-        for each in os.listdir(path):
-            files.sync_path(f"{path}/{each}")
-        files.sync_path(path)
         return BuiltSegment(
-            directory=name,
-            records=rebuilder.records,
-            bytes=log.size,
-            epochs=tuple((each.epoch, each.start_offset) for each in log.builder.epochs),
+            directory=name, records=rebuilder.records, bytes=log.size, epochs=tuple(log.epochs)
         )
 
     def _prove(
@@ -175,16 +162,16 @@ class BuildSegment:
 
 
 class _Log:
-    """A `.log` that is being written, and synced in a thread of its own."""
+    """A segment that is being written, and synced in a thread of its own."""
 
-    def __init__(self, files: Files, stem: str, base_offset: int) -> None:
-        self.stem = stem
-        self.size = 0
-        self.builder = IndexBuilder(base_offset, _INTERVAL_BYTES)
-        self.leader_epoch = -1
+    def __init__(self, files: Files, directory: str, base_offset: int) -> None:
+        self._active = new_segment(files, directory, base_offset, _CONFIG, 0)
+        self.writer = LogWriter(files, directory, self._active)
+        self.epochs: list[tuple[int, int]] = []
+        """Leader epochs and their first offsets."""
         self._files = files
-        self._file = files.create(stem + names.LOG)
-        self._appended: list[AppendTimeEntry] = []
+        self._append_ms: int | None = None
+        """Of the last batch with records."""
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="horolog-sync")
         self._syncs: list[Future[None]] = []
         self._sync_begun = 0
@@ -195,48 +182,43 @@ class _Log:
     def __exit__(self, *_: object) -> None:
         self._thread.shutdown(cancel_futures=True)
 
+    @property
+    def size(self) -> int:
+        return self._active.segment.size
+
+    @property
+    def next_offset(self) -> int:
+        return self._active.segment.end.next_offset
+
+    @property
+    def leader_epoch(self) -> int:
+        return self.epochs[-1][0] if self.epochs else -1
+
     def add(self, rebuilt: Rebuilt) -> None:
         """Write batches behind those before."""
-        headers, position = rebuilt.headers, self.size
-        for header in headers.headers():
-            self.builder.add(position, header)
-            position += header.size
-        for place in _changes(rebuilt, self._appended[-1].ms if self._appended else None):
-            ms = int(rebuilt.append_ms[place])
-            self._appended.append(
-                AppendTimeEntry(
-                    int(headers.columns["base_offset"][place]),
-                    None if ms == NO_APPEND_TIME else ms,
-                    bytes(rebuilt.parts[2 * place][:IDENTITY_SIZE]),
-                )
-            )
-        self.leader_epoch = max(self.leader_epoch, int(headers.columns["leader_epoch"].max()))
-        self._files.write_at(self._file, rebuilt.parts, self.size)
-        self.size = position
+        self.writer.extend(self._numbered(rebuilt), _CONFIG)
         if self.size - self._sync_begun >= SYNC_BYTES:
             self.begin_sync()
 
+    def _numbered(self, rebuilt: Rebuilt) -> Iterator[Numbered]:
+        parts, found = rebuilt.parts, rebuilt.append_ms.tolist()
+        for place, header in enumerate(rebuilt.headers.headers()):
+            if header.records_count and not header.is_control:
+                ms = found[place]
+                known = ms != NO_APPEND_TIME and self._active.segment.append_times.fits(ms)
+                self._append_ms = ms if known else None
+            if header.leader_epoch > self.leader_epoch:
+                self.epochs.append((header.leader_epoch, header.base_offset))
+            yield as_it_is(header, parts[2 * place : 2 * place + 2], self._append_ms)
+
     def begin_sync(self) -> None:
         self._sync_begun = self.size
-        self._syncs.append(self._thread.submit(self._files.sync, self._file))
+        self._syncs.append(self._thread.submit(self._files.sync, self._active.segment.log.open()))
 
     def wait_until_synced(self) -> None:
         for each in self._syncs:  # each: the kernel reports a failure once
             each.result()
-
-    def append_times(self, end: int) -> list[AppendTimeEntry]:
-        return self._appended
-
-
-def _changes(rebuilt: Rebuilt, before: int | None) -> list[int]:
-    """The places of batches whose append time is another than that of the records before."""
-    headers = rebuilt.headers
-    is_control = headers.numbers("attributes") & CONTROL_BIT != 0
-    places = np.flatnonzero((headers.numbers("records_count") != 0) & ~is_control)
-    append_ms = rebuilt.append_ms[places]
-    first = NO_APPEND_TIME if before is None else before
-    changed: list[int] = places[append_ms != np.append(first, append_ms[:-1])].tolist()
-    return changed
+        self.writer.sync()
 
 
 def _read(reader: SegmentReader, start: int, end: int) -> Iterator[ArchivedRange]:

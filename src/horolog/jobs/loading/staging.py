@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
+from horolog.config import TopicConfig
 from horolog.errors import Misconfigured, StorageFailed
 from horolog.jobs.loading.rows import COLUMNS, PARTITION
 from horolog.record.column_writer import encode_batches
@@ -30,13 +31,13 @@ from horolog.record.compression import Codec
 from horolog.spark.workers import SentToWorkers, prepare_for_tasks
 from horolog.storage import names
 from horolog.storage.file_errors import failed_to
-from horolog.storage.files import Files, OpenFile
+from horolog.storage.files import Files
+from horolog.storage.logs.writer import LogWriter, new_segment
 from horolog.storage.names import TopicPartition
-from horolog.storage.segments.finished import write_companions
-from horolog.storage.segments.reader import SegmentReader
+from horolog.storage.segments.numbered import as_they_are
 
 SEGMENT_BYTES: Final = 512 << 20
-_INTERVAL_BYTES = 4096
+_CONFIG = TopicConfig(segment_bytes=SEGMENT_BYTES)
 _LOG = "log"
 _RESULT = "number int, attempt string, records long, bytes long, largest_batch long"
 
@@ -165,9 +166,9 @@ class _PartitionWriter:
         name = str(TopicPartition(task.topic, number))
         self._directory = os.path.join(task.directory, attempt, name)
         os.makedirs(self._directory)
-        self._file: OpenFile | None = None
-        self._base_offset = self._size = self._next_offset = 0
-        self._bytes = self._largest = 0
+        active = new_segment(self._files, self._directory, 0, _CONFIG, 0)
+        self._writer = LogWriter(self._files, self._directory, active)
+        self._next_offset = self._bytes = self._largest = 0
 
     def add(self, rows: pa.RecordBatch) -> None:
         """Append rows with `COLUMNS`."""
@@ -177,21 +178,15 @@ class _PartitionWriter:
         for batch in encode_batches(
             rows, codec=task.codec, base_offset=self._next_offset, batch_bytes=task.batch_bytes
         ):
-            if self._file is None or self._size + len(batch) > SEGMENT_BYTES:
-                self._finish_segment()
-                stem = f"{self._directory}/{names.segment_file(self._next_in(batch), '')}"
-                self._file = self._files.create(stem + names.LOG)
-                self._base_offset, self._size = self._next_in(batch), 0
-            self._files.write_at(self._file, [batch], self._size)
-            self._size += len(batch)
+            self._writer.extend(as_they_are(batch, self._next_offset), _CONFIG)
             self._bytes += len(batch)
             self._largest = max(self._largest, len(batch))
         self._next_offset += rows.num_rows
 
     def finish(self) -> pa.RecordBatch:
         """Make all of it last, and say what it is."""
-        self._finish_segment()
-        self._files.sync_path(self._directory)
+        self._writer.finish()
+        self._writer.sync()
         self._files.sync_path(os.path.dirname(self._directory))
         self._files.close()
         values = [self.number, self._attempt, self._next_offset, self._bytes, self._largest]
@@ -200,16 +195,3 @@ class _PartitionWriter:
         return pa.record_batch(
             [pa.array([value], kind) for value, kind in zip(values, kinds, strict=True)], columns
         )
-
-    @staticmethod
-    def _next_in(batch: bytes) -> int:
-        return int.from_bytes(batch[:8], "big")
-
-    def _finish_segment(self) -> None:
-        if self._file is None:
-            return
-        self._files.sync(self._file)
-        stem = self._file.path.removesuffix(names.LOG)
-        reader = SegmentReader(self._files, stem, self._base_offset, self._size)
-        write_companions(self._files, reader, _INTERVAL_BYTES)
-        self._file = None

@@ -24,6 +24,7 @@ from horolog.storage.directory.lock import share_offline
 from horolog.storage.files import Files
 from horolog.storage.names import TopicPartition
 from horolog.storage.offline.copied_log import CopiedEnd, CopiedLog, copying
+from horolog.storage.segments.numbered import as_it_is
 
 WHY: Final = "a mirror writes there"
 
@@ -105,7 +106,7 @@ def finish(unit: Finish) -> Moved:
                 if unit.topic_id is not None:
                     log.write_topic_id(unit.topic_id)
                 log.begin()
-            log.finish()
+            log.sync()
     except (HorologError, OSError) as error:
         moved.error = str(error)
     return moved
@@ -139,7 +140,7 @@ def _append(unit: Keep, log: CopiedLog, moved: Moved) -> None:
                 is_stamped = header.timestamp_type is TimestampType.LOG_APPEND_TIME
                 if ms is None and is_stamped and unit.with_append_times:
                     ms = header.max_timestamp
-                log.append(header, view[position : position + header.size], ms)
+                log.append(as_it_is(header, [view[position : position + header.size]], ms))
                 records = max(0, header.records_count) * (not header.is_control)
                 moved.records += records
                 count(records)

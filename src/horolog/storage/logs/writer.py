@@ -26,7 +26,7 @@ WRITE_BYTES: Final = 4 << 20
 class LogWriter:
     """The active segment of a log and what comes after it; one thread at a time."""
 
-    __slots__ = ("_append_times", "_directory", "_epochs", "_files", "active")
+    __slots__ = ("_append_times", "_directory", "_epochs", "_files", "_unsynced", "active")
 
     def __init__(
         self,
@@ -47,10 +47,16 @@ class LogWriter:
             epochs: its leader epochs; None where it has none yet.
         """
         self.active = active
+        self._unsynced: list[Segment] = []  # that `extend` has written to
         self._files = files
         self._directory = directory
         self._append_times = append_times
         self._epochs = epochs
+
+    @property
+    def next_offset(self) -> int:
+        """After the last batch."""
+        return self.active.segment.end.next_offset
 
     def must_roll(
         self, batch: Numbered, config: TopicConfig, now_ms: int, *, by_time: bool
@@ -150,6 +156,9 @@ class LogWriter:
         self.active.make_ready(append_ms, is_counted=False)
 
     def _write(self, batches: list[Numbered]) -> None:
+        segment = self.active.segment
+        if not self._unsynced or self._unsynced[-1] is not segment:
+            self._unsynced.append(segment)
         self.active.append_all(batches)
         append_ms = batches[-1].append_ms
         if self._append_times is not None and append_ms is not None:
@@ -164,6 +173,17 @@ class LogWriter:
         self.active.finish()
         if self._append_times is not None:
             self._append_times.save()
+
+    def sync(self) -> None:
+        """Wait until the disk has the segments that were appended to, which are finished.
+
+        Raises:
+            StorageFailed: the disk refused.
+        """
+        while self._unsynced:
+            self._unsynced[0].sync(indexes=True)
+            del self._unsynced[0]
+        self._files.sync_path(self._directory)
 
     def begin(self, base_offset: int, config: TopicConfig, now_ms: int) -> Segment:
         """Begin an empty segment.

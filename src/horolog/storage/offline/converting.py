@@ -17,33 +17,32 @@ segment that grows beyond `MAX_SEGMENT_BYTES` becomes several.
 import hashlib
 import os
 import stat
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 
 from horolog.buffers import Buffer
+from horolog.config import TopicConfig
 from horolog.errors import CorruptBatch, RequestRefused, StorageFailed
-from horolog.record.batch import MAGIC, parse_header
 from horolog.record.compression import Codec
 from horolog.record.conversion import Losses, as_plain_messages, convert_all
-from horolog.record.old_format.plain import list_messages
 from horolog.record.old_format.sent import RUN_BYTES
+from horolog.record.timestamps import AppendTimeStretch
 from horolog.storage import names
-from horolog.storage.append_times.file import AppendTimeEntry
 from horolog.storage.batches.reader import EVERYTHING
 from horolog.storage.directory.lock import lock_against_others, lock_offline, share_offline
-from horolog.storage.files import Files, OpenFile
+from horolog.storage.files import Files
+from horolog.storage.logs.writer import LogWriter, new_segment
 from horolog.storage.removal.leftovers import base_offsets, tidy
-from horolog.storage.segments.finished import entries_of, write_companions
+from horolog.storage.segments.numbered import Numbered, as_they_are
 from horolog.storage.segments.reader import SegmentReader
 from horolog.storage.verify import VerifyTarget
 from horolog.storage.verify.findings import Checked, Steps
 
 MAX_SEGMENT_BYTES = 1 << 30
 _CARRIED = (names.TXN_INDEX,)  # true of a log in any format: they name offsets
-_WRITE_BYTES = 4 << 20
 _ABORTED_AND_LARGE = "it has aborted transactions, and would become several segments"
 CONVERSION_REASON = "it would append to what is converted"
 
@@ -145,9 +144,12 @@ class _Segment:
         self._work = f"{self._parent}/{names.segment_file(base_offset, '')}"
         self._done = ConvertedSegment(path, bytes_before=self._old.size)
         self._new: list[SegmentReader] = []
-        self._file: OpenFile | None = None
-        self._written = 0
-        self._next_offset = base_offset
+        self._config = TopicConfig(
+            segment_bytes=conversion.max_segment_bytes,
+            index_interval_bytes=conversion.interval_bytes,
+        )
+        self._times: Sequence[AppendTimeStretch] = ()
+        self._least_offset = self._next_offset = base_offset  # after what was read, and written
 
     def steps(self) -> Steps[ConvertedSegment]:
         """Convert it, unless it has the format."""
@@ -211,26 +213,21 @@ class _Segment:
     # Writing.
 
     def _write(self) -> Steps[None]:
-        if not self._conversion.dry_run:
+        conversion, done, base_offset = self._conversion, self._done, self._base_offset
+        writer, least_offset = None, base_offset
+        if self._old.has_append_times:
+            self._times = self._old.append_times.stretches(base_offset, names.MAX_OFFSET)
+        if not conversion.dry_run:
             self._make_directory()
-        conversion, done = self._conversion, self._done
-        run_bytes = 0 if self._old.has_append_times else RUN_BYTES  # these are of each message
-        least_offset = self._base_offset
+            active = new_segment(self._files, self._work, base_offset, self._config, 0)
+            writer = LogWriter(self._files, self._work, active)
         for buffer in self._old.batches(EVERYTHING).wanted(0, names.MAX_OFFSET, None):
-            parts: list[Buffer] = []
-            for part in convert_all(
-                buffer,
-                conversion.magic,
-                least_offset=least_offset,
-                zstd_as=conversion.zstd_as,
-                run_bytes=run_bytes,
-            ):
-                least_offset = part.next_offset
-                done.records += part.records
-                done.losses += part.losses
-                if len(part.data):
-                    self._add(bytes(part.data), parts)
-            self._flush(parts)
+            converted = self._converted(buffer, least_offset)
+            if writer is None:
+                deque(converted, 0)
+            else:
+                writer.extend(converted, self._config)
+            least_offset = self._least_offset
             yield Checked(bytes=len(buffer))
         if self._is_last and least_offset != self._next_offset:
             raise StorageFailed(
@@ -238,10 +235,16 @@ class _Segment:
                 f"that offsets are given out twice: format v{conversion.magic} has no place for "
                 "what comes last"
             )
-        if not done.bytes_after and self._file is None:
+        if not done.bytes_after:
             raise StorageFailed(f"nothing of it has a place in format v{conversion.magic}")
-        if not conversion.dry_run:
-            self._finish_file()
+        if writer is not None:
+            writer.finish()
+            self._new = [
+                SegmentReader.at(
+                    self._files, f"{self._work}/{names.segment_file(base, names.LOG)}", base
+                )
+                for base in base_offsets(self._files.names_in(self._work), names.LOG)
+            ]
         elif self._old.has_aborted and done.bytes_after > conversion.max_segment_bytes:
             raise StorageFailed(_ABORTED_AND_LARGE)
 
@@ -251,54 +254,23 @@ class _Segment:
                 self._files.make_directory(self._parent)
             self._files.make_directory(self._work)
 
-    def _add(self, batch: bytes, parts: list[Buffer]) -> None:
-        if self._conversion.dry_run:
-            self._count(batch)
-            self._done.bytes_after += len(batch)
-            return
-        pending = sum(map(len, parts))
-        size = self._written + pending + len(batch)
-        if self._file is not None and size > self._conversion.max_segment_bytes:
-            self._flush(parts)
-            self._finish_file()
-        if self._file is None:
-            # Of a compressed message the header says only where it ends.
-            self._begin_file(self._next_offset if self._new else self._base_offset)
-        self._count(batch)
-        parts.append(batch)
-        if pending > _WRITE_BYTES:
-            self._flush(parts)
-
-    def _count(self, batch: bytes) -> None:
-        position = 0
-        while position < len(batch):
-            header = parse_header(batch, position, self._next_offset)
-            listed = None
-            if header.magic != MAGIC and not header.codec_number:
-                listed = list_messages(batch, header, position)
-            self._next_offset = header.next_offset if listed is None else listed.next_offset
-            position = position + header.size if listed is None else listed.end
-
-    def _begin_file(self, base_offset: int) -> None:
-        stem = f"{self._work}/{names.segment_file(base_offset, '')}"
-        self._file = self._files.create(stem + names.LOG)
-        self._new.append(SegmentReader(self._files, stem, base_offset, 0))
-        self._written = 0
-
-    def _flush(self, parts: list[Buffer]) -> None:
-        if self._file is not None and parts:
-            self._files.write_at(self._file, parts, self._written)
-            self._written += sum(map(len, parts))
-            parts.clear()
-
-    def _finish_file(self) -> None:
-        assert self._file is not None
-        self._files.sync(self._file)
-        before = self._new.pop()
-        stem = before.path_of("")
-        self._new.append(SegmentReader(self._files, stem, before.base_offset, self._written))
-        self._done.bytes_after += self._written
-        self._file = None
+    def _converted(self, buffer: Buffer, least_offset: int) -> Iterator[Numbered]:
+        """Some batches in the new format, which are counted."""
+        conversion, done = self._conversion, self._done
+        for part in convert_all(
+            buffer,
+            conversion.magic,
+            least_offset=least_offset,
+            zstd_as=conversion.zstd_as,
+            run_bytes=0 if self._old.has_append_times else RUN_BYTES,  # these are of each message
+        ):
+            self._least_offset = part.next_offset
+            done.records += part.records
+            done.losses += part.losses
+            for batch in as_they_are(bytes(part.data), self._next_offset, self._times):
+                self._next_offset = batch.last_offset + 1
+                done.bytes_after += batch.size
+                yield batch
 
     # Proving.
 
@@ -316,29 +288,19 @@ class _Segment:
                 "was changed"
             )
 
-    # Companion files of the new log.
-
-    def _append_times(self, reader: SegmentReader, end_offset: int) -> list[AppendTimeEntry]:
-        stretches = self._old.append_times.stretches(reader.base_offset, end_offset)
-        return entries_of(reader, stretches)
+    # Taking its place.
 
     def _put_beside(self) -> None:
         if len(self._new) > 1 and self._old.has_aborted:
             raise StorageFailed(_ABORTED_AND_LARGE)
         modified_ms = self._old.modified_ms()
         owner = os.fstat(self._old.log.open().fd)
-        for reader in self._new:
-            write_companions(
-                self._files,
-                reader,
-                self._conversion.interval_bytes,
-                partial(self._append_times, reader) if self._old.has_append_times else None,
-            )
         for suffix in _CARRIED:
             source = self._old.path_of(suffix)
             if self._files.exists(source):
                 content = self._files.read_whole(source, MAX_SEGMENT_BYTES) or b""
-                self._write_file(self._new[0].path_of(suffix), content)
+                path = self._new[0].path_of(suffix)
+                self._files.write_at(self._files.create(path), [content], 0)
         for name in os.listdir(self._work):
             path = f"{self._work}/{name}"
             file = self._files.get(path)
@@ -349,11 +311,6 @@ class _Segment:
             if name.endswith(names.LOG):
                 self._files.touch(path, modified_ms)
         self._files.sync_path(self._work)
-
-    def _write_file(self, path: str, content: bytes) -> None:
-        self._files.write_at(self._files.create(path), [content], 0)
-
-    # Taking its place.
 
     def _swap(self) -> None:
         directory, files = self._directory, self._files

@@ -15,28 +15,21 @@ from contextlib import contextmanager, suppress
 from typing import NamedTuple
 from uuid import UUID
 
-from horolog.buffers import Buffer
+from horolog.config import TopicConfig
 from horolog.errors import CorruptBatch, Misconfigured
-from horolog.record.batch import MAGIC, BatchHeader
+from horolog.record.batch import MAGIC
 from horolog.storage import names
-from horolog.storage.append_times.file import AppendTimeEntry
-from horolog.storage.batches.identity import IDENTITY_SIZE
-from horolog.storage.directory.checkpoints import (
-    AppendTimeReset,
-    read_append_time_resets,
-    read_epochs,
-    write_append_time_resets,
-    write_topic_id,
-)
+from horolog.storage.append_times.floor import AppendTimes
+from horolog.storage.directory.checkpoints import read_epochs, write_topic_id
 from horolog.storage.directory.lock import lock_against_others
-from horolog.storage.file_errors import FileMissing, failed_to
+from horolog.storage.file_errors import failed_to
 from horolog.storage.files import Files
 from horolog.storage.index.segment_end import SegmentEnd
 from horolog.storage.logs.epochs import LeaderEpochs
-from horolog.storage.segments.finished import write_companions
-from horolog.storage.segments.reader import SegmentReader
-
-_COMPANIONS = (names.OFFSET_INDEX, names.TIME_INDEX, names.SEAL, names.BLOCKS)
+from horolog.storage.logs.writer import LogWriter, active_segment, new_segment
+from horolog.storage.segments.active import ActiveSegment
+from horolog.storage.segments.numbered import Numbered
+from horolog.storage.segments.segment import Segment
 
 
 class CopiedEnd(NamedTuple):
@@ -89,27 +82,30 @@ class CopiedLog:
         """
         self._files = files
         self._directory = directory
-        self._segment_bytes = segment_bytes
-        self._interval_bytes = interval_bytes
-        self._active: SegmentReader | None = None
-        self._last_ms: int | None = None
-        self._is_unsynced = False
-        self.next_offset = known.next_offset
+        self._config = TopicConfig(segment_bytes=segment_bytes, index_interval_bytes=interval_bytes)
+        self._segment: Segment | None = None
+        self._writer: LogWriter | None = None
+        self._next_offset = known.next_offset
         self.found_records = 0
         """Of batches that were there behind what is known."""
-        self._epochs = LeaderEpochs(
-            files,
-            f"{directory}/{names.LEADER_EPOCHS}",
-            read_epochs(files, f"{directory}/{names.LEADER_EPOCHS}"),
-        )
+        self._append_times = AppendTimes.read(files, directory)
+        path = f"{directory}/{names.LEADER_EPOCHS}"
+        self._epochs = LeaderEpochs(files, path, read_epochs(files, path))
         self._open(known)
+
+    @property
+    def next_offset(self) -> int:
+        """That of the batch that comes next, or a smaller one."""
+        ours = self._next_offset  # perhaps behind a gap
+        return ours if self._writer is None else max(ours, self._writer.next_offset)
 
     @property
     def end(self) -> CopiedEnd:
         """How far it goes; on disk after `sync`."""
-        if self._active is None:
+        if self._writer is None:
             return CopiedEnd(self.next_offset)
-        return CopiedEnd(self.next_offset, self._active.base_offset, self._active.size)
+        segment = self._writer.active.segment
+        return CopiedEnd(self.next_offset, segment.base_offset, segment.size)
 
     def write_topic_id(self, topic_id: UUID) -> None:
         """Say whose log this is."""
@@ -133,12 +129,26 @@ class CopiedLog:
             ours = bases[bases.index(known.base_offset) :]
         for base in ours:
             is_known = base == known.base_offset
-            if not is_known and base < self.next_offset and self._active is not None:
+            if not is_known and base < self._next_offset and self._segment is not None:
                 raise self._another()
             self._take(base, known.size if is_known else 0)
-        if self._active is not None:
-            self._check_times(known)
-            self._epochs.truncate_from_end(self.next_offset)
+        segment = self._segment
+        if segment is not None:
+            self._check_times(segment, known)
+            self._epochs.truncate_from_end(self._next_offset)
+            if segment.has_append_times:
+                self._append_times.found(segment.append_times.latest_ms, self._next_offset)
+            self._write_to(active_segment(self._files, segment, self._config, 0))
+
+    def _write_to(self, active: ActiveSegment) -> LogWriter:
+        self._writer = LogWriter(
+            self._files,
+            self._directory,
+            active,
+            append_times=self._append_times,
+            epochs=self._epochs,
+        )
+        return self._writer
 
     def _another(self) -> Misconfigured:
         return Misconfigured(
@@ -153,145 +163,71 @@ class CopiedLog:
         size = self._files.size(path)
         if size < known_size:
             raise self._another()
-        reader = SegmentReader(self._files, path.removesuffix(names.LOG), base_offset, size)
-        walk, at = reader.batches(), known_size
+        segment = Segment(self._files, self._directory, base_offset, self._config, size=size)
+        seal = segment.indexes.seal_facts(size) if size == known_size else None
+        at, end = (0, base_offset) if seal is None else (size, seal.next_offset)
+        walk = segment.batches()
         with suppress(CorruptBatch):
-            for position, header in walk.headers(known_size):
-                if header.magic == MAGIC and header.base_offset < self.next_offset:
-                    break  # not of this log
-                walk.check(position, header)
-                self.next_offset, at = header.next_offset, position + header.size
-                self.found_records += max(0, header.records_count) * (not header.is_control)
+            for position, header in walk.headers(at):
+                if position >= known_size:
+                    if header.magic == MAGIC and header.base_offset < self._next_offset:
+                        break  # not of this log
+                    walk.check(position, header)
+                    self._next_offset = header.next_offset
+                    self.found_records += max(0, header.records_count) * (not header.is_control)
+                at, end = position + header.size, header.next_offset
+        if at < known_size:
+            raise self._another()
         if at < size:
             self._files.truncate(file, at)
-        reader.end = SegmentEnd(at, self.next_offset)
-        self._active = reader
-        self._is_unsynced = True
+        segment.end = SegmentEnd(at, end)
+        self._segment = segment
 
-    def _check_times(self, known: CopiedEnd) -> None:
+    def _check_times(self, segment: Segment, known: CopiedEnd) -> None:
         """Cut off batches whose append times a kill has lost."""
-        reader = self._active
-        assert reader is not None
-        if not reader.has_append_times:
+        if not segment.has_append_times:
             return
-        proof = reader.append_times.proof()
-        least = known.next_offset if known.base_offset == reader.base_offset else 0
-        if least <= proof.end < self.next_offset:
-            found = reader.locate(proof.end)
+        proof = segment.append_times.proof()
+        least = known.next_offset if known.base_offset == segment.base_offset else 0
+        if least <= proof.end < self._next_offset:
+            found = segment.locate(proof.end)
             if found is not None:
                 position, header = found
-                self._files.truncate(reader.log.open(), position)
-                self.next_offset = header.base_offset
-                reader.end = SegmentEnd(position, self.next_offset)
-                reader.append_times.truncate(proof)
+                self._files.truncate(segment.log.open(), position)
+                self._next_offset = header.base_offset
+                segment.end = SegmentEnd(position, self._next_offset)
+                segment.append_times.truncate(proof)
 
     # Appending.
 
-    def append(self, header: BatchHeader, batch: Buffer, append_ms: int | None) -> None:
+    def append(self, batch: Numbered) -> None:
         """Append a batch as it is; its offsets come after those that are there.
-
-        Args:
-            header: of the batch.
-            batch: its bytes, whose checksum holds.
-            append_ms: when the other log took it; None where that is unknown.
 
         Raises:
             StorageFailed: the disk refused. The log is to be opened again.
         """
-        active = self._active
-        if active is None or not self._has_room(active, header, append_ms):
-            active = self._roll(header.base_offset)
-        if header.leader_epoch > self._epochs.latest:
-            self._epochs.assign(header.leader_epoch, header.base_offset)
-        start = bytes(memoryview(batch)[:IDENTITY_SIZE])
-        times = active.append_times
-        if append_ms is not None:
-            if not times.is_growing:
-                times.make_ready(append_ms)
-                self._last_ms = times.last_ms
-            if append_ms != self._last_ms:
-                times.add(header.base_offset, append_ms, start)
-        elif times.is_growing and self._last_ms is not None:
-            times.add_all([AppendTimeEntry(header.base_offset, None, start)])
-        self._last_ms = append_ms
-        position = active.size
-        self._files.write_at(active.log.open(), [batch], position)
-        active.end = SegmentEnd(
-            position + header.size, header.next_offset, position, header.base_offset
-        )
-        self.next_offset = header.next_offset
-        self._is_unsynced = True
-
-    def _has_room(self, active: SegmentReader, header: BatchHeader, append_ms: int | None) -> bool:
-        if active.size and active.size + header.size > self._segment_bytes:
-            return False
-        if header.last_offset - active.base_offset > names.MAX_RELATIVE_OFFSET:
-            return False
-        if append_ms is None or not active.has_append_times:
-            return True
-        latest = self._last_ms if active.append_times.is_growing else active.append_times.latest_ms
-        if latest is not None and append_ms < latest:
-            self._note_reset(header.base_offset, latest, append_ms)
-            return False
-        return active.append_times.fits(append_ms)
-
-    def _note_reset(self, offset: int, old_ms: int, new_ms: int) -> None:
-        """Append times go back here, as they were reset in the other log (docs/append-times.md)."""
-        path = f"{self._directory}/{names.APPEND_TIME_RESETS}"
-        resets = read_append_time_resets(self._files, path)
-        if not any(each.offset == offset for each in resets):
-            resets.append(AppendTimeReset(offset, old_ms, new_ms, new_ms))
-            write_append_time_resets(self._files, path, resets)
-
-    def _roll(self, base_offset: int) -> SegmentReader:
-        if self._active is not None:
-            self.finish()
-        stem = f"{self._directory}/{names.segment_file(base_offset, '')}"
-        self._files.create(stem + names.LOG)
-        self._files.sync_path(self._directory)
-        self._active = active = SegmentReader(self._files, stem, base_offset, 0)
-        active.end = SegmentEnd(0, base_offset)
-        self._last_ms = None
-        return active
+        self._begun(batch.base_offset).extend((batch,), self._config)
 
     def begin(self) -> None:
         """Have a segment, also if there is no batch: a broker finds the partition then."""
-        if self._active is None:
-            self._roll(self.next_offset)
+        self._begun(self._next_offset)
+
+    def _begun(self, base_offset: int) -> LogWriter:
+        if self._writer is not None:
+            return self._writer
+        return self._write_to(
+            new_segment(self._files, self._directory, base_offset, self._config, 0)
+        )
 
     # Making it last.
 
     def sync(self) -> None:
-        """Have the disk have it.
+        """Finish the last segment, and wait until the disk has all that was appended.
 
         Raises:
             StorageFailed: it has not.
-        """
-        active = self._active
-        if active is None or not self._is_unsynced:
-            return
-        active.append_times.finish()
-        self._files.sync(active.log.open())
-        if active.has_append_times:
-            self._files.sync(self._files.get(active.path_of(names.APPEND_TIMES)))
-        self._files.sync_path(self._directory)
-        self._is_unsynced = False
-
-    def finish(self) -> None:
-        """Write the indexes of the last segment, and sync it all.
-
-        Raises:
-            StorageFailed: the disk refused.
             CorruptBatch: the log is damaged.
         """
-        active = self._active
-        if active is None:
-            return
-        self.sync()
-        for suffix in _COMPANIONS:
-            self._files.remove(active.path_of(suffix))
-        write_companions(self._files, active, self._interval_bytes)
-        for suffix in (names.OFFSET_INDEX, names.TIME_INDEX, names.SEAL):
-            with suppress(FileMissing):
-                self._files.sync(self._files.get(active.path_of(suffix)))
-        self._files.sync_path(self._directory)
+        if self._writer is not None:
+            self._writer.finish()
+            self._writer.sync()
