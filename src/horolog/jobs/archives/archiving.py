@@ -32,7 +32,7 @@ from horolog.jobs.archives.planning import COMMITTED, ArchiveUnit, Planner
 from horolog.jobs.archives.reading import RangeReader
 from horolog.jobs.archives.store import ArchiveStore
 from horolog.jobs.counting import count
-from horolog.jobs.parameters.archive import Archive
+from horolog.jobs.parameters.archive import Archive, require_target_bytes
 from horolog.jobs.parameters.function import on_spark
 from horolog.jobs.parameters.option import pinned
 from horolog.jobs.parameters.shared import OnProgress
@@ -91,10 +91,7 @@ def archive(spark: SparkSession, job: Archive) -> Archived:
         job.require_state()
     clock = SystemClock()
     hours = Hours.parse(job.window, clock.now_ms())
-    if job.target_bytes < 1 << 20:
-        raise Misconfigured(
-            f"target size {job.target_bytes} is below a megabyte: files would be tiny"
-        )
+    require_target_bytes(job.target_bytes)
     selection = Selection.of(
         source=job.source,
         topics=job.topics,

@@ -14,13 +14,13 @@ from horolog.errors import HorologError
 from horolog.jobs.archives.manifest import ArchivedFile, ArchivedPartition, require_manifest
 from horolog.jobs.archives.store import ArchiveStore
 from horolog.jobs.counting import count
-from horolog.jobs.parameters.shared import OnProgress, no_progress
+from horolog.jobs.parameters.archive import CheckArchive
+from horolog.jobs.parameters.function import on_spark
 from horolog.jobs.spread import spread
 from horolog.sources.object_stores import StoreOptions
 from horolog.sources.uris import absolute
 from horolog.storage.names import TopicPartition
 
-GRACE_MS: Final = 24 * 3_600_000
 _UNIT_BYTES: Final = 256 << 20
 _OURS = re.compile(r"(?:records|batches)/.+\.parquet|manifest/.+\.tmp")
 
@@ -41,34 +41,17 @@ class CheckedArchive:
     """Those of them that were removed."""
 
 
-def check_archive(
-    spark: SparkSession,
-    *,
-    archive: str | os.PathLike[str],
-    settings: Mapping[str, str] | None = None,
-    remove_unreferenced: bool = False,
-    grace_ms: int = GRACE_MS,
-    on_progress: OnProgress = no_progress,
-) -> CheckedArchive:
+@on_spark(CheckArchive)
+def check_archive(spark: SparkSession, job: CheckArchive) -> CheckedArchive:
     """Compare every file with the counts and checksums of the manifest.
-
-    Args:
-        spark: the session.
-        archive: a directory, or a URI in an object store.
-        settings: of object stores.
-        remove_unreferenced: remove files that the manifest does not name, of killed runs and
-            merges; no others than an archive writes.
-        grace_ms: but not those that were changed later than so long ago, by the clock of the store:
-            a run may be about to name them, or a reader may read them.
-        on_progress: called with how many records are checked, and of how many.
 
     Raises:
         Misconfigured: there is no archive.
         CorruptFile: the manifest is damaged.
         StorageFailed: the archive cannot be listed, or a file not removed.
     """
-    uri = absolute(os.fspath(archive))
-    given = {name.lower(): value for name, value in (settings or {}).items()}
+    uri = absolute(os.fspath(job.archive))
+    given = {name.lower(): value for name, value in (job.settings or {}).items()}
     options = StoreOptions.parse(given)
     store = ArchiveStore(uri, options)
     listed = list(store.listed())  # before the manifest: what it names by then is not unreferenced
@@ -79,10 +62,10 @@ def check_archive(
         problems.update(_of_partition(partition, state))
         files += (*state.records, *state.batches)
     done, total = 0, _records(files)
-    on_progress(done, total)
+    job.on_progress(done, total)
     for wave in spread(spark, list(_shares(files)), CheckFiles(uri, options)):
         done += sum(_records(outcome.unit) for outcome in wave)
-        on_progress(done, total)
+        job.on_progress(done, total)
         for outcome in wave:
             if outcome.result is None:
                 problems[outcome.unit[0].path] = outcome.error or "its task failed"
@@ -95,8 +78,8 @@ def check_archive(
         if each.path not in named and (_OURS.fullmatch(each.path) or not _is_manifest(each.path))
     }
     removed = []
-    if remove_unreferenced:
-        before_ns = store.now_ns() - grace_ms * 1_000_000
+    if job.remove_unreferenced:
+        before_ns = store.now_ns() - job.grace_ms * 1_000_000
         for path, each in unreferenced.items():
             if _OURS.fullmatch(path) and 0 < each.changed_ns < before_ns:
                 store.remove(path)

@@ -28,8 +28,8 @@ from horolog.jobs.archives.manifest import (
 from horolog.jobs.archives.rows import read_rows
 from horolog.jobs.archives.store import ArchiveStore
 from horolog.jobs.counting import count
-from horolog.jobs.parameters.archive import TARGET_BYTES
-from horolog.jobs.parameters.shared import OnProgress, no_progress
+from horolog.jobs.parameters.archive import MergeArchive, require_target_bytes
+from horolog.jobs.parameters.function import on_spark
 from horolog.jobs.spread import spread
 from horolog.sources.object_stores import StoreOptions
 from horolog.sources.uris import absolute
@@ -54,47 +54,31 @@ class Merged:
     is_dry_run: bool = False
 
 
-def merge_archive(
-    spark: SparkSession,
-    *,
-    archive: str | os.PathLike[str],
-    settings: Mapping[str, str] | None = None,
-    target_bytes: int = TARGET_BYTES,
-    dry_run: bool = False,
-    on_progress: OnProgress = no_progress,
-) -> Merged:
+@on_spark(MergeArchive)
+def merge_archive(spark: SparkSession, job: MergeArchive) -> Merged:
     """Merge small files of each partition and hour up to about `target_bytes`.
 
     Needs no state: what is not in the manifest has not happened. In an object store nothing else
     may write to the archive meanwhile.
-
-    Args:
-        spark: the session.
-        archive: a directory, or a URI in an object store.
-        settings: of object stores.
-        target_bytes: files of half of that and more are left alone.
-        dry_run: write nothing, and say what would be merged.
-        on_progress: called with how many records are merged, and of how many.
 
     Raises:
         Misconfigured: there is no archive.
         CorruptFile: the manifest is damaged.
         StorageFailed: the archive cannot be read or written.
     """
-    if target_bytes < 1 << 20:
-        raise Misconfigured(f"target size {target_bytes} is below a megabyte: files would be tiny")
-    uri = absolute(os.fspath(archive))
-    given = {name.lower(): value for name, value in (settings or {}).items()}
+    require_target_bytes(job.target_bytes)
+    uri = absolute(os.fspath(job.archive))
+    given = {name.lower(): value for name, value in (job.settings or {}).items()}
     options = StoreOptions.parse(given)
     store = ArchiveStore(uri, options)
     manifest = require_manifest(store)
     units = [
         unit
         for partition, state in manifest.partitions().items()
-        for unit in _units(partition, state, target_bytes)
+        for unit in _units(partition, state, job.target_bytes)
     ]
-    done = Merged(store.name, is_dry_run=dry_run)
-    if dry_run:
+    done = Merged(store.name, is_dry_run=job.dry_run)
+    if job.dry_run:
         return replace(
             done,
             files_before=sum(len(unit.files) for unit in units),
@@ -103,10 +87,10 @@ def merge_archive(
         )
     refused: dict[str, str] = {}
     records, total = 0, sum(unit.records for unit in units)
-    on_progress(records, total)
+    job.on_progress(records, total)
     for wave in spread(spark, units, MergeFiles(uri, options)):
         records += sum(outcome.unit.records for outcome in wave)
-        on_progress(records, total)
+        job.on_progress(records, total)
         changes = {}
         for outcome in wave:
             if outcome.result is None:

@@ -1,18 +1,33 @@
 """What `archive` and `restore` are asked for."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Final
 
-from horolog.jobs.parameters.option import Option, as_given, location, place
+from horolog.errors import Misconfigured
+from horolog.jobs.parameters.option import Hook, Option, as_given, location, place
 from horolog.jobs.parameters.shared import (
     Chooses,
+    DryRun,
     Keeps,
+    OfStores,
     PathLike,
     Progress,
     no_progress,
 )
 
 TARGET_BYTES: Final = 128 << 20
+GRACE_MS: Final = 24 * 3_600_000
+
+
+def require_target_bytes(target_bytes: int) -> None:
+    """Refuse a size that no file should have.
+
+    Raises:
+        Misconfigured: it is below a megabyte.
+    """
+    if target_bytes < 1 << 20:
+        raise Misconfigured(f"target size {target_bytes} is below a megabyte: files would be tiny")
+
 
 ArchivePlace = Annotated[
     PathLike,
@@ -31,6 +46,13 @@ TargetBytes = Annotated[
         minimum=1,
         scale=1 << 20,
         in_python="a file of an hour that has reached so many bytes is closed.",
+    ),
+]
+RemoveUnreferenced = Annotated[
+    bool,
+    Option(
+        "With --check: remove files that the manifest does not name and that are older than a day, "
+        "of killed runs and of merges."
     ),
 ]
 
@@ -82,13 +104,7 @@ class ArchiveCommand(Archive):
             "name; archive nothing."
         ),
     ] = False
-    remove_unreferenced: Annotated[
-        bool,
-        Option(
-            "With --check: remove files that the manifest does not name and that are older than a "
-            "day, of killed runs and of merges."
-        ),
-    ] = False
+    remove_unreferenced: RemoveUnreferenced = False
     merge: Annotated[
         bool,
         Option(
@@ -96,6 +112,34 @@ class ArchiveCommand(Archive):
             "for a day for readers that have them open, see --remove-unreferenced."
         ),
     ] = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckArchive:
+    """What `archive --check` is as a function."""
+
+    archive: ArchivePlace
+    settings: OfStores = field(default=None, repr=False)
+    remove_unreferenced: RemoveUnreferenced = False
+    grace_ms: Annotated[
+        int,
+        Hook(
+            "But not those that were changed later than so long ago, by the clock of the store: a "
+            "run may be about to name them, or a reader may read them."
+        ),
+    ] = GRACE_MS
+    on_progress: Progress = no_progress
+
+
+@dataclass(frozen=True, kw_only=True)
+class MergeArchive:
+    """What `archive --merge` is as a function."""
+
+    archive: ArchivePlace
+    settings: OfStores = field(default=None, repr=False)
+    target_bytes: TargetBytes = TARGET_BYTES
+    dry_run: DryRun = False
+    on_progress: Progress = no_progress
 
 
 @dataclass(frozen=True, kw_only=True)
