@@ -13,6 +13,7 @@ from partition_files import PartitionFiles
 from horolog.errors import Misconfigured
 from horolog.jobs.files import parts
 from horolog.jobs.files.parts import FileRequest, Part, find_parts, fingerprint_now, units_of
+from horolog.sources.uris import LogPath
 from horolog.storage.verify import VerifyTarget
 
 
@@ -22,7 +23,7 @@ def request(*paths: Path | str, **more: str) -> FileRequest:
 
 def a_part(number: int, size: int) -> Part:
     directory = Path(f"/log/t-{number}")
-    return Part("/log", VerifyTarget(directory.parent, (directory,)), size, "")
+    return Part(LogPath.parse("/log"), VerifyTarget(directory.parent, (directory,)), size, "")
 
 
 def test_large_parts_are_alone_and_small_ones_together() -> None:

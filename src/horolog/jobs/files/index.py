@@ -160,7 +160,7 @@ def _around_split_partitions(
             by_directory[part.directory].append(part)
     units = []
     for directory, parts in sorted(by_directory.items()):
-        whole = [part.uri for part in parts if not part.uri.endswith(names.LOG)]
+        whole = [part.path for part in parts if not part.path.uri.endswith(names.LOG)]
         if whole and all(part.key in worked.done for part in parts):
             facts = [facts for part in parts for facts in worked.done[part.key].facts]
             target = VerifyTarget(directory.parent, (directory,))
@@ -250,7 +250,7 @@ class _Work:
 
     def _verify(self, part: Part) -> _Done:
         done = _Done(fingerprint=part.fingerprint)
-        with Root(LogPath.parse(part.uri), self.store) as root:
+        with Root(part.path, self.store) as root:
             verification = Verification(part.target, root.files)
             if part.target.segment is None:
                 done.run(verification.steps())
@@ -276,9 +276,9 @@ class _Around:
 
     store: StoreOptions
 
-    def __call__(self, unit: tuple[str, VerifyTarget, list[SegmentFacts], bool]) -> _Done:
-        uri, target, facts, was_live = unit
+    def __call__(self, unit: tuple[LogPath, VerifyTarget, list[SegmentFacts], bool]) -> _Done:
+        path, target, facts, was_live = unit
         done = _Done()
-        with Root(LogPath.parse(uri), self.store) as root:
+        with Root(path, self.store) as root:
             done.run(Verification(target, root.files).around_segments(facts, was_live=was_live))
         return done

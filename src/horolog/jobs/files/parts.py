@@ -19,7 +19,7 @@ from horolog.errors import Misconfigured
 from horolog.sources.file_systems import Root
 from horolog.sources.limits import Subscription, subscribed, subscription_of
 from horolog.sources.object_stores import StoreOptions
-from horolog.sources.uris import LogPath, absolute, local_path, shown
+from horolog.sources.uris import LogPath
 from horolog.storage import names
 from horolog.storage.file_errors import failed_to
 from horolog.storage.names import TopicPartition
@@ -44,8 +44,8 @@ class File(NamedTuple):
 class Part:
     """A partition, or a segment of one, as it was listed."""
 
-    uri: str
-    """The path or URI that was given, which opens its file system."""
+    path: LogPath
+    """That was given, which opens its file system."""
     target: VerifyTarget
     size: int
     """Bytes of its segments."""
@@ -60,13 +60,13 @@ class Part:
     @property
     def is_local(self) -> bool:
         """Whether it is on a disk, and not in an object store."""
-        return local_path(self.uri) is not None
+        return self.path.local is not None
 
     @property
     def key(self) -> str:
         """What names it in a state directory: no two parts have the same."""
         path = str(self.target.segment or self.directory)
-        return path if self.is_local else f"{self.uri.partition(':')[0]}:{path}"
+        return path if self.is_local else f"{self.path.scheme}:{path}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ class FoundParts:
 class FileRequest:
     """The paths and topics that a job on files is asked for."""
 
-    uris: tuple[str, ...]
+    paths: tuple[LogPath, ...]
     store: StoreOptions
     subscription: Subscription | None
 
@@ -118,13 +118,13 @@ class FileRequest:
             if asked:
                 raise Misconfigured("give topics or topics-pattern, not both")
             asked["subscribepattern"] = topics_pattern
-        uris = tuple(absolute(os.fspath(each)) for each in given)
-        return cls(uris, StoreOptions.parse(lowered), subscription_of(asked))
+        found = tuple(map(LogPath.parse, given))
+        return cls(found, StoreOptions.parse(lowered), subscription_of(asked))
 
     @property
     def shown(self) -> list[str]:
         """The paths without credentials, for messages and state."""
-        return [shown(uri) for uri in self.uris]
+        return [path.name for path in self.paths]
 
 
 def find_parts(request: FileRequest) -> FoundParts:
@@ -138,12 +138,11 @@ def find_parts(request: FileRequest) -> FoundParts:
     """
     found: dict[str, Part] = {}
     log_dirs = []
-    for uri in request.uris:
-        local = local_path(uri)
-        if local is None:
-            targets = _remote_targets(uri, request.store)
+    for path in request.paths:
+        if path.local is None:
+            targets = _remote_targets(path, request.store)
         else:
-            target = find_target(Path(local))
+            target = find_target(Path(path.uri))
             if target.is_log_dir:
                 log_dirs.append(target)
             targets = [
@@ -151,7 +150,7 @@ def find_parts(request: FileRequest) -> FoundParts:
                 for each in target.partitions
             ]
         for target, files in targets:
-            for part in _parts_of(uri, target, files):
+            for part in _parts_of(path, target, files):
                 found[part.key] = part
     return FoundParts(_subscribed(found, request), tuple(log_dirs))
 
@@ -164,7 +163,7 @@ def refuse_remote(found: FoundParts, why: str) -> None:
     """
     remote = next((part for part in found.parts if not part.is_local), None)
     if remote is not None:
-        raise Misconfigured(f"{shown(remote.uri)} is in an object store: {why}")
+        raise Misconfigured(f"{remote.path.name} is in an object store: {why}")
 
 
 def units_of(parts: Iterable[Part], cores: int) -> list[tuple[Part, ...]]:
@@ -193,14 +192,14 @@ def fingerprint_now(part: Part) -> str:
     return _fingerprint(_of_segment(part.target, _files_in(part.directory)))
 
 
-def _parts_of(uri: str, target: VerifyTarget, files: Sequence[File]) -> list[Part]:
+def _parts_of(path: LogPath, target: VerifyTarget, files: Sequence[File]) -> list[Part]:
     sizes = {
         base: size
         for name, size, _ in files
         if (base := names.base_offset_of(name, names.LOG)) is not None
     }
     if target.segment is None and (len(sizes) < 2 or sum(sizes.values()) < UNIT_BYTES):
-        return [Part(uri, target, sum(sizes.values()), _fingerprint(files))]
+        return [Part(path, target, sum(sizes.values()), _fingerprint(files))]
     (directory,) = target.partitions
     bases = sorted(sizes)
     if target.segment is not None:
@@ -211,7 +210,7 @@ def _parts_of(uri: str, target: VerifyTarget, files: Sequence[File]) -> list[Par
             target.log_dir, target.partitions, directory / names.segment_file(base, names.LOG)
         )
         fingerprint = _fingerprint(_of_segment(of_segment, files))
-        parts.append(Part(uri, of_segment, sizes.get(base, 0), fingerprint))
+        parts.append(Part(path, of_segment, sizes.get(base, 0), fingerprint))
     return parts
 
 
@@ -240,10 +239,10 @@ def _files_in(directory: Path) -> list[File]:
         raise failed_to("list", str(directory), error) from error
 
 
-def _remote_targets(uri: str, store: StoreOptions) -> list[tuple[VerifyTarget, list[File]]]:
-    with Root(LogPath.parse(uri), store) as root:
+def _remote_targets(given: LogPath, store: StoreOptions) -> list[tuple[VerifyTarget, list[File]]]:
+    with Root(given, store) as root:
         if root.path.endswith(names.LOG):  # its neighbours decide whether its indexes fit
-            with Root(LogPath.parse(uri.rpartition("/")[0]), store) as directory:
+            with Root(LogPath.parse(given.uri.rpartition("/")[0]), store) as directory:
                 entries = directory.entries()
             segment = Path(root.path)
         else:
@@ -260,7 +259,7 @@ def _remote_targets(uri: str, store: StoreOptions) -> list[tuple[VerifyTarget, l
         if names.partition_of(directory.name) or base_offsets((f.name for f in files), names.LOG)
     ]
     if not found:
-        raise Misconfigured(f"There is no log below {shown(uri)}")
+        raise Misconfigured(f"There is no log below {given.name}")
     return found
 
 
