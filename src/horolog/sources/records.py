@@ -100,9 +100,9 @@ class RecordLog:
     ) -> Iterator[list[ReadRecord]]:
         """What of a plan is between two offsets of a partition, batch by batch."""
         for each in plan.stretches:
-            part = replace(each, start=max(start, each.start), end=min(end, each.end))
-            if each.partition == partition and part.start < part.end:
-                for _, records in self.read(part):
+            first, last = max(start, each.start), min(end, each.end)
+            if each.partition == partition and first < last:
+                for _, records in self.read(replace(each, start=first, end=last)):
                     yield records
 
     def follow(
