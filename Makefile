@@ -146,7 +146,7 @@ bench: $(MARK) peers ## figures beside Apache Kafka: make bench BENCH=produce BE
 	@for each in $(BENCH); do $(BIN)/python -m bench.$$each $(BENCH_OPTIONS) || exit; done
 	@$(BIN)/python -m bench.decode --records 200000
 
-interop: $(MARK) peers ## the Java client, Kafka's own tools, Go and Node clients against horolog
+interop: $(MARK) peers ## Java, Go and Node clients and Kafka's own tools against horolog; the report in Chromium
 	@$(BIN)/python -m pytest tests/interop
 
 clean: ## remove what was built

@@ -32,6 +32,7 @@ COMMANDS = {
     "replay": Entry("horolog.cli.replay", "Send records on, merged by time, at their pace."),
     "offsets": Entry("horolog.cli.offsets", "Find the offset of a time, and explain the result."),
     "lag": Entry("horolog.cli.lag", "Show how far groups are behind, in time, too."),
+    "report": Entry("horolog.cli.report", "Write a page on the times of topics, to be mailed."),
     "retention": Entry(
         "horolog.cli.retention", "Explain why segments are still there, and when they go."
     ),

@@ -85,9 +85,11 @@ def explain(
     path = path_of(context, what)
     if path is None:
         with connect(bootstrap, client_config, client_properties) as client:
-            found = list(_of_broker(client, what, partitions, at_ms, settings))
+            found = list(explained_by_broker(client, what, partitions, at_ms, settings))
     else:
-        found = list(_of_files(path, partitions, now_ms if at_ms is None else at_ms, settings))
+        found = list(
+            explained_by_files(path, partitions, now_ms if at_ms is None else at_ms, settings)
+        )
     if is_json:
         show_json([as_json(each) for each in found])
     else:
@@ -103,13 +105,14 @@ def _odd(explained: Explained) -> Iterator[bool]:
     return (segment.is_odd(explained.now_ms) for segment in explained.segments)
 
 
-def _of_broker(
+def explained_by_broker(
     client: Client,
     topic: str,
     partitions: Sequence[int] | None,
     at_ms: int | None,
     settings: Mapping[str, str],
 ) -> Iterator[Explained]:
+    """What a broker says of each partition; raises as `Client.retention`."""
     for number in partition_numbers(client, topic, partitions):
         found = client.retention(topic, number, now_ms=at_ms, settings=settings)
         if found is None:
@@ -137,9 +140,10 @@ def _of_broker(
         )
 
 
-def _of_files(
+def explained_by_files(
     path: Path, partitions: Sequence[int] | None, now_ms: int, settings: Mapping[str, str]
 ) -> Iterator[Explained]:
+    """The same of a log directory, a partition or a segment, without a broker."""
     target = find_target(path)
     stored = OfflineSettings(target.log_dir, settings, now_ms)
     files = Files(read_only=True)

@@ -23,6 +23,7 @@ from horolog.wire.questions import (
     LEFT_BEHIND,
     LOOKUP_WAY,
     PRODUCER_CLIENTS,
+    REFUSED,
     RETENTION,
     RETENTION_UNREAD,
     TIME_RANGES,
@@ -34,6 +35,7 @@ from horolog.wire.questions import (
     AskLeftBehind,
     AskLookup,
     AskProducerClients,
+    AskRefused,
     AskRetention,
     AskTimeRanges,
     AskTimes,
@@ -48,6 +50,7 @@ from horolog.wire.questions import (
     PartitionTimes,
     Question,
     RangeClock,
+    RefusedRecords,
     RetentionReport,
     TakesT,
 )
@@ -219,6 +222,16 @@ class ControlCalls(RetriedCalls):
         ask = AskUnread(partition, settings=settings or {})
         found = self._of_leader(RETENTION_UNREAD, topic, partition, ask)
         return None if found is None else list(found.unread)
+
+    def refused(self, topic: str) -> list[RefusedRecords] | None:
+        """What a broker has refused of a topic since it started; None from one that does not say.
+
+        Raises:
+            RequestRefused: there is no such topic.
+            NoAnswer: no broker answers.
+        """
+        found = self._of_broker(REFUSED, topic, AskRefused())
+        return None if found is None else list(found.refused)
 
     def left_behind(self, topic: str, partition: int = 0) -> LeftBehind | None:
         """What is not carried over from a Kafka; None from a broker that does not report it.

@@ -98,11 +98,15 @@ def scan_batch(
         header, records = opened
     state = new_state(header, min_offset)
     if create_times:
-        state[layout.APPEND_TIME], state[layout.BASE] = 0, header.base_timestamp
+        _take_create_times(state, header)
     if arrival_ms is not None:
         state[layout.MEASURE], state[layout.NOW] = 1, arrival_ms
     walk_records(batch, header, state, max_bytes, records=records)
     return _facts(state, shift)
+
+
+def _take_create_times(state: "array[int]", header: BatchHeader) -> None:
+    state[layout.APPEND_TIME], state[layout.BASE] = 0, header.base_timestamp
 
 
 def scan_plain(batch: bytes, header: BatchHeader, *, arrival_ms: int) -> RecordFacts | None:
@@ -176,11 +180,16 @@ _COUNTS: Final = slice(layout.COUNTS, layout.COUNTS + layout.COUNTS_SIZE)
 _SEEN: Final = slice(layout.MAX_DELTA, layout.DISORDER + 1)
 
 
-def timestamps(batch: Buffer, header: BatchHeader, *, max_bytes: int) -> "array[int]":
-    """The timestamp of every record in order; raises as `scan_batch` does."""
+def timestamps(
+    batch: Buffer, header: BatchHeader, *, max_bytes: int, create_times: bool = False
+) -> "array[int]":
+    """The timestamp of every record in order; `create_times`, and raises, as `scan_batch` does."""
     times = array("q")
     header, records = opened_batch(batch, header, max_bytes)
-    walk_records(batch, header, new_state(header), max_bytes, times, records=records)
+    state = new_state(header)
+    if create_times:
+        _take_create_times(state, header)
+    walk_records(batch, header, state, max_bytes, times, records=records)
     return times
 
 

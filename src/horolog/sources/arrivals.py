@@ -2,14 +2,14 @@
 
 from bisect import bisect_right
 from collections.abc import Collection, Iterator, Sequence
+from typing import NamedTuple
 
 from horolog.errors import Misconfigured
-from horolog.record.batch import iter_headers
-from horolog.record.scan import scan_batch
+from horolog.record.batch import BatchHeader, iter_headers
+from horolog.record.scan import scan_batch, timestamps
 from horolog.record.timestamps import LOG_APPEND_TIME, AppendTimeStretch
 from horolog.sources.batches import Batches
 from horolog.sources.options import ReadOptions
-from horolog.sources.plan import Stretch
 from horolog.sources.planning import opened_log, plan_offsets
 from horolog.sources.row_filter import RowFilter
 from horolog.sources.stretch_reader import StretchReader, naming_batch
@@ -17,6 +17,17 @@ from horolog.storage.names import TopicPartition
 from horolog.storage.offline.simulation import Arrival
 
 _MAX_UNPACKED = 1 << 30
+
+
+class ArrivedTimes(NamedTuple):
+    """The records of a batch, by time in milliseconds."""
+
+    base_offset: int
+    next_offset: int
+    append_ms: int | None
+    """None: it is not known when they arrived."""
+    create_times: Sequence[int]
+    """-1 for none."""
 
 
 class ArrivalLog:
@@ -40,6 +51,11 @@ class ArrivalLog:
         """How many there are to go through."""
         return sum(each.end - each.start for each in self._stretches)
 
+    def offsets_of(self, partition: TopicPartition) -> int:
+        """How many there are of one partition."""
+        its = (each for each in self._stretches if each.partition == partition)
+        return sum(each.end - each.start for each in its)
+
     def of(self, partition: TopicPartition) -> Iterator[Arrival]:
         """The arrivals of one partition, in the order of offsets; reads all times of its records.
 
@@ -49,21 +65,48 @@ class ArrivalLog:
             DataLost: something is gone.
             RequestRefused, NoAnswer: the broker refuses, or does not answer.
         """
+        for batch, header, append_ms in self._batches(partition):
+            if append_ms is None:
+                raise Misconfigured(
+                    f"It is not known when the batch at offset {header.base_offset} of {partition} "
+                    "arrived: only horolog keeps that of records with create times, so that no "
+                    "other settings can be tried on what another broker has appended"
+                )
+            facts = scan_batch(batch, header, max_bytes=_MAX_UNPACKED, create_times=True)
+            yield Arrival(
+                header.base_offset,
+                header.last_offset,
+                header.size,
+                0 if header.is_control else facts.count,
+                facts.min_timestamp,
+                facts.max_timestamp,
+                append_ms,
+            )
+
+    def times(self, partition: TopicPartition) -> Iterator[ArrivedTimes]:
+        """The create times of one partition's records, batch by batch; raises as `of`."""
+        for batch, header, append_ms in self._batches(partition):
+            if not header.is_control:
+                times = timestamps(batch, header, max_bytes=_MAX_UNPACKED, create_times=True)
+                yield ArrivedTimes(header.base_offset, header.next_offset, append_ms, times)
+
+    def _batches(
+        self, partition: TopicPartition
+    ) -> Iterator[tuple[memoryview, BatchHeader, int | None]]:
+        """Whole batches, and when they were appended, as far as that is known."""
         with StretchReader(self._options) as reader:
             for stretch in self._stretches:
-                if stretch.partition == partition:
-                    yield from self._in(reader, stretch)
-
-    def _in(self, reader: StretchReader, stretch: Stretch) -> Iterator[Arrival]:
-        with reader.losses(stretch):
-            for batches in reader.batches(
-                stretch, RowFilter(), with_append_times=True, with_markers=True
-            ):
-                with naming_batch(batches):
-                    yield from _arrivals(batches, stretch.partition)
+                if stretch.partition != partition:
+                    continue
+                with reader.losses(stretch):
+                    for batches in reader.batches(
+                        stretch, RowFilter(), with_append_times=True, with_markers=True
+                    ):
+                        with naming_batch(batches):
+                            yield from _with_append_times(batches)
 
 
-def _arrivals(batches: Batches, partition: TopicPartition) -> Iterator[Arrival]:
+def _with_append_times(batches: Batches) -> Iterator[tuple[memoryview, BatchHeader, int | None]]:
     view = memoryview(batches.data)
     known: Sequence[AppendTimeStretch] = ()
     if batches.append_times is not None:
@@ -76,21 +119,4 @@ def _arrivals(batches: Batches, partition: TopicPartition) -> Iterator[Arrival]:
         append_ms = known[at].ms if at >= 0 else None
         if append_ms is None and header.timestamp_type is LOG_APPEND_TIME:
             append_ms = header.max_timestamp
-        if append_ms is None:
-            raise Misconfigured(
-                f"It is not known when the batch at offset {header.base_offset} of {partition} "
-                "arrived: only horolog keeps that of records with create times, so that no other "
-                "settings can be tried on what another broker has appended"
-            )
-        facts = scan_batch(
-            view[place : place + header.size], header, max_bytes=_MAX_UNPACKED, create_times=True
-        )
-        yield Arrival(
-            header.base_offset,
-            header.last_offset,
-            header.size,
-            0 if header.is_control else facts.count,
-            facts.min_timestamp,
-            facts.max_timestamp,
-            append_ms,
-        )
+        yield view[place : place + header.size], header, append_ms

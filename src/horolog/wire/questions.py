@@ -408,6 +408,25 @@ class UnreadDeleted(NamedTuple):
     next: int | None
 
 
+class AskRefused(NamedTuple):
+    """What a broker has refused of a topic's records since it started."""
+
+
+class RefusedRecords(NamedTuple):
+    """Records of refused batches, at most 1,000 of a batch."""
+
+    reason: str
+    unit: str
+    """That the time looks to be in: seconds, microseconds, nanoseconds, or none."""
+    records: int
+
+
+class Refused(NamedTuple):
+    """What was refused, by reason and unit, most first."""
+
+    refused: tuple[RefusedRecords, ...]
+
+
 # --- the table ------------------------------------------------------------------------
 
 APPEND_TIMES_AHEAD: Final = Question(
@@ -452,6 +471,9 @@ PRODUCER_CLIENTS: Final = Question(
     NamedProducers,
     paged="clients",
 )
+REFUSED: Final = Question(
+    "horolog.refused", ResourceType.TOPIC, AclOperation.DESCRIBE, AskRefused, Refused
+)
 RETENTION: Final = Question(
     "horolog.retention.explain",
     ResourceType.TOPIC,
@@ -482,7 +504,7 @@ TIME_RANGES: Final = Question(
 )
 QUESTIONS: Final = (
     *(APPEND_TIMES_AHEAD, GROUP_LAG, HEALTH, LEFT_BEHIND, LOOKUP_WAY),
-    *(PRODUCER_CLIENTS, RETENTION, RETENTION_UNREAD, TIME_RANGES, TIMES),
+    *(PRODUCER_CLIENTS, REFUSED, RETENTION, RETENTION_UNREAD, TIME_RANGES, TIMES),
 )
 
 APPEND_TIME_RESET: Final = Action(

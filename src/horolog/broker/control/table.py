@@ -12,6 +12,7 @@ from horolog.broker.control.group_lag import find_unread, measure_group
 from horolog.broker.control.health import describe_health
 from horolog.broker.control.left_behind import list_left_behind
 from horolog.broker.control.producer_clients import name_producers
+from horolog.broker.control.refused import list_refused
 from horolog.broker.control.retention import explain_retention
 from horolog.broker.control.rows import (
     ActionRow,
@@ -37,6 +38,7 @@ from horolog.wire.questions import (
     LEFT_BEHIND,
     LOOKUP_WAY,
     PRODUCER_CLIENTS,
+    REFUSED,
     RETENTION,
     RETENTION_UNREAD,
     TIME_RANGES,
@@ -50,6 +52,7 @@ QUESTION_ROWS: Final = (
     QuestionRow(LEFT_BEHIND, list_left_behind),
     QuestionRow(LOOKUP_WAY, explain_lookup),
     QuestionRow(PRODUCER_CLIENTS, name_producers),
+    QuestionRow(REFUSED, list_refused),
     QuestionRow(RETENTION, explain_retention),
     QuestionRow(RETENTION_UNREAD, find_unread),
     QuestionRow(TIME_RANGES, find_time_ranges),
