@@ -7,6 +7,7 @@ import pytest
 from raw_connection import RawConnection, fetch_fields, produce_fields
 from running_broker import RunningBroker
 
+from horolog.config import Settings
 from horolog.record.builder import Record, build_batch
 from horolog.storage.names import INTERNAL_TOPICS
 from horolog.wire.api import ApiKey
@@ -28,6 +29,22 @@ def describe(broker: RunningBroker, *names: str, version: int = 12, **more: Any)
 def delete(broker: RunningBroker, name: str) -> Any:
     answer = broker.ask(ApiKey.DELETE_TOPICS, 5, topic_names=[name])
     return answer.responses[0]
+
+
+@pytest.mark.parametrize(
+    "name", ["message.timestamp.difference.max.ms", "max.message.time.difference.ms"]
+)
+def test_a_deprecated_setting_is_accepted_with_a_warning(
+    broker: RunningBroker, caplog: pytest.LogCaptureFixture, name: str
+) -> None:
+    broker.create_topic("old", 1, **{name.replace(".", "_"): "5000"})
+    broker.create_topic("new")
+    broker.alter("new", (name, 0, "5000"))
+    said = [each for each in caplog.messages if "is deprecated (KIP-937)" in each]
+    assert [each.partition(":")[0] for each in said] == ["topic old", "topic new"]
+    assert all("message.timestamp.before.max.ms" in each for each in said)
+    assert Settings({f"log.{name}" if name.startswith("message") else name: "5"}).deprecated()
+    assert not Settings({"log.message.timestamp.after.max.ms": "5"}).deprecated()
 
 
 def test_a_topic_is_made_as_asked_and_the_same_after_a_restart(broker: RunningBroker) -> None:

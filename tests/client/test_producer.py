@@ -103,6 +103,7 @@ def test_rows_go_to_the_partition_that_they_name(client: Client, topic: str) -> 
         told = producer.send(topic, table, metadata=True).metadata
         assert told is not None
         assert told["partition"].to_pylist() == [2, 0, partition_of_key(b"a", 3), 1]
+        assert told["timestamp_type"].to_pylist() == ["CreateTime"] * 4
         wrong = pa.table({"value": ["0", "1"], "partition": [0, 3]})
         with pytest.raises(ValueError, match="Row 1 names partition 3; there are 3"):
             producer.send(topic, wrong)
@@ -152,6 +153,7 @@ def test_metadata_has_the_append_time_where_the_topic_has_one(client: Client, to
         ).metadata
     assert told is not None
     assert told["timestamp_ms"].to_pylist() == [NOW_MS, NOW_MS]
+    assert told["timestamp_type"].to_pylist() == ["LogAppendTime"] * 2
 
 
 def test_a_refused_batch_names_the_rows_of_the_table(client: Client, topic: str) -> None:
@@ -240,6 +242,7 @@ def test_acks_0_and_1_are_sent_without_a_producer_id(client: Client, topic: str)
             ).metadata
         assert told is not None
         assert told["offset"].to_pylist() == ([None] if acks == 0 else [1])
+        assert told["timestamp_type"].to_pylist() == [None if acks == 0 else "CreateTime"]
     records = client.fetch(topic, 0, 0).records
     assert [header.producer_id for _, header in iter_headers(records)] == [-1, -1]
 

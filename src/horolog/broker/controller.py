@@ -116,6 +116,7 @@ class Controller:
             await self._remove(topic)
             raise
         self._topics.put(topic)
+        self._warn_of_deprecated(topic.name, overrides)
         _LOG.info("created topic %s with %d partition(s)", topic.name, count)
         return topic
 
@@ -215,7 +216,12 @@ class Controller:
             await self._partitions.claim(topic)
         await self._metadata.run(self._store.put_topic, _row(after), overrides)
         self._topics.put(after)
+        self._warn_of_deprecated(topic.name, overrides)
         self._partitions.obey_settings(after)
+
+    def _warn_of_deprecated(self, topic: str, overrides: Mapping[str, str]) -> None:
+        for sentence in self._live.settings.deprecated(overrides):
+            _LOG.warning("topic %s: %s", topic, sentence)
 
     async def alter_broker_settings(
         self, changes: Sequence[Change], *, cluster_wide: bool, validate_only: bool
@@ -247,6 +253,8 @@ class Controller:
         changes: dict[str, str | None] = {**dict.fromkeys(old), **new}
         await self._metadata.run(self._store.change_settings, BROKER_SCOPE, resource, changes)
         self._live.replace(after)
+        for sentence in after.deprecated():
+            _LOG.warning("%s", sentence)
         for topic in self._topics:
             self._partitions.obey_settings(topic)
 

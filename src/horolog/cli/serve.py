@@ -107,6 +107,8 @@ def serve(
         _LOG.warning("any client can set the clock of this broker and make its records expire")
     settings = Settings(static=given if turnable is None else for_tests(given))
     resolved = settings.broker_config()
+    for sentence in settings.deprecated():
+        _LOG.warning("%s", sentence)
     if resolved.horolog_ignore_unknown_settings:
         for complaint in settings.unknown():
             _LOG.warning("ignored: %s", complaint)

@@ -62,8 +62,9 @@ class Written:
         records: How many.
         offsets: For each partition the first and the last offset, where the broker said.
         metadata: A row for each row sent, in its order, if that was asked for: `METADATA`. The
-            offset is null where the broker did not say (acks 0); the time is the broker's append
-            time where the topic has one, else the time that was sent (KIP-32).
+            offset and the type are null where the broker did not say (acks 0); the time is the
+            broker's append time where the type is LogAppendTime, else the time that was sent
+            (KIP-32).
     """
 
     records: int = 0

@@ -18,6 +18,7 @@ from horolog.client.metadata import error_of, refuse
 from horolog.client.offset_lookups import TopicPartition
 from horolog.client.retrying import RetriedCalls
 from horolog.errors import ErrorCode, RecordError, RecordsRejected
+from horolog.record.timestamps import TimestampType
 from horolog.wire.api import ApiKey
 
 __all__ = ["Produced", "RecordCalls"]
@@ -29,6 +30,8 @@ class Produced(NamedTuple):
     base_offset: int | None
     log_append_time_ms: int | None
     log_start_offset: int | None
+    timestamp_type: TimestampType | None = None
+    """Whose times the records have now (KIP-32): their own, or the broker's."""
 
 
 class RecordCalls(RetriedCalls):
@@ -198,6 +201,9 @@ def produced_of(it: Any, what: str, size: int) -> Produced:
         base_offset=_or_none(it.base_offset),
         log_append_time_ms=_or_none(it.log_append_time_ms),
         log_start_offset=_or_none(getattr(it, "log_start_offset", -1)),
+        timestamp_type=TimestampType.CREATE_TIME
+        if it.log_append_time_ms == -1
+        else TimestampType.LOG_APPEND_TIME,
     )
 
 

@@ -19,11 +19,17 @@ from horolog.errors import RecordError, RecordsRejected
 from horolog.record.column_writer import PickedRows
 from horolog.record.partitioning import partitions_of_keys
 from horolog.record.row_columns import RowColumns
+from horolog.record.timestamps import TimestampType
 
 _INT16_MAX: Final = (1 << 15) - 1
 
 METADATA: Final = pa.schema(
-    [("partition", pa.int32()), ("offset", pa.int64()), ("timestamp_ms", pa.int64())]
+    [
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp_ms", pa.int64()),
+        ("timestamp_type", pa.string()),
+    ]
 )
 """What `Producer.send` returns for each record: Java's RecordMetadata, as columns."""
 
@@ -60,6 +66,7 @@ class Chunk:
         self._offsets = np.full(count, -1, np.int64)
         self._partitions = np.zeros(count, np.int32)
         self._times = np.empty(0, np.int64)
+        self._types = np.full(count, -1, np.int8)
         if noted:
             self._times = np.concatenate(
                 [each.column("timestamp_ms").to_numpy() for each in pieces]
@@ -102,13 +109,17 @@ class Chunk:
             self._offsets[where] = np.arange(
                 produced.base_offset, produced.base_offset + batch.rows
             )
+        if produced.timestamp_type is not None:
+            self._types[where] = produced.timestamp_type
         if produced.log_append_time_ms is not None:
             self._times[where] = produced.log_append_time_ms
 
     def metadata(self) -> pa.RecordBatch:
         """A row for each row, as `METADATA`."""
         offsets = pa.array(self._offsets, mask=self._offsets < 0)
-        columns = [pa.array(self._partitions), offsets, pa.array(self._times)]
+        names = pa.array([each.kafka_name for each in TimestampType])
+        types = names.take(pa.array(self._types, mask=self._types < 0))
+        columns = [pa.array(self._partitions), offsets, pa.array(self._times), types]
         return pa.RecordBatch.from_arrays(columns, schema=METADATA)
 
     def numbers(self, batch: Batch) -> npt.NDArray[np.int64]:

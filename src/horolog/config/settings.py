@@ -101,6 +101,20 @@ class Settings:
             if (complaint := _complaint(broker_setting, name))
         ]
 
+    def deprecated(self, overrides: Mapping[str, str] | None = None) -> list[str]:
+        """A sentence for each name that is given and deprecated: of a topic, or of the broker."""
+        setting, names = topic_settings()[_DIFFERENCE], set(overrides or ())
+        known = {setting.name, *setting.aliases}
+        if overrides is None:
+            names = {name for name, _ in self._given()}
+            for each in map(broker_setting, setting.falls_back_to):
+                known |= {each.name, *each.aliases}
+        return [
+            f"{name} is deprecated (KIP-937): give {_BEFORE} and {_AFTER}, of the broker with "
+            "log. in front, which win over it"
+            for name in sorted(names & known)
+        ]
+
     def given_for_topic(
         self, setting: Setting, overrides: Mapping[str, str]
     ) -> Iterator[tuple[Given, Value]]:
