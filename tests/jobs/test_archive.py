@@ -239,6 +239,28 @@ def test_aborted_transactions_are_left_out_and_open_ones_wait(tmp_path: Path) ->
     assert [as_row(row) for row in records_of(tmp_path / "archive")] == [*kept, *files.rows[-2:]]
 
 
+@pytest.mark.parametrize("from_ms", [None, NINE_MS + 6])
+def test_transactions_are_told_apart_wherever_a_log_is_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, from_ms: int | None
+) -> None:
+    monkeypatch.setattr(planning, "LEAST_UNIT_BYTES", 50)  # fewer than a batch has
+    monkeypatch.setattr(planning, "UNIT_BYTES", 50)
+    files = PartitionFiles(tmp_path / "log")
+    kept = []
+    for turn in range(12):
+        first = files.add([NINE_MS + turn] * 5, producer_id=7 + turn % 2)
+        files.end_transaction(7 + turn % 2, commit=turn % 2 == 1)
+        if turn % 2 and NINE_MS + turn >= (from_ms or 0):
+            kept += range(first, first + 5)
+    files.write_indexes()
+    run(files.log_dir, tmp_path, from_=from_ms)
+    assert [offset for _, offset in positions_of(tmp_path / "archive")] == kept
+    (state,) = manifest_of(tmp_path / "archive").partitions().values()
+    assert sum(each.records for each in state.ranges) == len(kept)
+    batches = sum(each.batches for each in state.ranges)
+    assert batches == len(kept) // 5 + 6, "the markers of commits are kept"
+
+
 def test_logs_of_old_formats_are_archived(tmp_path: Path) -> None:
     source = GOLDEN / "old-formats"
     if not source.is_dir():
