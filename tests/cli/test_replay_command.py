@@ -399,6 +399,19 @@ def test_topics_of_a_broker_are_replayed_without_what_was_aborted(
     assert len(records_in(broker.log("out"))) == len(times)
 
 
+def test_of_files_what_was_aborted_is_not_sent(broker: RunningBroker, tmp_path: Path) -> None:
+    files = PartitionFiles(tmp_path / "log", "paid", 0, base_offset=0)
+    files.add([T0 + 50], producer_id=5)
+    files.end_transaction(5, commit=False)
+    files.add([T0 + 60], producer_id=5)
+    files.end_transaction(5, commit=True)
+    files.write_indexes()
+    broker.create_topic("paid", retention_ms="-1")
+    to = ("--target", broker.address, "--speed", "max")
+    assert run_command("replay", "--source", tmp_path / "log", *to).code == 0
+    assert [each.timestamp for each in records_in(broker.log("paid"))] == [T0 + 60]
+
+
 def test_what_the_target_would_delete_soon_is_warned_of_and_sent(
     broker: RunningBroker, log_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

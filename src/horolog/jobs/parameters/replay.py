@@ -22,7 +22,7 @@ class Replay(Reads):
     The partitions are merged by their records' times (--clock append: by when they were appended,
     which horolog keeps). The order within a partition stays: a late record follows the one before
     it at once. It ends where the logs ended at the start. Of transactions the committed records are
-    sent; from files all but their markers.
+    sent.
 
     After Ctrl-C or a kill the same command with the same --state goes on, and doubles nothing as
     long as the target remembers the producer (a day; Apache Kafka counts it from the records'
