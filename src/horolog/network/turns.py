@@ -25,11 +25,9 @@ class Turns:
     For its thread only.
     """
 
-    def __init__(
-        self, loop: asyncio.AbstractEventLoop, slice_seconds: float = SLICE_SECONDS
-    ) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, slice_seconds: float | None = None) -> None:
         self._loop = loop
-        self._slice_seconds = slice_seconds
+        self._slice_seconds = SLICE_SECONDS if slice_seconds is None else slice_seconds
         self._waiting: deque[Callable[[], None]] = deque()
         self._until = 0.0
         self._is_scheduled = False
