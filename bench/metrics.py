@@ -1,8 +1,8 @@
 """What do metrics cost that are scraped every second, and how long does a scrape take?
 
-Small requests as in `bench.request_cost`, to a broker without and to one with metrics, alternately:
-CPU microseconds a request. Then a scrape of 3,500 partitions that have just been written to, and
-the longest that the event loop was busy meanwhile.
+Small requests as in `bench.request_cost`, to a broker without and to one with metrics, in pairs of
+turns: CPU microseconds a request, and the ratio. Then a scrape of 3,500 partitions that have just
+been written to, and the longest that the event loop was busy meanwhile.
 """
 
 import argparse
@@ -15,6 +15,7 @@ from statistics import median
 
 from bench import raw
 from bench.clients import batch_of
+from bench.companions import median_of
 from bench.request_cost import WORK, Client
 
 from horolog.broker.controller import NewTopic
@@ -47,35 +48,36 @@ async def _scrape(service: Service, query: str = "") -> int:
     return len(page)
 
 
-async def cost(work: str, requests: int, runs: int) -> None:
+async def cost(work: str, requests: int, pairs: int) -> None:
+    """Short turns in pairs whose order changes, and a scrape for each second of them."""
     batch = batch_of(100, 1)
     async with AsyncExitStack() as stack:
         clients = []
         for settings in ({}, {"horolog.metrics.port": "0"}):
             service = await stack.enter_async_context(_served(**settings))
             await service.broker.controller.ensure_topic("cost")
-            pair = Client(service), Client(service)
-            await WORK["produce"](*pair, batch, requests // 5)
-            clients.append(pair)
-        taken: list[list[float]] = [[], []]
-        for number in range(2 * runs):
-            which = number % 2
-            # A scrape for each second that the requests take, which is about what a run does.
-            before, began = time.process_time(), time.perf_counter()
-            await WORK[work](*clients[which], batch, requests)
-            used = time.process_time() - before
-            if which:
-                seconds, before = time.perf_counter() - began, time.process_time()
-                await _scrape(service)
-                used += (time.process_time() - before) * seconds
-            taken[which].append(used / requests * 1e6)
+            clients.append((Client(service), Client(service)))
+            await WORK["produce"](*clients[-1], batch, requests)
+        ratios, taken, scrapes = [], [0.0, 0.0], []
+        for number in range(pairs):
+            used = [0.0, 0.0]
+            for which in (0, 1) if number % 2 else (1, 0):
+                before = time.process_time()
+                await WORK[work](*clients[which], batch, requests)
+                used[which] = time.process_time() - before
+            before = time.process_time()
+            await _scrape(service)
+            scrapes.append(time.process_time() - before)
+            used[1] *= 1 + scrapes[-1]
+            ratios.append(used[1] / used[0])
+            taken = [one + two for one, two in zip(taken, used, strict=True)]
         for pair in clients:
             for client in pair:
                 client.close()
-    off, on = (min(each) for each in taken)
-    ratio = median(two / one for one, two in zip(*taken, strict=True))
+    off, on = (each / pairs / requests * 1e6 for each in taken)
     print(
-        f"{work}: {off:.1f} us without, {on:.1f} with metrics at best; {ratio:.3f}x in the median"
+        f"{work}: {off:.1f} us a request without, {on:.1f} with metrics: {median_of(ratios)}; "
+        f"{1000 * median(scrapes):.1f} ms a scrape"
     )
 
 
@@ -111,12 +113,12 @@ async def scrape(runs: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--requests", type=int, default=20_000)
-    parser.add_argument("--runs", type=int, default=7)
+    parser.add_argument("--requests", type=int, default=1_000, help="in each turn")
+    parser.add_argument("--pairs", type=int, default=100, help="of turns")
     asked = parser.parse_args()
     load_kernels()
     for work in WORK:
-        asyncio.run(cost(work, asked.requests, asked.runs))
+        asyncio.run(cost(work, asked.requests, asked.pairs))
     asyncio.run(scrape(3))
 
 

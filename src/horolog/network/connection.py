@@ -29,7 +29,7 @@ from horolog.network.mappings import Mappings
 from horolog.network.outbox import Outbox
 from horolog.network.peer import Peer
 from horolog.network.reply import Reply
-from horolog.network.request_times import HEAD_BYTES, TIMED, RequestTimes
+from horolog.network.request_times import EVERY, HEAD_BYTES, RequestTimes
 from horolog.network.turns import Turns
 from horolog.wire.codec import MAX_FIELDS, TooManyFields
 from horolog.wire.malformed import MalformedRequest
@@ -131,6 +131,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._shared = shared
         self._loop = shared.loop
         self._budget = shared.budget
+        self._times = shared.times
         self._account = shared.budget.account()
         self._frames = Frames(
             shared.scratch,
@@ -373,8 +374,8 @@ class ServerConnection(asyncio.BufferedProtocol):
         """Start a request; one that is answered immediately is not charged here."""
         size = held = len(frame)
         self._begun += 1
-        dispatch, times = self._shared.dispatch, self._shared.times
-        started_at = 0.0 if times is None else perf_counter()
+        dispatch, times = self._shared.dispatch, self._times
+        started_at = perf_counter() if times is not None and times.is_due else 0.0
         is_large = False
         answer: Reply | asyncio.Future[Reply | None] | None
         try:
@@ -390,13 +391,14 @@ class ServerConnection(asyncio.BufferedProtocol):
             head = bytes(frame[:HEAD_BYTES])
             # After a large one later requests must not be appended before it.
             is_produce = not is_large and head[:2] == _PRODUCE_KEY
-            exchange = _Exchange(is_produce, held, head=head, started_at=started_at)
+            # What takes long is timed by the loop's clock, which is the same one, but coarse.
+            exchange = _Exchange(is_produce, held, _NOT_YET, head, started_at or self.last_active)
             answer.add_done_callback(partial(self._on_answer, exchange))
         else:
-            if times is not None:  # as `note`, whose call takes longer
+            if times is not None:
                 counts, version = times.counts[frame[1]], frame[3]
                 counts[version] = count = counts[version] + 1
-                if count & TIMED == 1:
+                if started_at or not count % EVERY:
                     times.time(frame, started_at)
             if not self._in_flight:
                 if is_accounted:
@@ -420,8 +422,8 @@ class ServerConnection(asyncio.BufferedProtocol):
             self._hang_up(error)
             return
         exchange.reply = done.result()
-        if self._shared.times is not None:
-            self._shared.times.note(exchange.head, exchange.started_at)
+        if self._times is not None:
+            self._times.note(exchange.head, exchange.started_at)
         self._go_on()
         if not self._in_flight and exchange.size <= QUICK_BYTES:
             self._shared.polling.answered()

@@ -1,7 +1,8 @@
 """How many requests of each API were answered, and how long that took.
 
-All are counted, and one in `EVERY` is timed: to time a small one would cost more than counting it.
-The quantiles are those of the latest that were timed, as Kafka's are of a sample.
+All are counted, and of those that are answered at once one in some `EVERY` is timed: to time each
+would cost more than counting it. The quantiles are those of the latest that were timed, as Kafka's
+are of a sample.
 """
 
 from collections import deque
@@ -13,8 +14,6 @@ from horolog.buffers import Buffer
 from horolog.wire.api import SUPPORTED, ApiKey
 
 EVERY: Final = 16
-TIMED: Final = EVERY - 1
-"""A request is timed if its count of a version has these bits but the lowest unset."""
 HEAD_BYTES: Final = 4
 """Of a request: key and version of its API."""
 
@@ -31,35 +30,43 @@ class Answered(NamedTuple):
     """Answered requests, by version."""
     quantiles: tuple[float, ...]
     """The `QUANTILES` of their times in milliseconds, from the start of a request to its response
-    in bytes."""
+    in bytes; none if none was timed."""
 
 
 class RequestTimes:
     """For the event loop's thread only."""
 
-    __slots__ = ("_latest", "counts")
+    __slots__ = ("_latest", "counts", "is_due")
 
     def __init__(self) -> None:
         self.counts = [[0] * 256 for _ in range(1 + max(SUPPORTED))]
         """Answered requests by the low bytes of key and version; the high ones are zeros."""
+        self.is_due = True
+        """Whether the next request is to be timed."""
         self._latest = [deque[float](maxlen=_LATEST) for _ in self.counts]
 
     def note(self, request: Buffer, started_at: float) -> None:
-        """A request is answered that started at a moment of `perf_counter`."""
-        counts, version = self.counts[request[1]], request[3]
-        counts[version] += 1
-        if counts[version] & TIMED == 1:
-            self.time(request, started_at)
+        """Count and time a request that started at a moment of `perf_counter`.
+
+        What is answered at once the connection counts in place, and has it timed if it was due.
+        """
+        self.counts[request[1]][request[3]] += 1
+        self._latest[request[1]].append(perf_counter() - started_at)
 
     def time(self, request: Buffer, started_at: float) -> None:
-        """Time a request that was counted."""
-        self._latest[request[1]].append(perf_counter() - started_at)
+        """Time a request that was counted; if its start was not noted, have the next one timed."""
+        self.is_due = not started_at
+        if started_at:
+            self._latest[request[1]].append(perf_counter() - started_at)
 
     def __iter__(self) -> Iterator[Answered]:
         """The APIs that were asked."""
-        for api in SUPPORTED:
-            counts = {version: count for version, count in enumerate(self.counts[api]) if count}
-            latest = sorted(self._latest[api])
+        for api, versions in SUPPORTED.items():
+            counted = self.counts[api]
+            served = range(versions.min, versions.max + 1)
+            counts = {version: counted[version] for version in served if counted[version]}
             if counts:
-                quantiles = (1000 * latest[int(each * (len(latest) - 1))] for each in QUANTILES)
+                latest = sorted(self._latest[api])
+                shares = QUANTILES if latest else ()
+                quantiles = (1000 * latest[int(each * (len(latest) - 1))] for each in shares)
                 yield Answered(api, counts, tuple(quantiles))

@@ -140,7 +140,7 @@ class Scrape:
             for version, count in answered.counts.items():
                 labels = labels_of(of.REQUESTS.labels, (name, version))
                 found.add(of.REQUESTS, count, labels)
-            for share, milliseconds in zip(QUANTILES, answered.quantiles, strict=True):
+            for share, milliseconds in zip(QUANTILES, answered.quantiles, strict=False):
                 labels = labels_of(("request", "quantile"), (name, share))
                 found.add(of.REQUEST_TIMES, round(milliseconds, 4), labels)
             count = sum(answered.counts.values())
