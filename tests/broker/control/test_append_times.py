@@ -63,6 +63,31 @@ def test_a_reset_lets_append_times_follow_the_clock_again(
     assert found.offset == 0, "the earliest at or after it lies before the reset"
 
 
+def test_the_older_request_resets_too_and_replaces_no_settings(
+    broker: RunningBroker, clock: ManualClock
+) -> None:
+    jump(broker, clock, 100, 0)
+    for configs, code in (
+        ([(RESET, "all"), ("retention.ms", "5")], ErrorCode.invalid_config),
+        ([(AHEAD, "0")], ErrorCode.invalid_config),
+        ([(RESET, "7")], ErrorCode.unknown_topic_or_partition),
+        ([(RESET, "all")], ErrorCode.none),
+    ):
+        assert ahead(broker)["ahead"] == 1
+        resource = {
+            "resource_type": TOPIC,
+            "resource_name": "t",
+            "configs": [{"name": name, "value": value} for name, value in configs],
+        }
+        (answer,) = broker.ask(
+            ApiKey.ALTER_CONFIGS, 2, resources=[resource], validate_only=False
+        ).responses
+        assert answer.error_code == code
+    assert ahead(broker)["ahead"] == 0
+    overrides = broker.broker.topics.named("t").overrides
+    assert overrides == {"message.timestamp.type": "LogAppendTime"}
+
+
 def test_no_append_time_is_lowered_by_validation_alone(
     broker: RunningBroker, clock: ManualClock
 ) -> None:
