@@ -27,7 +27,7 @@ class Turns:
 
     def __init__(self, loop: asyncio.AbstractEventLoop, slice_seconds: float | None = None) -> None:
         self._loop = loop
-        self._slice_seconds = SLICE_SECONDS if slice_seconds is None else slice_seconds
+        self._slice_seconds = slice_seconds
         self._waiting: deque[Callable[[], None]] = deque()
         self._until = 0.0
         self._is_scheduled = False
@@ -64,7 +64,8 @@ class Turns:
 
     def _start_slice(self) -> None:
         self._is_scheduled = True
-        self._until = perf_counter() + self._slice_seconds
+        seconds = SLICE_SECONDS if self._slice_seconds is None else self._slice_seconds
+        self._until = perf_counter() + seconds
         self._loop.call_soon(self._end_slice)
 
     def _end_slice(self) -> None:
