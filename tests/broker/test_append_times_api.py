@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from raw_connection import RawConnection, fetch_fields
+from raw_connection import fetch_fields
 from running_broker import NOW_MS, RunningBroker, a_broker
 
 from horolog.client import Client, RecordClock
@@ -103,7 +103,7 @@ def test_a_stock_fetch_is_answered_as_before(
     fill(broker.client, clock, 1, 2)
     known = broker.client.metadata(["t"]).topics["t"]
     topic = "t" if version < 13 else known.topic_id
-    with RawConnection(broker.address) as connection:
+    with broker.connect() as connection:
         for level in (0, 1):
             fields = fetch_fields(topic, {0: 0}, isolation_level=level)
             answer = connection.ask(ApiKey.FETCH, version, **fields)

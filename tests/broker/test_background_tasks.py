@@ -37,7 +37,7 @@ def produce(connection: RawConnection, topic: str, *times: int, size: int = 10) 
 
 def test_a_week_of_retention_passes_in_no_time(broker: RunningBroker, clock: ManualClock) -> None:
     broker.create_topic("t")
-    with RawConnection(broker.address) as connection:
+    with broker.connect() as connection:
         produce(connection, "t", NOW_MS)
         tasks = broker.service.background_tasks
         clock.advance(7 * DAY_MS)
@@ -74,7 +74,7 @@ def test_deleted_files_wait_for_time_to_pass_and_not_for_the_wall_clock(
 ) -> None:
     broker.create_topic("gone")
     broker.create_topic("kept", retention_ms="1000")
-    with RawConnection(broker.address) as connection:
+    with broker.connect() as connection:
         produce(connection, "kept", NOW_MS)
         clock.advance(1001)
         broker.run(broker.service.background_tasks.run_retention())
@@ -99,7 +99,7 @@ def test_nothing_of_a_deleted_topic_stays_in_memory(
 ) -> None:
     broker.create_topic("t", message_timestamp_after_max_ms=str(2**63 - 1))
     tasks = broker.service.background_tasks
-    with RawConnection(broker.address) as connection:
+    with broker.connect() as connection:
         produce(connection, "t", NOW_MS + DAY_MS)  # a warning, once a minute
         clock.advance(9 * DAY_MS)
         assert len(broker.run(tasks.run_retention())) == 1  # files that wait for their removal
@@ -129,7 +129,7 @@ def test_segments_are_flushed_when_flush_ms_are_over(
     now_ms = 0
     tasks.monotonic_ms = lambda: now_ms
     broker.create_topic("t", flush_ms="5000")
-    with RawConnection(broker.address) as connection:
+    with broker.connect() as connection:
         broker.run(tasks.flush())
         produce(connection, "t", NOW_MS)
         now_ms = 4999
@@ -144,7 +144,7 @@ def test_segments_are_flushed_when_flush_ms_are_over(
 
 def test_a_checkpoint_saves_the_next_start_from_work(broker: RunningBroker) -> None:
     broker.create_topic("t", flush_messages="1")
-    with RawConnection(broker.address) as connection:
+    with broker.connect() as connection:
         produce(connection, "t", NOW_MS)
     broker.run(broker.service.background_tasks.checkpoint())
     text = (broker.log_dir / "recovery-point-offset-checkpoint").read_text()
@@ -168,7 +168,7 @@ def test_background_tasks_run_by_themselves(make_broker: MakeBroker, clock: Manu
         clock=clock, log_initial_task_delay_ms="0", log_retention_check_interval_ms="20"
     )
     broker.create_topic("t")
-    with RawConnection(broker.address) as connection:
+    with broker.connect() as connection:
         produce(connection, "t", NOW_MS)
     clock.advance(8 * DAY_MS)
     assert eventually(lambda: broker.log("t").log_start_offset > 0)
@@ -282,7 +282,7 @@ def test_the_loop_goes_on_while_the_disk_holds_an_fsync(
         released.wait(PATIENCE_S)
 
     gaps: list[float] = []
-    with RawConnection(broker.address) as slow, RawConnection(broker.address) as other:
+    with broker.connect() as slow, broker.connect() as other:
         produce(other, "other", NOW_MS)  # the first one of a partition syncs its leader epoch
         monkeypatch.setattr(Files, "_fsync", fsync)
         while len(gaps) < TRIES and min(gaps, default=1) >= LONGEST_GAP_S:
@@ -338,7 +338,7 @@ def test_the_loop_goes_on_while_a_request_of_very_many_fields_is_read(
         key = ApiKey.PRODUCE
     gaps: list[float] = []
     while len(gaps) < TRIES and min(gaps, default=1) >= LONGEST_GAP_S:
-        with RawConnection(broker.address) as connection, Heartbeat(broker) as heartbeat:
+        with broker.connect() as connection, Heartbeat(broker) as heartbeat:
             connection.socket.sendall(connection.packed(key, version, body))
             if is_honest:
                 (_, answer) = connection.receive()

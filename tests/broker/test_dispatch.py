@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from patience import eventually
-from raw_connection import RawConnection, encoded, fetch_fields, produce_fields
+from raw_connection import encoded, fetch_fields, produce_fields
 from running_broker import RunningBroker
 
 from horolog.broker import dispatch
@@ -103,7 +103,7 @@ def test_a_fetch_that_has_waited_for_records_is_not_taken_for_long_work(
     now = [0.0]  # a machine that stops for a moment must not use up the slice
     monkeypatch.setattr(turns, "perf_counter", lambda: now[0])
     broker.create_topic("t")
-    with RawConnection(broker.address) as waiting:
+    with broker.connect() as waiting:
         fields = fetch_fields("t", {0: 0}, max_wait_ms=60_000)
         fields["topics"][0]["partitions"] *= AT_ONCE + 1
         waiting.send(ApiKey.FETCH, 11, **fields)

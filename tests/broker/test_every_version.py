@@ -4,7 +4,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from raw_connection import RawConnection, fetch_fields, produce_fields
+from raw_connection import fetch_fields, produce_fields
 from running_broker import RunningBroker
 
 from horolog.broker.dispatch import served
@@ -170,7 +170,7 @@ def test_every_api_in_wire_has_a_handler() -> None:
 
 @pytest.mark.parametrize("key", list(served()), ids=lambda key: key.title)
 def test_every_advertised_version_is_answered(key: ApiKey, broker: RunningBroker) -> None:
-    with RawConnection(broker.address) as connection:
+    with broker.connect() as connection:
         created = connection.ask(ApiKey.METADATA, 12, topics=[{"name": "t"}]).topics[0]
         fields = requests(created.topic_id)[key]
         for version in range(SUPPORTED[key].min, SUPPORTED[key].max + 1):

@@ -99,8 +99,7 @@ def test_a_retry_appends_only_what_is_missing(
 
 
 def test_a_broker_process_killed_between_append_and_retry_doubles_nothing(tmp_path: Path) -> None:
-    broker = BrokerProcess(tmp_path)
-    try:
+    with BrokerProcess(tmp_path) as broker:
         with Client(broker.address, timeout_ms=int(1000 * PATIENCE_S)) as client:
             client.create_topics({"clicks": 1})
             for number in range(3):
@@ -120,8 +119,6 @@ def test_a_broker_process_killed_between_append_and_retry_doubles_nothing(tmp_pa
                 for record in read_records(fetched[position : position + header.size])
             ]
         assert found == [f"{number}-{row}" for number in range(3) for row in range(60)]
-    finally:
-        broker.kill()
 
 
 @pytest.mark.parametrize(
@@ -702,12 +699,9 @@ def test_any_interleaving_of_attempts_leaves_each_row_once_and_in_order(
 ) -> None:
     """Three attempts at one task send the same rows, each from the start and at its own pace."""
     clock = ManualClock(NOW_MS)
-    broker = RunningBroker(tmp_path_factory.mktemp("model"), clock=clock)
-    try:
+    with RunningBroker(tmp_path_factory.mktemp("model"), clock=clock) as broker:
         broker.create_topic("clicks")
         _run_model(broker, broker.client, steps)
-    finally:
-        broker.stop()
 
 
 def _run_model(broker: RunningBroker, client: Client, steps: list[tuple[object, ...]]) -> None:

@@ -537,9 +537,9 @@ def test_a_request_of_very_many_elements_leaves_others_their_turn(
 ) -> None:
     key, version, count, fields = REQUESTS[what]
     count //= 1 if IS_THOROUGH else 2
-    with RawConnection(broker.address) as many, measured(broker) as longest_s:
+    with broker.connect() as many, measured(broker) as longest_s:
         many.socket.sendall(many.packed(key, version, fields(count)))
-        with RawConnection(broker.address) as heartbeat:
+        with broker.connect() as heartbeat:
             heartbeat.ask(ApiKey.API_VERSIONS, 0)
             assert drain(many.socket) > 0
             heartbeat.ask(ApiKey.API_VERSIONS, 0)
@@ -564,7 +564,7 @@ def test_a_description_of_very_many_queries_leaves_others_their_turn(
 def test_very_many_small_requests_leave_others_their_turn(broker: RunningBroker) -> None:
     fields = {"group_id": "none", "generation_id": 1, "member_id": "m"}
     with measured(broker) as longest_s, ExitStack() as opened:
-        clients = [opened.enter_context(RawConnection(broker.address)) for _ in range(8)]
+        clients = [opened.enter_context(broker.connect()) for _ in range(8)]
         for client in clients:
             requests = [client.packed(ApiKey.HEARTBEAT, 1, fields) for _ in range(3000)]
             client.socket.sendall(b"".join(requests))
@@ -611,7 +611,7 @@ def test_many_long_requests_at_once_leave_others_their_turn(
 ) -> None:
     """Each takes some milliseconds: were all begun in one iteration, others would wait for all."""
     with ExitStack() as opened, measured(broker) as longest_s:
-        clients = [opened.enter_context(RawConnection(broker.address)) for _ in range(TOGETHER)]
+        clients = [opened.enter_context(broker.connect()) for _ in range(TOGETHER)]
         for client in clients:
             client.ask(ApiKey.API_VERSIONS, 0)
         request = clients[0].packed(*LONG_AT_ONCE[how])
@@ -636,7 +636,7 @@ def test_large_requests_that_grow_at_once_leave_others_their_turn(
         )
 
     with ExitStack() as opened, measured(broker) as longest_s:
-        clients = [opened.enter_context(RawConnection(broker.address)) for _ in range(GROWING)]
+        clients = [opened.enter_context(broker.connect()) for _ in range(GROWING)]
         for client in clients:
             client.socket.sendall(struct.pack(">i", 100_000_000))
         assert eventually(lambda: all(one._frames.length for one in broker.service.connections))
@@ -686,7 +686,7 @@ def test_the_work_stops_when_its_client_has_gone(
 
     assert eventually(lambda: not broker.service.connections)
     monkeypatch.setattr(turns, "next_turn", leave_and_take_turn)
-    with RawConnection(broker.address) as many:
+    with broker.connect() as many:
         many.socket.sendall(many.packed(key, version, fields(1_200)))
         assert eventually(lambda: bool(taken))
         assert eventually(lambda: not broker.service.requests_in_flight)
@@ -697,7 +697,7 @@ def test_topics_are_no_longer_created_for_a_client_that_has_gone(
     make_broker: MakeBroker,
 ) -> None:
     broker = make_broker()
-    with RawConnection(broker.address) as many:
+    with broker.connect() as many:
         asked = names(9_000)
         many.send(ApiKey.METADATA, 9, topics=[{"name": name} for name in asked])
         assert eventually(lambda: len(broker.broker.topics) > 10)
@@ -717,7 +717,7 @@ def test_one_request_creates_only_so_many_partitions(
     monkeypatch.setattr(topics, "MAX_NEW_PARTITIONS", 10)
     broker = make_broker(num_partitions="4")
     too_many = ErrorCode.policy_violation
-    with RawConnection(broker.address) as connection:
+    with broker.connect() as connection:
         wish = {}
         created = connection.ask(ApiKey.CREATE_TOPICS, 4, topics=new_topics(4, 4, -1), **wish)
         assert [topic.error_code for topic in created.topics] == [too_many] * 3

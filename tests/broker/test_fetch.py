@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 from patience import PATIENCE_S, eventually
-from raw_connection import RawConnection, fetch_fields, produce_fields
+from raw_connection import fetch_fields, produce_fields
 from running_broker import RunningBroker, a_broker
 
 from horolog.broker.handlers.fetch import AT_ONCE
@@ -33,7 +33,7 @@ broker = a_broker(now_ms=None, on_disk=True)
 def filled(broker: RunningBroker) -> RunningBroker:
     """Ten batches of two records in partitions 0 and 1."""
     broker.create_topic("t", partitions=2)
-    with RawConnection(broker.address) as connection:
+    with broker.connect() as connection:
         for _ in range(10):
             connection.ask(ApiKey.PRODUCE, 9, **produce_fields("t", {0: batch(), 1: batch()}))
     return broker
@@ -104,7 +104,7 @@ def test_the_brokers_own_limit_holds(filled: RunningBroker) -> None:
 
 
 def test_a_fetch_waits_for_records_and_is_answered_when_they_come(filled: RunningBroker) -> None:
-    with RawConnection(filled.address) as reader:
+    with filled.connect() as reader:
         reader.send(ApiKey.FETCH, VERSION, **fetch_fields("t", {0: 20}, max_wait_ms=LONG_MS))
         assert reader.is_silent(0.2)
         filled.ask(ApiKey.PRODUCE, 9, **produce_fields("t", {0: batch()}))
@@ -116,7 +116,7 @@ def test_a_fetch_waits_for_records_and_is_answered_when_they_come(filled: Runnin
 
 def test_a_fetch_waits_for_as_many_bytes_as_it_wants(filled: RunningBroker) -> None:
     wanted = fetch_fields("t", {0: 20, 1: 20}, max_wait_ms=LONG_MS, min_bytes=3 * len(batch()))
-    with RawConnection(filled.address) as reader, RawConnection(filled.address) as writer:
+    with filled.connect() as reader, filled.connect() as writer:
         reader.send(ApiKey.FETCH, VERSION, **wanted)
         for index in (0, 1):
             writer.ask(ApiKey.PRODUCE, 9, **produce_fields("t", {index: batch()}))
@@ -135,7 +135,7 @@ def test_a_fetch_waits_no_longer_than_it_wants(filled: RunningBroker) -> None:
 
 def test_a_batch_written_in_a_thread_wakes_a_fetch_too(filled: RunningBroker) -> None:
     large = build_batch([Record(-1, None, bytes(300_000))], codec=4)
-    with RawConnection(filled.address) as reader:
+    with filled.connect() as reader:
         reader.send(ApiKey.FETCH, VERSION, **fetch_fields("t", {0: 20}, max_wait_ms=LONG_MS))
         assert is_delayed(filled)
         filled.ask(ApiKey.PRODUCE, 9, **produce_fields("t", {0: large}))
@@ -155,7 +155,7 @@ def test_what_happens_between_reading_and_waiting_is_not_missed(
         found = read(log, *asked, **more)
         if happenings and threading.current_thread().name != "broker":
             happenings.pop()
-            with RawConnection(filled.address) as other:
+            with filled.connect() as other:
                 if records == "come":
                     other.ask(ApiKey.PRODUCE, 9, **produce_fields("t", {0: batch()}))
                 else:
@@ -173,7 +173,7 @@ def test_what_happens_between_reading_and_waiting_is_not_missed(
 
 
 def test_deleting_the_topic_ends_the_wait(filled: RunningBroker) -> None:
-    with RawConnection(filled.address) as reader:
+    with filled.connect() as reader:
         reader.send(ApiKey.FETCH, VERSION, **fetch_fields("t", {0: 20}, max_wait_ms=LONG_MS))
         assert is_delayed(filled)
         filled.ask(ApiKey.DELETE_TOPICS, 4, topic_names=["t"])
@@ -182,7 +182,7 @@ def test_deleting_the_topic_ends_the_wait(filled: RunningBroker) -> None:
 
 
 def test_a_consumer_that_disconnects_leaves_no_delayed_fetch(filled: RunningBroker) -> None:
-    with RawConnection(filled.address) as reader:
+    with filled.connect() as reader:
         reader.send(ApiKey.FETCH, VERSION, **fetch_fields("t", {0: 20}, max_wait_ms=LONG_MS))
         assert is_delayed(filled)
     listeners = filled.broker.partitions["t", 0].listeners
@@ -190,7 +190,7 @@ def test_a_consumer_that_disconnects_leaves_no_delayed_fetch(filled: RunningBrok
 
 
 def test_stopping_the_broker_answers_delayed_fetches(filled: RunningBroker) -> None:
-    with RawConnection(filled.address) as reader:
+    with filled.connect() as reader:
         reader.send(ApiKey.FETCH, VERSION, **fetch_fields("t", {0: 20}, max_wait_ms=LONG_MS))
         assert is_delayed(filled)
         stopping = threading.Thread(target=filled.stop)
@@ -203,7 +203,7 @@ def test_stopping_the_broker_answers_delayed_fetches(filled: RunningBroker) -> N
 
 def test_topics_by_id(filled: RunningBroker) -> None:
     topic_id = filled.broker.topics.named("t").topic_id
-    with RawConnection(filled.address) as connection:
+    with filled.connect() as connection:
         answer = connection.ask(ApiKey.FETCH, 13, **fetch_fields(topic_id, {0: 0})).responses[0]
         assert answer.topic_id == topic_id
         assert len(base_offsets(answer.partitions[0])) == 10
@@ -274,7 +274,7 @@ def test_lookups_end_where_the_isolation_level_does(
     lagging: RunningBroker, isolation: int, end: int
 ) -> None:
     now_ms = lagging.clock.now_ms()
-    with RawConnection(lagging.address) as connection:
+    with lagging.connect() as connection:
         stamped = [build_batch([Record(now_ms - 5, None, b"v")]) for _ in range(2)]
         for each in stamped:
             connection.ask(ApiKey.PRODUCE, 9, **produce_fields("t", {0: each}))

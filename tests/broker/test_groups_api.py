@@ -83,18 +83,18 @@ def fetched(
 
 
 def test_offsets_are_kept_over_restarts(broker: RunningBroker) -> None:
-    with RawConnection(broker.address) as connection:
+    with broker.connect() as connection:
         assert commit(connection, {0: 45, 2: 7}) == [0, 0]
         assert commit(connection, {0: 46}) == [0]
     broker.restart()
-    with RawConnection(broker.address) as connection:
+    with broker.connect() as connection:
         assert fetched(connection, 0, 1, 2) == {0: 46, 1: -1, 2: 7}
         assert fetched(connection) == {0: 46, 2: 7}
         assert fetched(connection, 0, group="other") == {0: -1}
 
 
 def test_metadata_and_epoch_come_back(broker: RunningBroker) -> None:
-    with RawConnection(broker.address) as connection:
+    with broker.connect() as connection:
         commit(connection, {1: 45}, committed_leader_epoch=3)
         groups = [{"group_id": "g", "topics": None}, {"group_id": "other", "topics": None}]
         answer = connection.ask(ApiKey.OFFSET_FETCH, 8, groups=groups, require_stable=True)
@@ -107,7 +107,7 @@ def test_metadata_and_epoch_come_back(broker: RunningBroker) -> None:
 
 def test_topics_by_id(broker: RunningBroker) -> None:
     topic_id = broker.broker.topics.named("t").topic_id
-    with RawConnection(broker.address) as connection:
+    with broker.connect() as connection:
         for id_, code in ((topic_id, 0), (UUID(int=9), 100)):
             partitions = [{"partition_index": 0, "committed_offset": 45}]
             answer = connection.ask(
@@ -124,7 +124,7 @@ def test_topics_by_id(broker: RunningBroker) -> None:
 
 
 def test_commits_that_cannot_be_are_refused(broker: RunningBroker) -> None:
-    with RawConnection(broker.address) as connection:
+    with broker.connect() as connection:
         assert commit(connection, {9: 45, 0: 1}) == [3, 0]
         assert commit(connection, {0: 45}, topic="none") == [3]
         assert commit(connection, {0: 45}, committed_metadata="x" * 5000) == [12]
@@ -143,7 +143,7 @@ def test_a_member_without_heartbeats_is_removed_in_the_loops_time_not_the_clocks
 ) -> None:
     clock = ManualClock()
     broker = make_broker(clock=clock, new_loop=SteppedLoop)
-    with RawConnection(broker.address) as connection:
+    with broker.connect() as connection:
         joined = member(connection, session_timeout_ms=100_000)
         beat = {
             "group_id": "g",
@@ -169,7 +169,7 @@ def members_of(broker: RunningBroker, group: str) -> int:
 def test_the_first_members_wait_for_others_as_long_as_configured(make_broker: MakeBroker) -> None:
     broker = make_broker(new_loop=SteppedLoop, group_initial_rebalance_delay_ms="50000")
     joining = join_fields(rebalance_timeout_ms=300_000, session_timeout_ms=300_000)
-    with RawConnection(broker.address) as first, RawConnection(broker.address) as second:
+    with broker.connect() as first, broker.connect() as second:
         for connection in (first, second):
             connection.send(ApiKey.JOIN_GROUP, 2, **joining)
         assert eventually(lambda: members_of(broker, "g") == 2)
@@ -184,7 +184,7 @@ def test_the_first_members_wait_for_others_as_long_as_configured(make_broker: Ma
 
 
 def test_groups_are_listed_and_described(broker: RunningBroker) -> None:
-    with RawConnection(broker.address) as connection:
+    with broker.connect() as connection:
         joined = member(connection)
         commit(connection, {0: 1}, group="simple")
         groups = connection.ask(ApiKey.LIST_GROUPS, 5).groups
@@ -207,7 +207,7 @@ def test_groups_are_listed_and_described(broker: RunningBroker) -> None:
 
 
 def test_only_an_empty_group_can_be_deleted(broker: RunningBroker) -> None:
-    with RawConnection(broker.address) as connection:
+    with broker.connect() as connection:
         joined = member(connection)
         of_it = {"member_id": joined.member_id, "generation": joined.generation_id}
         commit(connection, {0: 45}, **of_it)
@@ -229,7 +229,7 @@ def test_only_an_empty_group_can_be_deleted(broker: RunningBroker) -> None:
 
 def test_offsets_of_topics_that_are_read_are_not_deleted(broker: RunningBroker) -> None:
     broker.create_topic("old")
-    with RawConnection(broker.address) as connection:
+    with broker.connect() as connection:
         commit(connection, {0: 5}, topic="old")
         joined = member(connection)
         of_it = {"member_id": joined.member_id, "generation": joined.generation_id}
@@ -248,7 +248,7 @@ def test_offsets_of_topics_that_are_read_are_not_deleted(broker: RunningBroker) 
 def test_unused_offsets_expire_by_the_clock(broker: RunningBroker) -> None:
     clock = broker.clock
     assert isinstance(clock, ManualClock)
-    with RawConnection(broker.address) as connection:
+    with broker.connect() as connection:
         commit(connection, {0: 1}, group="simple")
         joined = member(connection)
         of_it = {"member_id": joined.member_id, "generation": joined.generation_id}
@@ -263,7 +263,7 @@ def test_unused_offsets_expire_by_the_clock(broker: RunningBroker) -> None:
         broker.restart()
         clock.advance(1)
         assert broker.run(broker.service.background_tasks.expire_offsets()) == 1
-    with RawConnection(broker.address) as connection:
+    with broker.connect() as connection:
         assert fetched(connection, 0) == {0: -1}
         assert not connection.ask(ApiKey.LIST_GROUPS, 4).groups
 
@@ -280,7 +280,7 @@ def test_only_groups_have_a_coordinator_here(
 def test_producer_ids_are_never_given_twice(broker: RunningBroker) -> None:
     given = []
     for _ in range(3):
-        with RawConnection(broker.address) as connection:
+        with broker.connect() as connection:
             for _ in range(4):
                 answer = connection.ask(ApiKey.INIT_PRODUCER_ID, 4)
                 assert (answer.error_code, answer.producer_epoch) == (0, 0)
@@ -297,7 +297,7 @@ def test_a_transactional_producer_is_refused(broker: RunningBroker) -> None:
 def test_nothing_waits_for_an_answer_after_a_refusal(
     broker: RunningBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with RawConnection(broker.address) as connection:
+    with broker.connect() as connection:
         joined = member(connection)
         stale = {"generation_id": joined.generation_id + 1, "member_id": joined.member_id}
         for _ in range(3):
@@ -315,7 +315,7 @@ def test_a_commit_that_outlives_the_clock_is_kept_and_fails_no_other(broker: Run
     fields = {"topics": topics}
     forever = {"retention_time_ms": (1 << 63) - 1}
     with ExitStack() as stack:
-        connections = [stack.enter_context(RawConnection(broker.address)) for _ in range(20)]
+        connections = [stack.enter_context(broker.connect()) for _ in range(20)]
         for number, connection in enumerate(connections):
             more = forever if number % 4 == 0 else {}
             connection.send(ApiKey.OFFSET_COMMIT, 4, group_id=f"g{number}", **fields, **more)
@@ -327,7 +327,7 @@ def test_a_commit_that_outlives_the_clock_is_kept_and_fails_no_other(broker: Run
     clock.advance(1000 * DAY_MS)
     assert broker.run(broker.service.background_tasks.expire_offsets()) == 15
     broker.restart()
-    with RawConnection(broker.address) as connection:
+    with broker.connect() as connection:
         assert fetched(connection, 0, group="g4") == {0: (1 << 63) - 1}
 
 
@@ -344,7 +344,7 @@ def test_a_commit_that_outlives_the_clock_is_kept_and_fails_no_other(broker: Run
 def test_whatever_fits_the_protocol_is_kept_as_it_was_sent(
     broker: RunningBroker, offset: int, epoch: int, metadata: str, code: int
 ) -> None:
-    with RawConnection(broker.address) as connection:
+    with broker.connect() as connection:
         errors = commit(
             connection, {1: offset}, committed_leader_epoch=epoch, committed_metadata=metadata
         )
@@ -363,7 +363,7 @@ def test_whatever_fits_the_protocol_is_kept_as_it_was_sent(
 
 def test_offsets_of_a_deleted_topic_do_not_come_back(broker: RunningBroker) -> None:
     """Commits that are in flight when the topic goes are refused, or go with it."""
-    with RawConnection(broker.address) as connection, RawConnection(broker.address) as other:
+    with broker.connect() as connection, broker.connect() as other:
         for number in range(20):
             commit(connection, {0: number})
             topics = [{"name": "t", "partitions": [{"partition_index": 0, "committed_offset": 9}]}]
@@ -381,7 +381,7 @@ def test_offsets_of_a_deleted_topic_do_not_come_back(broker: RunningBroker) -> N
 
 
 def test_a_group_is_answered_once_however_often_it_is_asked_for(broker: RunningBroker) -> None:
-    with RawConnection(broker.address) as connection:
+    with broker.connect() as connection:
         commit(connection, {0: 45})
         groups = [{"group_id": "g", "topics": None}] * 1_500
         answer = connection.ask(ApiKey.OFFSET_FETCH, 8, groups=groups)
@@ -401,7 +401,7 @@ def test_a_group_of_the_longest_name_is_not_found_either(broker: RunningBroker) 
 
 def test_many_groups_partitions_and_members_are_answered_as_few_are(broker: RunningBroker) -> None:
     broker.create_topic("many", partitions=1_200)
-    with RawConnection(broker.address) as connection:
+    with broker.connect() as connection:
         offsets = {index: index for index in range(1_200)}
         assert set(commit(connection, offsets, topic="many")) == {0}
         for topics in (None, [{"name": "many", "partition_indexes": list(range(1_200))}]):

@@ -4,7 +4,7 @@ import random
 from typing import Any
 
 import pytest
-from raw_connection import RawConnection, produce_fields
+from raw_connection import produce_fields
 from running_broker import EVER, NOW_MS, BrokerProcess, RunningBroker, a_broker
 
 from horolog.record.builder import Record, build_batch
@@ -17,7 +17,7 @@ broker = a_broker(on_disk=True, log_message_timestamp_after_max_ms=EVER)
 
 
 def write(broker: RunningBroker, topic: str, batches: list[list[int]], rng: random.Random) -> None:
-    with RawConnection(broker.address) as connection:
+    with broker.connect() as connection:
         for times in batches:
             records = build_batch(
                 [Record(time, None, b"v") for time in times], codec=rng.choice(list(Codec))
@@ -29,7 +29,7 @@ def write(broker: RunningBroker, topic: str, batches: list[list[int]], rng: rand
 def ask(
     broker: RunningBroker | BrokerProcess, topic: str, *targets: int, version: int = 11
 ) -> list[Any]:
-    with RawConnection(broker.address) as connection:
+    with broker.connect() as connection:
         answers = []
         for target in targets:
             topics = [{"name": topic, "partitions": [{"partition_index": 0, "timestamp": target}]}]
@@ -112,7 +112,7 @@ def test_the_earliest_offset_of_an_empty_log_has_an_epoch_after_kills(
     broker_process: BrokerProcess, is_emptied: bool
 ) -> None:
     """Kafka's leader has it from its election on."""
-    with RawConnection(broker_process.address) as connection:
+    with broker_process.connect() as connection:
         connection.ask(ApiKey.METADATA, 9, topics=[{"name": "t"}])
         if is_emptied:
             batch = build_batch([Record(NOW_MS, None, b"v")])
@@ -169,7 +169,7 @@ def test_where_an_epoch_ended(broker: RunningBroker) -> None:
     (broker.log_dir / ".kafka_cleanshutdown").unlink()
     broker.restart()
     write(broker, "t", [[NOW_MS] * 2], random.Random(1))
-    with RawConnection(broker.address) as connection:
+    with broker.connect() as connection:
         ends = []
         for epoch in (0, 1, 5):
             partition = {"partition": 0, "leader_epoch": epoch}

@@ -11,7 +11,7 @@ import pytest
 from dispatched_client import DispatchedClient
 from hypothesis import given
 from hypothesis import strategies as st
-from raw_connection import RawConnection, encoded, produce_fields
+from raw_connection import encoded, produce_fields
 from running_broker import NOW_MS, RunningBroker
 
 from horolog.broker import dispatch
@@ -113,7 +113,7 @@ def client(broker: RunningBroker) -> Iterator[DispatchedClient]:
 
 def append(broker: RunningBroker, topic: str, times: list[int]) -> None:
     chance = random.Random(3)
-    with RawConnection(broker.address) as connection:
+    with broker.connect() as connection:
         while times:
             now, times = times[:4], times[4:]
             codec = chance.choice([Codec.NONE, Codec.LZ4, Codec.ZSTD])

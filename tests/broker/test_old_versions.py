@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import pytest
 from metrics_page import records_converted
-from raw_connection import RawConnection, fetch_fields, produce_fields
+from raw_connection import fetch_fields, produce_fields
 from running_broker import NOW_MS, MakeBroker, RunningBroker, a_broker
 
 from horolog.broker import down_conversion
@@ -154,7 +154,7 @@ def test_times_of_old_messages_have_the_topics_bounds(broker: RunningBroker) -> 
 
 
 def test_an_error_of_a_request_without_acks_ends_the_connection(broker: RunningBroker) -> None:
-    with RawConnection(broker.address) as connection:
+    with broker.connect() as connection:
         damaged = bytes([*build_messages(ROWS, 0)[:-1], 7])
         fields = produce_fields("t", {0: damaged}, acks=0)
         connection.send(ApiKey.PRODUCE, 0, **fields)
@@ -226,7 +226,7 @@ def test_each_partition_of_the_first_versions_gets_on_however_small_its_limit(
     broker: RunningBroker,
 ) -> None:
     broker.create_topic("two", partitions=2)
-    with RawConnection(broker.address) as connection:
+    with broker.connect() as connection:
         batch = build_batch(ROWS)
         connection.ask(ApiKey.PRODUCE, 9, **produce_fields("two", {0: batch, 1: batch}))
         fields = fetch_fields("two", {0: 0, 1: 0}, partition_max_bytes=10)
@@ -251,7 +251,7 @@ def test_clients_that_need_conversion_are_named_in_the_log(
 
 
 def test_a_fetch_of_an_old_version_waits_for_records(broker: RunningBroker) -> None:
-    with RawConnection(broker.address) as connection:
+    with broker.connect() as connection:
         connection.send(ApiKey.FETCH, 2, **fetch_fields("t", {0: 0}, max_wait_ms=60_000))
         broker.produce("t", build_batch(ROWS))
         _, answer = connection.receive()
@@ -298,7 +298,7 @@ def test_a_commit_of_version_1_has_its_own_time_but_none_later_than_now(
         assert answer.topics[0].partitions[0].error_code == 0
 
     broker.create_topic("c", partitions=3)
-    with RawConnection(broker.address) as connection:
+    with broker.connect() as connection:
         for partition, time in enumerate((-1, 5, 2**63 - 1)):
             commit(time, partition)
     rows_of = broker.broker.groups.offsets.of_group("g")
@@ -307,7 +307,7 @@ def test_a_commit_of_version_1_has_its_own_time_but_none_later_than_now(
 
 def test_an_offset_that_was_never_committed_is_an_error_in_version_0(broker: RunningBroker) -> None:
     topics = [{"name": "t", "partition_indexes": [0]}]
-    with RawConnection(broker.address) as connection:
+    with broker.connect() as connection:
         for version, error in ((0, 3), (1, 0)):
             answer = connection.ask(ApiKey.OFFSET_FETCH, version, group_id="g", topics=topics)
             (partition,) = answer.topics[0].partitions

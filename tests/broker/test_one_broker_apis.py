@@ -21,7 +21,7 @@ HERE = "1"
 @pytest.fixture
 def connection(broker: RunningBroker) -> Iterator[RawConnection]:
     broker.create_topic("two", 2)
-    with RawConnection(broker.address) as connection:
+    with broker.connect() as connection:
         yield connection
 
 

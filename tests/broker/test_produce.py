@@ -10,7 +10,7 @@ from uuid import UUID
 
 import pytest
 from batches import batch
-from raw_connection import RawConnection, produce_fields
+from raw_connection import produce_fields
 from running_broker import BROKER, NOW_MS, MakeBroker, RunningBroker, a_broker
 
 from horolog.broker.handlers import produce as produce_handler
@@ -222,7 +222,7 @@ def test_one_partitions_refusal_is_not_its_neighbours(broker: RunningBroker) -> 
 
 def test_topics_by_id(broker: RunningBroker) -> None:
     topic_id = broker.broker.topics.named("t").topic_id
-    with RawConnection(broker.address) as connection:
+    with broker.connect() as connection:
         answer = connection.ask(
             ApiKey.PRODUCE, 13, **produce_fields(topic_id, {0: batch(NOW_MS)})
         ).responses[0]
@@ -235,7 +235,7 @@ def test_topics_by_id(broker: RunningBroker) -> None:
 
 
 def test_without_acks_there_is_no_answer(broker: RunningBroker) -> None:
-    with RawConnection(broker.address) as connection:
+    with broker.connect() as connection:
         connection.send(ApiKey.PRODUCE, 9, **produce_fields("t", {0: batch(NOW_MS)}, acks=0))
         later = connection.send(ApiKey.API_VERSIONS, 0)
         assert connection.receive()[0] == later
@@ -245,7 +245,7 @@ def test_without_acks_there_is_no_answer(broker: RunningBroker) -> None:
 def test_without_acks_an_error_closes_the_connection(
     broker: RunningBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with RawConnection(broker.address) as connection:
+    with broker.connect() as connection:
         connection.send(ApiKey.PRODUCE, 9, **produce_fields("none", {0: batch(NOW_MS)}, acks=0))
         assert connection.is_closed()
     assert "acks=0" in caplog.text
@@ -278,7 +278,7 @@ def test_a_retry_of_an_idempotent_producer_is_answered_with_the_first_offset(
 def test_what_a_client_names_cannot_forge_lines_of_the_log(
     broker: RunningBroker, caplog: pytest.LogCaptureFixture, topic: str
 ) -> None:
-    with RawConnection(broker.address) as connection, caplog.at_level(logging.WARNING):
+    with broker.connect() as connection, caplog.at_level(logging.WARNING):
         connection.send(ApiKey.PRODUCE, 9, **produce_fields(topic, {7: batch(NOW_MS)}, acks=0))
         assert connection.is_closed()
     (message,) = [record.getMessage() for record in caplog.records]

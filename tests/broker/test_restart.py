@@ -29,7 +29,7 @@ def test_what_was_acknowledged_survives_kills(broker_process: BrokerProcess) -> 
     (made,) = broker_process.ask(ApiKey.CREATE_TOPICS, 7, **fields).topics
     ids = set()
     for round_ in range(1, 4):
-        with RawConnection(broker_process.address) as connection:
+        with broker_process.connect() as connection:
             for n in range(50):
                 connection.send(ApiKey.PRODUCE, 9, **produce_fields("t", {n % 2: batch(n)}))
             for _ in range(50):
@@ -194,7 +194,7 @@ def test_serving_a_backup_never_deletes_it(
         broker = make_broker(log_dir=foreign, clock=ManualClock(NOW_MS))
         assert expire(broker) == 0
         assert broker.count("t", 1) == 1
-        with RawConnection(broker.address) as connection:
+        with broker.connect() as connection:
             answer = connection.ask(ApiKey.DELETE_TOPICS, 5, topic_names=["t"]).responses[0]
             assert answer.error_code == 44
             assert "adopted" in answer.error_message
@@ -278,7 +278,7 @@ def test_a_partition_that_cannot_be_read_is_offline_and_the_others_are_served(
     log.mkdir()
     (broker.log_dir / ".kafka_cleanshutdown").unlink()
     again = make_broker(log_dir=broker.log_dir)
-    with RawConnection(again.address) as connection:
+    with again.connect() as connection:
         (topic,) = connection.ask(ApiKey.METADATA, 12, topics=[{"name": "t"}]).topics
         assert [p.error_code for p in topic.partitions] == [5, 0]
         assert [p.leader_id for p in topic.partitions] == [-1, 1]

@@ -4,7 +4,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from raw_connection import RawConnection, fetch_fields, produce_fields
+from raw_connection import fetch_fields, produce_fields
 from running_broker import RunningBroker
 
 from horolog.config import Settings
@@ -151,7 +151,7 @@ def test_no_request_creates_one_of_kafkas_internal_topics(broker: RunningBroker,
 
 
 def test_two_clients_that_want_a_topic_at_once_get_the_same(broker: RunningBroker) -> None:
-    with RawConnection(broker.address) as first, RawConnection(broker.address) as second:
+    with broker.connect() as first, broker.connect() as second:
         for connection in (first, second):
             connection.send(ApiKey.METADATA, 12, topics=[{"name": "new"}])
         ids = {connection.receive()[1].topics[0].topic_id for connection in (first, second)}
@@ -225,7 +225,7 @@ def test_partitions_are_added_and_never_taken_away(broker: RunningBroker) -> Non
     broker.restart()
     (topic,) = describe(broker, "t")
     assert len(topic.partitions) == 4
-    with RawConnection(broker.address) as connection:
+    with broker.connect() as connection:
         connection.ask(ApiKey.PRODUCE, 9, **produce_fields("t", {3: BATCH}))
         answer = connection.ask(ApiKey.FETCH, 12, **fetch_fields("t", {3: 0}))
     assert len(answer.responses[0].partitions[0].records) == len(BATCH)
@@ -233,7 +233,7 @@ def test_partitions_are_added_and_never_taken_away(broker: RunningBroker) -> Non
 
 def test_the_log_directory_is_described(broker: RunningBroker) -> None:
     create(broker, "t", num_partitions=2)
-    with RawConnection(broker.address) as connection:
+    with broker.connect() as connection:
         connection.ask(ApiKey.PRODUCE, 9, **produce_fields("t", {1: BATCH}))
         (directory,) = connection.ask(ApiKey.DESCRIBE_LOG_DIRS, 4, topics=None).results
     assert directory.log_dir == str(broker.log_dir)
@@ -250,7 +250,7 @@ def test_versions_that_cannot_ask_by_id_are_refused_as_in_kafka(
     broker: RunningBroker, version: int, asked: dict[str, Any]
 ) -> None:
     create(broker, "t")
-    with RawConnection(broker.address) as connection:
+    with broker.connect() as connection:
         answer = connection.ask(
             ApiKey.METADATA,
             version,

@@ -137,8 +137,7 @@ def test_what_recovery_set_aside_comes_back_by_the_command_that_verify_names(
     offline: Run, tmp_path: Path
 ) -> None:
     """With keys, values, headers, times and partition, at new offsets."""
-    broker = RunningBroker(tmp_path / "log", {"log.retention.ms": "-1"})
-    try:
+    with RunningBroker(tmp_path / "log", {"log.retention.ms": "-1"}) as broker:
         broker.create_topic("t", partitions=2, segment_bytes="1048576")
         at = {"HOROLOG_BOOTSTRAP": broker.address}
         for n in range(6):
@@ -180,8 +179,6 @@ def test_what_recovery_set_aside_comes_back_by_the_command_that_verify_names(
         assert [{**each, "offset": 0} for each in after] == [
             {**each, "offset": 0} for each in before if each["key"] != lost["key"]
         ]
-    finally:
-        broker.stop()
 
 
 def consumed(at: dict[str, str]) -> list[dict[str, object]]:

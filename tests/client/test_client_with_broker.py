@@ -187,32 +187,26 @@ def test_a_group_without_members_keeps_offsets(client: Client, topic: str) -> No
 
 
 def test_a_broker_that_restarts_is_found_again(tmp_path: Path) -> None:
-    running = RunningBroker(tmp_path, clock=ManualClock(NOW_MS))
-    try:
-        with Client(running.address) as client:
-            client.create_topics({"clicks": 1})
-            batch = build_batch([Record(NOW_MS, None, b"v")])
-            client.produce("clicks", 0, batch)
-            running.restart()
-            assert client.list_offsets({("clicks", 0): NOW_MS}) == {
-                ("clicks", 0): FoundOffset(0, NOW_MS, 0)
-            }
-            running.restart()
-            assert client.produce("clicks", 0, batch).base_offset == 1
-    finally:
-        running.stop()
+    broker = RunningBroker(tmp_path, clock=ManualClock(NOW_MS))
+    with broker as running, Client(running.address) as client:
+        client.create_topics({"clicks": 1})
+        batch = build_batch([Record(NOW_MS, None, b"v")])
+        client.produce("clicks", 0, batch)
+        running.restart()
+        assert client.list_offsets({("clicks", 0): NOW_MS}) == {
+            ("clicks", 0): FoundOffset(0, NOW_MS, 0)
+        }
+        running.restart()
+        assert client.produce("clicks", 0, batch).base_offset == 1
 
 
 def test_a_broker_that_is_gone_is_reported_as_gone(tmp_path: Path) -> None:
-    running = RunningBroker(tmp_path)
-    try:
-        with Client(running.address, timeout_ms=3_000) as client:
-            client.create_topics({"clicks": 1})
-            running.stop()
-            with pytest.raises(NoAnswer, match=r"127.0.0.1:\d+ \(connection refused\)"):
-                client.fetch("clicks", 0, 0)
-    finally:
+    broker = RunningBroker(tmp_path)
+    with broker as running, Client(running.address, timeout_ms=3_000) as client:
+        client.create_topics({"clicks": 1})
         running.stop()
+        with pytest.raises(NoAnswer, match=r"127.0.0.1:\d+ \(connection refused\)"):
+            client.fetch("clicks", 0, 0)
 
 
 def test_raw_batches_are_copied_as_another_producers(client: Client, topic: str) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import confluent_kafka
 import pytest
 from command_runner import run_command
-from raw_connection import RawConnection, produce_fields
+from raw_connection import produce_fields
 from running_broker import MakeBroker, RunningBroker
 
 from golden import HIDDEN_FROM_KAFKA, GoldenPartition, copy_directory, partitions, text
@@ -35,7 +35,7 @@ def test_everything_is_served_but_what_kafka_keeps_for_itself(broker: RunningBro
 
 
 def test_ends_and_moments_are_those_that_kafka_answers(broker: RunningBroker) -> None:
-    with RawConnection(broker.address) as connection:
+    with broker.connect() as connection:
 
         def ask(golden: GoldenPartition, timestamp: int) -> Any:
             partition = {"partition_index": golden.partition, "timestamp": timestamp}
@@ -178,9 +178,9 @@ def test_adopted_with_defaults_a_compacted_log_still_keeps_everything(
 def test_years_of_retention_take_nothing_of_it(broker: RunningBroker) -> None:
     assert isinstance(broker.clock, ManualClock)
     broker.clock.advance(10_000 * DAY_MS)
-    before = {key: each.size for key, each in broker.broker.partitions.items()}
+    before = {key: each.log.size for key, each in broker.broker.partitions.items()}
     assert broker.run(broker.service.background_tasks.run_retention()) == []
-    assert before == {key: each.size for key, each in broker.broker.partitions.items()}
+    assert before == {key: each.log.size for key, each in broker.broker.partitions.items()}
 
 
 def said(caplog: pytest.LogCaptureFixture) -> str:

@@ -116,7 +116,7 @@ def test_an_adopted_topic_has_the_partitions_that_are_there(
     broker = make_broker(log_dir=stopped)
     assert described(broker)["far"] == {3: 0, 2_147_483_647: 0}
     assert broker.count("far", 2_147_483_647) == 1
-    with RawConnection(broker.address) as connection:
+    with broker.connect() as connection:
         change = {"name": "retention.ms", "config_operation": 0, "value": "-1"}
         resource = {"resource_type": 2, "resource_name": "far", "configs": [change]}
         altered = connection.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, resources=[resource])
@@ -136,7 +136,7 @@ def test_gaps_are_filled_when_an_operator_asks_for_that(
     shutil.move(stopped / "d-0", stopped / "e-3")
     shutil.move(stopped / "d-1", stopped / "e-1")
     broker = make_broker(log_dir=stopped)
-    with RawConnection(broker.address) as connection:
+    with broker.connect() as connection:
         change = {"name": "retention.ms", "config_operation": 0, "value": "-1"}
         resource = {"resource_type": 2, "resource_name": "e", "configs": [change]}
         connection.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, resources=[resource])
@@ -263,7 +263,7 @@ def make_template(path: Path, *, is_clean: bool) -> None:
     named = {name.replace(".", "_"): value for name, value in settings.items()}
     broker.create_topic("t", SOUND + 1, segment_bytes="600", **named)
     broker.create_topic("other")
-    with RawConnection(broker.address) as connection:
+    with broker.connect() as connection:
         for n in range(7):
             more: dict[str, Any] = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 2 * n}
             batch = build_batch([Record(-1, None, b"v" * 20)] * 2, **more)
@@ -301,18 +301,15 @@ def templates(tmp_path_factory: pytest.TempPathFactory) -> dict[bool, Path]:
 def assert_serves(log_dir: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Two lives of a broker, in which what is sound is served and nothing is a bug."""
     for _ in range(2):
-        broker = RunningBroker(log_dir)
-        try:
+        with RunningBroker(log_dir) as broker:
             assert broker.produce("other", BATCH).error_code == 0
             assert broker.count("other") >= 15
             assert broker.produce("t", BATCH, SOUND).error_code == 0
             assert broker.count("t", SOUND) >= 10
-            with RawConnection(broker.address) as connection:
+            with broker.connect() as connection:
                 ask_everything(connection)
             broker.run(broker.service.background_tasks.run_retention())
             broker.run(broker.broker.partitions.checkpoint())
-        finally:
-            broker.stop()
         bugs = [record for record in caplog.records if record.exc_info]
         assert not bugs, bugs[0]
         assert "not closed cleanly" not in caplog.text

@@ -90,7 +90,7 @@ def test_a_topic_created_again_keeps_its_records_after_kills(
     incarnation = 0
     for count in (10, 700):
         incarnation += 1
-        with RawConnection(broker_process.address) as connection:
+        with broker_process.connect() as connection:
             create(connection)
             produce(connection, incarnation, 0, 700)
             assert delete_records(connection, 500) == 500
@@ -101,11 +101,11 @@ def test_a_topic_created_again_keeps_its_records_after_kills(
         for _ in range(2):
             broker_process.kill()
             broker_process.start_again()
-            with RawConnection(broker_process.address) as connection:
+            with broker_process.connect() as connection:
                 start, found = values_in(connection)
                 assert start == 0
                 assert found == {n: b"%d:%d" % (incarnation, n) for n in range(count)}
-        with RawConnection(broker_process.address) as connection:
+        with broker_process.connect() as connection:
             assert delete(connection) == 0
         lines = (broker_process.log_dir / "log-start-offset-checkpoint").read_text()
         assert lines == "0\n0\n"
@@ -169,7 +169,7 @@ def test_kills_at_any_moment_mix_no_two_topics_of_one_name(
         broker_process.kill()
         worker.join()
         broker_process.start_again()
-        with RawConnection(broker_process.address) as connection:
+        with broker_process.connect() as connection:
             client.check(connection)
             delete(connection)
             client.phase = "deleted"

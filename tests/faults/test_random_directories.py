@@ -134,8 +134,7 @@ class Refused(Exception):
 
 def from_broker(root: Path) -> tuple[Offsets, Offsets]:
     """What the broker serves, uncommitted and committed."""
-    broker = RunningBroker(root, KEEP)
-    try:
+    with RunningBroker(root, KEEP) as broker:
         return tuple(  # type: ignore[return-value]
             scan(broker.client, TOPIC, columns=("offset",), read_committed=committed)
             .read_all()
@@ -143,8 +142,6 @@ def from_broker(root: Path) -> tuple[Offsets, Offsets]:
             .to_pylist()
             for committed in (False, True)
         )
-    finally:
-        broker.stop()
 
 
 def copied(root: Path, target: Path) -> Path:

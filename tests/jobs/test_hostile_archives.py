@@ -1,7 +1,6 @@
 """Archives that a restore must not trust: foreign or damaged Parquet, manifests that lie."""
 
 import json
-import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import pytest
 from archive_reading import manifest_of
 from crc32c import crc32c
 from in_process_spark import InProcessSpark
+from memory import measured_peak
 from partition_files import PartitionFiles
 
 from horolog.errors import CorruptFile, Misconfigured
@@ -198,12 +198,9 @@ def test_a_merge_writes_nothing_outside_the_archive(base: Path) -> None:
 def test_a_manifest_that_is_too_large_is_refused_before_it_is_read(base: Path) -> None:
     with max((base / "archive/manifest").iterdir()).open("r+b") as file:
         file.truncate(3 << 30)
-    tracemalloc.start()
-    with pytest.raises(CorruptFile, match="3221225472 bytes"):
+    with measured_peak() as peak, pytest.raises(CorruptFile, match="3221225472 bytes"):
         restored(base)
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert peak < 16 << 20
+    assert peak() < 16 << 20
 
 
 def test_a_manifest_that_readers_would_refuse_is_not_written(

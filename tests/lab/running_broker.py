@@ -274,6 +274,12 @@ class BrokerProcess(_Asked):
         self._settings = {**QUICK, **(settings or {})}
         self.start_again()
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
     def start_again(self) -> None:
         """Start it in the same directory and on the same port."""
         said = self.log_dir.with_name(f"{self.log_dir.name}.said")

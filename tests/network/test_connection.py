@@ -36,7 +36,7 @@ def with_topic(broker: RunningBroker) -> RunningBroker:
 
 
 def test_requests_sent_at_once_are_answered_in_their_order(with_topic: RunningBroker) -> None:
-    with RawConnection(with_topic.address) as connection:
+    with with_topic.connect() as connection:
         requests = []
         for n in range(300):
             fields = produce_fields("t", {0: batch(b"%d" % n)})
@@ -59,7 +59,7 @@ def test_order_is_kept_where_some_writes_take_a_thread_and_others_do_not(
 ) -> None:
     large = build_batch([Record(-1, None, b"x" * 900_000)])
     packed = build_batch([Record(-1, None, b"x" * 300_000)], codec=2)
-    with RawConnection(with_topic.address) as connection:
+    with with_topic.connect() as connection:
         connection.ask(
             ApiKey.INCREMENTAL_ALTER_CONFIGS,
             1,
@@ -89,7 +89,7 @@ def test_requests_of_several_megabytes_from_many_clients_arrive_as_they_were_sen
     broker.create_topic("t", 4, max_message_bytes=str(8 << 20))
     values = [random.Random(n).randbytes(3_000_000 + n) for n in range(4)]
     with ExitStack() as opened:
-        clients = [opened.enter_context(RawConnection(broker.address)) for _ in values]
+        clients = [opened.enter_context(broker.connect()) for _ in values]
 
         def produce(n: int) -> None:
             for _ in range(2):
@@ -109,7 +109,7 @@ def test_requests_of_several_megabytes_from_many_clients_arrive_as_they_were_sen
 
 
 def test_a_request_after_a_waiting_fetch_waits_for_it(with_topic: RunningBroker) -> None:
-    with RawConnection(with_topic.address) as connection:
+    with with_topic.connect() as connection:
         started = time.monotonic()
         fetch = connection.send(ApiKey.FETCH, 11, **fetch_fields("t", {0: 0}, max_wait_ms=300))
         after = connection.send(ApiKey.API_VERSIONS, 0)
@@ -121,7 +121,7 @@ def test_a_request_after_a_waiting_fetch_waits_for_it(with_topic: RunningBroker)
 def test_an_api_versions_request_from_the_future_gets_the_supported_versions(
     broker: RunningBroker,
 ) -> None:
-    with RawConnection(broker.address) as connection:
+    with broker.connect() as connection:
         connection.socket.sendall(struct.pack(">ihhih", 10, 18, 99, 77, -1))
         size, correlation_id, error, count = struct.unpack(">iihi", connection.exactly(14))
         rest = connection.exactly(size - 10)
@@ -150,7 +150,7 @@ def test_an_api_versions_request_from_the_future_gets_the_supported_versions(
 def test_nonsense_is_answered_with_a_line_in_the_log_and_a_closed_connection(
     broker: RunningBroker, caplog: pytest.LogCaptureFixture, sent: bytes, why: str
 ) -> None:
-    with RawConnection(broker.address) as connection, caplog.at_level(logging.WARNING):
+    with broker.connect() as connection, caplog.at_level(logging.WARNING):
         connection.socket.sendall(sent)
         assert connection.is_closed()
     assert any(why in record.message for record in caplog.records), caplog.text
@@ -159,7 +159,7 @@ def test_nonsense_is_answered_with_a_line_in_the_log_and_a_closed_connection(
 
 
 def test_what_was_asked_before_the_nonsense_is_still_answered(broker: RunningBroker) -> None:
-    with RawConnection(broker.address) as connection:
+    with broker.connect() as connection:
         good = connection.packed(ApiKey.API_VERSIONS, 0, {})
         connection.socket.sendall(good + struct.pack(">i", -5))
         assert connection.receive()[1].error_code == 0
@@ -170,7 +170,7 @@ def test_a_request_larger_than_the_limit_is_refused(
     make_broker: MakeBroker,
 ) -> None:
     broker = make_broker(socket_request_max_bytes="50000")
-    with RawConnection(broker.address) as connection:
+    with broker.connect() as connection:
         connection.ask(ApiKey.METADATA, 9, topics=[{"name": "t"}])
         fields = produce_fields("t", {0: build_batch([Record(-1, None, b"x" * 40_000)])})
         assert connection.ask(ApiKey.PRODUCE, 8, **fields).responses
@@ -183,7 +183,7 @@ def test_a_bug_ends_the_connection_and_not_the_broker(
     broker: RunningBroker, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(broker.broker.groups, "all", lambda: 1 // 0)
-    with RawConnection(broker.address) as connection:
+    with broker.connect() as connection:
         connection.send(ApiKey.LIST_GROUPS, 0)
         assert connection.is_closed()
     assert any(record.exc_info for record in caplog.records)
@@ -206,7 +206,7 @@ def test_an_idle_connection_is_closed_and_a_busy_one_is_not(
     make_broker: MakeBroker,
 ) -> None:
     broker = make_broker(connections_max_idle_ms="300")
-    with RawConnection(broker.address) as idle, RawConnection(broker.address) as busy:
+    with broker.connect() as idle, broker.connect() as busy:
         busy.ask(ApiKey.METADATA, 9, topics=[{"name": "t"}])
         busy.send(ApiKey.FETCH, 11, **fetch_fields("t", {0: 0}, max_wait_ms=900))
         assert idle.is_closed()
@@ -216,11 +216,11 @@ def test_an_idle_connection_is_closed_and_a_busy_one_is_not(
 @pytest.mark.slow
 def test_a_slow_consumer_takes_no_memory(with_topic: RunningBroker) -> None:
     """Twenty clients ask for 16 MB each and read nothing: the broker holds a piece for each."""
-    with RawConnection(with_topic.address) as connection:
+    with with_topic.connect() as connection:
         large = build_batch([Record(-1, None, b"x" * 1_000_000)])
         for _ in range(16):
             connection.ask(ApiKey.PRODUCE, 8, **produce_fields("t", {0: large}))
-    slow = [RawConnection(with_topic.address) for _ in range(20)]
+    slow = [with_topic.connect() for _ in range(20)]
     try:
         for connection in slow:
             connection.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8192)
@@ -236,7 +236,7 @@ def test_a_slow_consumer_takes_no_memory(with_topic: RunningBroker) -> None:
         # Of the budget they hold what their transports hold, and no more.
         assert held <= with_topic.service.budget.used < held + (1 << 20)
         # And a quick one gets all of it meanwhile.
-        with RawConnection(with_topic.address) as quick:
+        with with_topic.connect() as quick:
             answer = quick.ask(ApiKey.FETCH, 11, **wanted)
             assert len(answer.responses[0].partitions[0].records) > 16_000_000
     finally:
@@ -251,13 +251,13 @@ def test_bytes_of_requests_in_work_are_bounded_over_all_connections(
     broker = make_broker(horolog_max_buffered_bytes=str(2 << 20))
     large = build_batch([Record(-1, None, b"x" * 900_000)])
     broker.ask(ApiKey.METADATA, 9, topics=[{"name": "t"}])
-    stuck = [RawConnection(broker.address) for _ in range(2)]
+    stuck = [broker.connect() for _ in range(2)]
     try:
         for connection in stuck:
             request = connection.packed(ApiKey.PRODUCE, 8, produce_fields("t", {0: large}))
             connection.socket.sendall(request[:-1])
         assert eventually(lambda: broker.service.budget.used > 1_800_000)
-        with RawConnection(broker.address) as third:
+        with broker.connect() as third:
             third.socket.settimeout(0.3)
             third.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8192)
             request = third.packed(ApiKey.PRODUCE, 8, produce_fields("t", {0: large}))

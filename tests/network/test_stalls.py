@@ -165,7 +165,7 @@ def test_a_client_that_stalls_is_named_in_the_log_with_what_it_holds(
 def test_a_slow_client_is_kept_while_memory_is_not_short(
     broker: RunningBroker,
 ) -> None:
-    with RawConnection(broker.address) as slow:
+    with broker.connect() as slow:
         request = slow.packed(ApiKey.PRODUCE, 8, produce_fields("t", {0: LARGE}))
         slow.socket.sendall(request[:-1])
         window_s = WINDOW_TICKS * TICK_SECONDS
@@ -190,7 +190,7 @@ def test_unread_responses_release_their_files_to_others(
         for _ in range(spare):
             attack.connect().send(ApiKey.FETCH, 11, **wanted)
         assert eventually(lambda: sum(c.holds_files for c in broker.service.connections) == spare)
-        with RawConnection(broker.address) as honest:
+        with broker.connect() as honest:
             honest.ask(ApiKey.FETCH, 11, **wanted)  # copied, for want of a file
             assert eventually(lambda: len(broker.service.connections) == 1)
             answer = honest.ask(ApiKey.FETCH, 11, **wanted)

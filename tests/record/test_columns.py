@@ -1,7 +1,6 @@
 """Batches as Arrow tables: exact rows, bounded memory, and no work that a header spares."""
 
 import struct
-import tracemalloc
 
 import pyarrow as pa
 import pytest
@@ -23,6 +22,7 @@ from batches import (
 )
 from hypothesis import given
 from hypothesis import strategies as st
+from memory import measured_peak
 
 from horolog.errors import CorruptBatch, RequestRefused
 from horolog.record.batch import HEADER_SIZE, iter_headers, pack_header, parse_header
@@ -146,16 +146,10 @@ def test_a_large_batch_comes_in_pieces_and_is_never_held_whole():
     value = bytes(100_000)
     batch = make_batch([Record(AROUND_MS + i, None, value) for i in range(1_000)], codec=Codec.ZSTD)
     assert len(batch.data) < 200_000
-    count = 0
-    tracemalloc.start()
-    try:
-        for table in decode(batch.data, max_bytes=1 << 20):
-            count += table.num_rows
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
+    with measured_peak() as peak:
+        count = sum(table.num_rows for table in decode(batch.data, max_bytes=1 << 20))
     assert count == 1_000
-    assert peak < 12 << 20
+    assert peak() < 12 << 20
     with pytest.raises(RequestRefused):
         list(decode(batch.data, max_batch_bytes=50_000_000))
 

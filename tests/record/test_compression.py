@@ -6,7 +6,6 @@ import struct
 import subprocess
 import sys
 import threading
-import tracemalloc
 import warnings
 import zlib
 from contextlib import suppress
@@ -18,6 +17,7 @@ import pytest
 import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
+from memory import measured_peak
 
 from horolog.errors import CorruptBatch, ErrorCode, RequestRefused
 from horolog.record.compression import (
@@ -182,15 +182,10 @@ def bomb(codec: Codec) -> bytes:
 def test_a_bomb_is_refused_at_the_limit_and_never_held(codec):
     packed = bomb(codec)
     assert len(packed) < 2 << 20
-    tracemalloc.start()
-    try:
-        with pytest.raises(RequestRefused):
-            for _ in decompress_chunks(codec, packed, max_bytes=BOMB_BYTES - 1):
-                pass
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert peak < 4 << 20
+    with measured_peak() as peak, pytest.raises(RequestRefused):
+        for _ in decompress_chunks(codec, packed, max_bytes=BOMB_BYTES - 1):
+            pass
+    assert peak() < 4 << 20
 
 
 @with_each([Codec.GZIP, Codec.LZ4, Codec.ZSTD])
@@ -222,13 +217,10 @@ def test_a_bomb_read_to_its_end_costs_the_process_next_to_nothing(codec):
 def test_snappy_that_claims_more_than_snappy_can_pack_is_corrupt_before_it_costs_memory():
     liar = b"\xff\xff\xff\xff\x0f" + b"\x00x" * 50  # says it holds four gigabytes
     for packed in (liar, b"\x82SNAPPY\x00" + struct.pack(">iii", 1, 1, len(liar)) + liar):
-        tracemalloc.start()
-        try:
-            with pytest.raises(CorruptBatch, match="claim to hold 4294967295"):
-                decompress(Codec.SNAPPY, packed, max_bytes=LIMIT)
-            assert tracemalloc.get_traced_memory()[1] < 1 << 20
-        finally:
-            tracemalloc.stop()
+        claims = "claim to hold 4294967295"
+        with measured_peak() as peak, pytest.raises(CorruptBatch, match=claims):
+            decompress(Codec.SNAPPY, packed, max_bytes=LIMIT)
+        assert peak() < 1 << 20
 
 
 def test_the_best_ratio_that_snappy_can_reach_is_accepted():

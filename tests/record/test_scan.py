@@ -1,6 +1,5 @@
 """Facts, times and lookups inside a batch, against what was generated; and all malformations."""
 
-import tracemalloc
 from contextlib import suppress
 from functools import reduce
 from itertools import pairwise
@@ -21,6 +20,7 @@ from batches import (
 )
 from hypothesis import given
 from hypothesis import strategies as st
+from memory import measured_peak
 
 from horolog.errors import CorruptBatch, ErrorCode, RequestRefused
 from horolog.record import scan, walk
@@ -485,16 +485,12 @@ def test_a_record_of_a_quarter_gigabyte_in_a_small_batch_is_never_held():
     header = parse_header(build_batch([Record(1, b"k", b"v")], codec=Codec.ZSTD))
     header = header._replace(batch_length=49 + len(payload))
     data = pack_header(header, payload) + payload
-    tracemalloc.start()
-    try:
+    with measured_peak() as peak:
         assert scan_batch(data, header, max_bytes=1 << 30).count == 1
         with pytest.raises(RequestRefused) as caught:
             scan_batch(data, header, max_bytes=size)
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
     assert caught.value.code is ErrorCode.message_too_large
-    assert peak < 4 << 20
+    assert peak() < 4 << 20
 
 
 def test_a_million_headers_of_a_record_are_passed_in_pieces(both):

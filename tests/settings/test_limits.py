@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from patience import eventually
-from raw_connection import RawConnection, fetch_fields, produce_fields
+from raw_connection import fetch_fields, produce_fields
 from running_broker import BrokerProcess
 from settings_lab import BROKER, Lab
 
@@ -108,22 +108,21 @@ def test_an_interval_of_zero_does_not_busy_loop(
 def test_a_hundred_slow_consumers_and_a_thousand_idle_clients_take_little_memory(
     tmp_path: Path,
 ) -> None:
-    process = BrokerProcess(tmp_path / "log", {"socket.listen.backlog.size": "2000"})
-    try:
+    with BrokerProcess(tmp_path / "log", {"socket.listen.backlog.size": "2000"}) as process:
         with ExitStack() as stack:
-            first = stack.enter_context(RawConnection(process.address))
+            first = stack.enter_context(process.connect())
             first.ask(ApiKey.METADATA, 9, topics=[{"name": "t"}])
             batch = build_batch([Record(-1, None, b"x" * 1_000_000)])
             first.ask(ApiKey.PRODUCE, 8, **produce_fields("t", {0: batch}))  # kernels are loaded
             before = resident_bytes(process)
             for _ in range(1000):
-                stack.enter_context(RawConnection(process.address))
+                stack.enter_context(process.connect())
             with_idle = resident_bytes(process)
             for _ in range(16):
                 first.ask(ApiKey.PRODUCE, 8, **produce_fields("t", {0: batch}))
             wanted = fetch_fields("t", {0: 0}, max_bytes=1 << 28, partition_max_bytes=1 << 28)
             for _ in range(100):
-                slow = stack.enter_context(RawConnection(process.address))
+                slow = stack.enter_context(process.connect())
                 slow.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8192)
                 slow.send(ApiKey.FETCH, 11, **wanted)
             # All have been begun when one that came later is answered.
@@ -133,8 +132,6 @@ def test_a_hundred_slow_consumers_and_a_thousand_idle_clients_take_little_memory
         # Measured 2026-11: 4 kB an idle client, 530 kB a slow one, which asks for 16 MB.
         assert with_idle - before < 1000 * 16_000
         assert with_slow - with_idle < 100 * MIB
-    finally:
-        process.kill()
 
 
 def resident_bytes(process: BrokerProcess) -> int:

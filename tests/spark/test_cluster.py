@@ -4,12 +4,10 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from raw_connection import RawConnection, produce_fields
+from raw_connection import produce_fields
 from running_broker import BrokerProcess
 from spark_cluster import cluster
 
@@ -54,15 +52,6 @@ spark.stop()
 """
 
 
-@contextmanager
-def running_broker(directory: Path) -> Iterator[BrokerProcess]:
-    broker = BrokerProcess(directory)
-    try:
-        yield broker
-    finally:
-        broker.kill()
-
-
 def run(script: Path, *arguments: str, **env: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
         [sys.executable, str(script), *arguments],
@@ -77,8 +66,8 @@ def run(script: Path, *arguments: str, **env: str) -> "subprocess.CompletedProce
 def test_batches_streams_and_sinks_run_on_two_workers(tmp_path: Path) -> None:
     script = tmp_path / "app.py"
     script.write_text(APP)
-    with running_broker(tmp_path / "logs") as broker, cluster(tmp_path) as master:
-        with RawConnection(broker.address) as connection:
+    with BrokerProcess(tmp_path / "logs") as broker, cluster(tmp_path) as master:
+        with broker.connect() as connection:
             topics = [
                 {
                     "name": name,

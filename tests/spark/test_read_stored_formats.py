@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import pytest
 from log_reading import Read, schema_of
 from pyspark.sql.datasource import GreaterThanOrEqual, LessThan
-from raw_connection import RawConnection, produce_fields
+from raw_connection import produce_fields
 from running_broker import NOW_MS, MakeBroker, RunningBroker
 from streaming_query import Query, all_of
 
@@ -74,7 +74,7 @@ def broker(make_broker: MakeBroker) -> Iterator[RunningBroker]:
     clock = ManualClock(NOW_MS)
     broker = make_broker(clock=clock, inter_broker_protocol_version="2.8")
     broker.create_topic("t", segment_bytes="500", index_interval_bytes="0", retention_ms="-1")
-    with RawConnection(broker.address) as connection:
+    with broker.connect() as connection:
         for number, step in enumerate(STEPS):
             kind = "LogAppendTime" if step.stamped else "CreateTime"
             changes = {"message.format.version": step.release, "message.timestamp.type": kind}

@@ -191,15 +191,12 @@ def test_settings_are_kept_and_changed_while_the_clock_is_set(admin: Admin, brok
 
 
 def test_a_broker_on_the_machines_clock_refuses_and_shows_nothing(tmp_path: Path) -> None:
-    broker = RunningBroker(tmp_path)
-    try:
+    with RunningBroker(tmp_path) as broker:
         admin = Confluent(broker.address, incremental=True)
         for settings in ({"horolog.clock.advance": "1d"}, {"horolog.expire": "true"}):
             with pytest.raises(Refused, match="this broker uses the system's clock"):
                 admin.turn(settings)
         assert not NAMES & admin.describe().keys()
-    finally:
-        broker.stop()
 
 
 def test_a_broker_of_the_command_line_has_a_clock_for_other_languages(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 import io
 import subprocess
 import sys
-import tracemalloc
 from typing import Any, cast
 from uuid import UUID
 
@@ -13,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kio.index import load_request_schema, load_response_schema
 from kio.serial import entity_reader, entity_writer
+from memory import measured_peak
 from wire_messages import messages
 
 from horolog.errors import ErrorCode
@@ -267,12 +267,10 @@ def test_a_huge_length_allocates_nothing(count: int) -> None:
     flexible = b"\x02g\x00\x00\x00\x05\x02m\x00" + uvarint(count + 1) + b"\x01"
     older = b"\x00\x01g\x00\x00\x00\x07\x00\x01m" + bytes(8) + count.to_bytes(4, "big")
     for version, body in ((8, flexible), (2, older)):
-        tracemalloc.start()
-        with pytest.raises(MalformedRequest, match=f"a length of {count} where"):
+        refused = pytest.raises(MalformedRequest, match=f"a length of {count} where")
+        with measured_peak() as peak, refused:
             decode_request(ApiKey.OFFSET_COMMIT, version, body)
-        _, peak = tracemalloc.get_traced_memory()
-        tracemalloc.stop()
-        assert peak < 1 << 20
+        assert peak() < 1 << 20
 
 
 def test_a_large_request_of_nothing_but_empty_topics_is_given_up_on() -> None:

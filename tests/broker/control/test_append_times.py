@@ -3,7 +3,6 @@
 import json
 
 import pytest
-from raw_connection import RawConnection
 from running_broker import NOW_MS, TOPIC, RunningBroker, a_broker
 
 from horolog.client import Client, ResourceType
@@ -151,7 +150,7 @@ def test_partitions_that_the_disk_refuses_are_counted_and_the_others_reset(
 
 
 def test_stock_clients_are_reported_of_it_nowhere_but_as_a_feature(broker: RunningBroker) -> None:
-    with RawConnection(broker.address) as connection:
+    with broker.connect() as connection:
         described = connection.ask(
             ApiKey.DESCRIBE_CONFIGS,
             4,

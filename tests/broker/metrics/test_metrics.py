@@ -8,7 +8,7 @@ import time
 
 import pytest
 from metrics_page import Metrics, scrape
-from raw_connection import RawConnection, fetch_fields
+from raw_connection import fetch_fields
 from running_broker import NOW_MS, MakeBroker, RunningBroker, a_broker
 
 from horolog.broker.metrics.families import FAMILIES
@@ -67,7 +67,7 @@ def test_records_and_bytes_are_exact_after_each_append_by_topic_and_of_all(
 def test_a_deleted_topic_goes_and_the_sums_of_all_topics_stay(broker: RunningBroker) -> None:
     broker.create_topic("gone")
     batch = send(broker, "gone", NOW_MS, NOW_MS)
-    with RawConnection(broker.address) as connection:
+    with broker.connect() as connection:
         connection.ask(ApiKey.FETCH, 11, **fetch_fields("gone", {0: 0}))
         send(broker, "gone", NOW_MS * 1000)
         connection.ask(ApiKey.DELETE_TOPICS, 5, topic_names=["gone"], timeout_ms=1000)
@@ -161,7 +161,7 @@ def test_requests_are_counted_by_api_and_version_with_quantiles_of_their_times(
     broker.create_topic("t")
     for _ in range(20):
         send(broker, "t", NOW_MS)
-    with RawConnection(broker.address) as connection:
+    with broker.connect() as connection:
         waiting = {**fetch_fields("t", {0: 20}), "max_wait_ms": 100, "min_bytes": 1}
         connection.ask(ApiKey.FETCH, 11, **waiting)
     metrics = scrape(broker)
@@ -176,7 +176,7 @@ def test_requests_are_counted_by_api_and_version_with_quantiles_of_their_times(
 def test_conversions_are_counted_by_the_version_of_the_request(broker: RunningBroker) -> None:
     broker.create_topic("t")
     send(broker, "t", NOW_MS, NOW_MS)
-    with RawConnection(broker.address) as connection:
+    with broker.connect() as connection:
         for version in (2, 2, 3, 11):
             connection.ask(ApiKey.FETCH, version, **fetch_fields("t", {0: 0}))
     found = scrape(broker).of("horolog_message_conversions_total")

@@ -7,7 +7,6 @@ records are of a hundred bytes, so that a record of seven bytes may cost what it
 from __future__ import annotations
 
 import time
-import tracemalloc
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
@@ -16,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from hostile import EDGES, Batch, batch_of, flood, record_of, varint
+from memory import measured_peak
 from storelogs import NOW, new_log
 
 from horolog.config import TopicConfig
@@ -58,12 +58,9 @@ def cost(sent: Batch, topic: TopicConfig = TOPIC) -> tuple[float, RequestRefused
 
 def peak(call: Callable[[], object]) -> int:
     """The most that Python held at a time; what codecs hold besides is bounded by their window."""
-    tracemalloc.start()
-    try:
+    with measured_peak() as found:
         call()
-        return tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
+    return found()
 
 
 @cache
