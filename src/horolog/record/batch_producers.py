@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from horolog.record.batch import BatchHeader
-from horolog.record.stretches import Numbers, stretch_of
+from horolog.record.stretches import Int64Array, stretch_of
 
 TYPES = {"producer_id": pa.int64(), "producer_epoch": pa.int32(), "sequence": pa.int32()}
 
@@ -38,7 +38,7 @@ class BatchProducers:
         # A damaged header may say that its batch ends before it begins.
         self.next_offset = max(header.base_offset, header.next_offset)
 
-    def add_all(self, facts: Numbers, next_offset: int) -> None:
+    def add_all(self, facts: Int64Array, next_offset: int) -> None:
         """Take batches that follow one another from `next_offset` on.
 
         Args:
@@ -53,13 +53,15 @@ class BatchProducers:
         self._facts = array("q")
         self.next_offset = -1
 
-    def column(self, name: str, offsets: Numbers) -> pa.Array:
+    def column(self, name: str, offsets: Int64Array) -> pa.Array:
         """One of the columns `TYPES`, for rows with these offsets, all of batches added."""
         facts = np.frombuffer(self._facts, np.int64).reshape(-1, _FACTS)
         return producer_column(name, facts, stretch_of(facts[:, 0], offsets), offsets)
 
 
-def producer_column(name: str, facts: Numbers, batch: Numbers, offsets: Numbers) -> pa.Array:
+def producer_column(
+    name: str, facts: Int64Array, batch: Int64Array, offsets: Int64Array
+) -> pa.Array:
     """One of the columns `TYPES`.
 
     Args:

@@ -18,7 +18,7 @@ from horolog.record.codecs.stream import Codec
 from horolog.record.kernels import batch_twins, layout
 from horolog.record.kernels.loading import COLUMN_KERNELS
 from horolog.record.row_range import EVERYTHING, INT64_MAX, INT64_MIN, RowRange
-from horolog.record.stretches import Numbers
+from horolog.record.stretches import Int64Array
 
 __all__ = ["BatchRun", "BatchRunReader", "may_be_read_in_runs", "next_offset_of"]
 
@@ -30,9 +30,9 @@ class BatchRun(NamedTuple):
     """Some batches that follow one another, of one codec."""
 
     codec: Codec
-    stretches: Numbers
+    stretches: Int64Array
     """Of each, for `gather`: rows of `layout.STRETCH_SIZE`."""
-    facts: Numbers
+    facts: Int64Array
     """Of each, checksum and producer: rows of `layout.FACTS_SIZE`."""
     starts: Sequence[int]
     """Where the records of each start, after its header, and end."""
@@ -41,7 +41,7 @@ class BatchRun(NamedTuple):
     """The checksums that their headers name."""
 
     @property
-    def producers(self) -> Numbers:
+    def producers(self) -> Int64Array:
         """Base offset, producer id, producer epoch and base sequence of each."""
         offsets = self.stretches[:, [layout.STRETCH_BASE_OFFSET]]
         return np.hstack((offsets, self.facts[:, layout.FACT_PRODUCER_ID :]))
@@ -63,7 +63,7 @@ class BatchRun(NamedTuple):
             crcs=self.crcs[:count],
         )
 
-    def placed(self, ends: Sequence[int], start: int) -> Numbers:
+    def placed(self, ends: Sequence[int], start: int) -> Int64Array:
         """Their stretches where the records are elsewhere, one behind the other from `start` on.
 
         Args:

@@ -18,7 +18,7 @@ from horolog.record.old_format.reading import OpenedBatch, open_message, open_ru
 from horolog.record.row_buffers import RowBuffers, empty_array
 from horolog.record.row_range import EVERYTHING, INT64_MIN, RowRange
 from horolog.record.scan import scan_batch
-from horolog.record.stretches import Numbers
+from horolog.record.stretches import Int64Array
 from horolog.record.timestamps import CREATE_TIME, TimestampType
 
 __all__ = ["DecodeStatistics", "Decoder", "may_meet"]
@@ -144,7 +144,7 @@ class Decoder:
                     return run.first(index)
         return run
 
-    def _unpack(self, run: BatchRun, check_crcs: bool) -> tuple[BatchRun, Numbers, int]:
+    def _unpack(self, run: BatchRun, check_crcs: bool) -> tuple[BatchRun, Int64Array, int]:
         """Decompress behind what is planned: which of a run, their stretches, where they end."""
         ends: list[int] = []
         start = end = self._planned_bytes

@@ -23,7 +23,7 @@ from horolog.record.batch import (
     iter_headers,
     new_header,
 )
-from horolog.record.stretches import Numbers
+from horolog.record.stretches import Int64Array
 
 # The fields of `BatchHeader`, in the same order.
 _LAYOUT: Final = np.dtype(
@@ -93,17 +93,17 @@ class HeaderTable:
         columns["magic"] = MAGIC
         return cls(columns)
 
-    def numbers(self, name: str) -> Numbers:
+    def numbers(self, name: str) -> Int64Array:
         """A field of each."""
         return self.columns[name].astype(np.int64)
 
     @property
-    def sizes(self) -> Numbers:
+    def sizes(self) -> Int64Array:
         """Bytes of each whole batch, header included."""
         return self.numbers("batch_length") + LOG_OVERHEAD
 
     @property
-    def last_offsets(self) -> Numbers:
+    def last_offsets(self) -> Int64Array:
         """Offset of the last record of each; where it is beyond 64 bits, the last that is not."""
         base, delta = self.numbers("base_offset"), self.numbers("last_offset_delta")
         last = base + delta  # wraps

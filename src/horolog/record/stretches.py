@@ -3,10 +3,10 @@
 import numpy as np
 import numpy.typing as npt
 
-Numbers = npt.NDArray[np.int64]
+Int64Array = npt.NDArray[np.int64]
 
 
-def stretch_of(starts: Numbers, offsets: Numbers) -> npt.NDArray[np.intp]:
+def stretch_of(starts: Int64Array, offsets: Int64Array) -> npt.NDArray[np.intp]:
     """The number of the last start at or before each offset; -1 before the first.
 
     Args:

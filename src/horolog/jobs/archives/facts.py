@@ -12,11 +12,11 @@ A row for each batch, in offset order, of format v2 (batches of v0 and v1 are co
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from horolog.record.compression import Codec
 from horolog.record.header_table import HeaderTable
+from horolog.record.stretches import Int64Array
 
 NUMBERS: Final = (
     "base_offset",
@@ -45,10 +45,8 @@ _KNOWN_BITS = 0x7F
 _LAST_CODEC = max(Codec)
 _LARGEST_INT32 = (1 << 31) - 1
 
-Numbers = npt.NDArray[np.int64]
 
-
-def of_headers(headers: HeaderTable) -> Numbers:
+def of_headers(headers: HeaderTable) -> Int64Array:
     """The rows of numbers of batches."""
     numbers = np.empty((len(headers), len(NUMBERS)), np.int64)
     for place, field in _FIELDS.items():
@@ -58,7 +56,7 @@ def of_headers(headers: HeaderTable) -> Numbers:
     return numbers
 
 
-def headers_of(numbers: Numbers) -> HeaderTable:
+def headers_of(numbers: Int64Array) -> HeaderTable:
     """The headers that rows of numbers describe; they have no lengths and checksums yet."""
     headers = HeaderTable.empty(len(numbers))
     for place, field in _FIELDS.items():
@@ -68,18 +66,18 @@ def headers_of(numbers: Numbers) -> HeaderTable:
     return headers
 
 
-def table_of(numbers: Numbers, payloads: list[bytes | None]) -> pa.RecordBatch:
+def table_of(numbers: Int64Array, payloads: list[bytes | None]) -> pa.RecordBatch:
     """The facts as a table of `SCHEMA`."""
     columns = [pa.array(np.ascontiguousarray(column)) for column in numbers.T]
     return pa.RecordBatch.from_arrays([*columns, pa.array(payloads, pa.binary())], schema=SCHEMA)
 
 
-def numbers_of(table: pa.RecordBatch) -> Numbers:
+def numbers_of(table: pa.RecordBatch) -> Int64Array:
     """The rows of numbers of a table of `SCHEMA`."""
     return np.stack([table.column(name).to_numpy() for name in NUMBERS], axis=1)
 
 
-def are_possible(numbers: Numbers) -> bool:
+def are_possible(numbers: Int64Array) -> bool:
     """Whether there can be batches of these facts: each number has room in a header."""
     base, last = numbers[:, BASE_OFFSET], numbers[:, LAST_OFFSET]
     if (base < 0).any() or (last < base).any() or (last - base > _LARGEST_INT32).any():

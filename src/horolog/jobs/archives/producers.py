@@ -10,7 +10,7 @@ from horolog.jobs.archives.manifest import ArchivedFile
 from horolog.jobs.archives.rows import read_rows
 from horolog.jobs.archives.store import ArchiveStore
 from horolog.record.batch_producers import producer_column
-from horolog.record.stretches import Numbers
+from horolog.record.stretches import Int64Array
 
 _LAST = "last_offset"
 _FACTS = ("base_offset", "producer_id", "producer_epoch", "base_sequence")
@@ -37,7 +37,7 @@ class ArchivedProducers:
         self._last = np.empty(0, np.int64)
         self._facts = np.empty((0, len(_FACTS)), np.int64)
 
-    def column(self, name: str, offsets: Numbers) -> pa.Array:
+    def column(self, name: str, offsets: Int64Array) -> pa.Array:
         """One of `batch_producers.TYPES`, of rows at or after those of the last call.
 
         Raises:
@@ -65,7 +65,7 @@ class ArchivedProducers:
 
 def _facts(
     store: ArchiveStore, batches: Sequence[ArchivedFile], first: int, last: int
-) -> Iterator[tuple[Numbers, Numbers]]:
+) -> Iterator[tuple[Int64Array, Int64Array]]:
     """The last offsets and the facts of batches from that of the first offset on, in order."""
     for each in sorted(batches, key=lambda each: each.first_offset):
         if each.last_offset < first or each.first_offset > last:

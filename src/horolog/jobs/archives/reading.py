@@ -29,7 +29,7 @@ from horolog.record.conversion import convert_all, open_batch
 from horolog.record.header_table import HeaderTable, positions_of
 from horolog.record.markers import read_marker
 from horolog.record.old_format.sent import RUN_BYTES
-from horolog.record.stretches import Numbers
+from horolog.record.stretches import Int64Array
 from horolog.record.timestamps import NO_TIMESTAMP, NO_TIMESTAMP_TYPE
 from horolog.record.transactions import AbortedTransactions
 from horolog.sources.batches import Batches
@@ -50,11 +50,11 @@ TABLE_BYTES: Final = 4 << 20
 class _Chosen(NamedTuple):
     """Batches that are archived, in offset order."""
 
-    positions: Numbers
+    positions: Int64Array
     headers: HeaderTable
     payloads: list[bytes | None]
     """Of control batches."""
-    append_ms: Numbers
+    append_ms: Int64Array
     """When each was appended, as a whole; `NO_APPEND_TIME` if that is unknown."""
 
     def between(self, first: int, end: int) -> "_Chosen":
@@ -273,7 +273,7 @@ class RangeReader:
     def _shaped(
         self,
         table: pa.RecordBatch,
-        numbers: of_batches.Numbers,
+        numbers: Int64Array,
         appended: npt.NDArray[np.int64],
     ) -> tuple[pa.RecordBatch, npt.NDArray[np.int64]]:
         """Rows of `SCHEMA`, and the place of the batch of each among the facts."""
@@ -320,7 +320,7 @@ class RangeReader:
     def _keep(
         self,
         payloads: list[bytes | None],
-        numbers: of_batches.Numbers,
+        numbers: Int64Array,
         counted: npt.NDArray[np.int64],
         largest: npt.NDArray[np.int64],
     ) -> None:
@@ -365,7 +365,7 @@ def _payload_of(batch: memoryview, header: BatchHeader) -> bytes | None:
     return b"".join(bytes(part) for part in open_batch(batch, header).pieces)
 
 
-def _append_times(headers: HeaderTable, piece: Batches) -> Numbers:
+def _append_times(headers: HeaderTable, piece: Batches) -> Int64Array:
     """The append times of batches, as far as they are known.
 
     A broker says those of records from the offset on that was asked for, which may be within the
@@ -389,7 +389,7 @@ def _append_times(headers: HeaderTable, piece: Batches) -> Numbers:
 
 
 def _may_be_cut(
-    last_offsets: Numbers, append_ms: Numbers, last_append: int, began: int
+    last_offsets: Int64Array, append_ms: Int64Array, last_append: int, began: int
 ) -> Iterable[int]:
     """The places before which a range may have to end: mostly none, or else all."""
     known = append_ms[append_ms != NO_APPEND_TIME]

@@ -19,6 +19,7 @@ from horolog.record.batch import CODEC_BITS
 from horolog.record.column_writer import RecordsEncoder
 from horolog.record.compression import Codec, compress
 from horolog.record.header_table import HeaderTable
+from horolog.record.stretches import Int64Array
 from horolog.record.timestamps import NO_TIMESTAMP
 
 CHUNK_RECORDS: Final = 16_384
@@ -51,9 +52,7 @@ class Rebuilder:
         self._from_ms, self._to_ms = from_ms, to_ms
         self._is_selective = from_ms is not None or to_ms is not None
 
-    def batches(
-        self, facts: Iterable[tuple[of_batches.Numbers, list[bytes | None]]]
-    ) -> Iterator[Rebuilt]:
+    def batches(self, facts: Iterable[tuple[Int64Array, list[bytes | None]]]) -> Iterator[Rebuilt]:
         """The batches of these facts, in their order.
 
         Raises:
@@ -68,7 +67,7 @@ class Rebuilder:
                     yield rebuilt
                 start = end
 
-    def _reach(self, numbers: of_batches.Numbers) -> int:
+    def _reach(self, numbers: Int64Array) -> int:
         """How many of the batches to make at once: those whose rows are in memory already."""
         sums = np.cumsum(numbers[:, of_batches.RECORDS])
         count = max(1, int(np.searchsorted(sums, CHUNK_RECORDS, side="right")))
@@ -76,7 +75,7 @@ class Rebuilder:
         reach = self._rows.reach(int(ends[-1]))
         return max(1, int(np.searchsorted(ends, reach, side="right")))
 
-    def _some(self, numbers: of_batches.Numbers, payloads: list[bytes | None]) -> Rebuilt | None:
+    def _some(self, numbers: Int64Array, payloads: list[bytes | None]) -> Rebuilt | None:
         end = int(numbers[-1, of_batches.LAST_OFFSET]) + 1
         tables = [rows_of(each) for each in self._rows.before(end)]
         rows = one_table(tables) if tables else None
@@ -107,7 +106,7 @@ class Rebuilder:
         return self._made(numbers, payloads, rows, deltas, counts)
 
     def _placed(
-        self, rows: pa.RecordBatch, numbers: of_batches.Numbers
+        self, rows: pa.RecordBatch, numbers: Int64Array
     ) -> tuple[pa.RecordBatch, npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         if self._is_selective:
             times = rows.column("timestamp_ms").to_numpy()
@@ -128,15 +127,13 @@ class Rebuilder:
 
     def _selected(
         self,
-        numbers: of_batches.Numbers,
+        numbers: Int64Array,
         payloads: list[bytes | None],
         counts: npt.NDArray[np.int64],
         is_control: npt.NDArray[np.bool_],
         rows: pa.RecordBatch | None,
         place: npt.NDArray[np.int64],
-    ) -> tuple[
-        of_batches.Numbers, list[bytes | None], npt.NDArray[np.int64], npt.NDArray[np.bool_]
-    ]:
+    ) -> tuple[Int64Array, list[bytes | None], npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
         """The facts of what is left of the batches."""
         changed = (counts < numbers[:, of_batches.RECORDS]) & ~is_control
         largest = np.full(len(numbers), NO_TIMESTAMP, np.int64)
@@ -152,7 +149,7 @@ class Rebuilder:
 
     def _made(
         self,
-        numbers: of_batches.Numbers,
+        numbers: Int64Array,
         payloads: list[bytes | None],
         rows: pa.RecordBatch | None,
         deltas: npt.NDArray[np.int64],

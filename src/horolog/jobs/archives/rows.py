@@ -13,6 +13,7 @@ from horolog.jobs.archives import facts as of_batches
 from horolog.jobs.archives.manifest import ArchivedFile
 from horolog.jobs.archives.parts import NEEDED_FOR_RECORDS, SCHEMA
 from horolog.jobs.archives.store import ArchiveStore
+from horolog.record.stretches import Int64Array
 from horolog.storage.names import MAX_OFFSET
 
 BATCH_ROWS: Final = 32_768
@@ -190,7 +191,7 @@ def one_table(tables: list[pa.RecordBatch]) -> pa.RecordBatch:
 
 def read_facts(
     store: ArchiveStore, files: Sequence[ArchivedFile], start: int, end: int
-) -> Iterator[tuple[of_batches.Numbers, list[bytes | None]]]:
+) -> Iterator[tuple[Int64Array, list[bytes | None]]]:
     """The facts of the batches whose last offset is in `[start, end)`, in offset order.
 
     Raises:

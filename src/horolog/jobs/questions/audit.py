@@ -13,7 +13,7 @@ from horolog.clock import SystemClock
 from horolog.errors import Misconfigured
 from horolog.jobs.parameters.function import on_spark
 from horolog.jobs.parameters.questions import Audit
-from horolog.jobs.questions.groups import Flags, Groups, Numbers, Pending
+from horolog.jobs.questions.groups import Flags, Groups, Pending
 from horolog.jobs.questions.late import IN_ORDER, InOrder, counted_in, with_late_across
 from horolog.jobs.questions.scan import (
     KEYS,
@@ -28,6 +28,7 @@ from horolog.jobs.questions.scan import (
 )
 from horolog.jobs.selection import Selection
 from horolog.record.looks_like import OTHER_UNITS, units_of
+from horolog.record.stretches import Int64Array
 from horolog.sources.rows import NO_TIME
 
 STEPS_MS: Final = (300_000, 3_600_000, 86_400_000, 604_800_000, 2_592_000_000, 31_536_000_000)
@@ -164,7 +165,7 @@ class AuditSummary:
         is_late = counted & (late_ms > 0)
         in_order = counted & ~is_late
         in_order[alone] = False
-        flags: dict[str, Numbers | Flags] = {
+        flags: dict[str, Int64Array | Flags] = {
             "records": np.ones(len(created), np.bool_),
             "untimed": ~timed,
             "before_1970": timed & (created < 0),
@@ -212,10 +213,12 @@ class AuditSummary:
         )
         return single, one
 
-    def _distances(self, times: Times, timed: Flags, counted: Flags) -> dict[str, Numbers | Flags]:
+    def _distances(
+        self, times: Times, timed: Flags, counted: Flags
+    ) -> dict[str, Int64Array | Flags]:
         """Which records are too far ahead and behind, by the bounds and by the steps."""
         bounds = self.bounds
-        clock: Numbers | int = min(max(-_FAR_MS, bounds.now_ms), _FAR_MS)
+        clock: Int64Array | int = min(max(-_FAR_MS, bounds.now_ms), _FAR_MS)
         if times.is_appended.any():
             clock = np.where(times.is_appended, times.appended_ms, clock)
             clock = np.clip(clock, -_FAR_MS, _FAR_MS)
@@ -225,7 +228,7 @@ class AuditSummary:
             ahead = np.where(timed, ahead, 0)
         nothing = np.zeros(len(ahead), np.bool_)
         after, before = bounds.after_max_ms, bounds.before_max_ms
-        found: dict[str, Numbers | Flags] = {
+        found: dict[str, Int64Array | Flags] = {
             "future": nothing if after is None else ahead > after,
             "past": nothing if before is None else ahead < -before,
         }

@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from horolog.jobs.questions.groups import Numbers
+from horolog.record.stretches import Int64Array
 
 EXACT_MS: Final = 256
 _PER_OCTAVE: Final = 128
@@ -16,7 +16,7 @@ _FIRST_OCTAVE: Final = 8  # 2 ** 8 is the first span that shares a class
 _MOST_MS: Final = (1 << 61) - 1
 
 
-def classes_of(spans_ms: Numbers) -> Numbers:
+def classes_of(spans_ms: Int64Array) -> Int64Array:
     """The class of each span; spans of more than 2 ** 61 ms are in the last one."""
     size = np.abs(np.clip(spans_ms, -_MOST_MS, _MOST_MS))
     classes = size.copy()
@@ -30,7 +30,7 @@ def classes_of(spans_ms: Numbers) -> Numbers:
     return np.where(spans_ms < 0, -classes, classes)
 
 
-def spans_of(classes: Numbers) -> Numbers:
+def spans_of(classes: Int64Array) -> Int64Array:
     """The span amid each class, in milliseconds."""
     place = np.abs(classes)
     is_long = place >= EXACT_MS

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-Numbers = npt.NDArray[np.int64]
+from horolog.record.stretches import Int64Array
+
 Flags = npt.NDArray[np.bool_]
 
 MOST_ROWS = 50_000
@@ -21,10 +22,10 @@ MOST_ROWS = 50_000
 class Groups:
     """A row per key. All columns are as long."""
 
-    keys: Mapping[str, Numbers]
-    sums: Mapping[str, Numbers | Flags] = field(default_factory=dict)
-    smallest: Mapping[str, Numbers] = field(default_factory=dict)
-    largest: Mapping[str, Numbers] = field(default_factory=dict)
+    keys: Mapping[str, Int64Array]
+    sums: Mapping[str, Int64Array | Flags] = field(default_factory=dict)
+    smallest: Mapping[str, Int64Array] = field(default_factory=dict)
+    largest: Mapping[str, Int64Array] = field(default_factory=dict)
 
     @property
     def rows(self) -> int:
@@ -32,7 +33,7 @@ class Groups:
         return len(next(iter(self.keys.values())))
 
     @property
-    def columns(self) -> dict[str, Numbers | Flags]:
+    def columns(self) -> dict[str, Int64Array | Flags]:
         """All of them, by name."""
         return {**self.keys, **self.sums, **self.smallest, **self.largest}
 
@@ -69,7 +70,7 @@ class Groups:
         )
 
 
-def _sums(values: Numbers | Flags, starts: npt.NDArray[np.intp]) -> Numbers:
+def _sums(values: Int64Array | Flags, starts: npt.NDArray[np.intp]) -> Int64Array:
     if values.dtype == np.bool_ and not values.any():  # as most are of a sound log
         return np.zeros(len(starts), np.int64)
     if len(starts) == 1:

@@ -16,9 +16,10 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from horolog.jobs.questions.groups import Flags, Numbers
+from horolog.jobs.questions.groups import Flags
 from horolog.jobs.questions.scan import KEYS, Scan, Times, keys_of
 from horolog.record.looks_like import units_of
+from horolog.record.stretches import Int64Array
 from horolog.sources.rows import NO_TIME, late_by
 from horolog.spark.workers import SentToWorkers
 
@@ -61,7 +62,9 @@ class InOrder:
         self.largest_ms = NO_TIME
         self._left = told_apart
 
-    def add(self, created_ms: Numbers, counted: Flags) -> tuple[Numbers, npt.NDArray[np.intp]]:
+    def add(
+        self, created_ms: Int64Array, counted: Flags
+    ) -> tuple[Int64Array, npt.NDArray[np.intp]]:
         """How late each is, and the places of those in order that are kept apart."""
         late_ms, self.largest_ms = late_by(created_ms, counted, self.largest_ms)
         alone = np.flatnonzero(counted & (late_ms == 0))[: self._left]
@@ -116,7 +119,7 @@ class Resolve(SentToWorkers):
 
     @staticmethod
     def _count(
-        times: Times, order: InOrder, rows: list[tuple[int, dict[str, int]]], counts: Numbers
+        times: Times, order: InOrder, rows: list[tuple[int, dict[str, int]]], counts: Int64Array
     ) -> None:
         """Add the records of each row that are late after all."""
         counted = counted_in(times)

@@ -11,11 +11,12 @@ from horolog.errors import Misconfigured
 from horolog.jobs.parameters.function import on_spark
 from horolog.jobs.parameters.questions import Latency
 from horolog.jobs.questions.distribution import classes_of, spans_of
-from horolog.jobs.questions.groups import Flags, Groups, Numbers, Pending
+from horolog.jobs.questions.groups import Flags, Groups, Pending
 from horolog.jobs.questions.live import LiveScan
 from horolog.jobs.questions.scan import NO_HOUR, Scan, Summary, Times, batch_of, ddl_of, runs
 from horolog.jobs.selection import Selection
 from horolog.record.looks_like import units_of
+from horolog.record.stretches import Int64Array
 
 BY_APPEND_TIME: Final = "append time - create time"
 BY_READER: Final = "clock of the reader - create time"
@@ -102,7 +103,7 @@ def groups_of(times: Times) -> Groups:
     is_other = timed & (units_of(created) != 0)
     measured = timed & ~is_other & known
     spans = np.clip(times.appended_ms, -_FAR_MS, _FAR_MS) - np.clip(created, -_FAR_MS, _FAR_MS)
-    flags: dict[str, Numbers | Flags] = {
+    flags: dict[str, Int64Array | Flags] = {
         "records": np.ones(len(created), np.bool_),
         "untimed": ~timed,
         "in_other_unit": is_other,

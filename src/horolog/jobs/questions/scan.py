@@ -15,8 +15,9 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from horolog.jobs.counting import Counts, count, counted, counts_of
-from horolog.jobs.questions.groups import Flags, Numbers
+from horolog.jobs.questions.groups import Flags
 from horolog.jobs.selection import Selection
+from horolog.record.stretches import Int64Array
 from horolog.record.timestamps import NO_TIMESTAMP, TimestampType
 from horolog.sources import columns, planning
 from horolog.sources.broker_reader import task_client
@@ -51,16 +52,16 @@ class Times:
 
     topic: str
     partition: int
-    offsets: Numbers
-    created_ms: Numbers
+    offsets: Int64Array
+    created_ms: Int64Array
     """When the producer says that they were created; -1 for no time."""
-    appended_ms: Numbers
+    appended_ms: Int64Array
     """When they were appended; only meant where `is_appended`."""
     is_appended: Flags
     """Whether the log knows when."""
     is_stamped: Flags
     """Whether the append time is the record's timestamp (LogAppendTime)."""
-    producers: Numbers | None
+    producers: Int64Array | None
     """Producer ids, -1 for none; None if they were not asked for."""
 
     @classmethod
@@ -98,7 +99,7 @@ class Times:
         timed: Flags = self.created_ms != NO_TIMESTAMP
         return timed
 
-    def hours(self) -> Numbers:
+    def hours(self) -> Int64Array:
         """The start of the hour in which each was appended or, unknown, created."""
         known = self.created_ms
         if self.is_appended.any():
@@ -215,7 +216,7 @@ def runs(times: Iterator[Times]) -> Iterator[tuple[Times, bool]]:
         before = partition
 
 
-def keys_of(times: Times) -> dict[str, Numbers]:
+def keys_of(times: Times) -> dict[str, Int64Array]:
     """The columns of `KEYS`."""
     count = len(times.offsets)
     return {
@@ -226,7 +227,7 @@ def keys_of(times: Times) -> dict[str, Numbers]:
 
 
 def batch_of(
-    constants: Mapping[str, object], arrays: Mapping[str, Numbers | Flags], schema: pa.Schema
+    constants: Mapping[str, object], arrays: Mapping[str, Int64Array | Flags], schema: pa.Schema
 ) -> pa.RecordBatch:
     """Rows of a schema, of arrays and of values that are the same in each row."""
     count = len(next(iter(arrays.values())))
@@ -239,8 +240,8 @@ def batch_of(
     return pa.RecordBatch.from_arrays(found, schema=schema)
 
 
-def _numbers(table: pa.RecordBatch, name: str) -> Numbers:
-    found: Numbers = table.column(name).to_numpy(zero_copy_only=False)
+def _numbers(table: pa.RecordBatch, name: str) -> Int64Array:
+    found: Int64Array = table.column(name).to_numpy(zero_copy_only=False)
     return found
 
 
