@@ -40,7 +40,7 @@ from horolog.record.batch import HEADER_SIZE, iter_headers, parse_header, restam
 from horolog.record.compression import Codec
 from horolog.record.conversion import convert_all
 from horolog.storage import Log, TopicPartition
-from horolog.storage.batches.identity import identity_of, identity_of_header
+from horolog.storage.batches.proof import identity_of, identity_of_header
 from horolog.storage.verify import Finding, Severity, Verification
 
 SMALL = TopicConfig(segment_bytes=600, retention_ms=-1, **ANY_TIME)

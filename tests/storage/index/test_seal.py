@@ -31,6 +31,7 @@ from storelogs import (
 
 from horolog.config import TopicConfig
 from horolog.storage import Log, TopicPartition
+from horolog.storage.batches.proof import LastBatch
 from horolog.storage.files import Files, OpenFile
 from horolog.storage.index.seal import Seal, read_seal, write_seal
 from horolog.storage.index.time import TimeEntry
@@ -288,22 +289,22 @@ def test_a_seal_of_another_log_of_the_same_size_is_ignored(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("largest", [None, TimeEntry(-5000, 41), TimeEntry(NOW, 77)])
 def test_a_seal_is_read_as_written(tmp_path: Path, largest: TimeEntry | None) -> None:
-    seal = Seal(1 << 30, 1 << 40, largest, 8, 0xFFFFFFFF, 12, 7, 9)
+    seal = Seal(1 << 40, largest, 8, 0xFFFFFFFF, 12, 7, LastBatch((1 << 30) - 70, 1 << 30, 9))
     path = str(tmp_path / f"{FIRST}.seal")
     write_seal(Files(), path, seal)
-    assert Path(path).stat().st_size == 72
+    assert Path(path).stat().st_size == 80
     assert read_seal(Files(), path) == seal
 
 
-@pytest.mark.parametrize("position", range(0, 72, 5))
+@pytest.mark.parametrize("position", range(0, 80, 5))
 def test_a_damaged_seal_is_none(tmp_path: Path, position: int) -> None:
     path = tmp_path / f"{FIRST}.seal"
-    write_seal(Files(), str(path), Seal(100, 45, TimeEntry(NOW, 44), 8, 1, 12, 2, 3))
+    write_seal(Files(), str(path), Seal(45, TimeEntry(NOW, 44), 8, 1, 12, 2, LastBatch(30, 100, 3)))
     data = bytearray(path.read_bytes())
     data[position] ^= 4
     path.write_bytes(data)
     assert read_seal(Files(), str(path)) is None
-    path.write_bytes(data[:71])
+    path.write_bytes(data[:79])
     assert read_seal(Files(), str(path)) is None
 
 

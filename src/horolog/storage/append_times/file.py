@@ -18,7 +18,7 @@ import logging
 import weakref
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from horolog.buffers import Buffer
 from horolog.record.timestamps import AppendTimeStretch
@@ -43,14 +43,18 @@ from horolog.storage.append_times.format import (
     without_damaged,
 )
 from horolog.storage.append_times.marker import AppendingMarker
-from horolog.storage.append_times.proof import NOTHING, Proof, batch_at, is_there, prove
-from horolog.storage.batches.identity import identity_of
+from horolog.storage.append_times.proof import (
+    NOTHING,
+    Proof,
+    ProvingSegment,
+    batch_at,
+    is_there,
+    prove,
+)
+from horolog.storage.batches.proof import identity_of
 from horolog.storage.file_errors import FileMissing
 from horolog.storage.files import Files
 from horolog.storage.index.entries import Entries
-
-if TYPE_CHECKING:
-    from horolog.storage.segments.reader import SegmentReader
 
 _logger = logging.getLogger(__name__)
 
@@ -94,7 +98,7 @@ class AppendTimeFile:
         "last_ms",
     )
 
-    def __init__(self, files: Files, stem: str, segment: "SegmentReader") -> None:
+    def __init__(self, files: Files, stem: str, segment: ProvingSegment) -> None:
         """Of a segment.
 
         Args:
@@ -104,7 +108,7 @@ class AppendTimeFile:
         """
         self._files = files
         self._marker = AppendingMarker(files, stem)
-        self._segment: SegmentReader = weakref.proxy(segment)  # it holds this
+        self._segment: ProvingSegment = weakref.proxy(segment)  # it holds this
         self._entries = Entries(
             files, stem + names.APPEND_TIMES, ENTRY, _MAX_BYTES, start=HEADER_SIZE
         )

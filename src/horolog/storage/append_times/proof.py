@@ -1,6 +1,7 @@
 """How much of a file of append times is true of its log.
 
-Apache Kafka may have appended or truncated since the file was written, at the same offsets. So:
+Apache Kafka may have appended or truncated since the file was written, at the same offsets. So by
+the rule of all such files (batches/proof.py):
 
 - A finished file covers the log as far as it says, if the last covered batch is there.
 - A file that was appended to, with a valid marker, covers all of the log
@@ -10,23 +11,40 @@ Apache Kafka may have appended or truncated since the file was written, at the s
 Invariant: no entry counts before which one does not.
 """
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, Protocol
 
 from horolog.errors import CorruptBatch, CorruptIndex
-from horolog.record.batch import UNKNOWN_COUNT
+from horolog.record.batch import UNKNOWN_COUNT, BatchHeader
 from horolog.storage import names
 from horolog.storage.append_times.format import (
     Covered,
     is_intact,
     is_of_batch,
 )
-from horolog.storage.batches.identity import IDENTITY_SIZE, identity_of, identity_of_header
+from horolog.storage.batches.log_file import LogFile
+from horolog.storage.batches.proof import IDENTITY_SIZE, identity_of, identity_of_header, proved
 from horolog.storage.files import Files
 from horolog.storage.index.entries import Entries
+from horolog.storage.index.segment_end import SegmentEnd
 
-if TYPE_CHECKING:
-    from horolog.record.batch import BatchHeader
-    from horolog.storage.segments.reader import SegmentReader
+
+class ProvingSegment(Protocol):
+    """The segment whose batches prove what is said of it."""
+
+    @property
+    def base_offset(self) -> int:
+        """As its files are named."""
+
+    @property
+    def log(self) -> LogFile:
+        """Its `.log` file."""
+
+    @property
+    def end(self) -> SegmentEnd:
+        """How far it goes."""
+
+    def locate(self, offset: int) -> tuple[int, BatchHeader] | None:
+        """The batch that holds `offset`, or else the next; its position first; None at the end."""
 
 
 class Proof(NamedTuple):
@@ -45,13 +63,13 @@ class StoredBatch(NamedTuple):
     """A batch where it is in the log."""
 
     position: int
-    header: "BatchHeader"
+    header: BatchHeader
     identity: int
 
 
 def prove(
     files: Files,
-    segment: "SegmentReader",
+    segment: ProvingSegment,
     entries: Entries,
     covered: Covered | None,
     *,
@@ -73,7 +91,7 @@ def prove(
     count = len(entries)
     if is_marked:
         counted = _count_true(files, segment, entries, 0, count)
-        if counted or not segment.size:
+        if counted or not segment.end.size:
             return Proof(counted, names.MAX_OFFSET)
     sure, end = 0, base_offset
     if covered is not None and is_there(files, segment, covered):
@@ -85,14 +103,14 @@ def prove(
     return Proof(counted, end)
 
 
-def batch_at(files: Files, segment: "SegmentReader", offset: int) -> StoredBatch | None:
+def batch_at(files: Files, segment: ProvingSegment, offset: int) -> StoredBatch | None:
     """The batch that holds an offset, or the next; None if there is none that can be read.
 
     Raises:
         StorageFailed: the disk refused.
     """
     try:
-        found = segment.locate(offset) if segment.size else None
+        found = segment.locate(offset) if segment.end.size else None
         if found is None:
             return None
         position, header = found
@@ -105,7 +123,7 @@ def batch_at(files: Files, segment: "SegmentReader", offset: int) -> StoredBatch
     return StoredBatch(position, header, identity)
 
 
-def is_there(files: Files, segment: "SegmentReader", covered: Covered) -> bool:
+def is_there(files: Files, segment: ProvingSegment, covered: Covered) -> bool:
     """Whether the last covered batch is in the log, where it was."""
     if covered.end <= segment.base_offset:
         return False
@@ -117,26 +135,19 @@ def is_there(files: Files, segment: "SegmentReader", covered: Covered) -> bool:
 
 
 def _count_true(
-    files: Files, segment: "SegmentReader", entries: Entries, first: int, count: int
+    files: Files, segment: ProvingSegment, entries: Entries, first: int, count: int
 ) -> int:
     """How many entries are of batches in the log, when those before `first` are."""
-    for one_less in (count, count - 1):
-        if one_less > first and _is_true(files, segment, entries[one_less - 1]):
-            break
-    else:
-        low, one_less = first, count
-        while low < one_less:
-            middle = (low + one_less) // 2
-            if _is_true(files, segment, entries[middle]):
-                low = middle + 1
-            else:
-                one_less = middle
+
+    def is_true(number: int) -> bool:
+        return _is_true(files, segment, entries[number])
+
+    found = proved(first, count, is_true)
     # Twelve bits are few: two entries have to be right.
-    is_sure = one_less < first + 2 or _is_true(files, segment, entries[one_less - 2])
-    return one_less if is_sure else first
+    return found if found < first + 2 or is_true(found - 2) else first
 
 
-def _is_true(files: Files, segment: "SegmentReader", entry: tuple[int, ...]) -> bool:
+def _is_true(files: Files, segment: ProvingSegment, entry: tuple[int, ...]) -> bool:
     offset = segment.base_offset + (entry[1] >> 1)
     found = batch_at(files, segment, offset)
     return (
@@ -147,7 +158,7 @@ def _is_true(files: Files, segment: "SegmentReader", entry: tuple[int, ...]) -> 
     )
 
 
-def _begins_at(batch: "BatchHeader", offset: int) -> bool:
+def _begins_at(batch: BatchHeader, offset: int) -> bool:
     """Whether a batch begins there; of a compressed message of v0 or v1, as far as is known."""
     if batch.records_count == UNKNOWN_COUNT:
         return batch.base_offset <= offset <= batch.last_offset

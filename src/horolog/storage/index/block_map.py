@@ -25,8 +25,8 @@ from horolog.record.batch import MAGIC, BatchHeader
 from horolog.record.time_stats import NO_RECORDS, OF_APPEND_TIME, OF_CREATE_TIME, TimeStats
 from horolog.record.timestamps import LOG_APPEND_TIME, NO_TIMESTAMP, TimeRange
 from horolog.storage import names
-from horolog.storage.batches.identity import IDENTITY_SIZE, identity_of
 from horolog.storage.batches.log_file import LogFile
+from horolog.storage.batches.proof import IDENTITY_SIZE, LastBatch, identity_of, proved
 from horolog.storage.batches.reader import EVERYTHING, MAX_HELD_BYTES, BatchReader
 from horolog.storage.index.block_messages import AppendTimesOf, rows_of
 from horolog.storage.index.block_writer import BlockWriter
@@ -296,24 +296,14 @@ class BlockMap:
         return b"" if content is None else sound(content, self._base_offset)
 
     def _proved(self, entries: bytes, size: int) -> bytes:
-        """The entries of this log: those up to the last whose batch is in it."""
+        """The entries of this log: those up to the last whose batch is in it (batches/proof.py)."""
         entries = _fitting(entries, size)
-        low, high = 0, len(entries) // ENTRY_SIZE
-        if high and self._is_in_log(entries, high - 1):
-            return entries
-        while low < high:  # logs are appended to and cut: where one fails, all behind it do
-            middle = (low + high) // 2
-            if self._is_in_log(entries, middle):
-                low = middle + 1
-            else:
-                high = middle
-        return entries[: low * ENTRY_SIZE]
 
-    def _is_in_log(self, entries: bytes, number: int) -> bool:
-        position, size, last_position, identity = _PROOF.unpack_from(entries, number * ENTRY_SIZE)
-        length = min(IDENTITY_SIZE, position + size - last_position)
-        start = self._log.files.read_at(self._log.open(), length, last_position)
-        return len(start) == length and identity_of(start) == int(identity)
+        def is_in_log(number: int) -> bool:
+            at, length, *last = _PROOF.unpack_from(entries, number * ENTRY_SIZE)
+            return LastBatch(last[0], at + length, last[1]).is_in(self._log)
+
+        return entries[: proved(0, len(entries) // ENTRY_SIZE, is_in_log) * ENTRY_SIZE]
 
     # From the records.
 

@@ -16,7 +16,7 @@ from horolog.record.old_format.reading import open_run
 from horolog.record.scan import scan_records
 from horolog.record.time_stats import OF_APPEND_TIME, OF_CREATE_TIME, Counts
 from horolog.record.timestamps import LOG_APPEND_TIME, NO_TIMESTAMP, AppendTimeStretch
-from horolog.storage.batches.identity import IDENTITY_SIZE, identity_of
+from horolog.storage.batches.proof import IDENTITY_SIZE, identity_of
 from horolog.storage.index.blocks import BLOCK_BYTES
 from horolog.storage.index.folding import row_of
 

@@ -80,7 +80,7 @@ class Block(NamedTuple):
     base_offset: int
     next_offset: int
     identity: int
-    """Of the last batch (batches/identity.py)."""
+    """Of the last batch (batches/proof.py)."""
     times: TimeStats
 
     @property

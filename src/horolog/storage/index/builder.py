@@ -75,6 +75,7 @@ class IndexBuilder:
         """Whether transactions ended in the segment."""
         self.epochs: list[EpochStart] = []
         self.last_entry_position = 0
+        self.last_position = 0
         self.end = 0
         self.offset_entries = bytearray()
         self.time_entries = bytearray()
@@ -119,7 +120,7 @@ class IndexBuilder:
         if header.leader_epoch > (self.epochs[-1].epoch if self.epochs else -1):
             self.epochs.append(EpochStart(header.leader_epoch, header.base_offset))
         self.next_offset = last_offset + 1
-        self.end = position + header.size
+        self.last_position, self.end = position, position + header.size
 
     def add_messages(self, position: int, listed: PlainMessages) -> None:
         """Take plain messages from `position` on, as `add` takes each of them.
@@ -161,6 +162,7 @@ class IndexBuilder:
             latest = max(times)
             self.last_append_time = max(latest, self.last_append_time or latest)
         self.next_offset = listed.offsets[end - 1] + 1
+        self.last_position = shift + listed.positions[end - 1]
         self.end = shift + listed.end_of(end - 1)
 
     def add_all(

@@ -28,6 +28,7 @@ from horolog.record.batch import BatchHeader
 from horolog.record.timestamps import NO_TIMESTAMP
 from horolog.storage import names
 from horolog.storage.batches.log_file import LogFile
+from horolog.storage.batches.proof import LastBatch
 from horolog.storage.batches.reader import BatchReader
 from horolog.storage.file_errors import FileMissing
 from horolog.storage.index.builder import IndexBuilder, is_later
@@ -127,17 +128,17 @@ class Indexes:
         self._files.remove(self._stem + names.SEAL)
         self._largest_known = self.is_checked = self.is_growing = True
 
-    def finish(self, log_size: int, next_offset: int) -> None:
+    def finish(self, end: SegmentEnd) -> None:
         """Write the last time entry, cut both files to what is in use, and seal them."""
-        self.check(log_size)
+        self.check(end.size)
         if not self._are_whole():
-            self._make_whole(log_size)
+            self._make_whole(end.size)
         else:
             if self.largest_seen is not None:
                 self.times.maybe_append(*self.largest_seen)
             self.offsets.entries.trim()
             self.times.entries.trim()
-            self._seal(log_size, next_offset)
+            self._seal(end.size, end.next_offset, self._last_position(end))
         self.is_growing = False
 
     def reopen(self, log_size: int) -> None:
@@ -337,7 +338,7 @@ class Indexes:
             self._replace(self.offsets, facts.offset_entries)
             self._replace(self.times, facts.time_entries)
             self.is_checked = True
-            self._seal(facts.end, facts.next_offset)
+            self._seal(facts.end, facts.next_offset, facts.last_position)
         except StorageFailed as error:
             self._unwritten = error
             _logger.warning("The indexes of %s are not written: %s", self._log.path, error)
@@ -440,7 +441,16 @@ class Indexes:
             self._files.truncate(file, len(wanted))
         index.reload()
 
-    def _seal(self, log_size: int, next_offset: int) -> None:
-        end = (log_size, next_offset)
-        seal = seal_of(self._files, self._log.open(), self._stem, end, self.largest_seen)
+    def _last_position(self, end: SegmentEnd) -> int:
+        """Where the last batch begins; nothing was appended since the segment was opened or cut."""
+        if end.last_base_offset is not None:
+            return end.last_position
+        last = 0
+        for position, _ in self._log.batches(end.size).headers(self.offsets.last.position):
+            last = position
+        return last
+
+    def _seal(self, log_size: int, next_offset: int, last_position: int) -> None:
+        last = LastBatch.at(self._log, last_position, log_size)
+        seal = seal_of(self._log, self._stem, last, next_offset, self.largest_seen)
         write_seal(self._files, self._stem + names.SEAL, seal)

@@ -2,9 +2,9 @@
 
 Kafka's index files have no checksum. When a segment is rolled or closed, when its
 indexes were rebuilt, or when a scan of its headers has confirmed them, this file is
-put next to it, which Kafka ignores. 72 bytes, big-endian:
+put next to it, which Kafka ignores. 80 bytes, big-endian:
 
-     0  4   "hsl1"
+     0  4   "hsl2"
      4  4   flags: bit 0, the segment has a largest timestamp
      8  8   size of `.log`
     16  8   offset after the last batch
@@ -14,11 +14,12 @@ put next to it, which Kafka ignores. 72 bytes, big-endian:
     48  4   CRC-32C of `.index`
     52  8   size of `.timeindex`
     60  4   CRC-32C of `.timeindex`
-    64  4   CRC-32C of the last 4096 bytes of `.log`, or of all it has
-    68  4   CRC-32C of all before
+    64  8   position of the last batch
+    72  4   its identity
+    76  4   CRC-32C of all before
 
-A segment whose sizes or last bytes are others than in its seal has been changed by
-another program, and its seal is ignored. The largest timestamp may be
+A segment whose size or last batch is another than in its seal has been changed by
+another program, and its seal is ignored (batches/proof.py). The largest timestamp may be
 before 1970 (KIP-228), which `.timeindex` cannot say.
 """
 
@@ -29,29 +30,29 @@ import crc32c
 
 from horolog.storage import names
 from horolog.storage.batches.log_file import LogFile
+from horolog.storage.batches.proof import LastBatch
 from horolog.storage.file_errors import FileMissing
-from horolog.storage.files import Files, OpenFile
+from horolog.storage.files import Files
 from horolog.storage.index.time import TimeEntry
 
-_FORMAT = struct.Struct(">4sIqqqqqIqII")
+_FORMAT = struct.Struct(">4sIqqqqqIqIqI")
 _CRC = struct.Struct(">I")
-_MAGIC = b"hsl1"
+_MAGIC = b"hsl2"
 _HAS_LARGEST = 1
 _CHUNK_BYTES = 1 << 20
-_TAIL_BYTES = 4096
 
 
 class Seal(NamedTuple):
     """Facts of a finished segment."""
 
-    log_size: int
     next_offset: int
     largest: TimeEntry | None
     offset_index_size: int
     offset_index_crc: int
     time_index_size: int
     time_index_crc: int
-    log_tail_crc: int
+    last: LastBatch
+    """The last batch of the log, which ends where the log does."""
 
 
 def write_seal(files: Files, path: str, seal: Seal) -> None:
@@ -60,7 +61,7 @@ def write_seal(files: Files, path: str, seal: Seal) -> None:
     content = _FORMAT.pack(
         _MAGIC,
         _HAS_LARGEST if seal.largest is not None else 0,
-        seal.log_size,
+        seal.last.end,
         seal.next_offset,
         timestamp,
         offset,
@@ -68,34 +69,33 @@ def write_seal(files: Files, path: str, seal: Seal) -> None:
         seal.offset_index_crc,
         seal.time_index_size,
         seal.time_index_crc,
-        seal.log_tail_crc,
+        seal.last.position,
+        seal.last.identity,
     )
     files.replace(path, content + _CRC.pack(crc32c.crc32c(content)), sync=False)
 
 
 def seal_of(
-    files: Files, log: OpenFile, stem: str, end: tuple[int, int], largest: TimeEntry | None
+    log: LogFile, stem: str, last: LastBatch, next_offset: int, largest: TimeEntry | None
 ) -> Seal:
     """The seal of a segment whose files are as they shall stay.
 
     Args:
-        files: the way to the disk.
         log: the `.log` file.
         stem: path of the segment's files without their suffixes.
-        end: size of the log, and the offset after its last batch.
+        last: its last batch.
+        next_offset: the offset after that.
         largest: its largest timestamp.
     """
-    offsets, times = stem + names.OFFSET_INDEX, stem + names.TIME_INDEX
-    log_size, next_offset = end
+    files, offsets, times = log.files, stem + names.OFFSET_INDEX, stem + names.TIME_INDEX
     return Seal(
-        log_size=log_size,
         next_offset=next_offset,
         largest=largest,
         offset_index_size=files.size(offsets),
         offset_index_crc=file_crc(files, offsets),
         time_index_size=files.size(times),
         time_index_crc=file_crc(files, times),
-        log_tail_crc=tail_crc(files, log, log_size),
+        last=last,
     )
 
 
@@ -106,22 +106,22 @@ def read_seal(files: Files, path: str) -> Seal | None:
         return None
     content, (crc,) = data[: _FORMAT.size], _CRC.unpack_from(data, _FORMAT.size)
     magic, flags, log_size, next_offset, timestamp, offset, *rest = _FORMAT.unpack(content)
+    *indexes, position, identity = rest
     if magic != _MAGIC or crc32c.crc32c(content) != crc:
         return None
     largest = TimeEntry(timestamp, offset) if flags & _HAS_LARGEST else None
-    return Seal(log_size, next_offset, largest, *rest)
+    last = LastBatch(position, log_size, identity)
+    return Seal._make((next_offset, largest, *indexes, last))
 
 
 def seal_of_log(log: LogFile, stem: str, log_size: int) -> Seal | None:
-    """A segment's seal, if it is of a log of this size with these last bytes.
+    """A segment's seal, if it is of a log of this size with this last batch.
 
     Raises:
         FileMissing: there is a seal, and the log is gone.
     """
     seal = read_seal(log.files, stem + names.SEAL)
-    if seal is None or seal.log_size != log_size:
-        return None
-    return seal if tail_crc(log.files, log.open(), log_size) == seal.log_tail_crc else None
+    return seal if seal is not None and seal.last.end == log_size and seal.last.is_in(log) else None
 
 
 def matches_indexes(files: Files, stem: str, seal: Seal) -> bool:
@@ -133,12 +133,6 @@ def matches_indexes(files: Files, stem: str, seal: Seal) -> bool:
         and file_crc(files, offsets) == seal.offset_index_crc
         and file_crc(files, times) == seal.time_index_crc
     )
-
-
-def tail_crc(files: Files, log: OpenFile, size: int) -> int:
-    """CRC-32C of the end of a log of `size` bytes: cheap to compare, and of every log another."""
-    start = max(0, size - _TAIL_BYTES)
-    return crc32c.crc32c(files.read_at(log, size - start, start))
 
 
 def file_crc(files: Files, path: str) -> int:

@@ -18,6 +18,7 @@ from functools import partial
 
 from horolog.errors import CorruptBatch, StorageFailed
 from horolog.storage import names
+from horolog.storage.batches.proof import LastBatch
 from horolog.storage.directory.lock import lock_against_others, lock_offline, share_offline
 from horolog.storage.files import Files
 from horolog.storage.index.block_map import LONGEST_MAP
@@ -157,8 +158,9 @@ class Reindexing:
         if self.dry_run:
             return
         if end == facts.size:
-            whole = (builder.end, builder.next_offset)
-            seal = seal_of(writer, log, reader.path_of(""), whole, builder.largest)
+            last = LastBatch.at(reader.log, builder.last_position, builder.end)
+            stem = reader.path_of("")
+            seal = seal_of(reader.log, stem, last, builder.next_offset, builder.largest)
             if read_seal(writer, seal_path) != seal:
                 write_seal(writer, seal_path, seal)
                 done.written.append(seal_path)

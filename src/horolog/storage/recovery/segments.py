@@ -18,7 +18,7 @@ from horolog.storage.batches.whole import is_torn_tail
 from horolog.storage.directory.checkpoints import EpochStart
 from horolog.storage.files import Files
 from horolog.storage.index.builder import IndexBuilder
-from horolog.storage.index.seal import read_seal, tail_crc
+from horolog.storage.index.seal import read_seal
 from horolog.storage.index.segment_end import SegmentEnd
 from horolog.storage.producers.replay import rebuild_aborted
 from horolog.storage.recovery.plan import LoadPlan, Recovery
@@ -180,25 +180,24 @@ class SegmentRecovery:
             if names.segment_file(segment.base_offset, names.SEAL) not in present:
                 continue
             seal = read_seal(self._files, segment.path_of(names.SEAL))
-            if seal is None or seal.log_size == segment.size:
+            size = segment.size if seal is None else seal.last.end
+            if seal is None or size == segment.size:
                 continue
-            if seal.log_size > segment.size:
+            if size > segment.size:
                 self._report.warnings.append(
-                    f"{segment.log.path} has {segment.size} bytes, and had {seal.log_size} when it "
+                    f"{segment.log.path} has {segment.size} bytes, and had {size} when it "
                     f"was finished: unless another broker has compacted it, records before offset "
                     f"{seal.next_offset} are lost, and reads skip them. Restore it from a backup"
                 )
                 if index < unsure:
                     self._recover(index, ends_log=False)
-            elif tail_crc(
-                self._files, segment.log.open(), seal.log_size
-            ) == seal.log_tail_crc and segment.batches().is_zeros(seal.log_size):
+            elif seal.last.is_in(segment.log) and segment.batches().is_zeros(size):
                 self._report.notes.append(
-                    f"Left out the zeros from byte {seal.log_size} of {segment.log.path} on"
+                    f"Left out the zeros from byte {size} of {segment.log.path} on"
                 )
                 if not self._plan.is_adopted:
-                    self._files.truncate(segment.log.open(), seal.log_size)
-                segment.end = SegmentEnd(seal.log_size, seal.next_offset)
+                    self._files.truncate(segment.log.open(), size)
+                segment.end = SegmentEnd(size, seal.next_offset)
 
     def _recover_from(self, first: int) -> None:
         for index in range(first, len(self.segments)):

@@ -14,7 +14,7 @@ from horolog.record.time_stats import OF_APPEND_TIME, OF_CREATE_TIME
 from horolog.record.timestamps import NO_TIMESTAMP
 from horolog.storage import names
 from horolog.storage.append_times.file import AppendTimeEntry
-from horolog.storage.batches.identity import identity_of
+from horolog.storage.batches.proof import identity_of
 from horolog.storage.files import Files
 from horolog.storage.index.block_writer import BlockWriter
 from horolog.storage.index.counts import NONE, Counts
@@ -333,7 +333,7 @@ class ActiveSegment:
             self._files.truncate(segment.log.open(), segment.end.size)
             self._torn = False
         self._append_times.finish()
-        segment.indexes.finish(segment.end.size, segment.end.next_offset)
+        segment.indexes.finish(segment.end)
         segment.blocks.finish()
         self._end_blocks()
         self._entries = None
