@@ -19,7 +19,9 @@ from horolog.clock import Clock
 sys.path.insert(0, str(Path(__file__).parent / "lab"))
 
 if TYPE_CHECKING:
+    from certificates import Certificates
     from running_broker import BrokerProcess, MakeBroker, NewLoop, RunningBroker
+    from s3_server import S3Server
 
     from horolog.client import Client
 
@@ -133,6 +135,26 @@ def broker_process(tmp_path: Path) -> Iterator["BrokerProcess"]:
     process = BrokerProcess(tmp_path / "broker")
     yield process
     process.kill()
+
+
+@pytest.fixture(scope="session")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> "Certificates":
+    """An authority, a broker's and clients' certificates."""
+    from certificates import make_certificates  # noqa: PLC0415 - few tests need them
+
+    return make_certificates(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.fixture
+def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator["S3Server"]:
+    """An S3 that takes requests of anybody."""
+    from s3_server import S3Server  # noqa: PLC0415 - few tests need one
+
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    with S3Server() as server:
+        yield server
 
 
 @pytest.fixture(scope="session")

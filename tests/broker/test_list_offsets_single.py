@@ -8,13 +8,12 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import pytest
-from dispatched_client import DispatchedClient
+from dispatched_client import DispatchedClient, without_decoding
 from hypothesis import given
 from hypothesis import strategies as st
 from raw_connection import encoded, produce_fields
 from running_broker import NOW_MS, RunningBroker
 
-from horolog.broker import dispatch
 from horolog.clock import ManualClock
 from horolog.network.dispatching import Hangup
 from horolog.network.peer import Peer
@@ -137,13 +136,6 @@ def change(broker: RunningBroker, what: str, topic: str) -> None:
         append(broker, topic, TIMES[:3])
     else:
         cut(broker, topic)
-
-
-def without_decoding(monkeypatch: pytest.MonkeyPatch) -> None:
-    def decode(*_: Any) -> Any:
-        raise AssertionError("it was decoded")
-
-    monkeypatch.setattr(dispatch, "decode_request", decode)
 
 
 _NUMBERS = itertools.count()

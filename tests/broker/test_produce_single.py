@@ -7,13 +7,12 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import pytest
-from dispatched_client import DispatchedClient
+from dispatched_client import DispatchedClient, without_decoding
 from hypothesis import given
 from hypothesis import strategies as st
 from raw_connection import encoded, produce_fields
 from running_broker import NOW_MS, RunningBroker
 
-from horolog.broker import dispatch
 from horolog.broker.scheduling import write_queue
 from horolog.clock import DAY_MS, ManualClock
 from horolog.errors import ErrorCode
@@ -138,13 +137,6 @@ def client(broker: RunningBroker) -> Iterator[Client]:
     client = Client(broker)
     yield client
     client.close()
-
-
-def without_decoding(monkeypatch: pytest.MonkeyPatch) -> None:
-    def decode(*_: Any) -> Any:
-        raise AssertionError("it was decoded")
-
-    monkeypatch.setattr(dispatch, "decode_request", decode)
 
 
 def logs_of(broker: RunningBroker, topic: str, count: int = 2) -> list[Any]:

@@ -4,17 +4,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from certificates import PASSWORD, Certificates, make_certificates
+from certificates import PASSWORD, Certificates
 from command_runner import Ran, run_command
 from running_broker import RunningBroker
 from tls_proxy import TlsProxy
 
 from horolog.client import Client, retrying
-
-
-@pytest.fixture(scope="module")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
-    return make_certificates(tmp_path_factory.mktemp("certificates"))
 
 
 @pytest.fixture(scope="module")

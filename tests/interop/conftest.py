@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from bench.sides import HOROLOG, KAFKA, horolog  # noqa: E402 - the tools lie beside the tests
-from tools.peers.kafka import NEWEST, PEERS, SHORT_LIVED, Kafka, jars  # noqa: E402 - as well
+from tools.peers.kafka import NEWEST, PEERS, SHORT_LIVED, Kafka, NoPeer, jars  # noqa: E402 - as well
 
 if connector := ",".join(map(str, sorted((PEERS / "spark").glob("*.jar")))):
     # Spark's JVM, which has not been started yet, takes its arguments from here.
@@ -190,3 +190,32 @@ def every_client(java_client: Client, go_client: Client, node_client: Client) ->
 def topic() -> Callable[[str], str]:
     """A name that no other test has."""
     return lambda name: f"{name}-{next(_numbers)}"
+
+
+@pytest.fixture(scope="module")
+def kafka(tmp_path_factory: Any) -> Iterator[Kafka]:
+    """The newest Apache Kafka, for the tests of a file."""
+    with Kafka(tmp_path_factory.mktemp("kafka")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: Any) -> Iterator[str]:
+    """Of a horolog whose clock stands still on the first day of 2020."""
+    command = [sys.executable, "-m", "horolog", "serve", "--port", "0", "--log-dir"]
+    command += [str(tmp_path_factory.mktemp("clock")), "--clock", "manual:2020-01-01T00:00Z"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    with subprocess.Popen(command, text=True, **pipes) as process:  # type: ignore[call-overload]
+        try:
+            yield process.stdout.readline().split()[1]
+        finally:
+            process.terminate()
+
+
+@pytest.fixture
+def spark_connector() -> None:
+    """Skips where Spark's Kafka connector was not fetched."""
+    try:
+        jars("spark")
+    except NoPeer as error:
+        pytest.skip(str(error))

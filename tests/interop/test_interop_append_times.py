@@ -2,11 +2,8 @@
 
 import re
 import shutil
-import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from subprocess import DEVNULL, PIPE, Popen
 
 import pytest
 from bench.sides import horolog
@@ -22,20 +19,6 @@ from horolog.record.builder import Record, build_batch
 
 T0_MS = 1_577_836_800_000  # 2020-01-01
 DAY_MS = 86_400_000
-
-
-@pytest.fixture
-def address(tmp_path: Path) -> Iterator[str]:
-    """Of a broker whose clock stands still on the first day of 2020."""
-    command = [sys.executable, "-m", "horolog", "serve", "--port", "0", "--log-dir", str(tmp_path)]
-    with Popen(
-        [*command, "--clock", "manual:2020-01-01T00:00Z"], stdout=PIPE, stderr=DEVNULL, text=True
-    ) as process:
-        assert process.stdout is not None
-        try:
-            yield process.stdout.readline().split()[1]
-        finally:
-            process.terminate()
 
 
 def configs(address: str, kind: str, name: str, *arguments: str) -> str:

@@ -1,33 +1,12 @@
 """A manual clock turned by Kafka's own tools: one alters incrementally, one replaces."""
 
 import re
-import subprocess
-import sys
-from collections.abc import Iterator
 
 import pytest
 from tools.peers.kafka import LAST_WITH_OLD_FORMATS, NEWEST, run_tool
 
 T0_MS = 1_577_836_800_000  # 2020-01-01
 DAY_MS = 86_400_000
-
-
-@pytest.fixture(scope="module")
-def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Of a broker whose clock stands still on the first day of 2020."""
-    directory = tmp_path_factory.mktemp("clock")
-    command = [sys.executable, "-m", "horolog", "serve", "--port", "0", "--log-dir", str(directory)]
-    with subprocess.Popen(
-        [*command, "--clock", "manual:2020-01-01T00:00Z"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    ) as process:
-        assert process.stdout is not None
-        try:
-            yield process.stdout.readline().split()[1]
-        finally:
-            process.terminate()
 
 
 def configs(address: str, peer: str, *arguments: str) -> str:

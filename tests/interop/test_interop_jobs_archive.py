@@ -1,6 +1,6 @@
 """Topics of Apache Kafka archived and restored; the tasks run in this process."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +20,6 @@ from horolog.record.compression import Codec
 NINE_MS = 1_700_000_000_000
 HOUR_MS = 3_600_000
 COLUMNS = ("partition", "offset", "timestampMs", "timestampType", "key", "value", "headers")
-
-
-@pytest.fixture(scope="module")
-def kafka(tmp_path_factory: Any) -> Iterator[Kafka]:
-    with Kafka(tmp_path_factory.mktemp("kafka")) as running:
-        yield running
 
 
 def run(kafka: Kafka, tmp_path: Path, name: str, **more: Any) -> Any:

@@ -1,7 +1,7 @@
 """The jobs on files, and loads of tables, with Apache Kafka: its directories, and as a target."""
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +23,6 @@ from horolog.wire.api import ApiKey
 NAMES = {"client-none", "client-gzip", "client-zstd", "append-time", "out-of-order", "several"}
 CHOSEN = [one for one in scenarios.CLEAN if one.topic in NAMES]
 T0 = 1_600_000_000_000
-
-
-@pytest.fixture(scope="module")
-def kafka(tmp_path_factory: Any) -> Iterator[Kafka]:
-    with Kafka(tmp_path_factory.mktemp("kafka")) as running:
-        yield running
 
 
 def records_of(bootstrap: str, topic: str, partitions: int) -> list[Record]:

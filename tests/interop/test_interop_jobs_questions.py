@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +28,6 @@ STAMPED = {"retention.ms": "-1", "message.timestamp.type": "LogAppendTime"}
 
 def now_ms() -> int:
     return int(time.time() * 1000)  # noqa: TID251 - Kafka has the machine's clock
-
-
-@pytest.fixture(scope="module")
-def kafka(tmp_path_factory: Any) -> Iterator[Kafka]:
-    with Kafka(tmp_path_factory.mktemp("kafka")) as running:
-        yield running
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from certificates import PASSWORD, Certificates, make_certificates
+from certificates import PASSWORD, Certificates
 from command_runner import run_command
 from mirror_lab import NO_SPARK, MirrorLab, produce, records, rows_of
 from pyspark.errors import PySparkException
@@ -32,11 +32,6 @@ LISTENERS = {
     "SCRAM": "SASL_SSL",
     "TOKEN": "SASL_PLAINTEXT",
 }
-
-
-@pytest.fixture(scope="module")
-def certificates(tmp_path_factory: Any) -> Certificates:
-    return make_certificates(tmp_path_factory.mktemp("certificates"))
 
 
 @pytest.fixture(scope="module")

@@ -9,25 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tools.peers.kafka import NoPeer, jars
 
 from horolog.client import Client
 from horolog.clock import SystemClock
 from horolog.record.builder import Record, build_batch
 
-pytestmark = [pytest.mark.interop, pytest.mark.spark]
+pytestmark = [pytest.mark.interop, pytest.mark.spark, pytest.mark.usefixtures("spark_connector")]
 
 Append = Callable[[], None]
 SOURCES = ("kafka", "horolog")
 _topics = (f"notebook-{number}" for number in itertools.count())
-
-
-@pytest.fixture(autouse=True)
-def _connector() -> None:
-    try:
-        jars("spark")
-    except NoPeer as error:
-        pytest.skip(str(error))
 
 
 def appender(bootstrap: str, topic: str, partition: int = 0) -> Append:

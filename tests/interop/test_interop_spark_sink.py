@@ -12,24 +12,15 @@ from typing import Any
 import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
-from tools.peers.kafka import NoPeer, jars
 
 from horolog.client import Client
 from horolog.clock import SystemClock
 from horolog.sources import scan
 
-pytestmark = [pytest.mark.interop, pytest.mark.spark]
+pytestmark = [pytest.mark.interop, pytest.mark.spark, pytest.mark.usefixtures("spark_connector")]
 
 SINKS = ("kafka", "horolog")
 _topics = (f"sink-{number}" for number in itertools.count())
-
-
-@pytest.fixture(autouse=True)
-def _connector() -> None:
-    try:
-        jars("spark")
-    except NoPeer as error:
-        pytest.skip(str(error))
 
 
 @pytest.fixture(params=[0, 1], ids=["to horolog", "to Kafka"])

@@ -1,7 +1,6 @@
 """Archives that are checked, merged and tidied."""
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -176,17 +175,8 @@ def test_an_archive_that_is_none_is_refused(tmp_path: Path) -> None:
             function(tmp_path)
 
 
-@pytest.fixture
-def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Server]:
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-    with S3Server() as server:
-        server.objects["lake/.keep"] = b""
-        yield server
-
-
 def test_an_archive_in_an_object_store(s3: S3Server, tmp_path: Path) -> None:
+    s3.objects["lake/.keep"] = b""
     files = PartitionFiles(tmp_path / "log")
     uri, settings = "s3a://lake/orders", s3.options()
     session = InProcessSpark()
@@ -212,6 +202,7 @@ def test_an_archive_in_an_object_store(s3: S3Server, tmp_path: Path) -> None:
 
 
 def test_no_secret_of_an_object_store_is_kept_or_said(s3: S3Server, tmp_path: Path) -> None:
+    s3.objects["lake/.keep"] = b""
     files = PartitionFiles(tmp_path / "log")
     files.add([NINE_MS])
     files.write_indexes()
@@ -230,6 +221,7 @@ def test_another_writer_in_an_object_store_is_noticed(
     s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It writes the same number of a manifest between the look and the write."""
+    s3.objects["lake/.keep"] = b""
     store = ArchiveStore("s3://lake/orders", StoreOptions.parse(s3.options()))
     assert store.put_new("manifest/1.json", b"mine")
     assert not store.put_new("manifest/1.json", b"other")

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
 from running_broker import RunningBroker
 
+from horolog.broker import dispatch
 from horolog.broker.dispatch import Dispatcher
 from horolog.errors import HorologError
 from horolog.network.peer import Peer
@@ -42,3 +44,12 @@ class DispatchedClient:
     def close(self) -> None:
         """Let go of the dispatcher's threads."""
         self.broker.call(self.dispatcher.close)
+
+
+def without_decoding(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From here on a request that is decoded as any other fails."""
+
+    def decode(*_: Any) -> Any:
+        raise AssertionError("it was decoded")
+
+    monkeypatch.setattr(dispatch, "decode_request", decode)

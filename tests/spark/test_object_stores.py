@@ -1,6 +1,5 @@
 """Logs in object stores: read, streamed, and no secret in any message."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +18,6 @@ from horolog.sources.uris import shown
 from horolog.spark.read import stream, stream_looks
 
 NINE_MS = 1_700_000_000_000
-
-
-@pytest.fixture
-def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Server]:
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-    with S3Server() as server:
-        yield server
 
 
 @pytest.fixture
