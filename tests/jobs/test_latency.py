@@ -188,3 +188,38 @@ def test_an_empty_topic_has_no_records(spark: Any, broker: RunningBroker) -> Non
     broker.create_topic("t")
     ran = run_command("spark", "latency", "--source", broker.address, "--topics", "t")
     assert (ran.code, ran.out) == (0, "no records\n")
+
+
+def test_the_hop_of_a_mirror_is_measured_by_its_offsets(
+    spark: Any, broker: RunningBroker, clock: ManualClock, make_broker: MakeBroker, tmp_path: Path
+) -> None:
+    broker.create_topic("t", partitions=2, **ANY)
+    there_ms = NOW_MS + 5 * HOUR_MS
+    target = make_broker(clock=ManualClock(there_ms))
+    rng, spans = random.Random(3), []
+    for number in range(40):
+        times = [clock.now_ms() - rng.randrange(5000) for _ in range(10)]
+        fill(broker.client, "t", times, number % 2)
+        spans += [there_ms - clock.now_ms()] * 10
+        clock.advance("1m")
+    state = tmp_path / "state"
+    moved = {"source": broker.address, "target": target.address, "topics": "t"}
+    jobs.mirror(spark, **moved, once=True, state=state)
+    fill(broker.client, "t", [clock.now_ms()] * 7, 0)
+    asked = {"source": broker.address, "topics": "t", "mirror_state": state}
+    found = jobs.latency(spark, **asked, target=target.address).where("is_total").collect()
+    hop, own = sorted(found, key=lambda row: row["measure"], reverse=True)
+    assert own["measure"] == "append time - create time"
+    assert hop["measure"] == "append time at the target - append time at the source"
+    assert (own["records"], own["measured"]) == (407, 407)
+    assert (hop["records"], hop["measured"], hop["not_appended"]) == (407, 400, 7)
+    assert (hop["min_ms"], hop["max_ms"]) == (min(spans), max(spans))
+    middle = sorted(spans)[len(spans) // 2]
+    assert abs(hop["p50_ms"] - middle) <= middle / 50
+
+    command = ("spark", "latency", "--source", broker.address, "--topics", "t")
+    shown = run_command(*command, "--mirror-state", str(state), "--target", target.address)
+    assert shown.code == 0, shown.err
+    assert "append time at the target" in shown.out
+    with pytest.raises(Misconfigured, match="give --target"):
+        jobs.latency(spark, **asked)

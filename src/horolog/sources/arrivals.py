@@ -1,15 +1,20 @@
 """When the batches of a log arrived, as far as that is known."""
 
+from array import array
 from bisect import bisect_right
 from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
+import numpy as np
+import numpy.typing as npt
+
 from horolog.errors import Misconfigured
 from horolog.record.batch import BatchHeader, iter_headers
 from horolog.record.scan import scan_batch, timestamps
-from horolog.record.timestamps import LOG_APPEND_TIME, AppendTimeStretch
+from horolog.record.timestamps import LOG_APPEND_TIME, NO_TIMESTAMP, AppendTimeStretch
 from horolog.sources.batches import Batches
 from horolog.sources.options import ReadOptions
+from horolog.sources.plan import Stretch
 from horolog.sources.planning import opened_log, plan_offsets
 from horolog.sources.row_filter import RowFilter
 from horolog.sources.stretch_reader import StretchReader, naming_batch
@@ -104,6 +109,25 @@ class ArrivalLog:
                     ):
                         with naming_batch(batches):
                             yield from _with_append_times(batches)
+
+
+def append_times(
+    reader: StretchReader, stretch: Stretch
+) -> "tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]":
+    """The batches of a stretch: the offsets behind each, and when it was appended, -1: not known.
+
+    Raises:
+        as `ArrivalLog.of`.
+    """
+    ends, times = array("q"), array("q")
+    with reader.losses(stretch):
+        for batches in reader.batches(
+            stretch, RowFilter(), with_append_times=True, with_markers=True
+        ):
+            for _, header, append_ms in _with_append_times(batches):
+                ends.append(header.next_offset)
+                times.append(NO_TIMESTAMP if append_ms is None else append_ms)
+    return np.frombuffer(ends, np.int64), np.frombuffer(times, np.int64)
 
 
 def _with_append_times(batches: Batches) -> Iterator[tuple[memoryview, BatchHeader, int | None]]:

@@ -35,8 +35,10 @@ def latency(job: LatencyCommand, call: Call) -> None:
         planned = replace(job, on_progress=work)
         found = of_latency.latency.run(spark, planned).persist()
         try:
-            totals = plain(found.where("is_total").orderBy("topic").collect())
-            by_hour = found.where("not is_total and measured > 0").orderBy("hour", "topic")
+            totals = plain(found.where("is_total").orderBy("topic", "measure").collect())
+            by_hour = found.where("not is_total and measured > 0").orderBy(
+                "hour", "topic", "measure"
+            )
             limit = _MOST_HOURS if job.pictures is None and not call.as_json else _FOR_PICTURES
             hours = plain(by_hour.limit(limit + 1).collect())
         finally:
@@ -59,7 +61,24 @@ def _show(
     if not any(row["records"] for row in totals):
         typer.echo("no records")
         return
-    typer.echo(f"{totals[0]['measure']}, in milliseconds\n")
+    measures = sorted({row["measure"] for row in totals})
+    for number, measure in enumerate(measures):
+        if number:
+            typer.echo("")
+        _show_measure(
+            measure,
+            [row for row in totals if row["measure"] == measure],
+            [row for row in hours[:limit] if row["measure"] == measure],
+            f", the first {limit}" if len(hours) > limit else "",
+        )
+    for each in drawn:
+        typer.echo(f"drawn: {each}")
+
+
+def _show_measure(
+    measure: str, totals: list[dict[str, Any]], hours: list[dict[str, Any]], more: str
+) -> None:
+    typer.echo(f"{measure}, in milliseconds\n")
     left_out = [
         name
         for name in ("untimed", "in_other_unit", "not_appended")
@@ -67,11 +86,8 @@ def _show(
     ]
     show_rows(totals, ["topic", "records", *left_out, *_COLUMNS], _HEADINGS)
     if len(hours) > 1:
-        more = f", the first {limit}" if len(hours) > limit else ""
         typer.echo(f"\nBy hour{more}")
-        show_rows(hours[:limit], ["hour", "topic", *_COLUMNS], _HEADINGS)
-    for each in drawn:
-        typer.echo(f"drawn: {each}")
+        show_rows(hours, ["hour", "topic", *_COLUMNS], _HEADINGS)
 
 
 def _why(row: dict[str, Any]) -> str:

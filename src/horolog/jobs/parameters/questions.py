@@ -7,6 +7,7 @@ from typing import Annotated, Final
 from horolog.jobs.parameters.option import Hook, Option
 from horolog.jobs.parameters.shared import (
     OfStores,
+    OfTarget,
     PathLike,
     Progress,
     Reads,
@@ -106,6 +107,19 @@ class Latency(Reads):
             is_duration=True,
         ),
     ] = None
+    mirror_state: Annotated[
+        PathLike | None,
+        Option(
+            "The state directory of a mirror of the source: measure its hop, too, from the "
+            "source's append times to the target's.",
+            metavar="DIR",
+        ),
+    ] = None
+    target: Annotated[
+        PathLike | None,
+        Option("The broker that it mirrors to.", metavar="HOST:PORT"),
+    ] = None
+    target_settings: OfTarget = field(default=None, repr=False)
     on_progress: Progress = no_progress
 
 

@@ -1,40 +1,30 @@
 """How long records take from their producer to the log (KIP-33, use case 5)."""
 
-from collections.abc import Iterator
 from typing import Final
 
-import numpy as np
-import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from horolog.errors import Misconfigured
 from horolog.jobs.parameters.function import on_spark
 from horolog.jobs.parameters.questions import Latency
-from horolog.jobs.questions.distribution import classes_of, spans_of
-from horolog.jobs.questions.groups import Flags, Groups, Pending
+from horolog.jobs.questions.hops import BY_HOP, Hop, HopSummary
+from horolog.jobs.questions.latency_sums import (
+    CLASS,
+    COUNTS,
+    MEASURED,
+    PARTS,
+    SPAN,
+    LatencySummary,
+)
 from horolog.jobs.questions.live import LiveScan
-from horolog.jobs.questions.scan import NO_HOUR, Scan, Summary, Times, batch_of, ddl_of, runs
+from horolog.jobs.questions.scan import NO_HOUR, Scan, Summary, ddl_of
 from horolog.jobs.selection import Selection
-from horolog.record.looks_like import units_of
-from horolog.record.stretches import Int64Array
 
 BY_APPEND_TIME: Final = "append time - create time"
 BY_READER: Final = "clock of the reader - create time"
 """What is measured; the second is KIP-33's own, for logs that keep one time only."""
 
 PERCENTILES: Final = {"p50_ms": 0.5, "p90_ms": 0.9, "p99_ms": 0.99}
-COUNTS: Final = ("records", "untimed", "in_other_unit", "not_appended")
-_NONE: Final = NO_HOUR
-_MEASURED, _CLASS, _SPAN = "measured", "class", "span_ms"
-_FAR_MS = 1 << 61
-PARTS: Final = pa.schema(
-    [
-        ("topic", pa.string()),
-        *((name, pa.int64()) for name in ("hour", _CLASS, _SPAN, *COUNTS, _MEASURED)),
-        ("min_ms", pa.int64()),
-        ("max_ms", pa.int64()),
-    ]
-)
 
 
 @on_spark(Latency)
@@ -50,7 +40,8 @@ def latency(spark: SparkSession, job: Latency) -> DataFrame:
         A row for each topic with `hour` null, and one for each of its hours of append time:
 
         - `topic`; `hour` timestamp; `is_total`: whether the row is of all hours;
-        - `measure`: "append time - create time" or "clock of the reader - create time";
+        - `measure`: "append time - create time" or "clock of the reader - create time"; with a
+          mirror's state also "append time at the target - append time at the source";
         - `records`; of these `untimed` have no create time, that of `in_other_unit` looks like one
           in another unit, and of `not_appended` the log knows no append time; `measured`: the rest;
         - `negative`: measured below zero, by clocks that differ;
@@ -66,7 +57,16 @@ def latency(spark: SparkSession, job: Latency) -> DataFrame:
         scan = Scan.plan(spark, selection, with_producers=False)
         job.on_progress(0, scan.offsets)
         parts = scan.frame(spark, summary, ddl_of(PARTS))
+        if job.mirror_state is not None:
+            if job.target is None:
+                raise Misconfigured("a mirror's state maps to its target: give --target HOST:PORT")
+            target = Selection.of(job.target, None, ".*", settings=job.target_settings)
+            hop: Summary = HopSummary(Hop.of(job.mirror_state, target))
+            hops = distributions(scan.frame(spark, hop, ddl_of(PARTS)), BY_HOP)
+            return distributions(parts, measure).unionByName(hops)
     else:
+        if job.mirror_state is not None:
+            raise Misconfigured("give a mirror's state, or live")
         _check_live(selection, live_ms)
         measure = BY_READER
         live: Summary = summary
@@ -83,51 +83,6 @@ def _check_live(selection: Selection, live_ms: int) -> None:
         raise Misconfigured(f"live is {live_ms} ms; it is above zero")
 
 
-class LatencySummary:
-    """Sums of what a task reads; rows of `PARTS`."""
-
-    def __call__(self, place: int, times: Iterator[Times]) -> Iterator[pa.RecordBatch]:
-        """The rows of a task, a topic after the other."""
-        pending, constants = Pending(), dict[str, object]()
-        for each, begins in runs(times):
-            if begins:
-                yield from _rows(pending.take(), constants)
-                constants = {"topic": each.topic}
-            yield from _rows(pending.add(groups_of(each)), constants)
-        yield from _rows(pending.take(), constants)
-
-
-def groups_of(times: Times) -> Groups:
-    """The records of a table by hour and class of latency."""
-    created, timed, known = times.created_ms, times.is_timed, times.is_appended
-    is_other = timed & (units_of(created) != 0)
-    measured = timed & ~is_other & known
-    spans = np.clip(times.appended_ms, -_FAR_MS, _FAR_MS) - np.clip(created, -_FAR_MS, _FAR_MS)
-    flags: dict[str, Int64Array | Flags] = {
-        "records": np.ones(len(created), np.bool_),
-        "untimed": ~timed,
-        "in_other_unit": is_other,
-        "not_appended": ~known,
-        _MEASURED: measured,
-    }
-    return Groups(
-        {
-            "hour": times.hours(),
-            _CLASS: np.where(measured, classes_of(spans), _NONE),
-        },
-        flags,
-        {"min_ms": np.where(measured, spans, -_NONE - 1)},
-        {"max_ms": np.where(measured, spans, _NONE)},
-    )
-
-
-def _rows(groups: Groups | None, constants: dict[str, object]) -> Iterator[pa.RecordBatch]:
-    if groups is not None and groups.rows:
-        classes = groups.keys[_CLASS]
-        spans = np.where(classes == _NONE, 0, spans_of(np.where(classes == _NONE, 0, classes)))
-        yield batch_of(constants, {**groups.columns, _SPAN: spans}, PARTS)
-
-
 def distributions(parts: DataFrame, measure: str) -> DataFrame:
     """The parts of all tasks as `latency` returns them."""
     return parts.sparkSession.sql(_DISTRIBUTIONS, {"measure": measure}, parts=parts)
@@ -139,7 +94,7 @@ def _limited(place: int) -> str:
     return f"least(greatest(CAST(round(percentiles[{place}]) AS bigint), min_ms), max_ms) AS {name}"
 
 
-_IS_MEASURED: Final = f"{_MEASURED} > 0"
+_IS_MEASURED: Final = f"{MEASURED} > 0"
 # A statement of SQL: the driver needs as much time for each column that Python makes of columns.
 # A frequency must not be zero for a value; without a value it does not count.
 _DISTRIBUTIONS = f"""
@@ -149,7 +104,7 @@ SELECT
     is_total,
     :measure AS measure,
     {", ".join(COUNTS)},
-    {_MEASURED},
+    {MEASURED},
     negative,
     min_ms,
     {", ".join(map(_limited, range(len(PERCENTILES))))},
@@ -159,14 +114,14 @@ FROM (
         topic,
         hour,
         grouping(hour) = 1 AS is_total,
-        {", ".join(f"sum({name}) AS {name}" for name in (*COUNTS, _MEASURED))},
-        coalesce(sum({_MEASURED}) FILTER (WHERE {_IS_MEASURED} AND {_CLASS} < 0), 0) AS negative,
+        {", ".join(f"sum({name}) AS {name}" for name in (*COUNTS, MEASURED))},
+        coalesce(sum({MEASURED}) FILTER (WHERE {_IS_MEASURED} AND {CLASS} < 0), 0) AS negative,
         min(min_ms) FILTER (WHERE {_IS_MEASURED}) AS min_ms,
         max(max_ms) FILTER (WHERE {_IS_MEASURED}) AS max_ms,
         percentile(
-            CASE WHEN {_IS_MEASURED} THEN {_SPAN} END,
+            CASE WHEN {_IS_MEASURED} THEN {SPAN} END,
             array({", ".join(f"{share}D" for share in PERCENTILES.values())}),
-            greatest({_MEASURED}, 1)
+            greatest({MEASURED}, 1)
         ) AS percentiles
     FROM {{parts}}
     GROUP BY GROUPING SETS ((topic, hour), (topic))
