@@ -237,8 +237,8 @@ def _refuse_if_wanted(entry: "os.DirEntry[str]") -> None:
     is_segment = names.base_offset_of(entry.name, names.LOG) is not None
     if entry.is_symlink() and (is_segment or names.partition_of(entry.name) is not None):
         raise Misconfigured(
-            f"{entry.path} is a symbolic link, which is not followed: give load() the path that it "
-            "leads to"
+            f"{entry.path} is a symbolic link, which is not followed: give the path that it leads "
+            "to"
         )
     if is_segment:
         raise Misconfigured(f"{entry.path} is not a regular file, and cannot be read")
