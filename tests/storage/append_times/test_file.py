@@ -553,3 +553,23 @@ def test_a_batch_is_identified_by_its_header_as_by_its_bytes(tmp_path: Path, epo
     for part in old:
         if len(part.data):
             assert identity_of_header(parse_header(bytes(part.data))) is None
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@given(data=st.data())
+def test_no_damage_makes_an_append_time_wrong(
+    tmp_path_factory: pytest.TempPathFactory, clean: bool, data: st.DataObject
+) -> None:
+    path = tmp_path_factory.mktemp("log")
+    known: Known = {}
+    with new_log(path / "log", SMALL) as log:
+        put(log, known, *(NOW + 7 * (number // 2) for number in range(14)))
+    path = stop(path / "log", path / "stopped", clean=clean)
+    for file in sorted(partition_dir(path).glob(f"*{FILES}")):
+        content = bytearray(file.read_bytes())
+        content[data.draw(st.integers(0, len(content) - 1))] ^= 1 << data.draw(st.integers(0, 7))
+        # No kill takes a part of what was written: a marker speaks for all of it.
+        size = data.draw(st.integers(0, len(content))) if clean else len(content)
+        file.write_bytes(content[:size])
+    with reopened(path, SMALL) as (_, log):
+        assert all(ms in (None, known[offset]) for offset, ms in times_of(log).items())

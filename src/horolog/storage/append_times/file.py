@@ -149,12 +149,16 @@ class AppendTimeFile:
         last = min(self._entries.search(1, self._last_at(known_to - 1)), count)
         found = [] if first >= 0 else [AppendTimeStretch(from_offset, None)]
         before: tuple[int, ...] = BEFORE_ALL
-        for entry in ENTRY.iter_unpack(self._entries.read_between(max(0, first), last)):
+        # One more: where that is damaged, it may be of a record in front of the end.
+        entries = self._entries.read_between(max(0, first), min(last + 1, count))
+        for number, entry in enumerate(ENTRY.iter_unpack(entries), max(0, first)):
             time, place = entry
             if not is_intact(entry) or not follows(before, entry):
                 self._say_damaged()  # and where the stretch before it ends is unknown
                 found[-1:] = [AppendTimeStretch(found[-1].offset if found else from_offset, None)]
                 continue
+            if number == last:
+                break
             before = entry
             offset = max(from_offset, self._segment.base_offset + (place >> 1))
             found.append(AppendTimeStretch(offset, None if place & 1 else self._ms_of(time)))
@@ -301,8 +305,12 @@ class AppendTimeFile:
         middle_ms, covered = header
         if self._marker.is_valid():
             sure, end = len(self._entries), names.MAX_OFFSET
-        elif covered is not None and is_there(self._files, self._segment, covered):
-            sure, end = min(covered.entries, len(self._entries)), covered.end
+        elif (
+            covered is not None
+            and covered.entries <= len(self._entries)
+            and is_there(self._files, self._segment, covered)
+        ):
+            sure, end = covered.entries, covered.end
         else:
             return None
         first = max(0, min(self._entries.search(1, self._last_at(from_offset)), sure) - 1)

@@ -91,11 +91,13 @@ def prove(
     count = len(entries)
     if is_marked:
         counted = _count_true(files, segment, entries, 0, count)
-        if counted or not segment.end.size:
+        # A kill leaves one entry without its batch at most; a damaged one may be of any.
+        is_left = counted < count and not (counted == count - 1 and is_intact(entries[counted]))
+        if not is_left and (counted or not segment.end.size):
             return Proof(counted, names.MAX_OFFSET)
     sure, end = 0, base_offset
-    if covered is not None and is_there(files, segment, covered):
-        sure, end = min(covered.entries, count), covered.end
+    if covered is not None and covered.entries <= count and is_there(files, segment, covered):
+        sure, end = covered.entries, covered.end
     counted = _count_true(files, segment, entries, sure, count)
     if counted > sure:
         found = batch_at(files, segment, base_offset + (entries[counted - 1][1] >> 1))
