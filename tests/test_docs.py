@@ -42,6 +42,7 @@ def test_the_architecture_names_modules_and_packages_that_exist() -> None:
         assert (SOURCE / path).exists(), path
 
 
+LISTED = re.compile(r"^(?: {4})?([a-z_0-9]+(?:, [a-z_0-9]+)*)  +\S", re.MULTILINE)
 PAGES = sorted(path.parent for path in SOURCE.glob("*/**/__init__.py"))
 
 
@@ -51,6 +52,10 @@ def test_the_page_of_a_package_says_what_it_is_and_names_modules_that_exist(pack
     assert page, f"{package} has no page: the docstring of its __init__"
     for path in re.findall(r"`((?:\w+/)*\w+\.py)`", page):
         assert any((root / path).exists() for root in (package, STORAGE, SOURCE, ROOT)), path
+    if "jobs" not in package.parts:  # whose pages list arguments and steps, too
+        for listed in LISTED.findall(page):
+            for name in listed.split(", "):
+                assert (package / name).is_dir() or (package / f"{name}.py").exists(), name
 
 
 def test_the_page_of_storage_has_its_rooms_in_the_order_of_their_imports() -> None:

@@ -3,6 +3,6 @@
 reader     the only place that walks a `.log`, of all formats
 whole      whole batches after damage
 log_file   the file itself, with what is read of it
-identity   by which of its first bytes a batch is recognised
+proof      by which rule a file beside a log is believed
 slices     a part of a file that a response sends
 """

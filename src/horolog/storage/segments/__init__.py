@@ -4,5 +4,4 @@ reader     a segment for any reader: broker, recovery, tools, Spark; lists its f
 segment    in a log that is open: also synced, repaired, deleted
 active     the last one, which is appended to
 numbered   what is appended: batches that have their offsets and append times
-finished   companion files of a segment that a job or a tool has written
 """
