@@ -29,7 +29,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from horolog.sources import columns
-from horolog.sources.file_reader import TABLE_BYTES
+from horolog.sources.reading import TABLE_BYTES
 from horolog.sources.rows import RowShaper
 from horolog.storage.names import TopicPartition
 

@@ -20,12 +20,11 @@ from horolog.record.batch import parse_header
 from horolog.record.builder import Record
 from horolog.record.compression import Codec
 from horolog.record.old_format.fields import build_messages
-from horolog.record.timestamps import AppendTimeStretch
+from horolog.record.timestamps import AppendTimeStretch, TimeRange
 from horolog.storage.append_times.floor import AppendTimes
 from horolog.storage.batches.reader import EVERYTHING
 from horolog.storage.directory.checkpoints import EpochStart
 from horolog.storage.files import Files
-from horolog.storage.index.blocks import Window
 from horolog.storage.index.builder import IndexBuilder
 from horolog.storage.logs.epochs import LeaderEpochs
 from horolog.storage.logs.writer import LogWriter, new_segment
@@ -187,7 +186,7 @@ def test_who_leads_after_that_appends_to_the_same_segment(tmp_path: Path) -> Non
     (reader,) = copy.finished()
 
     def found(first_ms: int, last_ms: int) -> set[int]:
-        spans = reader.spans(Window(first_ms, last_ms))
+        spans = reader.spans(TimeRange(first_ms, last_ms))
         headers = (h for span in spans for _, h in reader.headers(span.position, span.end))
         return {h.base_offset for h in headers if first_ms <= h.max_timestamp <= last_ms}
 
