@@ -14,7 +14,7 @@ from horolog.record.scan import scan_batch, timestamps
 from horolog.record.timestamps import LOG_APPEND_TIME, NO_TIMESTAMP, AppendTimeStretch
 from horolog.sources.batches import Batches
 from horolog.sources.options import ReadOptions
-from horolog.sources.plan import Stretch
+from horolog.sources.plan import BrokerStretch, Stretch
 from horolog.sources.planning import opened_log, plan_offsets
 from horolog.sources.row_filter import RowFilter
 from horolog.sources.stretch_reader import StretchReader, naming_batch
@@ -104,9 +104,7 @@ class ArrivalLog:
                 if stretch.partition != partition:
                     continue
                 with reader.losses(stretch):
-                    for batches in reader.batches(
-                        stretch, RowFilter(), with_append_times=True, with_markers=True
-                    ):
+                    for batches in _read(reader, stretch):
                         with naming_batch(batches):
                             yield from _with_append_times(batches)
 
@@ -121,13 +119,17 @@ def append_times(
     """
     ends, times = array("q"), array("q")
     with reader.losses(stretch):
-        for batches in reader.batches(
-            stretch, RowFilter(), with_append_times=True, with_markers=True
-        ):
+        for batches in _read(reader, stretch):
             for _, header, append_ms in _with_append_times(batches):
                 ends.append(header.next_offset)
                 times.append(NO_TIMESTAMP if append_ms is None else append_ms)
     return np.frombuffer(ends, np.int64), np.frombuffer(times, np.int64)
+
+
+def _read(reader: StretchReader, stretch: Stretch) -> Iterator[Batches]:
+    """All batches, with append times where the log keeps some beside the timestamps."""
+    is_kept = not isinstance(stretch, BrokerStretch) or reader.client.has_append_times()
+    return reader.batches(stretch, RowFilter(), with_append_times=is_kept, with_markers=True)
 
 
 def _with_append_times(batches: Batches) -> Iterator[tuple[memoryview, BatchHeader, int | None]]:
