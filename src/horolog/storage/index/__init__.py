@@ -16,7 +16,9 @@ block_cache    maps of directories that are not written to
 counts         what blocks add up to, for metrics
 
 An index without a matching seal is compared with all batch headers of its segment, once, and
-sealed.
+sealed. By which rule a seal, a block and append times are believed is in
+`storage/batches/proof.py`; the value that blocks add up is in `record/time_stats.py`.
+
 Kafka's time index only has the largest times, and a v2 header no smallest one, so that both leave a
 range of time open at its end; the block map has both, also of times below zero.
 
