@@ -19,6 +19,7 @@ def test_a_healthy_broker_gives_0(broker: RunningBroker) -> None:
     assert ran.out == "broker 1 is ready: 1 partitions, nothing is wrong\n"
     ran = run("health", "-b", broker.address, "--json")
     assert json.loads(ran.out) == {
+        "ready": True,
         "healthy": True,
         "brokers": [{"broker": 1, "partitions": 1, "wrong": []}],
     }

@@ -42,7 +42,7 @@ def health(
             }
             for node, answer in answers.items()
         ]
-        show_json({"healthy": not wrong, "brokers": brokers})
+        show_json({"ready": True, "healthy": not wrong, "brokers": brokers})
     elif wrong:
         rows = [(node, each.kind, each.subject, each.text) for node, each in wrong]
         show_table(("broker", "what", "of", "details"), rows)

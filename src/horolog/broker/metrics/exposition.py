@@ -1,6 +1,7 @@
 """Samples in Prometheus' text format, version 0.0.4."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate
 from typing import Final
 
 from horolog.broker.metrics.families import Family
@@ -40,20 +41,30 @@ class Exposition:
     def add(self, family: Family, value: float, labels: str = "", suffix: str = "") -> None:
         """One sample; labels as `labels_of` makes them."""
         if labels:
-            if not self._left:
-                self.left_out += 1
-                return
-            self._left -= 1
-        self._lines.setdefault(family, []).append(f"{family.name}{suffix}{labels} {value}\n")
+            self._add_lines(family, [f"{family.name}{suffix}{labels} {value}\n"])
+        else:
+            self._lines.setdefault(family, []).append(f"{family.name}{suffix} {value}\n")
 
-    def text(self) -> bytes:
+    def add_buckets(
+        self, family: Family, bounds: Sequence[str], counts: Sequence[int], labels: str
+    ) -> None:
+        """The buckets of a histogram with these labels, each with what is in it alone."""
+        begin = f"{family.name}_bucket{labels[:-1]},le="
+        so_far = list(accumulate(counts))
+        lines = [f'{begin}"{le}"}} {n}\n' for le, n in zip(bounds, so_far, strict=True)]
+        self._add_lines(family, [*lines, f"{family.name}_count{labels} {so_far[-1]}\n"])
+
+    def _add_lines(self, family: Family, lines: list[str]) -> None:
+        if self._left < len(lines):
+            self.left_out += len(lines)
+            return
+        self._left -= len(lines)
+        self._lines.setdefault(family, []).extend(lines)
+
+    def parts(self) -> Iterator[bytes]:
         """All of them; those of one family together, behind its help and type."""
-        parts: list[str] = []
         for family, lines in self._lines.items():
             # The helps have neither a backslash nor a line break.
-            parts.append(
-                f"# HELP {family.name} {family.help}\n# TYPE {family.name} {family.kind}\n"
-            )
-            parts += lines
-        # A name that a client chose may hold surrogates.
-        return "".join(parts).encode(errors="replace")
+            head = f"# HELP {family.name} {family.help}\n# TYPE {family.name} {family.kind}\n"
+            # A name that a client chose may hold surrogates.
+            yield (head + "".join(lines)).encode(errors="replace")

@@ -4,7 +4,6 @@ On the event loop, in slices: what is appended meanwhile is in some of the numbe
 """
 
 from collections.abc import Sequence
-from itertools import accumulate
 from typing import Final
 
 from horolog.broker.broker import Broker
@@ -69,8 +68,11 @@ class Scrape:
         self._add_traffic(found)
         await self._groups.add(found, turns, by_partition=by_partition)
         found.add(of.LEFT_OUT, found.left_out)
-        await turns.pause()
-        return found.text()
+        parts = []
+        for part in found.parts():
+            parts.append(part)
+            await turns.pause()
+        return b"".join(parts)
 
     async def _partitions(
         self, turns: TimeSlice, found: Exposition, *, by_partition: bool
@@ -165,6 +167,5 @@ def _add_appended(found: Exposition, topic: str, appended: Counts) -> None:
     found.add(of.BYTES_IN, appended.size, labels)
     found.add(of.FUTURE, appended.latencies[0], labels)
     found.add(of.UNTIMED, appended.untimed, labels)
-    for bound, count in zip(_LATENCY_LABELS, accumulate(appended.latencies), strict=True):
-        found.add(of.LATENCY, count, f'{labels[:-1]},le="{bound}"}}', "_bucket")
-    found.add(of.LATENCY, sum(appended.latencies), labels, "_count")
+    if any(appended.latencies):
+        found.add_buckets(of.LATENCY, _LATENCY_LABELS, appended.latencies, labels)
