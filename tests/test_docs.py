@@ -37,7 +37,7 @@ def test_the_architecture_names_modules_and_packages_that_exist() -> None:
     text = (ROOT / "ARCHITECTURE.md").read_text()
     modules = set(re.findall(r"`((?:\w+/)+\w+\.py)`", text))
     assert len(modules) > 10
-    packages = set(re.findall(r"`((?:cli|broker|storage)/\w+)`", text))
+    packages = set(re.findall(r"`((?:jobs|broker|storage)/\w+)`", text))
     for path in modules | packages:
         assert (SOURCE / path).exists(), path
 
