@@ -5,6 +5,7 @@
     Log              truncated and deleted from as well
 
 writer     the one way to make a log grow: numbered batches, segment by segment
+replacing  new segments in the place of old ones, whole or not at all after a kill
 flusher    what the disk is known to have
 epochs     which leader wrote which offsets
 parts      what opening a partition's directory gives its log

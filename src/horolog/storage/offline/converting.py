@@ -1,11 +1,9 @@
 """Rewrites the segments of a log in another record format, without a broker.
 
 A segment is written anew in `<partition>/converting/<base>/`, synced, read again and compared
-record for record, and only then takes the place of the old one, by the names that a compaction of
-Kafka's uses: its files get `.cleaned`, then `.swap`, then their own names. A kill before the first
-`.swap` leaves the old segment, one after that the new one, whatever starts next: this, horolog's
-broker or Kafka's. A segment that has the format is left as it is, so that the work goes on where it
-ended.
+record for record, and only then takes the place of the old one (logs/replacing.py): a kill leaves
+the one or the other. A segment that has the format is left as it is, so that the work goes on where
+it ended.
 
 Processes may convert segments of one partition at the same time: each locks the segment's log, and
 the partition's directory while names in it change.
@@ -16,7 +14,6 @@ segment that grows beyond `MAX_SEGMENT_BYTES` becomes several.
 
 import hashlib
 import os
-import stat
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
@@ -34,6 +31,7 @@ from horolog.storage import names
 from horolog.storage.batches.reader import EVERYTHING
 from horolog.storage.directory.lock import lock_against_others, lock_offline, share_offline
 from horolog.storage.files import Files
+from horolog.storage.logs.replacing import make_alike, replace_segments
 from horolog.storage.logs.writer import LogWriter, new_segment
 from horolog.storage.removal.leftovers import base_offsets, tidy
 from horolog.storage.segments.numbered import Numbered, as_they_are
@@ -293,42 +291,19 @@ class _Segment:
     def _put_beside(self) -> None:
         if len(self._new) > 1 and self._old.has_aborted:
             raise StorageFailed(_ABORTED_AND_LARGE)
-        modified_ms = self._old.modified_ms()
-        owner = os.fstat(self._old.log.open().fd)
         for suffix in _CARRIED:
             source = self._old.path_of(suffix)
             if self._files.exists(source):
                 content = self._files.read_whole(source, MAX_SEGMENT_BYTES) or b""
                 path = self._new[0].path_of(suffix)
                 self._files.write_at(self._files.create(path), [content], 0)
-        for name in os.listdir(self._work):
-            path = f"{self._work}/{name}"
-            file = self._files.get(path)
-            os.fchmod(file.fd, stat.S_IMODE(owner.st_mode))
-            with suppress(PermissionError):  # only root may give files away
-                os.fchown(file.fd, owner.st_uid, owner.st_gid)
-            self._files.sync(file)
-            if name.endswith(names.LOG):
-                self._files.touch(path, modified_ms)
-        self._files.sync_path(self._work)
+        make_alike(self._files, self._work, self._old)
 
     def _swap(self) -> None:
-        directory, files = self._directory, self._files
-        with lock_against_others(directory):
-            cleaned = []
-            for name in sorted(os.listdir(self._work), reverse=True):
-                files.rename(f"{self._work}/{name}", f"{directory}/{name}{names.CLEANED}")
-                cleaned.append(name)
-            files.sync_path(directory)
-            # The smallest base offset last: as long as one file is `.cleaned`, all are void.
-            for name in cleaned:
-                stem = f"{directory}/{name}"
-                files.rename(f"{stem}{names.CLEANED}", f"{stem}{names.SWAP}")
-            files.sync_path(directory)
-            now_ms = self._conversion.now_ms
-            tidied = tidy(files, directory, keep=True, now_ms=now_ms, is_compared=True)
-            self._done.notes += tidied.warnings
-            files.sync_path(directory)
+        with lock_against_others(self._directory):
+            self._done.notes += replace_segments(
+                self._files, self._directory, self._work, self._conversion.now_ms
+            )
         self._clear()
 
 
