@@ -231,7 +231,7 @@ def test_rejected_records_come_with_their_reasons() -> None:
 
 def test_with_acks_0_nothing_is_waited_for() -> None:
     with talk({ApiKey.PRODUCE: Silence()}) as (broker, client):
-        assert client.produce(*CLICKS, b"batch", acks=0) == (None, None, None)
+        assert set(client.produce(*CLICKS, b"batch", acks=0)) == {None}
         client.describe_cluster()  # served after the produce, on the same connection
         assert broker.asked(ApiKey.PRODUCE)[0].acks == 0
 
