@@ -674,7 +674,7 @@ def test_records_behind_a_roll_that_the_disk_refused_are_read(
         """Removes nothing while it fails."""
 
         def _unlink(self, path: str) -> None:
-            if self._at is not None and path.endswith(".log"):
+            if self.at is not None and path.endswith(".log"):
                 raise OSError(5, "Input/output error")
             super()._unlink(path)
 
