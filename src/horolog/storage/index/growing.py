@@ -4,6 +4,7 @@ Readers of the segment use the same `Indexes`, and see what was added.
 """
 
 from bisect import bisect_right
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from horolog.errors import StorageFailed
@@ -12,6 +13,7 @@ from horolog.storage.file_errors import FileMissing
 from horolog.storage.files import Files
 from horolog.storage.index.builder import is_later
 from horolog.storage.index.indexes import Indexes
+from horolog.storage.index.offset import OffsetPosition
 from horolog.storage.index.time import TimeEntry
 
 
@@ -73,6 +75,39 @@ class IndexWriter:
             self._bytes_since_entry = 0
         self._bytes_since_entry += size
         indexes.largest_seen = largest
+        return largest
+
+    def add_all(self, batches: Iterable[tuple[int, int, int, int]]) -> TimeEntry | None:
+        """As `add` of each, whose entries are written together.
+
+        Args:
+            batches: the position, size, last offset and largest timestamp of each.
+
+        Raises:
+            StorageFailed: the disk refused; `go_back` to what was noted before.
+        """
+        indexes, largest, since = self._indexes, self._indexes.largest_seen, self._bytes_since_entry
+        offsets, times = indexes.offsets, indexes.times
+        room = offsets.entries.capacity - len(offsets.entries)
+        room = 0 if self.are_full else min(room, times.entries.capacity - len(times.entries) - 1)
+        positions: list[OffsetPosition] = []
+        latest: list[TimeEntry] = []
+        for position, size, last_offset, max_timestamp in batches:
+            if is_later(max_timestamp, largest):
+                largest = TimeEntry(max_timestamp, last_offset)
+            if since > self._interval_bytes and len(positions) < room:
+                positions.append(OffsetPosition(last_offset, position))
+                if largest is not None and (not latest or largest.timestamp > latest[-1][0]):
+                    latest.append(largest)
+                since = 0
+            since += size
+        try:
+            offsets.append_all(positions)
+            times.append_all(latest)
+            self.are_full = offsets.is_full or times.is_full
+        except FileMissing:
+            indexes.is_checked, self.are_full = False, True
+        self._bytes_since_entry, indexes.largest_seen = since, largest
         return largest
 
     def add_messages(self, position: int, listed: PlainMessages) -> TimeEntry | None:

@@ -10,6 +10,7 @@ offset never begins behind its batch.
 Files stay Kafka's to the byte. One thread appends, any number look up.
 """
 
+from collections.abc import Sequence
 from struct import Struct
 from typing import NamedTuple
 
@@ -63,6 +64,11 @@ class OffsetIndex:
     def append(self, offset: int, position: int) -> None:
         """Index the batch at `position` that ends with `offset`."""
         self.entries.append(offset - self.base_offset, position)
+
+    def append_all(self, found: Sequence[OffsetPosition]) -> None:
+        """As `append` of each, in one write."""
+        if found:
+            self.entries.append_all([(offset - self.base_offset, at) for offset, at in found])
 
     def lookup(self, offset: int) -> OffsetPosition:
         """The last entry not after `offset`; a search for the offset may start there."""

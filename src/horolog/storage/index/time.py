@@ -15,6 +15,7 @@ any entry a lookup begins at the segment's base, which is always right.
 Files stay Kafka's to the byte. One thread appends, any number look up.
 """
 
+from collections.abc import Sequence
 from struct import Struct
 from typing import NamedTuple
 
@@ -75,6 +76,13 @@ class TimeIndex:
             return
         self.entries.append(timestamp, offset - self.base_offset)
         self._last = TimeEntry(timestamp, offset)
+
+    def append_all(self, found: Sequence[TimeEntry]) -> None:
+        """As `maybe_append` of each, in one write; each is later than the one before."""
+        found = [each for each in found if each.timestamp > self.last.timestamp]
+        if found:
+            self.entries.append_all([(time, offset - self.base_offset) for time, offset in found])
+            self._last = found[-1]
 
     def lookup(self, timestamp: int) -> TimeEntry:
         """The last entry not after `timestamp`; a search may start at its offset."""

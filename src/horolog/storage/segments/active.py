@@ -223,9 +223,12 @@ class ActiveSegment:
         try:
             parts = [part for batch in batches for part in batch.parts]
             self._files.write_at(segment.log.open(), parts, start)
-            for batch in batches:
-                end = _noted(entries, batch, position)
-                position += batch.size
+            if all(batch.messages is None for batch in batches):
+                end = _noted_together(entries, batches, position)
+            else:
+                for batch in batches:
+                    end = _noted(entries, batch, position)
+                    position += batch.size
         except StorageFailed:
             entries.go_back(before)
             times.take_back(len(changes))
@@ -386,6 +389,16 @@ def _changes(batches: Sequence[Numbered], last_ms: int | None) -> list[AppendTim
             last_ms = batch.append_ms
             found.append(AppendTimeEntry(batch.base_offset, last_ms, batch.parts[0]))
     return found
+
+
+def _noted_together(entries: IndexWriter, batches: Sequence[Numbered], position: int) -> SegmentEnd:
+    """As `_noted`, of batches that are no plain messages, in few writes."""
+    about = []
+    for batch in batches:
+        about.append((position, batch.size, batch.last_offset, batch.max_timestamp))
+        position += batch.size
+    largest, last = entries.add_all(about), batches[-1]
+    return SegmentEnd(position, last.last_offset + 1, about[-1][0], last.base_offset, largest)
 
 
 def _noted(entries: IndexWriter, batch: Numbered, position: int) -> SegmentEnd:
