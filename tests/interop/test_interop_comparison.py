@@ -31,6 +31,7 @@ OF_A_TOPIC: Final = "foreign"
 NOT_OF_KAFKA: Final = {
     "metrics": "its exporters are projects of their own",
     "why a segment is still there": "no tool of Kafka's says it",
+    "how far a group is behind": "test_interop_lag.py has it",
     "install": "the jars of .peers run on a JVM",
 }
 
