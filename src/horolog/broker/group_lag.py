@@ -131,6 +131,15 @@ class GroupLags:
                     key = Key(group, topic, index)
                     yield _behind(key, row.committed, partition, committed_only=committed)
 
+    def behind_in(self, partition: Partition) -> Iterator[Behind]:
+        """Where all groups are in one partition."""
+        where = partition.topic, partition.index
+        for group in self._offsets.group_ids():
+            row = self._offsets.get(group, *where)
+            if row is not None:
+                key = Key(group, *where)
+                yield _behind(key, row.committed, partition, committed_only=False)
+
     def paces(self, behind: Behind) -> Paces:
         """How fast the group commits and the partition grows, since the oldest sample of both."""
         now_ms, key = self._clock.now_ms(), behind.key

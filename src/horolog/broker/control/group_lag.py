@@ -58,16 +58,16 @@ async def find_unread(broker: Broker, peer: Peer, topic: str, ask: AskUnread) ->
         StorageFailed: the disk refused.
         CorruptBatch: the log is damaged where it has to be read.
     """
-    log, lags = broker.partition(topic, ask.partition).log, broker.group_lags
+    partition, lags = broker.partition(topic, ask.partition), broker.group_lags
     config = tried_config(broker, topic, ask.settings) if ask.settings else None
     now_ms, start = broker.clock.now_ms(), max(0, ask.start)
-    where = (topic, ask.partition)
-    behind = [each for each in lags.behind() if each.key[1:] == where and each.has_unread]
-    asked = [(each, lags.paces(each)) for each in sorted(behind, key=lambda each: each.key)]
+    found = (each for each in lags.behind_in(partition) if each.has_unread)
+    asked = [(each, lags.paces(each)) for each in sorted(found, key=lambda each: each.key)]
 
     def losses() -> Iterator[tuple[int, GroupUnread]]:
         if not asked:
             return
+        log = partition.log
         segments = deletions(log, min(each.first_unread for each, _ in asked), now_ms, config)
         for number, (each, paces) in islice(enumerate(asked), start, None):
             lost: Doomed = doomed(each, segments, paces.commits, now_ms)
