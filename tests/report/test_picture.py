@@ -10,7 +10,7 @@ from horolog.record.time_stats import LATENCY_BOUNDS
 from horolog.report.picture import MOST_CELLS, MOST_ODD, Picture
 
 NOW_MS = 1_700_000_000_000
-TIMES = st.integers(min_value=-(10**12), max_value=1 << 52) | st.just(-1)
+TIMES = st.integers(min_value=-(1 << 63), max_value=(1 << 63) - 1) | st.just(-1)
 
 
 @given(st.lists(st.tuples(st.integers(0, 10**9), st.lists(TIMES, min_size=1, max_size=5))))

@@ -15,6 +15,7 @@ from horolog.record.time_stats import LATENCY_BOUNDS, LATENCY_COUNT
 
 MOST_CELLS: Final = 20_000
 _BOUNDS: Final = np.asarray(LATENCY_BOUNDS, np.int64)
+_FAR_MS: Final = 1 << 61  # differences of such times do not overflow
 _WIDEST: Final = 1_024  # cells across
 MOST_ODD: Final = 20
 """Records of each kind that are named."""
@@ -68,7 +69,9 @@ class Picture:
         before = np.concatenate(([self._last.get(partition, found[0])], found[:-1]))
         self.out_of_order += int((found < before).sum())
         self._last[partition] = int(found[-1])
-        classes = np.searchsorted(_BOUNDS, append_ms - found, side="right")
+        classes = np.searchsorted(
+            _BOUNDS, append_ms - np.clip(found, -_FAR_MS, _FAR_MS), side="right"
+        )
         for place, number in enumerate(np.bincount(classes, minlength=LATENCY_COUNT).tolist()):
             self.latencies[place] += number
         self.future = self.latencies[0]
