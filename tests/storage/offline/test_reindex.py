@@ -233,3 +233,17 @@ def test_a_new_index_is_compared_with_the_log(
     done = reindexed(log_dir, interval=0, rebuild_all=True)
     assert sum("does not fit the log" in str(each.refused) for each in done) > 1
     assert files_of(log_dir, *SUFFIXES) == before
+
+
+def test_the_seal_is_of_the_indexes_that_were_written(log_dir: Path) -> None:
+    """Those that were there before were open, and are gone."""
+    for index in log_dir.glob("**/*.timeindex"):
+        index.unlink()
+    done = reindexed(log_dir, interval=1 << 20)
+    assert any(path.endswith(".index") for each in done for path in each.written)
+    notes = [
+        step.what
+        for step in Verification.of(log_dir).steps()
+        if not isinstance(step, Checked) and "sealed" in step.what
+    ]
+    assert notes == []

@@ -158,9 +158,11 @@ class Reindexing:
         if self.dry_run:
             return
         if end == facts.size:
-            last = LastBatch.at(reader.log, builder.last_position, builder.end)
-            stem = reader.path_of("")
-            seal = seal_of(reader.log, stem, last, builder.next_offset, builder.largest)
+            # By the writer, which has none of the indexes open that were replaced.
+            written = SegmentReader.at(writer, facts.path, facts.base_offset)
+            last = LastBatch.at(written.log, builder.last_position, builder.end)
+            stem = written.path_of("")
+            seal = seal_of(written.log, stem, last, builder.next_offset, builder.largest)
             if read_seal(writer, seal_path) != seal:
                 write_seal(writer, seal_path, seal)
                 done.written.append(seal_path)
