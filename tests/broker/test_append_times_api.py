@@ -84,7 +84,7 @@ def test_fetched_records_come_with_their_append_times(
 def test_what_is_unknown_is_said_to_be(broker: RunningBroker, clock: ManualClock) -> None:
     fill(broker.client, clock, 1, 2)
     broker.stop()
-    for path in (broker.log_dir / "t-0").glob("*.appendtimes"):
+    for path in (broker.log_dir / "t-0").glob("*.companion"):
         path.unlink()
     broker.restart()
     client = broker.client

@@ -173,7 +173,7 @@ def test_of_a_range_only_its_blocks_are_read(tmp_path: Path) -> None:
 def test_what_has_no_append_time_is_in_no_range_of_append_times(tmp_path: Path) -> None:
     with new_log(tmp_path) as log:
         append(log, NOW, now=NOW)
-    for path in partition_dir(tmp_path).glob("*.append*"):
+    for path in partition_dir(tmp_path).glob("*.companion"):
         path.unlink()
     everything = run_command("consume", tmp_path, "--clock", "append", "--format", "json")
     assert json.loads(everything.out)["append_time"] is None

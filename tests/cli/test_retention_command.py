@@ -161,7 +161,7 @@ def test_a_damaged_partition_does_not_hide_its_neighbours(
 ) -> None:
     at = broker.clock.now_ms()
     broker.stop()
-    for name in ("seal", "timeindex", "index"):
+    for name in ("companion", "timeindex", "index"):
         (broker.log_dir / "clicks-0" / f"00000000000000000000.{name}").unlink()
     log = broker.log_dir / "clicks-0" / "00000000000000000000.log"
     log.write_bytes(b"\xff" * log.stat().st_size)

@@ -15,7 +15,7 @@ CHECKPOINTS = (
     "replication-offset-checkpoint",
 )
 LOOKUPS_PER_PARTITION = 12  # they are asked for on both sides, and more than once
-OUR_SUFFIXES = {".seal", ".batches", ".cut"}
+OUR_SUFFIXES = {".companion", ".batches", ".cut"}
 # What Kafka says in its log when it finds a file that is not as it left it.
 _COMPLAINT = re.compile(r"corrupt|stray|rebuild|invalid|ERROR|FATAL", re.IGNORECASE)
 

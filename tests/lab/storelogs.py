@@ -130,8 +130,10 @@ def snapshot_of(path: Path, target: Path) -> Path:
     shutil.copytree(path, target, dirs_exist_ok=True)
     for marker in target.glob("*/*.appending.deleted"):  # names the log's inode
         log = marker.with_name(marker.name.replace(".appending.deleted", ".log"))
-        boot, _, _ = marker.read_text().partition(" ")
-        marker.write_text(f"{boot} {log.stat().st_ino}" if boot else "")
+        content = marker.read_bytes()
+        boot, _, _ = content[:100].rstrip(b"\0").partition(b" ")
+        named = b"%s %d" % (boot, log.stat().st_ino) if boot else b""
+        marker.write_bytes(named.ljust(100, b"\0") + content[100:])
     return target
 
 

@@ -205,7 +205,7 @@ def test_a_store_that_is_gone_is_reported_where_horolog_was_at_work(log_dir: Pat
     finding = only(log_dir)
     assert finding.severity is NOTE
     assert "without settings and committed offsets" in finding.what
-    for seal in log_dir.glob("*/*.seal"):
+    for seal in log_dir.glob("*/*.companion"):
         seal.unlink()
     assert found(log_dir) == []
 

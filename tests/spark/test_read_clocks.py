@@ -136,7 +136,7 @@ def test_records_that_are_stamped_keep_the_create_times_of_their_bytes(
         late = GreaterThan((columns.TIMESTAMP_MS,), NOW_MS + 50)
         assert read.rows(late) == expected(20, stamped=True)[12:]
     broker.stop()
-    for path in (broker.log_dir / "t-0").glob("*.appendtimes"):
+    for path in (broker.log_dir / "t-0").glob("*.companion"):
         path.unlink()  # as in a log of Apache Kafka
     (read,) = sources(broker)[1:]
     assert read.rows() == expected(20, stamped=True)
@@ -145,7 +145,7 @@ def test_records_that_are_stamped_keep_the_create_times_of_their_bytes(
 
 def test_append_times_that_are_unknown_are_null_and_in_no_range(broker: RunningBroker) -> None:
     broker.stop()
-    for path in sorted((broker.log_dir / "t-0").glob("*.appendtimes"))[:2]:
+    for path in sorted((broker.log_dir / "t-0").glob("*.companion"))[:2]:
         path.unlink()
     (read,) = sources(broker)[1:]
     rows = read.rows()

@@ -123,9 +123,9 @@ def reindex(
 ) -> None:
     """Rebuild missing and wrong indexes from the log, as Apache Kafka's recovery would.
 
-    Writes .index and .timeindex, and a .seal that Kafka ignores; never changes a .log. A broker
-    that uses the directory must be stopped first. The exit code is 1 if an index cannot be rebuilt
-    because its log is damaged.
+    Writes .index and .timeindex, and a .companion that Kafka ignores; never changes a .log. A
+    broker that uses the directory must be stopped first. The exit code is 1 if an index cannot be
+    rebuilt because its log is damaged.
     """
     target = find_target(path)
     work = Reindexing(target, interval_bytes, rebuild_all=rebuild_all, dry_run=dry_run)

@@ -94,7 +94,7 @@ def check_store(log_dir: Path, *, is_live: bool = False, is_clean: bool = False)
 def _without_store(log_dir: Path, path: Path, wal: Path) -> Findings:
     if os.path.lexists(wal):
         yield fault(str(path), "It is missing, and its write-ahead log is here", _MEND)
-    elif any(log_dir.glob(f"*/*{names.SEAL}")):
+    elif any(log_dir.glob(f"*/*{names.COMPANION}")):
         yield note(
             str(path),
             "There is none, although horolog has used this directory: a start adopts all topics, "

@@ -17,27 +17,27 @@ TXN_INDEX = ".txnindex"
 SNAPSHOT = ".snapshot"
 BATCHES = ".batches"  # ours: what Kafka's snapshot of producers has no place for
 ATTEMPTS = ".attempts"  # ours: what exactly-once sinks have written (producers/attempts.py)
-SEAL = ".seal"  # ours: what a finished segment's indexes must look like
-BLOCKS = ".blocks"  # ours: which times each stretch of a log holds (index/blocks.py)
-APPEND_TIMES = ".appendtimes"  # ours: when each record was appended (append_times/file.py)
+COMPANION = ".companion"  # ours: append times, seal and block map (index/companion.py)
 APPENDING = ".appending.deleted"
 """Ours: marks a segment that is appended to. A start of Kafka removes it, and is meant to
-(append_times/marker.py)."""
+(index/marker.py)."""
+EARLIER_TIMES = ".appendtimes"  # ours: what append times were in (append_times/earlier.py)
+EARLIER = (EARLIER_TIMES, ".seal", ".blocks")
+"""What the companion was before it was one file. Read no more, but for append times."""
 SEGMENT_SUFFIXES = (
     LOG,
     OFFSET_INDEX,
     TIME_INDEX,
     TXN_INDEX,
-    SEAL,
-    BLOCKS,
-    APPEND_TIMES,
+    COMPANION,
     APPENDING,
+    *EARLIER,
 )
-REMOVED_AT_ONCE = (SEAL, BLOCKS, APPENDING)  # where a segment's files are renamed to be deleted
-SYNCED_BESIDE = (OFFSET_INDEX, TIME_INDEX, APPEND_TIMES)  # with the log of a finished segment
+REMOVED_AT_ONCE = (APPENDING, *EARLIER)  # where a segment's files are renamed to be deleted
+SYNCED_BESIDE = (OFFSET_INDEX, TIME_INDEX, COMPANION)  # with the log of a finished segment
 
 REBUILT = (  # as far as the log tells, if they are missing
-    *(OFFSET_INDEX, TIME_INDEX, TXN_INDEX, SEAL, BLOCKS, APPEND_TIMES, APPENDING),
+    *(OFFSET_INDEX, TIME_INDEX, TXN_INDEX, COMPANION, APPENDING),
     *(SNAPSHOT, BATCHES, ATTEMPTS),
 )
 

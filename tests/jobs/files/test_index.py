@@ -23,7 +23,7 @@ from horolog.storage.directory.lock import lock_directory
 from horolog.storage.verify import Checked, Finding, Severity, Verification
 
 pytestmark = pytest.mark.spark
-INDEXES = (".index", ".timeindex", ".seal", ".blocks")
+INDEXES = (".index", ".timeindex", ".companion")
 
 
 @pytest.fixture

@@ -34,6 +34,7 @@ from storelogs import (
     snapshot_of,
 )
 
+from companions import lose_seals
 from horolog.config import TopicConfig
 from horolog.errors import StorageFailed
 from horolog.record.batch import HEADER_SIZE, iter_headers, parse_header, restamp
@@ -41,12 +42,13 @@ from horolog.record.compression import Codec
 from horolog.record.conversion import convert_all
 from horolog.storage import Log, TopicPartition
 from horolog.storage.batches.proof import identity_of, identity_of_header
+from horolog.storage.index.companion import TIMES_AT
 from horolog.storage.verify import Finding, Severity, Verification
 
 SMALL = TopicConfig(segment_bytes=600, retention_ms=-1, **ANY_TIME)
 LAB = Path(__file__).parents[2] / "lab"
 YEAR = 365 * DAY
-FILES = ".appendtimes"
+FILES = ".companion"
 MARKER = ".appending.deleted"
 
 Known = dict[int, int]
@@ -109,8 +111,7 @@ def as_kafka_appends(path: Path, *values: bytes, times: tuple[int, ...] = (NOW,)
             log.write(restamp(header, sent, base_offset=end, leader_epoch=7))
             log.write(sent[HEADER_SIZE:])
             end += header.last_offset_delta + 1
-    for seal in directory.glob("*.seal"):
-        seal.unlink()
+    lose_seals(directory)
 
 
 def stop(path: Path, target: Path, *, clean: bool) -> Path:
@@ -167,10 +168,10 @@ def test_an_entry_is_written_when_the_millisecond_changes_and_takes_twelve_bytes
         for _ in range(100):
             append(log, NOW, now=NOW)
         path = partition_dir(tmp_path) / f"00000000000000000000{FILES}"
-        assert path.stat().st_size == 52 + 12
+        assert path.stat().st_size == TIMES_AT + 12
         append(log, NOW, now=NOW + 1)
         append(log, NOW, now=NOW + 1)
-        assert path.stat().st_size == 52 + 24
+        assert path.stat().st_size == TIMES_AT + 24
 
 
 @pytest.mark.parametrize("ahead", [300 * YEAR, 9_000 * YEAR])
@@ -367,7 +368,7 @@ def test_after_a_power_loss_the_end_that_nothing_proves_is_unknown(
     with new_log(tmp_path) as log:
         for now in (NOW, NOW, NOW + 1, NOW + 1):
             append(log, NOW, now=now)
-    monkeypatch.setattr("horolog.storage.append_times.marker._boot_id", lambda: "another boot")
+    monkeypatch.setattr("horolog.storage.index.marker._boot_id", lambda: "another boot")
     with reopened(tmp_path) as (_, log):
         assert times_of(log) == {0: NOW, 1: NOW, 2: NOW + 1, 3: None}
 

@@ -26,6 +26,7 @@ from storelogs import (
     times_in,
 )
 
+from companions import lose_seals
 from horolog.config import TopicConfig
 from horolog.errors import StorageFailed
 from horolog.record.timestamps import TimestampType
@@ -414,8 +415,8 @@ def test_the_append_time_floor_of_a_foreign_log_is_its_last_append_time(tmp_path
         log.roll(NOW)
     with reopened(path, SMALL) as (log_dir, _):
         log_dir.close()
-    for ours in (*partition_dir(path).glob("*.seal"), partition_dir(path) / MARK):
-        ours.unlink()
+    lose_seals(partition_dir(path))
+    (partition_dir(path) / MARK).unlink()
     with reopened(path, SMALL, ours=False) as (_, log):
         assert log.last_append_time_ms == NOW + 70_000
         assert times_in(log) == [Truth(0, NOW + 70_000)]

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from storelogs import NOW, append, new_log, partition_dir, reopened
 
+from companions import put_seal, seal_in
 from horolog.record.batch import iter_headers, parse_header
 from horolog.storage.batches.log_file import LogFile
 from horolog.storage.batches.proof import LastBatch, identity_of, identity_of_header, proved
@@ -82,10 +83,10 @@ def test_a_seal_with_a_flipped_bit_or_of_another_segment_changes_no_answer(
         for number in range(6):
             append(log, NOW + number)
             log.roll(NOW)
-    first, second, *_ = sorted(partition_dir(tmp_path).glob("*.seal"))
-    content = bytearray(first.read_bytes())
+    first, second, *_ = sorted(partition_dir(tmp_path).glob("*.companion"))
+    content = bytearray(seal_in(first))
     content[at] ^= 8
-    first.write_bytes(content if at % 2 else second.read_bytes())
+    put_seal(first, bytes(content) if at % 2 else seal_in(second))
     with reopened(tmp_path) as (_, log):
         assert log.log_end_offset == 6
         for number in range(6):
@@ -105,10 +106,10 @@ def test_a_log_that_is_closed_again_without_an_append_is_sealed_with_its_last_ba
         with reopened(tmp_path) as (log_dir, log):
             log.truncate_to(cut, NOW)
             assert log_dir.close() == []
-        (seal,) = partition_dir(tmp_path).glob("*.seal")
+        (companion,) = partition_dir(tmp_path).glob("*.companion")
         (data,) = (each.read_bytes() for each in partition_dir(tmp_path).glob("*.log"))
         *_, (position, header) = iter_headers(data)
         assert parse_header(data[position:]) == header
-        assert int.from_bytes(seal.read_bytes()[64:72], "big") == position
-        seals.append(seal.read_bytes())
+        assert int.from_bytes(seal_in(companion)[64:72], "big") == position
+        seals.append(seal_in(companion))
     assert seals[0] != seals[1]

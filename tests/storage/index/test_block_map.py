@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -22,6 +21,7 @@ from storelogs import (
     snapshot_of,
 )
 
+from companions import lose_maps, map_in, put_map
 from golden import partitions
 from horolog.config import TopicConfig
 from horolog.errors import StorageFailed
@@ -34,11 +34,11 @@ from horolog.storage.index import block_map, block_writer
 from horolog.storage.index.block_cache import BlockCache, block_cache
 from horolog.storage.index.blocks import (
     ENTRY_SIZE,
-    HEADER_SIZE,
     Block,
     Span,
     unpack,
 )
+from horolog.storage.index.marker import MARKER_SIZE
 from horolog.storage.offline.reindex import Reindexing
 from horolog.storage.segments.reader import SegmentReader
 from horolog.storage.segments.segment import Segment
@@ -62,13 +62,13 @@ def blocks_of(segment: SegmentReader) -> list[Block]:
 
 
 def closed(path: Path, *batches: list[int], config: TopicConfig = CONFIG) -> Path:
-    """A log of one segment, closed cleanly; the path of its map."""
+    """A log of one segment, closed cleanly; the path of its companion."""
     log_dir = open_dir(path, config)
     log = log_dir.create("events", 3, TOPIC_ID, config, NOW)
     for number, times in enumerate(batches):
         append(log, *times, now=NOW + number)
     assert log_dir.close() == []
-    return partition_dir(path) / f"{FIRST}.blocks"
+    return partition_dir(path) / f"{FIRST}.companion"
 
 
 def reader_of(map_path: Path, cache: BlockCache | None = None) -> SegmentReader:
@@ -125,8 +125,8 @@ def test_large_batches_are_not_kept_back_for_long(
     with new_log(tmp_path, CONFIG) as log:
         for number in range(7):
             append(log, NOW + number, value=bytes(BLOCK), now=NOW)
-        in_file = (partition_dir(tmp_path) / f"{FIRST}.blocks").stat().st_size
-        assert in_file >= HEADER_SIZE + 4 * ENTRY_SIZE
+        in_file = (partition_dir(tmp_path) / f"{FIRST}.appending.deleted").stat().st_size
+        assert in_file >= MARKER_SIZE + 4 * ENTRY_SIZE
 
 
 def test_a_late_record_is_found_where_it_is(tmp_path: Path) -> None:
@@ -181,7 +181,7 @@ def test_a_map_rebuilt_from_the_log_equals_the_one_written_by_appends(
         log.roll(NOW)
         segment = log.segments[0]
         appended = blocks_of(segment)
-        Path(segment.blocks.path).unlink()
+        lose_maps(tmp_path)
         assert segment.blocks.complete(segment.size)
         found = blocks_of(segment)
     assert len(found) > 8
@@ -244,7 +244,7 @@ def test_a_lookup_of_a_time_before_1970_reads_only_blocks_that_may_hold_it(
 def test_a_map_of_another_log_is_not_used(tmp_path: Path) -> None:
     path = closed(tmp_path / "one", *STEADY)
     other = closed(tmp_path / "two", *[[NOW + 100_000, NOW + 200_000] for _ in STEADY])
-    shutil.copy(other, path)
+    put_map(path, map_in(other))
     reader = reader_of(path)
     assert blocks_of(reader) == []
     assert reader.spans(TimeRange(NOW, NOW)) == whole(reader)
@@ -255,14 +255,14 @@ def test_of_a_log_that_was_cut_and_went_on_differently_only_what_stayed_is_used(
 ) -> None:
     """Apache Kafka truncates a follower, and appends what its leader has."""
     path = closed(tmp_path / "one", *STEADY)
-    before = path.read_bytes()
+    before = map_in(path)
     config = CONFIG
     with reopened(tmp_path / "one", config) as (_, log):
         log.truncate_to(40, NOW)
         for number in range(40):
             append(log, NOW - 90_000 + number, NOW)
         log.roll(NOW)
-    path.write_bytes(before)  # as if it had been Kafka, which knows of no map
+    put_map(path, before)  # as if it had been Kafka, which knows of no map
     reader = reader_of(path)
     kept = blocks_of(reader)
     assert 0 < len(kept) < len(before) // ENTRY_SIZE
@@ -277,34 +277,31 @@ def test_of_a_log_that_was_cut_and_went_on_differently_only_what_stayed_is_used(
     [
         lambda content: b"",
         lambda content: content[:7],
-        lambda content: b"hbm9" + content[4:],
-        lambda content: content[:8] + b"\1" + content[9:],
-        lambda content: content[: HEADER_SIZE + 50] + b"\xff" + content[HEADER_SIZE + 51 :],
-        lambda content: content[:HEADER_SIZE] + content[HEADER_SIZE + ENTRY_SIZE :][::-1],
+        lambda content: content[:50] + b"\xff" + content[51:],
+        lambda content: content[ENTRY_SIZE:][::-1],
         lambda content: bytes(len(content)),
     ],
 )
 def test_a_damaged_map_is_not_used(tmp_path: Path, damage) -> None:
     path = closed(tmp_path, *STEADY)
-    path.write_bytes(damage(path.read_bytes()))
+    put_map(path, damage(map_in(path)))
     reader = reader_of(path)
     assert reader.spans(TimeRange(NOW, NOW)) == whole(reader)
 
 
 def test_entries_before_a_damaged_or_torn_one_are_used(tmp_path: Path) -> None:
     path = closed(tmp_path, *STEADY)
-    content = path.read_bytes()
-    torn = HEADER_SIZE + 3 * ENTRY_SIZE + 80
+    content = map_in(path)
+    torn = 3 * ENTRY_SIZE + 80
     for damaged in (content[:torn], content[:torn] + b"\xff" + content[torn + 1 :]):
-        path.write_bytes(damaged)
+        put_map(path, damaged)
         assert len(blocks_of(reader_of(path))) == 3
 
 
 def test_a_gap_may_hold_anything(tmp_path: Path) -> None:
     path = closed(tmp_path, *STEADY)
-    content = path.read_bytes()
-    entry = HEADER_SIZE + 2 * ENTRY_SIZE
-    path.write_bytes(content[:entry] + content[entry + ENTRY_SIZE :])
+    content, entry = map_in(path), 2 * ENTRY_SIZE
+    put_map(path, content[:entry] + content[entry + ENTRY_SIZE :])
     reader = reader_of(path)
     before, after = blocks_of(reader)[1:3]
     assert before.end < after.position
@@ -324,7 +321,7 @@ def test_other_processes_see_all_but_the_last_batches_of_a_live_log(
             append(log, *times)
         (segment,) = log.segments
         mine = blocks_of(segment)
-        others = blocks_of(reader_of(Path(segment.blocks.path)))
+        others = blocks_of(reader_of(Path(segment.companion.path)))
         assert others == mine[: len(others)]
         assert len(mine) - len(others) <= 2
         assert mine[-1].end == segment.size, "to this process nothing is unknown"
@@ -340,7 +337,7 @@ def test_after_a_kill_what_the_map_lacks_is_taken_from_the_log(tmp_path: Path) -
     with reopened(killed, CONFIG) as (log_dir, log):
         append(log, NOW + 5000)
         assert log_dir.close() == []
-    path = partition_dir(killed) / f"{FIRST}.blocks"
+    path = partition_dir(killed) / f"{FIRST}.companion"
     reader = reader_of(path)
     assert reader.blocks.is_complete(reader.size)
     assert len(reader.spans(TimeRange(NOW + 200, NOW + 209))) == 1
@@ -367,7 +364,7 @@ def test_a_full_disk_costs_no_append_and_no_record_of_a_window(
         is_full = False
 
         def write_at(self, file, parts, position):
-            if self.is_full and file.path.endswith(".blocks"):
+            if self.is_full and file.path.endswith(".appending.deleted"):
                 super().write_at(file, [b"".join(parts)[:100]], position)
                 raise StorageFailed("No space left on device")
             super().write_at(file, parts, position)
@@ -399,7 +396,7 @@ def test_a_removed_map_is_begun_again(tmp_path: Path, monkeypatch: pytest.Monkey
         for number, times in enumerate(STEADY):
             append(log, *times)
             if number == 20:
-                files.remove(log.segments[0].blocks.path)
+                files.remove(log.segments[0].path_of(".appending.deleted"))
         expect_every_window(log)
         log.roll(NOW)
         expect_every_window(log)
@@ -413,12 +410,11 @@ def test_the_map_goes_with_its_segment(tmp_path: Path) -> None:
             append(log, *times)
         assert len(log.segments) > 3
         kept = log.segments[-1].base_offset
-        names = {path.name for path in partition_dir(tmp_path).glob("*.blocks*")}
-        assert len(names) >= len(log.segments) - 1
         log.apply_retention(NOW + 10_000_000, 0)
         assert log.segments[0].base_offset >= kept
-        assert not list(partition_dir(tmp_path).glob("*.blocks*"))
-        stale = Path(log.segments[0].blocks.path).with_name(f"{FIRST}.blocks")
+        left = {path.stem for path in partition_dir(tmp_path).glob("*.companion")}
+        assert left <= {f"{log.segments[0].base_offset:020d}"}
+        stale = partition_dir(tmp_path) / f"{FIRST}.companion"
         stale.write_bytes(b"of a segment that Kafka has deleted")
     with reopened(tmp_path, config):
         assert not stale.exists()
@@ -432,7 +428,7 @@ def test_a_map_is_not_rebuilt_for_a_deleted_segment(tmp_path: Path) -> None:
         segment: Segment = log.segments[0]
         segment.mark_deleted()
         assert segment.blocks.complete(segment.size), "a reader may still be at work"
-        assert not list(partition_dir(tmp_path).glob(f"{FIRST}.blocks*"))
+        assert not list(partition_dir(tmp_path).glob(f"{FIRST}.companion"))
 
 
 # -- logs of others -----------------------------------------------------------------------
@@ -533,7 +529,7 @@ def test_blocks_of_a_log_follow_one_another(tmp_path: Path) -> None:
 
 def findings(path: Path) -> list[Finding]:
     steps = Verification.of(partition_dir(path)).steps()
-    return [s for s in steps if not isinstance(s, Checked) and s.path.endswith(".blocks")]
+    return [s for s in steps if not isinstance(s, Checked) and s.path.endswith(".companion")]
 
 
 def reindex(path: Path, *, rebuild_all: bool = False) -> None:
@@ -553,12 +549,14 @@ def test_a_map_as_it_is_written_is_found_sound(tmp_path: Path, kind: TimestampTy
 def test_a_damaged_map_is_found_and_rebuilt(tmp_path: Path) -> None:
     path = closed(tmp_path, *STEADY)
     content = path.read_bytes()
-    for damaged in (b"x", content[:-1], content[:300] + b"\xff" + content[301:], b""):
-        path.write_bytes(damaged)
+    for damaged in (content[:-1], content[:-300] + b"\xff" + content[-299:], b""):
         if damaged:
+            path.write_bytes(damaged)
             (finding,) = findings(tmp_path)
             assert finding.severity is Severity.FAULT
             assert "reindex" in (finding.mend or "")
+        else:
+            lose_maps(tmp_path)
         reindex(tmp_path, rebuild_all=not damaged)
         assert findings(tmp_path) == []
         reader = reader_of(path)
@@ -569,11 +567,11 @@ def test_entries_with_other_times_than_the_records_are_found_and_rebuilt(
     tmp_path: Path,
 ) -> None:
     path = closed(tmp_path, *STEADY)
-    content = path.read_bytes()
-    third = unpack(content, at := HEADER_SIZE + 3 * ENTRY_SIZE)
+    content = map_in(path)
+    third = unpack(content, at := 3 * ENTRY_SIZE)
     for change in ({"create_min_ms": NOW}, {"records": 1}, {"out_of_order": 1}):
         wrong = third._replace(times=third.times._replace(**change)).pack()
-        path.write_bytes(content[:at] + wrong + content[at + ENTRY_SIZE :])
+        put_map(path, content[:at] + wrong + content[at + ENTRY_SIZE :])
         (finding,) = findings(tmp_path)
         assert finding.severity is Severity.FAULT
         assert "Entry 3" in finding.what
@@ -583,7 +581,7 @@ def test_entries_with_other_times_than_the_records_are_found_and_rebuilt(
 
 def test_a_map_of_other_batches_is_noted(tmp_path: Path) -> None:
     path = closed(tmp_path / "one", *STEADY)
-    shutil.copy(closed(tmp_path / "two", *[[5, 6]] * 40), path)
+    put_map(path, map_in(closed(tmp_path / "two", *[[5, 6]] * 40)))
     (finding,) = findings(tmp_path / "one")
     assert finding.severity is Severity.NOTE
 
@@ -617,6 +615,6 @@ def test_a_map_rebuilt_from_the_log_has_append_times_of_their_own_file(tmp_path:
         log.roll(NOW + 400)
         segment = log.segments[0]
         appended = blocks_of(segment)
-        Path(segment.blocks.path).unlink()
+        lose_maps(tmp_path)
         assert segment.complete_blocks()
         assert blocks_of(segment) == appended

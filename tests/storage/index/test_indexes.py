@@ -28,6 +28,7 @@ from storelogs import (
     times_in,
 )
 
+from companions import companion_of, has_seal, lose_seals
 from horolog.config import TopicConfig
 from horolog.errors import CorruptBatch, StorageFailed
 from horolog.record.batch import iter_headers
@@ -51,8 +52,7 @@ def path(tmp_path: Path) -> Path:
         append(log, time, time - 3)
     assert len(log.segments) > 4
     assert log_dir.close() == []
-    for seal in partition_dir(tmp_path / "log").glob("*.seal"):
-        seal.unlink()
+    lose_seals(tmp_path / "log")
     return tmp_path / "log"
 
 
@@ -111,7 +111,7 @@ def test_a_lie_in_a_small_log_is_found_by_the_first_lookup_and_sealed(
         assert log.find_by_timestamp(max(TIMES)) is not None
         assert "do not fit" in caplog.text
         assert wrong_answers(log) == []
-        seals = [read_seal(Files(), str(each.with_suffix(".seal"))) for each in sorted(honest)]
+        seals = [read_seal(companion_of(each)) for each in sorted(honest)]
         assert [seal and seal.next_offset for seal in seals[:-1]] == [
             segment.base_offset for segment in log.segments[1:]
         ]
@@ -126,7 +126,7 @@ def test_lookups_in_a_large_log_are_exact_once_its_indexes_were_checked(
         assert not log.wants_index_check
         assert wrong_answers(log) != [], "else this log proves nothing"
         assert log.wants_index_check
-        assert not (partition_dir(path) / f"{0:020d}.seal").exists()
+        assert not has_seal(partition_dir(path) / f"{0:020d}.log")
         rounds = 0
         while log.check_indexes():
             rounds += 1
@@ -227,4 +227,4 @@ def test_a_check_that_goes_on_beyond_the_close_replaces_nothing(
         log.check_indexes()
     assert not closing
     assert first.read_bytes() == before
-    assert not first.with_suffix(".seal").exists()
+    assert not has_seal(first)

@@ -29,11 +29,12 @@ from storelogs import (
     times_in,
 )
 
+from companions import companion_of, has_seal, lose_seals, put_seal, seal_in
 from horolog.config import TopicConfig
 from horolog.storage import Log, TopicPartition
 from horolog.storage.batches.proof import LastBatch
 from horolog.storage.files import Files, OpenFile
-from horolog.storage.index.seal import Seal, read_seal, write_seal
+from horolog.storage.index.seal import Seal, packed_seal, parsed_seal, read_seal
 from horolog.storage.index.time import TimeEntry
 
 CONFIG = TopicConfig(index_interval_bytes=0, segment_bytes=1000)
@@ -88,8 +89,7 @@ def test_a_damaged_index_changes_no_answer_and_is_rebuilt(
         good[index] = index.read_bytes()
         index.write_bytes(damage(good[index]))
     if seals == "lost":
-        for seal in partition_dir(path).glob("*.seal"):
-            seal.unlink()
+        lose_seals(path)
     with reopened(path, CONFIG) as (_, log):
         expect_every_answer(log)
         for segment in log.segments:  # those that no answer needed
@@ -124,8 +124,7 @@ def test_without_seals_a_lookup_in_a_large_log_reads_little_and_retention_walks_
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("horolog.storage.lookup.index_checks._CHECKED_INLINE_BYTES", 0)
-    for seal in partition_dir(path).glob("*.seal"):
-        seal.unlink()
+    lose_seals(path)
     reads: dict[str, int] = {}
 
     class Counting(Files):
@@ -140,9 +139,9 @@ def test_without_seals_a_lookup_in_a_large_log_reads_little_and_retention_walks_
         assert log.find_by_timestamp(NOW + 1) is not None
         assert sum(reads.values()) < 2 * log.size, "not once for each segment"
         expect_every_answer(log)
-        assert not (partition_dir(path) / f"{FIRST}.seal").exists()
+        assert not has_seal(partition_dir(path) / f"{FIRST}.log")
         assert len(log.deletable(NOW + 1_000_000)) > 1
-        assert (partition_dir(path) / f"{FIRST}.seal").exists()
+        assert has_seal(partition_dir(path) / f"{FIRST}.log")
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -156,8 +155,7 @@ def test_no_damage_to_indexes_without_seals_changes_an_answer(
         tempfile.TemporaryDirectory(dir=path.parent) as copy,
     ):
         log_dir = Path(shutil.copytree(path, Path(copy) / "log"))
-        for seal in partition_dir(log_dir).glob("*.seal"):
-            seal.unlink()
+        lose_seals(log_dir)
         for index in sorted(partition_dir(log_dir).glob("*index")):
             content = bytearray(index.read_bytes())
             for _ in range(data.draw(st.integers(0, 2), label=index.name)):
@@ -246,7 +244,7 @@ def test_correct_entries_without_a_seal_are_kept(
     directory = partition_dir(tmp_path)
     before = {path.name: path.read_bytes() for path in directory.glob("0*0.*index")}
     assert len(before[f"{FIRST}.timeindex"]) > len(before[f"{FIRST}.index"]) // 8 * 12
-    (directory / f"{FIRST}.seal").unlink()
+    lose_seals(directory)
     with caplog.at_level(logging.WARNING), reopened(tmp_path, sparse) as (_, log):
         assert log.segments[0].indexes.check(log.segments[0].size)
     assert caplog.text == ""
@@ -256,12 +254,11 @@ def test_correct_entries_without_a_seal_are_kept(
 def test_a_segment_that_another_program_changed_is_checked_again(path: Path) -> None:
     """A Kafka that went on with our directory knows nothing of seals."""
     last = max(partition_dir(path).glob("*.log"))
-    seal = last.with_suffix(".seal")
-    stale = seal.read_bytes()
+    stale = seal_in(last)
     with reopened(path, CONFIG) as (log_dir, log):
         append(log, NOW + 100_000)
         log_dir.close()
-    seal.write_bytes(stale)
+    put_seal(last, stale)
     with reopened(path, CONFIG) as (_, log):
         assert log.find_by_timestamp(NOW + 60) is not None
         assert log.log_end_offset == 61
@@ -279,8 +276,8 @@ def test_a_seal_of_another_log_of_the_same_size_is_ignored(tmp_path: Path) -> No
         assert log_dir.close() == []
         paths.append(path)
     old, new = paths
-    for seal in partition_dir(old).glob("*.seal"):
-        (partition_dir(new) / seal.name).write_bytes(seal.read_bytes())
+    for log in partition_dir(old).glob("*.log"):
+        put_seal(partition_dir(new) / log.name, seal_in(log))
     with reopened(new, replace(CONFIG, retention_ms=1000)) as (_, log):
         assert log.find_by_timestamp(NOW + 4000) is not None
         assert log.apply_retention(NOW + 3000, NOW + 3000) == []
@@ -290,22 +287,17 @@ def test_a_seal_of_another_log_of_the_same_size_is_ignored(tmp_path: Path) -> No
 @pytest.mark.parametrize("largest", [None, TimeEntry(-5000, 41), TimeEntry(NOW, 77)])
 def test_a_seal_is_read_as_written(tmp_path: Path, largest: TimeEntry | None) -> None:
     seal = Seal(1 << 40, largest, 8, 0xFFFFFFFF, 12, 7, LastBatch((1 << 30) - 70, 1 << 30, 9))
-    path = str(tmp_path / f"{FIRST}.seal")
-    write_seal(Files(), path, seal)
-    assert Path(path).stat().st_size == 80
-    assert read_seal(Files(), path) == seal
+    assert len(packed_seal(seal)) == 80
+    put_seal(tmp_path / f"{FIRST}.log", packed_seal(seal))
+    assert read_seal(companion_of(tmp_path / f"{FIRST}.log")) == seal
 
 
 @pytest.mark.parametrize("position", range(0, 80, 5))
-def test_a_damaged_seal_is_none(tmp_path: Path, position: int) -> None:
-    path = tmp_path / f"{FIRST}.seal"
-    write_seal(Files(), str(path), Seal(45, TimeEntry(NOW, 44), 8, 1, 12, 2, LastBatch(30, 100, 3)))
-    data = bytearray(path.read_bytes())
+def test_a_damaged_seal_is_none(position: int) -> None:
+    data = bytearray(packed_seal(Seal(45, TimeEntry(NOW, 44), 8, 1, 12, 2, LastBatch(30, 100, 3))))
     data[position] ^= 4
-    path.write_bytes(data)
-    assert read_seal(Files(), str(path)) is None
-    path.write_bytes(data[:79])
-    assert read_seal(Files(), str(path)) is None
+    assert parsed_seal(bytes(data)) is None
+    assert parsed_seal(bytes(data[:79])) is None
 
 
 def test_retention_deletes_nothing_on_the_word_of_an_index(path: Path) -> None:
@@ -314,8 +306,7 @@ def test_retention_deletes_nothing_on_the_word_of_an_index(path: Path) -> None:
         size = index.stat().st_size
         index.write_bytes(((5).to_bytes(8, "big") + bytes(4) + bytes(size))[:size])
     config = TopicConfig(index_interval_bytes=0, segment_bytes=1000, retention_ms=1000)
-    for seal in partition_dir(path).glob("*.seal"):
-        seal.unlink()
+    lose_seals(path)
     log_dir = open_dir(path, config)
     log = log_dir.logs[TopicPartition("events", 3)]
     assert log.apply_retention(NOW + 60, NOW + 60) == []

@@ -26,6 +26,7 @@ from storelogs import (
     times_in,
 )
 
+from companions import lose_seals
 from horolog.config import BrokerConfig, TopicConfig
 from horolog.errors import Misconfigured, StorageFailed
 from horolog.storage import LogDir, TimestampOffset, TopicPartition
@@ -371,7 +372,7 @@ def test_a_topic_that_is_recreated_while_the_old_one_is_read_has_its_own_files(
     assert log_dir.close() == []
     for index in (INDEX, TIMES):  # to be rebuilt
         (partition_dir(tmp_path) / index).write_bytes(b"")
-    (partition_dir(tmp_path) / LOG).with_suffix(".seal").unlink()
+    lose_seals(partition_dir(tmp_path))
     log_dir = open_dir(tmp_path, EVERY_BATCH, files=files)
     old, made = log_dir.logs[key], []
     files.close()

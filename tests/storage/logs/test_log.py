@@ -26,6 +26,7 @@ from storelogs import (
     times_in,
 )
 
+from companions import has_seal
 from horolog.config import TopicConfig
 from horolog.errors import ErrorCode, RequestRefused, StorageFailed
 from horolog.record.batch import iter_headers, parse_header, verify_crc
@@ -469,7 +470,7 @@ def test_truncation_makes_room_in_both_indexes_again(tmp_path: Path) -> None:
         log.truncate_to(2, NOW)
         assert first.stat().st_size == 1200
         assert first.with_suffix(".timeindex").stat().st_size == 1200
-        assert not first.with_suffix(".seal").exists()
+        assert not has_seal(first)
         names = {path.name for path in partition_dir(tmp_path).glob("*.log")}
         assert names == {"00000000000000000000.log"}
 
@@ -569,7 +570,7 @@ def test_retention_gives_its_reason_and_delays_the_removal_of_files(tmp_path: Pa
         waiting = {path.name for path in directory.glob("00000000000000000000.*.deleted")}
         assert waiting == {
             f"00000000000000000000.{kind}.deleted"
-            for kind in ("log", "index", "timeindex", "appendtimes")
+            for kind in ("log", "index", "timeindex", "companion")
         }
         assert log.removed_files.remove_due(NOW + 1003 + 59_999) == 0
         assert log.removed_files.remove_due(NOW + 1003 + 60_000) == 4

@@ -32,6 +32,7 @@ from storelogs import (
     times_in,
 )
 
+from companions import lose_maps, lose_seals, map_in, put_map
 from horolog.config import TopicConfig
 from horolog.record.compression import Codec
 from horolog.record.timestamps import RecordClock, TimeRange, TimestampType
@@ -55,15 +56,15 @@ RESTARTS = [
     "clean, lost seals",
     "kill, lost indexes",
     "clean, lost maps",
+    "clean, lost companions",
     "clean, old maps",
     "kill, old maps",
     "kill, damaged maps",
 ]
 LOST = {
-    "lost maps": (".blocks",),
+    "lost companions": (".companion",),
     "lost indexes": (".index", ".timeindex"),
     "lost time indexes": (".timeindex",),
-    "lost seals": (".seal",),
 }
 STEP = st.one_of(
     BATCH,
@@ -171,17 +172,24 @@ class Story:
 
     def wrong_maps(self, how: str) -> None:
         """Put maps of an older state of the log beside it, or damaged ones."""
-        maps = {path.name: path.read_bytes() for path in self.path.glob("events-3/*.blocks")}
+        if how.endswith("lost maps"):
+            lose_maps(self.path)
+        elif how.endswith("lost seals"):
+            lose_seals(self.path)
+        companions = list(self.path.glob("events-3/*.companion"))
+        maps = {path.name: map_in(path) for path in companions}
         if how.endswith("old maps"):
             for path in self.path.glob("events-3/*.log"):
-                name = path.with_suffix(".blocks").name
+                name = path.with_suffix(".companion").name
                 if name in self.old_maps:
-                    path.with_name(name).write_bytes(self.old_maps[name])
+                    put_map(path, self.old_maps[name])
         elif how.endswith("damaged maps"):
             for number, (name, content) in enumerate(maps.items()):
+                if not content:
+                    continue
                 at = len(content) * (number + len(self.truth)) // 7 % len(content)
                 torn = content[:at] + bytes([content[at] ^ 0x40]) + content[at + 1 :]
-                (self.path / "events-3" / name).write_bytes(torn[: len(torn) - number % 3])
+                put_map(self.path / "events-3" / name, torn[: len(torn) - number % 3])
         else:
             self.old_maps = maps
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from storelogs import ANY_TIME, NOW, append, new_log, records_in, reopened
 
+from companions import lose_maps
 from horolog.config import TopicConfig
 from horolog.record.compression import Codec
 from horolog.record.timestamps import TimestampType
@@ -66,8 +67,7 @@ def test_a_finished_segment_without_its_map_gets_one_first(tmp_path: Path) -> No
     with new_log(tmp_path, config) as log:
         for age in range(100):
             append(log, NOW - age)
-    for each in tmp_path.glob("*/*.blocks"):
-        each.unlink()
+    lose_maps(tmp_path)
     with reopened(tmp_path, config) as (_, log):
         assert log.unread(3, 90) == Unread(87, NOW - 89)
         assert log.unread(90, 100) == Unread(10, NOW - 99)

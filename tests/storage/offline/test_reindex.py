@@ -44,7 +44,7 @@ def faults(path: Path) -> list[str]:
         for step in Verification.of(path).steps()
         if not isinstance(step, Checked)
         and step.severity is not Severity.NOTE
-        and step.path.endswith((*SUFFIXES, ".seal"))
+        and step.path.endswith((*SUFFIXES, ".companion"))
     ]
 
 
@@ -95,10 +95,10 @@ def test_what_is_right_is_left_alone_unless_all_is_asked_for(log_dir: Path) -> N
 def test_a_dry_run_only_reports(log_dir: Path) -> None:
     wrong = min(log_dir.rglob("*.index"))
     wrong.write_bytes(b"\xff" * 16)
-    before = files_of(log_dir, *SUFFIXES, ".seal", ".tmp")
+    before = files_of(log_dir, *SUFFIXES, ".companion", ".tmp")
     done = reindexed(log_dir, interval=0, dry_run=True)
     assert done[0].written == [str(wrong)]
-    assert files_of(log_dir, *SUFFIXES, ".seal", ".tmp") == before
+    assert files_of(log_dir, *SUFFIXES, ".companion", ".tmp") == before
 
 
 def test_a_damaged_segment_is_left_alone_and_its_end_is_not(tmp_path: Path) -> None:
@@ -170,7 +170,7 @@ def test_a_broker_trusts_rebuilt_indexes(log_dir: Path) -> None:
         assert found.timestamp == NOW + 19
 
 
-@pytest.mark.parametrize("at", [0, 20, 23, 52, 64, 76, 100])
+@pytest.mark.parametrize("at", [0, 20, 23, 60, 140, 148, 160, 172, 196, 300, -5])
 def test_damaged_append_times_are_taken_out_and_the_others_kept(tmp_path: Path, at: int) -> None:
     log_dir = tmp_path / "log"
     with new_log(log_dir, TopicConfig(segment_bytes=600)) as log:
@@ -179,21 +179,20 @@ def test_damaged_append_times_are_taken_out_and_the_others_kept(tmp_path: Path, 
     with reopened(log_dir) as (opened, log):
         truth = {stretch.offset: stretch.ms for stretch in log.append_times(0, 30)}
         opened.close()
-    path = partition_dir(log_dir) / "00000000000000000000.appendtimes"
+    path = partition_dir(log_dir) / "00000000000000000000.companion"
     data = bytearray(path.read_bytes())
     data[at] ^= 1
     path.write_bytes(data)
     (done, *others) = reindexed(log_dir)
     assert done.written[0].endswith(path.name)
     assert [each.written for each in others] == [[]] * len(others)
-    assert path.exists() == (at >= 24)
     said = [step for step in Verification.of(log_dir).steps() if not isinstance(step, Checked)]
     assert Severity.FAULT not in [step.severity for step in said]
     with reopened(log_dir) as (_, log):
         found = [stretch for stretch in log.append_times(0, 30) if stretch.ms is not None]
         assert all(truth[stretch.offset] == stretch.ms for stretch in found)
         in_segment = log.segments[1].base_offset
-        assert len(found) >= 30 - (in_segment if at < 24 else 2)
+        assert len(found) >= 30 - (in_segment if 0 <= at < 24 else 2)
 
 
 class LosingDisk(Files):

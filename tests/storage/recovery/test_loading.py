@@ -395,7 +395,7 @@ def test_something_else_in_the_place_of_a_file_that_is_rebuilt_is_set_aside(
     if stop == "clean":
         with reopened(path, CONFIG) as (log_dir, _):
             log_dir.close()
-    suffixes = (".index", ".timeindex", ".seal", ".blocks", ".appendtimes", ".appending.deleted")
+    suffixes = (".index", ".timeindex", ".companion", ".appending.deleted")
     names = [f"{0:020d}{suffix}" for suffix in (*suffixes, ".attempts", ".batches")]
     names += ["leader-epoch-checkpoint", "append-time-checkpoint", "append-time-checkpoint.tmp"]
     names += [file.name for file in partition_dir(path).glob("*.snapshot")]
@@ -490,10 +490,10 @@ class FullDisk(Files):
 
 @pytest.mark.parametrize("indexes", ["as they were", "gone", "others"])
 def test_a_log_is_served_from_a_full_disk_after_a_kill(path: Path, indexes: str) -> None:
-    for file in [*partition_dir(path).glob("*index"), *partition_dir(path).glob("*.seal")]:
+    for file in [*partition_dir(path).glob("*index"), *partition_dir(path).glob("*.companion")]:
         if indexes == "gone":
             file.unlink()
-        elif indexes == "others" and file.suffix != ".seal":
+        elif indexes == "others" and file.suffix != ".companion":
             file.write_bytes(b"\x00\x00\x00\x01" * 12)
     files = FullDisk()
     with reopened(path, CONFIG, files=files) as (log_dir, log):
@@ -525,7 +525,7 @@ def test_rebuilt_indexes_are_those_of_a_clean_log(path: Path) -> None:
         log_dir.close()
     clean = files()
     for file in partition_dir(path).iterdir():
-        if file.suffix in (".index", ".timeindex", ".seal"):
+        if file.suffix in (".index", ".timeindex", ".companion"):
             file.unlink()
     with reopened(path, CONFIG) as (log_dir, _):
         assert log_dir.was_clean
@@ -804,13 +804,13 @@ def files_of(path: Path) -> dict[str, bytes]:
     return {
         file.name: file.read_bytes()
         for file in partition_dir(path).iterdir()
-        if file.suffix not in (".seal", ".snapshot") and ".index" not in file.name
+        if file.suffix not in (".companion", ".snapshot") and ".index" not in file.name
     }
 
 
 def as_backup(path: Path) -> None:
     """Only what may have been copied by hand."""
-    for file in [*path.glob("*checkpoint*"), *partition_dir(path).glob("*.seal")]:
+    for file in [*path.glob("*checkpoint*"), *partition_dir(path).glob("*.companion")]:
         file.unlink()
 
 

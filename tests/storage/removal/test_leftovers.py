@@ -48,7 +48,7 @@ def put(path: Path, name: str, content: bytes = b"x") -> Path:
         "00000000000000000099.index",
         "00000000000000000099.timeindex",
         "00000000000000000099.txnindex",
-        "00000000000000000099.seal",
+        "00000000000000000099.companion",
         "leader-epoch-checkpoint.tmp",
     ],
 )

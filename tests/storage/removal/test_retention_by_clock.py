@@ -63,7 +63,7 @@ def test_a_record_of_2255_holds_its_segment_by_create_time_only(
 def test_nothing_is_deleted_by_an_append_time_that_is_unknown(tmp_path: Path, by: str) -> None:
     with two_segments(tmp_path / "log", by, first=NOW, second=NOW):
         pass
-    for name in ("appendtimes", "appending.deleted"):
+    for name in ("companion", "appending.deleted"):
         for path in partition_dir(tmp_path / "log").glob(f"*.{name}"):
             path.unlink()
     config = replace(BY_RECORDS, horolog_retention_by=by)
@@ -137,7 +137,7 @@ def test_without_a_time_after_1970_and_an_append_time_the_file_decides(
 ) -> None:
     with two_segments(tmp_path / "log", "create-time", first=timestamp, second=timestamp):
         pass
-    for name in ("appendtimes", "appending.deleted"):
+    for name in ("companion", "appending.deleted"):
         for path in partition_dir(tmp_path / "log").glob(f"*.{name}"):
             path.unlink()
     with reopened(tmp_path / "log", BY_RECORDS) as (_, log):

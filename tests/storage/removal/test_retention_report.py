@@ -109,8 +109,9 @@ def test_an_unknown_append_time_is_said_to_keep_its_segment(tmp_path: Path) -> N
     config = replace(CONFIG, horolog_retention_by="append-time")
     with new_log(tmp_path / "log", config) as log:
         three_segments(log, NOW, NOW)
-    for path in partition_dir(tmp_path / "log").glob("00000000000000000000.append*"):
-        path.unlink()
+    for suffix in ("companion", "appending.deleted"):
+        path = partition_dir(tmp_path / "log") / f"00000000000000000000.{suffix}"
+        path.unlink(missing_ok=True)
     with reopened(tmp_path / "log", config) as (_, log):
         first, second = reported(log, NOW + 90 * DAY)
         assert (first.because, first.goes_ms) == (Because.UNKNOWN_TIME, None)

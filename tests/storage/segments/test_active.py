@@ -222,8 +222,8 @@ def test_there_is_room_up_to_the_last_byte_and_offset(make: Callable[..., Active
     assert not active.has_room(free + 1, BASE + 1, 1000, NOW)
     assert active.has_room(1, BASE + (1 << 31) - 1, 1000, NOW)
     assert not active.has_room(1, BASE + (1 << 31), 1000, NOW)
-    assert active.has_room(1, BASE + 1, 1000, NOW + 400 * 365 * DAY)
-    assert not active.has_room(1, BASE + 1, 1000, NOW + 500 * 365 * DAY)
+    assert active.has_room(1, BASE + 1, 1000, NOW + 200 * 365 * DAY)
+    assert not active.has_room(1, BASE + 1, 1000, NOW + 250 * 365 * DAY)
 
 
 @pytest.mark.parametrize(("index_bytes", "room_for"), [(24, 1), (36, 2), (48, 3), (16, 0)])

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from storelogs import NOW, append, new_log, partition_dir, reopened
 
+from companions import lose_seals
 from horolog.config import TopicConfig
 from horolog.record.batch import iter_headers
 from horolog.storage.files import Files, OpenFile
@@ -46,8 +47,7 @@ def readers(path: Path, files: Files | None = None) -> list[SegmentReader]:
 
 
 def test_looking_changes_nothing(path: Path) -> None:
-    for file in partition_dir(path).glob("*.seal"):
-        file.unlink()
+    lose_seals(partition_dir(path))
     (partition_dir(path) / "00000000000000000000.timeindex").unlink()
     before = state_of(path)
     for segment in readers(path):
@@ -62,10 +62,10 @@ def test_looking_changes_nothing(path: Path) -> None:
 
 LOST: list[tuple[str, ...]] = [
     (),
-    (".seal",),
+    (".companion",),
     (".index",),
     (".timeindex",),
-    (".seal", ".index", ".timeindex"),
+    (".companion", ".index", ".timeindex"),
 ]
 
 
@@ -96,7 +96,7 @@ def test_a_largest_time_is_proved_or_not_known(without: Path) -> None:
         known = segment.proved_largest()
         is_known = any(
             (partition_dir(without) / f"{segment.base_offset:020d}{suffix}").exists()
-            for suffix in (".seal", ".timeindex")
+            for suffix in (".companion", ".timeindex")
         )
         assert (known is not None) is is_known
         if known is not None:
@@ -163,7 +163,7 @@ def test_entries_of_a_followers_index_name_the_end_of_what_it_appended_at_once(
             return super().read_at(file, size, position)
 
     log = partition_dir(path) / f"{0:020d}.log"
-    log.with_suffix(".seal").unlink()
+    lose_seals(log.parent)
     batches = list(iter_headers(log.read_bytes()))
     entries = b"".join(
         struct.pack(">ii", last.last_offset, position)

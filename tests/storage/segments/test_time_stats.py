@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from log_reading import bytes_read_by
 from storelogs import ANY_TIME, NOW, append, new_log, partition_dir, records_in
 
+from companions import lose_maps
 from horolog.config import TopicConfig
 from horolog.record.compression import Codec
 from horolog.record.time_stats import (
@@ -127,10 +128,10 @@ def test_a_map_that_does_not_prove_the_whole_log_says_nothing(tmp_path: Path, da
         append(log, NOW)
         first = log.segments[0]
         assert first.time_stats() is not None
-        path = Path(first.path_of(".blocks"))
+        path = Path(first.path_of(".companion"))
         content = bytearray(path.read_bytes())
         if damage == "missing":
-            path.unlink()
+            lose_maps(path.parent)
         elif damage == "torn":
             path.write_bytes(content[:-1])
         elif damage == "flipped":

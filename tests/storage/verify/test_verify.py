@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from partition_files import PartitionFiles, snapshot
 from storelogs import NOW, TOPIC_ID, append, new_log, open_dir, partition_dir
 
+from companions import has_seal, put_seal, seal_in
 from golden import answers, copy_directory, extract_killed
 from horolog.config import TopicConfig
 from horolog.errors import CorruptBatch, Misconfigured
@@ -43,7 +44,7 @@ def test_a_kill_as_append_times_are_begun_leaves_no_fault(tmp_path: Path) -> Non
     with new_log(tmp_path, EVERY_BATCH) as log:
         append(log, NOW)
         log.roll(NOW)
-    (partition_dir(tmp_path) / f"{1:020d}.appendtimes").write_bytes(b"")
+    (partition_dir(tmp_path) / f"{1:020d}.companion").write_bytes(b"")
     open_dir(tmp_path, EVERY_BATCH).close()
     assert found(tmp_path) == []
 
@@ -139,7 +140,7 @@ def test_what_horolog_wrote_is_found_sound_whenever_it_is_looked_at(tmp_path: Pa
     assert wrong(tmp_path / "log") == []  # killed
     open_dir(tmp_path / "log", EVERY_BATCH).close()
     assert wrong(tmp_path / "log") == []
-    assert list(partition_dir(tmp_path / "log").glob("*.seal"))
+    assert all(map(has_seal, partition_dir(tmp_path / "log").glob("*.companion")))
 
 
 def test_times_before_1970_are_sound_as_we_and_as_kafka_write_them(tmp_path: Path) -> None:
@@ -505,7 +506,7 @@ def test_index_entries_of_a_follower_for_several_batches_are_valid(log_dir: Path
         ("orders-0/append-time-checkpoint", "0\nnever\n", FAULT),
         ("orders-0/00000000000000000010.snapshot", "nonsense", FAULT),
         ("orders-0/00000000000000000010.txnindex", "nonsense", FAULT),
-        ("orders-0/00000000000000000010.seal", "nonsense", FAULT),
+        ("orders-0/00000000000000000010.companion", "nonsense", FAULT),
         ("orders-0/00000000000000000004.index", "", FAULT),
     ],
 )
@@ -547,8 +548,8 @@ def test_a_seal_is_held_against_its_segment(tmp_path: Path) -> None:
             append(log, NOW + number)
     open_dir(tmp_path / "log", EVERY_BATCH).close()
     directory = partition_dir(tmp_path / "log")
-    first, second, *_ = sorted(directory.glob("*.seal"))
-    first.write_bytes(second.read_bytes())
+    first, second, *_ = sorted(directory.glob("*.companion"))
+    put_seal(first, seal_in(second))
     assert any("the seal is ignored" in each.what for each in found(directory))
     index = second.with_suffix(".index")
     os.truncate(index, index.stat().st_size - 8)

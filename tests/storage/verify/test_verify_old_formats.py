@@ -56,7 +56,7 @@ def damage(directory: Path, rng: random.Random) -> None:
     files = [
         each
         for each in sorted(directory.iterdir())
-        if each.suffix in (".log", ".index", ".timeindex", ".blocks") and each.stat().st_size
+        if each.suffix in (".log", ".index", ".timeindex", ".companion") and each.stat().st_size
     ]
     for _ in range(rng.choice((0, 1, 1, 3))):
         path = rng.choice(files)

@@ -1,11 +1,7 @@
-"""When records were appended: a segment's companion file of times, and a partition's floor.
+"""When records were appended: the append times in a segment's companion, and a partition's floor.
 
-file      `<base>.appendtimes`, open for reading and appending; start here
-format    its bytes
-proof     what of it is true of the log
-marker    what a kill while it is appended to leaves
-excerpt   a part of it, kept beside records that recovery sets aside
-floor     append times never go back in a partition, except where they were reset
-
-docs/append-times.md is the operator's side.
+Open `file.py` first: append times of one segment, read and written; `format.py` has their entries,
+`proof.py` says how much of them is true of a log, and `floor.py` is below which a partition gives
+none. `excerpt.py` is of records that were set aside, `earlier.py` of directories from before the
+companion was one file.
 """

@@ -1,20 +1,16 @@
 """Append times of records that recovery has set aside: `<name>.cut.times` next to `<name>.cut`.
 
-The bytes are those of a file of append times (append_times/format.py) with the entries of these
-records alone; what they cover was sure when they were written, and nothing is compared again.
+The bytes are those of a companion (index/companion.py) with the append times of these records
+alone; what they cover was sure when they were written, and nothing is compared again.
 """
 
 from bisect import bisect_right
 
 from horolog.storage import names
-from horolog.storage.append_times.format import (
-    CHECK_BITS,
-    ENTRY,
-    HEADER_SIZE,
-    is_intact,
-    parsed_header,
-)
+from horolog.storage.append_times.earlier import converted_file
+from horolog.storage.append_times.format import CHECK_BITS, ENTRY, is_intact, is_seen
 from horolog.storage.files import Files
+from horolog.storage.index.companion import TIMES_AT, parsed_head
 
 _LONGEST = 1 << 30
 
@@ -27,20 +23,19 @@ class Excerpt:
         self._offsets: list[int] = []
         self._times: list[int | None] = []
         self._end = base_offset
-        header = parsed_header(content[:HEADER_SIZE], base_offset)
-        if header is None:
+        head = parsed_head(content[:TIMES_AT], base_offset)
+        if head is None or head.covered is None:
             return
-        middle_ms, covered = header
-        if covered is None:
-            return
-        entries = content[HEADER_SIZE : HEADER_SIZE + covered.entries * ENTRY.size]
+        middle_ms, covered = head.middle_ms, head.covered
+        entries = content[TIMES_AT : TIMES_AT + covered.entries * ENTRY.size]
         if len(entries) < covered.entries * ENTRY.size:
             return
         for entry in ENTRY.iter_unpack(entries):
             time, place = entry
             if is_intact(entry):
                 self._offsets.append(base_offset + (place >> 1))
-                self._times.append(None if place & 1 else (time >> CHECK_BITS) + middle_ms)
+                is_known = not (place & 1 or is_seen(time))
+                self._times.append((time >> CHECK_BITS) + middle_ms if is_known else None)
             elif self._times:  # where its stretch begins is unknown
                 self._times[-1] = None
         self._end = covered.end
@@ -58,4 +53,4 @@ def excerpt_of(files: Files, path: str, base_offset: int) -> Excerpt | None:
         StorageFailed: the disk refused.
     """
     content = files.read_whole(path + names.CUT_TIMES, _LONGEST)
-    return None if content is None else Excerpt(content, base_offset)
+    return None if content is None else Excerpt(converted_file(content) or content, base_offset)

@@ -1,13 +1,12 @@
-"""When each record of a segment was appended: `<base>.appendtimes`, which Apache Kafka ignores.
+"""When each record of a segment was appended, by its companion (index/companion.py).
 
-Two clocks: the records of a CreateTime topic carry their producers' times, this file the
+Two clocks: the records of a CreateTime topic carry their producers' times, the companion the
 broker's. An entry is written whenever the millisecond changes, before the batch that it is
 about, so that a kill leaves at most an entry too many. It holds for its batch and all that follow
 until the next entry. Append times never go back, so that times and offsets are both sorted.
 
 The format is in append_times/format.py. What is true of the log is proved when the file is opened
-(append_times/proof.py), and while it is appended to a marker is next to it
-(append_times/marker.py).
+(append_times/proof.py), and while it is appended to a marker is next to it (index/marker.py).
 
 Invariant: what is answered is proved. What is not covered has no append time, except in batches
 stamped with LogAppendTime. Where a log is appended to after such records, an entry marks them as
@@ -26,23 +25,16 @@ from horolog.storage import names
 from horolog.storage.append_times.format import (
     BEFORE_ALL,
     CHECK_BITS,
-    COVERED_AT,
     ENTRY,
-    HEADER_SIZE,
-    MOST_MS,
-    Covered,
     earliest_for,
     entry_of,
     first_damaged,
     follows,
     is_intact,
+    is_seen,
     middle_for,
-    packed_covered,
-    packed_header,
-    parsed_header,
     without_damaged,
 )
-from horolog.storage.append_times.marker import AppendingMarker
 from horolog.storage.append_times.proof import (
     NOTHING,
     Proof,
@@ -54,7 +46,15 @@ from horolog.storage.append_times.proof import (
 from horolog.storage.batches.proof import identity_of
 from horolog.storage.file_errors import FileMissing
 from horolog.storage.files import Files
+from horolog.storage.index.companion import (
+    MOST_MS,
+    TIMES_AT,
+    Companion,
+    Covered,
+    packed_head,
+)
 from horolog.storage.index.entries import Entries
+from horolog.storage.index.marker import AppendingMarker
 
 _logger = logging.getLogger(__name__)
 
@@ -86,6 +86,7 @@ class AppendTimeFile:
     """The append times of one segment: written by the one thread that appends, read by any."""
 
     __slots__ = (
+        "_companion",
         "_entries",
         "_files",
         "_first_ms",
@@ -98,20 +99,20 @@ class AppendTimeFile:
         "last_ms",
     )
 
-    def __init__(self, files: Files, stem: str, segment: ProvingSegment) -> None:
+    def __init__(self, files: Files, companion: Companion, segment: ProvingSegment) -> None:
         """Of a segment.
 
         Args:
             files: the way to the disk.
-            stem: path of the segment's files without their suffixes.
-            segment: whose batches prove the entries.
+            companion: has the entries.
+            segment: whose batches prove them.
         """
         self._files = files
-        self._marker = AppendingMarker(files, stem)
+        self._companion = companion
+        self._marker = AppendingMarker(files, companion.path.removesuffix(names.COMPANION))
         self._segment: ProvingSegment = weakref.proxy(segment)  # it holds this
-        self._entries = Entries(
-            files, stem + names.APPEND_TIMES, ENTRY, _MAX_BYTES, start=HEADER_SIZE
-        )
+        end = companion.times_end
+        self._entries = Entries(files, companion.path, ENTRY, _MAX_BYTES, start=TIMES_AT, end=end)
         self._middle_ms = 0  # of the times that fit; known once there is a proof
         self._proof: Proof | None = None  # None: not asked for yet, or the file is growing
         self._is_growing = False  # made ready for appends: every entry is of a batch in the log
@@ -127,16 +128,19 @@ class AppendTimeFile:
 
     def rename(self, path: str) -> None:
         """The file has another name now, because the segment is deleted."""
-        self._entries.path = path
+        self._entries.path = self._companion.path = path
 
     # Reading.
 
-    def stretches(self, from_offset: int, to_offset: int) -> list[AppendTimeStretch]:
+    def stretches(
+        self, from_offset: int, to_offset: int, *, seen: bool = False
+    ) -> list[AppendTimeStretch]:
         """When the records of these offsets were appended, in order; the first one begins there.
 
         Args:
             from_offset: of the first record.
             to_offset: after the last; at most the segment's end, as the caller took it before.
+            seen: give instead when those were seen by a follower whose append times are not known.
 
         Raises:
             StorageFailed: the disk refused.
@@ -161,7 +165,7 @@ class AppendTimeFile:
                 break
             before = entry
             offset = max(from_offset, self._segment.base_offset + (place >> 1))
-            found.append(AppendTimeStretch(offset, None if place & 1 else self._ms_of(time)))
+            found.append(AppendTimeStretch(offset, self._ms_if_known(time, place, seen=seen)))
         if known_to < to_offset:
             found.append(AppendTimeStretch(known_to, None))
         return found
@@ -197,9 +201,7 @@ class AppendTimeFile:
             if index < count:
                 time, place = entries[index]
                 offset = self._segment.base_offset + (place >> 1)
-                found = FirstAppended(
-                    max(offset, from_offset), None if place & 1 else self._ms_of(time)
-                )
+                found = FirstAppended(max(offset, from_offset), self._ms_if_known(time, place))
         if (found is None or found.offset >= end) and end < to_offset:
             found = FirstAppended(max(end, from_offset), None)
         return found if found is not None and found.offset < to_offset else None
@@ -241,6 +243,11 @@ class AppendTimeFile:
         return self._first_ms
 
     @property
+    def has_any(self) -> bool:
+        """Whether there are entries at all; of a batch in the log or not."""
+        return len(self._entries) > 0
+
+    @property
     def is_whole(self) -> bool:
         """Whether the append time of every record is known; reads all entries.
 
@@ -257,8 +264,9 @@ class AppendTimeFile:
         Raises:
             StorageFailed: the disk refused.
         """
-        if self._read_header() is None:
-            return "Its header is damaged: it says nothing"
+        head = self._companion.head()
+        if head is None:
+            return "Its header is damaged: it says nothing of append times"
         before: tuple[int, ...] = BEFORE_ALL
         for first in range(0, len(self._entries), _MANY):
             data = self._entries.read_between(first, min(first + _MANY, len(self._entries)))
@@ -270,7 +278,7 @@ class AppendTimeFile:
         return None
 
     def mended(self) -> bytes | None:
-        """The file without its damaged entries; None if its header is, so that it says nothing.
+        """The file without its damaged entries, seal and map; None if its header is damaged.
 
         Where an entry is damaged, append times are unknown from the one before it on, since that
         is where its records would have begun.
@@ -278,16 +286,13 @@ class AppendTimeFile:
         Raises:
             StorageFailed: the disk refused.
         """
-        header = self._read_header()
-        if header is None:
+        head = self._companion.head()
+        if head is None:
             return None
-        _, covered = header
-        data = self._files.read_at(self._files.get(self.path), HEADER_SIZE, 0)
-        head, rest = data[:COVERED_AT], data[COVERED_AT:]
-        entries, left = without_damaged(self._entries.read(), covered.entries if covered else 0)
-        if covered is not None:
-            rest = packed_covered(covered._replace(entries=left))
-        return head + rest + entries
+        covered = head.covered or Covered(0, self._segment.base_offset, 0, 0)
+        entries, left = without_damaged(self._entries.read(), covered.entries)
+        base_offset = self._segment.base_offset
+        return packed_head(base_offset, head.middle_ms, covered._replace(entries=left)) + entries
 
     def excerpt(self, from_offset: int) -> bytes | None:
         """What is sure of the records from an offset on, as bytes for `Excerpt`; else None.
@@ -299,10 +304,10 @@ class AppendTimeFile:
         Raises:
             StorageFailed: the disk refused.
         """
-        header = self._read_header()
-        if header is None:
+        head = self._companion.head()
+        if head is None:
             return None
-        middle_ms, covered = header
+        middle_ms, covered = head
         if self._marker.is_valid():
             sure, end = len(self._entries), names.MAX_OFFSET
         elif (
@@ -316,9 +321,9 @@ class AppendTimeFile:
         first = max(0, min(self._entries.search(1, self._last_at(from_offset)), sure) - 1)
         if first >= sure or end <= from_offset:
             return None
-        head = packed_header(self._segment.base_offset, middle_ms)
-        covers = packed_covered(Covered(sure - first, end, 0, 0))
-        return head + covers + self._entries.read_between(first, sure)
+        covers = Covered(sure - first, end, 0, 0)
+        start = packed_head(self._segment.base_offset, middle_ms, covers)
+        return start + self._entries.read_between(first, sure)
 
     def proof(self) -> Proof:
         """How much of the file is true of the log; see append_times/proof.py.
@@ -333,24 +338,17 @@ class AppendTimeFile:
             self._files.may_block()
             proof = self._prove()
             if not self._is_growing:
+                self._entries.keep(proof.entries)  # searches are among those that are true
                 self._proof = proof
         return proof
 
     def _prove(self) -> Proof:
-        header = self._read_header()
-        if header is None:
+        head = self._companion.head()
+        if head is None:
             return NOTHING
-        self._middle_ms, covered = header
+        self._middle_ms, covered = head
         is_marked = self._marker.is_valid()
         return prove(self._files, self._segment, self._entries, covered, is_marked=is_marked)
-
-    def _read_header(self) -> tuple[int, Covered | None] | None:
-        """The middle of its times, and what the file says that it covers."""
-        try:
-            data = self._files.read_at(self._files.get(self.path), HEADER_SIZE, 0)
-        except FileMissing:
-            return None
-        return parsed_header(data, self._segment.base_offset)
 
     def _say_damaged(self) -> None:
         if self._is_damaged:
@@ -365,11 +363,11 @@ class AppendTimeFile:
     def _ms_of(self, time: int) -> int:
         return (time >> CHECK_BITS) + self._middle_ms
 
+    def _ms_if_known(self, time: int, place: int, *, seen: bool = False) -> int | None:
+        return None if place & 1 or is_seen(time) != seen else self._ms_of(time)
+
     def _known_ms(self, index: int) -> int | None:
-        if index < 0:
-            return None
-        time, place = self._entries[index]
-        return None if place & 1 else self._ms_of(time)
+        return None if index < 0 else self._ms_if_known(*self._entries[index])
 
     # Writing.
 
@@ -413,13 +411,10 @@ class AppendTimeFile:
         if not proof.entries:
             proof = Proof(0, self._segment.base_offset)
             self._middle_ms = middle_for(first_ms)
-            file = self._files.create(self.path)
+            self._companion.begin(self._middle_ms)
             entries.recount()
-            head = packed_header(proof.end, self._middle_ms)
-            self._files.write_at(file, [head, packed_covered(Covered(0, proof.end, 0, 0))], 0)
         else:
-            entries.keep(proof.entries)
-            entries.trim()
+            self._keep(proof.entries)
             self._cover(proof)
         found = batch_at(self._files, self._segment, proof.end) if proof.end < end else None
         if found is not None:
@@ -431,13 +426,14 @@ class AppendTimeFile:
         self.last_ms = self._known_ms(len(entries) - 1)
         self._is_growing = True
 
-    def add(self, offset: int, ms: int, batch: Buffer) -> None:
+    def add(self, offset: int, ms: int, batch: Buffer, *, is_seen: bool = False) -> None:
         """Say when the batch that comes next is appended; `take_back` if it does not come.
 
         Args:
             offset: of its first record.
             ms: when; `fits`.
             batch: its first bytes, as they will be stored.
+            is_seen: it is only known when it was seen, in the log of another product.
 
         Raises:
             StorageFailed: the disk refused; nothing was noted.
@@ -447,11 +443,11 @@ class AppendTimeFile:
         if not self.fits(ms):  # else the segment would have ended: there is no entry yet
             self._open(ms)
         try:
-            self._add_entry(offset, ms, identity)
+            self._add_entry(offset, ms, identity, is_seen=is_seen)
         except FileMissing:  # the file was removed
             self._open(ms)
-            self._add_entry(offset, ms, identity)
-        self.last_ms = ms
+            self._add_entry(offset, ms, identity, is_seen=is_seen)
+        self.last_ms = _NONE_SAID if is_seen else ms
 
     def add_all(self, entries: Sequence[AppendTimeEntry]) -> None:
         """As `add`, of each in one write; all of them fit.
@@ -487,8 +483,7 @@ class AppendTimeFile:
         proof = self.proof()
         end = min(proof.end, self._segment.end.next_offset)
         with suppress(FileMissing):  # then append times are unknown
-            self._entries.keep(proof.entries)
-            self._entries.trim()
+            self._keep(proof.entries)
             self._cover(Proof(proof.entries, end))
         self._marker.remove()
         self._files.forget(self.path)  # a finished segment needs no more open files than before
@@ -505,8 +500,7 @@ class AppendTimeFile:
         if not self._files.exists(self.path):
             return
         count = min(proof.entries, self._entries.search(1, self._last_at(next_offset - 1)))
-        self._entries.keep(count)
-        self._entries.trim()
+        self._keep(count)
         self._cover(Proof(count, min(proof.end, next_offset)))
         self._marker.remove()
 
@@ -522,12 +516,18 @@ class AppendTimeFile:
             found.append(self._entry(offset, last_ms, identity, is_unknown=ms is None))
         self._entries.append_all(found)
 
-    def _add_entry(self, offset: int, ms: int, identity: int, *, is_unknown: bool = False) -> None:
-        self._entries.append(*self._entry(offset, ms, identity, is_unknown=is_unknown))
+    def _keep(self, count: int) -> None:
+        """Cut the file behind so many entries; a block map that follows them goes, too."""
+        self._entries.keep(count)
+        self._companion.clear_map()
+        self._entries.trim()
 
-    def _entry(self, offset: int, ms: int, identity: int, *, is_unknown: bool) -> tuple[int, int]:
+    def _add_entry(self, offset: int, ms: int, identity: int, **kind: bool) -> None:
+        self._entries.append(*self._entry(offset, ms, identity, **kind))
+
+    def _entry(self, offset: int, ms: int, identity: int, **kind: bool) -> tuple[int, int]:
         delta_ms, delta = ms - self._middle_ms, offset - self._segment.base_offset
-        return entry_of(delta_ms, delta, identity, is_unknown=is_unknown)
+        return entry_of(delta_ms, delta, identity, **kind)
 
     def _cover(self, proof: Proof) -> None:
         """Write what is proved into the header."""
@@ -538,5 +538,4 @@ class AppendTimeFile:
         if found is not None:
             position, header, identity = found
             covered = Covered(proof.entries, end, position + header.size, identity)
-        file = self._files.get(self.path)
-        self._files.write_at(file, [packed_covered(covered)], COVERED_AT)
+        self._companion.write_covered(covered)

@@ -1,21 +1,15 @@
-"""The bytes of `<base>.appendtimes`, which says when each record of a segment was appended.
+"""The entries of a companion that say when each record of a segment was appended.
 
-Big-endian:
+Big-endian, 12 bytes each, behind the head of the file (index/companion.py):
 
-     0  4  "hat1"
-     4  8  base offset of the segment
-    12  8  middle of the times that fit, milliseconds since the epoch
-    20  4  CRC-32C of all before
-    24  4  how many entries are covered
-    28  8  offset after the last covered batch; the base offset if none is covered
-    36  8  bytes of `.log` up to there
-    44  4  CRC-32C of the first 21 bytes of that batch: offset, size, epoch, checksum
-    48  4  CRC-32C of these 24 bytes; if it is wrong, a kill came between, and nothing is covered
-
-then for each entry:
-
-     0  8  44 bits: append time - middle; 12: of such a CRC of its batch; 8: check of the entry
+     0  8  43 bits: append time - middle; 1: as seen by a follower; 12: of the batch's identity;
+           8: check of the entry
      8  4  (offset - base offset) << 1, and 1 if append times are unknown from there on
+
+An entry holds for its batch and all that follow until the next one. Its time is when the leader
+appended the batch; with the bit of a follower it is when the batch was seen in the log of another
+product, whose leader says no append times: that is an upper bound. So append times are known, seen
+or unknown for each stretch, and may change from one to the other within a segment.
 
 Invariant: neither the time nor the offset goes back from one entry to the next. An entry is here a
 tuple of its two columns, `time` and `place`. Which entries are true of a log is decided in
@@ -24,38 +18,19 @@ append_times/proof.py.
 
 from collections.abc import Iterable
 from struct import Struct
-from typing import Final, NamedTuple
+from typing import Final
 
 import crc32c
 
-_HEADER = Struct(">4sqq")
-_COVERED = Struct(">IqqI")
-_CRC = Struct(">I")
-_MAGIC = b"hat1"
-COVERED_AT: Final = _HEADER.size + _CRC.size
-HEADER_SIZE: Final = COVERED_AT + _COVERED.size + _CRC.size
+from horolog.storage.index.companion import MOST_MS
+
 ENTRY: Final = Struct(">qI")
 
-CHECK_BITS: Final = 20  # of the batch and of the entry, below the time
+CHECK_BITS: Final = 21  # of the follower, the batch and the entry, below the time
+_SEEN_BIT = 1 << 20
 _BATCH_BITS = 0xFFF << 8
-MOST_MS: Final = 1 << 43  # from the middle, either way: 278 years
-_MIDDLE_AHEAD_MS = 1 << 42  # so that a clock may jump 400 years ahead, and 100 back
+_MIDDLE_AHEAD_MS = 1 << 41  # so that a clock may jump 200 years ahead, and 70 back
 _FARTHEST_MS = (1 << 63) - MOST_MS  # a middle from which every time is an int64
-
-
-class Covered(NamedTuple):
-    """How far a finished file says that it covers its log."""
-
-    entries: int
-    end: int
-    """Offset after the last covered batch."""
-    size: int
-    """Bytes of the log up to there."""
-    identity: int
-    """Of that batch (`identity_of`)."""
-
-
-# The header.
 
 
 def middle_for(first_ms: int) -> int:
@@ -68,49 +43,12 @@ def earliest_for(middle_ms: int) -> int:
     return middle_ms - _MIDDLE_AHEAD_MS
 
 
-def packed_header(base_offset: int, middle_ms: int) -> bytes:
-    """The first part of a header; `packed_covered` follows."""
-    return _with_crc(_HEADER.pack(_MAGIC, base_offset, middle_ms))
-
-
-def packed_covered(covered: Covered) -> bytes:
-    """The second part of a header, at `COVERED_AT`."""
-    return _with_crc(_COVERED.pack(*covered))
-
-
-def parsed_header(data: bytes, base_offset: int) -> tuple[int, Covered | None] | None:
-    """The middle of the times and what is covered, None if that is damaged.
-
-    Args:
-        data: the first `HEADER_SIZE` bytes of a file, or fewer.
-        base_offset: of its segment.
-
-    Returns:
-        None if the header is damaged or another segment's.
-    """
-    head, rest = _checked(data[:COVERED_AT]), _checked(data[COVERED_AT:])
-    if len(data) < HEADER_SIZE or head is None:
-        return None
-    magic, written_base, middle_ms = _HEADER.unpack(head)
-    if magic != _MAGIC or written_base != base_offset or abs(middle_ms) > _FARTHEST_MS:
-        return None
-    return middle_ms, None if rest is None else Covered(*_COVERED.unpack(rest))
-
-
-def _with_crc(content: bytes) -> bytes:
-    return content + _CRC.pack(crc32c.crc32c(content))
-
-
-def _checked(data: bytes) -> bytes | None:
-    """What comes before the CRC, if that is right."""
-    content = data[: -_CRC.size]
-    return content if content and _with_crc(content) == data else None
-
-
 # Entries.
 
 
-def entry_of(delta_ms: int, delta: int, identity: int, *, is_unknown: bool) -> tuple[int, int]:
+def entry_of(
+    delta_ms: int, delta: int, identity: int, *, is_unknown: bool = False, is_seen: bool = False
+) -> tuple[int, int]:
     """The columns of an entry.
 
     Args:
@@ -118,10 +56,16 @@ def entry_of(delta_ms: int, delta: int, identity: int, *, is_unknown: bool) -> t
         delta: offset - base offset.
         identity: of its batch.
         is_unknown: whether append times are unknown from there on.
+        is_seen: whether the time is when a follower saw the batch.
     """
-    time = delta_ms << CHECK_BITS | (identity & _BATCH_BITS)
+    time = delta_ms << CHECK_BITS | is_seen * _SEEN_BIT | (identity & _BATCH_BITS)
     place = delta << 1 | is_unknown
     return time | _check_of(time, place), place
+
+
+def is_seen(time: int) -> bool:
+    """Whether the time of an entry is when a follower saw its batch."""
+    return time & _SEEN_BIT != 0
 
 
 def is_intact(entry: tuple[int, ...]) -> bool:

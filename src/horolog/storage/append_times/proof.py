@@ -5,7 +5,7 @@ the rule of all such files (batches/proof.py):
 
 - A finished file covers the log as far as it says, if the last covered batch is there.
 - A file that was appended to, with a valid marker, covers all of the log
-  (append_times/marker.py).
+  (index/marker.py).
 - Else each entry counts whose batch is in the log, and that batch alone after the last of them.
 
 Invariant: no entry counts before which one does not.
@@ -16,14 +16,11 @@ from typing import NamedTuple, Protocol
 from horolog.errors import CorruptBatch, CorruptIndex
 from horolog.record.batch import UNKNOWN_COUNT, BatchHeader
 from horolog.storage import names
-from horolog.storage.append_times.format import (
-    Covered,
-    is_intact,
-    is_of_batch,
-)
+from horolog.storage.append_times.format import is_intact, is_of_batch
 from horolog.storage.batches.log_file import LogFile
 from horolog.storage.batches.proof import IDENTITY_SIZE, identity_of, identity_of_header, proved
 from horolog.storage.files import Files
+from horolog.storage.index.companion import Covered
 from horolog.storage.index.entries import Entries
 from horolog.storage.index.segment_end import SegmentEnd
 

@@ -1,27 +1,22 @@
-"""The indexes of a segment and its block map: their files, how they are built and trusted.
+"""What is beside a `.log`: Kafka's indexes, and one companion of ours; how far each is believed.
 
-indexes        both of Kafka's indexes of a segment, and whether they are trusted: begin here
-offset, time   the two; `entries` is a file of either, searched without being held
-builder        makes both from batch headers; `growing` adds to those that are appended to
-seal           what both must look like once a segment is finished
-proofs         whether a batch is where an entry says
-abort          Kafka's index of aborted transactions
-segment_end    how far a segment goes, for one reader
+Open first, of Kafka's files:
+    indexes.py       both indexes of a segment as one: written, used, distrusted, rebuilt
+    offset.py time.py   their entries: from offsets to positions, from moments to offsets
+    builder.py       the one rule by which batches become entries
+and of ours:
+    companion.py     the file `<base>.companion`, drawn byte by byte: append times, seal, block map
+    seal.py          what the indexes of a finished segment must look like
+    blocks.py        what a stretch of a log holds, by time: `Block`, and which may hold a moment
+    block_map.py     the blocks of one segment: read, proved, completed, put into the companion
 
-block_map      which stretches of a segment may hold a time; read and completed: begin here
-blocks         its entries, byte by byte
-block_writer   that of the segment that is appended to, from what the checks have counted
-folding, block_messages   entries of batches, and of plain messages of v0 and v1
-block_cache    maps of directories that are not written to
-counts         what blocks add up to, for metrics
+The rest serves these. `entries.py` searches entries of fixed width in a file; `growing.py` adds to
+the indexes, `block_writer.py` to the block map, of the segment that is appended to, beside which is
+`marker.py`; `folding.py` makes blocks of batches, `block_messages.py` of messages of v0 and v1;
+`block_cache.py` keeps maps of logs that are not ours; `counts.py` is for counters; `proofs.py`
+compares entries of Kafka's indexes with their batches; `abort.py` is `.txnindex`.
 
-An index without a matching seal is compared with all batch headers of its segment, once, and
-sealed. By which rule a seal, a block and append times are believed is in
-`storage/batches/proof.py`; the value that blocks add up is in `record/time_stats.py`.
-
-Kafka's time index only has the largest times, and a v2 header no smallest one, so that both leave a
-range of time open at its end; the block map has both, also of times below zero.
-
-Every file here can be deleted and is made again from the log. What no proved entry covers may hold
-anything and is read: a file that is missing or wrong costs time, never a record.
+Append times have a room of their own, `storage/append_times`, on top of this one. By which rule
+what is in a companion is believed is in `storage/batches/proof.py`, and the value that blocks add
+up is in `record/time_stats.py`.
 """

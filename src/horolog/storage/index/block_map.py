@@ -1,18 +1,17 @@
 """The block map of one segment: which stretches of its log may hold a time (index/blocks.py).
 
-    <base>.blocks      next to the log, written by the broker and by `horolog log reindex`
-
 Nothing is kept in memory but a summary of a finished segment. An entry is used once it is
 proved by the header of its last batch in the log; what no proved entry covers may hold
 anything. So a missing, torn, outdated or foreign map costs time, never a record.
 
-A map that lacks something is completed from the records (`complete`): next to the log where
-this process may write there, otherwise in a cache directory (index/block_cache.py).
+It is in the companion of the segment (index/companion.py), and in the file beside that while the
+segment is appended to (index/marker.py). A map that lacks something is completed from the records
+(`complete`): in the companion where this process may write there, otherwise in a cache directory
+(index/block_cache.py).
 """
 
 import logging
-import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import reduce
 from struct import Struct
@@ -25,7 +24,6 @@ from horolog.record.batch import MAGIC, BatchHeader
 from horolog.record.time_stats import NO_RECORDS, OF_APPEND_TIME, OF_CREATE_TIME, TimeStats
 from horolog.record.timestamps import LOG_APPEND_TIME, NO_TIMESTAMP, TimeRange
 from horolog.storage import names
-from horolog.storage.batches.log_file import LogFile
 from horolog.storage.batches.proof import IDENTITY_SIZE, LastBatch, identity_of, proved
 from horolog.storage.batches.reader import EVERYTHING, MAX_HELD_BYTES, BatchReader
 from horolog.storage.index.block_messages import AppendTimesOf, rows_of
@@ -33,20 +31,19 @@ from horolog.storage.index.block_writer import BlockWriter
 from horolog.storage.index.blocks import (
     BLOCK_BYTES,
     ENTRY_SIZE,
-    HEADER_SIZE,
     Span,
     may_hold,
-    pack_header,
     sound,
     spans,
     unpack,
 )
+from horolog.storage.index.companion import Companion
 from horolog.storage.index.folding import NO_BLOCK, folded, place_of, row_of
+from horolog.storage.index.marker import MARKER_SIZE, AppendingMarker
 
 _logger = logging.getLogger(__name__)
 
 _MAX_BYTES: Final = 1 << 30  # of a batch, decompressed
-LONGEST_MAP: Final = 64 << 20
 _MUCH: Final = 4 << 20  # to be scanned: worth loading the kernels
 _SHORT_GAP: Final = 16 << 20  # is scanned before the first append
 FOLDED_AT_ONCE: Final = 256
@@ -92,23 +89,21 @@ class BlockMap:
     __slots__ = (
         "_base_offset",
         "_cache",
-        "_is_abandoned",
+        "_companion",
+        "_growing",
         "_log",
-        "_replacing",
         "_summary",
         "_tried",
         "_writer",
-        "path",
     )
 
-    def __init__(self, log: LogFile, base_offset: int, cache: Cache | None = None) -> None:
-        self.path = log.path.removesuffix(names.LOG) + names.BLOCKS
-        self._log = log
+    def __init__(self, companion: Companion, base_offset: int, cache: Cache | None = None) -> None:
+        self._companion = companion
+        self._log = log = companion.log
+        self._growing = AppendingMarker(log.files, log.path.removesuffix(names.LOG))
         self._base_offset = base_offset
         self._cache = cache
         self._writer: BlockWriter | None = None
-        self._replacing = threading.Lock()
-        self._is_abandoned = False
         self._summary: tuple[int, TimeStats] | None = None  # of so many bytes of a finished segment
         self._tried = -1  # so many bytes have been covered, as far as that was possible
 
@@ -116,22 +111,24 @@ class BlockMap:
 
     def create(self) -> BlockWriter:
         """Begin with an empty log."""
-        self._log.files.remove(self.path)
+        self._companion.grow()
         self._summary = None
-        self._writer = BlockWriter(self._log.files, self.path, self._base_offset)
+        self._writer = BlockWriter(self._log.files, self._growing.path)
         return self._writer
 
     def reopen(self, size: int, append_times: AppendTimesOf | None = None) -> BlockWriter:
-        """Go on where the log ends. A short stretch at its end that is not covered is scanned."""
-        with self._replacing:  # no other thread replaces the file from here on
-            self._writer = BlockWriter(self._log.files, self.path, self._base_offset)
+        """Continue where the log ends; a short stretch there that is not covered is scanned."""
+        self._companion.grow()
         self._summary = None
-        entries = self._proved(self._in_file(), size)
-        covered = _end_of(entries)
-        self._cut_file(entries)
+        entries, in_file = self._proved(self._in_companion(), size), 0
+        if not entries:  # killed as it was appended to: the map is in the other file
+            entries = self._proved(self._of_growing(), size)
+            in_file = len(entries) // ENTRY_SIZE
+            self._cut_growing(in_file)
         writer = BlockWriter(
-            self._log.files, self.path, self._base_offset, len(entries) // ENTRY_SIZE
+            self._log.files, self._growing.path, in_file, b"" if in_file else entries
         )
+        covered = _end_of(entries)
         is_near = size - covered <= _SHORT_GAP
         if entries and is_near:
             writer.resume(entries[-ENTRY_SIZE:])
@@ -144,31 +141,44 @@ class BlockMap:
         self._writer = writer
         return writer
 
-    def finish(self) -> None:
-        """Write what is not written yet: the segment is finished."""
-        if self._writer is not None:
-            self._writer.finish()
-            self._writer = None
-
-    def truncate_to(self, size: int) -> None:
-        """Forget what is about the log behind a position; the segment is reopened next."""
-        self._writer, self._summary = None, None
-        self._cut_file(_fitting(self._in_file(), size))
-
-    def _cut_file(self, entries: bytes) -> None:
-        """Leave these entries in the file, its first ones."""
-        files, size = self._log.files, HEADER_SIZE + len(entries)
+    def _cut_growing(self, count: int) -> None:
+        """Leave so many entries in the file of a segment that is appended to, its first ones."""
+        files, path, size = self._log.files, self._growing.path, MARKER_SIZE + count * ENTRY_SIZE
         try:
-            if files.size(self.path) > size:
-                files.truncate(files.get(self.path), size)
-                files.forget(self.path)
+            if files.size(path) > size:
+                files.truncate(files.get(path), size)
         except StorageFailed as error:
             _logger.warning("The block map keeps entries that are not of this log: %s", error)
 
-    def abandon(self) -> None:
-        """Replace no file from here on: other files may have these names."""
-        with self._replacing:
-            self._is_abandoned = True
+    def closed(self, size: int) -> bytes | None:
+        """All entries of a segment to which nothing more is appended, to be given to `finish`.
+
+        None if they are in the companion already.
+        """
+        if self._writer is not None:
+            self._writer.close()
+        elif not self._of_growing():
+            return None
+        return self.entries(size)
+
+    def finish(self, entries: bytes | None) -> None:
+        """The segment is finished, and its companion as well but for these entries."""
+        self._companion.is_growing = False
+        if entries is not None:
+            self.put(entries)
+        self._writer = None
+
+    def put(self, entries: bytes) -> None:
+        """Put entries in the place of those in the companion, unless the disk refuses."""
+        try:
+            self._companion.write_map(entries)
+        except StorageFailed as error:
+            _logger.warning("The block map is not written: %s", error)
+
+    def leave(self) -> None:
+        """The segment is not appended to as it is any more: it is cut."""
+        self._writer, self._summary = None, None
+        self._companion.is_growing = False
 
     # Of any segment.
 
@@ -196,15 +206,15 @@ class BlockMap:
         if writer is not None:
             not_published = writer.open_blocks()
             in_file, unwritten = writer.published
-            written = self._in_file()[: in_file * ENTRY_SIZE] if in_file else b""
+            written = self._of_growing()[: in_file * ENTRY_SIZE] if in_file else b""
             if len(written) < in_file * ENTRY_SIZE:
                 written = b""
             entries = written + unwritten
             for block in not_published:
                 if block.position >= _end_of(entries):
                     entries += block.pack()
-            return _fitting(entries, size)
-        entries = self._proved(self._in_file(), size)
+            return fitting(entries, size)
+        entries = self._proved(self._in_companion() or self._of_growing(), size)
         if self._cache is not None and _covered(entries) < size:
             cached = self._cache.read(self._log.path)
             if cached is not None:
@@ -264,19 +274,16 @@ class BlockMap:
                     offset = unpack(entry, 0).next_offset
         except CorruptBatch as error:
             _logger.info("%s: no block map beyond the damage: %s", self._log.path, error)
-        self._save(pack_header(self._base_offset) + bytes(blocks))
+        self._save(bytes(blocks))
         self._tried = size
         return _covered(bytes(blocks)) == size
 
-    def _save(self, content: bytes) -> None:
-        files = self._log.files
+    def _save(self, entries: bytes) -> None:
         try:
             if self._cache is not None:
-                self._cache.write(self._log.path, content)
-            elif not files.read_only:
-                with self._replacing:
-                    if not self._is_abandoned and self._writer is None:
-                        files.replace(self.path, content, sync=False)
+                self._cache.write(self._log.path, entries)
+            elif not self._log.files.read_only:
+                self.put(entries)
         except StorageFailed as error:
             _logger.warning("The block map is not written: %s", error)
 
@@ -287,17 +294,22 @@ class BlockMap:
 
     # Proof.
 
-    def _in_file(self) -> bytes:
+    def _in_companion(self) -> bytes:
+        return self._read(self._companion.map)
+
+    def _of_growing(self) -> bytes:
+        return sound(self._read(self._growing.map), self._base_offset)
+
+    def _read(self, read: Callable[[], bytes]) -> bytes:
         try:
-            content = self._log.files.read_whole(self.path, LONGEST_MAP)
+            return read()
         except StorageFailed as error:
             _logger.warning("The block map is not read: %s", error)
             return b""
-        return b"" if content is None else sound(content, self._base_offset)
 
     def _proved(self, entries: bytes, size: int) -> bytes:
         """The entries of this log: those up to the last whose batch is in it (batches/proof.py)."""
-        entries = _fitting(entries, size)
+        entries = fitting(entries, size)
 
         def is_in_log(number: int) -> bool:
             at, length, *last = _PROOF.unpack_from(entries, number * ENTRY_SIZE)
@@ -396,7 +408,7 @@ def row_with(
     )
 
 
-def _fitting(entries: bytes, size: int) -> bytes:
+def fitting(entries: bytes, size: int) -> bytes:
     """Those within the first `size` bytes of the log."""
     count = len(entries) // ENTRY_SIZE
     while count:

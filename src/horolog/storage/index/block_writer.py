@@ -1,8 +1,9 @@
 """The block map of the segment that is appended to.
 
 What an append costs here is a row of bytes (index/folding.py): up to 40 batches, or 8 MiB, are
-summed up at once, and the entries of their blocks written together. Where the file must be opened
-for that and the append may not wait, or the disk refuses, entries are written with later ones.
+summed up at once, and the entries of their blocks written together, behind the marker of a segment
+that is appended to (index/marker.py). Where the file must be opened for that and the append may not
+wait, or the disk refuses, entries are written with later ones.
 Readers in this process have what is not in the file yet from `published` and `open_blocks`; other
 processes read that end of the log, and so does a start after a kill.
 """
@@ -17,13 +18,12 @@ from horolog.storage.files import Files
 from horolog.storage.index.blocks import (
     BLOCK_BYTES,
     ENTRY_SIZE,
-    HEADER_SIZE,
     Block,
-    pack_header,
     unpack,
 )
 from horolog.storage.index.counts import NONE, Counts, counts_of
 from horolog.storage.index.folding import NO_BLOCK, folded
+from horolog.storage.index.marker import MARKER_SIZE
 
 _logger = logging.getLogger(__name__)
 
@@ -54,9 +54,9 @@ class BlockWriter:
     """Takes every batch that is appended; for one thread at a time."""
 
     __slots__ = (
-        "_base_offset",
         "_counted",
         "_files",
+        "_most_unwritten",
         "_open",
         "_path",
         "_pending",
@@ -65,13 +65,20 @@ class BlockWriter:
         "published",
     )
 
-    def __init__(self, files: Files, path: str, base_offset: int, in_file: int = 0) -> None:
-        """Goes on after so many entries of the file; a new one is made if there are none."""
-        self.published = Published(in_file, b"")
-        self.is_ready = True
+    def __init__(self, files: Files, path: str, in_file: int = 0, unwritten: bytes = b"") -> None:
+        """Continues a map.
+
+        Args:
+            files: the way to the disk.
+            path: of the file beside a segment that is appended to (index/marker.py).
+            in_file: how many entries are in it.
+            unwritten: entries that follow.
+        """
+        self.published = Published(in_file, unwritten)
+        self.is_ready = not unwritten
         """Whether nothing waits to be written that an append which may wait should write."""
-        self._base_offset = base_offset
         self._files = files
+        self._most_unwritten = len(unwritten) + MOST_UNWRITTEN
         self._path = path
         self._open: _Open
         self._pending: list[bytes]
@@ -80,10 +87,13 @@ class BlockWriter:
         self._go_on_with(NO_BLOCK, NONE)
 
     def resume(self, last: bytes) -> None:
-        """Take back the last entry of the file, of a block that has room left."""
+        """Take back the last entry, if it is of a block that has room left."""
         block = unpack(last, 0)
         if block.size < BLOCK_BYTES:
-            self.published = self.published._replace(in_file=self.published.in_file - 1)
+            in_file, unwritten = self.published
+            kept = unwritten[:-ENTRY_SIZE]
+            self.published = Published(in_file if unwritten else in_file - 1, kept)
+            self.is_ready = not kept
             self._go_on_with(block.numbers(), NONE)
 
     def add(self, row: bytes, size: int) -> None:
@@ -146,7 +156,7 @@ class BlockWriter:
 
     def _publish(self, entries: bytes) -> None:
         in_file, unwritten = self.published
-        if len(unwritten) >= MOST_UNWRITTEN:
+        if len(unwritten) >= self._most_unwritten:
             unwritten = b""  # the disk is full: readers read that stretch of the log
         self.published = Published(in_file, unwritten + entries)
         if self._files.is_open(self._path):
@@ -161,22 +171,17 @@ class BlockWriter:
         if not unwritten:
             return
         try:
-            if in_file:
-                try:
-                    file = self._files.get(self._path)
-                except FileMissing:  # removed: what it had is not known any more
-                    in_file = 0
-            if in_file:
-                self._files.write_at(file, [unwritten], HEADER_SIZE + in_file * ENTRY_SIZE)
-            else:
-                file = self._files.create(self._path)
-                self._files.write_at(file, [pack_header(self._base_offset), unwritten], 0)
+            self._files.write_at(
+                self._files.get(self._path), [unwritten], MARKER_SIZE + in_file * ENTRY_SIZE
+            )
+        except FileMissing:  # removed, or not there yet: what it had is not known any more
+            self.published = Published(0, unwritten)
+            return
         except StorageFailed as error:
             _logger.warning("The block map is not written: %s", error)
             return
         self.published = Published(in_file + len(unwritten) // ENTRY_SIZE, b"")
 
-    def finish(self) -> None:
-        """Write all, the block that has room left as well; the segment is finished."""
+    def close(self) -> None:
+        """Publish all, the block that has room left as well: the segment is finished."""
         self._fold(closing=True)
-        self.write()

@@ -1,32 +1,30 @@
 """The block map's entries: what one stretch of a log holds, by time.
 
 A v2 header has the largest timestamp of its batch and not the smallest, and Kafka's time index
-only the largest so far: neither excludes the batches behind a range of time. So next to each
-segment there is a file of ours, which Kafka ignores, with an entry for each block of whole
-batches, about 256 KiB of log. All numbers are big-endian.
+only the largest so far: neither excludes the batches behind a range of time. So the companion of
+a segment (index/companion.py) has an entry of 152 bytes for each block of whole batches, about
+256 KiB of log. All numbers are big-endian.
 
-    header, 20 bytes                          entry, 152 bytes
-     0  4s  "hbm2": the version               0  u32  position of the block in the `.log`
-     4  u32 0                                 4  u32  its size
-     8  i64 base offset of the segment        8  u32  position of its last batch
-    16  u32 CRC-32C of all before            12  u32  how many batches
-                                             16  i64  base offset of the first batch
-                                             24  u32  offset after the last, minus that
-                                             28  u32  how many records, without control records
-                                             32  u32  how many control records
-                                             36  i64  smallest create time
-                                             44  i64  largest create time
-                                             52  i64  smallest append time
-                                             60  i64  largest append time
-                                             68  i64  create time of the first record with one
-                                             76  i64  and of the last
-                                             84  u32  records without a time
-                                             88  u32  records earlier than the one before
-                                             92  u32  flags: 1 create times are known, 2 append
-                                                      times; others as in record/time_stats.py
-                                             96  u32  x 12: records by latency, create to append
-                                            144  u32  identity of the last batch
-                                            148  u32  CRC-32C of all before
+      0  u32  position of the block in the `.log`
+      4  u32  its size
+      8  u32  position of its last batch
+     12  u32  how many batches
+     16  i64  base offset of the first batch
+     24  u32  offset after the last, minus that
+     28  u32  how many records, without control records
+     32  u32  how many control records
+     36  i64  smallest create time
+     44  i64  largest create time
+     52  i64  smallest append time
+     60  i64  largest append time
+     68  i64  create time of the first record with one
+     76  i64  and of the last
+     84  u32  records without a time
+     88  u32  records earlier than the one before
+     92  u32  flags: 1 create times are known, 2 append times; others as in record/time_stats.py
+     96  u32  x 12: records by latency, create to append
+    144  u32  identity of the last batch
+    148  u32  CRC-32C of all before
 
 A time that is not known is 0. Entries are in the order of the log; they may leave gaps, of which
 nothing is known. A log is only appended to and cut at its end, so an entry is proved, and with it
@@ -61,13 +59,10 @@ _HAS: Final = _HAS_CREATE_TIMES | _HAS_APPEND_TIMES
 _UINT32_MAX: Final = (1 << 32) - 1
 _ENTRY: Final = Struct(">IIIIqIIIqqqqqqIII12II")
 _CRC: Final = Struct(">I")
-_HEADER: Final = Struct(">4sIq")
-_MAGIC: Final = b"hbm2"
 _TIMES: Final = Struct(">II8xqI8xqqqq16xI4xI56x")
 _SOUND: Final = Struct(">II8xqI64xI52xI")  # position, size, offsets, flags, and the check
 
 ENTRY_SIZE: Final = layout.ENTRY_SIZE
-HEADER_SIZE: Final = _HEADER.size + _CRC.size
 
 
 class Block(NamedTuple):
@@ -153,12 +148,6 @@ class Span(NamedTuple):
     """None where only the caller knows where the segment's offsets end."""
 
 
-def pack_header(base_offset: int) -> bytes:
-    """What a file of a segment begins with."""
-    header = _HEADER.pack(_MAGIC, 0, base_offset)
-    return header + _CRC.pack(crc32c.crc32c(header))
-
-
 def unpack(content: Buffer, start: int) -> Block:
     """The entry at a place of what `sound` has accepted."""
     position, size, last_position, batches, base_offset, length, records, control, *rest = (
@@ -185,14 +174,11 @@ def unpack(content: Buffer, start: int) -> Block:
 
 
 def sound(content: bytes, base_offset: int) -> bytes:
-    """The entries of a file that can be: whole, in the order of the log, each with its CRC.
+    """The entries that can be: whole, in the order of the log, each with its CRC.
 
     Ends before the first that cannot. Whether they are of the log is another question.
     """
-    if content[:HEADER_SIZE] != pack_header(base_offset):
-        return b""
-    count = (len(content) - HEADER_SIZE) // ENTRY_SIZE
-    entries = content[HEADER_SIZE : HEADER_SIZE + count * ENTRY_SIZE]
+    entries = content[: len(content) // ENTRY_SIZE * ENTRY_SIZE]
     end, next_offset, place = 0, base_offset, 0
     crc_of, checked = crc32c.crc32c, ENTRY_SIZE - _CRC.size
     for position, size, base, length, flags, crc in _SOUND.iter_unpack(entries):

@@ -12,7 +12,7 @@ One thread appends; any number may search what was there when they began.
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import count
 from struct import Struct
 
@@ -48,7 +48,17 @@ class Entries:
     They begin at byte `start`, behind a header if the file has one.
     """
 
-    __slots__ = ("_content", "_count", "_files", "_layout", "_log", "_start", "capacity", "path")
+    __slots__ = (
+        "_content",
+        "_count",
+        "_end",
+        "_files",
+        "_layout",
+        "_log",
+        "_start",
+        "capacity",
+        "path",
+    )
 
     def __init__(
         self,
@@ -59,9 +69,14 @@ class Entries:
         *,
         start: int = 0,
         log: LogFile | None = None,
+        end: Callable[[], int | None] | None = None,
     ) -> None:
-        """See the class; of a `log`, each entry but one is about another of its batches."""
+        """See the class; of a `log`, each entry but one is about another of its batches.
+
+        `end`: says where in a file that is met for the first time the entries end, if before it.
+        """
         self.path = path
+        self._end = end
         self._log = log
         self._start = start
         self.capacity = max_bytes // layout.size
@@ -248,6 +263,8 @@ class Entries:
             return 0
         start = self._start
         size = min(self._files.size(self.path), _MOST_BYTES)
+        if self._end is not None and (end := self._end()) is not None:
+            size = min(size, end)
         low, high = 0, (size - start) // self._layout.size
         if self._log is not None:  # what is behind is untrue, and may be gigabytes
             log_size = self._files.length(self._log.open())

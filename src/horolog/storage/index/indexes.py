@@ -27,14 +27,14 @@ from horolog.errors import CorruptBatch, CorruptIndex, StorageFailed
 from horolog.record.batch import BatchHeader
 from horolog.record.timestamps import NO_TIMESTAMP
 from horolog.storage import names
-from horolog.storage.batches.log_file import LogFile
 from horolog.storage.batches.proof import LastBatch
 from horolog.storage.batches.reader import BatchReader
 from horolog.storage.file_errors import FileMissing
 from horolog.storage.index.builder import IndexBuilder, is_later
+from horolog.storage.index.companion import Companion
 from horolog.storage.index.offset import OffsetIndex, OffsetPosition
 from horolog.storage.index.proofs import batch_of_time_entry, points_to_its_batch
-from horolog.storage.index.seal import Seal, matches_indexes, seal_of, seal_of_log, write_seal
+from horolog.storage.index.seal import Seal, matches_indexes, packed_seal, seal_of, seal_of_log
 from horolog.storage.index.segment_end import SegmentEnd
 from horolog.storage.index.time import TimeEntry, TimeIndex
 
@@ -75,7 +75,7 @@ class Indexes:
 
     def __init__(
         self,
-        log: LogFile,
+        companion: Companion,
         base_offset: int,
         trust: Trust,
         *,
@@ -84,14 +84,16 @@ class Indexes:
         """The indexes of a log.
 
         Args:
-            log: they are about.
+            companion: of the log that they are about; has their seal.
             base_offset: of the segment.
             trust: what is done about indexes that are neither sealed nor checked.
             max_bytes: an index of a segment that is appended to gets.
         """
+        log = companion.log
         files, stem = log.files, log.path.removesuffix(names.LOG)
         self.offsets = OffsetIndex(files, stem + names.OFFSET_INDEX, base_offset, max_bytes, log)
         self.times = TimeIndex(files, stem + names.TIME_INDEX, base_offset, max_bytes, log)
+        self._companion = companion
         self._log = log
         self._files = files
         self._stem = stem
@@ -125,7 +127,7 @@ class Indexes:
         """Begin with empty files that have room for all entries."""
         self.offsets.entries.create()
         self.times.entries.create()
-        self._files.remove(self._stem + names.SEAL)
+        self._companion.write_seal(b"")
         self._largest_known = self.is_checked = self.is_growing = True
 
     def finish(self, end: SegmentEnd) -> None:
@@ -147,7 +149,7 @@ class Indexes:
         with self._repair:  # no reader repairs them from here on
             if not self._are_whole():
                 self._make_whole(log_size)
-            self._files.remove(self._stem + names.SEAL)
+            self._companion.write_seal(b"")
             self.offsets.entries.allocate()
             self.times.entries.allocate()
             self.is_growing = True
@@ -167,7 +169,7 @@ class Indexes:
         if not self.check(log_size):
             self._make_whole(log_size)
         self.is_growing = True
-        self._files.remove(self._stem + names.SEAL)
+        self._companion.write_seal(b"")
         self.offsets.truncate_to(offset)
         self.times.truncate_to(offset)
         self.largest_seen, self._largest_known = None, False
@@ -260,7 +262,7 @@ class Indexes:
             self._files.may_block()
             with self._repair:
                 if not self.is_checked and not self.is_growing:
-                    seal = seal_of_log(self._log, self._stem, log_size)
+                    seal = seal_of_log(self._companion, log_size)
                     if seal is not None and matches_indexes(self._files, self._stem, seal):
                         self.largest_seen, self._largest_known = seal.largest, True
                         self.is_checked = True
@@ -359,7 +361,7 @@ class Indexes:
 
     def seal_facts(self, log_size: int) -> Seal | None:
         """What the seal says of the log, if it is of this one; the indexes are compared in use."""
-        seal = seal_of_log(self._log, self._stem, log_size)
+        seal = seal_of_log(self._companion, log_size)
         if seal is not None:
             self.largest_seen, self._largest_known, self._is_sealed = seal.largest, True, True
         return seal
@@ -397,9 +399,9 @@ class Indexes:
         if not self.is_growing:
             self.offsets.reload()
             self.times.reload()
-            with self._replacing:
+            with self._replacing, suppress(StorageFailed):  # it is compared with them in any case
                 if self._may_replace:
-                    self._files.remove(self._stem + names.SEAL)
+                    self._companion.write_seal(b"")
 
     def _make_again(self, log_size: int) -> None:
         try:
@@ -453,4 +455,4 @@ class Indexes:
     def _seal(self, log_size: int, next_offset: int, last_position: int) -> None:
         last = LastBatch.at(self._log, last_position, log_size)
         seal = seal_of(self._log, self._stem, last, next_offset, self.largest_seen)
-        write_seal(self._files, self._stem + names.SEAL, seal)
+        self._companion.write_seal(packed_seal(seal))

@@ -1,8 +1,8 @@
 """What a finished segment's indexes must look like, so that damage is found before it is used.
 
 Kafka's index files have no checksum. When a segment is rolled or closed, when its
-indexes were rebuilt, or when a scan of its headers has confirmed them, this file is
-put next to it, which Kafka ignores. 80 bytes, big-endian:
+indexes were rebuilt, or when a scan of its headers has confirmed them, a seal is
+written into its companion (index/companion.py). 80 bytes, big-endian:
 
      0  4   "hsl2"
      4  4   flags: bit 0, the segment has a largest timestamp
@@ -33,6 +33,7 @@ from horolog.storage.batches.log_file import LogFile
 from horolog.storage.batches.proof import LastBatch
 from horolog.storage.file_errors import FileMissing
 from horolog.storage.files import Files
+from horolog.storage.index.companion import Companion
 from horolog.storage.index.time import TimeEntry
 
 _FORMAT = struct.Struct(">4sIqqqqqIqIqI")
@@ -55,8 +56,8 @@ class Seal(NamedTuple):
     """The last batch of the log, which ends where the log does."""
 
 
-def write_seal(files: Files, path: str, seal: Seal) -> None:
-    """Write or replace a segment's seal."""
+def packed_seal(seal: Seal) -> bytes:
+    """A seal as it is in the companion."""
     timestamp, offset = seal.largest or (0, 0)
     content = _FORMAT.pack(
         _MAGIC,
@@ -72,7 +73,7 @@ def write_seal(files: Files, path: str, seal: Seal) -> None:
         seal.last.position,
         seal.last.identity,
     )
-    files.replace(path, content + _CRC.pack(crc32c.crc32c(content)), sync=False)
+    return content + _CRC.pack(crc32c.crc32c(content))
 
 
 def seal_of(
@@ -99,10 +100,14 @@ def seal_of(
     )
 
 
-def read_seal(files: Files, path: str) -> Seal | None:
+def read_seal(companion: Companion) -> Seal | None:
     """A segment's seal; None if there is none, or a damaged one, which is then rewritten."""
-    data = files.read_whole(path, 1 << 16)
-    if data is None or len(data) != _FORMAT.size + _CRC.size:
+    return parsed_seal(companion.seal())
+
+
+def parsed_seal(data: bytes) -> Seal | None:
+    """The reverse of `packed_seal`; None if that is damaged."""
+    if len(data) != _FORMAT.size + _CRC.size:
         return None
     content, (crc,) = data[: _FORMAT.size], _CRC.unpack_from(data, _FORMAT.size)
     magic, flags, log_size, next_offset, timestamp, offset, *rest = _FORMAT.unpack(content)
@@ -114,14 +119,16 @@ def read_seal(files: Files, path: str) -> Seal | None:
     return Seal._make((next_offset, largest, *indexes, last))
 
 
-def seal_of_log(log: LogFile, stem: str, log_size: int) -> Seal | None:
+def seal_of_log(companion: Companion, log_size: int) -> Seal | None:
     """A segment's seal, if it is of a log of this size with this last batch.
 
     Raises:
         FileMissing: there is a seal, and the log is gone.
     """
-    seal = read_seal(log.files, stem + names.SEAL)
-    return seal if seal is not None and seal.last.end == log_size and seal.last.is_in(log) else None
+    seal = read_seal(companion)
+    if seal is None or seal.last.end != log_size:
+        return None
+    return seal if seal.last.is_in(companion.log) else None
 
 
 def matches_indexes(files: Files, stem: str, seal: Seal) -> bool:

@@ -21,9 +21,8 @@ from horolog.storage import names
 from horolog.storage.batches.proof import LastBatch
 from horolog.storage.directory.lock import lock_against_others, lock_offline, share_offline
 from horolog.storage.files import Files
-from horolog.storage.index.block_map import LONGEST_MAP
 from horolog.storage.index.builder import IndexBuilder
-from horolog.storage.index.seal import read_seal, seal_of, write_seal
+from horolog.storage.index.seal import packed_seal, seal_of
 from horolog.storage.removal.leftovers import base_offsets
 from horolog.storage.segments.reader import SegmentReader
 from horolog.storage.verify import Checked, Finding, Severity, VerifyTarget
@@ -37,10 +36,9 @@ from horolog.storage.verify.surroundings import surroundings_of
 _INDEX_SUFFIXES = (
     names.OFFSET_INDEX,
     names.TIME_INDEX,
-    names.SEAL,
-    names.BLOCKS,
-    names.APPEND_TIMES,
+    names.COMPANION,
 )
+_LONGEST_COMPANION = 1 << 31
 REINDEXING_REASON = "it rebuilds its indexes itself where one is wrong"
 
 
@@ -154,48 +152,41 @@ class Reindexing:
                 if not self.dry_run:
                     prove = partial(_prove, content, check, reader, end)
                     writer.replace(index, content, like=log, before=prove)
-        seal_path = reader.path_of(names.SEAL)
         if self.dry_run:
             return
-        if end == facts.size:
-            # By the writer, which has none of the indexes open that were replaced.
-            written = SegmentReader.at(writer, facts.path, facts.base_offset)
-            last = LastBatch.at(written.log, builder.last_position, builder.end)
-            stem = written.path_of("")
-            seal = seal_of(written.log, stem, last, builder.next_offset, builder.largest)
-            if read_seal(writer, seal_path) != seal:
-                write_seal(writer, seal_path, seal)
-                done.written.append(seal_path)
-        elif writer.exists(seal_path):
-            writer.remove(seal_path)  # it would be of an end that a start cuts off
-        self._mend_append_times(facts, done)
-        self._rebuild_map(facts, end, done)
+        self._mend_companion(facts, builder, done)
         writer.sync_path(os.path.dirname(facts.path))
 
-    def _mend_append_times(self, facts: SegmentFacts, done: Reindexed) -> None:
-        """Take damaged entries out of the file of append times, which no log can make again."""
-        reader = SegmentReader.at(self.writer, facts.path, facts.base_offset)
-        times = reader.append_times
-        if any(each.startswith(os.path.basename(times.path)) for each in done.wrong):
-            content = times.mended()
-            if content is None:
-                self.writer.remove(times.path)
-            else:
-                self.writer.replace(times.path, content)
-            done.written.append(times.path)
+    def _mend_companion(self, facts: SegmentFacts, builder: IndexBuilder, done: Reindexed) -> None:
+        """Write seal and block map; take out damaged append times, which no log can make again.
 
-    def _rebuild_map(self, facts: SegmentFacts, end: int, done: Reindexed) -> None:
-        """Make the block map of the records before byte `end`; what a start cuts off has none."""
+        What a start cuts off has neither seal nor map.
+        """
         reader = SegmentReader.at(self.writer, facts.path, facts.base_offset)
-        path = reader.blocks.path
-        before = self.writer.read_whole(path, LONGEST_MAP)
-        if any(each.startswith(os.path.basename(path)) for each in done.wrong):
-            self.writer.remove(path)
-        if reader.blocks.is_complete(end):
-            return
-        reader.blocks.complete(end)
-        if self.writer.read_whole(path, LONGEST_MAP) != before:
-            done.written.append(path)
+        companion = reader.companion
+        before = self.writer.read_whole(companion.path, _LONGEST_COMPANION)
+        if before is not None and reader.append_times.damage() is not None:
+            content = reader.append_times.mended()
+            if content is None:
+                self.writer.remove(companion.path)
+            else:
+                self.writer.replace(companion.path, content)
+            reader = SegmentReader.at(self.writer, facts.path, facts.base_offset)
+            companion = reader.companion
+        seal = b""
+        if builder.end == facts.size:
+            last = LastBatch.at(reader.log, builder.last_position, builder.end)
+            stem = reader.path_of("")
+            seal = packed_seal(
+                seal_of(reader.log, stem, last, builder.next_offset, builder.largest)
+            )
+        if companion.seal() != (seal or bytes(len(seal))):
+            companion.write_seal(seal)
+        if any(each.startswith(os.path.basename(companion.path)) for each in done.wrong):
+            reader.blocks.put(b"")
+        reader.complete_blocks()
+        if self.writer.read_whole(companion.path, _LONGEST_COMPANION) != before:
+            done.written.append(companion.path)
 
 
 def _prove(

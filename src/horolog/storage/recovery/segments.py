@@ -177,9 +177,9 @@ class SegmentRecovery:
         a batch.
         """
         for index, segment in enumerate(self.segments[:-1]):
-            if names.segment_file(segment.base_offset, names.SEAL) not in present:
+            if names.segment_file(segment.base_offset, names.COMPANION) not in present:
                 continue
-            seal = read_seal(self._files, segment.path_of(names.SEAL))
+            seal = read_seal(segment.companion)
             size = segment.size if seal is None else seal.last.end
             if seal is None or size == segment.size:
                 continue
@@ -219,11 +219,11 @@ class SegmentRecovery:
                 # The last first: a kill in between leaves the damage to be found again.
                 self._set_aside(self.segments[index + 1 :], "it follows the damage")
                 del self.segments[index + 1 :]
-            proof = segment.append_times.proof()  # while the last batch that it covers is there
+            kept = segment.companion_before_cut()  # while the last batch that it covers is there
             self._cut(segment, facts, damage)
         self._take_over(segment, facts)
         if damage is not None:
-            segment.append_times.truncate(proof)
+            segment.cut_companion(kept)
         if facts.has_markers:
             self._with_markers.add(segment.base_offset)
         return damage is not None

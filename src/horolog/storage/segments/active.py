@@ -335,9 +335,10 @@ class ActiveSegment:
         if self._torn:
             self._files.truncate(segment.log.open(), segment.end.size)
             self._torn = False
+        blocks = segment.blocks.closed(segment.end.size)
         self._append_times.finish()
         segment.indexes.finish(segment.end)
-        segment.blocks.finish()
+        segment.blocks.finish(blocks)
         self._end_blocks()
         self._entries = None
 
@@ -364,12 +365,11 @@ class ActiveSegment:
         segment = self.segment
         indexes = segment.indexes
         self._end_blocks()
-        proof = self._append_times.proof()
+        before = segment.companion_before_cut()
         found = segment.locate(offset)
         position = segment.end.size if found is None else found[0]
         indexes.truncate_to(offset, segment.end.size)
         self._files.truncate(segment.log.open(), position)
-        segment.blocks.truncate_to(position)
         next_offset = indexes.relearn_largest(position)
         if next_offset is None:
             next_offset = segment.base_offset
@@ -377,7 +377,7 @@ class ActiveSegment:
             segment.forget_first()
         segment.end = SegmentEnd(position, next_offset, largest=indexes.largest(position))
         segment.forget_aborted_from(next_offset)
-        self._append_times.truncate(proof)
+        segment.cut_companion(before)
         self.reopen()
 
 

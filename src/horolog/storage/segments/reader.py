@@ -3,10 +3,10 @@
     <base>.log         batches of any format, one after the other (batches/reader.py)
     <base>.index       where offsets are in it (index/offset.py)
     <base>.timeindex   from where to look for a moment (index/time.py)
-    <base>.seal        what both must look like, once the segment is finished (index/seal.py)
     <base>.txnindex    its aborted transactions, if there are any (index/abort.py)
-    <base>.blocks      which stretches of the log may hold a time (index/block_map.py)
-    <base>.appendtimes when its records were appended (append_times/file.py)
+    <base>.companion   ours: when its records were appended (append_times/file.py), what the indexes
+                       must look like (index/seal.py), and which stretches of the log may hold a
+                       time (index/block_map.py)
 
 The broker, recovery, tools and Spark's file source read segments here. Nothing of a topic's
 settings is needed: whether indexes are checked and repaired, or used as far as their batches
@@ -18,6 +18,7 @@ or missing ones every answer is the same, just slower.
 
 from collections.abc import Iterator
 from contextlib import suppress
+from typing import NamedTuple
 
 from horolog.errors import CorruptBatch
 from horolog.record.batch import HEADER_SIZE, BatchHeader, parse_header
@@ -25,19 +26,28 @@ from horolog.record.time_stats import TimeStats
 from horolog.record.timestamps import NO_TIMESTAMP, TimeRange
 from horolog.storage import names
 from horolog.storage.append_times.file import AppendTimeFile
+from horolog.storage.append_times.proof import Proof
 from horolog.storage.batches.log_file import LogFile
 from horolog.storage.batches.reader import FEWEST_BYTES, HEADERS, BatchReader, ReadAhead, TornTail
 from horolog.storage.batches.slices import Slice
 from horolog.storage.batches.whole import whole_batches
 from horolog.storage.files import Files
 from horolog.storage.index.abort import AbortedTxn, read_aborted
-from horolog.storage.index.block_map import BlockMap, Cache
+from horolog.storage.index.block_map import BlockMap, Cache, fitting
 from horolog.storage.index.blocks import Span
+from horolog.storage.index.companion import Companion
 from horolog.storage.index.indexes import ANY_SIZE, PROVE, Indexes, Proved, Trust
 from horolog.storage.index.segment_end import SegmentEnd
 from horolog.storage.index.time import TimeEntry
 
 _PREALLOCATED_BYTES = 1 << 20  # of zeros: so is the rest, which may be a segment's largest size
+
+
+class Kept(NamedTuple):
+    """What is true of a log in its companion, before its end is cut off."""
+
+    times: Proof
+    blocks: bytes
 
 
 class SegmentReader:
@@ -71,8 +81,9 @@ class SegmentReader:
         self.end = SegmentEnd(size, base_offset)
         """Of a segment that is not appended to only the size is known."""
         self.log = LogFile(files, stem + names.LOG, base_offset)
-        self.indexes = Indexes(self.log, base_offset, trust, max_bytes=max_index_bytes)
-        self.blocks = BlockMap(self.log, base_offset, block_cache)
+        self.companion = companion = Companion(self.log, base_offset)
+        self.indexes = Indexes(companion, base_offset, trust, max_bytes=max_index_bytes)
+        self.blocks = BlockMap(companion, base_offset, block_cache)
         self._files = files
         self._stem = stem
         self._first_timestamp: int | None = None
@@ -99,13 +110,27 @@ class SegmentReader:
     def append_times(self) -> AppendTimeFile:
         """When its records were appended; to be used as long as this reader is there."""
         if self._append_times is None:
-            self._append_times = AppendTimeFile(self._files, self._stem, self)
+            self._append_times = AppendTimeFile(self._files, self.companion, self)
         return self._append_times
 
     @property
     def has_append_times(self) -> bool:
-        """Whether there is a file of append times; a kill as it is made leaves an empty one."""
-        return self._files.size(self._stem + names.APPEND_TIMES) > 0
+        """Whether it has any append times, proved or not."""
+        return self.companion.exists and self.append_times.has_any
+
+    def companion_before_cut(self) -> "Kept":
+        """What its companion says, to be given to `cut_companion` when its end was cut off."""
+        return Kept(self.append_times.proof(), self.blocks.entries(self.end.size))
+
+    def cut_companion(self, before: "Kept") -> None:
+        """Let the companion say as much of the log as there is now.
+
+        Raises:
+            StorageFailed: the disk refused.
+        """
+        self.blocks.leave()
+        self.append_times.truncate(before.times)
+        self.blocks.put(fitting(before.blocks, self.end.size))
 
     @property
     def size(self) -> int:

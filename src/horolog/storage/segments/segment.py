@@ -117,13 +117,13 @@ class Segment(SegmentReader):
         """Let go of the files: their directory has another name now."""
         self.log.is_abandoned = True
         self.indexes.abandon()
-        self.blocks.abandon()
+        self.companion.abandon()
         self._files.forget(*(self._stem + suffix for suffix in names.SEGMENT_SUFFIXES))
 
     def mark_deleted(self) -> list[str]:
         """Rename the files to `.deleted`, unnoticed by readers; the paths to remove later."""
         self.indexes.abandon()
-        self.blocks.abandon()
+        self.companion.abandon()
         paths = []
         for suffix in names.SEGMENT_SUFFIXES:
             path = self._stem + suffix
@@ -132,6 +132,6 @@ class Segment(SegmentReader):
             elif self._files.exists(path):
                 self._files.rename(path, path + names.DELETED)
                 paths.append(path + names.DELETED)
-                if suffix == names.APPEND_TIMES:
+                if suffix == names.COMPANION:
                     self.append_times.rename(path + names.DELETED)
         return paths

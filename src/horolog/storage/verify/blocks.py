@@ -4,10 +4,13 @@ from collections.abc import Iterator
 
 from horolog.errors import StorageFailed
 from horolog.record.time_stats import NO_RECORDS, OF_CREATE_TIME, TimeStats
+from horolog.storage import names
+from horolog.storage.batches.log_file import LogFile
 from horolog.storage.files import Files
-from horolog.storage.index.block_map import LONGEST_MAP
-from horolog.storage.index.blocks import ENTRY_SIZE, HEADER_SIZE, Block, sound, unpack
+from horolog.storage.index.blocks import ENTRY_SIZE, Block, sound, unpack
+from horolog.storage.index.companion import Companion
 from horolog.storage.index.folding import NO_BLOCK, folded, place_of
+from horolog.storage.index.marker import AppendingMarker
 from horolog.storage.verify.entries import REINDEX
 from horolog.storage.verify.findings import Finding, fault, note
 
@@ -17,15 +20,19 @@ _NEVER = (1 << 63) - 1
 class BlockEntries:
     """The entries of a block map; created before the log is read, which may be growing."""
 
-    def __init__(self, files: Files, path: str, base_offset: int, log_path: str) -> None:
+    def __init__(self, files: Files, base_offset: int, log_path: str) -> None:
         self.next_position = _NEVER
         """Batches before it need not be shown."""
-        self._path = path
+        companion = Companion(LogFile(files, log_path, base_offset), base_offset)
+        self._path = companion.path
         self._mend = REINDEX.format(path=log_path)
         self._content = b""
+        self._start = 0  # of them in the companion
         self._failure: str | None = None
         try:
-            self._content = files.read_whole(path, LONGEST_MAP) or b""
+            self._content, self._start = companion.raw_map(), companion.times_end() or 0
+            if not self._content:
+                self._content = AppendingMarker(files, log_path.removesuffix(names.LOG)).map()
         except StorageFailed as error:
             self._failure = str(error)
         self._entries = sound(self._content, base_offset)
@@ -79,16 +86,16 @@ class BlockEntries:
             size: of the log that was read.
             is_live: a broker may have written the last entry meanwhile.
         """
-        whole = HEADER_SIZE + len(self._entries)
+        whole = len(self._entries)
         if self._failure is not None:
             yield fault(self._path, f"It cannot be read: {self._failure}", self._mend)
-        elif not is_live and (len(self._content) > whole or 0 < len(self._content) < HEADER_SIZE):
+        elif not is_live and len(self._content) > whole:
             yield fault(
                 self._path,
                 f"It is damaged after {len(self._entries) // ENTRY_SIZE} entries, and is not "
                 "used from there on",
                 self._mend,
-                position=whole,
+                position=self._start + whole,
             )
         if self._wrong:
             number, what = self._wrong[0]
@@ -97,7 +104,7 @@ class BlockEntries:
                 self._path,
                 f"Entry {number} {what}{more}: reads by time would miss records",
                 self._mend,
-                position=HEADER_SIZE + number * ENTRY_SIZE,
+                position=self._start + number * ENTRY_SIZE,
             )
         beyond = 0
         while self._block is not None:

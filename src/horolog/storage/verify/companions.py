@@ -7,7 +7,7 @@ from horolog.storage import names
 from horolog.storage.file_errors import FileMissing
 from horolog.storage.files import Files
 from horolog.storage.index.abort import ENTRY, can_be
-from horolog.storage.index.seal import file_crc, read_seal
+from horolog.storage.index.seal import file_crc, parsed_seal
 from horolog.storage.segments.reader import SegmentReader
 from horolog.storage.verify.entries import REINDEX
 from horolog.storage.verify.facts import SegmentFacts
@@ -21,7 +21,7 @@ _RECOVERED = "a broker rebuilds it from the log's markers when it starts"
 def check_append_times(reader: SegmentReader, facts: SegmentFacts) -> Iterator[Finding]:
     """Whether the file of append times is intact, and for how many records it has none."""
     times = reader.append_times
-    if not reader.has_append_times or not facts.is_sound:
+    if not reader.companion.exists or not facts.is_sound:
         return
     mend = (
         f"horolog log reindex {facts.path} takes what is damaged out of it; append times there are "
@@ -30,6 +30,8 @@ def check_append_times(reader: SegmentReader, facts: SegmentFacts) -> Iterator[F
     wrong = times.damage()
     if wrong is not None:
         yield fault(times.path, wrong, mend)
+        return
+    if not times.has_any:
         return
     stretches = times.stretches(facts.base_offset, facts.next_offset)
     ends = [*(each.offset for each in stretches[1:]), facts.next_offset]
@@ -43,11 +45,12 @@ def check_append_times(reader: SegmentReader, facts: SegmentFacts) -> Iterator[F
 
 def check_seal(reader: SegmentReader, facts: SegmentFacts) -> Iterator[Finding]:
     """Whether the segment's seal is of this log, and matches it if it is."""
-    files, path = reader.log.files, reader.path_of(names.SEAL)
-    if not files.exists(path):
+    files, path = reader.log.files, reader.companion.path
+    content = reader.companion.seal()
+    if not any(content):
         return
     mend = REINDEX.format(path=facts.path)
-    seal = read_seal(files, path)
+    seal = parsed_seal(content)
     if seal is None:
         yield fault(path, "The seal is damaged, and is ignored", mend)
         return

@@ -103,7 +103,7 @@ class SegmentWalk:
         self._offsets = OffsetEntries(offsets, base_offset)
         self._times = TimeEntries(times, base_offset)
         self._aborted = AbortedEntries(files, self._stem + names.TXN_INDEX)
-        self._blocks = BlockEntries(files, self._stem + names.BLOCKS, base_offset, path)
+        self._blocks = BlockEntries(files, base_offset, path)
         self._scanned: RecordFacts | None = None  # of the batch that was met last
 
     def run(self) -> Steps[SegmentFacts | None]:

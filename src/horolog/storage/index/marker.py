@@ -1,4 +1,7 @@
-"""The marker `<base>.appending.deleted` of a segment whose append times are being written.
+"""The file `<base>.appending.deleted` beside a segment that is appended to: a marker, and its map.
+
+      0  100 bytes: the start of the machine, a space, and the inode of the log; then zeros
+    100  the block map so far (index/blocks.py), which is put into the companion at the end
 
 A start of Apache Kafka removes every file of that suffix. So where the marker is left, the machine
 has not been started since, and the log is no copy (the marker names the start of the machine and
@@ -8,22 +11,25 @@ file cover all of the log.
 
 import sys
 from functools import cache
+from typing import Final
 
 from horolog.storage import names
+from horolog.storage.file_errors import FileMissing
 from horolog.storage.files import Files
+from horolog.storage.index.companion import LONGEST_MAP
 
-_MAX_BYTES = 1 << 12
+MARKER_SIZE: Final = 100
 
 
 class AppendingMarker:
     """The marker of one segment."""
 
-    __slots__ = ("_files", "_log_path", "_path")
+    __slots__ = ("_files", "_log_path", "path")
 
     def __init__(self, files: Files, stem: str) -> None:
         """`stem`: path of the segment's files without their suffixes."""
         self._files = files
-        self._path = stem + names.APPENDING
+        self.path = stem + names.APPENDING
         self._log_path = stem + names.LOG
 
     def is_valid(self) -> bool:
@@ -32,24 +38,40 @@ class AppendingMarker:
         Raises:
             StorageFailed: the disk refused.
         """
-        marker = self._files.read_whole(self._path, _MAX_BYTES)
+        marker = self._read(0, MARKER_SIZE).rstrip(b"\0")
         return bool(marker) and marker == self._content()
 
     def write(self) -> None:
-        """From here on a kill leaves a file of append times that covers all of the log.
+        """From here on a kill leaves append times that cover all of the log.
 
         Raises:
             StorageFailed: the disk refused.
         """
-        self._files.replace(self._path, self._content(), sync=False)
+        if not self.is_valid():
+            content = self._content().ljust(MARKER_SIZE, b"\0")
+            self._files.replace(self.path, content, sync=False)
+
+    def map(self) -> bytes:
+        """What follows the marker: the entries of the block map, as they are.
+
+        Raises:
+            StorageFailed: the disk refused.
+        """
+        return self._read(MARKER_SIZE, min(self._files.size(self.path), LONGEST_MAP))
+
+    def _read(self, position: int, size: int) -> bytes:
+        try:
+            return self._files.read_at(self._files.get(self.path), size, position)
+        except FileMissing:
+            return b""
 
     def remove(self) -> None:
-        """The file of append times itself says what it covers.
+        """The companion itself says how far append times are known.
 
         Raises:
             StorageFailed: the disk refused.
         """
-        self._files.remove(self._path)
+        self._files.remove(self.path)
 
     def _content(self) -> bytes:
         """Empty, and so never valid, where the start of the machine is unknown.

@@ -1,0 +1,105 @@
+"""Append times of directories that were written before the companion was one file."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from storelogs import ANY_TIME, NOW, append, partition_dir, reopened, snapshot_of
+
+from horolog.config import TopicConfig
+from horolog.storage import Log
+from horolog.storage.append_times.earlier import converted_file
+from horolog.storage.append_times.excerpt import Excerpt
+from horolog.storage.verify import Checked, Severity, Verification
+
+SMALL = TopicConfig(segment_bytes=600, retention_ms=-1, **ANY_TIME)
+WRITTEN = Path(__file__).with_name("earlier")
+"""By horolog at commit 3c9747d: 14 batches of one record, two in a millisecond, then 7 later."""
+TRUTH = {offset: NOW + offset // 2 * 7 for offset in range(14)}
+EARLIER = (".appendtimes", ".seal", ".blocks")
+
+
+def times_of(log: Log) -> dict[int, int | None]:
+    end = log.log_end_offset
+    return {offset: log.append_times(offset, offset + 1)[0].ms for offset in range(end)}
+
+
+@pytest.fixture(params=["clean", "killed"])
+def path(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """A copy; that of a broker that was killed has its marker, as on the same machine."""
+    path = Path(shutil.copytree(WRITTEN / request.param, tmp_path / "log"))
+    for marker in partition_dir(path).glob("*.appending.deleted"):
+        log = marker.with_name(marker.name.replace(".appending.deleted", ".log"))
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        marker.write_text(f"{boot} {log.stat().st_ino}")
+    return path
+
+
+def test_append_times_are_taken_over_and_all_else_is_made_again(path: Path, tmp_path: Path) -> None:
+    with reopened(path, SMALL) as (log_dir, log):
+        assert times_of(log) == TRUTH
+        assert log.last_append_time_ms == max(TRUTH.values())
+        assert not [each for each in partition_dir(path).iterdir() if each.suffix in EARLIER]
+        append(log, NOW, now=NOW + 100)
+        snapshot_of(path, tmp_path / "killed again")
+        assert log_dir.close() == []
+    expected = {**TRUTH, 14: NOW + 100}
+    for again in (path, tmp_path / "killed again"):
+        with reopened(again, SMALL) as (log_dir, log):
+            assert times_of(log) == expected
+            log_dir.close()
+    found = [each for each in Verification.of(path).steps() if not isinstance(each, Checked)]
+    assert Severity.FAULT not in {each.severity for each in found}
+
+
+def test_a_kill_while_they_are_taken_over_loses_none(path: Path) -> None:
+    directory = partition_dir(path)
+    for done in range(1, 4):
+        copy = Path(shutil.copytree(directory.parent, path.with_name(f"killed-{done}")))
+        for each in sorted(partition_dir(copy).glob("*.appendtimes"))[:done]:
+            content = converted_file(each.read_bytes())
+            assert content is not None
+            each.with_suffix(".companion").write_bytes(content)
+        for marker in partition_dir(copy).glob("*.appending.deleted"):
+            log = marker.with_name(marker.name.replace(".appending.deleted", ".log"))
+            boot = marker.read_text().split()[0]
+            marker.write_text(f"{boot} {log.stat().st_ino}")
+        with reopened(copy, SMALL) as (_, log):
+            assert times_of(log) == TRUTH
+
+
+@pytest.mark.parametrize("at", [*range(0, 56, 5), 58, 63, 70, -3])
+def test_what_is_damaged_is_unknown_and_nothing_is_wrong(path: Path, at: int) -> None:
+    for each in partition_dir(path).glob("*.appendtimes"):
+        content = bytearray(each.read_bytes())
+        content[at % len(content)] ^= 4
+        each.write_bytes(content)
+    with reopened(path, SMALL) as (_, log):
+        assert all(ms in (None, TRUTH[offset]) for offset, ms in times_of(log).items())
+
+
+def test_other_bytes_are_no_append_times(tmp_path: Path) -> None:
+    for content in (b"", b"hat1", bytes(52), b"hat1" + bytes(60)):
+        assert converted_file(content) is None
+
+
+def test_append_times_that_were_set_aside_are_read(path: Path) -> None:
+    for each in partition_dir(path).glob("*.appendtimes"):
+        base_offset = int(each.stem)
+        content = converted_file(each.read_bytes())
+        assert content is not None
+        excerpt = Excerpt(content, base_offset)
+        known = {o: ms for o in TRUTH if (ms := excerpt.at(o)) is not None}
+        assert known.items() <= TRUTH.items()
+
+
+def test_a_time_too_far_from_the_first_is_unknown(tmp_path: Path) -> None:
+    year = 365 * 86_400_000
+    content = converted_file((WRITTEN / "far.appendtimes").read_bytes())
+    assert content is not None
+    excerpt = Excerpt(content, 0)
+    assert excerpt.at(0) == NOW
+    assert excerpt.at(1) in (None, NOW + 300 * year)
+    assert excerpt.at(1) is None
