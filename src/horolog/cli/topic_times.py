@@ -40,7 +40,7 @@ def plain(number: int, times: PartitionTimes) -> dict[str, Any]:
     """What JSON has of a partition; quantiles are estimates from the classes of latency."""
     members = times._asdict()
     latencies = members.pop("latencies")
-    quantiles = {f"p{each}": latency_quantile(latencies, each / 100) for each in QUANTILES}
+    quantiles = {f"p{each}": _quantile(times, each) for each in QUANTILES}
     return {"partition": number, **members, "latency_ms": quantiles, "latencies": latencies}
 
 
@@ -55,7 +55,7 @@ def show_times(found: Mapping[int, PartitionTimes], zone: tzinfo) -> None:
             shown = (None if each is None else format_time(each, zone) for each in (first, last))
             spans.append((number, clock, *shown))
         counts = times.out_of_order, times.future, times.missing
-        latencies = (latency_quantile(times.latencies, each / 100) for each in QUANTILES)
+        latencies = (_quantile(times, each) for each in QUANTILES)
         facts.append(
             (
                 number,
@@ -77,6 +77,13 @@ def show_times(found: Mapping[int, PartitionTimes], zone: tzinfo) -> None:
             f"\nwithout {unknown} offsets, whose segments have no whole block map: a read of a "
             "range of times makes it"
         )
+
+
+def _quantile(times: PartitionTimes, per_cent: int) -> int | None:
+    largest_ms = None
+    if times.append_last_ms is not None and times.create_min_ms is not None:
+        largest_ms = times.append_last_ms - times.create_min_ms
+    return latency_quantile(times.latencies, per_cent / 100, largest_ms)
 
 
 def _latency(ms: int) -> str:

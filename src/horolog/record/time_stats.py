@@ -154,17 +154,21 @@ class TimeStats(NamedTuple):
         )
 
 
-def latency_quantile(latencies: Sequence[int], share: float) -> int | None:
+def latency_quantile(
+    latencies: Sequence[int], share: float, largest_ms: int | None = None
+) -> int | None:
     """An estimate of the latency in milliseconds that a share of the records is below.
 
     It takes the records of a class as evenly spread, as `histogram_quantile` of Prometheus does: 0
     for those that were ahead, and the last of `LATENCY_BOUNDS` for those beyond it. None if no
-    latency is known.
+    latency is known. No class reaches beyond `largest_ms`, if that is given: no record is later.
     """
     wanted, below = share * sum(latencies), 0
     for place, count in enumerate(latencies):
         if count and below + count >= wanted:
             first, last = LATENCY_BOUNDS[max(0, place - 1)], LATENCY_BOUNDS[min(place, _LAST)]
+            if largest_ms is not None:
+                last = max(first, min(last, largest_ms))
             return round(first + (last - first) * (wanted - below) / count)
         below += count
     return None

@@ -102,4 +102,6 @@ def test_a_quantile_spreads_a_class_evenly() -> None:
     assert latency_quantile([0] * 12, 0.5) is None
     assert latency_quantile([7, *[0] * 11], 0.99) == 0
     assert latency_quantile([0, 0, 100, *[0] * 9], 0.5) == 55
+    assert latency_quantile([0, 0, 100, *[0] * 9], 0.5, 30) == 20
+    assert latency_quantile([0, 0, 100, *[0] * 9], 0.5, 5) == 10
     assert latency_quantile([*[0] * 11, 3], 0.5) == LATENCY_BOUNDS[-1]
