@@ -1,20 +1,22 @@
 """Making, changing and describing topics and settings."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from horolog.client.configs import ConfigResource, alter, describe, refuse_any
+from horolog.client.configs import ConfigResource, alter, describe, describe_request, refuse_any
 from horolog.client.deadline import Deadline
 from horolog.client.link import Link, ResponseBody
 from horolog.client.metadata import BrokerMetadata, ClusterMetadata, refuse
 from horolog.client.retrying import RetriedCalls
-from horolog.errors import RequestRefused
+from horolog.errors import ErrorCode, RequestRefused
 from horolog.wire.api import ApiKey
 from horolog.wire.config_resources import ResourceType
 
 __all__ = ["AdminCalls", "ConfigEntry", "ConfigResource", "ResourceType"]
 
+_DESCRIBED_AT_ONCE: Final = 100  # topics of one request, each with dozens of settings
 _METADATA_TOPIC: Final = "__cluster_metadata"
 _FIRST_WITH_TIMES: Final = 1  # of DescribeQuorum
 _FIRST_WITH_DEFAULTS: Final = 4  # of CreateTopics (KIP-464, Apache Kafka 2.4)
@@ -48,17 +50,24 @@ class AdminCalls(RetriedCalls):
     """Calls to the controller, and to brokers about themselves."""
 
     def metadata(
-        self, topics: Sequence[str] | None = None, *, auto_create: bool = False
+        self,
+        topics: Sequence[str] | None = None,
+        *,
+        auto_create: bool = False,
+        node: int | None = None,
     ) -> ClusterMetadata:
-        """What the cluster is made of; `None` asks for every topic.
+        """What the cluster is made of, as `node` or any broker says; `None` asks for every topic.
 
         A topic that does not exist is there with its error, even where `auto_create` has just
         made the broker create it.
 
         Raises:
-            NoAnswer: no broker answers.
+            NoAnswer: no broker answers; of one that is named, after one attempt.
         """
         wanted = None if topics is None else list(topics)
+        if node is not None:
+            deadline = Deadline.after_ms(self.config.timeout_ms)
+            return self.brokers.metadata(wanted, deadline, node=node)
         return self._persist(
             lambda deadline: self.brokers.metadata(wanted, deadline, auto_create=auto_create)
         )
@@ -160,6 +169,31 @@ class AdminCalls(RetriedCalls):
             return described
 
         return self._persist(attempt)
+
+    def topic_settings(self, topics: Sequence[str]) -> dict[str, dict[str, str]]:
+        """What is set for topics or by their brokers, without the defaults of the software.
+
+        Topics that do not exist or may not be described are not in it.
+
+        Raises:
+            NoAnswer: no broker answers.
+        """
+        found: dict[str, dict[str, str]] = {}
+        for start in range(0, len(topics), _DESCRIBED_AT_ONCE):
+            some = topics[start : start + _DESCRIBED_AT_ONCE]
+            request = describe_request(dict.fromkeys((ResourceType.TOPIC, name) for name in some))
+            body = self._persist(
+                partial(self.brokers.ask_any, ApiKey.DESCRIBE_CONFIGS, request)
+            ).body
+            for result in body.results:
+                if result.error_code == ErrorCode.none:
+                    entries = map(_entry, result.configs)
+                    found[result.resource_name] = {
+                        entry.name: entry.value
+                        for entry in entries
+                        if entry.value is not None and not entry.is_default
+                    }
+        return found
 
     def alter_configs(
         self,

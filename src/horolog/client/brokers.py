@@ -175,10 +175,15 @@ class Brokers:
         return found.node_id, Address(found.host, found.port)
 
     def metadata(
-        self, topics: list[str] | None, deadline: Deadline, *, auto_create: bool = False
+        self,
+        topics: list[str] | None,
+        deadline: Deadline,
+        *,
+        auto_create: bool = False,
+        node: int | None = None,
     ) -> ClusterMetadata:
         """Ask what the cluster is made of; `None` asks for all topics, an empty list for none."""
-        link = self.any(deadline)
+        link = self.any(deadline) if node is None else self.node(node, deadline)
         # Before version 4, asking for a topic creates it.
         version = link.version(ApiKey.METADATA, lowest=4)
         wanted = None

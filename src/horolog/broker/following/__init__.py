@@ -1,0 +1,4 @@
+"""A broker that follows another cluster: same topics, offsets, epochs and bytes.
+
+source      what the source has: brokers, topics, leaders, settings, as one snapshot
+"""

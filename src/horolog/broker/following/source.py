@@ -1,0 +1,227 @@
+"""What the cluster that is followed has: brokers, topics, leaders with their epochs, settings.
+
+`Source.look` asks for all of it with a blocking client, in a thread of the caller's, and returns a
+snapshot of plain values. Brokers of one cluster do not know everything at the same moment, so each
+look asks another one, and what would destroy something here (a topic that is gone, or that has
+another id) has to be seen in several looks before a snapshot says so.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from horolog.client.client import Client
+from horolog.client.config import Address, ClientConfig
+from horolog.client.connection import NoAnswer
+from horolog.client.metadata import ClusterMetadata, PartitionMetadata, TopicMetadata
+from horolog.errors import ErrorCode, RequestRefused
+from horolog.metadata.topics import check_name
+from horolog.storage.names import INTERNAL_TOPICS
+
+__all__ = ["Source", "SourcePartition", "SourceTopic", "SourceTopics"]
+
+CONFIRMATIONS: Final = 3
+"""Looks in a row, each at another broker, that must agree that a topic is gone or made again."""
+
+LOOKS_FOR_SETTINGS: Final = 30
+"""The settings of every topic are read again within so many looks."""
+
+LEAST_SETTINGS: Final = 20
+"""Topics whose settings each look reads at least."""
+
+_WITHOUT_LEADER: Final = frozenset({ErrorCode.none, ErrorCode.leader_not_available})
+_GONE: Final = frozenset({ErrorCode.unknown_topic_or_partition, ErrorCode.unknown_topic_id})
+
+
+class SourcePartition(NamedTuple):
+    """One partition; `leader` is a broker's id, None while there is none."""
+
+    partition: int
+    leader: int | None
+    leader_epoch: int | None
+    """None from brokers that do not say it (before Apache Kafka 2.1)."""
+
+
+class SourceTopic(NamedTuple):
+    """One topic of the source."""
+
+    name: str
+    topic_id: UUID | None
+    """None from brokers without topic ids (before Apache Kafka 2.8)."""
+    partitions: tuple[SourcePartition, ...]
+    """All of them: index 0, 1, 2 and so on."""
+    settings: Mapping[str, str] | None
+    """What is set for the topic or by the source's brokers, without defaults of the software.
+    None as long as the source has not given them."""
+
+
+class SourceTopics(NamedTuple):
+    """A snapshot of the source."""
+
+    cluster_id: str
+    brokers: Mapping[int, Address]
+    topics: Mapping[str, SourceTopic]
+    """The wanted ones that exist, by name."""
+    deleted: frozenset[str] = frozenset()
+    """Followed topics that the source has no more. A topic that is merely absent from `topics` may
+    be unknown to one broker, or this client may not describe it any more."""
+    unreadable: Mapping[str, str] = {}
+    """Wanted topics that cannot be followed now, with the reason."""
+
+
+class Source:
+    """The cluster that is followed. For one thread at a time.
+
+    Args:
+        config: how to reach it.
+        is_wanted: whether a topic of this name is followed.
+        cluster_id: of the cluster that was followed so far, if any.
+    """
+
+    def __init__(
+        self, config: ClientConfig, is_wanted: Callable[[str], bool], cluster_id: str | None = None
+    ) -> None:
+        self.cluster_id = cluster_id
+        """Of the cluster that is followed, once it is known. Another one is refused."""
+        self._client = Client.of(config)
+        self._is_wanted = is_wanted
+        self._settings: dict[str, Mapping[str, str]] = {}
+        self._oldest: list[str] = []  # topics in the order in which their settings were read
+        self._doubts: dict[str, int] = {}  # looks in a row that found a topic gone or another one
+        self._turn: int | None = None  # the broker that is asked next; None: any
+
+    def look(self, followed: Mapping[str, UUID | None]) -> SourceTopics:
+        """Ask the source what it has.
+
+        Args:
+            followed: the topics that are followed, with their ids here.
+
+        Raises:
+            NoAnswer: no broker answers.
+            RequestRefused: it is another cluster, or does not describe itself.
+            MalformedResponse, AuthenticationFailed: as of each request.
+        """
+        found = self._ask(None)
+        self._check_cluster(found)
+        topics: dict[str, SourceTopic] = {}
+        unreadable: dict[str, str] = {}
+        for topic in found.topics.values():
+            if (
+                topic.is_internal
+                or topic.name in INTERNAL_TOPICS
+                or not self._is_wanted(topic.name)
+            ):
+                continue
+            try:
+                topics[topic.name] = self._read(topic, followed)
+            except RequestRefused as error:
+                unreadable[topic.name] = str(error)
+        missing = [n for n in followed if n not in topics and n not in unreadable]
+        deleted = self._deleted(missing, unreadable)
+        for name in self._doubts.keys() - followed.keys():
+            del self._doubts[name]
+        self._read_settings(topics)
+        later = [n for n in sorted(found.brokers) if self._turn is None or n > self._turn]
+        self._turn = later[0] if later else None
+        return SourceTopics(
+            str(found.cluster_id),
+            {node_id: broker.address for node_id, broker in found.brokers.items()},
+            {n: topic._replace(settings=self._settings.get(n)) for n, topic in topics.items()},
+            deleted,
+            unreadable,
+        )
+
+    def close(self) -> None:
+        """Close the connections; a look that is under way in another thread fails."""
+        self._client.close()
+
+    def _ask(self, topics: list[str] | None) -> ClusterMetadata:
+        """What the broker whose turn it is says, or another one where it does not answer."""
+        if self._turn is not None:
+            try:
+                return self._client.metadata(topics, node=self._turn)
+            except NoAnswer:
+                self._turn = None
+        return self._client.metadata(topics)
+
+    def _check_cluster(self, found: ClusterMetadata) -> None:
+        if found.cluster_id is None:
+            raise RequestRefused(
+                ErrorCode.unsupported_version,
+                "the source has no cluster id, so that another cluster could take its place "
+                "unseen: Apache Kafka 2.1 or later can be followed",
+            )
+        if self.cluster_id is None:
+            self.cluster_id = found.cluster_id
+        elif found.cluster_id != self.cluster_id:
+            raise RequestRefused(
+                ErrorCode.inconsistent_cluster_id,
+                f"the source is cluster {found.cluster_id} and not {self.cluster_id}, which was "
+                "followed so far: nothing is followed from it. Give the address of the old "
+                "cluster, or follow the new one with another log directory",
+            )
+
+    def _read(self, topic: TopicMetadata, followed: Mapping[str, UUID | None]) -> SourceTopic:
+        if topic.error not in _WITHOUT_LEADER:
+            raise RequestRefused(
+                topic.error, f"the source does not describe it: {topic.error.name.upper()}"
+            )
+        check_name(topic.name)
+        indexes = sorted(topic.partitions)
+        if not indexes or indexes != [*range(len(indexes))]:
+            raise RequestRefused(
+                ErrorCode.invalid_partitions,
+                "the source does not name its partitions from 0 on without gaps",
+            )
+        known_id = followed.get(topic.name)
+        if known_id is not None and topic.topic_id not in (None, known_id):
+            if not self._is_confirmed(topic.name):
+                raise RequestRefused(
+                    ErrorCode.inconsistent_topic_id,
+                    "the source has made it again with another id; waiting for other brokers "
+                    "to say so too",
+                )
+        else:
+            self._doubts.pop(topic.name, None)
+        return SourceTopic(
+            topic.name,
+            topic.topic_id,
+            tuple(_partition(topic.partitions[index]) for index in indexes),
+            None,
+        )
+
+    def _deleted(self, missing: list[str], unreadable: dict[str, str]) -> frozenset[str]:
+        """Which of the missing topics do not exist; the others are unreadable."""
+        if not missing:
+            return frozenset()
+        found = self._ask(missing).topics
+        deleted = set()
+        for name in missing:
+            code = found[name].error if name in found else ErrorCode.unknown_server_error
+            if code in _GONE:
+                if self._is_confirmed(name):
+                    deleted.add(name)
+                continue
+            self._doubts.pop(name, None)
+            if code not in _WITHOUT_LEADER:
+                unreadable[name] = f"the source does not describe it: {code.name.upper()}"
+        return frozenset(deleted)
+
+    def _is_confirmed(self, name: str) -> bool:
+        """Count a look that found a topic gone or replaced; whether it was seen often enough."""
+        self._doubts[name] = min(self._doubts.get(name, 0) + 1, CONFIRMATIONS)
+        return self._doubts[name] == CONFIRMATIONS
+
+    def _read_settings(self, topics: Mapping[str, SourceTopic]) -> None:
+        """Read the settings of topics that are new, and those of some others."""
+        for name in self._settings.keys() - topics.keys():
+            del self._settings[name]
+        known = [name for name in self._oldest if name in topics]
+        new = [name for name in topics if name not in set(known)]
+        some = known[: max(LEAST_SETTINGS, -(-len(known) // LOOKS_FOR_SETTINGS))]
+        self._oldest = [*known[len(some) :], *some, *new]
+        self._settings.update(self._client.topic_settings([*new, *some]))
+
+
+def _partition(partition: PartitionMetadata) -> SourcePartition:
+    return SourcePartition(partition.partition_index, partition.leader, partition.leader_epoch)
