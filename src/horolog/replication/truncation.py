@@ -1,0 +1,63 @@
+"""Where a follower's log and its leader's log part, by leader epochs.
+
+A leader's records of one epoch are the same wherever they are, as far as they reach. So two logs
+agree up to the end, in the shorter one, of the latest epoch that both know. The follower asks the
+leader for the end of its own latest epoch (OffsetForLeaderEpoch). The leader answers with the
+largest epoch that it knows up to that one, and with the offset at which its next epoch starts, or
+its log end. Where the follower does not know the answered epoch, it asks again for the largest one
+that it knows before (KIP-279); nothing is truncated until an epoch is found that both know.
+"""
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from operator import attrgetter
+from typing import NamedTuple
+
+from horolog.storage.directory.checkpoints import EpochStart
+
+__all__ = ["Agree", "AskAgain", "Decision", "TruncateTo", "truncation"]
+
+_EPOCH = attrgetter("epoch")
+
+
+class Agree(NamedTuple):
+    """All of the follower's log is in the leader's."""
+
+
+class TruncateTo(NamedTuple):
+    """The log agrees up to this offset; the rest the leader never had, or has lost."""
+
+    offset: int
+
+
+class AskAgain(NamedTuple):
+    """Ask the leader for the end of this epoch, which is earlier than the one asked for."""
+
+    epoch: int
+
+
+Decision = Agree | TruncateTo | AskAgain
+
+
+def truncation(
+    epochs: Sequence[EpochStart], log_end: int, answered_epoch: int, answered_end: int
+) -> Decision:
+    """What an answer to OffsetForLeaderEpoch means for the log of a follower.
+
+    Args:
+        epochs: of the follower's log, with the offsets at which they start.
+        log_end: the end of the follower's log.
+        answered_epoch: the epoch that the leader knows, at most the one asked for.
+        answered_end: where that epoch ends in the leader's log.
+    """
+    before = bisect_right(epochs, answered_epoch, key=_EPOCH)
+    if before:
+        known = epochs[before - 1].epoch
+        if known != answered_epoch:
+            return AskAgain(known)
+    # The leader knows no later epoch up to the one asked for, so that nothing of those is its own.
+    # (Where the follower knows no earlier one, Kafka truncates to the leader's end, and may keep
+    # records that the leader never had.)
+    end = epochs[before].start_offset if before < len(epochs) else log_end
+    offset = min(end, answered_end, log_end)
+    return Agree() if offset == log_end else TruncateTo(offset)
