@@ -11,6 +11,7 @@ from horolog.clock import ManualClock
 from horolog.errors import RequestRefused
 from horolog.record.batch import iter_headers
 from horolog.record.builder import Record, build_batch
+from horolog.record.timestamps import AppendTimeStretch
 from horolog.wire.api import ApiKey
 
 TP = ("t", 0)
@@ -70,7 +71,7 @@ def test_fetched_records_come_with_their_append_times(
             "t", 0, offset, max_bytes=700, with_append_times=True, read_committed=committed
         )
         assert fetched.aborted == []
-        times = dict(fetched.append_times)
+        times = {each.offset: each.ms for each in fetched.append_times}
         assert min(times) == offset
         for _, header in iter_headers(memoryview(fetched.records)):
             at = max(start for start in times if start <= header.base_offset)
@@ -93,7 +94,10 @@ def test_what_is_unknown_is_said_to_be(broker: RunningBroker, clock: ManualClock
     assert found is not None
     assert (found.offset, found.ms) == (0, None), "it may have been appended then"
     fetched = client.fetch("t", 0, 0, with_append_times=True)
-    assert fetched.append_times == [(0, None), (2, NOW_MS + 20)]
+    assert fetched.append_times == [
+        AppendTimeStretch(0, None),
+        AppendTimeStretch(2, NOW_MS + 20),
+    ]
 
 
 @pytest.mark.parametrize("version", [4, 11, 13])

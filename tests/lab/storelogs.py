@@ -14,9 +14,12 @@ from batches import batch
 from horolog.config import BrokerConfig, TopicConfig
 from horolog.record.batch import iter_headers, parse_header, restamp
 from horolog.record.builder import Record, read_records
-from horolog.record.timestamps import NO_TIMESTAMP, TimestampType
+from horolog.record.timestamps import NO_TIMESTAMP, AppendTimeStretch, TimestampType
 from horolog.storage import Appended, Log, LogDir, TopicPartition, prepare
+from horolog.storage.append_times.floor import AppendTimes
 from horolog.storage.files import Files
+from horolog.storage.logs.writer import LogWriter, new_segment
+from horolog.storage.segments.numbered import as_they_are
 
 NOW = 1_700_000_000_000
 """What the clock says unless a test says otherwise, in milliseconds."""
@@ -113,6 +116,22 @@ def reopened(
         yield log_dir, log_dir.logs[TopicPartition("events", 3)]
     finally:
         log_dir.close(clean=False)
+
+
+def follow(path: Path, data: bytes, times: Sequence[AppendTimeStretch] = ()) -> None:
+    """Have the same log in a directory as it is after a kill of its follower.
+
+    It has these batches, appended or seen at these times.
+    """
+    directory = partition_dir(path)
+    directory.mkdir(parents=True)
+    files, config = UnsyncedFiles(), TopicConfig()
+    floor = AppendTimes.read(files, str(directory))
+    active = new_segment(files, str(directory), 0, config, NOW)
+    LogWriter(files, str(directory), active, append_times=floor).extend(
+        as_they_are(data, 0, times), config
+    )
+    files.close()
 
 
 def abandon(log_dir: LogDir) -> None:

@@ -110,3 +110,6 @@ class AppendTimeStretch(NamedTuple):
     offset: int
     ms: int | None
     """Milliseconds since the epoch; None where it is not known."""
+    is_seen: bool = False
+    """`ms` is when a follower saw them in a log whose leader gives no append times: they were
+    appended no later. Given only to callers that ask for it; to others it is unknown."""

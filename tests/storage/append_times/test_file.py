@@ -40,6 +40,7 @@ from horolog.errors import StorageFailed
 from horolog.record.batch import HEADER_SIZE, iter_headers, parse_header, restamp
 from horolog.record.compression import Codec
 from horolog.record.conversion import convert_all
+from horolog.record.timestamps import AppendTimeStretch
 from horolog.storage import Log, TopicPartition
 from horolog.storage.batches.proof import identity_of, identity_of_header
 from horolog.storage.index.companion import TIMES_AT
@@ -185,7 +186,9 @@ def test_a_clock_that_jumps_ahead_and_back_leaves_each_append_time(
         check(log, dict(known))
         assert log.reset_append_time(NOW + 6) is not None
         done = append(log, NOW, now=NOW + 7)
-        assert log.append_times(done.base_offset, done.base_offset + 1) == [(3, NOW + 7)]
+        assert log.append_times(done.base_offset, done.base_offset + 1) == [
+            AppendTimeStretch(3, NOW + 7)
+        ]
         found = log.find_by_append_time(NOW + 1)
         assert found == (1, NOW + ahead, 0)
     with reopened(tmp_path) as (_, log):

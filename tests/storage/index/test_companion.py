@@ -236,17 +236,15 @@ def follower(path: Path, kinds: str) -> SegmentReader:
     times.make_ready(NOW)
     for number, (position, header) in enumerate(iter_headers(log)):
         batch, offset = log[position:], header.base_offset
-        if kinds[number] == "u":
-            times.add_all([AppendTimeEntry(offset, None, batch)])
-        else:
-            times.add(offset, NOW + number, batch, is_seen=kinds[number] == "s")
+        ms = None if kinds[number] == "u" else NOW + number
+        times.add_all([AppendTimeEntry(offset, ms, batch, kinds[number] == "s")])
         reader.end = SegmentEnd(position + header.size, header.next_offset)
     return reader
 
 
-def per_batch(reader: SegmentReader, count: int, **what: bool) -> list[int | None]:
+def per_batch(reader: SegmentReader, count: int, **what: bool) -> list[tuple[int | None, bool]]:
     times = reader.append_times
-    return [times.stretches(2 * n, 2 * n + 1, **what)[0].ms for n in range(count)]
+    return [times.stretches(2 * n, 2 * n + 1, **what)[0][1:] for n in range(count)]
 
 
 @given(kinds=st.text("ksu", min_size=1, max_size=12), cut=st.integers(0, 12))
@@ -255,26 +253,18 @@ def test_append_times_are_known_seen_or_unknown_for_each_stretch(
 ) -> None:
     reader = follower(tmp_path_factory.mktemp("log"), kinds)
     known = [NOW + n if kind == "k" else None for n, kind in enumerate(kinds)]
-    seen = [NOW + n if kind == "s" else None for n, kind in enumerate(kinds)]
+    all_three = [(None if kind == "u" else NOW + n, kind == "s") for n, kind in enumerate(kinds)]
 
     def check(reader: SegmentReader, count: int) -> None:
-        assert per_batch(reader, count) == known[:count]
-        assert per_batch(reader, count, seen=True) == seen[:count]
+        assert per_batch(reader, count) == [(ms, False) for ms in known[:count]]
+        assert per_batch(reader, count, seen=True) == all_three[:count]
         for ms in range(NOW - 1, NOW + count + 1):
             found = reader.append_times.first_from(ms, 0, 2 * count)
-            first = next((n for n in range(count) if (known[n] or -1) >= ms), None)
-            assert (
-                found is None
-                or found.ms is None
-                or (found.offset, found.ms)
-                == (
-                    2 * (first or 0),
-                    known[first or 0],
-                )
-            )
-            if first is not None:
-                assert found is not None
-                assert found.offset <= 2 * first
+            # What comes before a record that was appended earlier was appended earlier, too.
+            early = max((n for n in range(count) if (known[n] or ms) < ms), default=-1)
+            first = next((n for n in range(count) if n > early), None)
+            expected = None if first is None else (2 * first, known[first])
+            assert found == expected
 
     check(reader, len(kinds))
     reader.append_times.finish()

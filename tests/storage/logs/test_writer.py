@@ -32,6 +32,8 @@ from horolog.storage.segments.numbered import as_they_are
 from horolog.storage.segments.reader import SegmentReader
 from horolog.storage.validation.validate import prepare
 
+Seen = tuple[int, int, bool]
+
 BASE = 40
 YEAR = 365 * DAY
 ONE_SEGMENT = TopicConfig(index_interval_bytes=0)
@@ -52,7 +54,7 @@ class Copy:
         )
         self.sent = b""
 
-    def extend(self, data: bytes, times: Sequence[tuple[int, int | None]] = ()) -> None:
+    def extend(self, data: bytes, times: Sequence[tuple[int, int | None] | Seen] = ()) -> None:
         stretches = [AppendTimeStretch(*each) for each in times]
         self.writer.extend(as_they_are(data, BASE, stretches), self.config)
         self.sent += data
@@ -76,11 +78,18 @@ class Copy:
 
     def times(self, offsets: Sequence[int]) -> list[int | None]:
         """The append time of each of these offsets, as another process finds it."""
+        return [None if is_seen else ms for ms, is_seen in self.times_or_seen(offsets)]
+
+    def times_or_seen(self, offsets: Sequence[int]) -> list[tuple[int | None, bool]]:
+        """The same, and where a follower saw them; whether that is so."""
         readers = self.finished()
-        return [
-            next(r for r in reversed(readers) if r.base_offset <= at).append_times.at(at)
-            for at in offsets
-        ]
+        found = []
+        for at in offsets:
+            times = next(r for r in reversed(readers) if r.base_offset <= at).append_times
+            (stretch,) = times.stretches(at, at + 1, seen=True)
+            assert times.at(at) == (None if stretch.is_seen else stretch.ms)
+            found.append((stretch.ms, stretch.is_seen))
+        return found
 
 
 def v2(offset: int, epoch: int = 3, *times: int) -> bytes:
@@ -106,9 +115,16 @@ def test_indexes_are_those_of_appends_one_by_one(tmp_path: Path) -> None:
     assert reader.indexes.seal_facts(reader.size) is not None
 
 
-@given(st.lists(st.sampled_from([None, NOW, NOW + 1, NOW + 7]), min_size=1, max_size=9), st.data())
-def test_append_times_are_known_where_the_other_log_knows_them(
-    times: list[int | None], data: st.DataObject
+APPENDED = st.one_of(
+    st.just((None, False)),
+    st.tuples(st.sampled_from([NOW, NOW + 1, NOW + 7]), st.booleans()),
+)
+"""When a batch was appended, or seen by a follower."""
+
+
+@given(st.lists(APPENDED, min_size=1, max_size=9), st.data())
+def test_append_times_are_known_or_seen_where_the_other_log_has_them_so(
+    times: list[tuple[int | None, bool]], data: st.DataObject
 ) -> None:
     """However the batches arrive, and wherever they go back or are unknown for a while."""
     with tempfile.TemporaryDirectory() as path:
@@ -116,10 +132,20 @@ def test_append_times_are_known_where_the_other_log_knows_them(
         first = 0
         while first < len(times):
             end = data.draw(st.integers(first + 1, len(times)))
-            stretches = [(BASE + at, times[at]) for at in range(first, end)]
+            stretches = [(BASE + at, *times[at]) for at in range(first, end)]
             copy.extend(b"".join(v2(BASE + at) for at in range(first, end)), stretches)
             first = end
-        assert copy.times(range(BASE, BASE + len(times))) == times
+        assert copy.times_or_seen(range(BASE, BASE + len(times))) == times
+
+
+def test_batches_seen_in_one_millisecond_have_one_entry_however_they_arrive(tmp_path: Path) -> None:
+    copy = Copy(tmp_path)
+    for offset in range(40, 44):
+        copy.extend(v2(offset), [(offset, NOW, True)])
+    copy.extend(v2(44), [(44, NOW)])
+    copy.extend(v2(45), [(45, NOW, True)])
+    (reader,) = copy.finished()
+    assert reader.append_times.proof().entries == 3
 
 
 def test_append_times_that_go_back_are_a_reset_and_begin_a_segment(tmp_path: Path) -> None:

@@ -8,9 +8,10 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from batches import batch
 from faultyfiles import FaultyFiles, Killed
 from partition_files import formats_in, records_in_files
-from storelogs import NOW, TOPIC_ID, append, new_log, partition_dir, reopened
+from storelogs import NOW, TOPIC_ID, append, follow, new_log, partition_dir, reopened
 
 from golden import GOLDEN, copy_directory
 from horolog.config import TopicConfig
@@ -18,6 +19,7 @@ from horolog.errors import Misconfigured, StorageFailed
 from horolog.record.builder import Record, build_batch
 from horolog.record.compression import Codec
 from horolog.record.old_format.fields import build_messages
+from horolog.record.timestamps import AppendTimeStretch
 from horolog.storage.files import Files
 from horolog.storage.offline.converting import Conversion, ConvertedSegment
 from horolog.storage.verify import Finding, Severity, Verification, find_target
@@ -246,6 +248,20 @@ def test_append_times_are_carried_over(tmp_path: Path) -> None:
         assert formats_in(partition_dir(tmp_path)) == {magic}
         with reopened(tmp_path, config) as (_, log):
             assert [log.segments[0].append_times.at(offset) for offset in range(6)] == known
+
+
+def test_times_at_which_a_follower_saw_records_are_carried_over(tmp_path: Path) -> None:
+    config = TopicConfig(retention_ms=-1)
+    rows = [batch(NOW + number, base_offset=number) for number in range(4)]
+    times = [(0, NOW + 10, True), (1, NOW + 20), (2, NOW + 20, True), (3, None)]
+    expected = [AppendTimeStretch(*each) for each in times]
+    follow(tmp_path, b"".join(rows), expected)
+    for magic in (1, 2):
+        (done,) = convert(partition_dir(tmp_path), magic)
+        assert done.refused is None
+        with reopened(tmp_path, config) as (_, log):
+            assert log.append_times(0, 4, seen=True) == expected
+            assert [each.ms for each in log.append_times(0, 4)] == [None, NOW + 20, None]
 
 
 def test_it_refuses_while_a_broker_has_the_directory(tmp_path: Path) -> None:

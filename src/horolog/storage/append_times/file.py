@@ -33,6 +33,7 @@ from horolog.storage.append_times.format import (
     is_intact,
     is_seen,
     middle_for,
+    unknown_among,
     without_damaged,
 )
 from horolog.storage.append_times.proof import (
@@ -80,6 +81,8 @@ class AppendTimeEntry(NamedTuple):
     """None where append times are unknown from here on."""
     batch: Buffer
     """The first bytes of its batch, `IDENTITY_SIZE` or more."""
+    is_seen: bool = False
+    """`ms` is when a follower saw it."""
 
 
 class AppendTimeFile:
@@ -96,6 +99,7 @@ class AppendTimeFile:
         "_middle_ms",
         "_proof",
         "_segment",
+        "last_is_seen",
         "last_ms",
     )
 
@@ -119,6 +123,8 @@ class AppendTimeFile:
         self._is_damaged = False  # and that was said
         self.last_ms: int | None = None
         """Of the last entry, while the segment is appended to; None where that says unknown."""
+        self.last_is_seen = False
+        """Whether that is when a follower saw its batch."""
         self._first_ms: int | None = None  # as `first_ms`, once it is known
 
     @property
@@ -140,7 +146,7 @@ class AppendTimeFile:
         Args:
             from_offset: of the first record.
             to_offset: after the last; at most the segment's end, as the caller took it before.
-            seen: give instead when those were seen by a follower whose append times are not known.
+            seen: give also when a follower saw those whose append times are not known.
 
         Raises:
             StorageFailed: the disk refused.
@@ -165,7 +171,11 @@ class AppendTimeFile:
                 break
             before = entry
             offset = max(from_offset, self._segment.base_offset + (place >> 1))
-            found.append(AppendTimeStretch(offset, self._ms_if_known(time, place, seen=seen)))
+            stretch = AppendTimeStretch(offset, self._ms_if_known(time, place))
+            if seen and is_seen(time) and not place & 1:
+                stretch = AppendTimeStretch(offset, self._ms_of(time), is_seen=True)
+            if not found or stretch[1:] != found[-1][1:]:
+                found.append(stretch)
         if known_to < to_offset:
             found.append(AppendTimeStretch(known_to, None))
         return found
@@ -191,8 +201,7 @@ class AppendTimeFile:
             holding = min(entries.search(1, self._last_at(from_offset)), count) - 1
             after = min(entries.search(0, ((ms - self._middle_ms) << CHECK_BITS) - 1), count)
             # Records whose time is unknown come before the first that is known to be late enough.
-            index = after - 1 if after > 0 and entries[after - 1][1] & 1 else after
-            index = max(index, holding, 0)
+            index = self._after_known(max(holding, 0), after)
             around = range(max(0, min(holding, index) - 1), min(count, max(after, index) + 1))
             near = (index, index - 1, after, after - 1, holding)
             if not all(is_intact(entries[each]) for each in set(near) if each in around):
@@ -213,13 +222,13 @@ class AppendTimeFile:
 
     @property
     def latest_ms(self) -> int | None:
-        """The last append time that is known; None if there is none.
+        """The last append time, known or seen: none that follows is earlier; None without any.
 
         Raises:
             StorageFailed: the disk refused.
         """
         count = self.proof().entries
-        return self._known_ms(count - 1) if count else None
+        return self._ms_of(self._entries[count - 1][0]) if count else None
 
     @property
     def earliest_ms(self) -> int | None:
@@ -238,8 +247,12 @@ class AppendTimeFile:
             StorageFailed: the disk refused.
         """
         if self._first_ms is None:
-            known = (self._known_ms(index) for index in range(min(2, self.proof().entries)))
-            self._first_ms = next((ms for ms in known if ms is not None), None)
+            count = self.proof().entries
+            for first in range(0, count, _MANY):
+                some = self._entries.read_between(first, min(first + _MANY, count))
+                if (known := unknown_among(some).find(0)) >= 0:
+                    self._first_ms = self._known_ms(first + known)
+                    break
         return self._first_ms
 
     @property
@@ -363,11 +376,25 @@ class AppendTimeFile:
     def _ms_of(self, time: int) -> int:
         return (time >> CHECK_BITS) + self._middle_ms
 
-    def _ms_if_known(self, time: int, place: int, *, seen: bool = False) -> int | None:
-        return None if place & 1 or is_seen(time) != seen else self._ms_of(time)
+    def _ms_if_known(self, time: int, place: int) -> int | None:
+        return None if place & 1 or is_seen(time) else self._ms_of(time)
 
     def _known_ms(self, index: int) -> int | None:
         return None if index < 0 else self._ms_if_known(*self._entries[index])
+
+    def _after_known(self, first: int, last: int) -> int:
+        """Behind which entry, of those from `first` on before `last`, no append time is known.
+
+        That is found next to the end, but where a follower has seen what no leader stamped.
+        """
+        while first < last:
+            start = max(first, last - _MANY)
+            known = unknown_among(self._entries.read_between(start, last)).rfind(0)
+            if known >= 0:
+                return start + known + 1
+            self._files.may_block()
+            last = start
+        return first
 
     # Writing.
 
@@ -423,17 +450,18 @@ class AppendTimeFile:
             self._add_entry(batch.base_offset, ms, identity, is_unknown=True)
         # Last: from here on a kill leaves a file that covers all of the log.
         self._marker.write()
-        self.last_ms = self._known_ms(len(entries) - 1)
+        time, place = entries[len(entries) - 1] if len(entries) else BEFORE_ALL
+        self.last_is_seen = is_seen(time) and not place & 1
+        self.last_ms = self._ms_of(time) if self.last_is_seen else self._known_ms(len(entries) - 1)
         self._is_growing = True
 
-    def add(self, offset: int, ms: int, batch: Buffer, *, is_seen: bool = False) -> None:
+    def add(self, offset: int, ms: int, batch: Buffer) -> None:
         """Say when the batch that comes next is appended; `take_back` if it does not come.
 
         Args:
             offset: of its first record.
             ms: when; `fits`.
             batch: its first bytes, as they will be stored.
-            is_seen: it is only known when it was seen, in the log of another product.
 
         Raises:
             StorageFailed: the disk refused; nothing was noted.
@@ -443,11 +471,11 @@ class AppendTimeFile:
         if not self.fits(ms):  # else the segment would have ended: there is no entry yet
             self._open(ms)
         try:
-            self._add_entry(offset, ms, identity, is_seen=is_seen)
+            self._add_entry(offset, ms, identity)
         except FileMissing:  # the file was removed
             self._open(ms)
-            self._add_entry(offset, ms, identity, is_seen=is_seen)
-        self.last_ms = _NONE_SAID if is_seen else ms
+            self._add_entry(offset, ms, identity)
+        self.last_ms, self.last_is_seen = ms, False
 
     def add_all(self, entries: Sequence[AppendTimeEntry]) -> None:
         """As `add`, of each in one write; all of them fit.
@@ -464,7 +492,7 @@ class AppendTimeFile:
                 return  # as they are
             self._open(first_ms)
             self._add_entries(entries)
-        self.last_ms = entries[-1].ms
+        self.last_ms, self.last_is_seen = entries[-1].ms, entries[-1].is_seen
 
     def take_back(self, count: int = 1) -> None:
         """The batches of the last entries were refused by the disk: these are overwritten."""
@@ -510,10 +538,10 @@ class AppendTimeFile:
             self._ms_of(self._entries[count - 1][0]) if count else earliest_for(self._middle_ms)
         )
         found = []
-        for offset, ms, batch in entries:
+        for offset, ms, batch, was_seen in entries:
             last_ms = last_ms if ms is None else ms
-            identity = identity_of(batch)
-            found.append(self._entry(offset, last_ms, identity, is_unknown=ms is None))
+            kind = {"is_unknown": ms is None, "is_seen": was_seen}
+            found.append(self._entry(offset, last_ms, identity_of(batch), **kind))
         self._entries.append_all(found)
 
     def _keep(self, count: int) -> None:

@@ -215,7 +215,7 @@ class AppendableLog(ReadableLog):
         *,
         rolled: bool,
     ) -> Appended:
-        _, size, base_offset, last_offset, timestamp, _, append_ms, _, _, _ = batch
+        _, size, base_offset, last_offset, timestamp, _, append_ms, *_ = batch
         assert append_ms is not None
         stamps, config = prepared.timestamp_type is LOG_APPEND_TIME, self.config
         is_late = not stamps and now_ms - timestamp > config.retention_ms

@@ -238,8 +238,12 @@ class ReadableLog:
         resets = {reset.offset for reset in self.append_time_resets}
         return find_by_append_time(self.segments_from(start), ms, start, resets)
 
-    def append_times(self, from_offset: int, to_offset: int) -> list[AppendTimeStretch]:
+    def append_times(
+        self, from_offset: int, to_offset: int, *, seen: bool = False
+    ) -> list[AppendTimeStretch]:
         """When the records of these offsets were appended, as far as that is known, in order.
+
+        With `seen` also when a follower saw those of which that is unknown.
 
         Raises:
             StorageFailed: the disk refused.
@@ -249,10 +253,12 @@ class ReadableLog:
         for segment, end_offset, size in with_ends(self.segments_from(from_offset)):
             first, last = max(from_offset, segment.base_offset), min(to_offset, end_offset)
             if first < last:
-                found += append_times(segment, first, last, size)
+                found += append_times(segment, first, last, size, seen=seen)
         return found
 
-    def append_times_within(self, offset: int, size: int) -> list[AppendTimeStretch]:
+    def append_times_within(
+        self, offset: int, size: int, *, seen: bool = False
+    ) -> list[AppendTimeStretch]:
         """The same for the batches in so many bytes, from the one on that holds an offset.
 
         Raises:
@@ -268,7 +274,8 @@ class ReadableLog:
                     break
                 end = header.next_offset
                 stamps.add(header)
-            return append_times(segment, offset, min(end, end_offset), log_size, stamps)
+            end = min(end, end_offset)
+            return append_times(segment, offset, end, log_size, stamps, seen=seen)
         return []
 
     def way_to(self, timestamp: int) -> LookupWay:

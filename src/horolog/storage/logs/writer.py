@@ -82,7 +82,7 @@ class LogWriter:
             by_time
             and (
                 active.waited_ms(timestamp, now_ms)
-                if config.horolog_roll_by == "first-time" or append_ms is None
+                if config.horolog_roll_by == "first-time" or append_ms is None or batch.is_seen
                 else active.age_ms(config.horolog_roll_by, timestamp, append_ms, now_ms)
             )
             > config.segment_ms - active.jitter_ms
@@ -109,7 +109,9 @@ class LogWriter:
     def extend(self, batches: Iterable[Numbered], config: TopicConfig, now_ms: int = 0) -> None:
         """Append batches of another log: bytes, offsets, epochs and append times stay.
 
-        Where append times go back, they were reset in the other log, and are here.
+        Where append times go back, they were reset in the other log, and are here. Times when
+        batches were seen are no different: a follower takes them from `AppendTimes.next`, and no
+        later record gets an earlier append time.
 
         Args:
             batches: in order, behind those that are there.

@@ -55,6 +55,8 @@ def append_times(
     to_offset: int,
     size: int,
     stamps: Stamps | None = None,
+    *,
+    seen: bool = False,
 ) -> list[AppendTimeStretch]:
     """When the records of these offsets of a segment were appended, in order.
 
@@ -64,25 +66,28 @@ def append_times(
         to_offset: after the last; at most the segment's end.
         size: bytes of the segment up to that end.
         stamps: of all batches that hold these offsets; else they are read where they count.
+        seen: give also when a follower saw those whose append times are not known.
 
     Raises:
         StorageFailed: the disk refused.
         CorruptBatch: the log is damaged where append times have to be read from it.
     """
-    found = segment.append_times.stretches(from_offset, to_offset)
-    if all(stretch.ms is not None for stretch in found):
+    found = segment.append_times.stretches(from_offset, to_offset, seen=seen)
+    if all(stretch.ms is not None and not stretch.is_seen for stretch in found):
         return found
     ends = [*(stretch.offset for stretch in found[1:]), to_offset]
     filled: list[AppendTimeStretch] = []
     for stretch, end in zip(found, ends, strict=True):
         said: Iterable[AppendTimeStretch] = [stretch]
-        if stretch.ms is None and stamps is not None:
+        is_known = stretch.ms is not None and not stretch.is_seen
+        if not is_known and stamps is not None:
             said = stamps.within(stretch.offset, end)
-        elif stretch.ms is None:
+        elif not is_known:
             said = _stamps(segment, stretch, end, size)
         for each in said:
-            if not filled or filled[-1].ms != each.ms:
-                filled.append(each)
+            best = each if each.ms is not None else stretch._replace(offset=each.offset)
+            if not filled or filled[-1][1:] != best[1:]:
+                filled.append(best)
     return filled
 
 

@@ -214,7 +214,7 @@ class _Segment:
         conversion, done, base_offset = self._conversion, self._done, self._base_offset
         writer, least_offset = None, base_offset
         if self._old.has_append_times:
-            self._times = self._old.append_times.stretches(base_offset, names.MAX_OFFSET)
+            self._times = self._old.append_times.stretches(base_offset, names.MAX_OFFSET, seen=True)
         if not conversion.dry_run:
             self._make_directory()
             active = new_segment(self._files, self._work, base_offset, self._config, 0)

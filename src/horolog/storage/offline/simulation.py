@@ -350,6 +350,7 @@ def _numbered(arrival: Arrival, timestamp: int) -> Numbered:
             None,
             False,
             None,
+            False,
         )
     )
     return batch

@@ -176,6 +176,7 @@ class ActiveSegment:
             counts,
             is_stamped,
             many,
+            _,
         ) = batch
         if many is not None or counts is None:
             self.append_all((batch,))
@@ -189,7 +190,7 @@ class ActiveSegment:
         if not blocks.is_ready:
             blocks.write()
         position = segment.end.size
-        is_new_time = append_ms != times.last_ms
+        is_new_time = append_ms != times.last_ms or times.last_is_seen
         if is_new_time:  # before the batch, so that a kill leaves no batch without its time
             times.add(base_offset, append_ms, head)
         try:
@@ -215,7 +216,7 @@ class ActiveSegment:
         """
         segment, entries, times = self.segment, self._entries, self._append_times
         assert entries is not None, "make_ready comes first"
-        changes = _changes(batches, times.last_ms)
+        changes = _changes(batches, (times.last_ms, times.last_is_seen))
         if changes:
             times.add_all(changes)
         start = position = segment.end.size
@@ -260,7 +261,7 @@ class ActiveSegment:
             batch.last_offset,
             identity_of(memoryview(batch.parts[0])[last:]),
             OF_APPEND_TIME if batch.is_stamped else OF_CREATE_TIME,
-            batch.append_ms,
+            None if batch.is_seen else batch.append_ms,
             batch.counts,
             batches=sum(len(listed.positions) for listed in messages) if messages else 1,
             last_position=position + last,
@@ -381,13 +382,13 @@ class ActiveSegment:
         self.reopen()
 
 
-def _changes(batches: Sequence[Numbered], last_ms: int | None) -> list[AppendTimeEntry]:
-    """The batches whose append time is another than that of the batch before."""
+def _changes(batches: Sequence[Numbered], last: tuple[int | None, bool]) -> list[AppendTimeEntry]:
+    """The batches whose append time is another than that of the batch before, or only seen."""
     found = []
     for batch in batches:
-        if batch.append_ms != last_ms:
-            last_ms = batch.append_ms
-            found.append(AppendTimeEntry(batch.base_offset, last_ms, batch.parts[0]))
+        if (batch.append_ms, batch.is_seen) != last:
+            last = ms, is_seen = batch.append_ms, batch.is_seen
+            found.append(AppendTimeEntry(batch.base_offset, ms, batch.parts[0], is_seen))
     return found
 
 

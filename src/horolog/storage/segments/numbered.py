@@ -39,9 +39,12 @@ class Numbered(NamedTuple):
     """The records have the append time as timestamps."""
     messages: Sequence[PlainMessages] | None = None
     """The plain messages, in order; each is a batch of its own."""
+    is_seen: bool = False
+    """`append_ms` is when a follower saw it (`AppendTimeStretch.is_seen`)."""
 
 
 _OFFSET = attrgetter("offset")
+_UNKNOWN = AppendTimeStretch(0, None)
 
 # A named tuple's own `__new__` takes three times as long.
 new_numbered = partial(tuple.__new__, Numbered)
@@ -64,7 +67,7 @@ def as_they_are(
     while position < len(view):
         header = parse_header(view, position, least_offset)
         after = bisect_right(append_times, header.base_offset, key=_OFFSET)
-        append_ms = append_times[after - 1].ms if after else None
+        appended = append_times[after - 1] if after else _UNKNOWN
         listed = None
         if header.magic != MAGIC and not header.codec_number:
             listed = list_messages(view, header, position, least_offset=least_offset)
@@ -72,23 +75,30 @@ def as_they_are(
             end = position + header.size
             if end > len(view):
                 raise CorruptBatch(f"the batch at offset {header.base_offset} is not whole")
-            batch = as_it_is(header, [view[position:end]], append_ms)
+            batch = as_it_is(header, [view[position:end]], appended.ms, is_seen=appended.is_seen)
         else:
             if after < len(append_times):  # as far as the append time is the same
                 count = bisect_left(listed.offsets, append_times[after].offset)
                 listed = listed.until(count) if count < len(listed.offsets) else listed
             end = listed.end
-            batch = as_it_is(header, [view[position:end]], append_ms)._replace(
+            batch = as_it_is(header, [view[position:end]], appended.ms)._replace(
                 size=end - position,
                 last_offset=listed.offsets[-1],
                 max_timestamp=largest_of(listed.times),
                 messages=(listed,),
+                is_seen=appended.is_seen,
             )
         yield batch
         position, least_offset = end, batch.last_offset + 1
 
 
-def as_it_is(header: BatchHeader, parts: Sequence[Buffer], append_ms: int | None) -> Numbered:
+def as_it_is(
+    header: BatchHeader,
+    parts: Sequence[Buffer],
+    append_ms: int | None,
+    *,
+    is_seen: bool = False,
+) -> Numbered:
     """A batch as it is."""
     batch: Numbered = new_numbered(
         (
@@ -102,6 +112,7 @@ def as_it_is(header: BatchHeader, parts: Sequence[Buffer], append_ms: int | None
             None,
             False,
             None,
+            is_seen,
         )
     )
     return batch

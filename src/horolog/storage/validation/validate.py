@@ -117,6 +117,7 @@ class Prepared(NamedTuple):
                 counts,
                 stamps,
                 None,
+                False,
             )
         )
         return batch

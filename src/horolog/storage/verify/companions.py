@@ -33,13 +33,16 @@ def check_append_times(reader: SegmentReader, facts: SegmentFacts) -> Iterator[F
         return
     if not times.has_any:
         return
-    stretches = times.stretches(facts.base_offset, facts.next_offset)
+    stretches = times.stretches(facts.base_offset, facts.next_offset, seen=True)
     ends = [*(each.offset for each in stretches[1:]), facts.next_offset]
-    unknown = sum(
-        end - each.offset for each, end in zip(stretches, ends, strict=True) if each.ms is None
-    )
+    counted = list(zip(stretches, ends, strict=True))
+    unknown = sum(end - each.offset for each, end in counted if each.ms is None)
+    seen = sum(end - each.offset for each, end in counted if each.is_seen)
     if unknown:
         what = f"It does not say when {unknown} offsets were appended: not by horolog, or not known"
+        yield note(times.path, what)
+    if seen:
+        what = f"It says of {seen} offsets when a follower saw them, not when they were appended"
         yield note(times.path, what)
 
 
