@@ -148,6 +148,7 @@ def test_groups_fail_over_between_kafka_and_horolog(
         recorded = steps.record(source=source, groups=[group], topics=name, live_ms=3_000)
     bound = recorded.bounds[name]
     assert bound.latency_by == ("reader" if from_kafka else "append time")
+    assert recorded.broker_counts == ({name: False} if from_kafka else {})
     assert bound.latency_ms is not None
     assert bound.latency_ms >= 2_000
     plan = steps.plan(target=target, bound_ms=2_000_000, margin_ms=0)

@@ -17,6 +17,7 @@ from horolog.clock import ManualClock
 from horolog.errors import Misconfigured
 from horolog.record.builder import Record, build_batch
 from horolog.sources import scan
+from horolog.wire.api import ApiKey
 
 pytestmark = pytest.mark.spark
 
@@ -279,6 +280,75 @@ def test_a_recording_reads_what_is_new_and_a_topic_created_again_from_its_start(
     for group, at in (("still", 2), ("moving", 11)):
         east.commit(group, {0: at})
     assert record() == (20, 19, {"still": 18, "moving": 9})
+
+
+def delete_all(cluster: Cluster, partition: int) -> None:
+    """As retention does: what was appended is gone, and the log start is the log end."""
+    cut = {"name": "t", "partitions": [{"partition_index": partition, "offset": -1}]}
+    cluster.broker.ask(ApiKey.DELETE_RECORDS, 2, topics=[cut])
+
+
+def test_where_no_record_tells_it_the_broker_says_how_long_records_took(
+    spark: Any, east: Cluster, west: Cluster, tmp_path: Path
+) -> None:
+    """KIP-33: the broker's latency (use case 5) is the largest of the cluster (use case 3)."""
+    for each in (east, west):
+        each.broker.create_topic("t", partitions=2, **ANY)
+    east.append(NOW_MS, NOW_MS - 45_000, b"slow", 0)
+    delete_all(east, 0)
+    east.commit("g", {0: 1})
+    record = ("record", "--source", east.address, "--groups", "g", "--state", tmp_path / "s")
+    found = step(*record, "--json")
+    assert found.code == 0, found.err
+    (topic,) = found.json["topics"]
+    # 45 s is in the class from 10 s to before a minute.
+    assert (topic["read_now"], topic["latency_ms"], topic["measured_by"]) == (0, 59_999, "broker")
+    assert topic["broker_counts"] is True
+    assert "59,999 ms is by the broker's classes of latencies" in step(*record).out
+
+    options = ("--target", west.address, "--state", tmp_path / "s", "--margin", "1s")
+    plan = step("plan", *options, "--json")
+    assert (plan.code, plan.json["proven"]) == (0, True)
+    (start,) = plan.json["starts"]
+    assert (start["bound_ms"], start["bound_by"]) == (60_999, "broker")
+    assert start["from_ms"]["0"] == start["recorded_at_ms"] - 60_999
+    assert "60,999 ms, margin included (by the broker's classes" in step("plan", *options).out
+    given = step("plan", *options, "--bound", "2m", "--json").json["starts"][0]
+    assert (given["bound_ms"], given["bound_by"]) == (121_000, "user")
+
+
+def test_what_the_broker_says_counts_for_partitions_of_which_no_record_tells_it(
+    spark: Any, east: Cluster, tmp_path: Path
+) -> None:
+    east.broker.create_topic("t", partitions=3, **ANY)
+    east.append(NOW_MS, NOW_MS - 70_000, b"v", 0)
+    east.append(NOW_MS, NOW_MS - 45_000, b"v", 1)
+    delete_all(east, 1)
+    east.commit("g", {0: 1})
+    steps = jobs.failover(spark, state=tmp_path / "s")
+    bound = steps.record(source=east.address, groups=["g"]).bounds["t"]
+    assert (bound.latency_ms, bound.latency_by) == (70_000, "append time")
+    east.append(NOW_MS, NOW_MS - 80_000, b"v", 2)
+    east.append(NOW_MS, NOW_MS - 31 * 86_400_000, b"no latency bounds it", 2)
+    delete_all(east, 2)
+    bound = steps.record(source=east.address, groups=["g"]).bounds["t"]
+    assert (bound.latency_ms, bound.latency_by, bound.odd) == (599_999, "broker", 1)
+
+
+def test_a_broker_that_counts_no_latencies_is_said_to_be_one(
+    spark: Any, east: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("horolog.broker.handlers.api_versions.FEATURES", {})
+    east.broker.create_topic("t", **ANY)
+    east.append(NOW_MS, NOW_MS - 45_000, b"v")
+    east.commit("g", {0: 1})
+    record = ("record", "--source", east.address, "--groups", "g", "--state", tmp_path / "s")
+    found = step(*record, "--live", "0s", "--json")
+    (topic,) = found.json["topics"]
+    assert (topic["latency_ms"], topic["measured_by"]) == (None, None)
+    assert topic["broker_counts"] is False
+    shown = step(*record, "--live", "0s").out
+    assert "t: the broker counts no latencies, as Apache Kafka's do not; how long records" in shown
 
 
 def test_unread_records_without_a_time_are_read_from_the_earliest(

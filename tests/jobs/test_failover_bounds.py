@@ -223,7 +223,7 @@ def test_the_largest_bound_outlives_many_recordings() -> None:
     for number in range(MOST_BOUNDS + 10):
         recorded.add_bound(TOPIC, Bound(number, 1, 0, 1, 2, "append time"))
     assert len(recorded.bounds[TOPIC]) == MOST_BOUNDS
-    assert recorded.bound_ms(TOPIC) == 9_999
+    assert recorded.bound(TOPIC).ms == 9_999
 
 
 @pytest.mark.parametrize("most_stretches", [1, 3, needing.MOST_STRETCHES])
@@ -301,7 +301,7 @@ def test_another_log_is_read_from_its_start(change: dict[str, Any]) -> None:
     again = recording({0: other, 1: []}, {0: 2, 1: 0}, 300, [], before, **change)
     (progress, _) = again.groups[GROUP][TOPIC].partitions.values()
     assert (progress.unread, progress.unread_min_ms) == (11, 100)
-    assert (again.read[TOPIC].partitions[0].records, again.bound_ms(TOPIC)) == (13, 45)
+    assert (again.read[TOPIC].partitions[0].records, again.bound(TOPIC).ms) == (13, 45)
 
 
 def test_a_log_that_ends_earlier_than_it_did_is_read_from_its_start() -> None:

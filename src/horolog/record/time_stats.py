@@ -174,6 +174,15 @@ def latency_quantile(
     return None
 
 
+def latency_up_to(latencies: Sequence[int]) -> int | None:
+    """The most milliseconds that these latencies may be, those in the last class left out.
+
+    Nothing bounds the last class. None if there is no other; 0 for records that were ahead.
+    """
+    counted = zip(LATENCY_BOUNDS, latencies, strict=False)
+    return max((max(0, bound - 1) for bound, count in counted if count), default=None)
+
+
 NO_RECORDS: Final = TimeStats(0, 0, 0, None, None, None, None, None, None, (0,) * LATENCY_COUNT)
 NO_COUNTS: Final = NO_RECORDS.counts()
 

@@ -325,6 +325,8 @@ class PartitionTimes(NamedTuple):
     latencies: tuple[int, ...]
     """Records by milliseconds from create to append: those of the future, and those from each of
     `LATENCY_BOUNDS` on. Of records whose append time is known."""
+    appended_latencies: tuple[int, ...]
+    """The same of the records appended since the broker was started, deleted ones included."""
     unknown_offsets: int
     """Offsets that nothing is known of: their segments have no whole block map."""
 

@@ -79,6 +79,8 @@ def test_records_before_the_log_start_are_left_out_by_blocks(
     broker.ask(ApiKey.DELETE_RECORDS, 2, topics=[cut])
     found = described(broker)[1]
     assert 10 <= found["records"] < len(records) // 2
+    timed = sum(time >= 0 for time, _ in records)
+    assert sum(found["appended_latencies"]) == timed > sum(found["latencies"])
     assert found["append_last_ms"] == records[-1][1]
 
 

@@ -6,13 +6,14 @@ from horolog.wire.questions import AskTimes, PartitionTimes
 
 
 async def describe_times(broker: Broker, peer: Peer, topic: str, ask: AskTimes) -> PartitionTimes:
-    """What the block maps of a partition add up to.
+    """What the block maps of a partition add up to, and what was counted when it was appended.
 
     Raises:
         RequestRefused: there is no such partition.
         StorageFailed: the disk refused.
     """
-    log = broker.partition(topic, ask.partition).log
+    partition = broker.partition(topic, ask.partition)
+    appended, log = partition.counts, partition.log
     times, unknown = await broker.searchers.run(peer, log.time_stats)
     return PartitionTimes(
         times.records,
@@ -24,5 +25,6 @@ async def describe_times(broker: Broker, peer: Peer, topic: str, ask: AskTimes) 
         times.ahead,
         times.untimed,
         times.latencies,
+        appended.latencies,
         unknown,
     )

@@ -1,7 +1,7 @@
 """`horolog spark failover`: record, plan and apply where groups go on in another cluster."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
@@ -9,6 +9,14 @@ from horolog.cli.jobs.command import Call, job_command
 from horolog.cli.jobs.tables import show_rows
 from horolog.cli.screen import say
 from horolog.errors import printable
+from horolog.jobs.failing_over.recorded import (
+    BY_APPEND_TIME,
+    BY_BROKER,
+    BY_ORDER,
+    BY_READER,
+    BY_USER,
+    Bound,
+)
 from horolog.jobs.parameters.failover import ApplyStep, PlanStep, RecordStep
 from horolog.times import format_time
 
@@ -16,6 +24,14 @@ if TYPE_CHECKING:
     from horolog.jobs.failing_over.applying import Applied
     from horolog.jobs.failing_over.planning import FailoverPlan
     from horolog.jobs.failing_over.recording import Recording
+
+_WHO_SAYS: Final = {
+    BY_APPEND_TIME: "by the append times of the records that were read",
+    BY_BROKER: "by the broker's classes of latencies, of which it is an upper bound",
+    BY_READER: "by when a reader got them",
+    BY_ORDER: "by how far they were out of order",
+    BY_USER: "by --bound",
+}
 
 app = typer.Typer(
     name="failover",
@@ -67,6 +83,7 @@ def _show_recording(found: "Recording", call: Call) -> None:
             "read_now": found.records_read[topic],
             "latency_ms": each.latency_ms,
             "measured_by": each.latency_by,
+            "broker_counts": found.broker_counts.get(topic),
             "lateness_ms": each.lateness_ms,
             "odd": each.odd,
         }
@@ -86,12 +103,26 @@ def _show_recording(found: "Recording", call: Call) -> None:
     headings = {"latency_ms": "latency up to (ms)", "lateness_ms": "late by up to (ms)"}
 
     def screen() -> None:
-        show_rows(bounds, list(bounds[0]), {**headings, "odd": "without usable time"})
+        columns = [name for name in bounds[0] if name != "broker_counts"]
+        show_rows(bounds, columns, {**headings, "odd": "without usable time"})
+        for topic, counts in sorted(found.broker_counts.items()):
+            typer.echo(_about_broker(topic, found.bounds[topic], counts=counts))
         if groups:
             typer.echo("")
             show_rows(groups, list(groups[0]), {"read_before": "has read all created before"})
 
     call.show(lambda: {"topics": bounds, "groups": groups}, screen)
+
+
+def _about_broker(topic: str, bound: Bound, *, counts: bool) -> str:
+    """What a broker that was asked said, as the records did not say all."""
+    said = "the broker counts no latencies, as Apache Kafka's do not"
+    if counts:
+        said = "not every partition has a latency: the broker was asked for those that it counted"
+    by = "how long records take is not known"
+    if bound.latency_by is not None:
+        by = f"{bound.latency_ms:,} ms is {_WHO_SAYS[bound.latency_by]}"
+    return f"{printable(topic)}: {said}; {by}"
 
 
 def _show_plan(found: "FailoverPlan") -> None:
@@ -115,6 +146,7 @@ def _show_plan(found: "FailoverPlan") -> None:
             f"{name}: {each.to_read:,} records to read, of which at most {each.duplicates:,} had "
             f"been read when it was recorded at {format_time(each.recorded_at_ms)}, and again "
             f"what was read since. Records took at most {each.bound_ms:,} ms, margin included"
+            + (f" ({_WHO_SAYS[each.bound_by]})" if each.bound_by in _WHO_SAYS else "")
         )
         for note in each.notes:
             typer.echo(f"  not proven: {printable(note)}")

@@ -20,7 +20,9 @@ them, whatever the order there is. What the group has read since the recording i
 
 **L** is the largest latency that was ever recorded (append time minus create time; of a log that
 keeps one time, what a reader of it measures), and no less than the largest lateness (by how much a
-create time is before the largest one before it in its partition). Lateness alone bounds nothing:
+create time is before the largest one before it in its partition). Of partitions where no record
+that was read tells its latency, as all were deleted, it is the upper bound of the highest class in
+which the source has counted one (KIP-33, use case 5). Lateness alone bounds nothing:
 where producers write seldom, the records of one with a slow way may never have been out of order.
 KIP-33's proposal, the consumed create time minus the largest latency, is the same where a group
 has read all that has arrived.

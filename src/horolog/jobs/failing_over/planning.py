@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from horolog.client import EARLIEST, LATEST, Client, RecordClock, ResourceType
 from horolog.errors import CorruptFile, Misconfigured
 from horolog.jobs.failing_over.marks import marked
-from horolog.jobs.failing_over.recorded import Recorded, TopicProgress
+from horolog.jobs.failing_over.recorded import BY_USER, Recorded, TopicProgress
 from horolog.jobs.questions.scan import Scan
 from horolog.jobs.selection import Selection, client_of
 from horolog.sources.broker_log import BrokerLog
@@ -39,6 +39,8 @@ class Start:
     """Records from there to the log ends."""
     duplicates: int = 0
     """Of these, how many at most the group had read when it was recorded."""
+    bound_by: str | None = None
+    """What says so: `Bound.by`, or `BY_USER`."""
     notes: tuple[str, ...] = ()
     """Why records could be missing all the same; without any, none can be."""
 
@@ -122,7 +124,10 @@ def start_times(
         cautions: what the user asked for.
     """
     progress = recorded.groups[group][topic]
-    measured = recorded.bound_ms(topic) if cautions.bound_ms is None else cautions.bound_ms
+    recorded_bound = recorded.bound(topic)
+    measured, by = recorded_bound.ms, recorded_bound.by
+    if cautions.bound_ms is not None:
+        measured, by = cautions.bound_ms, BY_USER
     bound = measured + cautions.margin_ms
     notes = []
     if cautions.bound_ms is None and not recorded.has_latency(topic):
@@ -130,15 +135,15 @@ def start_times(
             "it was never measured how long records take: the bound is how far they were out of "
             "order"
         )
-    elif measured < recorded.bound_ms(topic):
-        notes.append(f"records have taken up to {recorded.bound_ms(topic)} ms")
+    elif measured < recorded_bound.ms:
+        notes.append(f"records have taken up to {recorded_bound.ms} ms")
     if not cautions.ignores_odd and recorded.odd(topic):
         notes.append(
             f"{recorded.odd(topic):,} records had no time, or one in another unit: such records "
             "are only found where they had arrived when the group was recorded"
         )
     from_ms = {number: _from_ms(progress, number, bound, cautions) for number in sorted(partitions)}
-    return Start(group, topic, progress.at_ms, bound, from_ms, notes=tuple(notes))
+    return Start(group, topic, progress.at_ms, bound, from_ms, bound_by=by, notes=tuple(notes))
 
 
 def _from_ms(progress: TopicProgress, number: int, bound_ms: int, cautions: Cautions) -> int | None:

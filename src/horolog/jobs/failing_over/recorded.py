@@ -13,6 +13,15 @@ from horolog.errors import CorruptFile
 
 VERSION: Final = 3
 _WITHOUT_STRETCHES: Final = 2
+BY_APPEND_TIME: Final = "append time"
+"""Of the records that were read."""
+BY_BROKER: Final = "broker"
+"""By the classes in which the source counts latencies, so that it is the upper bound of one."""
+BY_READER: Final = "reader"
+"""Of what was appended during the recording."""
+BY_ORDER: Final = "order"
+"""How far records were out of order."""
+BY_USER: Final = "user"
 MOST_BOUNDS: Final = 1_000
 """Recordings whose bounds are kept apart; of older ones the largest."""
 
@@ -29,12 +38,17 @@ class Bound:
     lateness_ms: int
     latency_ms: int | None
     latency_by: str | None
-    """"append time", or "reader" of what was appended during the recording."""
+    """`BY_APPEND_TIME`, `BY_BROKER` or `BY_READER`."""
 
     @property
     def ms(self) -> int:
         """What a record took at most, as far as is known."""
         return max(self.lateness_ms, self.latency_ms or 0)
+
+    @property
+    def by(self) -> str | None:
+        """What says so: the order of the records where that is more than any latency."""
+        return self.latency_by if self.ms == self.latency_ms else BY_ORDER
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,9 +174,10 @@ class Recorded:
         while len(kept) > MOST_BOUNDS:
             kept[:2] = [max(kept[:2], key=lambda each: each.ms)]
 
-    def bound_ms(self, topic: str) -> int:
+    def bound(self, topic: str) -> Bound:
         """The largest bound of a topic that was recorded."""
-        return max((each.ms for each in self.bounds.get(topic, ())), default=0)
+        none = Bound(0, 0, 0, 0, None, None)
+        return max(self.bounds.get(topic, ()), key=lambda each: each.ms, default=none)
 
     def has_latency(self, topic: str) -> bool:
         """Whether any recording measured how long records take."""

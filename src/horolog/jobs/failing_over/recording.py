@@ -6,7 +6,7 @@ read are known from before, and those of them that were deleted since still coun
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from pyspark.sql import SparkSession
@@ -24,6 +24,9 @@ from horolog.jobs.failing_over.marks import (
 )
 from horolog.jobs.failing_over.needed import Needed, layers, needed, stretches_with
 from horolog.jobs.failing_over.recorded import (
+    BY_APPEND_TIME,
+    BY_BROKER,
+    BY_READER,
     Bound,
     GroupProgress,
     PartitionRead,
@@ -34,12 +37,11 @@ from horolog.jobs.failing_over.recorded import (
 )
 from horolog.jobs.questions.live import LiveScan
 from horolog.jobs.questions.scan import Scan, Summary, ddl_of
-from horolog.jobs.selection import Selection
+from horolog.jobs.selection import Selection, client_of
+from horolog.record.time_stats import latency_up_to
 from horolog.sources.location import Location
 from horolog.storage.names import TopicPartition
 
-BY_APPEND_TIME: Final = "append time"
-BY_READER: Final = "reader"
 _ISOLATION: Final = "kafka.isolation.level"
 
 
@@ -53,6 +55,9 @@ class Recording:
     """By group and topic; a group that has committed nothing of the topics has none."""
     records_read: Mapping[str, int]
     """By topic, how many it read to know that."""
+    broker_counts: Mapping[str, bool]
+    """By topic whose records do not say all of it, whether its brokers count latencies (Apache
+    Kafka's do not)."""
 
 
 def forget_changed(recorded: Recorded, looked: Looked) -> None:
@@ -91,6 +96,8 @@ def record_once(
     found = marked(spark, Scan.joined(scans), marks) if scans else between([], marks)
     topics = sorted(looked.topic_ids)
     bounds, groups = add(recorded, looked, to_read, found)
+    counted, broker_counts = _counted_by_brokers(source, settings, recorded, bounds)
+    bounds |= counted
     blind = [name for name, each in bounds.items() if each.latency_ms is None]
     if blind and live_ms:
         bounds |= _measured_live(
@@ -102,7 +109,7 @@ def record_once(
         name: sum(found[name, number].from_mark(0).records for number in looked.numbers(name))
         for name in topics
     }
-    return Recording(bounds, groups, read)
+    return Recording(bounds, groups, read, broker_counts)
 
 
 def _selections(
@@ -201,6 +208,40 @@ def _place(
     )
 
 
+def _counted_by_brokers(
+    source: Location, settings: Mapping[str, str], recorded: Recorded, bounds: Mapping[str, Bound]
+) -> tuple[dict[str, Bound], dict[str, bool]]:
+    """With what the source counted of partitions of which no record that was read has a latency.
+
+    It counts what has been deleted since, too. Of latencies beyond its last class it knows no upper
+    bound: these records are odd.
+
+    Returns:
+        The bounds that are others then, and of which topics the brokers count latencies at all.
+    """
+    lacking = [
+        (topic, number)
+        for topic in bounds
+        for number, its in recorded.read[topic].partitions.items()
+        if its.latency_ms is None
+    ]
+    with client_of(source, settings) as client:
+        answers = client.times(lacking) if lacking else {}
+    found, broker_counts = dict[str, Bound](), dict[str, bool]()
+    for (topic, _), times in answers.items():
+        broker_counts[topic] = broker_counts.get(topic, True) and times is not None
+        if times is None:
+            continue
+        before = found.get(topic, bounds[topic])
+        counts = times.latencies, times.appended_latencies
+        latency_ms = max(known(map(latency_up_to, counts)), default=None)
+        odd = max(before.odd, *(each[-1] for each in counts))
+        if latency_ms is not None and latency_ms > (before.latency_ms or -1):
+            before = replace(before, latency_ms=latency_ms, latency_by=BY_BROKER)
+        found[topic] = replace(before, odd=odd)
+    return found, broker_counts
+
+
 def _measured_live(
     spark: SparkSession,
     source: Location,
@@ -218,13 +259,6 @@ def _measured_live(
         if latency_ms is not None:
             found[topic] = max(found.get(topic, 0), latency_ms)
     return {
-        topic: Bound(
-            at_ms=each.at_ms,
-            records=each.records,
-            odd=each.odd,
-            lateness_ms=each.lateness_ms,
-            latency_ms=found.get(topic),
-            latency_by=BY_READER if topic in found else None,
-        )
-        for topic, each in bounds.items()
+        topic: replace(bounds[topic], latency_ms=latency_ms, latency_by=BY_READER)
+        for topic, latency_ms in found.items()
     }

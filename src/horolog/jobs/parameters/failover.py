@@ -45,7 +45,9 @@ class RecordStep(Step):
 
     Without --topics it records all topics that the groups have committed offsets of. What groups
     read between the last recording and the failover they read again, so record often: a recording
-    reads what was appended since the one before, and a little of where groups are that move.
+    reads what was appended since the one before, and a little of where groups are that move. How
+    long records take their append times say; of a partition where no record that was read has one
+    the broker is asked, which has counted them (Apache Kafka's has not, see --live).
     """
 
     source: Source
@@ -54,8 +56,8 @@ class RecordStep(Step):
     live_ms: Annotated[
         int,
         Option(
-            "Where the log keeps one time of a record (Apache Kafka), measure for so long how long "
-            "records take that are appended meanwhile; 0s for not at all.",
+            "Where neither records nor the broker say how long records took (Apache Kafka), "
+            "measure for so long what is appended meanwhile; 0s for not at all.",
             flag="--live",
             is_duration=True,
         ),
