@@ -188,8 +188,9 @@ def test_a_background_task_that_fails_each_time_is_logged_once(
         broker.run(tasks.checkpoint())
     assert eventually(lambda: any(m.startswith("checkpoint: ") for m in caplog.messages))
     tried: list[None] = []
-    checkpoint = tasks._partitions.checkpoint
-    monkeypatch.setattr(tasks._partitions, "checkpoint", lambda: tried.append(None) or checkpoint())
+    partitions = broker.broker.partitions
+    checkpoint = partitions.checkpoint
+    monkeypatch.setattr(partitions, "checkpoint", lambda: tried.append(None) or checkpoint())
     assert eventually(lambda: len(tried) > 5)
     said = [m.partition(":")[0] for m in caplog.messages if "is gone" in m]
     assert said.count("checkpoint") == 1
@@ -199,7 +200,7 @@ def test_unsealed_indexes_are_checked_after_a_lookup_used_them(
     make_broker: MakeBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another broker's time index says that nothing before its only entry is later."""
-    monkeypatch.setattr("horolog.storage.lookup.index_checks._CHECKED_INLINE_BYTES", 0)
+    monkeypatch.setattr("horolog.storage.lookup.index_checks.CHECKED_INLINE_BYTES", 0)
     files = PartitionFiles(tmp_path / "foreign", "t", 0, base_offset=0)
     for time_ms in (500, 900, 300):
         files.add([time_ms])
@@ -284,7 +285,7 @@ def test_the_loop_goes_on_while_the_disk_holds_an_fsync(
     gaps: list[float] = []
     with broker.connect() as slow, broker.connect() as other:
         produce(other, "other", NOW_MS)  # the first one of a partition syncs its leader epoch
-        monkeypatch.setattr(Files, "_fsync", fsync)
+        monkeypatch.setattr(Files, "os_fsync", fsync)
         while len(gaps) < TRIES and min(gaps, default=1) >= LONGEST_GAP_S:
             begun.clear()
             released.clear()

@@ -631,7 +631,7 @@ def test_what_is_remembered_has_bounds_and_what_is_superseded_is_forgotten(
     send(client, batch, 0, 0, rows("b"), partition=1)
     one = fences.remembered
     assert one > 0
-    fences._most = one
+    fences.most = one
     with hasty_client(broker) as hasty:
         with pytest.raises(RequestRefused, match="as many batches of exactly-once sinks"):
             send(hasty, batch, 0, 1, rows("c"))

@@ -10,6 +10,7 @@ from horolog.broker import broker as broker_module
 from horolog.broker.service import Service
 from horolog.config import Settings
 from horolog.errors import Misconfigured, StorageFailed
+from horolog.metadata.store import MetadataStore
 
 
 def settings_for(log_dir: Path, port: int = 0) -> Settings:
@@ -36,7 +37,7 @@ def horolog_threads() -> list[str]:
     return [each.name for each in threading.enumerate() if each.name.startswith("horolog-")]
 
 
-@pytest.mark.parametrize("step", ["reconcile", "delete", "broker"])
+@pytest.mark.parametrize("step", ["reconcile", "adopt", "broker"])
 def test_a_start_that_fails_lets_go_of_the_directory_and_its_threads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
@@ -46,8 +47,9 @@ def test_a_start_that_fails_lets_go_of_the_directory_and_its_threads(
     with monkeypatch.context() as patched:
         if step == "reconcile":
             patched.setattr("horolog.broker.opening.reconcile", refuse)
-        elif step == "delete":
-            patched.setattr("horolog.broker.opening._log_recoveries", refuse)
+        elif step == "adopt":
+            (tmp_path / "log" / "t-0").mkdir(parents=True)
+            patched.setattr(MetadataStore, "put_topic", refuse)
         else:
             patched.setattr(broker_module, "Controller", refuse)
         with pytest.raises(StorageFailed, match="refused"):

@@ -550,7 +550,7 @@ def test_rows_that_fail_while_a_batch_is_repaired_leave_the_repair_its_producer_
         assert repairing.wait(PATIENCE_S)
         raise RuntimeError("no more rows")
 
-    monkeypatch.setattr(Producer, "_chunk_bytes", lambda *_: VALUE.nbytes)
+    monkeypatch.setattr(producer, "MOST_CHUNK_BYTES", VALUE.nbytes)
     monkeypatch.setattr(producer, "wait", wait_for_the_sender)
     written = Written()
     with (

@@ -208,14 +208,14 @@ def test_many_partitions_are_asked_about_in_one_request(
     assert found["orders", 0] == client.time_ranges(
         "orders", 0, NINE_MS + 2, NINE_MS + 3, start=0, end=END
     )
-    monkeypatch.setattr("horolog.client.control._MOST_QUESTIONS", 2)
+    monkeypatch.setattr("horolog.client.control.MOST_QUESTIONS", 2)
     monkeypatch.setattr("horolog.broker.control.time_ranges.MOST_RANGES", 1)
     assert client.time_ranges_of(where, NINE_MS + 2, NINE_MS + 3) == found
     with pytest.raises(RequestRefused, match="partition 9 of topic more"):
         client.time_ranges_of({**where, ("more", 9): (0, 3)}, None, None)
     read = Read(**{"kafka.bootstrap.servers": broker.address, "subscribe": "more"})
     with monkeypatch.context() as patch:
-        patch.setattr("horolog.client.control._MOST_QUESTIONS", 500)
+        patch.setattr("horolog.client.control.MOST_QUESTIONS", 500)
         sent.clear()
         rows = read.rows(GreaterThanOrEqual(("timestamp",), moment(NINE_MS + 3)))
         assert len(rows) == 6

@@ -203,7 +203,7 @@ def test_a_partition_that_cannot_be_created_at_start_is_offline(
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr(Files, "_mkdir", full)
+        patched.setattr(Files, "os_mkdir", full)
         broker = make_broker(log_dir=stopped)
         assert described(broker) == {"d": {0: 0, 1: 5}, "other": {0: 0}}
         broker.stop()

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from batches import batch
 from faultyfiles import FaultyFiles, Killed
-from storelogs import NOW, TOPIC_ID, abandon, open_dir, records_in
+from storelogs import NOW, TOPIC_ID, open_dir, records_in
 
 from horolog.config import TopicConfig
 from horolog.record.timestamps import TimestampType
@@ -153,4 +153,4 @@ def live_until_killed(life: Life, files: FaultyFiles) -> None:
     finally:
         log_dir = life.log_dir
         if log_dir is not None:
-            abandon(log_dir)
+            log_dir.close(clean=False)

@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from raw_connection import RawConnection, fetch_fields, produce_fields
 from running_broker import BrokerProcess
-from storelogs import NOW, abandon, append, open_dir, records_in
+from storelogs import NOW, append, open_dir, records_in
 
 from horolog.config import TopicConfig
 from horolog.record.batch import iter_headers
@@ -229,7 +229,7 @@ class Life:
     def kill(self) -> None:
         log_dir, self.log_dir = self.log_dir, None
         if log_dir is not None:
-            abandon(log_dir)
+            log_dir.close(clean=False)
 
     def check(self) -> None:
         """What a start finds, after it has finished a deletion as the broker does."""

@@ -633,7 +633,7 @@ def test_everybody_is_answered_and_everything_ends_in_time(
                     story.leave(joined.member_id)
                 case "wait":
                     story.wait((1, 600, SESSION_MS // 2, SESSION_MS, REBALANCE_MS, 7)[number])
-        earliest_ms, wakes_ms = story.group._earliest_deadline_ms(), story.group.next_deadline_ms()
+        earliest_ms, wakes_ms = story.group.earliest_deadline_ms(), story.group.next_deadline_ms()
         assert earliest_ms is None or (wakes_ms is not None and wakes_ms <= earliest_ms)
     story.wait(400_000 + 2 * REBALANCE_MS)
     assert story.group.is_idle

@@ -25,8 +25,8 @@ from horolog.errors import CorruptFile, Misconfigured, StorageFailed
 from horolog.jobs import archive
 from horolog.jobs.archives import archiving, planning
 from horolog.jobs.archives.hours import END_MS, FIRST_MS, Hours, directory_of, name_of
-from horolog.jobs.archives.parts import HourFiles
 from horolog.jobs.archives.reading import RangeReader
+from horolog.jobs.archives.store import ArchiveStore
 from horolog.jobs.spread import spread
 from horolog.record.batch import iter_headers
 from horolog.record.builder import Record, build_batch
@@ -537,21 +537,28 @@ def test_files_of_an_hour_end_where_they_are_large_enough(tmp_path: Path) -> Non
 def test_thousands_of_hours_in_one_unit_take_few_open_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("horolog.jobs.archives.parts._MOST_OPEN", 5)
+    monkeypatch.setattr("horolog.jobs.archives.parts.MOST_OPEN", 5)
     monkeypatch.setattr("horolog.jobs.archives.parts.WAITING_BYTES", 4_000)
     files = PartitionFiles(tmp_path / "log")
     for start in range(0, 300, 10):
         files.add([NINE_MS + (start * 7 + each) % 40 * HOUR_MS for each in range(10)])
     files.write_indexes()
+    unsettled: set[str] = set()
     most = 0
-    created = HourFiles._created
+    create, settle = ArchiveStore.create, ArchiveStore.settle
 
-    def counted(self: HourFiles, hour: int) -> Any:
+    def counted(self: ArchiveStore, path: str) -> Any:
         nonlocal most
-        most = max(most, len(self._open) + 1)
-        return created(self, hour)
+        unsettled.update({path} if path.startswith("records/") else ())
+        most = max(most, len(unsettled))
+        return create(self, path)
 
-    monkeypatch.setattr(HourFiles, "_created", counted)
+    def settled(self: ArchiveStore, path: str) -> None:
+        settle(self, path)
+        unsettled.discard(path)
+
+    monkeypatch.setattr(ArchiveStore, "create", counted)
+    monkeypatch.setattr(ArchiveStore, "settle", settled)
     run(files.log_dir, tmp_path)
     assert most == 5
     assert [as_row(row) for row in records_of(tmp_path / "archive")] == files.rows

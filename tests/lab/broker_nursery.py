@@ -292,10 +292,10 @@ def _count_steps(files: Any, last: int, counts_now: list[bool]) -> None:
 
         setattr(files, name, step)
 
-    before("_os_open", lambda path, flags: bool(flags & os.O_CREAT))
-    for name in ("_ftruncate", "_fsync", "_rename", "_unlink", "_mkdir"):
+    before("os_open", lambda path, flags: bool(flags & os.O_CREAT))
+    for name in ("os_ftruncate", "os_fsync", "os_rename", "os_unlink", "os_mkdir"):
         before(name)
-    write, rmtree = files._pwritev, files._rmtree
+    write, rmtree = files.os_pwritev, files.os_rmtree
 
     def pwritev(self: Any, fd: int, parts: Any, position: int) -> int:
         if at_last():
@@ -312,7 +312,7 @@ def _count_steps(files: Any, last: int, counts_now: list[bool]) -> None:
             _die()
         rmtree(self, path)
 
-    files._pwritev, files._rmtree = pwritev, remove_tree
+    files.os_pwritev, files.os_rmtree = pwritev, remove_tree
 
     class Database:
         """SQLite writes by itself; here it is killed between any two of its statements."""
@@ -354,7 +354,7 @@ def _tear(files: Any, number: int, permille: int) -> None:
 
 
 def _fill(files: Any, path: str) -> None:
-    write = files._pwritev
+    write = files.os_pwritev
 
     def pwritev(self: Any, fd: int, parts: Any, position: int) -> int:
         if os.path.exists(path):
@@ -363,19 +363,19 @@ def _fill(files: Any, path: str) -> None:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         return int(write(self, fd, parts, position))
 
-    files._pwritev = pwritev
+    files.os_pwritev = pwritev
 
 
 def _refuse_syncs(files: Any, path: str) -> None:
     """As Linux does, it refuses once and has then forgotten what it was asked to write."""
-    sync = files._fsync
+    sync = files.os_fsync
 
     def fsync(self: Any, fd: int) -> None:
         if os.path.exists(path) and os.readlink(f"/proc/self/fd/{fd}").endswith(".log"):
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         sync(self, fd)
 
-    files._fsync = fsync
+    files.os_fsync = fsync
 
 
 if __name__ == "__main__":

@@ -49,41 +49,41 @@ class FaultyFiles(Files):
         assert self._fault is not None
         raise self._fault
 
-    def _os_open(self, path: str, flags: int) -> int:
+    def os_open(self, path: str, flags: int) -> int:
         if flags & os.O_CREAT and self._step(f"create {os.path.basename(path)}"):
             self._fail()
-        return super()._os_open(path, flags)
+        return super().os_open(path, flags)
 
-    def _pwritev(self, fd: int, parts: Sequence[Buffer], position: int) -> int:
+    def os_pwritev(self, fd: int, parts: Sequence[Buffer], position: int) -> int:
         if self._step("write"):
             data = b"".join(parts)
             os.pwrite(fd, data[: len(data) // 2], position)
             self._fail()
-        return super()._pwritev(fd, parts, position)
+        return super().os_pwritev(fd, parts, position)
 
-    def _ftruncate(self, fd: int, size: int) -> None:
+    def os_ftruncate(self, fd: int, size: int) -> None:
         if self._step("truncate"):
             self._fail()
-        super()._ftruncate(fd, size)
+        super().os_ftruncate(fd, size)
 
-    def _fsync(self, fd: int) -> None:
+    def os_fsync(self, fd: int) -> None:
         if self._step("sync"):
             self._fail()  # and otherwise pretend: tests cut no power
 
-    def _rename(self, source: str, target: str) -> None:
+    def os_rename(self, source: str, target: str) -> None:
         if self._step(f"rename {os.path.basename(source)}"):
             self._fail()
-        super()._rename(source, target)
+        super().os_rename(source, target)
 
-    def _unlink(self, path: str) -> None:
+    def os_unlink(self, path: str) -> None:
         if self._step(f"remove {os.path.basename(path)}"):
             self._fail()
-        super()._unlink(path)
+        super().os_unlink(path)
 
-    def _mkdir(self, path: str) -> None:
+    def os_mkdir(self, path: str) -> None:
         if self._step(f"make {os.path.basename(path)}"):
             self._fail()
-        super()._mkdir(path)
+        super().os_mkdir(path)
 
 
 class ForgetfulFiles(Files):
@@ -103,11 +103,11 @@ class ForgetfulFiles(Files):
         """What a file would hold after a power cut."""
         return bytes(self._on_disk.get(os.stat(path).st_ino, b""))
 
-    def _pwritev(self, fd: int, parts: Sequence[Buffer], position: int) -> int:
+    def os_pwritev(self, fd: int, parts: Sequence[Buffer], position: int) -> int:
         self._dirty.setdefault(os.fstat(fd).st_ino, []).append((position, b"".join(parts)))
-        return super()._pwritev(fd, parts, position)
+        return super().os_pwritev(fd, parts, position)
 
-    def _fsync(self, fd: int) -> None:
+    def os_fsync(self, fd: int) -> None:
         inode = os.fstat(fd).st_ino
         dirty = self._dirty.pop(inode, [])
         if self.fails:

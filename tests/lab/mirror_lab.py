@@ -9,9 +9,9 @@ import pytest
 from in_process_spark import InProcessSpark
 
 from horolog.client import EARLIEST, LATEST, Client
+from horolog.jobs.counting import count
 from horolog.jobs.mirroring import Mirrored, mirror
 from horolog.jobs.mirroring.ledger import Ledger
-from horolog.jobs.mirroring.moving import Attempt
 from horolog.jobs.spread import Outcome
 from horolog.record.batch import iter_headers
 from horolog.record.builder import Record, build_batch, read_records
@@ -56,12 +56,12 @@ class MirrorLab:
         """The same, where nothing may be left to do; whether it was killed."""
         left = after
 
-        def advance(self: Any, mades: list[Any], base_offset: int | None) -> None:
+        def advance(records: int) -> None:
             nonlocal left
             if left == 0:
                 raise Killed
             left -= 1
-            original(self, mades, base_offset)
+            original(records)
 
         def append(self: Any, *arguments: Any) -> None:
             nonlocal left
@@ -78,10 +78,10 @@ class MirrorLab:
                 raise Killed
             original_sync(self)
 
-        original, original_append = Attempt._advance, CopiedLog.append
+        original, original_append = count, CopiedLog.append
         original_sync = CopiedLog.sync
         with self._monkeypatch.context() as patched:
-            patched.setattr(Attempt, "_advance", advance)
+            patched.setattr("horolog.jobs.mirroring.moving.count", advance)
             patched.setattr(CopiedLog, "append", append)
             patched.setattr(CopiedLog, "sync", no_sync)
             patched.setattr(Ledger, "end", end)

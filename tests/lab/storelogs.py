@@ -41,7 +41,7 @@ class Truth(NamedTuple):
 class UnsyncedFiles(Files):
     """Waits for no disk: tests cut no power."""
 
-    def _fsync(self, fd: int) -> None:
+    def os_fsync(self, fd: int) -> None:
         pass
 
 
@@ -132,11 +132,6 @@ def follow(path: Path, data: bytes, times: Sequence[AppendTimeStretch] = ()) -> 
         as_they_are(data, 0, times), config
     )
     files.close()
-
-
-def abandon(log_dir: LogDir) -> None:
-    """A kill releases the lock of a directory; in a test it is released here."""
-    log_dir._lock.close()
 
 
 def partition_dir(path: Path) -> Path:

@@ -79,16 +79,16 @@ class Query:
             for name, value in given.items()
             if value is not None
         }
-        self._begin(given, log)
+        self.begin(given, log)
 
     @classmethod
     def of(cls, given: dict[str, str]) -> "Query":
         """A query of these options alone."""
         query = cls.__new__(cls)
-        query._begin(given, None)
+        query.begin(given, None)
         return query
 
-    def _begin(self, given: dict[str, str], log: list[str] | None) -> None:
+    def begin(self, given: dict[str, str], log: list[str] | None) -> None:
         self.source = LogSource(CaseInsensitiveDict(given))
         names = columns.default_columns(include_headers=False, include_timestamp_ms=True)
         self.schema = schema_of(names)
@@ -102,7 +102,7 @@ class Query:
 
     def new_reader(self) -> LogStreamReader:
         reader = self.unopened()
-        reader._clock = self.clock
+        reader.clock = self.clock
         self.opened.append(reader)
         return reader
 

@@ -1,7 +1,9 @@
 import resource
+import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -149,18 +151,20 @@ def test_a_file_that_is_not_a_database_is_named(path: Path) -> None:
         MetadataStore(path)
 
 
-def test_a_file_that_is_in_use_is_not_taken_for_damaged(store: MetadataStore, path: Path) -> None:
-    store._db.execute("PRAGMA locking_mode=EXCLUSIVE")
-    store.put_topic(TOPIC)
-    with pytest.raises(Misconfigured, match="database is locked"):
-        MetadataStore(path)
+def test_a_file_that_is_in_use_is_not_taken_for_damaged(path: Path) -> None:
+    MetadataStore(path).close()
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("PRAGMA locking_mode=EXCLUSIVE")
+        other.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(Misconfigured, match="database is locked"):
+            MetadataStore(path)
 
 
 def test_a_newer_schema_is_refused(path: Path) -> None:
-    store = MetadataStore(path)
-    store._db.execute("PRAGMA user_version=99")
-    store._db.execute(f"PRAGMA application_id={0x686D0000 | 99}")
-    store.close()
+    MetadataStore(path).close()
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("PRAGMA user_version=99")
+        database.execute(f"PRAGMA application_id={0x686D0000 | 99}")
     with pytest.raises(Misconfigured, match="newer horolog"):
         MetadataStore(path)
 
@@ -197,18 +201,31 @@ def test_a_kill_at_any_byte_of_a_commit_leaves_what_was_before_or_after_it(
         assert found == states[written], f"killed after {size} of {len(whole)} bytes"
 
 
-def test_a_commit_that_the_disk_refuses_leaves_the_next_one_free(store: MetadataStore) -> None:
-    (pages,) = store._db.execute("PRAGMA page_count").fetchone()
-    store._db.execute(f"PRAGMA max_page_count={pages}")
+def test_a_commit_that_the_disk_refuses_leaves_the_next_one_free(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connected: list[sqlite3.Connection] = []
+    connect = sqlite3.connect
+
+    def noted(*args: Any, **more: Any) -> sqlite3.Connection:
+        connected.append(connect(*args, **more))
+        return connected[-1]
+
+    monkeypatch.setattr(sqlite3, "connect", noted)
+    store = MetadataStore(path)
+    database = connected[-1]  # a limit counts for the connection that sets it
+    (pages,) = database.execute("PRAGMA page_count").fetchone()
+    database.execute(f"PRAGMA max_page_count={pages}")
     many = [OFFSET._replace(partition=n, metadata="m" * 500) for n in range(200)]
     for _ in range(2):
         (error,) = store.write_groups([GroupChange(offsets=many)])
         assert isinstance(error, StorageFailed)
         assert "full" in str(error)
     assert store.load().offsets == []
-    store._db.execute("PRAGMA max_page_count=1000000")
+    database.execute("PRAGMA max_page_count=1000000")
     assert store.write_groups([GroupChange(offsets=many)]) == [None]
     assert len(store.load().offsets) == 200
+    store.close()
 
 
 @pytest.mark.parametrize(

@@ -22,29 +22,29 @@ class Loop:
     def __init__(self) -> None:
         self.now = 1.0
         self.polled_s = 0.0
-        self._ready: deque[Callable[[], None]] = deque()
+        self.ready: deque[Callable[[], None]] = deque()
         self.polling = BusyPolling(
             cast(asyncio.AbstractEventLoop, self), POLL_S, now=lambda: self.now
         )
 
     def call_soon(self, callback: Callable[..., Any]) -> None:
-        self._ready.append(callback)
+        self.ready.append(callback)
 
     def serve(self, after_s: float, taken_by_others_s: float = 0.0) -> None:
         """A request arrives so long after the response before it, and is answered."""
         due = self.now + after_s
-        while self._ready and self.now < due:
+        while self.ready and self.now < due:
             step = ITERATION_S + taken_by_others_s
             self.now += step
             self.polled_s += step
-            self._ready.popleft()()
+            self.ready.popleft()()
         self.now = max(self.now, due)
         self.polling.received()
         self.polling.answered()
 
     @property
     def is_asleep(self) -> bool:
-        return not self._ready
+        return not self.ready
 
 
 @pytest.fixture
@@ -109,7 +109,7 @@ def test_a_request_in_flight_does_not_poll(loop: Loop) -> None:
         loop.serve(SOON_S)
     loop.now += SOON_S
     loop.polling.received()  # and is not answered yet
-    loop._ready.popleft()()
+    loop.ready.popleft()()
     assert loop.is_asleep
     loop.polling.answered()  # it was only busy: nothing has to be learned anew
     assert not loop.is_asleep

@@ -229,7 +229,7 @@ def test_a_slow_consumer_takes_no_memory(with_topic: RunningBroker) -> None:
                 connection.send(ApiKey.FETCH, 11, **wanted)
         assert eventually(lambda: len(with_topic.service.connections) == 20)
         time.sleep(0.5)
-        transports = [c._transport for c in with_topic.service.connections]
+        transports = [c.transport for c in with_topic.service.connections]
         held = sum(t.get_write_buffer_size() for t in transports if t is not None)
         assert len(transports) == 20
         assert held <= 20 * (1 << 20), held

@@ -162,8 +162,8 @@ def test_a_reader_too_slow_is_disconnected_and_holds_no_copy(running: Running) -
         slow.sendall(b"GET /large HTTP/1.1\r\n\r\n")
         assert slow.recv(1) == b"H"
         assert ask(running, b"GET /other HTTP/1.1\r\n\r\n").endswith(b"/other {}")
-        (connection,) = running.call(lambda: list(running.server._connections))
-        buffered = running.call(connection._transport.get_write_buffer_size)
+        (connection,) = running.call(lambda: list(running.server.connections))
+        buffered = running.call(connection.transport.get_write_buffer_size)
         assert buffered < 1 << 20
         running.loop.advance(RESPONSE_SECONDS + 1)
         assert len(rest_of(slow)) < len(LARGE)
@@ -176,7 +176,7 @@ def test_a_large_response_arrives_whole(running: Running) -> None:
 
 def test_one_connection_too_many_closes_the_oldest(running: Running) -> None:
     idle = [running.connect() for _ in range(CONNECTIONS)]
-    assert eventually(lambda: running.call(lambda: len(running.server._connections)) == CONNECTIONS)
+    assert eventually(lambda: running.call(lambda: len(running.server.connections)) == CONNECTIONS)
     assert ask(running, b"GET /new HTTP/1.1\r\n\r\n").endswith(b"/new {}")
     assert rest_of(idle[0]) == b""
     idle[1].sendall(b"GET /second HTTP/1.1\r\n\r\n")
@@ -188,7 +188,7 @@ def test_one_connection_too_many_closes_the_oldest(running: Running) -> None:
 def test_a_client_that_leaves_before_its_answer_leaves_nothing(running: Running) -> None:
     with running.connect() as client:
         client.sendall(b"GET /held HTTP/1.1\r\n\r\n")
-        assert eventually(lambda: running.call(lambda: len(running.server._connections)) == 1)
+        assert eventually(lambda: running.call(lambda: len(running.server.connections)) == 1)
     # Only a client that has shut down its side could still read.
     running.call(running.held.set)
-    assert eventually(lambda: not running.call(lambda: list(running.server._connections)))
+    assert eventually(lambda: not running.call(lambda: list(running.server.connections)))

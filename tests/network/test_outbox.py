@@ -193,7 +193,7 @@ def test_without_cachestat_records_are_copied(
     new_loop: Callable[[], asyncio.AbstractEventLoop],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(page_cache, "_cached_pages", lambda: None)
+    monkeypatch.setattr(page_cache, "page_counter", lambda: None)
     monkeypatch.setattr(os, "sendfile", None)
     got, ended = received([b"head", records(file, 0, FILE_BYTES)], new_loop, all_of)
     assert ended is None
@@ -219,7 +219,7 @@ def test_a_file_that_became_shorter_is_an_error_and_no_wrong_byte_is_sent(
     assert got == (b"head" + CONTENT)[: len(got)]
 
 
-@pytest.mark.skipif(page_cache._cached_pages() is None, reason="needs Linux 6.5")
+@pytest.mark.skipif(page_cache.page_counter() is None, reason="needs Linux 6.5")
 @LOOPS
 def test_cached_records_are_not_copied(
     file: OpenFile,

@@ -122,8 +122,8 @@ def _of_an_accepted_connection(lab: Lab, option: int) -> int:
     with lab.connect() as connection:
         connection.ask(ApiKey.API_VERSIONS, 0)
         (accepted,) = lab.broker.service.connections
-        assert accepted._transport is not None
-        size: int = accepted._transport.get_extra_info("socket").getsockopt(
+        assert accepted.transport is not None
+        size: int = accepted.transport.get_extra_info("socket").getsockopt(
             socket.SOL_SOCKET, option
         )
         return size
@@ -147,7 +147,7 @@ def receive_buffer(lab: Lab) -> int:
 
 @of_broker("horolog.busy.poll.us", {"0": False, "10000": worth_polling_s(10_000) > 0})
 def whether_the_event_loop_polls_for_the_next_of_many_requests(lab: Lab) -> bool:
-    polling = lab.broker.service._server.shared.polling
+    polling = lab.broker.service.server.shared.polling
     seen = False
     with lab.connect() as connection:
         for _ in range(10 * BEGIN_AFTER):

@@ -280,7 +280,7 @@ def test_a_spark_that_cannot_be_taught_is_marked_with_a_warning(
     def refuse(frame: Any) -> Any:
         raise RuntimeError("no such class here")
 
-    monkeypatch.setattr(scans_apart, "_with_scans_apart", refuse)
+    monkeypatch.setattr(scans_apart, "with_scans_apart", refuse)
     with pytest.warns(RuntimeWarning, match=r"SPARK-58551\): no such class here"):
         frame = spark.read.format("horolog").load(str(log_dir))
     assert frame.where("topic = 'few'").count() == FEW

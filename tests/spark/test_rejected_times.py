@@ -159,7 +159,7 @@ class OnceWrites:
 @pytest.fixture
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> int:
     """How many of these rows form a chunk, of the least size that a chunk has."""
-    monkeypatch.setattr("horolog.client.producer._MOST_CHUNK_BYTES", 1)
+    monkeypatch.setattr("horolog.client.producer.MOST_CHUNK_BYTES", 1)
     row = pa.RecordBatch.from_pydict({"value": [f"0000{VALUE}"], "timestamp_ms": [PAST_MS]})
     return -(-attempt.LEAST_CHUNK_BYTES // int(row_bytes(row)[0]))
 

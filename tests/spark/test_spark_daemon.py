@@ -43,11 +43,15 @@ def test_it_becomes_sparks_own_where_an_import_has_started_a_thread() -> None:
 
 
 _READ_AHEAD_OF_TIME = """
-import importlib.util, sys, zipimport
+import importlib.util, sys
 from horolog.spark_daemon import import_ahead
 assert import_ahead()
-listed, list_archive = [], zipimport._read_directory
-zipimport._read_directory = lambda archive: listed.append(archive) or list_archive(archive)
+listed = []
+sys.addaudithook(
+    lambda event, of: listed.append(of[0])
+    if event == "open" and str(of[0]).endswith((".zip", ".jar"))
+    else None
+)
 importlib.invalidate_caches()
 assert importlib.util.find_spec("no_such_module") is None
 print(listed)

@@ -24,7 +24,8 @@ from horolog.client import Client
 from horolog.clock import ManualClock
 from horolog.errors import Misconfigured
 from horolog.record.builder import Record, build_batch
-from horolog.spark.read import stream, stream_looks
+from horolog.sources.broker_log import BrokerLog
+from horolog.spark.read import stream_looks
 
 pytestmark = pytest.mark.usefixtures("eager_streams")
 
@@ -280,17 +281,17 @@ def test_a_query_of_what_is_available_follows_the_log_up_to_its_stop(
     query.reader.prepareForTriggerAvailableNow()
     assert offsets_of(query.next()) == [0, 1, 2]
     waits = []
-    plain = stream.LogStreamReader._wait
+    plain = BrokerLog.wait_for_records
 
-    def wait(reader: stream.LogStreamReader) -> None:
-        plain(reader)
-        waits.append(reader)
+    def wait(log: BrokerLog, *args: Any) -> None:
+        plain(log, *args)
+        waits.append(log)
         if len(waits) == 2:
             append(client, topic, 0, 2)
         if len(waits) == 5:
             broker.clock.advance("1m")
 
-    monkeypatch.setattr(stream.LogStreamReader, "_wait", wait)
+    monkeypatch.setattr(BrokerLog, "wait_for_records", wait)
     assert offsets_of(query.next()) == [3, 4]
     assert query.next() == []  # writes down where it ends
     assert query.next() is None

@@ -60,7 +60,7 @@ def test_a_file_that_is_held_stays_open_beyond_its_removal(tmp_path: Path) -> No
 
 def test_a_write_that_falls_short_is_continued(tmp_path: Path) -> None:
     class Stingy(Files):
-        def _pwritev(self, fd: int, parts: Sequence[bytes], position: int) -> int:
+        def os_pwritev(self, fd: int, parts: Sequence[bytes], position: int) -> int:
             return os.pwrite(fd, b"".join(parts)[:3], position)
 
     files = Stingy()
@@ -80,7 +80,7 @@ def test_a_write_of_more_parts_than_the_system_takes_is_whole(tmp_path: Path, pa
 
 def test_a_refused_write_names_the_file_and_the_reason(tmp_path: Path) -> None:
     class Full(Files):
-        def _pwritev(self, fd: int, parts: Sequence[bytes], position: int) -> int:
+        def os_pwritev(self, fd: int, parts: Sequence[bytes], position: int) -> int:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     files = Full()
@@ -94,7 +94,7 @@ def test_a_replaced_file_is_the_old_or_the_new_one_never_between(tmp_path: Path)
     Files().replace(target, b"old")
 
     class Stops(Files):
-        def _rename(self, source: str, target: str) -> None:
+        def os_rename(self, source: str, target: str) -> None:
             raise OSError(errno.EIO, "stopped before the rename")
 
     with pytest.raises(StorageFailed):
@@ -123,11 +123,11 @@ def test_out_of_descriptors_room_is_made_once_and_then_the_limit_is_named(tmp_pa
     class Starved(Files):
         refusals = 0
 
-        def _os_open(self, path: str, flags: int) -> int:
+        def os_open(self, path: str, flags: int) -> int:
             if self.refusals:
                 self.refusals -= 1
                 raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
-            return super()._os_open(path, flags)
+            return super().os_open(path, flags)
 
     files = Starved()
     files.create(str(tmp_path / "a"))
@@ -207,8 +207,8 @@ class PausingFiles(Files):
         super().__init__(max_open=max_open)
         self._paused = threading.local()
 
-    def _os_open(self, path: str, flags: int) -> int:
-        fd = super()._os_open(path, flags)
+    def os_open(self, path: str, flags: int) -> int:
+        fd = super().os_open(path, flags)
         pause = getattr(self._paused, "pause", None)
         if pause is not None:
             pause()

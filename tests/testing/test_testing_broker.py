@@ -14,6 +14,7 @@ from raw_connection import RawConnection
 
 import horolog.testing
 from horolog.broker import dispatch
+from horolog.broker.background_tasks import BackgroundTasks
 from horolog.client import Client, CommittedOffset
 from horolog.clock import DAY_MS, ManualClock, SystemClock
 from horolog.errors import ErrorCode, Misconfigured, RequestRefused
@@ -298,14 +299,13 @@ def test_a_failing_test_reports_a_bug_of_the_broker_too() -> None:
     assert any("ZeroDivisionError" in note for note in failed.value.__notes__)
 
 
-def test_an_unhandled_asyncio_error_is_a_bug_too() -> None:
-    broker = Broker().start()
-    thread = broker._running()
-
-    async def leave_behind() -> None:
+def test_an_unhandled_asyncio_error_is_a_bug_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def leave_behind(*_: object) -> None:
         asyncio.get_running_loop().call_soon(lambda: 1 / 0)
 
-    thread.call(lambda service: leave_behind(), 10)
+    monkeypatch.setattr(BackgroundTasks, "expire", leave_behind)
+    broker = Broker().start()
+    broker.expire()
     with pytest.raises(BrokerFailed, match="ZeroDivisionError"):
         broker.close()
 

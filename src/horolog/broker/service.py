@@ -65,7 +65,7 @@ class Service:
         self.metrics = metrics
         """Where metrics are served, if they are."""
         self._dispatcher = dispatcher
-        self._server = server
+        self.server = server
         self._kernels: asyncio.TimerHandle | None = None
         self._garbage = FullCollections(lambda: dispatcher.has_large)
 
@@ -126,7 +126,7 @@ class Service:
     @property
     def connections(self) -> frozenset[ServerConnection]:
         """The open connections."""
-        return frozenset(self._server.connections)
+        return frozenset(self.server.connections)
 
     @property
     def requests_in_flight(self) -> int:
@@ -136,7 +136,7 @@ class Service:
     @property
     def budget(self) -> ByteBudget:
         """The memory budget of all connections."""
-        return self._server.budget
+        return self.server.budget
 
     async def stop(self) -> None:
         """Stop accepting, answer the requests in flight, and close the logs cleanly."""
@@ -146,7 +146,7 @@ class Service:
         if self.metrics is not None:
             self.metrics.close()
         await self.background_tasks.stop()
-        await self._server.close(self.broker.end_waits)
+        await self.server.close(self.broker.end_waits)
         self._dispatcher.close()
         await self.broker.close()
 
@@ -158,7 +158,7 @@ class Service:
         if self.metrics is not None:
             self.metrics.close()
         await self.background_tasks.stop()
-        await self._server.abort()
+        await self.server.abort()
         self._dispatcher.close()
         self.broker.end_waits()
         await self.broker.close(clean=False)

@@ -57,7 +57,7 @@ from horolog.wire.questions import (
 
 __all__ = ["ControlCalls"]
 
-_MOST_QUESTIONS: Final = 500  # in one request
+MOST_QUESTIONS: Final = 500  # in one request
 _MOST_PRODUCERS: Final = 300  # in one question
 _INT64_MIN, _INT64_MAX = -(1 << 63), (1 << 63) - 1
 
@@ -386,9 +386,9 @@ class ControlCalls(RetriedCalls):
                 by_link[link].append(each)
             else:
                 answers[each] = None
-        for first in range(0, max(map(len, by_link.values()), default=0), _MOST_QUESTIONS):
+        for first in range(0, max(map(len, by_link.values()), default=0), MOST_QUESTIONS):
             now = {
-                link: {each: asks[each] for each in its[first : first + _MOST_QUESTIONS]}
+                link: {each: asks[each] for each in its[first : first + MOST_QUESTIONS]}
                 for link, its in by_link.items()
                 if len(its) > first
             }

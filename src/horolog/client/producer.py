@@ -47,7 +47,7 @@ BATCH_BYTES: Final = 1_000_000
 """Uncompressed size of a batch: below what brokers take by default (`max.message.bytes`)."""
 
 CHUNK_BYTES: Final = 8 << 20
-_MOST_CHUNK_BYTES: Final = 64 << 20
+MOST_CHUNK_BYTES: Final = 64 << 20
 REQUEST_BYTES: Final = 16 << 20
 MOST_IN_FLIGHT: Final = 4  # brokers remember the last five batches of a producer (KIP-98)
 _ALL: Final = -1
@@ -209,7 +209,7 @@ class Producer(Closeable):
 
     def _chunk_bytes(self, partitions: Sequence[int]) -> int:
         """How many bytes of rows are divided into batches together."""
-        return min(max(CHUNK_BYTES, 2 * len(partitions) * self._batch_bytes), _MOST_CHUNK_BYTES)
+        return min(max(CHUNK_BYTES, 2 * len(partitions) * self._batch_bytes), MOST_CHUNK_BYTES)
 
     def _send_chunks(
         self,

@@ -168,7 +168,7 @@ class Group:
         if self.state is _PREPARING:
             self._advance_rebalance(now_ms)
         if is_due:
-            self._deadlines.wake_at_ms = self._earliest_deadline_ms()
+            self._deadlines.wake_at_ms = self.earliest_deadline_ms()
         self._share.charge(self.held_bytes)
         completed, self._completed = self._completed, []
         return completed
@@ -183,7 +183,8 @@ class Group:
         if self._deadlines.syncing_is_over(now_ms):
             self._drop_unsynced(now_ms)
 
-    def _earliest_deadline_ms(self) -> int | None:
+    def earliest_deadline_ms(self) -> int | None:
+        """When the first thing is due; `next_deadline_ms` may be earlier, never later."""
         own = (self._deadlines.joins_until_ms, self._deadlines.syncs_until_ms)
         deadlines = [at for at in own if at is not None]
         deadlines.extend(self._pending_ids.values())

@@ -140,7 +140,8 @@ class ServerConnection(asyncio.BufferedProtocol):
             self._may_grow,
             shared.mappings.lend,
         )
-        self._transport: asyncio.Transport | None = None
+        self.transport: asyncio.Transport | None = None
+        """While it is connected."""
         self._outbox: Outbox | None = None  # set while there is a transport
         self._waiting: deque[Buffer] = deque()  # complete requests, not started
         self._waiting_bytes = 0
@@ -159,9 +160,9 @@ class ServerConnection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The connection is established."""
         # uvloop's transports do not inherit from asyncio's.
-        self._transport = cast(asyncio.Transport, transport)
+        self.transport = cast(asyncio.Transport, transport)
         self._outbox = Outbox(
-            self._transport, self._account, self._shared.readers, self._on_disk_read
+            self.transport, self._account, self._shared.readers, self._on_disk_read
         )
         address = transport.get_extra_info("peername")
         self.peer.host = str(address[0]) if isinstance(address, tuple) else ""
@@ -177,7 +178,7 @@ class ServerConnection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is closed, by the client or by the broker."""
         self._on(Event.LOST)
-        self._transport = None
+        self.transport = None
         if self._outbox is not None:
             self._outbox.close()
         self._shared.forget(self)
@@ -273,8 +274,8 @@ class ServerConnection(asyncio.BufferedProtocol):
     def close(self) -> None:
         """Close immediately."""
         self._on(Event.CLOSE)
-        if self._transport is not None:
-            self._transport.abort()
+        if self.transport is not None:
+            self.transport.abort()
 
     def _on(self, event: Event) -> None:
         self.state = next_state(self.state, event)
@@ -482,7 +483,7 @@ class ServerConnection(asyncio.BufferedProtocol):
 
     def _steer_reading(self) -> None:
         """Resume or pause reading, depending on the room for further requests."""
-        transport = self._transport
+        transport = self.transport
         if transport is None or transport.is_closing():
             return
         pause = (
@@ -511,14 +512,14 @@ class ServerConnection(asyncio.BufferedProtocol):
             self.state is _DRAINING
             and not self._in_flight
             and not self._outbox
-            and self._transport is not None
+            and self.transport is not None
         ):
             self._on(Event.CLOSE)
-            self._transport.close()
+            self.transport.close()
 
     def _hang_up(self, error: BaseException) -> None:
         """Close after the responses already made, and log the reason; a bug with its traceback."""
-        if self.state >= _CLOSING or self._transport is None:
+        if self.state >= _CLOSING or self.transport is None:
             return
         if isinstance(error, (HorologError, MemoryError)) or (
             # A module that a request is the first to need cannot be loaded without a file.
@@ -530,4 +531,4 @@ class ServerConnection(asyncio.BufferedProtocol):
         if self._outbox:
             self._outbox.send()
         self._on(Event.CLOSE)
-        self._transport.close()
+        self.transport.close()

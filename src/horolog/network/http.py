@@ -70,7 +70,8 @@ class HttpServer:
         self.bound = endpoint._replace(port=sockets[0].getsockname()[1])
         """The endpoint with its actual port."""
         self._respond = respond
-        self._connections: dict[_Connection, None] = {}
+        self.connections: dict[_Connection, None] = {}
+        """The open connections, the oldest first."""
         connect = partial(_Connection, self._admit, self._forget, respond)
         self._acceptors = [Acceptor(sock, CONNECTIONS, connect) for sock in sockets]
 
@@ -78,16 +79,16 @@ class HttpServer:
         """Stop listening, and close all connections."""
         for acceptor in self._acceptors:
             acceptor.close()
-        for connection in list(self._connections):
+        for connection in list(self.connections):
             connection.close()
 
     def _admit(self, connection: "_Connection") -> None:
-        if len(self._connections) >= CONNECTIONS:
-            next(iter(self._connections)).close()
-        self._connections[connection] = None
+        if len(self.connections) >= CONNECTIONS:
+            next(iter(self.connections)).close()
+        self.connections[connection] = None
 
     def _forget(self, connection: "_Connection") -> None:
-        self._connections.pop(connection, None)
+        self.connections.pop(connection, None)
 
 
 class _Connection(asyncio.Protocol):
@@ -101,20 +102,20 @@ class _Connection(asyncio.Protocol):
         self._admit = admit
         self._forget = forget
         self._respond = respond
-        self._transport: asyncio.Transport | None = None
+        self.transport: asyncio.Transport | None = None
         self._received = bytearray()
         self._answering: asyncio.Task[None] | None = None
         self._rest = memoryview(b"")
         self._deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)
-        self._transport.set_write_buffer_limits(high=_PIECE_BYTES, low=0)
+        self.transport = cast(asyncio.Transport, transport)
+        self.transport.set_write_buffer_limits(high=_PIECE_BYTES, low=0)
         self._deadline = self._loop.call_later(REQUEST_SECONDS, self.close)
         self._admit(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._transport = None
+        self.transport = None
         self._forget(self)
         self._rest = memoryview(b"")
         if self._deadline is not None:
@@ -125,8 +126,8 @@ class _Connection(asyncio.Protocol):
     def close(self) -> None:
         """Close at once."""
         self._forget(self)
-        if self._transport is not None:
-            self._transport.abort()
+        if self.transport is not None:
+            self.transport.abort()
 
     def data_received(self, data: bytes) -> None:
         if self._answering is not None:
@@ -158,12 +159,12 @@ class _Connection(asyncio.Protocol):
             f"Content-Length: {len(response.body)}\r\n"
             f"{allow}Cache-Control: no-store\r\nConnection: close\r\n\r\n"
         )
-        if self._transport is None:
+        if self.transport is None:
             return
         if self._deadline is not None:
             self._deadline.cancel()
         self._deadline = self._loop.call_later(RESPONSE_SECONDS, self.close)
-        self._transport.write(head.encode())
+        self.transport.write(head.encode())
         self._rest = memoryview(b"" if method == "HEAD" else response.body)
         self._send()
 
@@ -172,7 +173,7 @@ class _Connection(asyncio.Protocol):
             self._send()
 
     def _send(self) -> None:
-        transport = self._transport
+        transport = self.transport
         while transport is not None and self._rest:
             if transport.get_write_buffer_size() > _PIECE_BYTES:
                 return

@@ -287,7 +287,7 @@ class Files(SystemCalls):
                 position += sum(map(len, some))
             return
         try:
-            written = self._pwritev(file.fd, parts, position)
+            written = self.os_pwritev(file.fd, parts, position)
             total = sum(map(len, parts))
             if written < total:
                 self._write_rest(file, b"".join(parts), written, position)
@@ -297,7 +297,7 @@ class Files(SystemCalls):
     def _write_rest(self, file: OpenFile, data: bytes, done: int, position: int) -> None:
         view = memoryview(data)
         while done < len(view):
-            written = self._pwritev(file.fd, [view[done:]], position + done)
+            written = self.os_pwritev(file.fd, [view[done:]], position + done)
             if written == 0:
                 raise OSError(errno.EIO, "wrote nothing")
             done += written
@@ -305,7 +305,7 @@ class Files(SystemCalls):
     def truncate(self, file: OpenFile, size: int) -> None:
         """Cut or sparsely lengthen a file to `size`."""
         try:
-            self._ftruncate(file.fd, size)
+            self.os_ftruncate(file.fd, size)
         except OSError as error:
             raise failed_to("truncate", file.path, error) from error
 
@@ -318,7 +318,7 @@ class Files(SystemCalls):
         if self._refusal is not None:
             raise StorageFailed(self._refusal)
         try:
-            self._fsync(file.fd)
+            self.os_fsync(file.fd)
         except OSError as error:
             raise SyncFailed(what_failed("sync", file.path, error)) from error
 
@@ -338,25 +338,25 @@ class Files(SystemCalls):
             StorageFailed: there is one, or the disk refused.
         """
         try:
-            self._mkdir(path)
+            self.os_mkdir(path)
         except OSError as error:
             raise failed_to("create", path, error) from error
 
     def remove_tree(self, path: str) -> None:
         """Remove a directory with all it holds, as far as that goes."""
-        self._rmtree(path)
+        self.os_rmtree(path)
 
     def sync_file_system(self, fd: int, syncfs: Callable[[int], int]) -> bool:
         """Wait until the disk has all that was written to the file system of `fd`; whether it has.
 
         See `syncing`: it knows which system call that is.
         """
-        return self._syncfs(fd, syncfs) == 0
+        return self.os_syncfs(fd, syncfs) == 0
 
     def rename(self, source: str, target: str) -> None:
         """Give a file or directory another name, replacing what had it."""
         try:
-            self._rename(source, target)
+            self.os_rename(source, target)
         except OSError as error:
             raise failed_to("rename", source, error) from error
         self.forget(source, target)
@@ -364,7 +364,7 @@ class Files(SystemCalls):
     def remove(self, path: str) -> None:
         """Remove a file; nothing if it is gone already."""
         try:
-            self._unlink(path)
+            self.os_unlink(path)
         except FileNotFoundError:
             pass
         except OSError as error:
@@ -435,13 +435,13 @@ class Files(SystemCalls):
         flags |= os.O_CLOEXEC | os.O_NONBLOCK | (0 if is_only_synced else os.O_NOFOLLOW)
         try:
             try:
-                fd = self._os_open(path, flags)
+                fd = self.os_open(path, flags)
             except OSError as error:
                 if error.errno != errno.EMFILE:
                     raise
                 with self._lock:  # others may have taken what was ours: make room once
                     self._open.clear()
-                fd = self._os_open(path, flags)
+                fd = self.os_open(path, flags)
         except FileNotFoundError:
             raise FileMissing(f"{path} is not there") from None
         except FileExistsError:

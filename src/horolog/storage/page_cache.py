@@ -46,7 +46,7 @@ def will_need(fd: int, size: int, position: int) -> None:
 
 def is_cached(fd: int, size: int, position: int) -> bool:
     """Whether the page cache has all of the `size` bytes at `position` (1 or more)."""
-    count = _cached_pages()
+    count = page_counter()
     if count is None:
         return False
     pages = (position + size - 1) // _PAGE_BYTES - position // _PAGE_BYTES + 1
@@ -54,8 +54,8 @@ def is_cached(fd: int, size: int, position: int) -> bool:
 
 
 @cache
-def _cached_pages() -> Callable[[int, int, int], int] | None:
-    """How many pages of a stretch are cached, -1 if unknown; None without `cachestat`."""
+def page_counter() -> Callable[[int, int, int], int] | None:
+    """Counts the cached pages of a stretch of a file, -1 if unknown; None without `cachestat`."""
     if sys.platform != "linux":
         return None
     import ctypes  # noqa: PLC0415 - 5 ms that a start need not wait for

@@ -11,8 +11,10 @@ from raw_connection import fetch_fields
 from running_broker import NOW_MS, MakeBroker, RunningBroker, a_broker
 
 from horolog.broker.metrics.families import FAMILIES
+from horolog.broker.metrics.scrape import Scrape
 from horolog.client import CommittedOffset
 from horolog.clock import ManualClock
+from horolog.network.request_times import RequestTimes
 from horolog.record.builder import Record, build_batch
 from horolog.wire.api import ApiKey
 
@@ -220,7 +222,7 @@ def test_others_have_their_turn_at_each_partition_once_a_slice_is_over(
 
     counting = asyncio.run_coroutine_threadsafe(count(), broker.loop)
     before = broker.call(lambda: turns)
-    assert broker.run(broker.service.metrics._scrape.text())
+    assert broker.run(Scrape(broker.broker, RequestTimes()).text())
     assert broker.call(lambda: turns) - before >= 300
     is_over.set()
     counting.result()

@@ -14,7 +14,6 @@ from storelogs import (
     DAY,
     NOW,
     Truth,
-    abandon,
     append,
     first_at_or_after,
     moments,
@@ -273,7 +272,7 @@ def test_a_kill_at_any_step_of_a_reset_leaves_the_old_floor_or_the_new(
         except Killed:
             was_killed = True
         finally:
-            abandon(log_dir)
+            log_dir.close(clean=False)
         with reopened(path, APPEND_TIME) as (_, log):
             was_reset = bool(log.append_time_resets)
             seen.add(was_reset)

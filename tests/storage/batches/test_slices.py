@@ -57,7 +57,7 @@ def test_a_file_that_became_shorter_gives_what_is_left(found: Slice, file: OpenF
     assert found.read_cached() is None
 
 
-@pytest.mark.skipif(page_cache._cached_pages() is None, reason="needs Linux 6.5")
+@pytest.mark.skipif(page_cache.page_counter() is None, reason="needs Linux 6.5")
 def test_cached_bytes_are_sent_to_a_socket_and_others_are_not(found: Slice, file: OpenFile) -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:

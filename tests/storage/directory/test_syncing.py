@@ -24,15 +24,15 @@ class Watched(Files):
         self._refused = refused
         self._whole_fails = whole_fails
 
-    def _fsync(self, fd: int) -> None:
+    def os_fsync(self, fd: int) -> None:
         path = os.readlink(f"/proc/self/fd/{fd}")
         if self._refused and self._refused in path:
             raise OSError(5, "Input/output error")
         self.synced.append(path)
 
-    def _syncfs(self, fd: int, syncfs: Callable[[int], int]) -> int:
+    def os_syncfs(self, fd: int, syncfs: Callable[[int], int]) -> int:
         self.wholes += 1
-        return -1 if self._whole_fails else super()._syncfs(fd, syncfs)
+        return -1 if self._whole_fails else super().os_syncfs(fd, syncfs)
 
 
 def some_files(path: Path, count: int) -> list[str]:

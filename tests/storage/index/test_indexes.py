@@ -38,7 +38,7 @@ from horolog.storage.index.seal import read_seal
 
 CONFIG = TopicConfig(index_interval_bytes=0, segment_bytes=1000)
 TIMES = [NOW + number * 37 % 50 for number in range(40)]
-AT_ONCE = "horolog.storage.lookup.index_checks._CHECKED_INLINE_BYTES"
+AT_ONCE = "horolog.storage.lookup.index_checks.CHECKED_INLINE_BYTES"
 
 Choice = Callable[[int], bool]
 

@@ -21,7 +21,7 @@ class CountedFiles(Files):
         self.asked: list[tuple[str, int, int]] = []
         self.read: list[tuple[str, int, int]] = []
 
-    def _fsync(self, fd: int) -> None:
+    def os_fsync(self, fd: int) -> None:
         pass
 
     def will_need(self, file, size, position):

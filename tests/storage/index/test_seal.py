@@ -123,7 +123,7 @@ def test_missing_indexes_change_no_answer_and_are_rebuilt(path: Path, suffix: st
 def test_without_seals_a_lookup_in_a_large_log_reads_little_and_retention_walks_and_seals(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("horolog.storage.lookup.index_checks._CHECKED_INLINE_BYTES", 0)
+    monkeypatch.setattr("horolog.storage.lookup.index_checks.CHECKED_INLINE_BYTES", 0)
     lose_seals(path)
     reads: dict[str, int] = {}
 
@@ -151,7 +151,7 @@ def test_no_damage_to_indexes_without_seals_changes_an_answer(
     path: Path, checked_inline: int, data: st.DataObject
 ) -> None:
     with (
-        mock.patch("horolog.storage.lookup.index_checks._CHECKED_INLINE_BYTES", checked_inline),
+        mock.patch("horolog.storage.lookup.index_checks.CHECKED_INLINE_BYTES", checked_inline),
         tempfile.TemporaryDirectory(dir=path.parent) as copy,
     ):
         log_dir = Path(shutil.copytree(path, Path(copy) / "log"))

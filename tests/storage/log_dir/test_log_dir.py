@@ -246,7 +246,7 @@ def test_an_unwritten_log_is_not_changed_by_start_and_stop(tmp_path: Path) -> No
 
 def test_without_a_clean_close_of_every_log_there_is_no_mark(tmp_path: Path) -> None:
     class Unsynced(Files):
-        def _fsync(self, fd: int) -> None:
+        def os_fsync(self, fd: int) -> None:
             if ".log" in os.readlink(f"/proc/self/fd/{fd}"):
                 raise OSError(5, "Input/output error")
 
@@ -326,9 +326,9 @@ class InterruptedFiles(Files):
         self.meanwhile: Callable[[], None] | None = None
         self.thread: threading.Thread | None = None
 
-    def _os_open(self, path: str, flags: int) -> int:
+    def os_open(self, path: str, flags: int) -> int:
         self._pass(f"opening {os.path.basename(path)}")
-        fd = super()._os_open(path, flags)
+        fd = super().os_open(path, flags)
         self._pass(f"opened {os.path.basename(path)}")
         return fd
 
@@ -547,10 +547,10 @@ def test_one_partition_that_cannot_be_read_does_not_stop_the_others(tmp_path: Pa
     log_dir.close()
 
     class Broken(Files):
-        def _os_open(self, path: str, flags: int) -> int:
+        def os_open(self, path: str, flags: int) -> int:
             if "events-1/" in path:
                 raise OSError(5, "Input/output error")
-            return super()._os_open(path, flags)
+            return super().os_open(path, flags)
 
     log_dir = open_dir(tmp_path, files=Broken())
     assert sorted(log_dir.logs) == [("events", 0), ("events", 2)]

@@ -6,13 +6,21 @@ from pathlib import Path
 from uuid import UUID
 
 import pytest
-from storelogs import NOW, TOPIC_ID, append, new_log, open_dir, partition_dir, records_in
+from storelogs import (
+    NOW,
+    TOPIC_ID,
+    UnsyncedFiles,
+    append,
+    new_log,
+    open_dir,
+    partition_dir,
+    records_in,
+)
 
 from horolog.config import TopicConfig
 from horolog.errors import StorageFailed
 from horolog.storage import Log, LogDir, TopicPartition
 from horolog.storage.directory.checkpoint_ids import Checkpointed, CheckpointId
-from horolog.storage.files import Files
 
 KEY = TopicPartition("events", 3)
 OTHER_ID = UUID(int=7)
@@ -92,20 +100,21 @@ def test_a_partition_is_created_only_when_lines_of_its_name_are_gone(tmp_path: P
 
 def test_a_checkpoint_that_began_before_a_deletion_leaves_no_line(tmp_path: Path) -> None:
     """It has collected the line and writes it while the topic is deleted and created again."""
-    log_dir = open_dir(tmp_path)
-    filled(log_dir).delete_records(5)
 
-    class DeletesMeanwhile(Files):
-        deleted = False
+    class DeletesMeanwhile(UnsyncedFiles):
+        deleted = True
 
-        def _rename(self, source: str, target: str) -> None:
-            super()._rename(source, target)
+        def os_rename(self, source: str, target: str) -> None:
+            super().os_rename(source, target)
             if target.endswith(POINTS) and not self.deleted:
                 self.deleted = True
                 log_dir.logs.pop(KEY).abandon()
-                super()._rename(str(partition_dir(tmp_path)), str(tmp_path / "elsewhere"))
+                super().os_rename(str(partition_dir(tmp_path)), str(tmp_path / "elsewhere"))
 
-    log_dir._checkpoints._files = DeletesMeanwhile()
+    files = DeletesMeanwhile()
+    log_dir = open_dir(tmp_path, files=files)
+    filled(log_dir).delete_records(5)
+    files.deleted = False
     log_dir.checkpoint()
     assert lines(tmp_path, POINTS) == ["events 3 0"], "it was collected before"
     assert lines(tmp_path, STARTS) == []

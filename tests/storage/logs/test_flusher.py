@@ -18,11 +18,11 @@ class _SlowDisk(Files):
         self.released = threading.Event()
         self.is_slow = False
 
-    def _fsync(self, fd: int) -> None:
+    def os_fsync(self, fd: int) -> None:
         if self.is_slow:
             self.has_begun.set()
             assert self.released.wait(PATIENCE_S)
-        super()._fsync(fd)
+        super().os_fsync(fd)
 
 
 def test_a_flush_under_way_leaves_no_recovery_point_beyond_a_truncated_log(tmp_path: Path) -> None:

@@ -120,7 +120,7 @@ def test_two_writers_at_a_time_are_a_bug(tmp_path: Path) -> None:
         entered = threading.Event()
         go_on = threading.Event()
 
-        def _fsync(self, fd: int) -> None:
+        def os_fsync(self, fd: int) -> None:
             self.entered.set()
             assert self.go_on.wait(PATIENCE_S)
 
@@ -354,7 +354,7 @@ class Counting(Files):
         super().__init__()
         self.synced = 0
 
-    def _fsync(self, fd: int) -> None:
+    def os_fsync(self, fd: int) -> None:
         self.synced += 1
 
 
@@ -397,10 +397,10 @@ def test_new_names_are_synced_once_and_again_if_that_failed(tmp_path: Path) -> N
     class Refusing(Counting):
         refuse = False
 
-        def _fsync(self, fd: int) -> None:
+        def os_fsync(self, fd: int) -> None:
             if self.refuse and stat.S_ISDIR(os.fstat(fd).st_mode):
                 raise OSError(5, "Input/output error")
-            super()._fsync(fd)
+            super().os_fsync(fd)
 
     files = Refusing()
     with new_log(tmp_path, files=files) as log:
@@ -424,7 +424,7 @@ def test_appends_go_on_during_a_flush(tmp_path: Path) -> None:
             self.go_on = threading.Event()
             self.go_on.set()
 
-        def _fsync(self, fd: int) -> None:
+        def os_fsync(self, fd: int) -> None:
             self.holding.set()
             assert self.go_on.wait(PATIENCE_S)
 

@@ -322,12 +322,12 @@ class Pausing(Files):
         super().__init__()
         self._meanwhile: threading.Thread | None = meanwhile
 
-    def _rename(self, source: str, target: str) -> None:
+    def os_rename(self, source: str, target: str) -> None:
         if target.endswith(".swap") and self._meanwhile is not None:
             meanwhile, self._meanwhile = self._meanwhile, None
             meanwhile.start()
             meanwhile.join(0.3)
-        super()._rename(source, target)
+        super().os_rename(source, target)
 
 
 @pytest.mark.parametrize("other", ["00000000000000000008.log", "00000000000000000000.log"])

@@ -198,8 +198,8 @@ def test_damaged_append_times_are_taken_out_and_the_others_kept(tmp_path: Path, 
 class LosingDisk(Files):
     """Says that it has written what it has not."""
 
-    def _pwritev(self, fd: int, parts: Sequence[Buffer], position: int) -> int:
-        written = super()._pwritev(fd, parts, position)
+    def os_pwritev(self, fd: int, parts: Sequence[Buffer], position: int) -> int:
+        written = super().os_pwritev(fd, parts, position)
         if written > 8:
             os.pwrite(fd, b"\x7f", position + written - 5)
         return written

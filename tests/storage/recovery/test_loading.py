@@ -482,10 +482,10 @@ class FullDisk(Files):
 
     is_full = True
 
-    def _pwritev(self, fd: int, parts: Sequence[Buffer], position: int) -> int:
+    def os_pwritev(self, fd: int, parts: Sequence[Buffer], position: int) -> int:
         if self.is_full:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        return super()._pwritev(fd, parts, position)
+        return super().os_pwritev(fd, parts, position)
 
 
 @pytest.mark.parametrize("indexes", ["as they were", "gone", "others"])
@@ -673,10 +673,10 @@ def test_records_behind_a_roll_that_the_disk_refused_are_read(
     class Clinging(FaultyFiles):
         """Removes nothing while it fails."""
 
-        def _unlink(self, path: str) -> None:
+        def os_unlink(self, path: str) -> None:
             if self.at is not None and path.endswith(".log"):
                 raise OSError(5, "Input/output error")
-            super()._unlink(path)
+            super().os_unlink(path)
 
     step, faults = 0, 1
     while faults:

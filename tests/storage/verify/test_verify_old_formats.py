@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import shutil
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,14 +13,14 @@ from examples import some_of
 from storelogs import NOW, new_log, partition_dir
 
 from horolog.config import TopicConfig
-from horolog.record.batch import iter_headers
+from horolog.record.batch import BatchHeader, iter_headers
 from horolog.record.builder import Record
 from horolog.record.compression import Codec
 from horolog.record.old_format.fields import build_messages
 from horolog.record.timestamps import TimestampType
 from horolog.storage import prepare
+from horolog.storage.batches.reader import BatchReader
 from horolog.storage.verify import Checked, Finding, Severity, Verification
-from horolog.storage.verify.segment import SegmentWalk
 
 EVER = 1 << 60
 
@@ -95,6 +96,10 @@ def found(directory: Path) -> tuple[list[Finding], tuple[int, int, int]]:
     return findings, (size, batches, records)
 
 
+def one_by_one(log: BatchReader, start: int, **_: bool) -> Iterator[tuple[int, BatchHeader, None]]:
+    return ((position, header, None) for position, header in log.headers(start))
+
+
 @pytest.mark.parametrize("case", some_of(range(60), 20))
 def test_what_is_found_does_not_depend_on_how_messages_are_read(
     tmp_path: Path, case: int, monkeypatch: pytest.MonkeyPatch
@@ -109,7 +114,7 @@ def test_what_is_found_does_not_depend_on_how_messages_are_read(
         damage(copy, rng)
         at_once = found(copy)
         with monkeypatch.context() as patch:
-            patch.setattr(SegmentWalk, "_meet_messages", lambda *_: False)
+            patch.setattr(BatchReader, "stretches", one_by_one)
             assert at_once == found(copy)
     (log, *_) = sorted(directory.glob("*.log"))
     data = bytearray(log.read_bytes())

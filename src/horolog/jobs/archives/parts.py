@@ -48,7 +48,7 @@ WAITING_BYTES: Final = 48 << 20
 SMALL_BYTES: Final = 1 << 20
 """Of an hour in memory; small files are joined where there are more than `MOST_SMALL` hours."""
 MOST_SMALL: Final = 32
-_MOST_OPEN = 64
+MOST_OPEN = 64
 _NUMBERS = ("offset", "timestamp", "timestampMs", "appendTimeMs", "createTimeMs")
 _FEW_VALUES = ("topic", "partition", "timestampType")
 
@@ -279,7 +279,7 @@ class HourFiles:
         self._bytes -= waiting.bytes
         opened = self._open.get(hour)
         if opened is None:
-            while len(self._open) >= _MOST_OPEN:
+            while len(self._open) >= MOST_OPEN:
                 self._close(next(iter(self._open)))
             opened = self._open[hour] = self._created(name_of(hour))
         self._open.move_to_end(hour)

@@ -68,7 +68,7 @@ class LogStreamReader(SentToWorkers, DataSourceStreamReader, SupportsTriggerAvai
         self.names = tuple(names)
         self.nullable = tuple(nullable)
         self.cores = cores
-        self._clock = clock  # in seconds
+        self.clock = clock  # in seconds
         self._looks: StreamLooks | None = None
         self._initial: StreamOffset | None = None
         self._targets: Offsets | None = None  # of a query that reads what is available now
@@ -110,7 +110,7 @@ class LogStreamReader(SentToWorkers, DataSourceStreamReader, SupportsTriggerAvai
                     self._wait()
                 end = self._end_from(start, at, limit)
                 if end is not None:
-                    self._idle_since, self._last_batch_at = None, self._clock()
+                    self._idle_since, self._last_batch_at = None, self.clock()
                     self._planned = end.offsets
                     return end.to_json()
                 self._idle_since = start
@@ -216,7 +216,7 @@ class LogStreamReader(SentToWorkers, DataSourceStreamReader, SupportsTriggerAvai
     def _opened(self) -> StreamLooks:
         if self._looks is None:
             counts_late = LATE_BY_MS in self.names
-            self._looks = StreamLooks(self.options, self._clock, counts_late=counts_late)
+            self._looks = StreamLooks(self.options, self.clock, counts_late=counts_late)
         return self._looks
 
     def _admitted(self, look: Look, limit: ReadLimit) -> dict[TopicPartition, int]:
@@ -235,7 +235,7 @@ class LogStreamReader(SentToWorkers, DataSourceStreamReader, SupportsTriggerAvai
         """Whether `maxTriggerDelay` is over since the last micro-batch, or there was none."""
         if self._last_batch_at is None:
             return True
-        waited_ms = (self._clock() - self._last_batch_at) * 1000
+        waited_ms = (self.clock() - self._last_batch_at) * 1000
         return waited_ms >= self.options.max_trigger_delay_ms
 
     def _wait(self) -> None:

@@ -56,7 +56,7 @@ def apart(frame: Any) -> Any:
     if not hasattr(frame, "_jdf"):  # Spark Connect
         return marked(frame)
     try:
-        return type(frame)(_with_scans_apart(frame), frame.sparkSession)
+        return type(frame)(with_scans_apart(frame), frame.sparkSession)
     except Exception as error:  # noqa: BLE001 - whatever another Spark does not have
         warnings.warn(
             "horolog cannot give each scan of this Spark a plan of its own, so that queries of "
@@ -67,7 +67,7 @@ def apart(frame: Any) -> Any:
         return marked(frame)
 
 
-def _with_scans_apart(frame: Any) -> Any:
+def with_scans_apart(frame: Any) -> Any:
     """The same DataFrame in the JVM, over a table that plans each scan by itself."""
     from pyspark.serializers import CloudPickleSerializer  # noqa: PLC0415 - not over Connect
 

@@ -79,12 +79,12 @@ class AppendingMarker:
         A copy of a directory that is written to may have more of the log than of the append times:
         its log is another file.
         """
-        boot = _boot_id()
+        boot = boot_id()
         return f"{boot} {self._files.inode(self._log_path)}".encode() if boot else b""
 
 
 @cache
-def _boot_id() -> str:
+def boot_id() -> str:
     """What names the time since the machine was started; empty where that is unknown."""
     if sys.platform == "darwin":
         return _boot_session_of_macos()

@@ -11,7 +11,7 @@ from horolog.errors import CorruptBatch
 from horolog.storage.lookup.by_timestamp import LargestTimes
 from horolog.storage.segments.segment import Segment
 
-_CHECKED_INLINE_BYTES = 64 << 20  # of log whose headers a lookup reads before it answers
+CHECKED_INLINE_BYTES = 64 << 20  # of log whose headers a lookup reads before it answers
 
 _logger = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ class IndexChecks:
         then a lookup uses those entries that match their batches.
         """
         unproved = [s for s in finished if not s.indexes.need_no_check(s.size)]
-        if sum(segment.size for segment in unproved) > _CHECKED_INLINE_BYTES:
+        if sum(segment.size for segment in unproved) > CHECKED_INLINE_BYTES:
             self.are_wanted = True
             return False
         for segment in unproved:

@@ -55,7 +55,7 @@ class Fences:
 
     def __init__(self, most: int = MOST_REMEMBERED) -> None:
         self.of_slot: dict[int, Fence] = {}
-        self._most = most
+        self.most = most
         self._remembered = 0
         self._lock = threading.Lock()
 
@@ -72,7 +72,7 @@ class Fences:
     @property
     def is_full(self) -> bool:
         """Whether nothing more is remembered."""
-        return self._remembered >= self._most
+        return self._remembered >= self.most
 
     def now_ms(self, header: BatchHeader, now_ms: int) -> int:
         """The time against which the timestamps of an attempt's records are checked."""
