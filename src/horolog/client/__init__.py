@@ -7,6 +7,7 @@ retrying      requests again after an error that may pass, until the `deadline`
 producer      Arrow tables to batches (`arrow_rows`, `row_batches`) and requests (`appends`)
 transactional, transactions       the same in a transaction of Apache Kafka
 attempt       the same of a task that may run again, written once
+leader        many partitions of one leader at once; `fetch_session` fetches them (KIP-227)
 fetch_ahead   the next fetch is sent before the last is worked on
 security      TLS and SASL
 

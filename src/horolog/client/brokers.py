@@ -18,6 +18,7 @@ from horolog.client.metadata import (
     ClusterMetadata,
     PartitionMetadata,
     TopicMetadata,
+    metadata_request,
     read_metadata,
     refuse,
 )
@@ -72,7 +73,7 @@ class Brokers:
         failures = []
         for address in dict.fromkeys((*self._nodes.values(), *self._bootstrap)):
             try:
-                return self._link(address, deadline)
+                return self.at(address, deadline)
             except (NoAnswer, MalformedResponse) as error:
                 failures.append(str(error))
         raise NoAnswer(f"no broker answered at {', '.join(failures)}")
@@ -89,7 +90,7 @@ class Brokers:
         if address is None:
             raise NoAnswer(f"the cluster knows no broker {node_id}")
         try:
-            return self._link(address, deadline)
+            return self.at(address, deadline)
         except NoAnswer as error:
             hint = "" if address in self._bootstrap else " (its advertised.listeners)"
             raise NoAnswer(f"broker {node_id} does not answer at {error}{hint}") from error
@@ -186,15 +187,7 @@ class Brokers:
         link = self.any(deadline) if node is None else self.node(node, deadline)
         # Before version 4, asking for a topic creates it.
         version = link.version(ApiKey.METADATA, lowest=4)
-        wanted = None
-        if topics is not None:
-            wanted = [{"name": name, "topic_id": None} for name in topics]
-        request = {
-            "topics": wanted,
-            "allow_auto_topic_creation": auto_create,
-            "include_cluster_authorized_operations": False,
-            "include_topic_authorized_operations": False,
-        }
+        request = metadata_request(topics, auto_create=auto_create)
         reply = link.ask(ApiKey.METADATA, version, request, deadline)
         refuse(getattr(reply.body, "error_code", 0), "Metadata")
         answer = read_metadata(reply.body)
@@ -221,13 +214,23 @@ class Brokers:
         self._coordinators.clear()
         self._controller = None
 
+    def interrupt(self) -> None:
+        """Let requests that another thread waits for fail now; any thread may call it."""
+        for link in list(self._links.values()):
+            link.connection.interrupt()
+
     def close(self) -> None:
         """Close all connections; the next request opens a new one."""
         for link in self._links.values():
             link.connection.close()
         self._links.clear()
 
-    def _link(self, address: Address, deadline: Deadline) -> Link:
+    def at(self, address: Address, deadline: Deadline) -> Link:
+        """The broker at an address; connected to, if it is not yet.
+
+        Raises:
+            NoAnswer, AuthenticationFailed, MalformedResponse: it cannot be, and why.
+        """
         link = self._links.get(address)
         if link is not None and link.connection.is_usable():
             return link

@@ -5,6 +5,7 @@ import socket
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 from horolog.buffers import Buffer
@@ -255,6 +256,13 @@ class Connection:
                 raise ConnectionResetError("the broker closed the connection")
             got += count
         return view.toreadonly()
+
+    def interrupt(self) -> None:
+        """Let a request that another thread waits for fail now; any thread may call it."""
+        sock = self._socket
+        if sock is not None:
+            with suppress(OSError):  # it is closed, or was never connected
+                socket.socket.shutdown(sock, socket.SHUT_RDWR)
 
     def close(self) -> None:
         """Close the socket; idempotent."""

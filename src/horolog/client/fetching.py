@@ -21,6 +21,7 @@ __all__ = [
     "Fetched",
     "PartitionFetch",
     "fetch_request",
+    "fetched",
     "highest_for",
     "only_partition",
     "to_fetch",
@@ -89,7 +90,7 @@ class PartitionFetch:
         refuse(getattr(body, "error_code", 0), what)
         it = only_partition(body.responses, what)
         refuse(it.error_code, what)
-        return _fetched_with_times(it) if self.with_append_times else _fetched(it)
+        return fetched(it, with_times=self.with_append_times)
 
 
 def to_fetch(partition: int, offset: int, max_bytes: int) -> dict[str, int]:
@@ -142,6 +143,11 @@ def only_partition(topics: Sequence[Any], what: str, partitions: str = "partitio
         for it in getattr(topic, partitions):
             return it
     return refuse(ErrorCode.unknown_server_error, what, "the answer does not mention it")
+
+
+def fetched(it: Any, *, with_times: bool) -> Fetched:
+    """What an answer says of one partition, of which append times were asked for, or not."""
+    return _fetched_with_times(it) if with_times else _fetched(it)
 
 
 def _fetched(it: Any) -> Fetched:

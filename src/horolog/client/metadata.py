@@ -13,6 +13,7 @@ __all__ = [
     "PartitionMetadata",
     "TopicMetadata",
     "error_of",
+    "metadata_request",
     "read_metadata",
     "refuse",
 ]
@@ -75,6 +76,19 @@ def refuse(code: int, what: str, message: str | None = None) -> None:
     error = error_of(code)
     name = error.name.upper() if error == code else f"an error unknown to this client ({code})"
     raise RequestRefused(error, f"{what}: {message} ({name})" if message else f"{what}: {name}")
+
+
+def metadata_request(topics: Sequence[str] | None, *, auto_create: bool = False) -> dict[str, Any]:
+    """The request about these topics, none, or all of them."""
+    wanted = None
+    if topics is not None:
+        wanted = [{"name": name, "topic_id": None} for name in topics]
+    return {
+        "topics": wanted,
+        "allow_auto_topic_creation": auto_create,
+        "include_cluster_authorized_operations": False,
+        "include_topic_authorized_operations": False,
+    }
 
 
 def read_metadata(body: Any) -> ClusterMetadata:

@@ -1,0 +1,238 @@
+"""Fetches of many partitions of one leader, one after the other (KIP-227).
+
+The first fetch names all partitions. Where the broker then offers a session, the next ones name
+only what has changed, and are answered with those partitions alone that have something to say;
+1,000 idle partitions then cost a request of some bytes. A broker that offers none is asked for all
+each time. A partition that gave records goes to the end of the order, so that none waits for ever.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, NamedTuple
+from uuid import UUID
+
+from horolog.client.deadline import Deadline
+from horolog.client.fetching import Fetched, fetch_request, fetched, highest_for
+from horolog.client.leader import topics_of
+from horolog.client.link import Link
+from horolog.client.metadata import error_of, refuse
+from horolog.client.offset_lookups import TopicPartition
+from horolog.errors import ErrorCode
+from horolog.wire.api import ApiKey
+from horolog.wire.features import APPEND_TIME, WITH_APPEND_TIMES
+
+__all__ = ["FetchAnswer", "FetchLimits", "FetchPosition", "FetchSession"]
+
+_LAST_EPOCH: Final = 0x7FFF_FFFF
+_FIRST_WITH_TOPIC_IDS: Final = 13
+_SESSION_IS_OVER: Final = frozenset(
+    {
+        ErrorCode.fetch_session_id_not_found,
+        ErrorCode.invalid_fetch_session_epoch,
+        ErrorCode.fetch_session_topic_id_error,
+    }
+)
+
+
+class FetchLimits(NamedTuple):
+    """How much a leader gives at once; the first batch comes whole, however large it is."""
+
+    max_bytes: int
+    partition_max_bytes: int
+    min_bytes: int = 1
+    kept_bytes: int = 64 << 20
+    """Memory that is kept for the next answer; a larger one has its own."""
+
+
+class FetchPosition(NamedTuple):
+    """Where a partition is read."""
+
+    offset: int
+    topic_id: UUID | None
+    leader_epoch: int
+    """The leader's; the broker refuses if its own is another one."""
+    last_epoch: int
+    """Of the last record before the offset, -1 if there is none."""
+
+
+class FetchAnswer(NamedTuple):
+    """What a leader says about one partition."""
+
+    error: ErrorCode
+    fetched: Fetched
+    diverges: bool
+    """The log before the offset is not the leader's (KIP-595)."""
+
+
+class FetchSession:
+    """See the module. For one thread at a time.
+
+    Args:
+        limits: of each answer.
+        highest: version of Fetch to ask with.
+    """
+
+    def __init__(self, limits: FetchLimits, *, highest: int = 0x7FFF) -> None:
+        self._limits = limits
+        self._highest = highest
+        self._wanted: dict[TopicPartition, FetchPosition] = {}
+        self._nameable: dict[UUID, str] = {}  # topics by id
+        self._without_id: set[TopicPartition] = set()
+        self._link: Link | None = None
+        self._version = -1
+        self._id = self._epoch = 0  # of the session; epoch 0 asks for all, and for a session
+        self._known: set[TopicPartition] = set()  # to the broker, in a session
+        self._changed: dict[TopicPartition, None] = {}
+        self._forgotten: dict[tuple[str, UUID | None], set[int]] = {}
+        self._memory = bytearray()
+        self.unasked: list[TopicPartition] = []
+        """Partitions in the last answer that were not asked for."""
+
+    def __len__(self) -> int:
+        """How many partitions are fetched."""
+        return len(self._wanted)
+
+    def __contains__(self, partition: TopicPartition) -> bool:
+        """Whether a partition is fetched."""
+        return partition in self._wanted
+
+    def want(self, partition: TopicPartition, position: FetchPosition) -> None:
+        """Fetch a partition from a position from now on, after all others."""
+        before = self._wanted.get(partition)
+        if before is not None and before.topic_id != position.topic_id:
+            self.forget(partition)
+        self._wanted.pop(partition, None)
+        self._wanted[partition] = position
+        self._changed[partition] = None
+        topic, index = partition
+        if position.topic_id is None:
+            self._without_id.add(partition)
+        else:
+            self._nameable[position.topic_id] = topic
+        self._forgotten.get((topic, position.topic_id), set()).discard(index)
+
+    def forget(self, partition: TopicPartition) -> None:
+        """Fetch a partition no more."""
+        position = self._wanted.pop(partition, None)
+        if position is None:
+            return
+        self._changed.pop(partition, None)
+        self._without_id.discard(partition)
+        if partition in self._known:
+            self._known.discard(partition)
+            topic, index = partition
+            self._forgotten.setdefault((topic, position.topic_id), set()).add(index)
+
+    def fetch(
+        self, link: Link, max_wait_ms: int, deadline: Deadline
+    ) -> dict[TopicPartition, FetchAnswer]:
+        """The answers about partitions that have something to say.
+
+        Their records are valid until the next fetch, which may write over them.
+
+        Args:
+            link: to the leader; a session ends with its link.
+            max_wait_ms: how long the leader may wait for `min_bytes`.
+            deadline: of the answer.
+
+        Raises:
+            RequestRefused: the whole request was refused.
+            NoAnswer, MalformedResponse: as of `Link.ask`.
+        """
+        highest = min(self._highest, highest_for(None if self._without_id else self._nameable))
+        version = link.version(ApiKey.FETCH, highest=highest)
+        if link is not self._link or version != self._version:
+            self._id = self._epoch = 0
+        self._link, self._version = None, version  # what fails is not gone on with
+        with_times = APPEND_TIME in link.features
+        body = self._ask(link, with_times, max_wait_ms, deadline)
+        code = getattr(body, "error_code", 0)
+        if code in _SESSION_IS_OVER:
+            self._epoch = 0
+            if code == ErrorCode.fetch_session_id_not_found:
+                self._id = 0
+            body = self._ask(link, with_times, max_wait_ms, deadline)
+            code = getattr(body, "error_code", 0)
+        refuse(code, f"fetch from {link.connection.address}")
+        self._link = link
+        self._note_asked(getattr(body, "session_id", 0))
+        return self._answers(body, with_times=with_times)
+
+    def _ask(self, link: Link, with_times: bool, max_wait_ms: int, deadline: Deadline) -> Any:
+        limits, in_session = self._limits, self._epoch > 0
+        asked = self._changed if in_session else self._wanted
+        request = fetch_request(
+            [self._topic(topic, indexes) for topic, indexes in topics_of(asked)],
+            max_bytes=limits.max_bytes,
+            max_wait_ms=max_wait_ms,
+            min_bytes=limits.min_bytes,
+            level=WITH_APPEND_TIMES * with_times,
+        )
+        forgotten = [
+            {"topic": topic, "topic_id": topic_id, "partitions": sorted(indexes)}
+            for (topic, topic_id), indexes in self._forgotten.items()
+            if indexes and in_session
+        ]
+        request |= {
+            "session_id": self._id,
+            "session_epoch": self._epoch,
+            "forgotten_topics_data": forgotten,
+        }
+        link.send(ApiKey.FETCH, self._version, request, deadline)
+        return link.receive(ApiKey.FETCH, self._version, deadline, self._lend).body
+
+    def _topic(self, topic: str, indexes: Iterable[int]) -> Mapping[str, Any]:
+        partitions, topic_id = [], None
+        for index in indexes:
+            offset, topic_id, leader_epoch, last_epoch = self._wanted[topic, index]
+            partitions.append(
+                {
+                    "partition": index,
+                    "current_leader_epoch": leader_epoch,
+                    "fetch_offset": offset,
+                    "last_fetched_epoch": last_epoch,
+                    "log_start_offset": -1,
+                    "partition_max_bytes": self._limits.partition_max_bytes,
+                }
+            )
+        return {"topic": topic, "topic_id": topic_id, "partitions": partitions}
+
+    def _note_asked(self, session_id: int) -> None:
+        """The broker knows what it was asked for; in a session, it will next time."""
+        if self._epoch:
+            self._known.update(self._changed)
+        else:
+            self._known = set(self._wanted)
+            used = {position.topic_id for position in self._wanted.values()}
+            self._nameable = {i: name for i, name in self._nameable.items() if i in used}
+        self._changed.clear()
+        self._forgotten.clear()
+        self._id = session_id
+        self._epoch = 0 if session_id == 0 else self._epoch % _LAST_EPOCH + 1
+
+    def _answers(self, body: Any, *, with_times: bool) -> dict[TopicPartition, FetchAnswer]:
+        found: dict[TopicPartition, FetchAnswer] = {}
+        self.unasked = []
+        for topic in body.responses:
+            if self._version >= _FIRST_WITH_TOPIC_IDS:
+                name = self._nameable.get(topic.topic_id, f"with id {topic.topic_id}")
+            else:
+                name = topic.topic
+            for it in topic.partitions:
+                partition = (name, it.partition_index)
+                if partition not in self._wanted or partition in found:
+                    self.unasked.append(partition)
+                    continue
+                found[partition] = FetchAnswer(
+                    error_of(it.error_code),
+                    fetched(it, with_times=with_times),
+                    diverges=getattr(it, "diverging_epoch", None) is not None
+                    and it.diverging_epoch.end_offset >= 0,
+                )
+        return found
+
+    def _lend(self, size: int) -> memoryview:
+        if size > self._limits.kept_bytes:
+            return memoryview(bytearray(size))
+        if size > len(self._memory):
+            self._memory = bytearray(size)
+        return memoryview(self._memory)[:size]

@@ -1,0 +1,151 @@
+"""What a follower asks the leader of many partitions at once, over a link of the caller's.
+
+Each partition has an answer of its own, which may be an error; one that the answer does not mention
+is missing. Nothing is retried.
+"""
+
+from collections.abc import Iterable, Mapping
+from itertools import groupby
+from typing import Any, Final, NamedTuple
+
+from horolog.client.deadline import Deadline
+from horolog.client.link import Link
+from horolog.client.metadata import error_of, metadata_request
+from horolog.client.offset_lookups import EARLIEST, LATEST, TopicPartition
+from horolog.errors import ErrorCode
+from horolog.wire.api import ApiKey
+
+__all__ = ["Bounds", "EpochEnd", "cluster_of", "epoch_ends", "log_bounds", "topics_of"]
+
+_FIRST_WITH_EPOCHS: Final = 4  # of ListOffsets
+_FIRST_WITH_CLUSTER_ID: Final = 2  # of Metadata
+
+
+class EpochEnd(NamedTuple):
+    """Which epoch a leader knows up to the one asked for, and where it ends; -1 for none."""
+
+    error: ErrorCode
+    epoch: int
+    end_offset: int
+
+
+class Bounds(NamedTuple):
+    """Where a leader's log starts, and its high watermark."""
+
+    error: ErrorCode
+    start: int
+    end: int
+
+
+def topics_of(partitions: Iterable[TopicPartition]) -> Iterable[tuple[str, Iterable[int]]]:
+    """Neighbours of one topic together, as requests have them."""
+    for topic, some in groupby(partitions, lambda each: each[0]):
+        yield topic, (partition for _, partition in some)
+
+
+def cluster_of(link: Link, deadline: Deadline) -> str | None:
+    """The id of the cluster that a broker belongs to.
+
+    Raises:
+        NoAnswer, MalformedResponse, RequestRefused: as `epoch_ends`.
+    """
+    version = link.version(ApiKey.METADATA, lowest=_FIRST_WITH_CLUSTER_ID)
+    body = link.ask(ApiKey.METADATA, version, metadata_request([]), deadline).body
+    cluster_id: str | None = body.cluster_id
+    return cluster_id
+
+
+def epoch_ends(
+    link: Link, asked: Mapping[TopicPartition, tuple[int, int]], deadline: Deadline
+) -> dict[TopicPartition, EpochEnd]:
+    """Where leader epochs end (OffsetForLeaderEpoch, KIP-320).
+
+    Args:
+        link: to the leader.
+        asked: for each partition its current leader epoch, and the epoch whose end is asked for.
+        deadline: of the answer.
+
+    Raises:
+        NoAnswer: the broker closed the connection, or the deadline has passed.
+        MalformedResponse: the answer cannot be read.
+        RequestRefused: the broker does not know the request.
+    """
+    topics = [
+        {
+            "topic": topic,
+            "partitions": [
+                {
+                    "partition": index,
+                    "current_leader_epoch": asked[topic, index][0],
+                    "leader_epoch": asked[topic, index][1],
+                }
+                for index in indexes
+            ],
+        }
+        for topic, indexes in topics_of(asked)
+    ]
+    version = link.version(ApiKey.OFFSET_FOR_LEADER_EPOCH)
+    request = {"replica_id": -1, "topics": topics}
+    body = link.ask(ApiKey.OFFSET_FOR_LEADER_EPOCH, version, request, deadline).body
+    found: dict[TopicPartition, EpochEnd] = {}
+    for topic in body.topics:
+        for it in topic.partitions:
+            if (partition := (topic.topic, it.partition)) in asked:
+                answer = EpochEnd(error_of(it.error_code), it.leader_epoch, it.end_offset)
+                found.setdefault(partition, answer)
+    return found
+
+
+def log_bounds(
+    link: Link, asked: Mapping[TopicPartition, int], deadline: Deadline
+) -> dict[TopicPartition, Bounds]:
+    """Where logs start and end, for consumers (ListOffsets); in two requests.
+
+    Args:
+        link: to the leader.
+        asked: for each partition its current leader epoch.
+        deadline: of both answers.
+
+    Raises:
+        NoAnswer, MalformedResponse, RequestRefused: as `epoch_ends`.
+    """
+    starts = _list_offsets(link, asked, EARLIEST, deadline)
+    ends = _list_offsets(link, asked, LATEST, deadline)
+    return {
+        partition: Bounds(error_of(start.error_code or end.error_code), start.offset, end.offset)
+        for partition, start in starts.items()
+        if (end := ends.get(partition)) is not None
+    }
+
+
+def _list_offsets(
+    link: Link, asked: Mapping[TopicPartition, int], target: int, deadline: Deadline
+) -> dict[TopicPartition, Any]:
+    topics = [
+        {
+            "name": topic,
+            "partitions": [
+                {
+                    "partition_index": index,
+                    "current_leader_epoch": asked[topic, index],
+                    "timestamp": target,
+                }
+                for index in indexes
+            ],
+        }
+        for topic, indexes in topics_of(asked)
+    ]
+    request = {
+        "replica_id": -1,
+        "isolation_level": 0,
+        "topics": topics,
+        "timeout_ms": deadline.left_ms(),
+    }
+    version = link.version(ApiKey.LIST_OFFSETS, lowest=_FIRST_WITH_EPOCHS)
+    body = link.ask(ApiKey.LIST_OFFSETS, version, request, deadline).body
+    found: dict[TopicPartition, Any] = {}
+    for topic in body.topics:
+        for it in topic.partitions:
+            if (partition := (topic.name, it.partition_index)) in asked:
+                found.setdefault(partition, it)
+    return found
