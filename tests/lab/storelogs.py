@@ -18,6 +18,7 @@ from horolog.record.timestamps import NO_TIMESTAMP, AppendTimeStretch, Timestamp
 from horolog.storage import Appended, Log, LogDir, TopicPartition, prepare
 from horolog.storage.append_times.floor import AppendTimes
 from horolog.storage.files import Files
+from horolog.storage.logs.following import Followed
 from horolog.storage.logs.writer import LogWriter, new_segment
 from horolog.storage.segments.numbered import as_they_are
 
@@ -72,6 +73,7 @@ def open_dir(
     *,
     now: int = NOW,
     ours: bool = True,
+    follows: bool = False,
     topic_id: UUID | None = None,
     files: Files | None = None,
 ) -> LogDir:
@@ -82,6 +84,7 @@ def open_dir(
         broker_config=BrokerConfig(),
         topic_config=lambda topic: settings,
         is_ours=lambda topic: ours,
+        follows=lambda topic: follows,
         topic_id=lambda topic: topic_id,
         now_ms=now,
         files=files or UnsyncedFiles(),
@@ -102,16 +105,34 @@ def new_log(
 
 
 @contextmanager
+def new_follower(
+    path: Path, config: TopicConfig | None = None, *, now: int = NOW, files: Files | None = None
+) -> Iterator[Log]:
+    """As `new_log`, a log that follows."""
+    with new_log(path, config, now=now, files=files) as log:
+        log.begin_following(0)
+        yield log
+
+
+def pull(log: Log, *batches: bytes, now: int = NOW, **more: Any) -> Followed:
+    """Have a log take batches of its source, all of them readable there."""
+    followed = log.follow(b"".join(batches), now_ms=now, **more)
+    log.advance_high_watermark(followed.next_offset)
+    return followed
+
+
+@contextmanager
 def reopened(
     path: Path,
     config: TopicConfig | None = None,
     *,
     now: int = NOW,
     ours: bool = True,
+    follows: bool = False,
     files: Files | None = None,
 ) -> Iterator[tuple[LogDir, Log]]:
     """The same log opened again."""
-    log_dir = open_dir(path, config, now=now, ours=ours, files=files)
+    log_dir = open_dir(path, config, now=now, ours=ours, follows=follows, files=files)
     try:
         yield log_dir, log_dir.logs[TopicPartition("events", 3)]
     finally:
@@ -155,7 +176,7 @@ def records_in(log: Log, offset: int | None = None) -> list[Record]:
     """All records that can be read from an offset on, markers included."""
     found: list[Record] = []
     offset = log.log_start_offset if offset is None else offset
-    while offset < log.log_end_offset:
+    while offset < log.high_watermark:
         data = bytes(log.read(offset, 1 << 20).read())
         for position, header in iter_headers(data):
             read = read_records(data[position : position + header.size])

@@ -59,6 +59,7 @@ class Checkpointed(NamedTuple):
     written_for: CheckpointId | None = None
     is_ours: bool = False
     """The file of log starts is as we wrote it."""
+    high_watermark: int | None = None
 
     def for_topic(self, topic_id: UUID | None) -> "Checkpointed":
         """What of it counts for the log of the topic with this id, None if it has no id.

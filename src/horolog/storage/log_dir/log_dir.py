@@ -99,6 +99,7 @@ class LogDir:
         is_ours: Callable[[str], bool] = lambda topic: True,
         choose: Callable[["FoundPartitions"], Mapping[TopicPartition, str]] = lambda found: {},
         topic_id: Callable[[str], uuid.UUID | None] = lambda topic: None,
+        follows: Callable[[str], bool] = lambda topic: False,
         files: Files | None = None,
         lock: DirectoryLock | None = None,
     ) -> "LogDir":
@@ -114,6 +115,7 @@ class LogDir:
             choose: given the partitions on disk, those that are not to be opened and why.
             topic_id: the id of a topic that is ours, None if it is not known. It is written into
                 directories that lack theirs.
+            follows: whether the logs of a topic that is ours take the batches of a source.
             files: the way to the disk.
             lock: what `lock_log_dir` returned, if it was called before; let go of with the
                 log directory, also where it cannot be opened.
@@ -132,7 +134,7 @@ class LogDir:
             log_dir = cls(
                 path, files, lock, directory_identity(files, path, broker_config), broker_config
             )
-            log_dir._load(topic_config, is_ours, choose, topic_id, now_ms)
+            log_dir._load(topic_config, is_ours, choose, topic_id, follows, now_ms)
         except BaseException:
             lock.close()
             raise
@@ -144,6 +146,7 @@ class LogDir:
         is_ours: Callable[[str], bool],
         choose: Callable[["FoundPartitions"], Mapping[TopicPartition, str]],
         topic_id: Callable[[str], uuid.UUID | None],
+        follows: Callable[[str], bool],
         now_ms: int,
     ) -> None:
         self.was_clean = self._marker.take()
@@ -151,13 +154,15 @@ class LogDir:
         config_of = cache(topic_config)
 
         def load(partition: TopicPartition) -> tuple[Log, Recovery] | HorologError:
+            is_adopted = not is_ours(partition.topic)
             plan = LoadPlan(
                 config_of(partition.topic),
                 now_ms,
                 self.was_clean,
                 self._checkpoints.of(partition),
                 topic_id(partition.topic),
-                not is_ours(partition.topic),
+                is_adopted,
+                follows(partition.topic) and not is_adopted,
                 self._config.horolog_max_batch_uncompressed_bytes,
             )
             try:

@@ -86,6 +86,7 @@ class OffsetCheckpoints:
             self._found[names.LOG_START_OFFSETS].get(partition),
             self._found_ids.entries.get(partition),
             self._starts_are_ours,
+            self._found[names.HIGH_WATERMARKS].get(partition),
         )
 
     def keep(

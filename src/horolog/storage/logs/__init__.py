@@ -2,6 +2,7 @@
 
     ReadableLog      what readers see, from any thread
     AppendableLog    what a leader does before it appends: checks, offsets, stamps
+    FollowingLog     what a follower does: the batches of a source as they are, a high watermark
     Log              truncated and deleted from as well
 
 writer     the one way to make a log grow: numbered batches, segment by segment
@@ -13,5 +14,5 @@ parts      what opening a partition's directory gives its log
 A reader sees what was published when it began, and keeps the files that it reads, even if
 retention removes them meanwhile. A clean shutdown keeps the leader epoch. An unclean one bumps it,
 so that consumers validate their position (KIP-320). An adopted log keeps its Kafka's epoch: only
-its controller may raise it.
+its controller may raise it. So does a log that follows keep its source's.
 """

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import NamedTuple, NoReturn, cast
 
-from horolog.errors import StorageFailed
+from horolog.errors import ErrorCode, RequestRefused, StorageFailed
 from horolog.record.timestamps import LOG_APPEND_TIME, NO_TIMESTAMP
 from horolog.storage.directory.checkpoints import AppendTimeReset
 from horolog.storage.index.counts import Counts
@@ -106,6 +106,7 @@ class AppendableLog(ReadableLog):
         Raises:
             BatchRefused: an idempotent producer is out of sequence (45) or fenced (47); an attempt
                 of an exactly-once sink differs from an earlier one (`Attempts.find_repeat`).
+            RequestRefused: the log follows another broker (6).
             StorageFailed: the disk refused. The log is as it was, unless it was the flush that
                 `flush.messages` asks for: then the batch is in the log, as in Kafka, and a retry
                 of it is refused like everything else until a flush succeeds.
@@ -128,6 +129,8 @@ class AppendableLog(ReadableLog):
         flusher = self._flusher
         if flusher.is_in_doubt:
             self._refuse_in_doubt()
+        if self._high_watermark is not None:
+            self._refuse_following()
         if prepared.header.producer_id >= 0:
             # Before any roll, which in Kafka even a duplicate may cause.
             repeated = self._repeated(prepared)
@@ -245,11 +248,13 @@ class AppendableLog(ReadableLog):
             if self.segments[-1].size:
                 self._roll(now_ms)
 
-    def _roll(self, now_ms: int) -> None:
+    def _roll(self, now_ms: int, base_offset: int | None = None) -> None:
+        """End the active segment and begin one, at the log end offset or behind a gap."""
         self._is_settled = False
-        base_offset = self.log_end_offset
         self._writer.finish()
-        self.producers.write(self._files, self.directory, base_offset)
+        end_offset = self.log_end_offset
+        self.producers.write(self._files, self.directory, end_offset)
+        base_offset = end_offset if base_offset is None else base_offset
         segment = self._writer.begin(base_offset, self.config, now_ms)
         self._flusher.has_new_names = True
         self.segments = (*self.segments, segment)
@@ -277,6 +282,12 @@ class AppendableLog(ReadableLog):
         if flush:
             self.flush_rolled()
         return self._append_times.reset(self.log_end_offset, now_ms)
+
+    def _refuse_following(self) -> NoReturn:
+        raise RequestRefused(
+            ErrorCode.not_leader_or_follower,
+            f"{self} follows another broker: records are produced there, or after its promotion",
+        )
 
     def _refuse_in_doubt(self) -> NoReturn:
         raise StorageFailed(

@@ -8,7 +8,7 @@ import os
 
 from horolog.errors import ErrorCode, RequestRefused
 from horolog.storage import names
-from horolog.storage.logs.appendable import AppendableLog
+from horolog.storage.logs.following import FollowingLog
 from horolog.storage.logs.parts import LogParts
 from horolog.storage.logs.writer import active_segment, new_segment
 from horolog.storage.producers.replay import replay
@@ -17,7 +17,7 @@ from horolog.storage.removal.leftovers import base_offsets
 from horolog.storage.removal.removed_files import DeletedSegment, RemovedFiles
 
 
-class Log(AppendableLog):
+class Log(FollowingLog):
     """See the module."""
 
     def __init__(self, parts: LogParts) -> None:
@@ -140,11 +140,6 @@ class Log(AppendableLog):
                 deleted += self.removed_files.expire_set_aside(config, now_ms)
             return deleted
 
-    def _start_at(self, offset: int) -> None:
-        if offset > self.log_start_offset:
-            self.log_start_offset = offset
-            self.epochs.truncate_from_start(offset)
-
     # Closing.
 
     def finish(self) -> list[str]:
@@ -157,7 +152,7 @@ class Log(AppendableLog):
         """
         with self._exclusively(), self._flusher.settling(self):
             active, end_offset, unsynced = self.active, self.log_end_offset, []
-            if self.epochs.latest != self.leader_epoch > 0:
+            if self.epochs.latest != self.leader_epoch > 0 and not self.is_following:
                 # Clients have seen it; the next start must not lead in an older one.
                 self.epochs.assign(self.leader_epoch, end_offset, sync=False)
                 unsynced.append(self.epochs.path)

@@ -33,6 +33,8 @@ class LogParts:
     epochs: LeaderEpochs
     append_times: AppendTimes
     leader_epoch: int = 0
+    high_watermark: int | None = None
+    """Of a log that follows; None of one that leads."""
     log_start_offset: int = 0
     recovery_point: int = 0
     """All records before this offset are flushed."""

@@ -62,8 +62,12 @@ class ReadableLog:
         self.epochs = parts.epochs
         """The start offsets of all leader epochs in the log."""
         self._append_times = parts.append_times
-        # Transactions that another broker left open: producer id and first offset; shrinks only.
-        self._unended = parts.producers.unended()
+        # Of a log that follows; None while it leads, where the log end is the high watermark.
+        self._high_watermark = parts.high_watermark
+        # The first offset of a transaction whose end consumers cannot read yet; None without one.
+        self._first_unstable: int | None = None
+        # Transactions that another broker left open: producer id and first offset.
+        self._unended = () if self.is_following else parts.producers.unended()
         self._index_checks = IndexChecks()
         self._max_batch_bytes = parts.max_batch_uncompressed_bytes
         self._files = parts.files
@@ -77,18 +81,29 @@ class ReadableLog:
         return self.segments[-1].end.next_offset
 
     @property
+    def is_following(self) -> bool:
+        """Whether the log takes the batches of a source, and none of producers."""
+        return self._high_watermark is not None
+
+    @property
     def high_watermark(self) -> int:
-        """Consumers read up to here: all replicas have it. Without replicas, the log end offset."""
-        return self.log_end_offset
+        """Consumers read up to here: all replicas have it.
+
+        The log end offset of a log that leads, as it has no replicas; of one that follows what its
+        source said (`Log.advance_high_watermark`).
+        """
+        end_offset, followed = self.log_end_offset, self._high_watermark
+        return end_offset if followed is None or followed > end_offset else followed
 
     @property
     def last_stable_offset(self) -> int:
         """Consumers of committed records read up to here: no transaction is open before it.
 
-        The high watermark, since none is begun here, and one that another broker left open
-        counts as aborted or committed (`aborted_transactions`).
+        The high watermark of a log that leads, since none is begun here, and one that another
+        broker left open counts as aborted or committed (`aborted_transactions`).
         """
-        return self.high_watermark
+        stable, unstable = self.high_watermark, self._first_unstable
+        return stable if unstable is None else min(stable, unstable)
 
     def readable_end(self, *, committed: bool) -> int:
         """The end offset for a consumer by isolation level."""
@@ -122,8 +137,8 @@ class ReadableLog:
         """The stretch of a file that a fetch from `offset` is answered with.
 
         It begins with the batch that holds the offset, or with the next one where
-        compaction has left a gap, and ends within a segment, at the log end, or before the
-        batch that holds the offset `up_to` (the high watermark or last stable offset). Where
+        compaction has left a gap, and ends within a segment, at the high watermark, or before the
+        batch that holds the offset `up_to` (such as the last stable offset). Where
         a gap reaches to the log end, it is a batch without records that ends there: answered
         with nothing, a consumer would ask for the same offset for ever.
 
@@ -138,6 +153,8 @@ class ReadableLog:
                 f"Received request for offset {offset} for partition {self}, but we only have log "
                 f"segments in the range {self.log_start_offset} to {end_offset}.",
             )
+        if self._high_watermark is not None:
+            up_to = min(self.high_watermark, end_offset if up_to is None else up_to)
         before = up_to if up_to is not None and up_to < end_offset else None
         if offset < end_offset and (before is None or offset < before):
             segments = self.segments_from(offset)
@@ -222,7 +239,8 @@ class ReadableLog:
         if timestamp >= 0 and len(segments) > 1:
             times = self._index_checks.largest_times_of(segments[:-1])
             segments = segments[times.first_reaching(timestamp) :]
-        return find_by_timestamp(segments, timestamp, start, self._max_batch_bytes)
+        found = find_by_timestamp(segments, timestamp, start, self._max_batch_bytes)
+        return None if found is None or self._is_hidden(found.offset) else found
 
     def find_by_append_time(self, ms: int) -> AppendedAt | None:
         """The first record that was appended at or after `ms`; see lookup/by_append_time.py.
@@ -236,7 +254,8 @@ class ReadableLog:
         """
         start = self.log_start_offset
         resets = {reset.offset for reset in self.append_time_resets}
-        return find_by_append_time(self.segments_from(start), ms, start, resets)
+        found = find_by_append_time(self.segments_from(start), ms, start, resets)
+        return None if found is None or self._is_hidden(found.offset) else found
 
     def append_times(
         self, from_offset: int, to_offset: int, *, seen: bool = False
@@ -303,21 +322,24 @@ class ReadableLog:
             StorageFailed: the disk refused.
         """
         start = max(from_offset, self.log_start_offset)
-        end = min(to_offset, self.log_end_offset)
+        end = min(to_offset, self.high_watermark)
         return unread(self.segments_from(start), start, end, self._max_batch_bytes)
 
     def offsets_before(self, ms: int, count: int, now_ms: int) -> list[int]:
         """Where segments begin that last changed at or before `ms`; see lookup/by_timestamp.py."""
         start = self.log_start_offset
         segments = self.segments_from(start)
-        return offsets_before(segments, ms, count, start, self.log_end_offset, now_ms)
+        end_offset = self.high_watermark
+        found = offsets_before(segments, ms, count, start, end_offset, now_ms)
+        return [offset for offset in found if offset <= end_offset]
 
     def find_max_timestamp(self) -> TimestampOffset | None:
         """The first of the records with the largest timestamp; see lookup/by_timestamp.py."""
         start = self.log_start_offset
         segments = self.segments_from(start)
         self._index_checks.need_no_check(segments[:-1])
-        return find_max_timestamp(segments, start, self._max_batch_bytes)
+        found = find_max_timestamp(segments, start, self._max_batch_bytes)
+        return None if found is None or self._is_hidden(found.offset) else found
 
     @property
     def wants_index_check(self) -> bool:
@@ -387,6 +409,10 @@ class ReadableLog:
             else:
                 known = known.followed_by(found)
         return known, unknown
+
+    def _is_hidden(self, offset: int) -> bool:
+        """Whether consumers do not read that far yet."""
+        return self.is_following and offset >= self.high_watermark
 
     def segments_from(self, offset: int) -> tuple[Segment, ...]:
         """The segment that holds an offset, and all that follow."""

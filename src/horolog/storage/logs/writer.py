@@ -8,8 +8,9 @@ of append times. Logs that are exempt from retention do not roll by time.
 """
 
 import random
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Final, NamedTuple
 
 from horolog.config import TopicConfig
 from horolog.storage.append_times.floor import AppendTimes
@@ -106,7 +107,15 @@ class LogWriter:
         if self._append_times is not None and batch.append_ms is not None:
             self._append_times.gave(batch.append_ms)
 
-    def extend(self, batches: Iterable[Numbered], config: TopicConfig, now_ms: int = 0) -> None:
+    def extend(
+        self,
+        batches: Iterable[Numbered],
+        config: TopicConfig,
+        now_ms: int = 0,
+        *,
+        by_time: bool = False,
+        roll: Callable[[int], object] | None = None,
+    ) -> None:
         """Append batches of another log: bytes, offsets, epochs and append times stay.
 
         Where append times go back, they were reset in the other log, and are here. Times when
@@ -117,18 +126,22 @@ class LogWriter:
             batches: in order, behind those that are there.
             config: how large segments become, and how dense their indexes are.
             now_ms: the clock, for a segment that begins.
+            by_time: whether `segment.ms` counts.
+            roll: ends the active segment and begins one at an offset, where a log has to know of
+                it; else that is done here.
 
         Raises:
             StorageFailed: the disk refused; some of them may be in the log.
         """
+        rules = _Rules(config, now_ms, by_time, roll or partial(self._roll, config, now_ms))
         some: list[Numbered] = []
         size = 0
         for batch in batches:
-            if some and (size > WRITE_BYTES or not self._goes_with(some, size, batch, config)):
+            if some and (size > WRITE_BYTES or not self._goes_with(some, size, batch, rules)):
                 self._write(some)
                 some, size = [], 0
             if not some:
-                self._make_room(batch, config, now_ms)
+                self._make_room(batch, rules)
             if self._epochs is not None and batch.leader_epoch > self._epochs.latest:
                 self._epochs.assign(batch.leader_epoch, batch.base_offset)
             some.append(batch)
@@ -136,26 +149,35 @@ class LogWriter:
         if some:
             self._write(some)
 
-    def _goes_with(
-        self, some: list[Numbered], size: int, batch: Numbered, config: TopicConfig
-    ) -> bool:
-        """Whether a batch can be written together with those before it, which have a size."""
+    def _goes_with(self, some: list[Numbered], size: int, batch: Numbered, rules: "_Rules") -> bool:
+        """Whether a batch can be written together with those before it, which have a size.
+
+        Not if it rolls by time after what is written, nor while that is nothing to count from:
+        `_make_room` decides it once they are written.
+        """
         before_ms, append_ms = some[-1].append_ms, batch.append_ms
         if append_ms != before_ms and (
             append_ms is None or before_ms is None or append_ms < before_ms
         ):
             return False
+        if rules.by_time and (
+            not self.active.segment.size or self.must_roll(batch, *rules[:2], by_time=True)
+        ):
+            return False
         size += batch.size
-        return self.active.has_room(size, batch.last_offset, config.segment_bytes, append_ms)
+        return self.active.has_room(size, batch.last_offset, rules.config.segment_bytes, append_ms)
 
-    def _make_room(self, batch: Numbered, config: TopicConfig, now_ms: int) -> None:
+    def _make_room(self, batch: Numbered, rules: "_Rules") -> None:
         floor, append_ms = self._append_times, batch.append_ms
         if floor is not None and append_ms is not None and append_ms < floor.next(append_ms):
             floor.reset(batch.base_offset, append_ms)
-        if self.must_roll(batch, config, now_ms, by_time=False):
-            self.finish()
-            self.begin(batch.base_offset, config, now_ms)
+        if self.must_roll(batch, *rules[:2], by_time=rules.by_time):
+            rules.roll(batch.base_offset)
         self.active.make_ready(append_ms, is_counted=False)
+
+    def _roll(self, config: TopicConfig, now_ms: int, base_offset: int) -> None:
+        self.finish()
+        self.begin(base_offset, config, now_ms)
 
     def _write(self, batches: list[Numbered]) -> None:
         segment = self.active.segment
@@ -197,6 +219,15 @@ class LogWriter:
         active.count_from(self.active.counts)
         self.active = active
         return active.segment
+
+
+class _Rules(NamedTuple):
+    """How batches of another log are taken."""
+
+    config: TopicConfig
+    now_ms: int
+    by_time: bool
+    roll: Callable[[int], object]
 
 
 def new_segment(

@@ -31,6 +31,7 @@ def replay(
     snapshots: Iterable[int],
     attempts: Iterable[int],
     now_ms: int,
+    high_watermark: int | None = None,
 ) -> None:
     """Make `producers` what they were when the last of these batches was appended.
 
@@ -43,12 +44,14 @@ def replay(
             batches that are gone, and go too.
         attempts: the same of what exactly-once sinks have written.
         now_ms: when all of them count as heard of.
+        high_watermark: from which on transactions that ended are known, too, if it is given.
     """
     end_offset = segments[-1].end.next_offset
     for offset in {*snapshots, *attempts}:
         if offset > end_offset:
             remove_snapshot(files, directory, offset)
-    start = _start(files, directory, segments, producers, snapshots, end_offset, now_ms)
+    sure = end_offset if high_watermark is None else min(high_watermark, end_offset)
+    start = _start(files, directory, segments, producers, snapshots, sure, now_ms)
     first = _start_of_attempts(files, directory, producers, attempts, min(start, end_offset))
     following = [segment.base_offset for segment in segments[1:]] + [end_offset]
     for segment, next_base in zip(segments, following, strict=True):

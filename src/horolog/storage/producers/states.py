@@ -94,6 +94,9 @@ class Producers:
 
     def __init__(self) -> None:
         self._states: dict[int, ProducerState] = {}
+        self._ended: list[CompletedTransaction] = []
+        self.keeps_ended = False
+        """Whether transactions are remembered that ended at or behind the high watermark."""
         self.attempts = Attempts()
         """Those of exactly-once sinks; ordinary producers have lower ids."""
 
@@ -196,9 +199,21 @@ class Producers:
         if first is None:
             return None
         stable = min([header.next_offset, *(offset for _, offset in self.unended())])
-        return CompletedTransaction(
+        ended = CompletedTransaction(
             header.producer_id, first, header.last_offset, marker.is_abort, stable
         )
+        if self.keeps_ended:
+            self._ended.append(ended)
+        return ended
+
+    def first_unstable(self, high_watermark: int) -> int | None:
+        """Where the first transaction began whose end consumers cannot read; None if none did.
+
+        Those that ended before the high watermark are forgotten.
+        """
+        self._ended = [each for each in self._ended if each.last_offset >= high_watermark]
+        firsts = [each.first_offset for each in self._ended]
+        return min([*firsts, *(offset for _, offset in self.unended())], default=None)
 
     def unended(self) -> tuple[tuple[int, int], ...]:
         """Producer id and first offset of each transaction that has not ended."""
@@ -223,6 +238,7 @@ class Producers:
     def clear(self) -> None:
         """Forget everything, to be read or replayed again."""
         self._states.clear()
+        self._ended.clear()
 
     def write(self, files: Files, directory: str, offset: int) -> None:
         """Write down the state of all batches before `offset`."""

@@ -95,7 +95,13 @@ class _Loader:
             # from an older one, and clients have seen this one.
             epochs.assign(leader_epoch, end_offset)
         epochs.truncate_from_start(log_start_offset)
+        high_watermark = None
+        if plan.follows:
+            high_watermark = min(
+                max(checkpointed.high_watermark or 0, log_start_offset), end_offset
+            )
         producers = Producers()
+        producers.keeps_ended = plan.follows
         snapshots = self._snapshots(present, segments, end_offset)
         attempts = leftovers.base_offsets(present, names.ATTEMPTS)
         replay(
@@ -106,6 +112,7 @@ class _Loader:
             snapshots,
             attempts,
             plan.now_ms,
+            high_watermark,
         )
         recovery.rebuild_aborted(snapshots)
         return Log(
@@ -120,6 +127,7 @@ class _Loader:
                 producers=producers,
                 epochs=epochs,
                 leader_epoch=leader_epoch,
+                high_watermark=high_watermark,
                 append_times=self.append_times,
                 log_start_offset=log_start_offset,
                 recovery_point=end_offset if plan.is_clean else min(point or 0, end_offset),
@@ -180,7 +188,9 @@ class _Loader:
 
     def _ends_early(self, segments: Sequence[Segment], point: int) -> bool:
         """Whether records are gone that the disk once had, with a warning if they are."""
-        if not segments or self.plan.is_adopted or (end := segments[-1].end.next_offset) >= point:
+        if not segments or self.plan.is_adopted or self.plan.follows:
+            return False
+        if (end := segments[-1].end.next_offset) >= point:
             return False
         self.report.warnings.append(
             f"{self.directory} ends at offset {end}, and the disk once had it up to {point}: "
@@ -222,12 +232,14 @@ class _Loader:
         An adopted log of Kafka keeps it even after a crash, because Kafka's controller owns the
         epoch (4.3 bumps it by two at every start): a Java client that has seen a larger epoch, in
         a lookup or with a committed offset, would consider the controller's metadata stale and
-        find no leader.
+        find no leader. The epochs of a log that follows are those of its source.
         """
         if latest < 0:
             return 0
-        is_whole = self.plan.is_clean and not self.report.removed_bytes and not ends_early
-        return latest if is_whole or self.plan.is_adopted else min(latest + 1, _MAX_EPOCH)
+        plan = self.plan
+        is_whole = plan.is_clean and not self.report.removed_bytes and not ends_early
+        keeps = is_whole or plan.is_adopted or plan.follows
+        return latest if keeps else min(latest + 1, _MAX_EPOCH)
 
     def _topic_id(self, present: set[str]) -> UUID | None:
         """The id in `partition.metadata`; of a topic of ours it is written where it is missing.

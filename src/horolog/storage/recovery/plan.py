@@ -19,6 +19,9 @@ class LoadPlan(NamedTuple):
     topic_id: UUID | None = None
     """Of a topic that is known; written where the directory has none."""
     is_adopted: bool = False
+    follows: bool = False
+    """The log takes the batches of a source: its leader owns the epochs, and what recovery cuts off
+    comes again. The high watermark is that of the checkpoint."""
     max_batch_uncompressed_bytes: int = 1 << 30
 
 

@@ -1,0 +1,178 @@
+"""A log that follows: the batches of a source as they are, up to what the source says is readable.
+
+Nothing is validated but that a batch is whole and comes behind the last one, and nothing is
+stamped: bytes, offsets, leader epochs and append times are those of the source. The leader of the
+source has judged the rest, as for any follower (KIP-32).
+
+Invariant: the high watermark is at most the log end, and goes back with a truncation alone.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import NamedTuple
+
+from horolog.buffers import Buffer
+from horolog.errors import CorruptBatch
+from horolog.record.batch import parse_header, verify_crc
+from horolog.record.timestamps import AppendTimeStretch
+from horolog.storage import names
+from horolog.storage.logs.appendable import AppendableLog
+from horolog.storage.logs.parts import LogParts
+from horolog.storage.segments.numbered import Numbered, as_they_are
+
+
+class Followed(NamedTuple):
+    """What became of the batches of a source."""
+
+    last_offset: int
+    """Of the log."""
+    size: int
+    """Bytes that were appended."""
+    rolled: bool
+    """The segments before the active one need a `flush_rolled`, which may be in another thread."""
+
+    @property
+    def next_offset(self) -> int:
+        """The offset to fetch next."""
+        return self.last_offset + 1
+
+
+class FollowingLog(AppendableLog):
+    """See the module."""
+
+    def __init__(self, parts: LogParts) -> None:
+        super().__init__(parts)
+        if self.is_following:
+            self._find_unstable()
+
+    def begin_following(self, high_watermark: int) -> None:
+        """Take the batches of a source from here on, and none of producers.
+
+        Args:
+            high_watermark: up to which consumers read meanwhile, as far as there are records.
+        """
+        with self._exclusively():
+            end_offset = self.log_end_offset
+            self._unended = ()
+            self.producers.keeps_ended = True
+            self._high_watermark = max(self.log_start_offset, min(high_watermark, end_offset))
+            self._find_unstable()
+
+    def lead(self, epoch: int) -> None:
+        """Take the batches of producers from here on, in a leader epoch that is the largest so far.
+
+        All records are readable. Transactions that are open count as aborted: whoever could end
+        them writes elsewhere. The epoch is on the disk before any batch of it.
+
+        Raises:
+            StorageFailed: the disk refused; the log still follows.
+        """
+        assert epoch > self.epochs.latest
+        with self._exclusively():
+            self._is_settled = False
+            self.epochs.assign(epoch, self.log_end_offset)
+            self.leader_epoch = epoch
+            self.producers.keeps_ended = False
+            self._unended = self.producers.unended()
+            self._high_watermark = self._first_unstable = None
+
+    def follow(
+        self, data: Buffer, *, append_times: Sequence[AppendTimeStretch] = (), now_ms: int
+    ) -> Followed:
+        """Append batches of the source, of any format.
+
+        Args:
+            data: whole batches, behind the log end; there may be gaps, which compaction leaves.
+            append_times: of the records, in order, as far as the source knows them.
+            now_ms: the clock.
+
+        Raises:
+            CorruptBatch: one is damaged, not whole, or not behind those before it. Those before
+                it are in the log.
+            StorageFailed: the disk refused; some may be in the log, or all if it was the flush
+                that `flush.messages` asks for.
+        """
+        assert self.is_following
+        with self._exclusively():
+            if self._flusher.is_in_doubt:
+                self._refuse_in_doubt()
+            batches, damage = self._checked(data, append_times)
+            before = self.segments[-1]
+            size = sum(batch.size for batch in batches)
+            try:
+                self._extend(batches, now_ms)
+            finally:
+                self._find_unstable()
+            if self.log_end_offset - self._flusher.recovery_point >= self.config.flush_messages:
+                self._flusher.flush(self)
+            if damage is not None:
+                raise damage
+            rolled = self.segments[-1] is not before
+            return Followed(self.log_end_offset - 1, size, rolled)
+
+    def _checked(
+        self, data: Buffer, append_times: Sequence[AppendTimeStretch]
+    ) -> tuple[list[Numbered], CorruptBatch | None]:
+        """The batches before the first that is wrong, and what is wrong with that."""
+        found: list[Numbered] = []
+        next_offset = self.log_end_offset
+        try:
+            for batch in as_they_are(data, next_offset, append_times):
+                if found and batch.base_offset < next_offset:
+                    found.pop()  # a base offset has no checksum: it may be that which is wrong
+                self._check(batch, next_offset)
+                found.append(batch)
+                next_offset = batch.last_offset + 1
+        except CorruptBatch as damage:
+            return found, damage
+        return found, None
+
+    def _check(self, batch: Numbered, next_offset: int) -> None:
+        first, last = batch.base_offset, batch.last_offset
+        if not next_offset <= first <= last <= names.MAX_BASE_OFFSET:
+            raise CorruptBatch(
+                f"A batch of offsets {first} to {last} cannot follow in {self}, which ends at "
+                f"{next_offset}"
+            )
+        (part,), listed = batch.parts, batch.messages
+        positions = (0,) if listed is None else listed[0].positions
+        for position in (each - positions[0] for each in positions):
+            verify_crc(part, position, parse_header(part, position, first))
+
+    def _extend(self, batches: Sequence[Numbered], now_ms: int) -> None:
+        self._is_settled = False
+        for batch in batches:
+            self._writer.extend(
+                (batch,),
+                self.config,
+                now_ms,
+                by_time=not self.retention_exempt,
+                roll=lambda offset: self._roll(now_ms, offset),
+            )
+            header = parse_header(batch.parts[0], 0, batch.base_offset)
+            self.producers.replay(header, partial(b"".join, batch.parts), now_ms)
+
+    def advance_high_watermark(self, offset: int) -> int:
+        """Let consumers read up to an offset, or to the log end; the high watermark."""
+        with self._exclusively():
+            assert self._high_watermark is not None
+            offset = min(offset, self.log_end_offset)
+            if offset > self._high_watermark:
+                self._high_watermark = offset
+                self._find_unstable()
+            return self._high_watermark
+
+    def start_at(self, offset: int) -> int:
+        """Let the log start where its source's does, as far as consumers read; the log start."""
+        with self._exclusively():
+            self._start_at(min(offset, self.high_watermark))
+            return self.log_start_offset
+
+    def _start_at(self, offset: int) -> None:
+        if offset > self.log_start_offset:
+            self.log_start_offset = offset
+            self.epochs.truncate_from_start(offset)
+
+    def _find_unstable(self) -> None:
+        """Find the first transaction whose end is not below the high watermark."""
+        self._first_unstable = self.producers.first_unstable(self.high_watermark)

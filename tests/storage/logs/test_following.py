@@ -1,0 +1,402 @@
+"""A log that follows: batches of a source as they are, and what consumers see of them."""
+
+from __future__ import annotations
+
+import errno
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from batches import marker
+from faultyfiles import FaultyFiles
+from hypothesis import given
+from hypothesis import strategies as st
+from storelogs import (
+    DAY,
+    NOW,
+    TOPIC_ID,
+    Truth,
+    append,
+    batch,
+    new_follower,
+    new_log,
+    open_dir,
+    pull,
+    records_in,
+    reopened,
+    times_in,
+)
+
+from horolog.config import TopicConfig
+from horolog.errors import (
+    CorruptBatch,
+    ErrorCode,
+    RequestRefused,
+    StorageFailed,
+    code_for,
+)
+from horolog.record.builder import Record
+from horolog.record.compression import Codec
+from horolog.record.old_format.fields import build_messages
+from horolog.record.timestamps import AppendTimeStretch, TimeRange
+from horolog.storage.directory.checkpoints import EpochStart
+from horolog.storage.log_dir.log_dir import TopicPartition
+from horolog.storage.logs.log import Log
+
+PARTITION = TopicPartition("events", 3)
+SMALL = TopicConfig(segment_bytes=300, index_interval_bytes=0)
+FOREVER = TopicConfig(index_interval_bytes=0, retention_ms=-1)
+
+
+def v2(offset: int, *times: int, epoch: int = 3, **more: int | bool) -> bytes:
+    return batch(*(times or (NOW,)), base_offset=offset, leader_epoch=epoch, **more)
+
+
+def bytes_of(log: Log) -> bytes:
+    return b"".join(Path(each.log.path).read_bytes()[: each.size] for each in log.segments)
+
+
+# Batches.
+
+
+def test_batches_are_kept_as_they_are_with_their_offsets_and_epochs(tmp_path: Path) -> None:
+    sent = v2(0, 17) + v2(1, NOW, NOW + 1, epoch=4) + v2(9, NOW + 2, epoch=7)
+    with new_follower(tmp_path, FOREVER) as log:
+        followed = pull(log, sent)
+        assert (followed.last_offset, followed.next_offset, followed.size) == (9, 10, len(sent))
+        assert bytes_of(log) == sent
+        assert log.epochs.entries == (EpochStart(3, 0), EpochStart(4, 1), EpochStart(7, 9))
+        assert times_in(log) == [(0, 17), (1, NOW), (2, NOW + 1), (9, NOW + 2)]
+        found = log.find_by_timestamp(NOW + 1)
+        assert found is not None
+        assert (found.offset, found.leader_epoch) == (2, 4)
+
+
+def test_messages_of_old_formats_are_followed(tmp_path: Path) -> None:
+    records = [Record(NOW + number, b"k", b"v", offset=number) for number in range(4)]
+    plain = bytes(build_messages(records[:3], 0))
+    packed = bytes(build_messages(records[3:], 1, codec=Codec.GZIP))
+    with new_follower(tmp_path, FOREVER) as log:
+        assert pull(log, plain).next_offset == 3
+        assert pull(log, packed).next_offset == 4
+        assert bytes_of(log) == plain + packed
+        assert log.epochs.entries == ()
+
+
+@pytest.mark.parametrize("at", [20, 61, -1])
+def test_good_batches_before_a_damaged_one_stay_and_nothing_of_it(tmp_path: Path, at: int) -> None:
+    damaged = bytearray(v2(1))
+    damaged[at] ^= 0x40
+    with new_follower(tmp_path, FOREVER) as log:
+        with pytest.raises(CorruptBatch):
+            pull(log, v2(0) + bytes(damaged) + v2(2))
+        assert log.log_end_offset == 1
+        assert bytes_of(log) == v2(0)
+        pull(log, v2(1))
+        assert bytes_of(log) == v2(0) + v2(1)
+
+
+def test_a_base_offset_ahead_of_those_that_follow_is_not_taken(tmp_path: Path) -> None:
+    damaged = bytearray(v2(1))
+    damaged[0] ^= 0x40
+    with new_follower(tmp_path, FOREVER) as log:
+        with pytest.raises(CorruptBatch):
+            pull(log, v2(0) + bytes(damaged) + v2(2))
+        assert bytes_of(log) == v2(0)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        v2(0),  # is there already
+        v2(1, NOW, NOW, NOW)[:-1],  # not whole
+        v2(1)[:30],
+        v2((1 << 63) - 2),
+        v2(1) + v2(1),
+    ],
+)
+def test_batches_that_cannot_follow_are_refused(tmp_path: Path, wrong: bytes) -> None:
+    with new_follower(tmp_path, FOREVER) as log:
+        pull(log, v2(0))
+        with pytest.raises(CorruptBatch):
+            pull(log, wrong)
+        assert bytes_of(log) == v2(0)
+
+
+def test_a_damaged_plain_message_is_found_among_those_of_one_write(tmp_path: Path) -> None:
+    records = [Record(NOW, b"k", b"value", offset=number) for number in range(5)]
+    plain = bytearray(build_messages(records, 1))
+    plain[3 * len(plain) // 5 + 30] ^= 1
+    with new_follower(tmp_path, FOREVER) as log:
+        with pytest.raises(CorruptBatch):
+            log.follow(bytes(plain), now_ms=NOW)
+        assert log.log_end_offset <= 3
+
+
+def test_append_times_of_the_source_are_kept_and_never_made_up(tmp_path: Path) -> None:
+    times = [AppendTimeStretch(0, NOW - 5), AppendTimeStretch(1, None), AppendTimeStretch(2, NOW)]
+    with new_follower(tmp_path, FOREVER) as log:
+        pull(log, v2(0) + v2(1) + v2(2), append_times=times, now=NOW + DAY)
+        assert log.append_times(0, 3) == times
+        pull(log, v2(3), now=NOW + DAY)
+        assert log.append_times(3, 4) == [AppendTimeStretch(3, None)]
+
+
+def test_a_log_that_leads_again_stamps_no_earlier_than_its_source_did(tmp_path: Path) -> None:
+    with new_follower(tmp_path, FOREVER) as log:
+        pull(log, v2(0), append_times=[AppendTimeStretch(0, NOW + 500)])
+        log.lead(9)
+        append(log, NOW, now=NOW)
+        assert log.append_times(1, 2) == [AppendTimeStretch(1, NOW + 500)]
+
+
+# Segments.
+
+
+def test_segments_are_rolled_by_size_and_seen_by_readers(tmp_path: Path) -> None:
+    sent = b"".join(v2(number, NOW + number) for number in range(20))
+    with new_follower(tmp_path, SMALL) as log:
+        assert pull(log, sent).rolled
+        assert len(log.segments) > 5
+        assert [each.offset for each in records_in(log)] == list(range(20))
+        log.flush_rolled()
+        assert log.recovery_point == log.segments[-1].base_offset
+
+
+def test_a_segment_behind_a_gap_begins_with_its_first_batch(tmp_path: Path) -> None:
+    with new_follower(tmp_path, SMALL) as log:
+        pull(log, v2(0) + v2(1) + v2(2))
+        pull(log, v2(1000))
+        assert [each.base_offset for each in log.segments] == [0, 1000]
+        assert [each.offset for each in records_in(log)] == [0, 1, 2, 1000]
+
+
+@given(
+    st.lists(st.integers(0, 30), min_size=1, max_size=25),
+    st.sampled_from(["first-time", "record-time", "append-time"]),
+    st.data(),
+)
+def test_segments_are_rolled_by_time_however_batches_arrive(
+    steps: list[int], by: str, data: st.DataObject
+) -> None:
+    config = replace(FOREVER, segment_ms=40, horolog_roll_by=by)
+    times = [NOW + sum(steps[: at + 1]) for at in range(len(steps))]
+    stretches = [AppendTimeStretch(at, ms + 7) for at, ms in enumerate(times)]
+    with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as many:
+        with new_follower(Path(one), config) as log:
+            for at, ms in enumerate(times):
+                pull(log, v2(at, ms), append_times=stretches[at : at + 1])
+            expected = [each.base_offset for each in log.segments]
+        first = 0
+        with new_follower(Path(many), config) as log:
+            while first < len(times):
+                end = data.draw(st.integers(first + 1, len(times)))
+                sent = b"".join(v2(at, times[at]) for at in range(first, end))
+                pull(log, sent, append_times=stretches[first:end])
+                first = end
+            assert [each.base_offset for each in log.segments] == expected
+
+
+def test_flush_messages_counts_what_is_followed(tmp_path: Path) -> None:
+    with new_follower(tmp_path, replace(FOREVER, flush_messages=3)) as log:
+        pull(log, v2(0) + v2(1))
+        assert log.recovery_point == 0
+        pull(log, v2(2))
+        assert log.recovery_point == 3
+
+
+def test_a_refused_write_leaves_what_was_written_before_and_is_tried_again(tmp_path: Path) -> None:
+    files = FaultyFiles(None)
+    with new_follower(tmp_path, SMALL, files=files) as log:
+        sent = [v2(number, epoch=3 + number // 6) for number in range(12)]
+        for steps in range(0, 40, 3):
+            end = log.log_end_offset
+            if end == 12:
+                break
+            files.fail_after(steps, OSError(errno.ENOSPC, "full"))
+            try:
+                pull(log, *sent[end:])
+            except StorageFailed:
+                assert log.epochs.latest <= 3 + log.log_end_offset // 6
+            files.heal()
+        pull(log, *sent[log.log_end_offset :])
+        assert bytes_of(log) == b"".join(sent)
+        assert log.epochs.entries == (EpochStart(3, 0), EpochStart(4, 6))
+
+
+# What consumers see.
+
+
+def test_consumers_read_up_to_the_high_watermark(tmp_path: Path) -> None:
+    with new_follower(tmp_path, FOREVER) as log:
+        log.follow(b"".join(v2(at, NOW + at) for at in range(4)), now_ms=NOW)
+        assert (log.log_end_offset, log.high_watermark, log.last_stable_offset) == (4, 0, 0)
+        assert not log.read(0, 1000).size
+        assert log.advance_high_watermark(2) == 2
+        assert bytes(log.read(0, 1000).read()) == v2(0, NOW) + v2(1, NOW + 1)
+        assert log.readable_end(committed=False) == log.readable_end(committed=True) == 2
+        assert log.advance_high_watermark(1) == 2, "it never goes back"
+        assert log.advance_high_watermark(99) == 4, "no further than the log"
+        log.follow(v2(4), now_ms=NOW)
+        assert log.high_watermark == 4
+
+
+def test_lookups_show_nothing_beyond_the_high_watermark(tmp_path: Path) -> None:
+    times = [AppendTimeStretch(at, NOW + at) for at in range(8)]
+    with new_follower(tmp_path, SMALL) as log:
+        sent = b"".join(v2(at, NOW + at) for at in range(8))
+        log.follow(sent, append_times=times, now_ms=NOW)
+        assert log.find_max_timestamp() is None
+        for visible in range(1, 9):
+            log.advance_high_watermark(visible)
+            top = log.find_max_timestamp()
+            assert (top and top.offset) == (7 if visible == 8 else None), "as in Kafka"
+            for at in range(8):
+                by_time = log.find_by_timestamp(NOW + at)
+                by_append_time = log.find_by_append_time(NOW + at)
+                assert (by_time and by_time.offset) == (at if at < visible else None)
+                assert (by_append_time and by_append_time.offset) == (at if at < visible else None)
+            assert log.unread(0, 8).records == visible
+            ranges = log.time_ranges(TimeRange(NOW, NOW + 100), 0, 100)
+            assert max(each.end for each in ranges.ranges) <= visible
+            assert max(log.offsets_before(NOW + DAY * 9999, 100, NOW)) == visible
+
+
+def test_nothing_above_the_high_watermark_is_deleted(tmp_path: Path) -> None:
+    config = replace(SMALL, retention_ms=1000)
+    with new_follower(tmp_path, config) as log:
+        log.follow(b"".join(v2(at, NOW - DAY) for at in range(9)), now_ms=NOW)
+        assert log.apply_retention(NOW, NOW) == []
+        with pytest.raises(RequestRefused):
+            log.delete_records(1)
+        assert log.start_at(5) == 0
+        log.advance_high_watermark(4)
+        assert [gone.base_offset for gone in log.apply_retention(NOW, NOW)] == [0]
+        assert log.start_at(99) == 4
+        assert log.start_at(2) == 4, "a log start never goes back"
+
+
+def test_producers_are_refused_until_it_leads(tmp_path: Path) -> None:
+    with new_follower(tmp_path) as log:
+        pull(log, v2(0, epoch=5))
+        with pytest.raises(RequestRefused) as refused:
+            append(log, NOW)
+        assert code_for(refused.value) is ErrorCode.not_leader_or_follower
+        log.lead(6)
+        assert not log.is_following
+        assert append(log, NOW).base_offset == 1
+        assert log.epochs.entries == (EpochStart(5, 0), EpochStart(6, 1))
+        assert log.high_watermark == log.log_end_offset == 2
+
+
+def test_the_epoch_of_a_log_that_leads_is_on_disk_before_its_first_batch(tmp_path: Path) -> None:
+    with new_follower(tmp_path) as log:
+        pull(log, v2(0, epoch=5))
+        log.lead(8)
+    with reopened(tmp_path) as (_, log):
+        assert log.leader_epoch >= 8
+
+
+# Transactions.
+
+PRODUCER = {"producer_id": 9, "producer_epoch": 0, "is_transactional": True}
+
+
+def test_open_transactions_bound_the_last_stable_offset(tmp_path: Path) -> None:
+    with new_follower(tmp_path) as log:
+        pull(log, v2(0), v2(1, base_sequence=0, **PRODUCER), v2(2))
+        assert (log.high_watermark, log.last_stable_offset) == (3, 1)
+        pull(log, marker(3, 9, kind=1))
+        assert log.last_stable_offset == 4
+
+
+def test_a_transaction_is_stable_once_its_marker_is_readable(tmp_path: Path) -> None:
+    with new_follower(tmp_path) as log:
+        pull(log, v2(0))
+        sent = v2(1, base_sequence=0, **PRODUCER) + v2(2) + marker(3, 9, kind=0)
+        log.follow(sent, now_ms=NOW)
+        log.advance_high_watermark(3)
+        assert log.last_stable_offset == 1
+        log.advance_high_watermark(4)
+        assert log.last_stable_offset == 4
+
+
+def test_transactions_count_as_open_after_a_restart_as_before(tmp_path: Path) -> None:
+    with new_log(tmp_path, SMALL):
+        pass
+    log_dir = open_dir(tmp_path, SMALL, follows=True)
+    log = log_dir.logs[PARTITION]
+    pull(log, v2(0), v2(1, base_sequence=0, **PRODUCER))
+    log.follow(b"".join(v2(at) for at in range(2, 8)) + marker(8, 9, kind=0), now_ms=NOW)
+    assert (log.high_watermark, log.last_stable_offset) == (2, 1)
+    log_dir.close()
+    with reopened(tmp_path, SMALL, follows=True) as (_, log):
+        assert (log.log_end_offset, log.high_watermark, log.last_stable_offset) == (9, 2, 1)
+        log.advance_high_watermark(9)
+        assert log.last_stable_offset == 9
+
+
+def test_what_is_open_counts_as_aborted_once_it_leads(tmp_path: Path) -> None:
+    with new_follower(tmp_path) as log:
+        pull(log, v2(0), v2(1, base_sequence=0, **PRODUCER))
+        assert log.aborted_transactions(0, 2) == []
+        log.lead(4)
+        assert log.last_stable_offset == 2
+        (aborted,) = log.aborted_transactions(0, 2)
+        assert (aborted.producer_id, aborted.first_offset) == (9, 1)
+
+
+def test_a_retry_of_a_followed_batch_is_known_once_it_leads(tmp_path: Path) -> None:
+    more = {"producer_id": 9, "producer_epoch": 0, "base_sequence": 0}
+    with new_follower(tmp_path) as log:
+        pull(log, v2(0, **more))
+        log.lead(4)
+        done = append(log, NOW, **more)
+        assert (done.duplicate, done.base_offset) == (True, 0)
+
+
+# Restarts.
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_restart_goes_on_in_the_epoch_of_the_source(tmp_path: Path, clean: bool) -> None:
+    log_dir = open_dir(tmp_path)
+    log = log_dir.create(*PARTITION, TOPIC_ID, TopicConfig(), NOW)
+    log.begin_following(0)
+    pull(log, v2(0), v2(1, epoch=5))
+    log.leader_epoch = 8  # of the source, in which nothing was followed yet
+    log.follow(v2(2, epoch=5), now_ms=NOW)
+    log_dir.checkpoint()
+    log_dir.close(clean=clean)
+    with reopened(tmp_path, follows=True) as (_, log):
+        assert log.is_following
+        assert log.leader_epoch == 5
+        assert log.epochs.entries == (EpochStart(3, 0), EpochStart(5, 1))
+        assert (log.log_end_offset, log.high_watermark) == (3, 2)
+        assert [each.offset for each in records_in(log)] == [0, 1]
+
+
+def test_a_torn_end_is_fetched_again_without_a_new_epoch(tmp_path: Path) -> None:
+    with new_follower(tmp_path) as log:
+        pull(log, v2(0), v2(1))
+        log.flush()
+        path = Path(log.segments[0].log.path)
+    path.write_bytes(path.read_bytes()[:-3])
+    with reopened(tmp_path, follows=True) as (log_dir, log):
+        assert (log.log_end_offset, log.leader_epoch) == (1, 3)
+        assert [note for each in log_dir.recoveries for note in each.warnings] == []
+        pull(log, v2(1))
+        assert times_in(log) == [Truth(0, NOW), Truth(1, NOW)]
+
+
+def test_a_high_watermark_of_another_topic_of_the_name_does_not_count(tmp_path: Path) -> None:
+    log_dir = open_dir(tmp_path)
+    log = log_dir.create(*PARTITION, TOPIC_ID, TopicConfig(), NOW)
+    append(log, NOW, NOW)
+    log_dir.checkpoint()
+    log_dir.close()
+    metadata = tmp_path / "events-3" / "partition.metadata"
+    metadata.write_text("version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ")
+    with reopened(tmp_path, follows=True) as (_, log):
+        assert (log.log_end_offset, log.high_watermark) == (2, 0)
