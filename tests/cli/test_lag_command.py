@@ -9,6 +9,7 @@ from running_broker import NOW_MS, RunningBroker, a_broker
 
 from horolog.client import CommittedOffset, control
 from horolog.clock import DAY_MS, ManualClock
+from horolog.errors import StorageFailed
 from horolog.record.builder import Record, build_batch
 from horolog.wire.questions import GROUP_LAG
 
@@ -115,6 +116,8 @@ def test_of_a_broker_that_does_not_say_it_offsets_are_known(
     commit(broker, 1)
     (found,) = lags(broker, "g")
     assert (found["offsets_behind"], found["records_behind"], found["lag_ms"]) == (1, None, None)
+    assert (found["unread_deleted"], found["first_deleted_ms"]) == (None, None)
+    assert "-: not known. Apache Kafka's brokers keep offsets" in run(broker, "lag", "g").out
     broker.create_topic("stamped", 1, message_timestamp_type="LogAppendTime")
     broker.append("stamped", build_batch([Record(5, None, b"v")]))
     broker.client.offset_commit("g", {("stamped", 0): CommittedOffset(0)})
@@ -122,7 +125,23 @@ def test_of_a_broker_that_does_not_say_it_offsets_are_known(
     assert stamped["topic"] == "stamped"
     assert stamped["lag_ms"] > 0
     commit(broker, 2)
-    assert lags(broker, "g")[1]["lag_ms"] == 0
+    _, read = lags(broker, "g")
+    assert (read["lag_ms"], read["unread_deleted"]) == (0, 0)
+
+
+def test_of_a_log_that_cannot_be_read_offsets_are_known(
+    broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(*_: object) -> None:
+        raise StorageFailed("the disk refused")
+
+    send(broker, NOW_MS - 6 * DAY_MS)
+    commit(broker, 0)
+    monkeypatch.setattr("horolog.broker.control.group_lag.partition_lag", failing)
+    (found,) = lags(broker, "g")
+    assert (found["offsets_behind"], found["records_behind"], found["lag_ms"]) == (1, None, None)
+    assert (found["unread_deleted"], found["first_deleted_ms"]) == (None, None)
+    assert "-: not known." in run(broker, "lag", "g").out
 
 
 def test_a_group_with_more_partitions_than_fit_an_answer(broker: RunningBroker) -> None:

@@ -46,6 +46,11 @@ def test_other_settings_are_tried_on_what_arrived(filled: RunningBroker) -> None
     assert kept["held_bytes"] > 0
 
 
+def test_time_passes_until_the_brokers_now(filled: RunningBroker, clock: ManualClock) -> None:
+    found = run_command("retention", "simulate", "t", "--json", HOROLOG_BOOTSTRAP=filled.address)
+    assert found.json["partitions"][0]["until_ms"] == clock.now_ms()
+
+
 def test_a_directory_is_simulated_without_its_broker(filled: RunningBroker) -> None:
     tried = ("--set", "retention.ms=3600000", "--set", "log.retention.check.interval.ms=60000")
     of_topic = simulate(filled, "t", *tried, "--json").json

@@ -35,6 +35,7 @@ def test_offsets_are_known_and_times_where_they_are_timestamps(kafka: str) -> No
         None,
     )
     assert stamped["offsets_behind"] == 3
+    assert created["unread_deleted"] is stamped["unread_deleted"] is None
     assert 0 <= stamped["lag_ms"] < 600_000
     assert run_command("lag", "--all-groups", "-b", kafka).code == 0
     refused = run_command("topics", "describe", "created", "--times", "-b", kafka)

@@ -229,7 +229,8 @@ def unknown_lag(behind: Behind, paces: Paces, clock: LagClock) -> PartitionLag:
         clock,
         paces.catch_up_ms(max(0, behind.end - behind.first_unread)),
         paces.commits is not None,
-        *Doomed(),
+        None if behind.has_unread else 0,
+        None,
     )
 
 

@@ -98,6 +98,11 @@ def _show(names: Sequence[str], found: Sequence[PartitionLag], zone: tzinfo) -> 
     without = sorted({*names} - {each.group for each in found})
     if without or not found:
         typer.echo(f"no offsets are committed by {', '.join(without) or 'any group'}")
+    if any(each.unread_deleted is None for each in found):
+        typer.echo(
+            "-: not known. Apache Kafka's brokers keep offsets, and append times of LogAppendTime "
+            "topics; of a log that cannot be read only offsets are known"
+        )
     for each in found:
         if each.unread_deleted and each.first_deleted_ms is not None:
             typer.echo(

@@ -56,7 +56,11 @@ def simulate(
     ] = None,
     at: Annotated[
         str | None,
-        typer.Option("--until", metavar="TIME", help="Let time pass until then (default: now)."),
+        typer.Option(
+            "--until",
+            metavar="TIME",
+            help="Let time pass until then (default: now, by the broker's clock).",
+        ),
     ] = None,
     partitions: Partitions = None,
     zone: Zone = None,
@@ -74,8 +78,6 @@ def simulate(
     given = pairs(tried, "--set")
     check_ms = _positive(given.pop(CHECK, str(_CHECK_MS)))
     now_ms = SystemClock().now_ms()
-    where = parse_zone(zone) if zone else None
-    until_ms = now_ms if at is None else parse_time(at, now_ms=now_ms, zone=where)
     path = path_of(context, what)
     if path is None:
         with connect(bootstrap, client_config, client_properties) as client:
@@ -84,11 +86,14 @@ def simulate(
             entries = client.describe_configs([resource])[resource]
             config = _config({name: entry.value for name, entry in entries.items()} | given)
             log = ArrivalLog(options_of_topic(client.config, what), numbers)
+            now_ms = client.cluster_time_ms() or now_ms
         configs = dict.fromkeys({each.topic for each in log.partitions}, config)
     else:
         stored = OfflineSettings(find_target(path).log_dir, given, now_ms)
         log = ArrivalLog(options_of_path(str(path), None), partitions)
         configs = {each.topic: stored.of(each.topic).config for each in log.partitions}
+    where = parse_zone(zone) if zone else None
+    until_ms = now_ms if at is None else parse_time(at, now_ms=now_ms, zone=where)
     outcomes = _run(log, configs, check_ms, until_ms, what)
     if is_json:
         show_json(plain(outcomes))

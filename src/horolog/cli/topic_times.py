@@ -74,8 +74,8 @@ def show_times(found: Mapping[int, PartitionTimes], zone: tzinfo) -> None:
     unknown = sum(each.unknown_offsets for each in found.values())
     if unknown:
         typer.echo(
-            f"\nwithout {unknown} offsets, whose segments have no whole block map: a read of a "
-            "range of times makes it"
+            f"\nwithout {unknown} offsets, whose segments have no whole block map yet: a read of a "
+            "range of times makes it, that of the last segment the next append"
         )
 
 

@@ -78,7 +78,7 @@ def _of_offsets(
                 clock=clock,
                 catch_up_ms=0 if unread >= end else None,
                 is_pace_known=False,
-                unread_deleted=0,
+                unread_deleted=0 if unread >= end else None,
                 first_deleted_ms=None,
             )
         )

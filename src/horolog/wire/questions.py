@@ -373,8 +373,9 @@ class PartitionLag(NamedTuple):
     """How long the group takes to reach the end; None: never, or not known."""
     is_pace_known: bool
     """Whether the group has committed for long enough to say so."""
-    unread_deleted: int
-    """Unread records that retention deletes before the group gets to them at its pace."""
+    unread_deleted: int | None
+    """Unread records that retention deletes before the group gets to them at its pace; None where
+    that is not known."""
     first_deleted_ms: int | None
     """When the first of them is deleted; a time in the past: at the next check."""
 

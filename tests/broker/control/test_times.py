@@ -1,12 +1,15 @@
 """What a broker says of the times of a topic's records without reading one."""
 
 import random
+import shutil
 from itertools import pairwise
+from pathlib import Path
 
 from command_runner import run_command
-from running_broker import ANY_TIME, NOW_MS, RunningBroker, a_broker
+from running_broker import ANY_TIME, NOW_MS, MakeBroker, RunningBroker, a_broker
 from scripted_broker import ScriptedBroker
 
+from golden import GOLDEN
 from horolog.clock import ManualClock
 from horolog.record.builder import Record, build_batch
 from horolog.record.time_stats import LATENCY_BOUNDS, latency_quantile
@@ -91,6 +94,20 @@ def test_the_screen_has_both_clocks_and_shares(broker: RunningBroker, clock: Man
     assert "2023-11-14" in shown.out
     assert "%)" in shown.out
     assert max(map(len, shown.lines)) <= 110
+
+
+def test_what_an_adopted_log_has_no_map_of_is_said_and_mapped_by_the_next_append(
+    make_broker: MakeBroker, tmp_path: Path
+) -> None:
+    log_dir = tmp_path / "logs"
+    shutil.copytree(GOLDEN / "clean" / "client-none-0", log_dir / "t-0")
+    broker = make_broker(log_dir=log_dir)
+    shown = run_command("topics", "describe", "t", "--times", HOROLOG_BOOTSTRAP=broker.address)
+    assert "without 81 offsets" in shown.out
+    assert "that of the last segment the next append" in shown.out
+    broker.append("t", build_batch([Record(NOW_MS, None, b"v")]))
+    (found,) = described(broker)
+    assert (found["records"], found["unknown_offsets"]) == (82, 0)
 
 
 def test_another_broker_is_named() -> None:
