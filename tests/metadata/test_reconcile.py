@@ -256,3 +256,13 @@ def test_whatever_is_there_a_plan_is_safe_and_the_next_starts_agree(
 )
 def test_gaps_are_stored_as_such(partitions: tuple[int, ...], count: int) -> None:
     assert stored_count(partitions) == count
+
+
+def test_a_followed_topic_stays_one_when_its_row_is_lost_or_its_directories_are_others() -> None:
+    lost = plan(found={"t": {0: OURS}}, followed={"t"})
+    assert lost.put == [TopicRow("t", OURS, 1, adopted=True, followed=True)]
+    followed = ROW._replace(followed=True)
+    replaced = plan(followed, found={"t": {0: THEIRS}})
+    assert replaced.put == [TopicRow("t", THEIRS, 1, adopted=True, followed=True)]
+    deleted = plan(followed._replace(deleting=True), found={"t": {0: OURS, 1: THEIRS}})
+    assert deleted.put == [TopicRow("t", THEIRS, AS_FOUND, adopted=True)]

@@ -15,8 +15,10 @@ from horolog.groups.rows import GroupChange, GroupRow, OffsetRow
 from horolog.metadata.rows import (
     BROKER_SCOPE,
     TOPIC_SCOPE,
+    FollowedRow,
     QueryRow,
     SettingRow,
+    SourceRow,
     Stored,
     TopicRow,
     topics_text,
@@ -38,6 +40,8 @@ OFFSET_ROWS = [
     OffsetRow(f"group-{n % 9}", f"topic-{n % 150}", n, n * 7, -1, "m" * (n % 40), NOW_MS + n)
     for n in range(900)
 ]
+SOURCE = SourceRow("source-id", "kafka:9092", "topic-.*", "/etc/client.properties")
+FOLLOWED_ROW = FollowedRow("topic-1", UUID(int=2), False, -1, '{"retention.ms": "5"}')
 GROUP_ROWS = [GroupRow(f"group-{n}", "consumer", NOW_MS if n % 2 else None) for n in range(9)]
 
 
@@ -394,7 +398,8 @@ def test_a_store_of_the_second_schema_is_taken_over_whole(
 ) -> None:
     before, next_id = opened(path)
     with sqlite3.connect(path) as db:
-        db.execute("DROP TABLE queries")
+        for table in ("queries", "sources", "followed"):
+            db.execute(f"DROP TABLE {table}")
         db.execute("PRAGMA user_version=2")
         db.execute(f"PRAGMA application_id={0x686D0000 | 2}")
     db.close()
@@ -410,10 +415,73 @@ def test_a_store_of_the_second_schema_is_taken_over_whole(
     assert opened(path)[0] == stored._replace(queries=(row,))
 
 
+def test_a_store_of_the_third_schema_is_taken_over_whole(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = MetadataStore(path)
+    store.put_query(QueryRow("q", 1, 2, 3, -1, NOW_MS, 7, 1, 1000, "r", 0, "[3]", "{}"))
+    store.close()
+    before, next_id = opened(path)
+    with sqlite3.connect(path) as db:
+        for table in ("sources", "followed"):
+            db.execute(f"DROP TABLE {table}")
+        db.execute("PRAGMA user_version=3")
+        db.execute(f"PRAGMA application_id={0x686D0000 | 3}")
+    db.close()
+    assert opened(path) == (before, next_id)
+    assert len(before.queries) == 1
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
+    store, _ = open_store(path, FIRST, NOW_MS)
+    store.put_source(SOURCE)
+    store.put_topic(TOPIC_ROWS[1]._replace(followed=True), None, FOLLOWED_ROW)
+    store.close()
+    again, _ = opened(path)
+    assert (again.source, again.followed) == (SOURCE, (FOLLOWED_ROW,))
+
+
+def test_a_followed_topic_is_known_as_one_whichever_of_its_rows_is_lost(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = MetadataStore(path)
+    store.put_source(SOURCE)
+    store.put_topic(TOPIC_ROWS[1]._replace(followed=True), None, FOLLOWED_ROW)
+    store.close()
+    sound = path.read_bytes()
+    for table, column in (("topics", "name"), ("followed", "topic")):
+        path.write_bytes(sound)
+        with sqlite3.connect(path) as db:
+            db.execute(f"UPDATE {table} SET checksum = 0 WHERE {column} = ?", (FOLLOWED_ROW.topic,))
+        db.close()
+        findings = [each.what for each in check_store(path.parent)]
+        assert any("its checksum does not match" in what for what in findings)
+        stored, _ = opened(path)
+        rows = [row for row in stored.topics if row.name == FOLLOWED_ROW.topic]
+        if table == "topics":
+            assert (rows, stored.followed) == ([], (FOLLOWED_ROW,))
+        else:
+            assert ([row.followed for row in rows], stored.followed) == ([True], ())
+            assert "are not led here until they are followed again or promoted" in caplog.text
+            findings = [each.what for each in check_store(path.parent)]
+            assert any("its row of followed is lost" in what for what in findings)
+        assert stored.source == SOURCE
+
+
+def test_a_flipped_schema_version_hides_no_followed_topic(path: Path) -> None:
+    store = MetadataStore(path)
+    store.put_source(SOURCE)
+    store.put_topic(TOPIC_ROWS[1]._replace(followed=True), None, FOLLOWED_ROW)
+    store.close()
+    with sqlite3.connect(path) as db:
+        db.execute("PRAGMA user_version=3")
+    db.close()
+    stored, _ = opened(path)
+    assert (stored.source, stored.followed) == (SOURCE, (FOLLOWED_ROW,))
+
+
 def test_a_store_that_a_later_version_wrote_is_neither_read_nor_moved(path: Path) -> None:
     with sqlite3.connect(path) as db:
-        db.execute("PRAGMA user_version=4")
-        db.execute(f"PRAGMA application_id={0x686D0000 | 4}")
+        db.execute("PRAGMA user_version=5")
+        db.execute(f"PRAGMA application_id={0x686D0000 | 5}")
     db.close()
     before = path.read_bytes()
     with pytest.raises(Misconfigured, match="newer horolog"):

@@ -10,9 +10,17 @@ import pytest
 
 from horolog.errors import Misconfigured, RequestRefused, StorageFailed
 from horolog.groups.rows import GroupChange, GroupRow, OffsetRow
-from horolog.metadata.rows import BROKER_SCOPE, TOPIC_SCOPE, SettingRow, TopicRow
+from horolog.metadata.rows import (
+    BROKER_SCOPE,
+    TOPIC_SCOPE,
+    FollowedRow,
+    SettingRow,
+    SourceRow,
+    TopicRow,
+)
 from horolog.metadata.store import FILE_NAME, MetadataStore, StoreDamaged
 
+SOURCE = SourceRow("source-id", "kafka:9092", ".*", "")
 TOPIC = TopicRow("t", UUID(int=7), 3)
 OFFSET = OffsetRow("g", "t", 0, 45, 2, "note", 1_700_000_000_000)
 
@@ -65,6 +73,30 @@ def test_a_forgotten_topic_takes_settings_and_offsets_along(store: MetadataStore
     assert stored.topics == []
     assert stored.settings == [SettingRow(BROKER_SCOPE, "", "log.retention.ms", "9")]
     assert stored.offsets == [other]
+
+
+def test_a_topic_is_created_promoted_and_forgotten_with_what_it_is_at_the_source(
+    store: MetadataStore,
+) -> None:
+    row = FollowedRow("t", TOPIC.topic_id, False, -1, '{"retention.ms": "5"}')
+    store.put_source(SOURCE)
+    store.put_topic(TOPIC._replace(followed=True), {"retention.ms": "5"}, row)
+    stored = store.load()
+    assert stored.topics == [TOPIC._replace(followed=True)]
+    assert (stored.source, stored.followed) == (SOURCE, (row,))
+    store.forget_topic("t")
+    assert store.load().followed == ()
+    promoted = row._replace(led=True, epoch=7)
+    store.put_topic(TOPIC, None, promoted)
+    store.forget_topic("t")
+    assert store.load().followed == (promoted,), "it is not followed again"
+
+
+def test_one_cluster_is_followed_at_a_time(store: MetadataStore) -> None:
+    store.put_source(SOURCE)
+    other = SOURCE._replace(cluster_id="other", ended=True)
+    store.put_source(other)
+    assert store.load().source == other
 
 
 @contextmanager

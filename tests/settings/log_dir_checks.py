@@ -1,16 +1,19 @@
 """What each broker setting about the log directory, topics and background tasks changes."""
 
+import re
 import shutil
 import threading
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import pytest
 from patience import eventually
 from setting_checks import REFUSED, of_broker
 from settings_lab import Lab
 
 from horolog.clock import DAY_MS, HOUR_MS
+from horolog.errors import RequestRefused
 from horolog.record.builder import Record, build_batch
 from horolog.record.compression import Codec
 from horolog.storage.names import TopicPartition
@@ -125,6 +128,39 @@ def segments_deleted_of_a_topic_found_on_disk(lab: Lab) -> int:
     lab.restart()
     gone = lab.broker.run(lab.broker.service.background_tasks.run_retention())
     return len(gone)
+
+
+# --- following ------------------------------------------------------------------------------
+
+
+@of_broker("horolog.follow", {"127.0.0.1:1": "127.0.0.1:1", "127.0.0.1:2": "127.0.0.1:2"})
+def where_a_topic_has_to_be_created(lab: Lab) -> str:
+    with pytest.raises(RequestRefused, match="Create it there") as refused:
+        lab.client.create_topics({"t": 1})
+    (servers,) = re.findall(r"127\.0\.0\.1:\d", str(refused.value))
+    return servers
+
+
+@of_broker(
+    "horolog.follow.topics",
+    {"t|u": "t", "x.*": None, "(": REFUSED},
+    beside={"horolog.follow": "127.0.0.1:1"},
+)
+def a_topic_that_cannot_be_created(lab: Lab) -> str | None:
+    try:
+        lab.client.create_topics({"t": 1})
+    except RequestRefused:
+        return "t"
+    return None
+
+
+@of_broker(
+    "horolog.follow.config",
+    {"": True, "{dir}/none.properties": REFUSED},
+    beside={"horolog.follow": "127.0.0.1:1"},
+)
+def whether_the_sources_properties_can_be_used(lab: Lab) -> bool:
+    return bool(lab.client.metadata().brokers)
 
 
 # --- background tasks -----------------------------------------------------------------------

@@ -23,6 +23,7 @@ from horolog.broker.open_files import OpenFiles, share_out
 from horolog.broker.opening import OpenedStorage, open_storage
 from horolog.broker.partition import Partition
 from horolog.broker.partitions import Partitions
+from horolog.broker.placement import Placement
 from horolog.broker.producer_clients import ProducerClients
 from horolog.broker.producer_ids import FIRST, ProducerIds
 from horolog.broker.queries import Queries
@@ -89,8 +90,10 @@ class Broker:
             capacity=Capacity(config.horolog_groups_max_bytes),
         )
         self.group_lags = GroupLags(self.partitions, self.groups.offsets, clock)
+        self.placement = Placement(config.node_id, self.metadata, store, opened.stored)
         self.controller = Controller(
-            live, self.topics, self.partitions, self.groups, self.metadata, store
+            *(live, self.topics, self.partitions, self.groups),
+            *(self.placement, self.metadata, store),
         )
         highest = max(
             (id_ for log in opened.log_dir.logs.values() for id_, _ in log.producers), default=-1

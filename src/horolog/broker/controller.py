@@ -14,6 +14,7 @@ from functools import partial
 from horolog.broker.group_coordinator import GroupCoordinator
 from horolog.broker.live_settings import LiveSettings
 from horolog.broker.partitions import Partitions
+from horolog.broker.placement import Placement
 from horolog.broker.scheduling.metadata_thread import MetadataThread
 from horolog.config import (
     Change,
@@ -60,6 +61,7 @@ class Controller:
         topics: TopicRegistry,
         partitions: Partitions,
         groups: GroupCoordinator,
+        placement: Placement,
         metadata: MetadataThread,
         store: MetadataStore,
     ) -> None:
@@ -67,6 +69,7 @@ class Controller:
         self._topics = topics
         self._partitions = partitions
         self._groups = groups
+        self._placement = placement
         self._metadata = metadata
         self._store = store
         self._lock = asyncio.Lock()
@@ -86,6 +89,7 @@ class Controller:
 
     async def _create(self, new: NewTopic, *, validate_only: bool = False) -> Topic:
         self._topics.check_new_name(new.name)
+        self._placement.refuse_new(new.name)
         count = partitions_of_new_topic(
             count=new.partitions,
             replication_factor=_default(
@@ -139,6 +143,7 @@ class Controller:
         await self._groups.forget_topic(
             topic.name, partial(self._metadata.run, self._store.forget_topic, topic.name)
         )
+        self._placement.forget(topic.name)
 
     async def create_partitions(
         self,
@@ -207,7 +212,10 @@ class Controller:
 
     async def _put_settings(self, topic: Topic, overrides: Mapping[str, str]) -> None:
         """Store settings; an adopted topic with settings is treated like any other."""
-        after = replace(topic, overrides=overrides, adopted=False, compacted=False, unsettled=False)
+        compacted = topic.compacted and "cleanup.policy" not in overrides
+        after = replace(
+            topic, overrides=overrides, adopted=False, compacted=compacted, unsettled=False
+        )
         if topic.adopted:
             check_may_expire(topic, overrides)
             _LOG.info(
@@ -265,12 +273,23 @@ class Controller:
 
 
 def check_owned(topic: Topic) -> None:
-    """Refuse to delete records of an adopted topic."""
+    """Refuse to delete records of an adopted topic, or of one that another cluster leads."""
+    refuse_followed(topic)
     if topic.adopted:
         raise RequestRefused(
             ErrorCode.policy_violation,
             f"{topic.name} was adopted from directories written elsewhere; give it a setting "
             "first (retention.ms, say) if its records may be removed",
+        )
+
+
+def refuse_followed(topic: Topic) -> None:
+    """Refuse to change what another cluster leads."""
+    if topic.followed:
+        raise RequestRefused(
+            ErrorCode.policy_violation,
+            f"{topic.name} is followed from another cluster: change it there, or end that with "
+            f"`horolog promote {topic.name}`",
         )
 
 
@@ -294,4 +313,6 @@ def _default(factor: int, default: int, assignments: Mapping[int, Sequence[int]]
 
 def _row(topic: Topic) -> TopicRow:
     count = stored_count(topic.partitions)
-    return TopicRow(topic.name, topic.topic_id, count, adopted=topic.adopted)
+    return TopicRow(
+        topic.name, topic.topic_id, count, adopted=topic.adopted, followed=topic.followed
+    )

@@ -15,13 +15,14 @@ from pathlib import Path
 
 from horolog.broker.adopted_settings import compacting, obeyed_settings
 from horolog.broker.left_behind import LeftBehind
+from horolog.broker.placement import source_of, undecided
 from horolog.broker.producer_ids import FIRST as FIRST_PRODUCER_ID
 from horolog.broker.stored_settings import StoredSettings, read_stored_settings
 from horolog.clock import Clock
 from horolog.config import BrokerConfig, Settings, TopicConfig
 from horolog.errors import StorageFailed
 from horolog.metadata.reconcile import StartPlan, TopicOnDisk, reconcile
-from horolog.metadata.rows import Stored
+from horolog.metadata.rows import Stored, settings_of_source
 from horolog.metadata.salvage import open_store
 from horolog.metadata.store import FILE_NAME, MetadataStore
 from horolog.metadata.topics import Topic
@@ -109,6 +110,7 @@ class _Opening:
 
     def open(self, files: Files, lock: DirectoryLock) -> OpenedStorage:
         self.overrides |= self.stored_settings.topics
+        self._follow_source()
         self._take_over_settings({row.name for row in self.stored.topics if not row.adopted})
         log_dir = LogDir.open(
             self.path,
@@ -132,6 +134,18 @@ class _Opening:
         return OpenedStorage(
             self.settings, self.store, self.stored, log_dir, topics, self.left_behind
         )
+
+    def _follow_source(self) -> None:
+        """Which cluster is followed by the settings, and what it compacts."""
+        stored = self.stored.source
+        source = source_of(self.config, stored)
+        if source is not None and stored is not None and source != stored:
+            self.store.put_source(source)
+        self.stored = self.stored._replace(source=source)
+        for row in self.stored.followed:
+            policy = settings_of_source(row.settings).get("cleanup.policy", "")
+            if "compact" in policy and "cleanup.policy" not in self.overrides.get(row.topic, {}):
+                self.compacted.add(row.topic)
 
     def _warn_of_what_is_left_behind(self, topics: tuple[Topic, ...]) -> None:
         committed = {(row.group_id, row.topic, row.partition) for row in self.stored.offsets}
@@ -157,6 +171,7 @@ class _Opening:
                 adopted=row.adopted,
                 compacted=row.name in self.compacted,
                 unsettled=not self.stored_settings.may_expire(row.name),
+                followed=row.followed,
             )
             for row in self.plan.rows
         ]
@@ -196,7 +211,7 @@ class _Opening:
             by_topic.setdefault(topic, ({}, {}))[0][index] = topic_id
         for (topic, index), why in found.blocked.items():
             by_topic.setdefault(topic, ({}, {}))[1][index] = why
-        return reconcile(
+        plan = reconcile(
             self.stored.topics,
             {topic: TopicOnDisk(*both) for topic, both in by_topic.items()},
             new_id=uuid.uuid4,
@@ -204,7 +219,12 @@ class _Opening:
             compacted=self.compacted,
             internal=found.internal,
             is_salvaged=self.stored.is_salvaged,
+            followed={row.topic for row in self.stored.followed if not row.led},
         )
+        adopted = (row.name for row in plan.rows if row.adopted)
+        held = undecided(self.stored.source, self.stored.followed, adopted)
+        plan.rows = [row._replace(followed=row.followed or row.name in held) for row in plan.rows]
+        return plan
 
     def _carry_out(self, log_dir: LogDir) -> None:
         plan, now_ms = self.plan, self.clock.now_ms()

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from horolog.client.client import Client
+from horolog.client.config import ClientConfig
 from horolog.client.security import NAMES, Security
 from horolog.errors import Misconfigured
 
@@ -25,6 +26,17 @@ def client_of_properties(
     Raises:
         Misconfigured: a property that no connection could be made with.
     """
+    return Client.of(config_of_properties(bootstrap, given, client_id))
+
+
+def config_of_properties(
+    bootstrap: str, given: Mapping[str, str], client_id: str | None = None
+) -> ClientConfig:
+    """How a client with these properties reaches the brokers at `bootstrap`.
+
+    Raises:
+        Misconfigured: a property that no connection could be made with.
+    """
     options: dict[str, Any] = {
         field: _milliseconds(name, given[name])
         for name, field in _TIMEOUTS.items()
@@ -33,7 +45,7 @@ def client_of_properties(
     chosen_id = given.get(_CLIENT_ID, client_id)
     if chosen_id is not None:
         options["client_id"] = chosen_id
-    return Client(bootstrap, security=Security.of(given), **options)
+    return ClientConfig(bootstrap_servers=bootstrap, security=Security.of(given), **options)
 
 
 def require_effect(names: Iterable[str], option: str) -> None:

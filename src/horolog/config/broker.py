@@ -67,6 +67,9 @@ class BrokerConfig:
     # horolog's own.
     horolog_adopt_defaults: bool = False
     horolog_busy_poll_us: int = 100
+    horolog_follow: str | None = None
+    horolog_follow_config: str = ""
+    horolog_follow_topics: str = ".*"
     horolog_group_max_bytes: int = 16 << 20
     horolog_groups_max_bytes: int = 128 << 20
     horolog_ignore_unknown_settings: bool = False

@@ -18,7 +18,6 @@ from horolog.metadata.rows import (
     COUNTERS,
     IS_SALVAGED,
     NEXT_PRODUCER_ID,
-    QUERIES,
     SETTINGS,
     TABLES,
     TOPICS,
@@ -29,7 +28,7 @@ from horolog.metadata.rows import (
 )
 from horolog.metadata.store import (
     FIRST_SCHEMA_VERSION,
-    SECOND_SCHEMA_VERSION,
+    SCHEMA_VERSION,
     SHM,
     SQLITE_ERRORS,
     WAL,
@@ -140,9 +139,8 @@ def _read_copy(path: Path, scratch: str, *, with_new_header: bool) -> ReadableRo
         db.text_factory = _text
         (version,) = db.execute("PRAGMA user_version").fetchone()
         present = {name for (name,) in db.execute("SELECT name FROM sqlite_schema")}
-        tables: tuple[Table, ...] = TABLES
-        if version in (FIRST_SCHEMA_VERSION, SECOND_SCHEMA_VERSION):
-            tables = tuple(table for table in TABLES if table is not QUERIES)
+        is_old = FIRST_SCHEMA_VERSION <= version < SCHEMA_VERSION
+        tables = [t for t in TABLES if t.name in present or not is_old or t.since <= version]
         if not {table.name for table in tables} <= present:
             raise StoreDamaged("tables are missing")
         found = ReadableRows()

@@ -66,6 +66,7 @@ def reconcile(
     compacted: Container[str] = (),
     internal: Collection[str] = (),
     is_salvaged: bool = False,
+    followed: Collection[str] = (),
 ) -> StartPlan:
     """Compare rows with directories and return a plan.
 
@@ -83,6 +84,7 @@ def reconcile(
             latest record of a key must not expire.
         internal: Kafka's internal topics that have directories.
         is_salvaged: rows may be lost, so `adopt_defaults` does not apply to topics without one.
+        followed: topics that are another cluster's, also where their rows are lost.
     """
     plan = StartPlan()
     rows = list(rows)
@@ -104,7 +106,9 @@ def reconcile(
     stored = {row.name for row in rows}
     for name, here in found.items():
         if name not in stored:
-            unknown = TopicRow(name, UUID(int=0), AS_FOUND, adopted=True, is_salvaged=is_salvaged)
+            unknown = TopicRow(
+                name, UUID(int=0), AS_FOUND, True, False, is_salvaged, name in followed
+            )
             _Reconciliation(
                 plan, unknown, here, owners, new_id, adopt_defaults, compacted
             ).adopt_new()
@@ -241,8 +245,9 @@ class _Reconciliation:
 
     def _adopt_as_new(self, partitions: FoundPartitions) -> None:
         topic_id = self._unused_id(partitions)
-        is_salvaged = self.row.is_salvaged
-        row = TopicRow(self.row.name, topic_id, AS_FOUND, adopted=True, is_salvaged=is_salvaged)
+        before = self.row
+        followed = before.followed and not before.deleting
+        row = TopicRow(before.name, topic_id, AS_FOUND, True, False, before.is_salvaged, followed)
         self._adopt(row, partitions, is_new=True)
 
     def _adopt(self, row: TopicRow, partitions: Collection[int], *, is_new: bool = False) -> None:

@@ -5,6 +5,7 @@ looks valid, and rows decide which topics are deleted and which records expire.
 """
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 from uuid import UUID
@@ -19,6 +20,9 @@ from horolog.storage import names
 AS_FOUND: Final = 0
 """A number of partitions that means: those that have directories."""
 
+_FOLLOWED: Final = 4
+"""In the column `adopted` of a topic."""
+
 TOPIC_SCOPE = "topic"
 BROKER_SCOPE = "broker"
 
@@ -28,6 +32,7 @@ class TopicRow(NamedTuple):
 
     An adopted topic always has the partitions on disk. A salvaged one is adopted because its row
     or its settings were damaged: its records do not expire even with `horolog.adopt.defaults`.
+    A followed one is not led here, also where its `FollowedRow` is lost.
     """
 
     name: str
@@ -36,6 +41,7 @@ class TopicRow(NamedTuple):
     adopted: bool = False
     deleting: bool = False
     is_salvaged: bool = False
+    followed: bool = False
 
 
 class SettingRow(NamedTuple):
@@ -82,6 +88,37 @@ class QueryRow(NamedTuple):
         return self.committed >= 0
 
 
+class SourceRow(NamedTuple):
+    """The cluster that this broker follows, or has followed (docs/following.md)."""
+
+    cluster_id: str
+    servers: str
+    """Its bootstrap servers, as in Kafka's setting."""
+    topics: str
+    """A regular expression that the names of followed topics match as a whole."""
+    config: str
+    """The path of a file of client properties, empty for none."""
+    ended: bool = False
+    """Every topic was promoted: nothing is followed until this broker is demoted."""
+
+
+class FollowedRow(NamedTuple):
+    """A topic that is followed, or was until it was promoted.
+
+    The row of a promoted topic stays when the topic is deleted, so that it is not followed again.
+    """
+
+    topic: str
+    source_id: UUID | None
+    """The topic id at the source; None if the source has none (Kafka before 2.8)."""
+    led: bool
+    """Whether it was promoted."""
+    epoch: int
+    """The least leader epoch in which its partitions are led; -1 while it is followed."""
+    settings: str
+    """A JSON object: the topic's own settings at the source, as they were last seen."""
+
+
 class Stored(NamedTuple):
     """The whole content of the store, as of the last stop."""
 
@@ -90,6 +127,8 @@ class Stored(NamedTuple):
     groups: list[GroupRow]
     offsets: list[OffsetRow]
     queries: Sequence[QueryRow] = ()
+    source: SourceRow | None = None
+    followed: Sequence[FollowedRow] = ()
     is_salvaged: bool = False
     """Rows of topics may be lost: topics on disk without a row must not expire."""
 
@@ -102,6 +141,8 @@ class Table(NamedTuple):
     key: str
     read: Callable[[Sequence[Any]], Any]
     """Raises ValueError for values that no version of horolog writes."""
+    since: int = 1
+    """The first version of the schema that has it."""
 
     @property
     def schema(self) -> str:
@@ -140,22 +181,24 @@ def checksum(table: str, values: Sequence[Any]) -> int:
 
 def topic_values(row: TopicRow) -> tuple[Any, ...]:
     """The column values of a topic."""
-    adopted = (1 + row.is_salvaged) if row.adopted else 0
-    return (row.name, row.topic_id.bytes, row.partitions, adopted, int(row.deleting))
+    origin = (1 + row.is_salvaged) if row.adopted else 0
+    origin |= _FOLLOWED * row.followed
+    return (row.name, row.topic_id.bytes, row.partitions, origin, int(row.deleting))
 
 
 def _read_topic(values: Sequence[Any]) -> TopicRow:
-    name, topic_id, partitions, adopted, deleting = values
+    name, topic_id, partitions, origin, deleting = values
     is_name = isinstance(name, str) and names.partition_of(f"{name}-0") is not None
     _expect(is_name, "the name is no name of a topic")
     is_id = isinstance(topic_id, bytes) and len(topic_id) == 16
     _expect(is_id, f"its topic id has not 16 bytes: {topic_id!r:.60}")
     _expect(_is_int(partitions, 0, names.MAX_PARTITION + 1), f"it has {partitions} partitions")
-    are_flags = adopted in (0, 1, 2) and deleting in (0, 1)
-    _expect(are_flags, "adopted is 0, 1 or 2, and deleting 0 or 1")
-    return TopicRow(
-        name, UUID(bytes=topic_id), partitions, adopted > 0, bool(deleting), adopted > 1
-    )
+    are_flags = origin in (0, 1, 2, 4, 5, 6) and deleting in (0, 1)
+    _expect(are_flags, "adopted is 0, 1 or 2, or 4 more, and deleting 0 or 1")
+    followed, adopted = bool(origin & _FOLLOWED), origin & ~_FOLLOWED
+    deletes, salvaged = bool(deleting), adopted > 1
+    id_ = UUID(bytes=topic_id)
+    return TopicRow(name, id_, partitions, adopted > 0, deletes, salvaged, followed)
 
 
 def _read_setting(values: Sequence[Any]) -> SettingRow:
@@ -232,6 +275,62 @@ def topics_text(topics: Mapping[str, tuple[UUID, int]]) -> str:
     return json.dumps({name: (id_.hex, partitions) for name, (id_, partitions) in topics.items()})
 
 
+def source_values(row: SourceRow) -> tuple[Any, ...]:
+    """The column values of a source."""
+    return (*row[:-1], int(row.ended))
+
+
+def _read_source(values: Sequence[Any]) -> SourceRow:
+    cluster_id, servers, topics, config, ended = values
+    texts = (cluster_id, servers, topics, config)
+    _expect(all(isinstance(text, str) for text in texts), "it has a column that is no text")
+    _expect(ended in (0, 1), "it has neither ended nor not")
+    row = SourceRow(*texts, bool(ended))
+    _expect(bool(row.cluster_id and row.servers), "it has no cluster id or no servers")
+    try:
+        re.compile(row.topics)
+    except re.error as error:
+        raise ValueError(f"{row.topics!r:.60} is no regular expression: {error}") from error
+    return row
+
+
+def followed_values(row: FollowedRow) -> tuple[Any, ...]:
+    """The column values of a followed topic."""
+    source_id = b"" if row.source_id is None else row.source_id.bytes
+    return (row.topic, source_id, int(row.led), row.epoch, row.settings)
+
+
+def _read_followed(values: Sequence[Any]) -> FollowedRow:
+    topic, source_id, led, epoch, settings = values
+    is_name = isinstance(topic, str) and names.partition_of(f"{topic}-0") is not None
+    _expect(is_name, "the name is no name of a topic")
+    is_id = isinstance(source_id, bytes) and len(source_id) in (0, 16)
+    _expect(is_id, f"its topic id has not 16 bytes: {source_id!r:.60}")
+    _expect(led in (0, 1), "it is neither led nor followed")
+    _expect(_is_int(epoch, -1, (1 << 31) - 1), f"there is no leader epoch {epoch!r}")
+    _expect(isinstance(settings, str), "its settings are no text")
+    settings_of_source(settings)
+    id_ = UUID(bytes=source_id) if source_id else None
+    return FollowedRow(topic, id_, bool(led), epoch, settings)
+
+
+def settings_of_source(text: str) -> dict[str, str]:
+    """The settings that a row holds as JSON.
+
+    Raises:
+        ValueError: no version of horolog writes this.
+    """
+    found = from_json(text)
+    is_sound = isinstance(found, dict) and all(isinstance(value, str) for value in found.values())
+    _expect(is_sound, f"these are no settings: {text!r:.60}")
+    return dict(found)
+
+
+def settings_text(settings: Mapping[str, str]) -> str:
+    """The inverse of `settings_of_source`."""
+    return json.dumps(settings, sort_keys=True)
+
+
 def _read_counter(values: Sequence[Any]) -> tuple[str, int]:
     name, value = values
     _expect(isinstance(name, str) and _is_int(value, 0, names.MAX_OFFSET), f"{name!r} is {value!r}")
@@ -285,9 +384,26 @@ QUERIES: Final = Table(
     "open INTEGER NOT NULL, repeated TEXT NOT NULL, topics TEXT NOT NULL",
     "query",
     _read_query,
+    since=3,
+)
+SOURCES: Final = Table(
+    "sources",
+    "cluster_id TEXT NOT NULL, servers TEXT NOT NULL, topics TEXT NOT NULL, config TEXT NOT NULL, "
+    "ended INTEGER NOT NULL",
+    "cluster_id",
+    _read_source,
+    since=4,
+)
+FOLLOWED: Final = Table(
+    "followed",
+    "topic TEXT NOT NULL, source_id BLOB NOT NULL, led INTEGER NOT NULL, epoch INTEGER NOT NULL, "
+    "settings TEXT NOT NULL",
+    "topic",
+    _read_followed,
+    since=4,
 )
 # The root pages of the tables follow the first page in this order (see salvage.py).
-TABLES: Final = (TOPICS, SETTINGS, GROUPS, OFFSETS, COUNTERS, QUERIES)
+TABLES: Final = (TOPICS, SETTINGS, GROUPS, OFFSETS, COUNTERS, QUERIES, SOURCES, FOLLOWED)
 # Counters: the first producer id that is free; whether `Stored.is_salvaged`.
 NEXT_PRODUCER_ID: Final = "next_producer_id"
 IS_SALVAGED: Final = "is_salvaged"

@@ -8,6 +8,7 @@ that already. Lost rows are handled conservatively:
   `horolog.adopt.defaults`): their records are kept until the topics get settings. A topic
   without a row is adopted from its directories.
 - A deletion continues only if the checksum of its row is right.
+- A followed topic is not led, also where its row in `followed` is lost.
 - Producer ids continue beyond any id that a broker can have allocated.
 - Committed offsets that cannot be read are lost; the number of rows read is logged.
 
@@ -25,7 +26,7 @@ from typing import Final
 
 from horolog.errors import Misconfigured, StorageFailed
 from horolog.metadata.damaged import ReadableRows, read_damaged
-from horolog.metadata.rows import GROUPS, OFFSETS, QUERIES, TABLES, Stored
+from horolog.metadata.rows import FOLLOWED, GROUPS, OFFSETS, QUERIES, SOURCES, TABLES, Stored
 from horolog.metadata.store import (
     SHM,
     WAL,
@@ -196,6 +197,11 @@ def _tell(path: Path, why: str | None, found: ReadableRows, aside: str | None) -
         )
     if any(table in found.unread or table in found.lost for table in (GROUPS, OFFSETS)):
         _logger.error("Consumer groups may have to start from their auto.offset.reset")
+    if any(table in found.unread or table in found.lost for table in (SOURCES, FOLLOWED)):
+        _logger.error(
+            "Which cluster is followed, or what was promoted, may be lost: topics that were "
+            "followed are not led here until they are followed again or promoted"
+        )
     if QUERIES in found.unread or QUERIES in found.lost:
         _logger.error(
             "Queries that write exactly once may be unknown: what logs hold of their last batches "

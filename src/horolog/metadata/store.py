@@ -1,9 +1,9 @@
 """The broker's durable state besides records: an SQLite file in the log directory.
 
-It holds topics with their ids and settings, dynamic broker settings, committed offsets and the
-next producer id. Every method is one transaction: a kill leaves all of it or nothing. Topics,
-settings and producer ids are synced to disk before a method returns; committed offsets survive a
-kill of the process, as Kafka's do.
+It holds topics with their ids and settings, dynamic broker settings, committed offsets, the next
+producer id, and which topics are another cluster's. Every method is one transaction: a kill leaves
+all of it or nothing. Topics, settings and producer ids are synced to disk before a method returns;
+committed offsets survive a kill of the process, as Kafka's do.
 
 Damage is detected on open: pages are checked, and rows have checksums (rows.py).
 `salvage.open_store` also opens a damaged file.
@@ -23,20 +23,26 @@ from horolog.errors import ErrorCode, Misconfigured, RequestRefused, StorageFail
 from horolog.groups.rows import GroupChange
 from horolog.metadata.rows import (
     COUNTERS,
+    FOLLOWED,
     GROUPS,
     IS_SALVAGED,
     NEXT_PRODUCER_ID,
     OFFSETS,
     QUERIES,
     SETTINGS,
+    SOURCES,
     TABLES,
     TOPIC_SCOPE,
     TOPICS,
+    FollowedRow,
     QueryRow,
+    SourceRow,
     Stored,
     Table,
     TopicRow,
     checksum,
+    followed_values,
+    source_values,
     topic_values,
 )
 from horolog.storage import names
@@ -45,11 +51,9 @@ FILE_NAME = names.METADATA_STORE
 WAL: Final = "-wal"
 """What SQLite adds to the name for the write-ahead log, and for its index in shared memory."""
 SHM: Final = "-shm"
-SCHEMA_VERSION = 3
-SECOND_SCHEMA_VERSION = 2
-"""As 3, without queries."""
+SCHEMA_VERSION = 4
 FIRST_SCHEMA_VERSION = 1
-"""As 2, without checksums."""
+"""Without checksums. `Table.since` says which tables later versions have added."""
 
 _RESERVED_BYTES = 256 << 10  # of the write-ahead log
 _MOST_PRODUCER_ID = (1 << 63) - 1
@@ -167,6 +171,8 @@ class MetadataStore:
                 list(self._rows(GROUPS)),
                 list(self._rows(OFFSETS)),
                 tuple(self._rows(QUERIES)),
+                next(self._rows(SOURCES), None),
+                tuple(self._rows(FOLLOWED)),
                 is_salvaged=IS_SALVAGED in counters,
             )
 
@@ -178,18 +184,29 @@ class MetadataStore:
 
     # --- topics and settings ----------------------------------------------------------
 
-    def put_topic(self, topic: TopicRow, overrides: Mapping[str, str] | None = None) -> None:
+    def put_topic(
+        self,
+        topic: TopicRow,
+        overrides: Mapping[str, str] | None = None,
+        followed: FollowedRow | None = None,
+    ) -> None:
         """Create or replace a topic; `overrides`, if given, replace its settings.
 
-        Offsets of a topic of that name whose deletion is incomplete are dropped. The begin of a
-        deletion is stored on a full disk, too, as long as there is reserved space.
+        `followed`, if given, replaces what is known of it as a followed topic. Offsets of a topic
+        of that name whose deletion is incomplete are dropped. The begin of a deletion is stored on
+        a full disk, too, as long as there is reserved space.
         """
         if topic.deleting:
-            self._without_space(partial(self._put_topic, topic, overrides))
+            self._without_space(partial(self._put_topic, topic, overrides, followed))
         else:
-            self._put_topic(topic, overrides)
+            self._put_topic(topic, overrides, followed)
 
-    def _put_topic(self, topic: TopicRow, overrides: Mapping[str, str] | None) -> None:
+    def _put_topic(
+        self,
+        topic: TopicRow,
+        overrides: Mapping[str, str] | None,
+        followed: FollowedRow | None,
+    ) -> None:
         with self._transaction(synced=True):
             before = self._db.execute(
                 "SELECT topic_id FROM topics WHERE name = ? AND deleting", (topic.name,)
@@ -197,6 +214,8 @@ class MetadataStore:
             if before is not None and before[0] != topic.topic_id.bytes:
                 self._db.execute("DELETE FROM offsets WHERE topic = ?", (topic.name,))
             self._db.execute(TOPICS.insert, TOPICS.checked(topic_values(topic)))
+            if followed is not None:
+                self._db.execute(FOLLOWED.insert, FOLLOWED.checked(followed_values(followed)))
             if overrides is not None:
                 self._db.execute(
                     "DELETE FROM settings WHERE scope = ? AND resource = ?",
@@ -205,7 +224,10 @@ class MetadataStore:
                 self._set(TOPIC_SCOPE, topic.name, overrides)
 
     def forget_topic(self, name: str) -> None:
-        """Delete a topic with its settings and all offsets committed for it; as `put_topic`."""
+        """Delete a topic with its settings and all offsets committed for it; as `put_topic`.
+
+        That it was promoted is kept.
+        """
         self._without_space(partial(self._forget_topic, name))
 
     def _forget_topic(self, name: str) -> None:
@@ -215,6 +237,7 @@ class MetadataStore:
                 "DELETE FROM settings WHERE scope = ? AND resource = ?", (TOPIC_SCOPE, name)
             )
             self._db.execute("DELETE FROM offsets WHERE topic = ?", (name,))
+            self._db.execute("DELETE FROM followed WHERE topic = ? AND NOT led", (name,))
 
     def _without_space(self, change: Callable[[], None]) -> None:
         """Make a change that frees space; the write-ahead log is written from its start again.
@@ -248,6 +271,12 @@ class MetadataStore:
             else:
                 row = (scope, resource, name, value)
                 self._db.execute(SETTINGS.insert, SETTINGS.checked(row))
+
+    def put_source(self, source: SourceRow) -> None:
+        """Replace the cluster that is followed."""
+        with self._transaction(synced=True):
+            self._db.execute("DELETE FROM sources")
+            self._db.execute(SOURCES.insert, SOURCES.checked(source_values(source)))
 
     def reserve_producer_ids(self, count: int, at_least: int) -> int:
         """Reserve `count` unused producer ids from `at_least`; return the first.
@@ -375,9 +404,9 @@ def application_id(version: int) -> int:
 
 def is_old_schema(version: int, again: int) -> bool:
     """Whether a store has an earlier schema, by its `user_version` and `application_id`."""
-    first = (FIRST_SCHEMA_VERSION, 0)
-    second = (SECOND_SCHEMA_VERSION, application_id(SECOND_SCHEMA_VERSION))
-    return (version, again) in (first, second)
+    if version == FIRST_SCHEMA_VERSION:
+        return again == 0
+    return FIRST_SCHEMA_VERSION < version < SCHEMA_VERSION and again == application_id(version)
 
 
 def remove_files(*paths: str) -> None:

@@ -21,7 +21,8 @@ class Topic:
 
     `adopted`: its directories were found on disk and it has no settings here, so its records do
     not expire. `compacted`: adopted from a Kafka that compacts it, so records without a key are
-    refused. `unsettled`: a stored setting is invalid, so its retention is unknown.
+    refused. `unsettled`: a stored setting is invalid, so its retention is unknown. `followed`:
+    another cluster leads it (docs/following.md).
     """
 
     name: str
@@ -31,6 +32,7 @@ class Topic:
     adopted: bool = False
     compacted: bool = False
     unsettled: bool = False
+    followed: bool = False
 
     @property
     def may_expire(self) -> bool:

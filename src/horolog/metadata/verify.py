@@ -22,10 +22,12 @@ from horolog.metadata.reconcile import TopicOnDisk, reconcile
 from horolog.metadata.rows import (
     AS_FOUND,
     COUNTERS,
+    FOLLOWED,
     GROUPS,
     OFFSETS,
     QUERIES,
     SETTINGS,
+    SOURCES,
     TOPIC_SCOPE,
     TOPICS,
     Table,
@@ -181,6 +183,8 @@ class _StoreCheck:
             (OFFSETS, _wrong_offset),
             (COUNTERS, _sound),
             (QUERIES, _wrong_query),
+            (SOURCES, _sound),
+            (FOLLOWED, _wrong_followed),
         ):
             table = read_as.name
             wrong: list[str] = []
@@ -215,6 +219,18 @@ class _StoreCheck:
                 )
         if is_whole:
             self.topics = rows
+            yield from self._lost_rows(db)
+
+    def _lost_rows(self, db: sqlite3.Connection) -> Findings:
+        """Followed topics of which it is not known any more how far they are the source's."""
+        known = {topic for (topic,) in db.execute("SELECT topic FROM followed WHERE NOT led")}
+        lost = sorted(row.name for row in self.topics or () if row.followed and not row.deleting)
+        for name in (name for name in lost if name not in known):
+            yield fault(
+                self._path,
+                f"{name} is followed, and its row of followed is lost: it is not led here",
+                "start the broker with horolog.follow, or promote the topic",
+            )
 
 
 def _columns_of_new_store() -> dict[str, list[tuple[str, str, int]]]:
@@ -290,6 +306,12 @@ def _wrong_query(row: tuple[object, ...], known: PartitionCounts) -> str | None:
                 raise ValueError(f"a topic has {partitions} partitions")
 
     return _refusal(check)
+
+
+def _wrong_followed(row: tuple[object, ...], known: PartitionCounts) -> str | None:
+    _, _, led, epoch, _ = row
+    assert isinstance(epoch, int)
+    return None if bool(led) == (epoch >= 0) else "a followed topic is led in an epoch, or none is"
 
 
 def _refusal(check: Callable[[], object]) -> str | None:

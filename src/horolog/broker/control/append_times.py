@@ -8,6 +8,7 @@ from functools import partial
 
 from horolog.broker.broker import WORKERS, Broker
 from horolog.broker.control.rows import Perform
+from horolog.broker.controller import refuse_followed
 from horolog.broker.partition import Partition
 from horolog.errors import ErrorCode, HorologError, RequestRefused, code_for
 from horolog.metadata.topics import Topic
@@ -28,10 +29,13 @@ def prepare_reset(broker: Broker, name: str, values: Mapping[str, str]) -> Perfo
     """Reset append times of a topic: the value is `all`, or partitions such as 0,3.
 
     Raises:
-        RequestRefused: the value is another one, or names partitions that do not exist.
+        RequestRefused: the value is another one, or names partitions that do not exist; another
+            cluster leads the topic.
         StorageFailed: a partition is offline.
     """
-    indexes = _indexes(broker.topics.named(name), values[APPEND_TIME_RESET.name].strip())
+    topic = broker.topics.named(name)
+    refuse_followed(topic)
+    indexes = _indexes(topic, values[APPEND_TIME_RESET.name].strip())
     return partial(_reset_all, broker, [broker.partition(name, index) for index in indexes])
 
 

@@ -8,7 +8,7 @@ v5   log start offset in the answer
 v7   zstd (KIP-110)
 v8   which records were at fault (KIP-467)
 v9   flexible
-v10  leader hints: this broker leads everything
+v10  leader hints, for topics that another cluster leads (KIP-951)
 v12  as v11
 v13  topics by id
 
@@ -18,6 +18,7 @@ acks=0 has no response; an error then closes the connection, as the only sign of
 import asyncio
 import time
 from collections.abc import Coroutine, Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
@@ -25,6 +26,7 @@ from horolog.broker.authorisation import Authorise
 from horolog.broker.broker import Broker
 from horolog.broker.dispatch import Apart, Request, api, shortcut
 from horolog.broker.partition import Partition
+from horolog.broker.placement import not_leader
 from horolog.errors import (
     BatchRefused,
     ErrorCode,
@@ -41,6 +43,7 @@ from horolog.storage.logs.appendable import Appended
 from horolog.storage.producers.attempts import RunsDiffer
 from horolog.wire.api import ApiKey
 from horolog.wire.frame import response_prefix
+from horolog.wire.leaders import NodeEndpoint
 from horolog.wire.produce import (
     ProducedPartition,
     ProducedTopic,
@@ -86,7 +89,7 @@ def produce(
         topics.append(_named(asked, topic, outcomes))
     if appending:
         return _reply_later(request, broker, topics, appending)
-    return _reply(request, topics)
+    return _reply(request, broker, topics)
 
 
 @shortcut(ApiKey.PRODUCE)
@@ -101,7 +104,7 @@ def produce_single(broker: Broker, authorise: Authorise, peer: Peer, frame: byte
         return None
     version, correlation_id, client_id, acks, name, topic_id, index, records = asked
     authorise(peer, ApiKey.PRODUCE)
-    partition = None
+    topic = partition = None
     try:
         topic = find_topic(broker, version, name, topic_id)
         partition = find_partition(broker, version, acks, topic, index)
@@ -109,8 +112,10 @@ def produce_single(broker: Broker, authorise: Authorise, peer: Peer, frame: byte
     except HorologError as error:
         if isinstance(error, RunsDiffer):
             broker.queries.check_soon(error.slot)
-        refused = ProducedTopic(name, topic_id, [_refused(broker, index, error, partition)])
-        body = encode_produce_response(version, [refused])
+        outcome = _refused(broker, topic, index, error, partition)
+        refused = ProducedTopic(name, topic_id, [outcome])
+        leaders = _leaders(broker, [refused])
+        body = encode_produce_response(version, [refused], node_endpoints=leaders)
         return (response_prefix(ApiKey.PRODUCE, version, correlation_id, len(body)), body)
     if appended is None:
         return None
@@ -164,7 +169,7 @@ def _append(
     except HorologError as error:
         if isinstance(error, RunsDiffer):
             broker.queries.check_soon(error.slot)
-        outcomes.append(_refused(broker, wanted.index, error, partition))
+        outcomes.append(_refused(broker, topic, wanted.index, error, partition))
         return
     if isinstance(appended, Appended):
         _note(request, broker, partition, appended)
@@ -196,20 +201,25 @@ async def _reply_later(
         except HorologError as error:
             if isinstance(error, RunsDiffer):
                 broker.queries.check_soon(error.slot)
-            one.outcomes[one.slot] = _refused(broker, index, error, one.partition)
+            topic = broker.topics.find(one.partition.topic)
+            one.outcomes[one.slot] = _refused(broker, topic, index, error, one.partition)
             continue
         _note(request, broker, one.partition, appended)
         one.outcomes[one.slot] = _accepted(index, appended)
-    return _reply(request, topics)
+    return _reply(request, broker, topics)
 
 
 def _reply(
-    request: Request[ProduceRequest], topics: Sequence[ProducedTopic]
+    request: Request[ProduceRequest], broker: Broker, topics: Sequence[ProducedTopic]
 ) -> Reply | Apart | None:
     if request.body.acks != 0:
-        if request.is_large:
-            return Apart(lambda: (encode_produce_response(request.version, topics),))
-        return (encode_produce_response(request.version, topics),)
+        encode = partial(
+            encode_produce_response,
+            request.version,
+            topics,
+            node_endpoints=_leaders(broker, topics),
+        )
+        return Apart(lambda: (encode(),)) if request.is_large else (encode(),)
     for topic in topics:
         for partition in topic.partitions:
             if partition.error_code:
@@ -240,18 +250,40 @@ def _accepted(index: int, appended: Appended) -> ProducedPartition:
 
 
 def _refused(
-    broker: Broker, index: int, error: HorologError, partition: Partition | None
+    broker: Broker,
+    topic: Topic | None,
+    index: int,
+    error: HorologError,
+    partition: Partition | None,
 ) -> ProducedPartition:
     broker.traffic.refuse(None if partition is None else partition.topic, error)
     code = code_for(error)
     tells_start = isinstance(error, BatchRefused) or code is ErrorCode.unknown_server_error
+    leader = None
+    if code is ErrorCode.not_leader_or_follower and topic is not None:
+        leader = broker.placement.leader_hint(topic.name, index)
     return ProducedPartition(
         index,
         code,
         log_start_offset=partition.log.log_start_offset if partition and tells_start else -1,
         record_errors=error.errors if isinstance(error, RecordsRejected) else (),
         error_message=str(error),
+        current_leader=leader and leader.current,
     )
+
+
+def _leaders(broker: Broker, topics: Sequence[ProducedTopic]) -> list[NodeEndpoint]:
+    """The endpoints of the leaders that results name."""
+    if broker.placement.seen is None:
+        return []
+    named = {
+        partition.current_leader.leader_id: (topic.name, partition.partition_index)
+        for topic in topics
+        for partition in topic.partitions
+        if partition.current_leader is not None
+    }
+    hints = [broker.placement.leader_hint(*where) for where in named.values()]
+    return [hint.node for hint in hints if hint is not None]
 
 
 def find_topic(broker: Broker, version: int, name: str, topic_id: UUID | None) -> Topic | None:
@@ -275,6 +307,8 @@ def find_partition(
             code = ErrorCode.unknown_topic_id
         raise RequestRefused(code, "This server does not host this topic-partition.")
     partition = broker.partition(topic.name, index)
+    if topic.followed:
+        raise not_leader(topic)
     if acks not in (-1, 0, 1):
         raise RequestRefused(
             ErrorCode.invalid_required_acks, f"acks={acks}, allowed are -1 (all), 0 and 1"

@@ -1,0 +1,197 @@
+"""Who leads each topic: this broker, or the cluster that it follows (docs/following.md).
+
+A topic that another cluster leads has `Topic.followed`. `Placement` knows that cluster, what was
+promoted, and where the leaders are; it is asked by handlers, and changed by `Controller` in the
+same step as the topic. The store's rows are written before it changes.
+"""
+
+import logging
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from horolog.broker.following.source import SourceTopics
+from horolog.broker.scheduling.metadata_thread import MetadataThread
+from horolog.client.config import ClientConfig
+from horolog.client.properties import config_of_properties
+from horolog.config import BrokerConfig, parse_properties
+from horolog.errors import ErrorCode, Misconfigured, RequestRefused
+from horolog.metadata.rows import FollowedRow, SourceRow, Stored
+from horolog.metadata.store import MetadataStore
+from horolog.metadata.topics import Topic
+from horolog.storage.names import INTERNAL_TOPICS
+from horolog.wire.leaders import CurrentLeader, NodeEndpoint
+
+_LOG = logging.getLogger(__name__)
+
+_MOST_NODE_ID: Final = (1 << 31) - 1
+_LONGEST_PATTERN: Final = 1_000
+
+
+class LeaderHint(NamedTuple):
+    """Where the leader of a followed partition is, for clients that can use it (KIP-951)."""
+
+    current: CurrentLeader
+    node: NodeEndpoint
+
+
+class Placement:
+    """For the event loop's thread; `wants` for any."""
+
+    def __init__(
+        self, node_id: int, metadata: MetadataThread, store: MetadataStore, stored: Stored
+    ) -> None:
+        self.source = stored.source
+        """The cluster that is followed, or was; its id is empty as long as it was never reached."""
+        self.rows = {row.topic: row for row in stored.followed}
+        """What is known of topics that are followed, or were promoted."""
+        self.seen: SourceTopics | None = None
+        """What the source had when it was last asked."""
+        self._node_id = node_id
+        self._metadata = metadata
+        self._store = store
+
+    @property
+    def is_following(self) -> bool:
+        """Whether there is a cluster to be followed."""
+        return self.source is not None and not self.source.ended
+
+    def wants(self, name: str) -> bool:
+        """Whether a topic of this name is followed where the source has it."""
+        row = self.rows.get(name)
+        return is_wanted(self.source, name) and (row is None or not row.led)
+
+    def refuse_new(self, name: str) -> None:
+        """Refuse to create a topic whose name is the source's."""
+        if self.wants(name):
+            assert self.source is not None
+            raise RequestRefused(
+                ErrorCode.policy_violation,
+                f"{name} cannot be created here: this broker follows the topics of "
+                f"{self.source.servers} that match {self.source.topics}. Create it there",
+            )
+
+    def leader_hint(self, topic: str, index: int) -> LeaderHint | None:
+        """Where the leader of a followed partition was when the source was last asked."""
+        seen = self.seen
+        found = None if seen is None else seen.topics.get(topic)
+        if seen is None or found is None or index >= len(found.partitions):
+            return None
+        partition = found.partitions[index]
+        address = None if partition.leader is None else seen.brokers.get(partition.leader)
+        if address is None or partition.leader is None or partition.leader_epoch is None:
+            return None
+        # A client keeps one connection for each node id.
+        is_ours = partition.leader == self._node_id
+        node_id = _MOST_NODE_ID - partition.leader if is_ours else partition.leader
+        current = CurrentLeader(node_id, partition.leader_epoch)
+        return LeaderHint(current, NodeEndpoint(node_id, *address))
+
+    # --- changes ----------------------------------------------------------------------
+
+    async def put_source(self, source: SourceRow) -> None:
+        """Follow a cluster from now on, also after a restart.
+
+        Raises:
+            StorageFailed: a write failed; the source is as it was.
+        """
+        await self._metadata.run(self._store.put_source, source)
+        self.source, self.seen = source, None
+
+    def put(self, row: FollowedRow) -> None:
+        """Know of a topic what is stored of it."""
+        self.rows[row.topic] = row
+
+    def forget(self, topic: str) -> None:
+        """Forget a topic that was deleted, unless it was promoted."""
+        row = self.rows.get(topic)
+        if row is not None and not row.led:
+            del self.rows[topic]
+
+
+def source_of(config: BrokerConfig, stored: SourceRow | None) -> SourceRow | None:
+    """The cluster to follow by the settings and by what is stored of the last run.
+
+    A broker whose topics were all promoted follows nothing, whatever its settings say.
+
+    Raises:
+        Misconfigured: a setting is invalid.
+    """
+    servers = config.horolog_follow
+    if servers is None:
+        if config.horolog_follow_topics != ".*":
+            raise Misconfigured("horolog.follow.topics says what of horolog.follow: give both")
+        return stored
+    topics = checked_pattern(config.horolog_follow_topics)
+    given = SourceRow("", servers, topics, config.horolog_follow_config)
+    connection_to(given)
+    if stored is None:
+        return given
+    if stored.ended:
+        _LOG.warning(
+            "horolog.follow=%s is without effect: the topics that were followed are promoted. "
+            "`horolog follow --demote` makes this broker follow again",
+            servers,
+        )
+        return stored
+    return given._replace(cluster_id=stored.cluster_id)
+
+
+def connection_to(source: SourceRow) -> ClientConfig:
+    """How the brokers of a source are reached; reads a file.
+
+    Raises:
+        Misconfigured: the servers are none, or the file of properties cannot be used.
+    """
+    given: dict[str, str] = {}
+    if source.config:
+        try:
+            text = Path(source.config).read_text(encoding="utf-8")
+        except (OSError, ValueError) as error:
+            raise Misconfigured(f"horolog.follow.config={source.config}: {error}") from None
+        given = parse_properties(text, source.config)
+    return config_of_properties(source.servers, given, "horolog-follower")
+
+
+def checked_pattern(topics: str) -> str:
+    """A regular expression for the names of topics.
+
+    Raises:
+        Misconfigured: it is none, or too long.
+    """
+    try:
+        if len(topics) > _LONGEST_PATTERN:
+            raise ValueError(f"it has more than {_LONGEST_PATTERN} characters")
+        re.compile(topics)
+    except (re.error, ValueError, RecursionError) as error:
+        raise Misconfigured(f"horolog.follow.topics={topics:.80} is invalid: {error}") from None
+    return topics
+
+
+def is_wanted(source: SourceRow | None, name: str) -> bool:
+    """Whether the topics that are followed include one of this name."""
+    if source is None or source.ended or name in INTERNAL_TOPICS:
+        return False
+    return re.fullmatch(source.topics, name) is not None
+
+
+def undecided(
+    source: SourceRow | None, known: Iterable[FollowedRow], names: Iterable[str]
+) -> set[str]:
+    """The topics without a row of their own that may be the source's.
+
+    They were found on disk, by a broker that follows: another's copy, or all that is left of a
+    followed topic where the store was lost. They are not led here until the source was asked.
+    """
+    rows = {row.topic for row in known}
+    return {name for name in names if name not in rows and is_wanted(source, name)}
+
+
+def not_leader(topic: Topic) -> RequestRefused:
+    """The refusal of a producer by a broker that follows."""
+    return RequestRefused(
+        ErrorCode.not_leader_or_follower,
+        f"{topic.name} is followed from another cluster, which leads it: write there, or end that "
+        f"with `horolog promote {topic.name}`",
+    )
