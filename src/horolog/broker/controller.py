@@ -26,7 +26,7 @@ from horolog.config import (
 )
 from horolog.errors import ErrorCode, RequestRefused, StorageFailed
 from horolog.metadata.reconcile import stored_count
-from horolog.metadata.rows import BROKER_SCOPE, TopicRow
+from horolog.metadata.rows import BROKER_SCOPE, FollowedRow, TopicRow
 from horolog.metadata.store import MetadataStore
 from horolog.metadata.topics import (
     NewPartitions,
@@ -111,18 +111,21 @@ class Controller:
             partitions=tuple(range(count)),
             overrides=overrides,
         )
-        if validate_only:
-            return topic
-        await self._metadata.run(self._store.put_topic, _row(topic), overrides)
+        if not validate_only:
+            await self._add(topic)
+            _LOG.info("created topic %s with %d partition(s)", topic.name, count)
+        return topic
+
+    async def _add(self, topic: Topic, followed: FollowedRow | None = None) -> None:
+        """Store a new topic, create its partitions, and serve it."""
+        await self._metadata.run(self._store.put_topic, _row(topic), topic.overrides, followed)
         try:
             await self._partitions.open(topic, topic.partitions)
         except StorageFailed:
             await self._remove(topic)
             raise
         self._topics.put(topic)
-        self._warn_of_deprecated(topic.name, overrides)
-        _LOG.info("created topic %s with %d partition(s)", topic.name, count)
-        return topic
+        self._warn_of_deprecated(topic.name, topic.overrides)
 
     async def delete_topic(self, topic: Topic) -> None:
         """Delete a topic; its files are removed after `file.delete.delay.ms`."""
@@ -172,7 +175,8 @@ class Controller:
                 await self._grow(topic, count)
 
     async def _grow(self, topic: Topic, count: int) -> Topic:
-        grown = replace(topic, partitions=tuple(range(count)), adopted=False)
+        adopted = topic.adopted and topic.followed
+        grown = replace(topic, partitions=tuple(range(count)), adopted=adopted)
         missing = sorted(set(grown.partitions).difference(topic.partitions))
         await self._metadata.run(self._store.put_topic, _row(grown))
         try:
@@ -182,6 +186,101 @@ class Controller:
             raise
         self._topics.put(grown)
         return grown
+
+    # --- topics that another cluster leads --------------------------------------------
+
+    async def follow_topic(self, topic: Topic, row: FollowedRow) -> None:
+        """Create a topic as the source has it.
+
+        Raises:
+            RequestRefused: its name exists here, or its settings or number of partitions cannot be.
+            StorageFailed: a write failed; it is not created.
+        """
+        async with self._lock:
+            self._topics.check_new_name(topic.name)
+            NewPartitions().take(len(topic.partitions))
+            check_topic(self._live.settings, topic.overrides)
+            await self._add(topic, row)
+            self._placement.put(row)
+
+    async def grow_followed(self, topic: Topic, count: int) -> None:
+        """Increase the number of partitions of a followed topic to the source's."""
+        async with self._lock:
+            topic = self._followed(topic)
+            check_partition_increase(topic, count)
+            NewPartitions().take(count - len(topic.partitions))
+            await self._grow(topic, count)
+
+    async def put_followed(
+        self, topic: Topic, row: FollowedRow, changes: Mapping[str, str | None], *, compacted: bool
+    ) -> None:
+        """Note what the source has of a followed topic now, and change settings with it."""
+        async with self._lock:
+            topic = self._followed(topic)
+            values = {**topic.overrides, **changes}
+            overrides = {name: value for name, value in values.items() if value is not None}
+            check_topic(self._live.settings, overrides)
+            after = replace(topic, overrides=overrides, compacted=compacted)
+            await self._place(after, row)
+
+    async def delete_followed(self, topic: Topic) -> None:
+        """Delete a followed topic as the source has deleted it.
+
+        Raises:
+            RequestRefused: `delete.topic.enable` is false, or it is not followed any more.
+        """
+        async with self._lock:
+            topic = self._followed(topic)
+            if not self._live.config.delete_topic_enable:
+                raise RequestRefused(ErrorCode.topic_deletion_disabled, "delete.topic.enable=false")
+            await self._remove(topic)
+
+    async def promote(self, topic: Topic, row: FollowedRow) -> None:
+        """Lead a followed topic from now on, in the epoch of the row or later ones.
+
+        The choice is stored before a partition leads, and all of them lead before the topic takes
+        records. A start completes what a kill interrupts.
+
+        Raises:
+            RequestRefused: it is not followed.
+            StorageFailed: a write failed. If the row was written, the topic is led after a restart
+                or another call.
+        """
+        async with self._lock:
+            topic = self._followed(topic)
+            after = replace(topic, followed=False)
+            await self._metadata.run(self._store.put_topic, _row(after), None, row)
+            self._placement.put(row)
+            await self._partitions.lead(topic, row.epoch)
+            self._topics.put(after)
+
+    async def demote(self, topic: Topic, row: FollowedRow) -> None:
+        """Follow a topic from now on that was led here.
+
+        Raises:
+            StorageFailed: a write failed; the topic is led here.
+        """
+        async with self._lock:
+            topic = self._current(topic)
+            after = replace(topic, followed=True)
+            await self._metadata.run(self._store.put_topic, _row(after), None, row)
+            self._topics.put(after)
+            self._placement.put(row)
+            await self._partitions.begin_following(topic)
+
+    async def _place(self, topic: Topic, row: FollowedRow) -> None:
+        await self._metadata.run(self._store.put_topic, _row(topic), topic.overrides, row)
+        self._topics.put(topic)
+        self._placement.put(row)
+        self._partitions.obey_settings(topic)
+
+    def _followed(self, topic: Topic) -> Topic:
+        topic = self._current(topic)
+        if not topic.followed:
+            raise RequestRefused(
+                ErrorCode.invalid_request, f"{topic.name} is not followed: it is led here"
+            )
+        return topic
 
     def _current(self, topic: Topic) -> Topic:
         """The topic's current state: it may have been deleted or altered while this was queued."""

@@ -100,6 +100,8 @@ class _Opening:
     plan: StartPlan = field(default_factory=StartPlan)
     owned: dict[str, uuid.UUID] = field(default_factory=dict)
     overrides: dict[str, dict[str, str]] = field(default_factory=dict)
+    followed: set[str] = field(default_factory=set)
+    """Topics that another cluster leads."""
     compacted: set[str] = field(default_factory=set)
     """By an Apache Kafka that had this directory."""
     left_behind: LeftBehind = field(default_factory=LeftBehind)
@@ -120,6 +122,7 @@ class _Opening:
             choose=self._choose,
             is_ours=self.owned.__contains__,
             topic_id=self.owned.get,
+            follows=self._follows,
             files=files,
             lock=lock,
         )
@@ -198,10 +201,14 @@ class _Opening:
         config = self.settings.topic_config(self.overrides.get(topic))
         return compacting(config) if topic in self.compacted else config
 
+    def _follows(self, topic: str) -> bool:
+        return topic in self.followed
+
     def _choose(self, found: FoundPartitions) -> Mapping[TopicPartition, str]:
         """Reconcile the directories found; return those to leave alone, with the reason."""
         self.plan = self._reconciled(found)
         self.left_behind = replace(self.left_behind, is_kafkas=bool(found.internal))
+        self.followed.update(row.name for row in self.plan.rows if row.followed)
         self.owned.update((row.name, row.topic_id) for row in self.plan.rows if not row.adopted)
         return {TopicPartition(*key): why for key, why in self.plan.left_alone.items()}
 
@@ -257,6 +264,7 @@ class _Opening:
                 log_dir.create_all(name, indexes, ids[name], self._topic_config(name), now_ms)
             except StorageFailed as error:
                 _LOG.error("partitions %s of %s are offline: %s", indexes, name, error)
+        self._place(log_dir)
         for row in plan.rows:
             for index in plan.partitions[row.name]:
                 log = log_dir.logs.get(TopicPartition(row.name, index))
@@ -265,6 +273,22 @@ class _Opening:
                     log.retention_exempt = row.adopted or not may_expire
         if self.stored.is_salvaged:
             self.store.end_salvage()
+
+    def _place(self, log_dir: LogDir) -> None:
+        """Have logs follow or lead that were opened before that was known of them.
+
+        New ones and adopted ones follow. Promoted topics are led in the epochs that they were
+        promised, or later ones: a kill may have come before a partition led in one.
+        """
+        promised = {row.topic: row.epoch for row in self.stored.followed if row.led}
+        for (topic, index), log in log_dir.logs.items():
+            epoch = promised.get(topic, -1)
+            if topic in self.followed:
+                if not log.is_following:
+                    log.begin_following(log.log_end_offset)
+            elif epoch > log.leader_epoch:
+                log.lead(epoch)
+                _LOG.info("%s-%d is led in epoch %d, as it was promoted to", topic, index, epoch)
 
 
 def _log_recoveries(log_dir: LogDir) -> None:

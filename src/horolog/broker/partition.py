@@ -100,6 +100,21 @@ class Partition:
         """See `Log.counts`."""
         return self._log.counts
 
+    # --- following --------------------------------------------------------------------
+
+    def begin_following(self) -> "asyncio.Future[None]":
+        """Take the batches of a source, and no more those of producers; see the log."""
+        return self.run(lambda: self._log.begin_following(self._log.log_end_offset))
+
+    def lead(self, epoch: int) -> "asyncio.Future[None]":
+        """Take the batches of producers in this epoch, unless the log leads already."""
+
+        def lead() -> None:
+            if self._log.is_following:
+                self._log.lead(epoch)
+
+        return self.run(lead)
+
     # --- settings, retention, flushing ------------------------------------------------
 
     def obey(self, config: TopicConfig, *, retention_exempt: bool) -> None:

@@ -96,9 +96,16 @@ class Partitions(Mapping[tuple[str, int], Partition]):
         Raises:
             StorageFailed: a write failed; none is created.
         """
-        config, now_ms = self._live.settings.topic_config(topic.overrides), self._clock.now_ms()
+        config, now_ms = self._live.of_topic(topic), self._clock.now_ms()
         create = self._log_dir.create_all
-        await self._in_thread(lambda: create(topic.name, indexes, topic.topic_id, config, now_ms))
+
+        def make() -> None:
+            create(topic.name, indexes, topic.topic_id, config, now_ms)
+            if topic.followed:
+                for index in indexes:
+                    self._log_dir.logs[TopicPartition(topic.name, index)].begin_following(0)
+
+        await self._in_thread(make)
         turns = TimeSlice()
         for index in indexes:
             await turns.pause()
@@ -126,6 +133,27 @@ class Partitions(Mapping[tuple[str, int], Partition]):
         keys = [TopicPartition(topic.name, index) for index in topic.partitions]
         monotonic_ms = self._clock.monotonic_ms
         await self._in_thread(lambda: self._log_dir.delete(keys, monotonic_ms()))
+
+    async def begin_following(self, topic: Topic) -> None:
+        """Take no more records of producers, but the batches of a source.
+
+        What was appended can be read until the source has been asked what it has of it.
+        """
+        for partition in self._of(topic):
+            await partition.begin_following()
+
+    async def lead(self, topic: Topic, epoch: int) -> None:
+        """Take records of producers from now on, in this leader epoch.
+
+        Raises:
+            StorageFailed: a write failed; some partitions may lead.
+        """
+        for partition in self._of(topic):
+            await partition.lead(epoch)
+
+    def _of(self, topic: Topic) -> list[Partition]:
+        found = (self.find(topic.name, index) for index in topic.partitions)
+        return [partition for partition in found if partition is not None]
 
     def obey_settings(self, topic: Topic) -> None:
         """Apply a topic's settings to its partitions from the next request on."""

@@ -1,0 +1,237 @@
+"""Topics of the source, made here as they are there: created, grown, altered, deleted, made again.
+
+`FollowedTopics.apply` is given what the source had (`source.SourceTopics`) and does what is left to
+do. Each topic is handled alone: why one cannot be followed is kept by its name, and logged once.
+
+Settings are merged by three: what has changed at the source since it was last asked is changed
+here, where the value here is still the source's; what was altered here stays. Settings that this
+broker refuses are kept in the topic's row. A topic that the source compacts is neither compacted
+nor expired here.
+"""
+
+import logging
+from collections.abc import Iterable, Mapping
+from typing import Final
+from uuid import UUID, uuid4
+
+from horolog.broker.controller import Controller
+from horolog.broker.following.source import SourceTopic, SourceTopics
+from horolog.broker.live_settings import LiveSettings
+from horolog.broker.placement import Placement
+from horolog.config import Settings, check_topic
+from horolog.errors import ErrorCode, HorologError, RequestRefused
+from horolog.metadata.rows import FollowedRow, settings_of_source, settings_text
+from horolog.metadata.topics import Topic, TopicRegistry
+
+_LOG = logging.getLogger(__name__)
+
+_OF_REPLICAS: Final = {"min.insync.replicas": "there are no other replicas here"}
+_POLICY: Final = "cleanup.policy"
+
+
+class FollowedTopics:
+    """For the event loop's thread."""
+
+    def __init__(
+        self,
+        own_cluster_id: str,
+        live: LiveSettings,
+        topics: TopicRegistry,
+        placement: Placement,
+        controller: Controller,
+    ) -> None:
+        self.refused: dict[str, str] = {}
+        """Why topics are not followed, or not in everything, by name."""
+        self._own_cluster_id = own_cluster_id
+        self._live = live
+        self._topics = topics
+        self._placement = placement
+        self._controller = controller
+
+    def known(self) -> dict[str, UUID | None]:
+        """The topics that are followed, with their ids at the source."""
+        rows = self._placement.rows
+        return {name: row.source_id for name, row in rows.items() if not row.led}
+
+    def refused_settings(self, name: str) -> dict[str, str]:
+        """The settings that a followed topic has at the source and not here, each with the reason.
+
+        Settings that were altered here are not among them.
+        """
+        row = self._placement.rows.get(name)
+        if row is None or row.led:
+            return {}
+        return _split(self._live.settings, settings_of_source(row.settings))[1]
+
+    async def apply(self, seen: SourceTopics, looped: Iterable[str] = ()) -> None:
+        """Do what the source has done since it was last asked.
+
+        Args:
+            seen: what it has.
+            looped: the topics that it follows itself, and from here.
+
+        Raises:
+            RequestRefused: the source is this broker.
+            StorageFailed: it cannot be stored which cluster is followed.
+        """
+        source = self._placement.source
+        if source is None or source.ended:
+            return
+        if seen.cluster_id == self._own_cluster_id:
+            raise RequestRefused(
+                ErrorCode.inconsistent_cluster_id,
+                f"{source.servers} has the cluster id of this broker, {seen.cluster_id}: it is "
+                "this broker, or one of the two has a copy of the other's log directory",
+            )
+        if source.cluster_id != seen.cluster_id:
+            await self._placement.put_source(source._replace(cluster_id=seen.cluster_id))
+        self._placement.seen = seen
+        refused = dict(seen.unreadable)
+        waiting = [topic for topic in seen.topics.values() if self._placement.wants(topic.name)]
+        for topic in waiting:
+            try:
+                if topic.name in looped:
+                    raise _refusal(
+                        "the source follows it itself, from here: promote it on one side"
+                    )
+                await self._follow(topic)
+            except HorologError as error:
+                refused[topic.name] = str(error)
+        for name in seen.deleted:
+            try:
+                await self._delete(name)
+            except HorologError as error:
+                refused[name] = f"the source has deleted it, and here it stays: {error}"
+        for name, why in refused.items():
+            if self.refused.get(name) != why:
+                _LOG.warning("%s is not followed as the source has it: %s", name, why)
+        self.refused = refused
+
+    async def _follow(self, theirs: SourceTopic) -> None:
+        topic = self._topics.find(theirs.name)
+        row = self._placement.rows.get(theirs.name)
+        if topic is not None and not topic.followed:
+            raise _refusal(
+                "a topic of that name is led here; `horolog follow --demote` makes this broker "
+                "follow it"
+            )
+        if theirs.settings is None:
+            raise _refusal("the source has not given its settings (DESCRIBE_CONFIGS)")
+        if topic is not None and row is None:
+            row = self._found_again(topic, theirs)
+        if topic is not None and row is not None and _is_another(row.source_id, theirs.topic_id):
+            _check_deletable(topic, row)
+            await self._controller.delete_followed(topic)
+            _LOG.warning("%s was deleted at the source, and made again: so it is here", topic.name)
+            topic = None
+        if topic is None or row is None:
+            await self._create(theirs, theirs.settings)
+            return
+        await self._settings(topic, row, theirs, theirs.settings)
+        count = len(theirs.partitions)
+        if count < len(topic.partitions):
+            raise _refusal(f"it has {count} partitions there, and {len(topic.partitions)} here")
+        if count > len(topic.partitions):
+            await self._controller.grow_followed(topic, count)
+            _LOG.info("%s has %d partitions now, as at the source", topic.name, count)
+
+    async def _create(self, theirs: SourceTopic, settings: Mapping[str, str]) -> None:
+        overrides, _ = _split(self._live.settings, settings)
+        topic = Topic(
+            name=theirs.name,
+            topic_id=theirs.topic_id or uuid4(),
+            partitions=tuple(range(len(theirs.partitions))),
+            overrides=overrides,
+            compacted=_is_compacted(settings, overrides),
+            followed=True,
+        )
+        await self._controller.follow_topic(topic, _row(theirs, settings))
+        _LOG.info("%s is followed: %d partition(s)", topic.name, len(topic.partitions))
+        self._name_refused(topic.name)
+
+    def _found_again(self, topic: Topic, theirs: SourceTopic) -> FollowedRow:
+        """The row of a topic that was found on disk, or whose row is lost."""
+        if theirs.topic_id != topic.topic_id:
+            raise _refusal(
+                f"it was found here with the topic id {topic.topic_id}, and has "
+                f"{theirs.topic_id or 'none'} at the source. `horolog promote` makes this broker "
+                "lead it"
+            )
+        return FollowedRow(topic.name, theirs.topic_id, False, -1, "{}")
+
+    async def _settings(
+        self, topic: Topic, row: FollowedRow, theirs: SourceTopic, settings: Mapping[str, str]
+    ) -> None:
+        after = _row(theirs, settings)
+        if after == self._placement.rows.get(topic.name):
+            return
+        changes: dict[str, str | None] = {}
+        if not topic.adopted:  # else it has the settings that nothing is known of
+            before, _ = _split(self._live.settings, settings_of_source(row.settings))
+            given, _ = _split(self._live.settings, settings)
+            changes = {
+                name: given.get(name)
+                for name in sorted({*before, *given})
+                if before.get(name) != given.get(name)
+                and topic.overrides.get(name) == before.get(name)
+            }
+        overrides = {**topic.overrides, **changes}
+        kept = {name for name, value in overrides.items() if value is not None}
+        compacted = _is_compacted(settings, kept)
+        await self._controller.put_followed(topic, after, changes, compacted=compacted)
+        if changes:
+            _LOG.info("%s has changed settings, as at the source: %s", topic.name, changes)
+        self._name_refused(topic.name)
+
+    def _name_refused(self, name: str) -> None:
+        for setting, why in self.refused_settings(name).items():
+            _LOG.warning("%s is followed without its setting %s: %s", name, setting, why)
+
+    async def _delete(self, name: str) -> None:
+        topic, row = self._topics.find(name), self._placement.rows.get(name)
+        if topic is None or row is None or row.led:
+            return
+        _check_deletable(topic, row)
+        await self._controller.delete_followed(topic)
+        _LOG.warning("%s was deleted, as at the source", name)
+
+
+def _check_deletable(topic: Topic, row: FollowedRow) -> None:
+    """Refuse to delete what may be more than the source ever had."""
+    if topic.adopted or row.source_id not in (None, topic.topic_id):
+        raise _refusal(
+            f"what is here of it was found on disk, with the topic id {topic.topic_id}; "
+            "`horolog promote` makes this broker lead it, and it can be deleted then"
+        )
+
+
+def _is_another(known: UUID | None, found: UUID | None) -> bool:
+    return known is not None and found is not None and known != found
+
+
+def _is_compacted(settings: Mapping[str, str], overrides: Iterable[str]) -> bool:
+    """Whether the source compacts a topic that has no policy of its own here."""
+    return "compact" in settings.get(_POLICY, "").split(",") and _POLICY not in overrides
+
+
+def _row(theirs: SourceTopic, settings: Mapping[str, str]) -> FollowedRow:
+    return FollowedRow(theirs.name, theirs.topic_id, False, -1, settings_text(settings))
+
+
+def _split(settings: Settings, given: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Those of a topic's settings that it can have here; the others, with the reason."""
+    kept: dict[str, str] = {}
+    refused: dict[str, str] = {}
+    for name, value in sorted(given.items()):
+        try:
+            if name in _OF_REPLICAS:
+                raise _refusal(_OF_REPLICAS[name])
+            check_topic(settings, {**kept, name: value})
+            kept[name] = value
+        except RequestRefused as error:
+            refused[name] = str(error)
+    return kept, refused
+
+
+def _refusal(why: str) -> RequestRefused:
+    return RequestRefused(ErrorCode.policy_violation, why)

@@ -1,0 +1,258 @@
+"""Topics are here as they are at the source, whatever happens to them there."""
+
+import logging
+from collections.abc import Mapping
+from uuid import UUID
+
+import pytest
+from batches import batch
+from running_broker import NOW_MS, RunningBroker, a_broker
+
+from horolog.broker.following.source import SourcePartition, SourceTopic, SourceTopics
+from horolog.broker.following.topics import FollowedTopics
+from horolog.broker.placement import Placement
+from horolog.client.config import Address
+from horolog.errors import ErrorCode, RequestRefused
+from horolog.metadata.store import FILE_NAME, MetadataStore
+
+ONE, OTHER = UUID(int=1), UUID(int=2)
+
+leader = a_broker("led")
+
+
+@pytest.fixture
+def broker(leader: RunningBroker) -> RunningBroker:
+    """One that follows, and has led a topic before."""
+    leader.restart(horolog_follow="127.0.0.1:1")
+    return leader
+
+
+def topic(
+    name: str = "t",
+    partitions: int = 2,
+    topic_id: UUID | None = ONE,
+    settings: Mapping[str, str] | None = None,
+) -> SourceTopic:
+    its = tuple(SourcePartition(index, 5, 3) for index in range(partitions))
+    return SourceTopic(name, topic_id, its, {} if settings is None else settings)
+
+
+def seen(*topics: SourceTopic, deleted: frozenset[str] = frozenset()) -> SourceTopics:
+    brokers = {5: Address("kafka", 9092)}
+    return SourceTopics("source-id", brokers, {each.name: each for each in topics}, deleted)
+
+
+def followed(broker: RunningBroker) -> FollowedTopics:
+    its = broker.broker
+    return FollowedTopics(its.cluster_id, its._live, its.topics, its.placement, its.controller)
+
+
+def apply(broker: RunningBroker, found: SourceTopics) -> dict[str, str]:
+    """What is left to do is done; why topics are not followed."""
+    topics = followed(broker)
+    broker.run(topics.apply(found))
+    return topics.refused
+
+
+def test_a_topic_is_made_with_the_sources_id_partitions_and_settings(
+    broker: RunningBroker,
+) -> None:
+    assert not apply(broker, seen(topic(settings={"retention.ms": "1234"})))
+    made = broker.broker.topics.named("t")
+    assert (made.topic_id, made.partitions) == (ONE, (0, 1))
+    assert made.overrides == {"retention.ms": "1234"}
+    assert broker.log("t", 1).is_following
+    assert broker.produce("t", batch(NOW_MS)).error_code == ErrorCode.not_leader_or_follower
+    broker.restart(crash=True)
+    again = broker.broker.topics.named("t")
+    assert again == made
+    assert broker.log("t", 1).is_following
+    assert broker.broker.placement.source.cluster_id == "source-id"
+
+
+def test_a_topic_of_a_kafka_without_ids_is_given_one(broker: RunningBroker) -> None:
+    assert not apply(broker, seen(topic(topic_id=None)))
+    made = broker.broker.topics.named("t")
+    assert made.topic_id is not None
+    assert not apply(broker, seen(topic(topic_id=ONE))), "that Kafka was upgraded"
+    assert broker.broker.topics.named("t").topic_id == made.topic_id
+    assert followed(broker).known() == {"t": ONE}
+
+
+def test_a_topic_grows_as_at_the_source_and_never_shrinks(broker: RunningBroker) -> None:
+    apply(broker, seen(topic(partitions=2)))
+    assert not apply(broker, seen(topic(partitions=4)))
+    assert broker.broker.topics.named("t").partitions == (0, 1, 2, 3)
+    assert broker.log("t", 3).is_following
+    why = apply(broker, seen(topic(partitions=1)))
+    assert why == {"t": "it has 1 partitions there, and 4 here"}
+    assert len(broker.broker.topics.named("t").partitions) == 4
+
+
+def test_settings_follow_the_source_but_where_they_were_altered_here(
+    broker: RunningBroker,
+) -> None:
+    apply(broker, seen(topic(settings={"retention.ms": "1000", "segment.ms": "2000"})))
+    broker.alter("t", retention_ms="9000")
+    new = {"retention.ms": "1001", "segment.ms": "2001", "retention.bytes": "3"}
+    apply(broker, seen(topic(settings=new)))
+    expected = {"retention.ms": "9000", "segment.ms": "2001", "retention.bytes": "3"}
+    assert broker.broker.topics.named("t").overrides == expected
+    broker.restart()
+    apply(broker, seen(topic(settings={"retention.ms": "1002"})))
+    assert broker.broker.topics.named("t").overrides == {"retention.ms": "9000"}
+    broker.alter("t", ("retention.ms", 1, None))
+    apply(broker, seen(topic(settings={"retention.ms": "1003"})))
+    assert broker.broker.topics.named("t").overrides == {}, "that was altered here, too"
+
+
+def test_settings_that_are_refused_here_are_kept_and_named_once(
+    broker: RunningBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, "horolog")
+    given = {"min.insync.replicas": "2", "of.the.future": "x", "retention.ms": "5"}
+    topics = followed(broker)
+    for _ in range(2):
+        broker.run(topics.apply(seen(topic(settings=given))))
+    assert broker.broker.topics.named("t").overrides == {"retention.ms": "5"}
+    assert topics.refused_settings("t").keys() == {"min.insync.replicas", "of.the.future"}
+    assert caplog.text.count("followed without its setting min.insync.replicas") == 1
+    broker.restart()
+    assert followed(broker).refused_settings("t").keys() == {"min.insync.replicas", "of.the.future"}
+
+
+def test_a_compacted_topic_is_neither_cleaned_nor_expired(broker: RunningBroker) -> None:
+    given = {"cleanup.policy": "compact,delete", "retention.ms": "1"}
+    apply(broker, seen(topic(settings=given)))
+    for _ in range(2):
+        its = broker.broker.topics.named("t")
+        assert its.compacted
+        assert its.overrides == {"retention.ms": "1"}
+        assert broker.log("t").config.cleanup_policy == {"compact"}
+        broker.restart()
+    apply(broker, seen(topic(settings={"cleanup.policy": "delete"})))
+    assert not broker.broker.topics.named("t").compacted
+    assert broker.log("t").config.cleanup_policy == {"delete"}
+
+
+def test_a_topic_that_is_deleted_at_the_source_is_deleted_here(broker: RunningBroker) -> None:
+    apply(broker, seen(topic(), topic("u", topic_id=OTHER)))
+    assert not apply(broker, seen(topic("u", topic_id=OTHER)))
+    assert "t" in broker.broker.topics, "it may only be unknown to one broker"
+    assert not apply(broker, seen(topic("u", topic_id=OTHER), deleted=frozenset({"t", "led"})))
+    assert "t" not in broker.broker.topics
+    assert "led" in broker.broker.topics
+    broker.restart()
+    assert {each.name for each in broker.broker.topics} == {"u", "led"}
+    assert followed(broker).known() == {"u": OTHER}
+
+
+def test_a_topic_that_is_made_again_at_the_source_is_made_again_here(
+    broker: RunningBroker,
+) -> None:
+    apply(broker, seen(topic(partitions=3, settings={"retention.ms": "5"})))
+    assert not apply(broker, seen(topic(partitions=1, topic_id=OTHER)))
+    made = broker.broker.topics.named("t")
+    assert (made.topic_id, made.partitions, made.overrides) == (OTHER, (0,), {})
+    assert followed(broker).known() == {"t": OTHER}
+
+
+def test_a_shadow_that_must_not_delete_keeps_what_the_source_has_deleted(
+    broker: RunningBroker,
+) -> None:
+    broker.restart(delete_topic_enable="false")
+    apply(broker, seen(topic()))
+    why = apply(broker, seen(deleted=frozenset({"t"})))
+    assert "delete.topic.enable=false" in why["t"]
+    why = apply(broker, seen(topic(topic_id=OTHER)))
+    assert "delete.topic.enable=false" in why["t"]
+    assert broker.broker.topics.named("t").topic_id == ONE
+
+
+def test_a_topic_that_is_led_here_is_left_alone(broker: RunningBroker) -> None:
+    broker.append("led", batch(NOW_MS))
+    why = apply(broker, seen(topic("led"), topic()))
+    assert "horolog follow --demote" in why["led"]
+    assert broker.append("led", batch(NOW_MS)) == 1
+    assert "t" in broker.broker.topics, "one topic does not stop another"
+
+
+def test_names_that_kafka_cannot_tell_apart_are_refused_one_by_one(broker: RunningBroker) -> None:
+    why = apply(broker, seen(topic("a.b"), topic("a_b", topic_id=OTHER)))
+    assert list(why) == ["a_b"]
+    assert "collides" in why["a_b"]
+
+
+def test_nothing_is_made_of_a_topic_whose_settings_are_not_known(broker: RunningBroker) -> None:
+    unknown = topic()._replace(settings=None)
+    assert "DESCRIBE_CONFIGS" in apply(broker, seen(unknown))["t"]
+    assert "t" not in broker.broker.topics
+
+
+def test_a_source_that_is_this_broker_is_refused(broker: RunningBroker) -> None:
+    found = seen(topic())._replace(cluster_id=broker.broker.cluster_id)
+    with pytest.raises(RequestRefused, match="the cluster id of this broker"):
+        apply(broker, found)
+    assert "t" not in broker.broker.topics
+
+
+def test_a_topic_that_the_source_follows_from_here_is_not_made(broker: RunningBroker) -> None:
+    topics = followed(broker)
+    broker.run(topics.apply(seen(topic()), looped={"t"}))
+    assert "from here" in topics.refused["t"]
+    assert "t" not in broker.broker.topics
+
+
+def test_a_topic_whose_row_is_lost_is_followed_again_and_keeps_its_records(
+    broker: RunningBroker,
+) -> None:
+    apply(broker, seen(topic(settings={"retention.ms": "1"})))
+    broker.stop()
+    (broker.log_dir / FILE_NAME).unlink()
+    broker.restart()
+    assert broker.log("t").is_following
+    assert followed(broker).known() == {}
+    why = apply(broker, seen(topic(topic_id=OTHER, settings={"retention.ms": "1"})))
+    assert "horolog promote" in why["t"]
+    assert not apply(broker, seen(topic(settings={"retention.ms": "1"})))
+    its = broker.broker.topics.named("t")
+    assert followed(broker).known() == {"t": ONE}
+    assert (its.adopted, its.overrides) == (True, {}), "its settings here may have kept more"
+    why = apply(broker, seen(deleted=frozenset({"t"})))
+    assert "found on disk" in why["t"]
+    assert "t" in broker.broker.topics
+
+
+def test_a_promoted_topic_is_not_followed_again(broker: RunningBroker) -> None:
+    apply(broker, seen(topic()))
+    placement: Placement = broker.broker.placement
+    row = placement.rows["t"]._replace(led=True, epoch=9)
+    broker.run(broker.broker.controller.promote(broker.broker.topics.named("t"), row))
+    assert broker.append("t", batch(NOW_MS)) == 0
+    assert broker.headers("t")[0].leader_epoch == 9
+    apply(broker, seen(topic(topic_id=OTHER), deleted=frozenset({"t"})))
+    assert broker.append("t", batch(NOW_MS)) == 1
+    broker.client.delete_topics(["t"])
+    broker.restart()
+    apply(broker, seen(topic()))
+    assert "t" not in broker.broker.topics, "nor after it was deleted here"
+    broker.client.create_topics({"t": 1})
+    assert broker.append("t", batch(NOW_MS)) == 0
+
+
+def test_a_promotion_that_a_kill_interrupts_is_completed_at_the_start(
+    broker: RunningBroker,
+) -> None:
+    apply(broker, seen(topic()))
+    broker.kill()
+    store = MetadataStore(broker.log_dir / FILE_NAME)
+    (row,) = [row for row in store.load().topics if row.name == "t"]
+    (of_source,) = store.load().followed
+    store.put_topic(row._replace(followed=False), None, of_source._replace(led=True, epoch=9))
+    store.close()
+    broker.restart()
+    for _ in range(2):
+        assert broker.log("t", 1).leader_epoch >= 9
+        broker.append("t", batch(NOW_MS), 1)
+        broker.restart(crash=True)
+    assert broker.headers("t", 1)[0].leader_epoch == 9
