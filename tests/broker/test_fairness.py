@@ -86,431 +86,240 @@ def measured(broker: RunningBroker) -> Iterator[Callable[[], float]]:
     gc.set_threshold(garbage.YOUNG_OBJECTS, garbage.MIDDLE_COLLECTIONS, garbage.NEVER)
     broker.call(lambda: setattr(loop, "longest_s", 0.0))
     yield lambda: loop.longest_s
-    gc.set_threshold(*thresholds)
-    gc.unfreeze()
+    gc.set_threshold(*thresholds)  # what is frozen stays so, as it is by `conftest`
 
 
 def names(count: int) -> list[str]:
     return [f"n{n}" for n in range(count)]
 
 
-def partitions_of_t(count: int, **fields: Any) -> list[dict[str, Any]]:
-    return [
-        {"name": "t", "partitions": [{"partition_index": n % 4, **fields} for n in range(count)]}
-    ]
+def parts(
+    name: str,
+    count: int,
+    index: str = "partition_index",
+    *,
+    topic: str = "name",
+    of: str = "partitions",
+    among: int | None = None,
+    **fields: Any,
+) -> list[dict[str, Any]]:
+    """A topic with so many partitions; of "t", which has four, with each again and again."""
+    most = 4 if name == "t" else among or count
+    return [{topic: name, of: [{index: n % most, **fields} for n in range(count)]}]
 
 
 def produce_to_many(count: int, records: bytes = BATCH) -> dict[str, Any]:
-    return {
-        "topic_data": [
-            {
-                "name": "t",
-                "partition_data": [{"index": n % 4, "records": records} for n in range(count)],
-            }
-        ]
-    }
+    return {"topic_data": parts("t", count, "index", of="partition_data", records=records)}
 
 
 def fetch_of_many(count: int, offset: int, max_wait_ms: int = 0) -> dict[str, Any]:
-    return {
-        "max_wait_ms": max_wait_ms,
-        "topics": [
-            {
-                "topic": "t",
-                "partitions": [{"partition": n % 4, "fetch_offset": offset} for n in range(count)],
-            }
-        ],
-    }
+    topics = parts("t", count, "partition", topic="topic", fetch_offset=offset)
+    return {"max_wait_ms": max_wait_ms, "topics": topics}
 
 
 def resources(count: int, **fields: Any) -> list[dict[str, Any]]:
     return [{"resource_type": 2, "resource_name": f"n{n}", **fields} for n in range(count)]
 
 
+def resource(name: str, kind: int = 2, **fields: Any) -> dict[str, Any]:
+    return {"resource_type": kind, "resource_name": name, **fields}
+
+
+def describe(name: str, keys: list[str] | None, kind: int = 2) -> dict[str, Any]:
+    return resource(name, kind, configuration_keys=keys)
+
+
+def named(many: int, key: str = "name", **fields: Any) -> list[dict[str, Any]]:
+    return [{key: each, **fields} for each in names(many)]
+
+
+def ids(count: int) -> list[dict[str, Any]]:
+    return [{"topic_id": uuid.uuid4(), "name": None} for _ in range(count)]
+
+
+COMMITTING = {"group_id": "committing", "group_instance_id": None}
+MEMBER = {"generation_id": 1, "member_id": "m"}
+COMMIT = {"committed_offset": 1, "committed_leader_epoch": -1, "committed_metadata": ""}
+JOIN = {
+    "group_id": "joining",
+    "session_timeout_ms": 10_000,
+    "rebalance_timeout_ms": 1_000,
+    "group_instance_id": None,
+    "protocol_type": "consumer",
+}
+SETTING = {"config_operation": 0, "value": "1"}
+
+METADATA, FETCH, PRODUCE = ApiKey.METADATA, ApiKey.FETCH, ApiKey.PRODUCE
+CREATE, CREATE_PARTITIONS = ApiKey.CREATE_TOPICS, ApiKey.CREATE_PARTITIONS
+DESCRIBE, INCREMENTAL = ApiKey.DESCRIBE_CONFIGS, ApiKey.INCREMENTAL_ALTER_CONFIGS
+
 REQUESTS: dict[str, tuple[ApiKey, int, int, Callable[[int], dict[str, Any]]]] = {
-    "metadata of unknown topics": (
-        ApiKey.METADATA,
-        9,
-        50_000,
-        lambda count: {"topics": [{"name": name} for name in names(count)]},
-    ),
+    "metadata of unknown topics": (METADATA, 9, 50_000, lambda n: {"topics": named(n)}),
     "metadata of the same wide topic": (
-        ApiKey.METADATA,
-        9,
-        50_000,
-        lambda count: {"topics": [{"name": "wide"}] * count},
+        *(METADATA, 9, 50_000),
+        lambda n: {"topics": [{"name": "wide"}] * n},
     ),
-    "metadata by id": (
-        ApiKey.METADATA,
-        12,
-        50_000,
-        lambda count: {"topics": [{"topic_id": uuid.uuid4(), "name": None} for _ in range(count)]},
-    ),
-    "metadata in few bytes": (
-        ApiKey.METADATA,
-        9,
-        25_000,
-        lambda count: {"topics": [{"name": ""}] * count},
-    ),
-    "fetch": (ApiKey.FETCH, 4, 60_000, lambda count: fetch_of_many(count, 0)),
-    "fetch that waits": (
-        ApiKey.FETCH,
-        4,
-        60_000,
-        lambda count: fetch_of_many(count, 1, max_wait_ms=500),
-    ),
-    "fetch of what is not there": (
-        ApiKey.FETCH,
-        4,
-        60_000,
-        lambda count: fetch_of_many(count, 99),
-    ),
-    "produce": (ApiKey.PRODUCE, 8, 20_000, produce_to_many),
-    "produce nothing": (ApiKey.PRODUCE, 8, 60_000, lambda count: produce_to_many(count, b"")),
+    "metadata by id": (METADATA, 12, 50_000, lambda n: {"topics": ids(n)}),
+    "metadata in few bytes": (METADATA, 9, 25_000, lambda n: {"topics": [{"name": ""}] * n}),
+    "fetch": (FETCH, 4, 60_000, lambda n: fetch_of_many(n, 0)),
+    "fetch that waits": (FETCH, 4, 60_000, lambda n: fetch_of_many(n, 1, max_wait_ms=500)),
+    "fetch of what is not there": (FETCH, 4, 60_000, lambda n: fetch_of_many(n, 99)),
+    "produce": (PRODUCE, 8, 20_000, produce_to_many),
+    "produce nothing": (PRODUCE, 8, 60_000, lambda n: produce_to_many(n, b"")),
     "list offsets, latest": (
-        ApiKey.LIST_OFFSETS,
-        5,
-        40_000,
-        lambda count: {
-            "topics": [
-                {
-                    "name": "wide",
-                    "partitions": [{"partition_index": n, "timestamp": -1} for n in range(count)],
-                }
-            ]
-        },
+        *(ApiKey.LIST_OFFSETS, 5, 40_000),
+        lambda n: {"topics": parts("wide", n, timestamp=-1)},
     ),
     "list offsets, by time": (
-        ApiKey.LIST_OFFSETS,
-        5,
-        40_000,
-        lambda count: {
-            "topics": [
-                {
-                    "name": "wide",
-                    "partitions": [{"partition_index": n, "timestamp": 5} for n in range(count)],
-                }
-            ]
-        },
+        *(ApiKey.LIST_OFFSETS, 5, 40_000),
+        lambda n: {"topics": parts("wide", n, timestamp=5)},
     ),
     "offset for leader epoch": (
-        ApiKey.OFFSET_FOR_LEADER_EPOCH,
-        3,
-        60_000,
-        lambda count: {
-            "topics": [
-                {
-                    "topic": "t",
-                    "partitions": [{"partition": n % 4, "leader_epoch": 0} for n in range(count)],
-                }
-            ]
-        },
+        *(ApiKey.OFFSET_FOR_LEADER_EPOCH, 3, 60_000),
+        lambda n: {"topics": parts("t", n, "partition", topic="topic", leader_epoch=0)},
     ),
     "create topics, refused": (
-        ApiKey.CREATE_TOPICS,
-        4,
-        9_000,
-        lambda count: {"topics": [{"name": "!" + name} for name in names(count)]},
+        *(CREATE, 4, 9_000),
+        lambda n: {"topics": [{"name": "!" + name} for name in names(n)]},
     ),
     "create topics, only to see": (
-        ApiKey.CREATE_TOPICS,
-        5,
-        9_000,
-        lambda count: {"topics": [{"name": name} for name in names(count)], "validate_only": True},
+        *(CREATE, 5, 9_000),
+        lambda n: {"topics": named(n), "validate_only": True},
     ),
-    "create topics, too many": (
-        ApiKey.CREATE_TOPICS,
-        5,
-        30_000,
-        lambda count: {"topics": [{"name": name} for name in names(count)]},
-    ),
+    "create topics, too many": (CREATE, 5, 30_000, lambda n: {"topics": named(n)}),
     "create a topic of many assignments": (
-        ApiKey.CREATE_TOPICS,
-        4,
-        50_000,
-        lambda count: {
+        *(CREATE, 4, 50_000),
+        lambda n: {
             "topics": [
-                {
-                    "name": "assigned",
-                    "num_partitions": -1,
-                    "replication_factor": -1,
-                    "assignments": [
-                        {"partition_index": n, "broker_ids": [7]} for n in range(count)
-                    ],
-                }
+                parts("assigned", n, of="assignments", broker_ids=[7])[0]
+                | {"num_partitions": -1, "replication_factor": -1}
             ]
         },
     ),
     "create a topic of many settings": (
-        ApiKey.CREATE_TOPICS,
-        4,
-        60_000,
-        lambda count: {
-            "topics": [
-                {"name": "set", "configs": [{"name": name, "value": "1"} for name in names(count)]}
-            ]
-        },
+        *(CREATE, 4, 60_000),
+        lambda n: {"topics": [{"name": "set", "configs": named(n, value="1")}]},
     ),
     "create partitions": (
-        ApiKey.CREATE_PARTITIONS,
-        1,
-        50_000,
-        lambda count: {"topics": [{"name": name, "count": 2} for name in names(count)]},
+        *(CREATE_PARTITIONS, 1, 50_000),
+        lambda n: {"topics": named(n, count=2)},
     ),
     "create partitions of many assignments": (
-        ApiKey.CREATE_PARTITIONS,
-        1,
-        60_000,
-        lambda count: {
-            "topics": [
-                {"name": "t", "count": count + 4, "assignments": [{"broker_ids": [7]}] * count}
-            ],
+        *(CREATE_PARTITIONS, 1, 60_000),
+        lambda n: {
+            "topics": [{"name": "t", "count": n + 4, "assignments": [{"broker_ids": [7]}] * n}],
             "validate_only": True,
         },
     ),
-    "delete topics": (
-        ApiKey.DELETE_TOPICS,
-        3,
-        80_000,
-        lambda count: {"topic_names": names(count)},
-    ),
-    "delete topics by id": (
-        ApiKey.DELETE_TOPICS,
-        6,
-        50_000,
-        lambda count: {"topics": [{"name": None, "topic_id": uuid.uuid4()} for _ in range(count)]},
-    ),
+    "delete topics": (ApiKey.DELETE_TOPICS, 3, 80_000, lambda n: {"topic_names": names(n)}),
+    "delete topics by id": (ApiKey.DELETE_TOPICS, 6, 50_000, lambda n: {"topics": ids(n)}),
     "delete records": (
-        ApiKey.DELETE_RECORDS,
-        1,
-        3_000,
-        lambda count: {"topics": partitions_of_t(count, offset=0)},
+        *(ApiKey.DELETE_RECORDS, 1, 3_000),
+        lambda n: {"topics": parts("t", n, offset=0)},
     ),
     "delete records of unknown partitions": (
-        ApiKey.DELETE_RECORDS,
-        1,
-        60_000,
-        lambda count: {
-            "topics": [
-                {
-                    "name": "nowhere",
-                    "partitions": [{"partition_index": n, "offset": 0} for n in range(count)],
-                }
-            ]
-        },
+        *(ApiKey.DELETE_RECORDS, 1, 60_000),
+        lambda n: {"topics": parts("nowhere", n, offset=0)},
     ),
     "describe configs": (
-        ApiKey.DESCRIBE_CONFIGS,
-        4,
-        50_000,
-        lambda count: {"resources": resources(count, configuration_keys=None)},
+        *(DESCRIBE, 4, 50_000),
+        lambda n: {"resources": resources(n, configuration_keys=None)},
     ),
     "describe configs, often": (
-        ApiKey.DESCRIBE_CONFIGS,
-        4,
-        50_000,
-        lambda count: {
-            "resources": [{"resource_type": 4, "resource_name": "", "configuration_keys": None}]
-            * count
-        },
+        *(DESCRIBE, 4, 50_000),
+        lambda n: {"resources": [describe("", None, kind=4)] * n},
     ),
     "describe many keys": (
-        ApiKey.DESCRIBE_CONFIGS,
-        4,
-        100_000,
-        lambda count: {
-            "resources": [
-                {"resource_type": 4, "resource_name": "1", "configuration_keys": names(count)}
-            ]
-        },
+        *(DESCRIBE, 4, 100_000),
+        lambda n: {"resources": [describe("1", names(n), kind=4)]},
     ),
     "describe configs of the same topic": (
-        ApiKey.DESCRIBE_CONFIGS,
-        4,
-        150_000,
+        *(DESCRIBE, 4, 150_000),
         lambda count: {
             "resources": [
-                {
-                    "resource_type": 2,
-                    "resource_name": "t",
-                    "configuration_keys": [f"{first}-{n}" for n in range(100)],
-                }
-                for first in range(count // 100)
+                describe("t", [f"{first}-{n}" for n in range(100)]) for first in range(count // 100)
             ]
         },
     ),
     "ask about many times": (
-        ApiKey.DESCRIBE_CONFIGS,
-        4,
-        100_000,
+        *(DESCRIBE, 4, 100_000),
         lambda count: {
             "resources": [
-                {
-                    "resource_type": 2,
-                    "resource_name": "t",
-                    "configuration_keys": [
-                        LOOKUP_WAY.key(AskLookup(0, n)) for n in range(min(count, MOST_QUESTIONS))
-                    ],
-                }
+                describe(
+                    "t",
+                    [LOOKUP_WAY.key(AskLookup(0, n)) for n in range(min(count, MOST_QUESTIONS))],
+                )
             ]
         },
     ),
     "alter configs": (
-        ApiKey.ALTER_CONFIGS,
-        1,
-        50_000,
-        lambda count: {"resources": resources(count, configs=[])},
+        *(ApiKey.ALTER_CONFIGS, 1, 50_000),
+        lambda n: {"resources": resources(n, configs=[])},
     ),
     "incremental alter configs": (
-        ApiKey.INCREMENTAL_ALTER_CONFIGS,
-        1,
-        50_000,
-        lambda count: {"resources": resources(count, configs=[])},
+        *(INCREMENTAL, 1, 50_000),
+        lambda n: {"resources": resources(n, configs=[])},
     ),
     "incremental alter configs of many keys": (
-        ApiKey.INCREMENTAL_ALTER_CONFIGS,
-        1,
-        60_000,
-        lambda count: {
-            "resources": [
-                {
-                    "resource_type": 2,
-                    "resource_name": "t",
-                    "configs": [
-                        {"name": name, "config_operation": 0, "value": "1"} for name in names(count)
-                    ],
-                }
-            ]
-        },
+        *(INCREMENTAL, 1, 60_000),
+        lambda n: {"resources": [resource("t", configs=named(n, **SETTING))]},
     ),
     "find coordinators": (
-        ApiKey.FIND_COORDINATOR,
-        4,
-        100_000,
-        lambda count: {"key_type": 0, "coordinator_keys": names(count)},
+        *(ApiKey.FIND_COORDINATOR, 4, 100_000),
+        lambda n: {"key_type": 0, "coordinator_keys": names(n)},
     ),
     "describe log dirs": (
-        ApiKey.DESCRIBE_LOG_DIRS,
-        1,
-        100_000,
-        lambda count: {"topics": [{"topic": "wide", "partitions": list(range(count))}]},
+        *(ApiKey.DESCRIBE_LOG_DIRS, 1, 100_000),
+        lambda n: {"topics": [{"topic": "wide", "partitions": list(range(n))}]},
     ),
     "describe log dirs of many topics": (
-        ApiKey.DESCRIBE_LOG_DIRS,
-        1,
-        50_000,
-        lambda count: {"topics": [{"topic": name, "partitions": [0]} for name in names(count)]},
+        *(ApiKey.DESCRIBE_LOG_DIRS, 1, 50_000),
+        lambda n: {"topics": named(n, "topic", partitions=[0])},
     ),
     "commit offsets": (
-        ApiKey.OFFSET_COMMIT,
-        7,
-        40_000,
-        lambda count: {
-            "group_id": "committing",
-            "group_instance_id": None,
-            "topics": [
-                {
-                    "name": "wide",
-                    "partitions": [
-                        {
-                            "partition_index": n % 3000,
-                            "committed_offset": n,
-                            "committed_leader_epoch": -1,
-                            "committed_metadata": "",
-                        }
-                        for n in range(count)
-                    ],
-                }
-            ],
-        },
+        *(ApiKey.OFFSET_COMMIT, 7, 40_000),
+        lambda n: {**COMMITTING, "topics": parts("wide", n, among=3000, **COMMIT)},
     ),
     "fetch offsets": (
-        ApiKey.OFFSET_FETCH,
-        7,
-        100_000,
-        lambda count: {
+        *(ApiKey.OFFSET_FETCH, 7, 100_000),
+        lambda n: {
             "group_id": "committing",
-            "topics": [{"name": "wide", "partition_indexes": list(range(count))}],
+            "topics": [{"name": "wide", "partition_indexes": list(range(n))}],
         },
     ),
     "fetch offsets of many groups": (
-        ApiKey.OFFSET_FETCH,
-        8,
-        60_000,
-        lambda count: {"groups": [{"group_id": name, "topics": None} for name in names(count)]},
+        *(ApiKey.OFFSET_FETCH, 8, 60_000),
+        lambda n: {"groups": named(n, "group_id", topics=None)},
     ),
     "fetch offsets of one group often": (
-        ApiKey.OFFSET_FETCH,
-        8,
-        60_000,
-        lambda count: {"groups": [{"group_id": "committing", "topics": None}] * count},
+        *(ApiKey.OFFSET_FETCH, 8, 60_000),
+        lambda n: {"groups": [{"group_id": "committing", "topics": None}] * n},
     ),
     "delete offsets": (
-        ApiKey.OFFSET_DELETE,
-        0,
-        60_000,
-        lambda count: {
-            "group_id": "committing",
-            "topics": [
-                {
-                    "name": "wide",
-                    "partitions": [{"partition_index": n} for n in range(count)],
-                }
-            ],
-        },
+        *(ApiKey.OFFSET_DELETE, 0, 60_000),
+        lambda n: {"group_id": "committing", "topics": parts("wide", n)},
     ),
-    "describe groups": (
-        ApiKey.DESCRIBE_GROUPS,
-        4,
-        80_000,
-        lambda count: {"groups": names(count)},
-    ),
+    "describe groups": (ApiKey.DESCRIBE_GROUPS, 4, 80_000, lambda n: {"groups": names(n)}),
     "leave a group": (
-        ApiKey.LEAVE_GROUP,
-        4,
-        60_000,
-        lambda count: {
+        *(ApiKey.LEAVE_GROUP, 4, 60_000),
+        lambda n: {
             "group_id": "committing",
-            "members": [{"member_id": name, "group_instance_id": None} for name in names(count)],
+            "members": named(n, "member_id", group_instance_id=None),
         },
     ),
     "join with many protocols": (
-        ApiKey.JOIN_GROUP,
-        5,
-        60_000,
-        lambda count: {
-            "group_id": "joining",
-            "session_timeout_ms": 10_000,
-            "rebalance_timeout_ms": 1_000,
-            "group_instance_id": None,
-            "protocol_type": "consumer",
-            "protocols": [{"name": name, "metadata": b"m"} for name in names(count)],
-        },
+        *(ApiKey.JOIN_GROUP, 5, 60_000),
+        lambda n: {**JOIN, "protocols": named(n, metadata=b"m")},
     ),
     "sync many assignments": (
-        ApiKey.SYNC_GROUP,
-        3,
-        60_000,
-        lambda count: {
-            "group_id": "committing",
-            "generation_id": 1,
-            "member_id": "m",
-            "group_instance_id": None,
-            "assignments": [{"member_id": name, "assignment": b"a"} for name in names(count)],
-        },
+        *(ApiKey.SYNC_GROUP, 3, 60_000),
+        lambda n: {**COMMITTING, **MEMBER, "assignments": named(n, "member_id", assignment=b"a")},
     ),
     "list groups in many states": (
-        ApiKey.LIST_GROUPS,
-        4,
-        100_000,
-        lambda count: {"states_filter": names(count)},
+        *(ApiKey.LIST_GROUPS, 4, 100_000),
+        lambda n: {"states_filter": names(n)},
     ),
-    "delete groups": (
-        ApiKey.DELETE_GROUPS,
-        1,
-        80_000,
-        lambda count: {"groups_names": names(count)},
-    ),
+    "delete groups": (ApiKey.DELETE_GROUPS, 1, 80_000, lambda n: {"groups_names": names(n)}),
 }
 
 
@@ -631,17 +440,16 @@ def test_large_requests_that_grow_at_once_leave_others_their_turn(
     begun, more = bytes((4 << 20) - 1), bytes(64 << 10)
 
     def have_arrived(size: int) -> bool:
-        return eventually(
-            lambda: sum(one._frames.arrived for one in broker.service.connections) == size
-        )
+        def received() -> int:
+            coming = [one.receiving for one in broker.service.connections]
+            return sum(one.moved for one in coming if one is not None)
+
+        return eventually(lambda: received() == size)
 
     with ExitStack() as opened, measured(broker) as longest_s:
         clients = [opened.enter_context(broker.connect()) for _ in range(GROWING)]
         for client in clients:
-            client.socket.sendall(struct.pack(">i", 100_000_000))
-        assert eventually(lambda: all(one._frames.length for one in broker.service.connections))
-        for client in clients:
-            client.socket.sendall(begun)
+            client.socket.sendall(struct.pack(">i", 100_000_000) + begun)
         assert have_arrived(GROWING * len(begun))
         broker.call(lambda: setattr(broker.loop, "longest_s", 0.0))
         send_together(broker, clients, [more] * GROWING)
