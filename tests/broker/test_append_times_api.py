@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from batches import batch
 from raw_connection import fetch_fields
 from running_broker import NOW_MS, RunningBroker, a_broker
 
+from horolog.broker.handlers import api_versions
 from horolog.client import Client, RecordClock
 from horolog.clock import ManualClock
 from horolog.errors import RequestRefused
@@ -13,6 +15,7 @@ from horolog.record.batch import iter_headers
 from horolog.record.builder import Record, build_batch
 from horolog.record.timestamps import AppendTimeStretch
 from horolog.wire.api import ApiKey
+from horolog.wire.features import FEATURES, SEEN_TIME
 
 TP = ("t", 0)
 
@@ -141,3 +144,56 @@ def test_a_broker_without_the_feature_is_not_asked(
 def without_features(link: object) -> object:
     link.features = {}
     return link
+
+
+SEEN = [
+    AppendTimeStretch(0, NOW_MS + 5, is_seen=True),
+    AppendTimeStretch(2, NOW_MS + 5),
+    AppendTimeStretch(3, None),
+    AppendTimeStretch(4, NOW_MS + 9, is_seen=True),
+]
+
+
+def followed_log(broker: RunningBroker) -> Client:
+    """Of a broker whose records were partly seen by it as a follower."""
+    data = b"".join(batch(NOW_MS, base_offset=offset) for offset in range(6))
+    broker.restart_followed("t", data, SEEN)
+    return broker.client
+
+
+@pytest.mark.parametrize("committed", [False, True])
+def test_when_a_follower_saw_records_is_given_to_those_who_ask_for_it(
+    broker: RunningBroker, committed: bool
+) -> None:
+    client = followed_log(broker)
+    how = {"with_append_times": True, "read_committed": committed}
+    for offset, expected in ((0, SEEN), (4, SEEN[3:])):
+        fetched = client.fetch("t", 0, offset, with_seen_times=True, **how)
+        assert fetched.append_times == expected
+        assert fetched.aborted == []
+    assert client.fetch("t", 0, 0, **how).append_times == [
+        AppendTimeStretch(0, None),
+        AppendTimeStretch(2, NOW_MS + 5),
+        AppendTimeStretch(3, None),
+    ]
+    found = client.find_records({TP: NOW_MS}, RecordClock.APPEND)[TP]
+    assert found is not None
+    assert (found.offset, found.ms) == (0, None)
+
+
+def test_seen_times_are_at_the_offsets_that_the_wire_page_says(broker: RunningBroker) -> None:
+    followed_log(broker)
+    for level, offsets in ((16, [-1, 0, 2, 3]), (80, [-1, -1, 2, 3, -5]), (64, None)):
+        answer = broker.ask(ApiKey.FETCH, 11, **fetch_fields("t", {0: 0}, isolation_level=level))
+        told = answer.responses[0].partitions[0].aborted_transactions
+        assert (told and [each.first_offset for each in told]) == offsets
+
+
+def test_a_broker_that_announces_no_seen_times_is_asked_for_none(
+    broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    older = {name: level for name, level in FEATURES.items() if name != SEEN_TIME}
+    monkeypatch.setattr(api_versions, "FEATURES", older)
+    client = followed_log(broker)
+    fetched = client.fetch("t", 0, 0, with_append_times=True, with_seen_times=True)
+    assert [each.is_seen for each in fetched.append_times] == [False] * 3

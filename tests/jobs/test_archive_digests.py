@@ -23,6 +23,7 @@ ROW = st.fixed_dictionaries(
         "timestamp_type": st.integers(0, 1),
         "create_ms": INT64,
         "append_ms": st.none() | INT64,
+        "seen_ms": st.none() | INT64,
     }
 )
 
@@ -73,7 +74,12 @@ def test_digests_of_batches_join_too(rows: list[list[int]]) -> None:
 def test_digests_are_those_of_archives_that_exist_already() -> None:
     """Of records in format v0, too: archives once gave them type 0, as restored logs still do."""
     row: dict[str, object] = {"key": b"k", "value": None, "offset": 7, "timestamp_ms": -1}
-    row |= {"headers": [{"key": "h", "value": b"1"}], "create_ms": -1, "append_ms": None}
+    row |= {
+        "headers": [{"key": "h", "value": b"1"}],
+        "create_ms": -1,
+        "append_ms": None,
+        "seen_ms": None,
+    }
     known = (
         "7671b78e:8 48674bc7:8 48674bc7:4 48674bc7:8 0ede89f2:8 "
         "9522e17f:4 aa326b08:1 ffffffff:4 00000000:0 9522e17f:4 "
@@ -81,3 +87,6 @@ def test_digests_are_those_of_archives_that_exist_already() -> None:
     )
     assert [digest_of([row | {"timestamp_type": kind}]) for kind in (0, -1)] == [known, known]
     assert digest_of([row | {"timestamp_type": 1}]) != known
+    assert digest_of([row | {"timestamp_type": 0, "seen_ms": -1}]) != known
+    appended, seen = ({"timestamp_type": 0, name: 5} for name in ("append_ms", "seen_ms"))
+    assert digest_of([row | appended]) != digest_of([row | seen])

@@ -23,6 +23,7 @@ from horolog.record.batch import BatchHeader, iter_headers, pack_header
 from horolog.record.builder import Record, build_batch, read_with_create_times
 from horolog.record.compression import Codec
 from horolog.record.kernels.record_bytes import record_bytes as kernel_bytes
+from horolog.record.timestamps import AppendTimeStretch
 from horolog.sources import columns
 from horolog.storage import names
 from horolog.storage.files import Files
@@ -159,6 +160,40 @@ def test_a_broker_serves_a_restored_log_with_both_times(
         assert before.append_times == after.append_times
         assert None not in [each.ms for each in after.append_times]
         assert client_offset(other.client, topic, partition) == 50
+
+
+@pytest.mark.parametrize("of_files", [False, True])
+def test_when_a_follower_saw_records_is_kept_as_such(
+    make_broker: MakeBroker, broker: RunningBroker, tmp_path: Path, of_files: bool
+) -> None:
+    times = [
+        AppendTimeStretch(0, NINE_MS + 5, is_seen=True),
+        AppendTimeStretch(2, NINE_MS + 6),
+        AppendTimeStretch(3, None),
+        AppendTimeStretch(4, NINE_MS + 4, is_seen=True),
+        AppendTimeStretch(5, NINE_MS + 9, is_seen=True),
+        AppendTimeStretch(7, NINE_MS + 9),
+    ]
+    broker.create_topic("clicks", retention_ms="-1")
+    data = b"".join(build_batch([Record(NINE_MS, b"k", b"v")], base_offset=n) for n in range(8))
+    broker.restart_followed("clicks", data, times)
+    client, source = broker.client, broker.address
+    before = client.fetch("clicks", 0, 0, with_append_times=True, with_seen_times=True)
+    if of_files:
+        broker.stop()
+        source = str(broker.log_dir)
+    target = round_trip(source, tmp_path, topics="clicks")
+    (state,) = manifest_of(tmp_path / "archive").partitions().values()
+    assert len(state.ranges) == 2, "they go back at offset 4"
+    other = make_broker(log_dir=target)
+    found = []
+    for offset in (0, 4):
+        after = other.client.fetch(
+            "clicks", 0, offset, with_append_times=True, with_seen_times=True
+        )
+        found += [each for each in after.append_times if offset or each.offset < 4]
+    assert found == times
+    assert before.append_times == times[:3]
 
 
 def test_append_times_of_a_batch_that_two_units_share_are_those_of_its_records(

@@ -9,7 +9,7 @@ import atexit
 import functools
 import signal
 import threading
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -19,6 +19,7 @@ import pytest
 from broker_nursery import BornBroker, Nursery
 from patience import PATIENCE_S
 from raw_connection import RawConnection, fetch_fields, produce_fields
+from storelogs import followed
 
 from horolog.broker.controller import NewTopic
 from horolog.broker.service import Service, new_event_loop
@@ -26,6 +27,7 @@ from horolog.client import Client
 from horolog.clock import Clock, ManualClock, SystemClock
 from horolog.config import Settings
 from horolog.record.batch import BatchHeader, iter_headers
+from horolog.record.timestamps import AppendTimeStretch
 from horolog.storage.logs.log import Log
 from horolog.wire.api import ApiKey
 
@@ -222,6 +224,16 @@ class RunningBroker(_Asked):
         self._settings |= {"listeners": f"PLAINTEXT://127.0.0.1:{self.port}"}
         self._settings |= {name.replace("_", "."): value for name, value in settings.items()}
         self._start()
+
+    def restart_followed(self, topic: str, data: bytes, times: Sequence[AppendTimeStretch]) -> None:
+        """Restart with what a follower left in the place of a topic's first partition."""
+        self.stop()
+        directory = self.log_dir / f"{topic}-0"
+        for path in directory.iterdir():
+            if path.name != "partition.metadata":
+                path.unlink()
+        followed(directory, data, times)
+        self.restart()
 
     def stop(self) -> None:
         """Stop cleanly; nothing if it is stopped."""

@@ -139,13 +139,12 @@ def reopened(
         log_dir.close(clean=False)
 
 
-def follow(path: Path, data: bytes, times: Sequence[AppendTimeStretch] = ()) -> None:
-    """Have the same log in a directory as it is after a kill of its follower.
+def followed(directory: Path, data: bytes, times: Sequence[AppendTimeStretch] = ()) -> None:
+    """Leave in a partition's directory what a follower leaves that is killed.
 
     It has these batches, appended or seen at these times.
     """
-    directory = partition_dir(path)
-    directory.mkdir(parents=True)
+    directory.mkdir(parents=True, exist_ok=True)
     files, config = UnsyncedFiles(), TopicConfig()
     floor = AppendTimes.read(files, str(directory))
     active = new_segment(files, str(directory), 0, config, NOW)

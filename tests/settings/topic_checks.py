@@ -16,7 +16,7 @@ from horolog.clock import HOUR_MS
 from horolog.record.batch import HEADER_SIZE, parse_header
 from horolog.record.builder import Record, build_batch, read_records
 from horolog.record.compression import Codec
-from horolog.record.timestamps import TimestampType
+from horolog.record.timestamps import AppendTimeStretch, TimestampType
 from horolog.wire.api import ApiKey
 
 INVALID_TIMESTAMP = 32
@@ -193,6 +193,20 @@ def segments_begun_an_hour_after_what_counts(trial: Trial) -> Any:
     before = trial.segments
     trial.put_at(last_ms)
     return by_records, trial.segments - before
+
+
+@of_topic(
+    "horolog.seen.as.append.time",
+    {"false": 0, "true": 1},
+    beside={"horolog.retention.by": "append-time", "retention.ms": str(HOUR_MS)},
+)
+def whether_what_a_follower_saw_expires_by_append_time(trial: Trial) -> int:
+    trial.lab.hang_up()
+    seen = AppendTimeStretch(0, trial.now_ms, is_seen=True)
+    data = build_batch([Record(trial.now_ms, b"k", b"v")], base_offset=0)
+    trial.lab.broker.restart_followed(trial.name, data, [seen])
+    trial.advance(HOUR_MS + 1)
+    return trial.look_for_expired()
 
 
 @of_topic(

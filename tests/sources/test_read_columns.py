@@ -94,9 +94,10 @@ def decoded(rows: int) -> pa.RecordBatch:
         "producer_epoch": np.zeros(rows, np.int32),
         "sequence": np.arange(rows, dtype=np.int32),
         "append_ms": [None] * rows,
+        "seen_ms": [None] * rows,
         "create_ms": np.arange(rows),
     }
-    clocks = ("append_ms", "create_ms")
+    clocks = ("append_ms", "seen_ms", "create_ms")
     of_records = batch_schema([name for name in wanted if name not in clocks])
     schema = pa.schema([*of_records, *(pa.field(name, pa.int64()) for name in clocks)])
     return pa.RecordBatch.from_arrays(

@@ -58,7 +58,7 @@ def test_the_columns_come_last_and_only_when_asked_for() -> None:
     of_all = columns.default_columns(
         include_headers=True, include_timestamp_ms=True, include_producer=True
     )
-    others = (*columns.OF_CLOCKS, columns.LATE_BY_MS)
+    others = (*columns.OF_CLOCKS, *columns.OF_SEEN, columns.LATE_BY_MS)
     assert of_all == tuple(name for name in columns.TYPES if name not in others)
     assert of_all[-3:] == columns.OF_PRODUCER
     assert columns.ddl(columns.OF_PRODUCER) == (

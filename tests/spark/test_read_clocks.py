@@ -24,11 +24,12 @@ from horolog.clock import ManualClock
 from horolog.errors import Misconfigured
 from horolog.record.builder import Record, build_batch
 from horolog.record.compression import Codec
-from horolog.record.timestamps import TimeRange
+from horolog.record.timestamps import AppendTimeStretch, TimeRange, TimestampType
 from horolog.sources import columns
 from horolog.sources.broker_reader import appended_then
 from horolog.sources.options import ReadOptions
 from horolog.sources.plan import BrokerStretch
+from horolog.sources.tables import scan
 from horolog.storage.names import TopicPartition
 
 SCHEMA = schema_of(["offset", columns.TIMESTAMP_MS, *columns.OF_CLOCKS])
@@ -157,10 +158,44 @@ def test_append_times_that_are_unknown_are_null_and_in_no_range(broker: RunningB
     assert read.rows(LessThan(AT_MS, 1 << 62)) == expected(20)[len(unknown) :]
 
 
+def test_when_a_follower_saw_records_is_a_column_of_its_own(broker: RunningBroker) -> None:
+    stamped = build_batch(
+        [Record(NOW_MS + 8, None, b"v")],
+        base_offset=4,
+        timestamp_type=TimestampType.LOG_APPEND_TIME,
+    )
+    plain = [build_batch([Record(5, None, b"v")], base_offset=offset) for offset in range(4)]
+    times = [
+        AppendTimeStretch(0, NOW_MS + 5, is_seen=True),
+        AppendTimeStretch(2, NOW_MS + 6),
+        AppendTimeStretch(3, NOW_MS + 9, is_seen=True),
+    ]
+    broker.restart_followed("t", b"".join([*plain, stamped]), times)
+    shown = schema_of(["offset", columns.APPEND_TIME_MS, *columns.OF_SEEN])
+    seen = [NOW_MS + 5, NOW_MS + 5, None, NOW_MS + 9, None]
+    known = [None, None, NOW_MS + 6, None, NOW_MS + 8]
+    to_broker = {"kafka.bootstrap.servers": broker.address, "subscribe": "t"}
+    for read in (Read(**to_broker, schema=shown), Read(broker.log_dir / "t-0", schema=shown)):
+        rows = read.rows()
+        assert [row["seenTimeMs"] for row in rows] == seen
+        assert [row["seenTime"] for row in rows] == [ms and moment(ms) for ms in seen]
+        assert [row["appendTimeMs"] for row in rows] == known
+        assert [row["offset"] for row in read.rows(LessThan(AT_MS, 1 << 62))] == [2, 4]
+    for where in (broker.client, broker.log_dir / "t-0"):
+        table = scan(where, "t", columns=["append_ms", "seen_ms"]).read_all()
+        assert table.column("seen_ms").to_pylist() == seen
+        assert table.column("append_ms").to_pylist() == known
+
+
 def test_the_columns_come_only_when_asked_for(tmp_path: Path) -> None:
     given = {"kafka.bootstrap.servers": "h:1", "subscribe": "t"}
     assert not ReadOptions.parse(given).include_append_time
     assert ReadOptions.parse({**given, "includeAppendTime": "true"}).include_append_time
+    assert ReadOptions.parse({**given, "includeSeenTime": "true"}).include_seen_time
+    of_seen = columns.default_columns(
+        include_headers=False, include_timestamp_ms=False, include_seen_time=True
+    )
+    assert of_seen[-2:] == columns.OF_SEEN
     of_all = columns.default_columns(
         include_headers=False, include_timestamp_ms=False, include_append_time=True
     )

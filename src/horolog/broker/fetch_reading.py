@@ -19,7 +19,7 @@ from horolog.errors import ErrorCode, HorologError, code_for
 from horolog.network.file_records import SlicedRecords
 from horolog.record.batch import MAGIC
 from horolog.storage.file_errors import WouldBlock
-from horolog.wire.features import UNKNOWN_TIME, WITH_APPEND_TIMES
+from horolog.wire.features import UNKNOWN_TIME, WITH_APPEND_TIMES, WITH_SEEN_TIMES
 from horolog.wire.fetch import READ_COMMITTED, AbortedTransaction, FetchedPartition
 from horolog.wire.requests import FetchRequest
 
@@ -52,6 +52,7 @@ class FetchReading:
         "_left",
         "_request",
         "_with_append_times",
+        "_with_seen_times",
         "converted",
         "size",
     )
@@ -62,7 +63,8 @@ class FetchReading:
         self._left = min(request.body.max_bytes, broker.config.fetch_max_bytes)
         level = request.body.isolation_level
         self._with_append_times = bool(level & WITH_APPEND_TIMES)
-        self._committed = level & ~WITH_APPEND_TIMES == READ_COMMITTED
+        self._with_seen_times = bool(level & WITH_SEEN_TIMES)
+        self._committed = level & ~(WITH_APPEND_TIMES | WITH_SEEN_TIMES) == READ_COMMITTED
         self._format = newest_format(request.version)
         if self._format < MAGIC:
             self._left = min(self._left, CONVERTED_BYTES)
@@ -83,7 +85,9 @@ class FetchReading:
                     self._broker, wanted, self._left, self._committed, not self.size
                 )
             if self._with_append_times and wanted.partition is not None:
-                found = _with_append_times(wanted.partition, wanted.offset, found)
+                found = _with_append_times(
+                    wanted.partition, wanted.offset, found, seen=self._with_seen_times
+                )
             if found.error_code:
                 found = found._replace(error_code=self._error_code(found.error_code))
             size = len(found.records)
@@ -200,7 +204,7 @@ def _read_partition(
 
 
 def _with_append_times(
-    partition: Partition, offset: int, found: FetchedPartition
+    partition: Partition, offset: int, found: FetchedPartition, *, seen: bool
 ) -> FetchedPartition:
     """Add the append times of the records: a count of what is before them, then each stretch."""
     aborted = found.aborted_transactions or ()
@@ -208,14 +212,17 @@ def _with_append_times(
         return found
     try:
         times = (
-            partition.log.append_times_within(offset, len(found.records))
+            partition.log.append_times_within(offset, len(found.records), seen=seen)
             if len(found.records)
             else ()
         )
     except HorologError as error:
         return FetchedPartition(found.partition_index, code_for(error))
     added = (
-        AbortedTransaction(UNKNOWN_TIME if stretch.ms is None else stretch.ms, stretch.offset)
+        AbortedTransaction(
+            UNKNOWN_TIME if stretch.ms is None else stretch.ms,
+            -1 - stretch.offset if stretch.is_seen else stretch.offset,
+        )
         for stretch in times
     )
     both = (AbortedTransaction(len(aborted), -1), *aborted, *added)

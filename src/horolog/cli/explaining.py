@@ -115,10 +115,18 @@ def explain_append_time(
 
 def _appended(client: Client, topic: str, partition: int, offset: int, zone: tzinfo) -> str:
     fetched = client.fetch(
-        topic, partition, offset, max_bytes=1, max_wait_ms=0, with_append_times=True
+        *(topic, partition, offset),
+        max_bytes=1,
+        max_wait_ms=0,
+        with_append_times=True,
+        with_seen_times=True,
     )
-    ms = fetched.append_times[0].ms if fetched.append_times else None
-    return "at a time that is unknown" if ms is None else format_time(ms, zone)
+    ms, is_seen = fetched.append_times[0][1:] if fetched.append_times else (None, False)
+    if ms is None:
+        return "at a time that is unknown"
+    if is_seen:
+        return f"at a time that is unknown; a follower saw it {format_time(ms, zone)}"
+    return format_time(ms, zone)
 
 
 def _why_none(facts: PartitionFacts, zone: tzinfo) -> str:

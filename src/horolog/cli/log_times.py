@@ -1,5 +1,6 @@
 """`horolog log inspect --times`: what block maps say of the times of all records."""
 
+from collections.abc import Sequence
 from datetime import tzinfo
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,6 +21,8 @@ class _Row(NamedTuple):
     partition: str
     base_offset: int
     facts: TimeStats | None
+    seen: tuple[int, int] | None
+    """When a follower saw the first and the last record whose append times it does not know."""
 
 
 def show_times(path: Path, zone: tzinfo, *, as_json: bool) -> None:
@@ -35,17 +38,26 @@ def show_times(path: Path, zone: tzinfo, *, as_json: bool) -> None:
         log = PartitionReader(files, directory, segment=target.segment, cache=cache)
         if not (target.is_log_dir and log.partition.topic in INTERNAL_TOPICS):
             rows += [
-                _Row(str(log.partition), segment.base_offset, segment.time_stats())
+                _Row(
+                    str(log.partition),
+                    segment.base_offset,
+                    segment.time_stats(),
+                    segment.append_times.seen_span() if segment.has_append_times else None,
+                )
                 for segment in log.segments
             ]
     if as_json:
         show_json([_json(row) for row in rows])
         return
-    columns = (
+    columns: tuple[str, ...] = (
         *("partition", "base offset", "records", "without time", "out of order", "ahead of clock"),
         *("from", "to", "appended from", "appended to", "latency 50 %", "99 %"),
     )
-    show_table(columns, [_cells(row, zone) for row in rows])
+    cells = [_cells(row, zone) for row in rows]
+    if any(row.seen for row in rows):
+        columns += "seen by a follower from", "seen to"
+        cells = [(*each, *_seen(row, zone)) for each, row in zip(cells, rows, strict=True)]
+    show_table(columns, cells)
     if any(row.facts is None for row in rows):
         typer.echo(
             "\n-: the block map does not cover the segment yet (the one that is appended to), or "
@@ -70,6 +82,10 @@ def _cells(row: _Row, zone: tzinfo) -> tuple[object, ...]:
     )
 
 
+def _seen(row: _Row, zone: tzinfo) -> Sequence[str | None]:
+    return (None, None) if row.seen is None else [format_time(each, zone) for each in row.seen]
+
+
 def _latency(facts: TimeStats, share: float) -> str | None:
     if not any(facts.latencies):
         return None
@@ -84,6 +100,7 @@ def _json(row: _Row) -> dict[str, Any]:
         "partition": row.partition,
         "base_offset": row.base_offset,
         "facts": None if row.facts is None else _json_of(row.facts),
+        "seen_by_follower": row.seen,
     }
 
 

@@ -178,6 +178,7 @@ def _partition(name: str, explained: Explained | None) -> PartitionPart:
             "is_active": each.is_active,
             "largest_ms": each.largest_ms,
             "appended_ms": each.appended_ms,
+            "seen_ms": each.seen_ms,
             "goes_ms": each.goes_ms,
             "goes_now": each.goes_now,
             "reason": each.reason,

@@ -16,6 +16,7 @@ from horolog.times import format_time
 _CLOCKS = {
     "create-time": "its largest create time",
     "append-time": "its last append time",
+    "seen-time": "when a follower saw its last record",
     "modification-time": "when its file was changed, as no record has a time that counts,",
     "append-time-reset": "when append times ahead of the clock were reset",
 }
@@ -93,7 +94,7 @@ def _show_segments(explained: Explained, zone: tzinfo) -> None:
             each.end_offset,
             size(each.size),
             None if each.largest_ms is None else format_time(each.largest_ms, zone),
-            None if each.appended_ms is None else format_time(each.appended_ms, zone),
+            _appended(each, zone),
             _goes(each, zone),
             _why(each, explained, zone),
         )
@@ -109,6 +110,12 @@ def _show_segments(explained: Explained, zone: tzinfo) -> None:
         "why",
     )
     show_table(columns, rows)
+
+
+def _appended(segment: SegmentRetention, zone: tzinfo) -> str | None:
+    if segment.seen_ms is not None:
+        return f"seen by a follower {format_time(segment.seen_ms, zone)}"
+    return None if segment.appended_ms is None else format_time(segment.appended_ms, zone)
 
 
 def _goes(segment: SegmentRetention, zone: tzinfo) -> str:
@@ -194,8 +201,11 @@ def _held(explained: Explained, zone: tzinfo) -> list[str]:
                 "horolog topics reset-append-time lowers them (docs/append-times.md)"
             )
         elif each.because is Because.UNKNOWN_TIME:
+            tried = "horolog.retention.by=create-time"
+            if each.seen_ms is not None:
+                tried = "horolog.seen.as.append.time=true"
             lines.append(
                 f"segment {each.base_offset} is kept as {each.reason}{waiting}. "
-                "Compare --set horolog.retention.by=create-time"
+                f"Compare --set {tried}"
             )
     return lines

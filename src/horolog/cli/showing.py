@@ -34,9 +34,13 @@ def line_maker(
 
 def _text_line(read: ReadRecord, zone: tzinfo, shows_append: bool) -> bytes:
     record = read.record
-    time_ms = read.appended_ms if shows_append else record.timestamp
+    time = format_time(record.timestamp, zone)
+    if shows_append:
+        time = format_time(read.appended_ms, zone)
+        if read.seen_ms is not None:
+            time = f"seen {format_time(read.seen_ms, zone)}"
     place = f"{read.partition}@{read.offset}"
-    cells = [format_time(time_ms, zone), place, _shown(record.key), _shown(record.value)]
+    cells = [time, place, _shown(record.key), _shown(record.value)]
     cells += [f"{name}={_shown(value)}" for name, value in record.headers]
     return "\t".join(cells).encode() + b"\n"
 
@@ -58,6 +62,7 @@ def _json_line(read: ReadRecord, topic: str, zone: tzinfo, shows_append: bool) -
         "time": None if record.timestamp == -1 else format_time(record.timestamp, zone),
         "timestamp_type": read.timestamp_type,
         **({"append_time": read.appended_ms} if shows_append else {}),
+        **({} if read.seen_ms is None else {"seen_time": read.seen_ms}),
         **({} if read.created_ms is None else {"create_time": read.created_ms}),
         **_json_bytes("key", record.key),
         **_json_bytes("value", record.value),

@@ -54,6 +54,10 @@ def show_times(found: Mapping[int, PartitionTimes], zone: tzinfo) -> None:
         ):
             shown = (None if each is None else format_time(each, zone) for each in (first, last))
             spans.append((number, clock, *shown))
+        seen = times.seen_first_ms, times.seen_last_ms
+        if seen != (None, None):
+            shown = (None if each is None else format_time(each, zone) for each in seen)
+            spans.append((number, "seen by a follower", *shown))
         counts = times.out_of_order, times.future, times.missing
         latencies = (_quantile(times, each) for each in QUANTILES)
         facts.append(

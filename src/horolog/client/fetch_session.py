@@ -11,14 +11,20 @@ from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from horolog.client.deadline import Deadline
-from horolog.client.fetching import Fetched, fetch_request, fetched, highest_for
+from horolog.client.fetching import (
+    Fetched,
+    append_times_level,
+    fetch_request,
+    fetched,
+    highest_for,
+)
 from horolog.client.leader import topics_of
 from horolog.client.link import Link
 from horolog.client.metadata import error_of, refuse
 from horolog.client.offset_lookups import TopicPartition
 from horolog.errors import ErrorCode
 from horolog.wire.api import ApiKey
-from horolog.wire.features import APPEND_TIME, WITH_APPEND_TIMES
+from horolog.wire.features import APPEND_TIME
 
 __all__ = ["FetchAnswer", "FetchLimits", "FetchPosition", "FetchSession"]
 
@@ -165,7 +171,7 @@ class FetchSession:
             max_bytes=limits.max_bytes,
             max_wait_ms=max_wait_ms,
             min_bytes=limits.min_bytes,
-            level=WITH_APPEND_TIMES * with_times,
+            level=append_times_level(link, seen=True) * with_times,
         )
         forgotten = [
             {"topic": topic, "topic_id": topic_id, "partitions": sorted(indexes)}

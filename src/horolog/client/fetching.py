@@ -13,7 +13,7 @@ from horolog.errors import ErrorCode
 from horolog.record.timestamps import AppendTimeStretch
 from horolog.record.transactions import AbortedTransaction
 from horolog.wire.api import ApiKey
-from horolog.wire.features import UNKNOWN_TIME, WITH_APPEND_TIMES
+from horolog.wire.features import SEEN_TIME, UNKNOWN_TIME, WITH_APPEND_TIMES, WITH_SEEN_TIMES
 
 __all__ = [
     "AbortedTransaction",
@@ -42,7 +42,7 @@ class Fetched(NamedTuple):
     log_start_offset: int
     aborted: Sequence[AbortedTransaction]
     append_times: Sequence[AppendTimeStretch] = ()
-    """Of the records from the offset asked for on, if they were asked for."""
+    """Of the records from the offset asked for on, if they were asked for; seen ones as well."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +57,7 @@ class PartitionFetch:
     min_bytes: int = 1
     read_committed: bool = False
     with_append_times: bool = False
+    with_seen_times: bool = False
 
     def prepare(self, brokers: Brokers, deadline: Deadline) -> tuple[Link, int, Mapping[str, Any]]:
         """The leader to ask, the version and the request.
@@ -67,15 +68,17 @@ class PartitionFetch:
         """
         known = brokers.topic(self.topic, deadline)
         leader = brokers.leader(self.topic, self.partition, deadline)
+        level = int(self.read_committed)
         if self.with_append_times:
             require_append_times(leader)
+            level += append_times_level(leader, seen=self.with_seen_times)
         wanted = to_fetch(self.partition, self.offset, self.max_bytes)
         request = fetch_request(
             [{"topic": self.topic, "topic_id": known.topic_id, "partitions": [wanted]}],
             max_bytes=self.max_bytes,
             max_wait_ms=self.max_wait_ms,
             min_bytes=self.min_bytes,
-            level=int(self.read_committed) + WITH_APPEND_TIMES * self.with_append_times,
+            level=level,
         )
         version = leader.version(ApiKey.FETCH, highest=highest_for(known.topic_id))
         return leader, version, request
@@ -91,6 +94,14 @@ class PartitionFetch:
         it = only_partition(body.responses, what)
         refuse(it.error_code, what)
         return fetched(it, with_times=self.with_append_times)
+
+
+def append_times_level(leader: Link, *, seen: bool) -> int:
+    """What is added to the isolation level for append times, and `seen` ones, if it has those.
+
+    A horolog that does not announce those has none: to it, they are unknown.
+    """
+    return WITH_APPEND_TIMES + WITH_SEEN_TIMES * (seen and SEEN_TIME in leader.features)
 
 
 def to_fetch(partition: int, offset: int, max_bytes: int) -> dict[str, int]:
@@ -166,7 +177,11 @@ def _fetched_with_times(it: Any) -> Fetched:
     found = _fetched(it)
     count = found.aborted[0].producer_id if found.aborted else 0
     times = [
-        AppendTimeStretch(offset, None if ms == UNKNOWN_TIME else ms)
+        AppendTimeStretch(
+            offset if offset >= 0 else -1 - offset,
+            None if ms == UNKNOWN_TIME else ms,
+            is_seen=offset < 0,
+        )
         for ms, offset, _ in found.aborted[1 + count :]
     ]
     return found._replace(aborted=found.aborted[1 : 1 + count], append_times=times)

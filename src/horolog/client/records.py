@@ -48,12 +48,14 @@ class RecordCalls(RetriedCalls):
         min_bytes: int = 1,
         read_committed: bool = False,
         with_append_times: bool = False,
+        with_seen_times: bool = False,
     ) -> Fetched:
         """Batches from the one that holds `offset` on.
 
         Waits up to `max_wait_ms` until there are `min_bytes`; the first batch comes whole even if
         it is larger than `max_bytes`. Large records are a view of the answer, not a copy.
-        With `with_append_times` it says when the records were appended.
+        With `with_append_times` it says when the records were appended, and with `with_seen_times`,
+        too, when a follower saw those of which that is unknown (`AppendTimeStretch.is_seen`).
 
         Raises:
             RequestRefused: `offset_out_of_range` if the log has no such offset, or another reason.
@@ -69,6 +71,7 @@ class RecordCalls(RetriedCalls):
                 min_bytes,
                 read_committed,
                 with_append_times,
+                with_seen_times,
             )
         )
 

@@ -36,6 +36,7 @@ class TopicConfig:
     horolog_retention_by: str = "create-time"
     horolog_roll_by: str = "first-time"
     horolog_roll_idle: bool = False
+    horolog_seen_as_append_time: bool = False
     index_interval_bytes: int = 4096
     max_message_bytes: int = 1_048_588
     may_store_zstd: bool = True

@@ -113,3 +113,13 @@ class AppendTimeStretch(NamedTuple):
     is_seen: bool = False
     """`ms` is when a follower saw them in a log whose leader gives no append times: they were
     appended no later. Given only to callers that ask for it; to others it is unknown."""
+
+    @property
+    def known_ms(self) -> int | None:
+        """The append time; None where it is not known."""
+        return None if self.is_seen else self.ms
+
+    @property
+    def seen_ms(self) -> int | None:
+        """When a follower saw them, if the append time is not known."""
+        return self.ms if self.is_seen else None

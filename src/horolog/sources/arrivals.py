@@ -142,7 +142,7 @@ def _with_append_times(batches: Batches) -> Iterator[tuple[memoryview, BatchHead
         if header.base_offset >= batches.end:
             return
         at = bisect_right(starts, max(batches.start, header.base_offset)) - 1
-        append_ms = known[at].ms if at >= 0 else None
+        append_ms = known[at].known_ms if at >= 0 else None
         if append_ms is None and header.timestamp_type is LOG_APPEND_TIME:
             append_ms = header.max_timestamp
         yield view[place : place + header.size], header, append_ms

@@ -18,6 +18,7 @@ class Batches(NamedTuple):
     """The offset after the last; the last batch may end behind it."""
     append_times: Callable[[int, int], Sequence[AppendTimeStretch]] | None
     """Gives them in order, for offsets from the first up to the second; perhaps not those of
-    batches that are stamped with LogAppendTime. None where nothing else is known."""
+    batches that are stamped with LogAppendTime. Where a follower saw records whose append times are
+    unknown, they are when it did (`is_seen`). None where nothing else is known."""
     aborted: Sequence[AbortedTransaction] | None = None
     """Whose records are left out; None if none are, or theirs are not among them."""

@@ -183,6 +183,7 @@ def _request(
         min_bytes=fetching.min_bytes,
         read_committed=options.read_committed,
         with_append_times=with_append_times,
+        with_seen_times=True,
     )
 
 

@@ -1,6 +1,7 @@
 """When records were created and appended, in addition to what `decode` gives.
 
 append_ms   when the broker appended a record; null where that is unknown
+seen_ms     when a follower saw a record whose append time is unknown; null for all others
 create_ms   its producer's time as the bytes hold it, also under LogAppendTime: stamping a
 batch leaves it, packing it anew loses it (KIP-32's rejected option 1)
 """
@@ -18,8 +19,9 @@ from horolog.record.stretches import stretch_of
 from horolog.record.timestamps import AppendTimeStretch, TimeRange, TimestampType
 
 APPEND = "append_ms"
+SEEN = "seen_ms"
 CREATE = "create_ms"
-_CLOCKS = (APPEND, CREATE)
+_CLOCKS = (APPEND, SEEN, CREATE)
 _NEEDED = ("offset", "timestamp_ms", "timestamp_type")
 
 
@@ -50,9 +52,9 @@ def decode_with_clocks(
     for table in decode(buffer, columns=needed, **how):
         offsets: npt.NDArray[np.int64] = table.column("offset").to_numpy()
         arrays = dict(zip(table.schema.names, table.columns, strict=True))
-        if APPEND in clocks and len(offsets):
+        if (APPEND in clocks or SEEN in clocks) and len(offsets):
             stretches = append_times(int(offsets[0]), int(offsets[-1]) + 1) if append_times else ()
-            arrays[APPEND] = _append_column(stretches, offsets, table)
+            arrays |= _append_columns(stretches, offsets, table, clocks)
         if CREATE in clocks:
             created = created or _CreateTimes(buffer, how)
             arrays[CREATE] = created.column(table, offsets)
@@ -68,23 +70,31 @@ def appended_in(table: pa.RecordBatch, times: TimeRange) -> pa.RecordBatch:
     return table if taken.all() else table.filter(pa.array(taken))
 
 
-def _append_column(
-    stretches: Sequence[AppendTimeStretch], offsets: npt.NDArray[np.int64], table: pa.RecordBatch
-) -> pa.Array:
+def _append_columns(
+    stretches: Sequence[AppendTimeStretch],
+    offsets: npt.NDArray[np.int64],
+    table: pa.RecordBatch,
+    wanted: Sequence[str],
+) -> dict[str, pa.Array]:
+    """When the rows of a table were appended, and when those were seen of which that is unknown."""
     starts = np.fromiter((each.offset for each in stretches), np.int64, len(stretches))
     times = np.fromiter((each.ms or 0 for each in stretches), np.int64, len(stretches))
-    unknown = np.fromiter((each.ms is None for each in stretches), np.bool_, len(stretches))
+    unknown = np.fromiter((each.known_ms is None for each in stretches), np.bool_, len(stretches))
+    seen = np.fromiter((each.is_seen for each in stretches), np.bool_, len(stretches))
     # One more for what is before the first, which a place of -1 finds.
-    times, unknown = np.append(times, 0), np.append(unknown, True)
+    times, unknown, seen = np.append(times, 0), np.append(unknown, True), np.append(seen, False)
     place = stretch_of(starts, offsets)
-    is_null, values = unknown[place], times[place]
-    if not is_null.any():
-        return pa.array(values)
+    is_null, values, is_seen = unknown[place], times[place], seen[place]
     stamped = is_null & _is_stamped(table)
     if stamped.any():  # its batch says it
         values = np.where(stamped, table.column("timestamp_ms").to_numpy(), values)
-        is_null &= ~stamped
-    return pa.array(values, mask=is_null if is_null.any() else None)
+        is_null, is_seen = is_null & ~stamped, is_seen & ~stamped
+    missing = {APPEND: is_null, SEEN: ~is_seen}
+    return {
+        name: pa.array(values, mask=mask if mask.any() else None)
+        for name, mask in missing.items()
+        if name in wanted
+    }
 
 
 def _is_stamped(table: pa.RecordBatch) -> npt.NDArray[np.bool_]:

@@ -1,4 +1,4 @@
-"""The columns a read can have: Spark's Kafka source's, `timestampMs`, producers, and both clocks.
+"""The columns a read can have: Spark's Kafka source's, `timestampMs`, producers, clocks.
 
 `timestamp` is null where Spark, Python or pandas would fail on it: for Kafka's -1,
 and outside the years 1 to 9999. The first and the last day of those are left out
@@ -26,8 +26,11 @@ APPEND_TIME = "appendTime"
 APPEND_TIME_MS = "appendTimeMs"
 CREATE_TIME = "createTime"
 CREATE_TIME_MS = "createTimeMs"
+SEEN_TIME = "seenTime"
+SEEN_TIME_MS = "seenTimeMs"
 OF_CLOCKS = (APPEND_TIME, APPEND_TIME_MS, CREATE_TIME, CREATE_TIME_MS)
 LATE_BY_MS = "lateByMs"
+OF_SEEN = (SEEN_TIME, SEEN_TIME_MS)
 OF_PRODUCER = (PRODUCER_ID, PRODUCER_EPOCH, SEQUENCE)
 
 # In the order in which a read has them by default; types as Spark's DDL writes them.
@@ -48,6 +51,8 @@ TYPES = {
     APPEND_TIME_MS: "bigint",
     CREATE_TIME: "timestamp",
     CREATE_TIME_MS: "bigint",
+    SEEN_TIME: "timestamp",
+    SEEN_TIME_MS: "bigint",
     LATE_BY_MS: "bigint",
 }
 
@@ -61,6 +66,7 @@ def default_columns(
     include_timestamp_ms: bool,
     include_producer: bool = False,
     include_append_time: bool = False,
+    include_seen_time: bool = False,
     include_lateness: bool = False,
 ) -> tuple[str, ...]:
     """The columns of a read that names none."""
@@ -73,6 +79,8 @@ def default_columns(
         left_out.update(OF_PRODUCER)
     if not include_append_time:
         left_out.update(OF_CLOCKS)
+    if not include_seen_time:
+        left_out.update(OF_SEEN)
     if not include_lateness:
         left_out.add(LATE_BY_MS)
     return tuple(name for name in TYPES if name not in left_out)

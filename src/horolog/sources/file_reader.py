@@ -67,7 +67,7 @@ def batches_in_file(
     )
 
     def append_times(first: int, end: int) -> Sequence[AppendTimeStretch]:
-        return reader.append_times.stretches(first, end)
+        return reader.append_times.stretches(first, end, seen=True)
 
     times = append_times if with_append_times and reader.has_append_times else None
     goes_ahead = runs_ahead and not root.is_local

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from horolog.errors import CorruptBatch, Damaged, StorageFailed
-from horolog.record.timestamps import TimestampType
+from horolog.record.timestamps import AppendTimeStretch, TimestampType
 from horolog.sources.records import ReadRecord, read_batch
 from horolog.storage.batches.reader import BatchReader
 from horolog.storage.offline.inspecting import InspectedSegment, PlacedBatch
@@ -20,12 +20,13 @@ def read_placed(
         log.check(batch.position, header)
         if header.is_control:
             return
-        is_stamped = header.timestamp_type is TimestampType.LOG_APPEND_TIME
-        appended_ms = header.max_timestamp if is_stamped else None
-        if appended_ms is None and facts.append_time_of is not None:
+        appended = AppendTimeStretch(header.base_offset, None)
+        if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
+            appended = AppendTimeStretch(header.base_offset, header.max_timestamp)
+        elif facts.append_time_of is not None:
             with suppress(StorageFailed, Damaged):  # then it is unknown
-                appended_ms = facts.append_time_of(header.base_offset)
-        yield from read_batch(data, header, partition, appended_ms)
+                appended = facts.append_time_of(header.base_offset)
+        yield from read_batch(data, header, partition, appended)
     except CorruptBatch as error:
         if facts.damage is None:
             facts.damage = (

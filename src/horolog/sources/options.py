@@ -89,6 +89,7 @@ class ReadOptions:
     include_timestamp_ms: bool = False
     include_producer: bool = False
     include_append_time: bool = False
+    include_seen_time: bool = False
     appended: TimeRange = EVER_APPENDED
     include_lateness: bool = False
     columns: tuple[str, ...] | None = None
@@ -171,6 +172,7 @@ class ReadOptions:
             include_timestamp_ms=flag(given, "includeTimestampMs", default=False),
             include_producer=flag(given, "includeProducer", default=False),
             include_append_time=flag(given, "includeAppendTime", default=False),
+            include_seen_time=flag(given, "includeSeenTime", default=False),
             appended=append_times_of(given),
             include_lateness=flag(given, "includeLateness", default=False),
             columns=_columns(given),

@@ -50,6 +50,8 @@ OWN = {
     "`false` (default)",
     "includeAppendTime": "`true` adds `appendTime`, `appendTimeMs`, `createTime` and "
     "`createTimeMs`; `false` (default)",
+    "includeSeenTime": "`true` adds `seenTime` and `seenTimeMs`: when a follower saw records whose "
+    "append times it does not know; `false` (default)",
     "fromAppendTime": "exactly the rows that were appended at or after this; none whose append "
     "time is unknown",
     "toAppendTime": "and before this",

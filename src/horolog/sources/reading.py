@@ -8,7 +8,7 @@ import pyarrow as pa
 from horolog.record.timestamps import NO_TIMESTAMP
 from horolog.sources.batches import Batches
 from horolog.sources.broker_reader import up_to_the_log_end
-from horolog.sources.clocks import APPEND, appended_in, decode_with_clocks
+from horolog.sources.clocks import APPEND, SEEN, appended_in, decode_with_clocks
 from horolog.sources.options import ReadOptions
 from horolog.sources.plan import BrokerStretch, Stretch, Task
 from horolog.sources.row_filter import RowFilter
@@ -68,7 +68,8 @@ def tables_of(
     is_checked = not times.is_everything and times.first_ms <= NO_TIMESTAMP <= times.last_ms
     if is_checked and TIMES not in columns:
         columns = (*columns, TIMES)
-    for batches in reader.batches(stretch, row_filter, with_append_times=APPEND in columns):
+    with_append_times = APPEND in columns or SEEN in columns
+    for batches in reader.batches(stretch, row_filter, with_append_times=with_append_times):
         for table in _decoded(batches, row_filter, options, columns, max_bytes):
             if is_checked:
                 table = with_times_in(table, times)

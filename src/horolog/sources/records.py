@@ -24,6 +24,7 @@ from horolog.sources.stretch_reader import StretchReader, naming_batch
 from horolog.storage.names import TopicPartition
 
 _MAX_UNPACKED = 1 << 30
+_UNKNOWN = AppendTimeStretch(0, None)
 _WAIT_MS = 500
 
 
@@ -38,6 +39,8 @@ class ReadRecord(NamedTuple):
     """When it was appended, if that was asked for and is known."""
     created_ms: int | None = None
     """The time that its bytes hold, where its timestamp is an append time."""
+    seen_ms: int | None = None
+    """When a follower saw it, if that was asked for and it is unknown when it was appended."""
 
 
 class RecordLog:
@@ -142,16 +145,16 @@ class RecordLog:
             records = list[ReadRecord]()
             if not (drops(header, batch) or header.is_control):
                 at = bisect_right(starts, max(batches.start, header.base_offset)) - 1
-                appended_ms = stretches[at].ms if at >= 0 else None
-                if appended_ms is None and header.timestamp_type is LOG_APPEND_TIME:
-                    appended_ms = header.max_timestamp
-                if self._may_hold(header, batch, appended_ms):
+                appended = stretches[at] if at >= 0 else _UNKNOWN
+                if appended.known_ms is None and header.timestamp_type is LOG_APPEND_TIME:
+                    appended = AppendTimeStretch(header.base_offset, header.max_timestamp)
+                if self._may_hold(header, batch, appended.known_ms):
                     if self._options.check_crcs:
                         verify_crc(view, place, header)
                     records = [
                         each
                         for each in read_batch(
-                            batch, header, number, appended_ms if is_append else None
+                            batch, header, number, appended if is_append else _UNKNOWN
                         )
                         if batches.start <= each.offset < batches.end
                         and (is_append or self._times.holds(each.record.timestamp))
@@ -173,7 +176,10 @@ class RecordLog:
 
 
 def read_batch(
-    batch: Buffer, header: BatchHeader, partition: int, appended_ms: int | None
+    batch: Buffer,
+    header: BatchHeader,
+    partition: int,
+    appended: AppendTimeStretch = _UNKNOWN,
 ) -> Iterator[ReadRecord]:
     """The records of a batch; raises as `read_with_create_times` does."""
     kind = header.timestamp_type_name
@@ -181,4 +187,9 @@ def read_batch(
     for record, created in read_with_create_times(batch):
         assert record.offset is not None
         created_ms = created if is_stamped else None
-        yield ReadRecord(partition, record.offset, kind, record, appended_ms, created_ms)
+        yield ReadRecord(
+            *(partition, record.offset, kind, record),
+            appended.known_ms,
+            created_ms,
+            appended.seen_ms,
+        )

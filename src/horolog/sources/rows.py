@@ -34,6 +34,8 @@ _TYPES = {
     columns.APPEND_TIME_MS: pa.int64(),
     columns.CREATE_TIME: pa.timestamp("us", tz="UTC"),
     columns.CREATE_TIME_MS: pa.int64(),
+    columns.SEEN_TIME: pa.timestamp("us", tz="UTC"),
+    columns.SEEN_TIME_MS: pa.int64(),
     columns.LATE_BY_MS: pa.int64(),
 }
 # What has to be decoded for a column, and what is in a decoded table as Spark wants it.
@@ -52,6 +54,8 @@ _DECODED = {
     columns.APPEND_TIME_MS: clocks.APPEND,
     columns.CREATE_TIME: clocks.CREATE,
     columns.CREATE_TIME_MS: clocks.CREATE,
+    columns.SEEN_TIME: clocks.SEEN,
+    columns.SEEN_TIME_MS: clocks.SEEN,
     columns.LATE_BY_MS: "timestamp_ms",
 }
 TIMES = "timestamp_ms"
@@ -103,8 +107,8 @@ class RowShaper:
                 return self._constants[name].slice(0, rows)
             case columns.TIMESTAMP | columns.CREATE_TIME:
                 return shown_times(table.column(_DECODED[name]))
-            case columns.APPEND_TIME:
-                return shown_times(table.column(clocks.APPEND).fill_null(NO_TIMESTAMP))
+            case columns.APPEND_TIME | columns.SEEN_TIME:
+                return shown_times(table.column(_DECODED[name]).fill_null(NO_TIMESTAMP))
             case columns.LATE_BY_MS:
                 return self.late_by(table.column(TIMES))
             case columns.HEADERS:

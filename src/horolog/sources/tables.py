@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from horolog.client import Client, ClientConfig
 from horolog.record.columns import DEFAULT_COLUMNS, batch_schema
 from horolog.record.timestamps import EVER_APPENDED, NO_TIMESTAMP, RecordClock, TimeRange
-from horolog.sources.clocks import APPEND, CREATE
+from horolog.sources.clocks import APPEND, CREATE, SEEN
 from horolog.sources.kafka_settings import PREFIX, security_of
 from horolog.sources.limits import Topics
 from horolog.sources.location import Location
@@ -30,6 +30,7 @@ _TYPES: Final = {
     "topic": pa.string(),
     "timestamp": pa.timestamp("ms", tz="UTC"),
     APPEND: pa.int64(),
+    SEEN: pa.int64(),
     CREATE: pa.int64(),
 }
 
@@ -54,7 +55,8 @@ def scan(
 
     Columns: `partition` (int32), then those asked for: of `horolog.record.columns`; `topic`;
     `timestamp` (milliseconds in UTC; null for a record without a time); `append_ms` (null where
-    that is unknown) and `create_ms` (int64). Exact to the record: times from `from_ms` to before
+    that is unknown), `seen_ms` (when a follower saw a record whose append time is unknown) and
+    `create_ms` (int64). Exact to the record: times from `from_ms` to before
     `to_ms`, late records included, and none without a time where either is given; offsets from
     `starting_offsets` to before `ending_offsets`, where those name a partition. Only what may hold
     such a time is read. Gaps that compaction or transactions leave are skipped.

@@ -13,6 +13,9 @@ from horolog.wire.questions import ACTIONS, QUESTIONS
 APPEND_TIME: Final = "horolog.append.time"
 """Lookups by append time and before 1970 in ListOffsets, append times of records in Fetch."""
 
+SEEN_TIME: Final = "horolog.append.time.seen"
+"""When a follower saw fetched records whose append times it does not know."""
+
 BY_APPEND_TIME: Final = 16
 """Added to the isolation level of ListOffsets: timestamps are append times."""
 
@@ -22,13 +25,16 @@ BY_CREATE_TIME: Final = 32
 WITH_APPEND_TIMES: Final = 16
 """Added to the isolation level of Fetch: the aborted transactions are followed by append times."""
 
+WITH_SEEN_TIMES: Final = 64
+"""Added to that: where append times are unknown, also when a follower saw the records."""
+
 UNKNOWN_TIME: Final = -(1 << 63)
 """The timestamp of a record whose append time is unknown."""
 
 FEATURES: Final = MappingProxyType(
     dict.fromkeys(
         sorted(
-            [APPEND_TIME]
+            [APPEND_TIME, SEEN_TIME]
             + [question.name for question in QUESTIONS]
             + [action.name for action in ACTIONS if action.is_announced]
         ),

@@ -329,6 +329,10 @@ class PartitionTimes(NamedTuple):
     """The same of the records appended since the broker was started, deleted ones included."""
     unknown_offsets: int
     """Offsets that nothing is known of: their segments have no whole block map."""
+    seen_first_ms: int | None = None
+    """When a follower saw the log's first record, where it is unknown when that was appended."""
+    seen_last_ms: int | None = None
+    """The same of its last record."""
 
 
 class LagClock(StrEnum):

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 from batches import batch
-from storelogs import NOW, append, follow, partition_dir, reopened, snapshot_of
+from storelogs import NOW, append, followed, partition_dir, reopened, snapshot_of
 
 from horolog.config import TopicConfig
 from horolog.record.timestamps import AppendTimeStretch, TimestampType
 from horolog.storage import Log
 from horolog.storage.append_times.excerpt import Excerpt
-from horolog.storage.append_times.format import unknown_among
+from horolog.storage.append_times.format import kinds_of
 from horolog.storage.files import Files
 from horolog.storage.offline.reindex import Reindexing
 from horolog.storage.segments.reader import SegmentReader
@@ -36,7 +36,7 @@ KNOWN = [
 @pytest.fixture(params=["killed", "stopped"])
 def path(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """Eight batches of a record each, with the times above."""
-    follow(tmp_path / "log", batches(8), TIMES)
+    followed(partition_dir(tmp_path / "log"), batches(8), TIMES)
     path = snapshot_of(tmp_path / "log", tmp_path / "copy")
     if request.param == "stopped":
         with reopened(path, CONFIG) as (log_dir, _):
@@ -58,6 +58,7 @@ def test_the_next_start_finds_them(path: Path) -> None:
         assert log.append_times(0, 8) == KNOWN
         assert log.append_times_within(5, 1 << 20, seen=True)[0] == AppendTimeStretch(5, None)
         assert log.append_times_within(7, 1 << 20, seen=True) == TIMES[4:]
+        assert log.segments[0].append_times.seen_span() == (NOW + 10, NOW + 50_000)
 
 
 def test_records_that_are_appended_later_have_no_earlier_append_time(path: Path) -> None:
@@ -72,7 +73,7 @@ def test_records_that_are_appended_later_have_no_earlier_append_time(path: Path)
 
 
 def test_a_segment_does_not_roll_by_a_time_that_was_only_seen(tmp_path: Path) -> None:
-    follow(tmp_path, batches(8), [AppendTimeStretch(0, NOW, is_seen=True)])
+    followed(partition_dir(tmp_path), batches(8), [AppendTimeStretch(0, NOW, is_seen=True)])
     with reopened(tmp_path, CONFIG) as (_, log):
         append(log, NOW, now=NOW + 1001)
         append(log, NOW, now=NOW + 2001)
@@ -102,7 +103,7 @@ def test_a_lookup_by_append_time_takes_them_for_unknown(
 
 def test_a_lookup_among_thousands_of_them_finds_where_they_begin(tmp_path: Path) -> None:
     times = [AppendTimeStretch(n, NOW + n, is_seen=n > 3) for n in range(3000)]
-    follow(tmp_path, batches(3000), times)
+    followed(partition_dir(tmp_path), batches(3000), times)
     with reopened(tmp_path, CONFIG) as (_, log):
         for ms in (4, 2000, 5000):
             found = log.find_by_append_time(NOW + ms)
@@ -122,7 +123,7 @@ def test_they_are_cut_off_with_their_records(path: Path) -> None:
 def test_a_batch_that_carries_its_append_time_is_known_by_it(tmp_path: Path) -> None:
     stamped = batch(NOW + 5, base_offset=1, timestamp_type=TimestampType.LOG_APPEND_TIME)
     seen = AppendTimeStretch(0, NOW + 10, is_seen=True)
-    follow(tmp_path, batch(NOW, base_offset=0) + stamped, [seen])
+    followed(partition_dir(tmp_path), batch(NOW, base_offset=0) + stamped, [seen])
     with reopened(tmp_path, CONFIG) as (_, log):
         assert all_times(log) == [seen, AppendTimeStretch(1, NOW + 5)]
         found = log.find_by_append_time(NOW + 5)
@@ -158,16 +159,13 @@ def test_what_is_set_aside_has_none_of_them_as_append_time(path: Path) -> None:
     if content is None:
         pytest.skip("what a kill leaves is sure on the machine that wrote it")
     excerpt = Excerpt(content, 0)
-    assert [excerpt.at(offset) for offset in range(8)] == [
-        None,
-        None,
-        NOW + 20,
-        NOW + 20,
-        *[None] * 4,
-    ]
+    appended = [excerpt.at(offset) for offset in range(8)]
+    assert [each.known_ms for each in appended] == [None, None, NOW + 20, NOW + 20, *[None] * 4]
+    assert [each.seen_ms for each in appended[:2]] == [NOW + 10, NOW + 10]
+    assert [each.seen_ms for each in appended[5:]] == [None, NOW + 30, NOW + 50_000]
 
 
 def test_bytes_that_are_no_whole_entries_say_nothing() -> None:
-    assert unknown_among(b"") == b""
-    assert unknown_among(b"\xff" * 11) == b""
-    assert unknown_among(b"\xff" * 23) == b"\1"
+    assert kinds_of(b"") == b""
+    assert kinds_of(b"\xff" * 11) == b""
+    assert kinds_of(b"\xff" * 23) == b"\3"

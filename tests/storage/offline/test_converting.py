@@ -11,7 +11,7 @@ import pytest
 from batches import batch
 from faultyfiles import FaultyFiles, Killed
 from partition_files import formats_in, records_in_files
-from storelogs import NOW, TOPIC_ID, append, follow, new_log, partition_dir, reopened
+from storelogs import NOW, TOPIC_ID, append, followed, new_log, partition_dir, reopened
 
 from golden import GOLDEN, copy_directory
 from horolog.config import TopicConfig
@@ -255,7 +255,7 @@ def test_times_at_which_a_follower_saw_records_are_carried_over(tmp_path: Path) 
     rows = [batch(NOW + number, base_offset=number) for number in range(4)]
     times = [(0, NOW + 10, True), (1, NOW + 20), (2, NOW + 20, True), (3, None)]
     expected = [AppendTimeStretch(*each) for each in times]
-    follow(tmp_path, b"".join(rows), expected)
+    followed(partition_dir(tmp_path), b"".join(rows), expected)
     for magic in (1, 2):
         (done,) = convert(partition_dir(tmp_path), magic)
         assert done.refused is None

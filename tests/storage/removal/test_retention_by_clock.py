@@ -9,10 +9,23 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from storelogs import DAY, NOW, append, new_log, partition_dir, reopened
+from batches import batch
+from storelogs import (
+    DAY,
+    NOW,
+    UnsyncedFiles,
+    append,
+    followed,
+    new_log,
+    partition_dir,
+    reopened,
+)
 
 from horolog.config import TopicConfig
+from horolog.record.timestamps import AppendTimeStretch
 from horolog.storage import Log
+from horolog.storage.logs.writer import LogWriter, new_segment
+from horolog.storage.segments.numbered import as_they_are
 
 BY_RECORDS = TopicConfig(retention_ms=2 * DAY, message_timestamp_after_max_ms=1 << 62)
 
@@ -160,3 +173,59 @@ def test_one_time_after_1970_decides_for_a_segment_with_older_ones(tmp_path: Pat
     with new_log(tmp_path, BY_RECORDS) as log:
         append(log, -5000, NOW - 9 * DAY, -7000, now=NOW)
         assert kept(log, NOW) == 0
+
+
+SEEN = [AppendTimeStretch(0, NOW, is_seen=True)]
+
+
+@pytest.mark.parametrize("seen", [False, True])
+@pytest.mark.parametrize("by", ["append-time", "later"])
+def test_a_time_at_which_a_follower_saw_records_counts_only_where_the_topic_asks_for_it(
+    tmp_path: Path, by: str, seen: bool
+) -> None:
+    config = replace(BY_RECORDS, horolog_retention_by=by, horolog_seen_as_append_time=seen)
+    followed(partition_dir(tmp_path), batch(NOW - 90 * DAY, base_offset=0), SEEN)
+    with reopened(tmp_path, config) as (_, log):
+        assert kept(log, NOW + 2 * DAY) == 1
+        assert kept(log, NOW + 2 * DAY + 1) == (0 if seen else 1)
+
+
+def test_without_a_record_time_the_file_counts_and_not_when_a_follower_saw_it(
+    tmp_path: Path,
+) -> None:
+    followed(partition_dir(tmp_path), batch(-1, base_offset=0), SEEN)
+    with reopened(tmp_path, BY_RECORDS) as (_, log):
+        modified = log.segments[0].modified_ms()
+        assert modified > NOW + 3 * DAY, "else the test shows nothing"
+        assert kept(log, modified + 2 * DAY) == 1
+        assert kept(log, modified + 2 * DAY + 1) == 0
+
+
+@pytest.mark.parametrize(("seen", "begun"), [(False, [0]), (True, [0, 1])])
+def test_a_segment_rolls_by_when_a_follower_saw_it_only_where_the_topic_asks_for_it(
+    tmp_path: Path, seen: bool, begun: list[int]
+) -> None:
+    config = TopicConfig(
+        retention_ms=-1,
+        segment_ms=1000,
+        horolog_roll_by="append-time",
+        horolog_seen_as_append_time=seen,
+    )
+    followed(partition_dir(tmp_path), batch(NOW, base_offset=0), SEEN)
+    with reopened(tmp_path, config) as (_, log):
+        append(log, NOW, now=NOW + 1001)
+        assert [segment.base_offset for segment in log.segments] == begun
+
+
+@pytest.mark.parametrize(
+    ("by", "rolls"), [("first-time", True), ("append-time", True), ("largest-time", False)]
+)
+def test_what_has_no_append_time_rolls_by_record_time(tmp_path: Path, by: str, rolls: bool) -> None:
+    config = TopicConfig(segment_ms=1000, horolog_roll_by=by)
+    files = UnsyncedFiles()
+    writer = LogWriter(files, str(tmp_path), new_segment(files, str(tmp_path), 0, config, NOW))
+    data = b"".join(batch(NOW + 900 * n, base_offset=n) for n in range(3))
+    *before, last = as_they_are(data, 0, SEEN)
+    writer.extend(before, config)
+    assert writer.must_roll(last, config, NOW, by_time=True) == rolls
+    writer.finish()

@@ -1,7 +1,10 @@
 """What is known of the times of a partition's records without reading one."""
 
+from functools import partial
+
 from horolog.broker.broker import Broker
 from horolog.network.peer import Peer
+from horolog.storage.logs.readable import ReadableLog
 from horolog.wire.questions import AskTimes, PartitionTimes
 
 
@@ -15,6 +18,7 @@ async def describe_times(broker: Broker, peer: Peer, topic: str, ask: AskTimes) 
     partition = broker.partition(topic, ask.partition)
     appended, log = partition.counts, partition.log
     times, unknown = await broker.searchers.run(peer, log.time_stats)
+    first, last = await broker.searchers.run(peer, partial(_seen_ends, log))
     return PartitionTimes(
         times.records,
         times.create_min_ms,
@@ -27,4 +31,18 @@ async def describe_times(broker: Broker, peer: Peer, topic: str, ask: AskTimes) 
         times.latencies,
         appended.latencies,
         unknown,
+        first,
+        last,
     )
+
+
+def _seen_ends(log: ReadableLog) -> tuple[int | None, int | None]:
+    """When a follower saw the first and the last record of a log, where it is no append time."""
+    start, end = log.log_start_offset, log.high_watermark
+    found = [
+        log.append_times(offset, offset + 1, seen=True)[:1]
+        for offset in (start, end - 1)
+        if start < end
+    ]
+    first, last = (each[0].seen_ms if each else None for each in found or ((), ()))
+    return first, last

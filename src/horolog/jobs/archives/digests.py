@@ -96,6 +96,8 @@ class RecordDigest:
             if column.null_count:
                 column = column.fill_null(NO_APPEND_TIME)
             values = column.to_numpy()
+            if name == "append_ms":
+                values = _with_seen(values, rows.column("seen_ms"))
             if name == "timestamp_type":
                 values = np.maximum(values, np.int32(TimestampType.CREATE_TIME))  # as wide
             streams[place].add(_bytes_of(values))
@@ -167,6 +169,17 @@ def joined(first: str, second: str) -> str:
 
 def _bytes_of(values: npt.NDArray[Any]) -> memoryview:
     return np.ascontiguousarray(values).data.cast("B") if values.size else memoryview(b"")
+
+
+def _with_seen(append_ms: npt.NDArray[np.int64], seen_ms: pa.Array) -> npt.NDArray[np.int64]:
+    """Append times, and where a follower saw records the bits of that time turned over.
+
+    So the digests of what has none are those that they were before there were any.
+    """
+    if seen_ms.null_count == len(seen_ms):
+        return append_ms
+    seen = seen_ms.is_valid().to_numpy(zero_copy_only=False)
+    return np.where(seen, ~seen_ms.fill_null(0).to_numpy(), append_ms)
 
 
 def _ends(ends: pa.Buffer, offset: int, count: int) -> tuple[int, int]:

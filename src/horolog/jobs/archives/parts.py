@@ -12,6 +12,7 @@ many hours are mixed, as of years of rare events, small files of hours are joine
     timestampType       0 CreateTime, 1 LogAppendTime, -1 none (of format v0)
     headers             list of key and value
     appendTimeMs        when the broker appended it; null where that is unknown
+    seenTimeMs          when a follower saw it, where appendTimeMs is unknown; else null
     createTimeMs        the producer's time, where it is not timestampMs; else null
 """
 
@@ -49,7 +50,6 @@ SMALL_BYTES: Final = 1 << 20
 """Of an hour in memory; small files are joined where there are more than `MOST_SMALL` hours."""
 MOST_SMALL: Final = 32
 MOST_OPEN = 64
-_NUMBERS = ("offset", "timestamp", "timestampMs", "appendTimeMs", "createTimeMs")
 _FEW_VALUES = ("topic", "partition", "timestampType")
 
 SCHEMA: Final = pa.schema(
@@ -65,8 +65,11 @@ SCHEMA: Final = pa.schema(
         pa.field("headers", batch_schema(("headers",)).field("headers").type),
         pa.field("appendTimeMs", pa.int64()),
         pa.field("createTimeMs", pa.int64()),
+        pa.field("seenTimeMs", pa.int64()),
     ]
 )
+MAY_LACK: Final = ("seenTimeMs",)
+"""Columns that files of earlier versions have not: they are null."""
 
 
 def writer_of(sink: Sink, schema: pa.Schema) -> pq.ParquetWriter:
@@ -342,6 +345,7 @@ def shaped_rows(rows: pa.RecordBatch, partition: TopicPartition) -> pa.RecordBat
             rows.column("headers"),
             rows.column("append_ms"),
             creates,
+            rows.column("seen_ms"),
         ],
         schema=SCHEMA,
     )
@@ -349,7 +353,7 @@ def shaped_rows(rows: pa.RecordBatch, partition: TopicPartition) -> pa.RecordBat
 
 NEEDED_FOR_RECORDS: Final = (
     *("key", "value", "headers", "offset"),
-    *("timestampMs", "timestampType", "createTimeMs", "appendTimeMs"),
+    *("timestampMs", "timestampType", "createTimeMs", "appendTimeMs", "seenTimeMs"),
 )
 """The columns that `rows_of` takes: the others follow from them, and from whose they are."""
 
@@ -373,6 +377,7 @@ def rows_of(shaped: pa.RecordBatch) -> pa.RecordBatch:
             shaped.column("timestampType"),
             creates,
             shaped.column("appendTimeMs"),
+            shaped.column("seenTimeMs"),
         ],
         schema=reading.SCHEMA,
     )

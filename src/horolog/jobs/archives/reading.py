@@ -41,9 +41,11 @@ SCHEMA: Final = pa.schema(
         pa.field("timestamp_type", pa.int32()),
         pa.field("create_ms", pa.int64()),
         pa.field("append_ms", pa.int64()),
+        pa.field("seen_ms", pa.int64()),
     ]
 )
-"""Of rows: `create_ms` is the time in the record's own bytes, `append_ms` null if unknown."""
+"""Of rows: `create_ms` is the time in the record's own bytes, `append_ms` null if unknown;
+`seen_ms` is then when a follower saw the record, if one did."""
 TABLE_BYTES: Final = 4 << 20
 
 
@@ -55,7 +57,9 @@ class _Chosen(NamedTuple):
     payloads: list[bytes | None]
     """Of control batches."""
     append_ms: Int64Array
-    """When each was appended, as a whole; `NO_APPEND_TIME` if that is unknown."""
+    """When each was appended, as a whole, or seen; `NO_APPEND_TIME` if that is unknown."""
+    is_seen: npt.NDArray[np.bool_]
+    """Whether that is when a follower saw it."""
 
     def between(self, first: int, end: int) -> "_Chosen":
         """Some that follow one another."""
@@ -64,6 +68,7 @@ class _Chosen(NamedTuple):
             self.headers[first:end],
             self.payloads[first:end],
             self.append_ms[first:end],
+            self.is_seen[first:end],
         )
 
 
@@ -170,7 +175,7 @@ class RangeReader:
             np.array(positions, np.int64)[places],
             headers,
             [payloads[place] for place in places.tolist()],
-            _append_times(headers, piece),
+            *_append_times(headers, piece),
         )
 
     def _in_v2(self, view: memoryview, piece: Batches) -> tuple[memoryview, Sequence[int]]:
@@ -260,7 +265,7 @@ class RangeReader:
                 max_bytes=self._max_bytes,
                 as_created=True,
             ):
-                rows, place = self._shaped(table, numbers, group.append_ms)
+                rows, place = self._shaped(table, numbers, group)
                 counted += np.bincount(place, minlength=len(numbers))
                 if not rows.num_rows:
                     continue
@@ -274,7 +279,7 @@ class RangeReader:
         self,
         table: pa.RecordBatch,
         numbers: Int64Array,
-        appended: npt.NDArray[np.int64],
+        group: _Chosen,
     ) -> tuple[pa.RecordBatch, npt.NDArray[np.int64]]:
         """Rows of `SCHEMA`, and the place of the batch of each among the facts."""
         offsets: npt.NDArray[np.int64] = table.column("offset").to_numpy()
@@ -288,14 +293,13 @@ class RangeReader:
             # Within a stretch as many of its bounds are passed as make an odd number.
             passed = np.searchsorted(np.ravel(self._untyped), offsets, side="right")
             kinds[(passed & 1 == 1) & (kinds == 0)] = NO_TIMESTAMP_TYPE
-        appends = appended[place]
         rows = pa.RecordBatch.from_arrays(
             [
                 *(table.column(name) for name in ("key", "value", "headers", "offset")),
                 pa.array(times),
                 pa.array(kinds.astype(np.int32)),
                 pa.array(created),
-                self._append_column(appends),
+                *self._append_columns(group.append_ms[place], group.is_seen[place]),
             ],
             schema=SCHEMA,
         )
@@ -309,13 +313,19 @@ class RangeReader:
                 rows, place = rows.filter(pa.array(kept)), place[kept]
         return rows, place
 
-    def _append_column(self, appends: npt.NDArray[np.int64]) -> pa.Array:
+    def _append_columns(
+        self, appends: npt.NDArray[np.int64], is_seen: npt.NDArray[np.bool_]
+    ) -> tuple[pa.Array, pa.Array]:
+        """When rows were appended, and when those were seen of which that is unknown."""
         unknown = appends == NO_APPEND_TIME
         if not unknown.all():
             known = appends[~unknown]
             first = int(known[0]) if self._appends is None else self._appends[0]
             self._appends = first, int(known[-1])
-        return pa.array(appends, mask=unknown if unknown.any() else None)
+        if not is_seen.any():
+            mask = unknown if unknown.any() else None
+            return pa.array(appends, mask=mask), pa.nulls(len(appends), pa.int64())
+        return pa.array(appends, mask=unknown | is_seen), pa.array(appends, mask=~is_seen)
 
     def _keep(
         self,
@@ -365,27 +375,29 @@ def _payload_of(batch: memoryview, header: BatchHeader) -> bytes | None:
     return b"".join(bytes(part) for part in open_batch(batch, header).pieces)
 
 
-def _append_times(headers: HeaderTable, piece: Batches) -> Int64Array:
-    """The append times of batches, as far as they are known.
+def _append_times(headers: HeaderTable, piece: Batches) -> tuple[Int64Array, npt.NDArray[np.bool_]]:
+    """When batches were appended or seen, as far as that is known, and which were only seen.
 
     A broker says those of records from the offset on that was asked for, which may be within the
     first batch; hence the last record of each is looked up.
     """
     found = np.full(len(headers), NO_APPEND_TIME, np.int64)
+    is_seen = np.zeros(len(headers), np.bool_)
     if not len(headers):
-        return found
+        return found, is_seen
     last_offsets = headers.last_offsets
     if piece.append_times is not None:
         first = int(headers.columns["base_offset"][0])
         stretches = piece.append_times(first, int(last_offsets[-1]) + 1)
         starts = np.array([each.offset for each in stretches], np.int64)
         known = [NO_APPEND_TIME if each.ms is None else each.ms for each in stretches]
-        times = np.array([NO_APPEND_TIME, *known], np.int64)
-        found = times[np.searchsorted(starts, last_offsets, side="right")]
+        place = np.searchsorted(starts, last_offsets, side="right")
+        found = np.array([NO_APPEND_TIME, *known], np.int64)[place]
+        is_seen = np.array([False, *(each.is_seen for each in stretches)], np.bool_)[place]
     stamped = headers.numbers("attributes") & LOG_APPEND_TIME_BIT != 0
     stamps = headers.numbers("max_timestamp")
-    is_stamp = (found == NO_APPEND_TIME) & stamped & (stamps != NO_TIMESTAMP)
-    return np.where(is_stamp, stamps, found)
+    is_stamp = (is_seen | (found == NO_APPEND_TIME)) & stamped & (stamps != NO_TIMESTAMP)
+    return np.where(is_stamp, stamps, found), is_seen & ~is_stamp
 
 
 def _may_be_cut(

@@ -33,7 +33,9 @@ class Rebuilt(NamedTuple):
     """Their bytes: of each the header and the records."""
     headers: HeaderTable
     append_ms: npt.NDArray[np.int64]
-    """When the first record of each was appended; `NO_APPEND_TIME` if that is unknown."""
+    """When the first record of each was appended or seen; `NO_APPEND_TIME` if that is unknown."""
+    is_seen: npt.NDArray[np.bool_]
+    """Whether that is when a follower saw it."""
 
 
 class Rebuilder:
@@ -157,8 +159,12 @@ class Rebuilder:
     ) -> Rebuilt:
         data, ends = memoryview(b""), [0] * len(numbers)
         append_ms = np.full(len(numbers), NO_APPEND_TIME, np.int64)
+        is_seen = np.zeros(len(numbers), np.bool_)
         if rows is not None and rows.num_rows:
             append_ms = _first_of_each(rows.column("append_ms"), counts)
+            seen_ms = _first_of_each(rows.column("seen_ms"), counts)
+            is_seen = seen_ms != NO_APPEND_TIME
+            append_ms = np.where(is_seen, seen_ms, append_ms)
             written = rows.select(["key", "value", "headers", "create_ms"]).rename_columns(
                 ["key", "value", "headers", "timestamp_ms"]
             )
@@ -181,7 +187,7 @@ class Rebuilder:
         for place in np.flatnonzero(codecs != Codec.NONE).tolist():
             records[place] = compress(_CODECS[codecs[place]], records[place])
         headers = of_batches.headers_of(numbers)
-        return Rebuilt(headers.packed(records), headers, append_ms)
+        return Rebuilt(headers.packed(records), headers, append_ms, is_seen)
 
 
 _NOTHING = np.empty(0, np.int64)
@@ -200,4 +206,5 @@ def filler_at(offset: int, leader_epoch: int) -> Rebuilt:
     """An empty batch that makes a log end behind an offset, so that it is not given out again."""
     fields = [offset, offset, NO_TIMESTAMP, NO_TIMESTAMP, 0, -1, -1, -1, leader_epoch, 0]
     headers = of_batches.headers_of(np.array([fields], np.int64))
-    return Rebuilt(headers.packed([b""]), headers, np.array([NO_APPEND_TIME], np.int64))
+    unknown = np.array([NO_APPEND_TIME], np.int64)
+    return Rebuilt(headers.packed([b""]), headers, unknown, np.zeros(1, np.bool_))

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, Self
 
 from horolog.config import TopicConfig
@@ -171,7 +172,8 @@ class _Log:
         """Leader epochs and their first offsets."""
         self._files = files
         self._append_ms: int | None = None
-        """Of the last batch with records."""
+        self._is_seen = False
+        """Both of the last batch with records."""
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="horolog-sync")
         self._syncs: list[Future[None]] = []
         self._sync_begun = 0
@@ -201,15 +203,16 @@ class _Log:
             self.begin_sync()
 
     def _numbered(self, rebuilt: Rebuilt) -> Iterator[Numbered]:
-        parts, found = rebuilt.parts, rebuilt.append_ms.tolist()
+        parts, found, seen = rebuilt.parts, rebuilt.append_ms.tolist(), rebuilt.is_seen.tolist()
         for place, header in enumerate(rebuilt.headers.headers()):
             if header.records_count and not header.is_control:
                 ms = found[place]
                 known = ms != NO_APPEND_TIME and self._active.segment.append_times.fits(ms)
-                self._append_ms = ms if known else None
+                self._append_ms, self._is_seen = (ms, seen[place]) if known else (None, False)
             if header.leader_epoch > self.leader_epoch:
                 self.epochs.append((header.leader_epoch, header.base_offset))
-            yield as_it_is(header, parts[2 * place : 2 * place + 2], self._append_ms)
+            its = parts[2 * place : 2 * place + 2]
+            yield as_it_is(header, its, self._append_ms, is_seen=self._is_seen)
 
     def begin_sync(self) -> None:
         self._sync_begun = self.size
@@ -223,7 +226,9 @@ class _Log:
 
 def _read(reader: SegmentReader, start: int, end: int) -> Iterator[ArchivedRange]:
     found = RangeReader(start, end)
-    times = reader.append_times.stretches if reader.has_append_times else None
+    times = None
+    if reader.has_append_times:
+        times = partial(reader.append_times.stretches, seen=True)
     buffers = reader.log.batches(reader.size, EVERYTHING).wanted(
         reader.position_for(None, start), end, None
     )

@@ -59,6 +59,7 @@ _STORED = {
     "timestamp_ms": "timestampMs",
     "timestamp_type": "timestampType",
     "append_ms": "appendTimeMs",
+    "seen_ms": "seenTimeMs",
     "create_ms": "createTimeMs",
 }
 

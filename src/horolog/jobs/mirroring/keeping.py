@@ -16,7 +16,7 @@ from horolog.jobs.mirroring.ledger import Place
 from horolog.jobs.mirroring.moving import MAX_BYTES, Moved, may_pass
 from horolog.jobs.mirroring.reading import source_batches
 from horolog.record.batch import iter_headers, verify_crc
-from horolog.record.timestamps import TimestampType
+from horolog.record.timestamps import AppendTimeStretch, TimestampType
 from horolog.sources.ahead import ahead
 from horolog.sources.options import ReadOptions
 from horolog.sources.plan import Stretch
@@ -27,6 +27,7 @@ from horolog.storage.offline.copied_log import CopiedEnd, CopiedLog, copying
 from horolog.storage.segments.numbered import as_it_is
 
 WHY: Final = "a mirror writes there"
+_UNKNOWN: Final = AppendTimeStretch(0, None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,11 +137,12 @@ def _append(unit: Keep, log: CopiedLog, moved: Moved) -> None:
                     ) from error
                 while at + 1 < len(times) and times[at + 1].offset <= header.base_offset:
                     at += 1
-                ms = times[at].ms if times else None
+                appended = times[at] if times else _UNKNOWN
                 is_stamped = header.timestamp_type is TimestampType.LOG_APPEND_TIME
-                if ms is None and is_stamped and unit.with_append_times:
-                    ms = header.max_timestamp
-                log.append(as_it_is(header, [view[position : position + header.size]], ms))
+                if appended.known_ms is None and is_stamped and unit.with_append_times:
+                    appended = AppendTimeStretch(header.base_offset, header.max_timestamp)
+                batch = [view[position : position + header.size]]
+                log.append(as_it_is(header, batch, appended.ms, is_seen=appended.is_seen))
                 records = max(0, header.records_count) * (not header.is_control)
                 moved.records += records
                 count(records)

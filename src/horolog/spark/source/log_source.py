@@ -172,5 +172,6 @@ def _columns(read: ReadOptions) -> tuple[str, ...]:
         include_timestamp_ms=read.include_timestamp_ms,
         include_producer=read.include_producer,
         include_append_time=read.include_append_time,
+        include_seen_time=read.include_seen_time,
         include_lateness=read.include_lateness,
     )

@@ -6,6 +6,7 @@ alone; what they cover was sure when they were written, and nothing is compared 
 
 from bisect import bisect_right
 
+from horolog.record.timestamps import AppendTimeStretch
 from horolog.storage import names
 from horolog.storage.append_times.earlier import converted_file
 from horolog.storage.append_times.format import CHECK_BITS, ENTRY, is_intact, is_seen
@@ -21,7 +22,7 @@ class Excerpt:
     def __init__(self, content: bytes, base_offset: int) -> None:
         """Of a segment's records; damaged bytes say nothing."""
         self._offsets: list[int] = []
-        self._times: list[int | None] = []
+        self._times: list[AppendTimeStretch] = []
         self._end = base_offset
         head = parsed_head(content[:TIMES_AT], base_offset)
         if head is None or head.covered is None:
@@ -34,16 +35,18 @@ class Excerpt:
             time, place = entry
             if is_intact(entry):
                 self._offsets.append(base_offset + (place >> 1))
-                is_known = not (place & 1 or is_seen(time))
-                self._times.append((time >> CHECK_BITS) + middle_ms if is_known else None)
+                ms = None if place & 1 else (time >> CHECK_BITS) + middle_ms
+                was_seen = ms is not None and is_seen(time)
+                self._times.append(AppendTimeStretch(self._offsets[-1], ms, was_seen))
             elif self._times:  # where its stretch begins is unknown
-                self._times[-1] = None
+                self._times[-1] = AppendTimeStretch(self._offsets[-1], None)
         self._end = covered.end
 
-    def at(self, offset: int) -> int | None:
-        """When the record with this offset was appended; None if that is unknown."""
+    def at(self, offset: int) -> AppendTimeStretch:
+        """When the record with this offset was appended, or else seen by a follower."""
         index = bisect_right(self._offsets, offset) - 1
-        return self._times[index] if index >= 0 and offset < self._end else None
+        is_known = index >= 0 and offset < self._end
+        return self._times[index] if is_known else AppendTimeStretch(offset, None)
 
 
 def excerpt_of(files: Files, path: str, base_offset: int) -> Excerpt | None:

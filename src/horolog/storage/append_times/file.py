@@ -32,8 +32,8 @@ from horolog.storage.append_times.format import (
     follows,
     is_intact,
     is_seen,
+    kinds_of,
     middle_for,
-    unknown_among,
     without_damaged,
 )
 from horolog.storage.append_times.proof import (
@@ -188,6 +188,14 @@ class AppendTimeFile:
         """
         return self.stretches(offset, offset + 1)[0].ms
 
+    def at_or_seen(self, offset: int) -> AppendTimeStretch:
+        """The same, or else when a follower saw it.
+
+        Raises:
+            StorageFailed: the disk refused.
+        """
+        return self.stretches(offset, offset + 1, seen=True)[0]
+
     def first_from(self, ms: int, from_offset: int, to_offset: int) -> FirstAppended | None:
         """The first record of these offsets that was appended at or after `ms`; None if none was.
 
@@ -250,10 +258,36 @@ class AppendTimeFile:
             count = self.proof().entries
             for first in range(0, count, _MANY):
                 some = self._entries.read_between(first, min(first + _MANY, count))
-                if (known := unknown_among(some).find(0)) >= 0:
+                if (known := kinds_of(some).find(0)) >= 0:
                     self._first_ms = self._known_ms(first + known)
                     break
         return self._first_ms
+
+    @property
+    def first_seen_ms(self) -> int | None:
+        """The same, where the time at which a follower saw records is taken for one.
+
+        Raises:
+            StorageFailed: the disk refused.
+        """
+        entries = (self._entries[index] for index in range(min(2, self.proof().entries)))
+        return next((self._ms_of(time) for time, place in entries if not place & 1), None)
+
+    def seen_span(self) -> tuple[int, int] | None:
+        """When a follower saw the first and the last record of those whose append times it lacks.
+
+        Reads all entries. None if there is no such record.
+
+        Raises:
+            StorageFailed: the disk refused.
+        """
+        found: list[int] = []
+        count = self.proof().entries
+        for start in range(0, count, _MANY):
+            kinds = kinds_of(self._entries.read_between(start, min(start + _MANY, count)))
+            places = kinds.find(1), kinds.rfind(1)
+            found += [self._ms_of(self._entries[start + at][0]) for at in places if at >= 0]
+        return (found[0], found[-1]) if found else None
 
     @property
     def has_any(self) -> bool:
@@ -389,7 +423,7 @@ class AppendTimeFile:
         """
         while first < last:
             start = max(first, last - _MANY)
-            known = unknown_among(self._entries.read_between(start, last)).rfind(0)
+            known = kinds_of(self._entries.read_between(start, last)).rfind(0)
             if known >= 0:
                 return start + known + 1
             self._files.may_block()

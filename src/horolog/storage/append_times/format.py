@@ -29,8 +29,8 @@ ENTRY: Final = Struct(">qI")
 CHECK_BITS: Final = 21  # of the follower, the batch and the entry, below the time
 _SEEN_BIT = 1 << 20
 _BATCH_BITS = 0xFFF << 8
-_IS_SEEN = bytes(byte * 0x10000 & _SEEN_BIT != 0 for byte in range(256))  # by the sixth byte
-_IS_UNKNOWN = bytes(byte & 1 for byte in range(256))  # by the last byte
+_SEEN = bytes(byte << 16 & _SEEN_BIT != 0 for byte in range(256))  # by the sixth byte
+_UNKNOWN = bytes((byte & 1) << 1 for byte in range(256))  # by the last byte
 _MIDDLE_AHEAD_MS = 1 << 41  # so that a clock may jump 200 years ahead, and 70 back
 _FARTHEST_MS = (1 << 63) - MOST_MS  # a middle from which every time is an int64
 
@@ -70,13 +70,13 @@ def is_seen(time: int) -> bool:
     return time & _SEEN_BIT != 0
 
 
-def unknown_among(data: bytes) -> bytes:
-    """A byte for each of these entries: 0 where the append time is known."""
+def kinds_of(data: bytes) -> bytes:
+    """A byte for each of these entries: 0 known, 1 seen, 2 or 3 unknown."""
     count = len(data) // ENTRY.size
     data = data[: count * ENTRY.size]
-    unknown = int.from_bytes(data[5 :: ENTRY.size].translate(_IS_SEEN))
-    unknown |= int.from_bytes(data[11 :: ENTRY.size].translate(_IS_UNKNOWN))
-    return unknown.to_bytes(count)
+    kinds = int.from_bytes(data[5 :: ENTRY.size].translate(_SEEN))
+    kinds |= int.from_bytes(data[11 :: ENTRY.size].translate(_UNKNOWN))
+    return kinds.to_bytes(count)
 
 
 def is_intact(entry: tuple[int, ...]) -> bool:

@@ -79,22 +79,19 @@ class LogWriter:
         append_ms, timestamp = batch.append_ms, batch.max_timestamp
         if not active.has_room(batch.size, batch.last_offset, config.segment_bytes, append_ms):
             return True
-        return (
-            by_time
-            and (
-                active.waited_ms(timestamp, now_ms)
-                if config.horolog_roll_by == "first-time" or append_ms is None or batch.is_seen
-                else active.age_ms(config.horolog_roll_by, timestamp, append_ms, now_ms)
-            )
-            > config.segment_ms - active.jitter_ms
-        )
+        if not by_time:
+            return False
+        if batch.is_seen and not config.horolog_seen_as_append_time:
+            append_ms = None
+        age_ms = active.age_ms(config, timestamp, append_ms, now_ms)
+        return age_ms > config.segment_ms - active.jitter_ms
 
     def must_roll_idle(self, config: TopicConfig, now_ms: int) -> bool:
         """Whether the active segment's time is over, though nothing is appended."""
         active = self.active
         if not config.horolog_roll_idle or not active.segment.size:
             return False
-        age_ms = active.age_ms(config.horolog_roll_by, now_ms, now_ms, now_ms)
+        age_ms = active.age_ms(config, now_ms, now_ms, now_ms)
         return age_ms > config.segment_ms - active.jitter_ms
 
     def append(self, batch: Numbered) -> None:

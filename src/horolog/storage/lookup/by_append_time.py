@@ -91,8 +91,8 @@ def append_times(
     return filled
 
 
-def last_append_time(segment: SegmentReader, to_offset: int, size: int) -> int | None:
-    """When the last record before an offset of a segment was appended; None if that is unknown.
+def last_append_time(segment: SegmentReader, to_offset: int, size: int) -> AppendTimeStretch:
+    """When the last record before an offset of a segment was appended, or else seen.
 
     Since append times do not go back within a segment, none of its records was appended later.
 
@@ -101,8 +101,8 @@ def last_append_time(segment: SegmentReader, to_offset: int, size: int) -> int |
         CorruptBatch: the log is damaged where the append time has to be read from it.
     """
     if to_offset <= segment.base_offset:
-        return None
-    return append_times(segment, to_offset - 1, to_offset, size)[-1].ms
+        return AppendTimeStretch(to_offset, None)
+    return append_times(segment, to_offset - 1, to_offset, size, seen=True)[-1]
 
 
 def find_by_append_time(

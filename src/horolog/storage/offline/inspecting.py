@@ -15,7 +15,7 @@ from uuid import UUID
 from horolog.errors import CorruptBatch, CorruptFile, Damaged, RequestRefused, StorageFailed
 from horolog.record.batch import UNKNOWN_COUNT, BatchHeader
 from horolog.record.old_format.reading import true_header
-from horolog.record.timestamps import NO_TIMESTAMP, TimestampType
+from horolog.record.timestamps import NO_TIMESTAMP, AppendTimeStretch, TimestampType
 from horolog.storage import names
 from horolog.storage.append_times.excerpt import excerpt_of
 from horolog.storage.batches.reader import BatchReader
@@ -78,8 +78,8 @@ class InspectedSegment:
     time_index_entries: int | None = None
     damage: str | None = None
     notes: list[str] = field(default_factory=list)
-    append_time_of: Callable[[int], int | None] | None = None
-    """The append time of the record with an offset, None if it is unknown."""
+    append_time_of: Callable[[int], AppendTimeStretch] | None = None
+    """The append time of the record with an offset, or when a follower saw it."""
 
     def add(self, batch: PlacedBatch) -> None:
         """Add a batch."""
@@ -242,7 +242,7 @@ def open_segment(files: Files, path: Path) -> tuple[InspectedSegment, BatchReade
     else:
         reader = SegmentReader.at(files, str(path), base_offset)
         append_times = reader.append_times
-        facts.append_time_of = lambda offset, _=reader: append_times.at(offset)
+        facts.append_time_of = lambda offset, _=reader: append_times.at_or_seen(offset)
         log = reader.batches()
         _count_entries(reader, facts)
     facts.file_bytes = log.size

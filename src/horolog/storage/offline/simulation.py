@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import Any, Final, NamedTuple, cast
 
 from horolog.config import TopicConfig
-from horolog.record.timestamps import NO_TIMESTAMP, TimestampType
+from horolog.record.timestamps import NO_TIMESTAMP, AppendTimeStretch, TimestampType
 from horolog.storage.index.segment_end import SegmentEnd
 from horolog.storage.index.time import TimeEntry
 from horolog.storage.logs.writer import LogWriter
@@ -106,6 +106,10 @@ class _Times:
     def __init__(self) -> None:
         self.first_ms: int | None = None
         self.last_ms: int | None = None
+
+    @property
+    def first_seen_ms(self) -> int | None:
+        return self.first_ms
 
     def fits(self, _: int) -> bool:
         return True
@@ -274,7 +278,7 @@ class Simulation:
             found.append(max(self._tick_ms, self._tick_at(verdict.due_ms)))
         active = self._segments[-1]
         if config.horolog_roll_idle and active.sums.size:
-            age_ms = active.age_ms(config.horolog_roll_by, *[self._tick_ms] * 3)
+            age_ms = active.age_ms(config, *[self._tick_ms] * 3)
             wait_ms = max(0, config.segment_ms + 1 - age_ms)
             found.append(self._tick_at(self._tick_ms + wait_ms))
         return min(found, default=None)
@@ -295,7 +299,7 @@ class Simulation:
         times = times_that_count(
             self._config,
             lambda: None if largest is None else largest.timestamp,
-            lambda: growing.times.last_ms,
+            lambda: AppendTimeStretch(candidate.end_offset, growing.times.last_ms),
             lambda: growing.times.last_ms or 0,
         )
         return max(times, key=lambda time: time.time_ms, default=None)

@@ -14,7 +14,7 @@ from itertools import takewhile
 from typing import Final, NamedTuple
 
 from horolog.config import TopicConfig
-from horolog.record.timestamps import NO_TIMESTAMP
+from horolog.record.timestamps import NO_TIMESTAMP, AppendTimeStretch
 from horolog.storage.directory.checkpoints import AppendTimeReset
 from horolog.storage.lookup.by_append_time import last_append_time
 from horolog.storage.segments.reader import SegmentReader
@@ -62,6 +62,8 @@ class SegmentTime(NamedTuple):
     """Append times were reset behind it: the clock at that moment, as its own are still ahead."""
     is_append_time: bool = False
     """It is when its last record was appended, not what that carries."""
+    is_seen: bool = False
+    """It is when a follower saw that, as it is unknown when it was appended."""
 
 
 class Verdict(NamedTuple):
@@ -160,7 +162,7 @@ def expired_ms(config: TopicConfig, timestamp: int, now_ms: int) -> int:
 def times_that_count(
     config: TopicConfig,
     largest_ms: Callable[[], int | None],
-    last_append_ms: Callable[[], int | None],
+    last_append: Callable[[], AppendTimeStretch],
     modified_ms: Callable[[], int],
 ) -> Iterator[SegmentTime]:
     """The times of a segment of which the later counts; none if nothing is known that could count.
@@ -169,7 +171,7 @@ def times_that_count(
         config: the topic's settings.
         largest_ms: gives the largest timestamp, never on the word of the time index: a seal or
             the headers say it (`Indexes.largest`).
-        last_append_ms: gives the append time of the last record, None if that is unknown.
+        last_append: gives the append time of the last record, or when it was seen.
         modified_ms: gives when the file was last changed.
     """
     by = config.horolog_retention_by
@@ -178,9 +180,10 @@ def times_that_count(
     if by == "create-time" and largest is not None and counts:
         yield SegmentTime(largest, is_record_time=True)
         return
-    last_ms = last_append_ms()
+    last = last_append()
+    last_ms = last.ms if config.horolog_seen_as_append_time else last.known_ms
     if last_ms is not None:
-        yield SegmentTime(last_ms, is_record_time=True, is_append_time=True)
+        yield SegmentTime(last_ms, is_record_time=True, is_append_time=True, is_seen=last.is_seen)
         if largest is not None and counts:
             yield SegmentTime(largest, is_record_time=True)
     elif by == "create-time":
@@ -299,4 +302,6 @@ def _what(time: SegmentTime) -> str:
         return "append time is ahead of the clock, but not later than the reset at"
     if not time.is_record_time:
         return "last change (no record has a timestamp that counts)"
+    if time.is_seen:
+        return "last record was seen by a follower: that time"
     return "last append time" if time.is_append_time else "largest timestamp"

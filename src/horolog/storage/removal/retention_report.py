@@ -52,8 +52,9 @@ class SegmentRetention(NamedTuple):
     counts_ms: int | None
     """The time that `retention.ms` counts from; None if there is none, or it is not asked for."""
     counts_by: str | None
-    """Whose time that is: create-time, append-time, modification-time (no record has a time that
-    counts), or append-time-reset: the clock when append times ahead of it were lowered."""
+    """Whose time that is: create-time, append-time, seen-time (when a follower saw the last
+    record), modification-time (no record has a time that counts), or append-time-reset: the clock
+    when append times ahead of it were lowered."""
     due_ms: int | None
     """When `retention.ms` lets it go by itself; None if that is never or unknown."""
     bytes_to_go: int | None
@@ -65,6 +66,8 @@ class SegmentRetention(NamedTuple):
     """Base offset of the segment before it that goes last, if that is after it may go itself."""
     holder: Holder | None
     """The record whose create time, ahead of the clock, keeps the segment."""
+    seen_ms: int | None = None
+    """When a follower saw its last record, where it is unknown when that was appended."""
 
     @property
     def goes_now(self) -> bool:
@@ -91,6 +94,7 @@ def settings_of(config: TopicConfig) -> dict[str, str | int | bool]:
         "retention.bytes": config.retention_bytes,
         "horolog.retention.by": config.horolog_retention_by,
         "horolog.retention.before.1970": config.horolog_retention_before_1970,
+        "horolog.seen.as.append.time": config.horolog_seen_as_append_time,
     }
 
 
@@ -140,6 +144,7 @@ def report(
         if candidate.base_offset < first_offset:
             continue
         largest = segment.largest() if candidate.size else None
+        last = last_append_time(segment, candidate.end_offset, candidate.size)
         is_held = verdict.because is Because.AHEAD and not (
             verdict.time is None or verdict.time.is_append_time
         )
@@ -149,9 +154,7 @@ def report(
             candidate.size,
             candidate.is_last,
             None if largest is None else largest.timestamp,
-            last_append_time(segment, candidate.end_offset, candidate.size)
-            if candidate.size
-            else None,
+            last.known_ms,
             verdict.because,
             verdict.reason,
             None if verdict.time is None else verdict.time.time_ms,
@@ -161,6 +164,7 @@ def report(
             goes_ms,
             kept_by,
             _holder(segment, largest) if is_held and largest is not None else None,
+            last.seen_ms,
         )
 
 
@@ -169,6 +173,8 @@ def _kind_of(time: SegmentTime) -> str:
         return "append-time-reset"
     if not time.is_record_time:
         return "modification-time"
+    if time.is_seen:
+        return "seen-time"
     return "append-time" if time.is_append_time else "create-time"
 
 
@@ -190,7 +196,7 @@ def _holder(segment: SegmentReader, largest: TimeEntry) -> Holder | None:
     return Holder(
         found.offset,
         found.timestamp,
-        last_append_time(segment, found.offset + 1, segment.size),
+        last_append_time(segment, found.offset + 1, segment.size).known_ms,
         header.producer_id,
         header.producer_epoch,
     )

@@ -293,22 +293,27 @@ class ActiveSegment:
             )
         )
 
-    def age_ms(self, by: str, max_timestamp: int, append_ms: int, now_ms: int) -> int:
+    def age_ms(
+        self, config: TopicConfig, max_timestamp: int, append_ms: int | None, now_ms: int
+    ) -> int:
         """How much later an incoming batch is than what `horolog.roll.by` counts from.
 
-        By the first time, as in Kafka, this is `waited_ms`.
+        By the first time, as in Kafka, this is `waited_ms`; so, too, where append times count and
+        that of the batch is unknown.
 
         Args:
-            by: the setting.
+            config: of the topic.
             max_timestamp: the batch's largest timestamp.
-            append_ms: its append time.
+            append_ms: its append time; None if that is unknown.
             now_ms: the clock.
         """
-        if by == "first-time":
-            return self.waited_ms(max_timestamp, now_ms)
-        if by == "append-time":
-            first_ms = self._append_times.first_ms
+        by = config.horolog_roll_by
+        if by == "append-time" and append_ms is not None:
+            times, takes_seen = self._append_times, config.horolog_seen_as_append_time
+            first_ms = times.first_seen_ms if takes_seen else times.first_ms
             return 0 if first_ms is None else append_ms - first_ms
+        if by != "largest-time":
+            return self.waited_ms(max_timestamp, now_ms)
         largest = self.segment.largest_to_search()
         if largest is None:
             return now_ms - self.created_ms
