@@ -6,7 +6,17 @@ from pathlib import Path
 
 import pytest
 from batches import batch
-from storelogs import NOW, append, followed, partition_dir, reopened, snapshot_of
+from storelogs import (
+    DAY,
+    NOW,
+    append,
+    followed,
+    new_follower,
+    partition_dir,
+    pull,
+    reopened,
+    snapshot_of,
+)
 
 from horolog.config import TopicConfig
 from horolog.record.timestamps import AppendTimeStretch, TimestampType
@@ -129,6 +139,36 @@ def test_a_batch_that_carries_its_append_time_is_known_by_it(tmp_path: Path) -> 
         found = log.find_by_append_time(NOW + 5)
         assert found is not None
         assert (found.offset, found.ms) == (0, None)
+
+
+# A log that follows.
+
+
+def test_records_whose_source_gives_no_append_times_are_kept_as_seen_now(tmp_path: Path) -> None:
+    """A clock that goes back meanwhile resets nothing: they were appended no later."""
+    with new_follower(tmp_path, CONFIG) as log:
+        for offset, now in enumerate((NOW, NOW + 7, NOW + 3, NOW + 9)):
+            pull(log, batch(NOW - DAY, base_offset=offset, leader_epoch=3), now=now)
+        expected = [
+            AppendTimeStretch(0, NOW, is_seen=True),
+            AppendTimeStretch(1, NOW + 7, is_seen=True),
+            AppendTimeStretch(3, NOW + 9, is_seen=True),
+        ]
+        assert all_times(log) == expected
+        assert log.append_time_resets == ()
+        assert log.append_times(0, 4) == [AppendTimeStretch(0, None)]
+    with reopened(tmp_path, CONFIG, follows=True) as (_, log):
+        assert all_times(log) == expected
+        log.lead(9)
+        append(log, NOW - DAY, now=NOW - DAY)
+        assert all_times(log)[-1] == AppendTimeStretch(4, NOW + 9)
+
+
+def test_times_at_which_the_source_saw_records_are_followed_as_they_are(tmp_path: Path) -> None:
+    with new_follower(tmp_path, CONFIG) as log:
+        pull(log, batches(8), append_times=TIMES, now=NOW + DAY)
+        assert all_times(log) == TIMES
+        assert len(log.segments) == 1
 
 
 def test_verify_says_how_many_there_are_and_reindex_keeps_them(path: Path) -> None:

@@ -2,7 +2,8 @@
 
 Nothing is validated but that a batch is whole and comes behind the last one, and nothing is
 stamped: bytes, offsets, leader epochs and append times are those of the source. The leader of the
-source has judged the rest, as for any follower (KIP-32).
+source has judged the rest, as for any follower (KIP-32). Of a source without append times it is
+kept when the records were seen.
 
 Invariant: the high watermark is at most the log end, and goes back with a truncation alone.
 """
@@ -83,7 +84,8 @@ class FollowingLog(AppendableLog):
 
         Args:
             data: whole batches, behind the log end; there may be gaps, which compaction leaves.
-            append_times: of the records, in order, as far as the source knows them.
+            append_times: of the records, in order, as far as the source knows them. Where it gives
+                none, as another product does, the records are kept as seen now.
             now_ms: the clock.
 
         Raises:
@@ -96,6 +98,9 @@ class FollowingLog(AppendableLog):
         with self._exclusively():
             if self._flusher.is_in_doubt:
                 self._refuse_in_doubt()
+            if not append_times:
+                seen_ms = self._append_times.next(now_ms)  # a clock that goes back resets nothing
+                append_times = [AppendTimeStretch(self.log_end_offset, seen_ms, is_seen=True)]
             batches, damage = self._checked(data, append_times)
             before = self.segments[-1]
             size = sum(batch.size for batch in batches)
