@@ -18,6 +18,7 @@ from horolog.client.leader import cluster_of, epoch_ends, log_bounds
 from horolog.client.link import Link
 from horolog.errors import ErrorCode, RequestRefused
 from horolog.record.batch import iter_headers
+from horolog.record.batch_runs import next_offset_of
 from horolog.record.builder import Record, build_batch
 from horolog.wire.api import ApiKey, Versions
 
@@ -304,6 +305,26 @@ def test_a_broker_gives_records_with_their_append_times(broker: RunningBroker, o
         read += sum(header.records_count for _, header in iter_headers(found.fetched.records))
         asked += 1
     assert asked > 1
+
+
+@pytest.mark.parametrize(("highest", "magic"), [(0, 0), (1, 0), (2, 1), (3, 1), (4, 2), (17, 2)])
+def test_a_leader_converts_down_for_a_follower_of_an_older_protocol(
+    broker: RunningBroker, ours: Link, highest: int, magic: int
+) -> None:
+    """KIP-32, phase 2: before v4 a fetch has no place for append times either."""
+    session = FetchSession(FetchLimits(1 << 20, 2_000), highest=highest)
+    topic_id = broker.broker.topics.named("t").topic_id
+    read = 0
+    while read < 60:
+        session.want(("t", 0), FetchPosition(read, topic_id, 0, -1))
+        found = session.fetch(ours, 0, soon())["t", 0]
+        assert (found.error, found.fetched.high_watermark) == (ErrorCode.none, 60)
+        records = found.fetched.records
+        assert records[16] == magic
+        before, read = read, next_offset_of(records, read, 60)
+        assert read > before
+        times = [each.ms for each in found.fetched.append_times]
+        assert times == ([broker.clock.now_ms()] if highest >= 4 else [])
 
 
 def test_memory_of_small_answers_is_used_again_and_of_large_ones_given_back(

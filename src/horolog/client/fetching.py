@@ -162,11 +162,11 @@ def fetched(it: Any, *, with_times: bool) -> Fetched:
 
 
 def _fetched(it: Any) -> Fetched:
-    aborted = it.aborted_transactions or ()
+    aborted = getattr(it, "aborted_transactions", None) or ()  # from v4 on, as is what is stable
     return Fetched(
         records=b"" if it.records is None else it.records,
         high_watermark=it.high_watermark,
-        last_stable_offset=it.last_stable_offset,
+        last_stable_offset=getattr(it, "last_stable_offset", -1),
         log_start_offset=getattr(it, "log_start_offset", -1),
         aborted=[AbortedTransaction(each.producer_id, each.first_offset) for each in aborted],
     )

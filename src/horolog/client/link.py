@@ -31,7 +31,8 @@ LOWEST: Final = {
     ApiKey.DESCRIBE_CONFIGS: 1,
     ApiKey.DESCRIBE_LOG_DIRS: 1,
 }
-"""Older versions this client does not ask in: format v2 is all that it packs (KIP-896)."""
+"""Older versions this client does not ask in, unless it is told to: format v2 is all that it packs
+(KIP-896)."""
 
 _UNSUPPORTED: Final = ErrorCode.unsupported_version.to_bytes(2, "big")
 
@@ -131,7 +132,7 @@ class Link:
             RequestRefused: there is none; with the broker's range and the one wanted.
         """
         known = SUPPORTED[api_key]
-        known = Versions(max(known.min, LOWEST.get(api_key, 0)), known.max)
+        known = Versions(max(known.min, min(LOWEST.get(api_key, 0), highest)), known.max)
         ours = known.common(Versions(lowest, highest))
         theirs = self._versions.get(api_key)
         both = ours.common(theirs) if ours is not None and theirs is not None else None
