@@ -2,7 +2,7 @@
 
 import re
 import shutil
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from uuid import UUID
@@ -22,7 +22,11 @@ from horolog.config import BrokerConfig, TopicConfig
 from horolog.config.settings import Settings
 from horolog.record.batch import HEADER_SIZE, iter_headers, restamp
 from horolog.record.builder import read_records
+from horolog.record.transactions import AbortedTransaction, AbortedTransactions
 from horolog.storage import Log, LogDir, TopicPartition, prepare
+from horolog.storage.files import Files
+from horolog.storage.offline.copied_log import CopiedEnd, CopiedLog, copying
+from horolog.storage.segments.numbered import as_it_is
 
 NOW_MS = 1_795_000_000_000  # within the hour of the append times in the files, for the bounds
 KAFKAS_OWN = {"__cluster_metadata", "__consumer_offsets", "__transaction_state"}
@@ -353,3 +357,53 @@ def test_a_copy_of_a_partition_serves_alone(tmp_path):
     with opened(tmp_path / "data", "clean", ours=False) as log_dir:
         log = log_dir.logs[TopicPartition("index-some", 0)]
         assert records_of(log) == golden.answers["records"]
+
+
+def copied(golden, path, *, times_opened=1):
+    """A copy of a partition, batch for batch, in segments as large as the topic asks for."""
+    path.mkdir(parents=True)
+    batches = []
+    for log in golden.logs():
+        data = log.read_bytes()
+        batches += [
+            as_it_is(header, [data[at : at + header.size]], None)
+            for at, header in iter_headers(data)
+        ]
+    end = CopiedEnd(0)
+    step = -(-len(batches) // times_opened)
+    for start in range(0, len(batches), step):
+        with closing(Files()) as files, copying(str(path)):
+            copy = CopiedLog(files, str(path), end, segment_bytes=900, interval_bytes=200)
+            for batch in batches[start : start + step]:
+                copy.append(batch)
+            copy.sync()
+            end = copy.end
+
+
+@pytest.mark.parametrize("times_opened", [1, 5])
+def test_a_copy_has_kafkas_entries_of_aborted_transactions(tmp_path, times_opened):
+    """Byte for byte, also where a copy was continued; Kafka's segments ended by time, too."""
+    golden = next(one for one in partitions("clean") if one.name == "transactions-0")
+    copied(golden, tmp_path / golden.name, times_opened=times_opened)
+    ours, kafkas = (files_of(path, ".txnindex") for path in (tmp_path / golden.name, golden.path))
+    assert len(ours) > 1
+    assert b"".join(ours.values()) == b"".join(kafkas.values())
+
+
+def test_a_broker_that_opens_a_copy_shows_what_kafka_showed_of_transactions(tmp_path):
+    golden = next(one for one in partitions("clean") if one.name == "transactions-0")
+    copied(golden, tmp_path / "data" / golden.name)
+    with opened(tmp_path / "data", "clean", ours=False) as log_dir:
+        log = log_dir.logs[TopicPartition("transactions", 0)]
+        aborted = AbortedTransactions(
+            AbortedTransaction(each.producer_id, each.first_offset, each.last_offset)
+            for each in log.aborted_transactions(0, log.log_end_offset)
+        )
+        data = b"".join(each.read_bytes() for each in golden.logs())
+        shown = [
+            offset
+            for _, header in iter_headers(data)
+            if not header.is_control and not aborted.drop(header)
+            for offset in range(header.base_offset, header.next_offset)
+        ]
+    assert shown == golden.answers["committed_offsets"]

@@ -180,14 +180,17 @@ def test_what_follows_damage_is_not_known(tmp_path: Path) -> None:
     assert read(tmp_path) == {TopicPartition("a", 0): {77}}
 
 
-def test_aborted_transactions_of_a_copy_of_the_logs_alone_stay_hidden(tmp_path: Path) -> None:
-    """Without `.txnindex`, which most segments never have, nothing else says that it is missing."""
+@pytest.mark.parametrize("lost", ["*index", "*.txnindex"])
+def test_aborted_transactions_of_a_copy_stay_hidden_without_their_index(
+    tmp_path: Path, lost: str
+) -> None:
+    """Most segments never have one: nothing else says that it is missing."""
     files = PartitionFiles(tmp_path, topic=TRANSACTIONS.topic, base_offset=0)
     files.add([5], producer_id=9)
     files.end_transaction(9, commit=False)
     files.roll()
     files.add([5])
-    for index in files.directory.glob("*index"):
+    for index in files.directory.glob(lost):
         index.unlink()
     log_dir = open_dir(tmp_path, ours=False)
     try:

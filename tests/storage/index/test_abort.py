@@ -7,6 +7,7 @@ from batches import batch, marker
 from storelogs import NOW, append, new_log, partition_dir, reopened
 
 from horolog.errors import CorruptIndex
+from horolog.record.batch import iter_headers
 from horolog.storage.files import Files
 from horolog.storage.index.abort import AbortedTxn, read_aborted, write_aborted
 
@@ -55,7 +56,7 @@ def test_a_log_names_the_aborted_transactions_that_reach_into_a_range(tmp_path: 
         assert log.aborted_transactions(21, 30) == []
 
 
-@pytest.mark.parametrize("how", ["truncate", "recovery"])
+@pytest.mark.parametrize("how", ["truncate", "recovery", "a power failure"])
 def test_what_is_cut_off_takes_its_aborted_transactions_along(tmp_path: Path, how: str) -> None:
     with new_log(tmp_path) as log:
         for _ in range(10):
@@ -63,11 +64,15 @@ def test_what_is_cut_off_takes_its_aborted_transactions_along(tmp_path: Path, ho
     path = partition_dir(tmp_path) / "00000000000000000000.txnindex"
     early, late = AbortedTxn(9, 2, 5, 2), AbortedTxn(7, 8, 29, 8)
     write_aborted(Files(), str(path), [early, late])
+    file = path.with_suffix(".log")
     if how == "recovery":
-        file = path.with_suffix(".log")
         file.write_bytes(file.read_bytes()[:-1])
+    elif how == "a power failure":  # the disk had the entry, and never the last batch
+        last = [position for position, _ in iter_headers(file.read_bytes())][-1]
+        file.write_bytes(file.read_bytes()[:last])
     with reopened(tmp_path) as (_, log):
-        log.truncate_to(27, NOW)
+        if how != "a power failure":
+            log.truncate_to(27, NOW)
         assert log.log_end_offset == 27
         assert log.aborted_transactions(0, 100) == [early]
     assert read_aborted(Files(), str(path)) == [early]

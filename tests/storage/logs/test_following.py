@@ -337,6 +337,50 @@ def test_transactions_count_as_open_after_a_restart_as_before(tmp_path: Path) ->
         assert log.last_stable_offset == 9
 
 
+def part(offset: int, producer_id: int) -> bytes:
+    """A record of an open transaction."""
+    return v2(offset, base_sequence=0, **{**PRODUCER, "producer_id": producer_id})
+
+
+def aborted_in(log: Log) -> list[tuple[int, int, int]]:
+    found = log.aborted_transactions(0, log.log_end_offset)
+    return [(each.producer_id, each.first_offset, each.last_offset) for each in found]
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("config", [FOREVER, replace(SMALL, retention_ms=-1)])
+def test_transactions_that_a_marker_aborts_are_known_at_once_and_after_a_restart(
+    tmp_path: Path, clean: bool, config: TopicConfig
+) -> None:
+    with new_follower(tmp_path, config) as log:
+        pull(log, part(0, 5) + part(1, 6) + marker(2, 5, kind=0) + v2(3) + marker(4, 6, kind=1))
+        assert aborted_in(log) == [(5, 0, 2)]
+        pull(log, part(5, 5) + v2(6) + marker(7, 5, kind=0))
+        assert aborted_in(log) == [(5, 0, 2), (5, 5, 7)]
+    with reopened(tmp_path, config, follows=True) as (log_dir, log):
+        assert aborted_in(log) == [(5, 0, 2), (5, 5, 7)]
+        log_dir.close(clean=clean)
+    with reopened(tmp_path, config, follows=True) as (_, log):
+        assert aborted_in(log) == [(5, 0, 2), (5, 5, 7)]
+
+
+@pytest.mark.parametrize("cut", [0, 1, 2, 3, 7])
+@pytest.mark.parametrize("clean", [True, False])
+def test_what_is_cut_off_was_not_aborted(tmp_path: Path, cut: int, clean: bool) -> None:
+    with new_follower(tmp_path, FOREVER) as log:
+        pull(log, part(0, 5) + part(1, 6) + marker(2, 5, kind=0) + v2(3) + marker(4, 6, kind=1))
+        pull(log, part(5, 5) + v2(6) + marker(7, 5, kind=0))
+        log.truncate_to(cut, NOW)
+        left = [each for each in ((5, 0, 2), (5, 5, 7)) if each[2] < cut]
+        assert aborted_in(log) == left
+        pull(log, b"".join(v2(offset) for offset in range(cut, 9)))
+        assert aborted_in(log) == left
+    for _ in range(2):
+        with reopened(tmp_path, FOREVER, follows=True) as (log_dir, log):
+            assert aborted_in(log) == left
+            log_dir.close(clean=clean)
+
+
 def test_what_is_open_counts_as_aborted_once_it_leads(tmp_path: Path) -> None:
     with new_follower(tmp_path) as log:
         pull(log, v2(0), v2(1, base_sequence=0, **PRODUCER))

@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from batches import marker
 from faultyfiles import FaultyFiles
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,7 +17,7 @@ from storelogs import DAY, NOW, UnsyncedFiles, batch
 
 from horolog.config import TopicConfig
 from horolog.errors import CorruptBatch, StorageFailed
-from horolog.record.batch import parse_header
+from horolog.record.batch import iter_headers, parse_header
 from horolog.record.builder import Record
 from horolog.record.compression import Codec
 from horolog.record.old_format.fields import build_messages
@@ -25,9 +26,11 @@ from horolog.storage.append_times.floor import AppendTimes
 from horolog.storage.batches.reader import EVERYTHING
 from horolog.storage.directory.checkpoints import EpochStart
 from horolog.storage.files import Files
+from horolog.storage.index.abort import AbortedTxn
 from horolog.storage.index.builder import IndexBuilder
 from horolog.storage.logs.epochs import LeaderEpochs
 from horolog.storage.logs.writer import LogWriter, new_segment
+from horolog.storage.producers.states import Producers
 from horolog.storage.segments.numbered import as_they_are
 from horolog.storage.segments.reader import SegmentReader
 from horolog.storage.validation.validate import prepare
@@ -49,8 +52,14 @@ class Copy:
         self.floor = AppendTimes.read(self.files, str(path))
         self.epochs = LeaderEpochs(self.files, str(path / "leader-epoch-checkpoint"))
         active = new_segment(self.files, str(path), BASE, config, NOW)
+        self.producers = Producers()
         self.writer = LogWriter(
-            self.files, str(path), active, append_times=self.floor, epochs=self.epochs
+            self.files,
+            str(path),
+            active,
+            append_times=self.floor,
+            epochs=self.epochs,
+            producers=self.producers,
         )
         self.sent = b""
 
@@ -240,6 +249,86 @@ def test_a_refused_write_leaves_nothing_of_its_batches(tmp_path: Path, steps: in
         copy.sent += b"".join(news[:written])
         copy.extend(b"".join(news[written:]), times)
     assert copy.times(range(40, 44)) == [NOW, NOW, NOW + 1, None]
+
+
+def part(offset: int, producer_id: int, count: int = 1) -> bytes:
+    """Records of an open transaction."""
+    return batch(
+        *[NOW] * count,
+        base_offset=offset,
+        producer_id=producer_id,
+        producer_epoch=0,
+        base_sequence=0,
+        is_transactional=True,
+    )
+
+
+TRANSACTIONS = [
+    part(40, 5, 2) + part(42, 6) + marker(43, 5, kind=0) + v2(44) + marker(45, 6, kind=1),
+    part(46, 5) + marker(47, 5, kind=0) + part(48, 5) + marker(49, 5, kind=0),
+]
+OF_OFFSET = {
+    header.base_offset: data[at : at + header.size]
+    for data in TRANSACTIONS
+    for at, header in iter_headers(data)
+}
+ABORTED = [AbortedTxn(5, 40, 43, 42), AbortedTxn(5, 46, 47, 48), AbortedTxn(5, 48, 49, 50)]
+
+
+@pytest.mark.parametrize("config", [ONE_SEGMENT, TWO_BATCHES])
+def test_a_transaction_that_is_aborted_is_in_the_index_of_its_markers_segment(
+    tmp_path: Path, config: TopicConfig
+) -> None:
+    copy = Copy(tmp_path, config)
+    for data in TRANSACTIONS:
+        copy.extend(data)
+    readers = copy.finished()
+    assert [entry for reader in readers for entry in reader.aborted()] == ABORTED
+    for reader in readers:
+        within = [entry for entry in ABORTED if entry.last_offset >= reader.base_offset]
+        assert reader.aborted() == [e for e in within if e.last_offset < reader.end.next_offset]
+    assert copy.producers.unended() == ()
+
+
+@pytest.mark.parametrize("steps", range(14))
+def test_a_refused_write_leaves_no_transaction_aborted_that_is_open(
+    tmp_path: Path, steps: int
+) -> None:
+    """Nor a marker that can be read without its entry; and the same batches may come again."""
+    copy = Copy(tmp_path)
+    files = FaultyFiles(None)
+    copy.writer.active = new_segment(files, str(tmp_path), BASE, copy.config, NOW)
+    copy.extend(TRANSACTIONS[0])
+    files.fail_after(steps, OSError(errno.ENOSPC, "No space left on device"))
+    with suppress(StorageFailed):
+        copy.writer.extend(as_they_are(TRANSACTIONS[1], 46), copy.config)
+    end = copy.writer.next_offset
+    shown = [entry for entry in ABORTED if entry.last_offset < end]
+    assert copy.writer.active.segment.aborted() == shown
+    files.heal()
+    rest = [data for at, data in OF_OFFSET.items() if at >= end]
+    copy.extend(b"".join(rest))
+    copy.sent = b"".join(TRANSACTIONS)
+    (reader,) = copy.finished()
+    assert reader.aborted() == ABORTED
+
+
+def test_what_a_refused_write_has_left_of_an_entry_is_cut_off(tmp_path: Path) -> None:
+    copy = Copy(tmp_path)
+    files = FaultyFiles(None, for_ops=2)  # the entry, and the cutting off of its marker
+    copy.writer.active = new_segment(files, str(tmp_path), BASE, copy.config, NOW)
+    copy.extend(TRANSACTIONS[0])
+    copy.extend(OF_OFFSET[46])
+    files.fail_after(2, OSError(errno.ENOSPC, "No space left on device"))
+    with pytest.raises(StorageFailed):
+        copy.writer.extend(as_they_are(OF_OFFSET[47], 47), copy.config)
+    files.heal()
+    assert files.faults == ["write", "truncate"]
+    index = tmp_path / f"{BASE:020d}.txnindex"
+    assert index.stat().st_size > 34
+    (reader,) = copy.finished()
+    assert index.stat().st_size == 34
+    assert reader.aborted() == ABORTED[:1]
 
 
 def test_a_batch_that_is_not_whole_is_refused(tmp_path: Path) -> None:

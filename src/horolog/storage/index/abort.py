@@ -11,7 +11,7 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from horolog.errors import CorruptIndex
-from horolog.storage.files import Files
+from horolog.storage.files import Files, OpenFile
 
 ENTRY: Final = Struct(">hqqqq")
 _VERSION = 0
@@ -27,8 +27,13 @@ class AbortedTxn(NamedTuple):
     last_stable_offset: int
 
 
-def read_aborted(files: Files, path: str) -> list[AbortedTxn]:
+def read_aborted(files: Files, path: str, size: int | None = None) -> list[AbortedTxn]:
     """The aborted transactions that ended in a segment; empty if there is no such file.
+
+    Args:
+        files: the way to the disk.
+        path: of the file.
+        size: bytes of the entries that are published; None if all of the file is.
 
     Raises:
         CorruptIndex: the file is not what its format says.
@@ -36,6 +41,7 @@ def read_aborted(files: Files, path: str) -> list[AbortedTxn]:
     data = files.read_whole(path, _MAX_BYTES)
     if data is None:
         return []
+    data = data[:size]
     if len(data) % ENTRY.size:
         raise CorruptIndex(f"{path}: {len(data)} bytes are no whole number of entries")
     found = []
@@ -54,8 +60,23 @@ def can_be(version: int, first_offset: int, last_offset: int) -> bool:
 
 def write_aborted(files: Files, path: str, entries: Iterable[AbortedTxn]) -> None:
     """Replace the file of a segment; remove it where there are none."""
-    content = b"".join(ENTRY.pack(_VERSION, *entry) for entry in entries)
+    content = _packed(entries)
     if content:
         files.replace(path, content, sync=False)
     else:
         files.remove(path)
+
+
+def append_aborted(files: Files, file: OpenFile, entries: Iterable[AbortedTxn], size: int) -> int:
+    """Write entries behind the first `size` bytes of a file; its new size.
+
+    Raises:
+        StorageFailed: the disk refused; a part of them may follow.
+    """
+    content = _packed(entries)
+    files.write_at(file, [content], size)
+    return size + len(content)
+
+
+def _packed(entries: Iterable[AbortedTxn]) -> bytes:
+    return b"".join(ENTRY.pack(_VERSION, *entry) for entry in entries)

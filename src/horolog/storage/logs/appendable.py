@@ -71,6 +71,7 @@ class AppendableLog(ReadableLog):
             parts.active,
             append_times=parts.append_times,
             epochs=parts.epochs,
+            producers=parts.producers,
         )
         self.producers = parts.producers
         """The state of idempotent producers, up to the log end offset."""
@@ -252,9 +253,7 @@ class AppendableLog(ReadableLog):
         """End the active segment and begin one, at the log end offset or behind a gap."""
         self._is_settled = False
         self._writer.finish()
-        end_offset = self.log_end_offset
-        self.producers.write(self._files, self.directory, end_offset)
-        base_offset = end_offset if base_offset is None else base_offset
+        base_offset = self.log_end_offset if base_offset is None else base_offset
         segment = self._writer.begin(base_offset, self.config, now_ms)
         self._flusher.has_new_names = True
         self.segments = (*self.segments, segment)

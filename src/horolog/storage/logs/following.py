@@ -146,16 +146,13 @@ class FollowingLog(AppendableLog):
 
     def _extend(self, batches: Sequence[Numbered], now_ms: int) -> None:
         self._is_settled = False
-        for batch in batches:
-            self._writer.extend(
-                (batch,),
-                self.config,
-                now_ms,
-                by_time=not self.retention_exempt,
-                roll=lambda offset: self._roll(now_ms, offset),
-            )
-            header = parse_header(batch.parts[0], 0, batch.base_offset)
-            self.producers.replay(header, partial(b"".join, batch.parts), now_ms)
+        self._writer.extend(
+            batches,
+            self.config,
+            now_ms,
+            by_time=not self.retention_exempt,
+            roll=partial(self._roll, now_ms),
+        )
 
     def advance_high_watermark(self, offset: int) -> int:
         """Let consumers read up to an offset, or to the log end; the high watermark."""

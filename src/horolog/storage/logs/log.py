@@ -151,17 +151,14 @@ class Log(FollowingLog):
             StorageFailed: the disk refused; the next start must recover this log.
         """
         with self._exclusively(), self._flusher.settling(self):
-            active, end_offset, unsynced = self.active, self.log_end_offset, []
+            unsynced = []
             if self.epochs.latest != self.leader_epoch > 0 and not self.is_following:
                 # Clients have seen it; the next start must not lead in an older one.
-                self.epochs.assign(self.leader_epoch, end_offset, sync=False)
+                self.epochs.assign(self.leader_epoch, self.log_end_offset, sync=False)
                 unsynced.append(self.epochs.path)
             if not self._is_settled:
-                active.finish()
-                self._append_times.save()
-                if end_offset > 0:  # as Kafka, which snapshots nothing for nothing
-                    self.producers.write(self._files, self.directory, end_offset)
-                unsynced += active.segment.paths
+                self._writer.finish()
+                unsynced += self.active.segment.paths
             unsynced += self._flusher.unsynced_paths(self)
             if unsynced and self._flusher.has_new_names:
                 unsynced.append(self.directory)

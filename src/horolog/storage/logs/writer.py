@@ -7,18 +7,25 @@ Invariant: a segment holds what its files have room for, and no records of both 
 of append times. Logs that are exempt from retention do not roll by time.
 """
 
+import logging
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
 from horolog.config import TopicConfig
+from horolog.errors import CorruptBatch
+from horolog.record.batch import BatchHeader, parse_header
 from horolog.storage.append_times.floor import AppendTimes
 from horolog.storage.files import Files
+from horolog.storage.index.abort import AbortedTxn
 from horolog.storage.logs.epochs import LeaderEpochs
+from horolog.storage.producers.states import Producers
 from horolog.storage.segments.active import ActiveSegment
 from horolog.storage.segments.numbered import Numbered
 from horolog.storage.segments.segment import Segment
+
+_logger = logging.getLogger(__name__)
 
 WRITE_BYTES: Final = 4 << 20
 """Batches that are appended as they are go to the file in writes of so much."""
@@ -27,7 +34,15 @@ WRITE_BYTES: Final = 4 << 20
 class LogWriter:
     """The active segment of a log and what comes after it; one thread at a time."""
 
-    __slots__ = ("_append_times", "_directory", "_epochs", "_files", "_unsynced", "active")
+    __slots__ = (
+        "_append_times",
+        "_directory",
+        "_epochs",
+        "_files",
+        "_producers",
+        "_unsynced",
+        "active",
+    )
 
     def __init__(
         self,
@@ -37,6 +52,7 @@ class LogWriter:
         *,
         append_times: AppendTimes | None = None,
         epochs: LeaderEpochs | None = None,
+        producers: Producers | None = None,
     ) -> None:
         """Of a log that is open, or of segments that are to become part of one.
 
@@ -46,6 +62,8 @@ class LogWriter:
             active: the last one.
             append_times: the floor of the log's append times; None where it has none yet.
             epochs: its leader epochs; None where it has none yet.
+            producers: who wrote it, up to its end; None if nobody asks which transactions were
+                aborted.
         """
         self.active = active
         self._unsynced: list[Segment] = []  # that `extend` has written to
@@ -53,6 +71,7 @@ class LogWriter:
         self._directory = directory
         self._append_times = append_times
         self._epochs = epochs
+        self._producers = producers
 
     @property
     def next_offset(self) -> int:
@@ -117,7 +136,8 @@ class LogWriter:
 
         Where append times go back, they were reset in the other log, and are here. Times when
         batches were seen are no different: a follower takes them from `AppendTimes.next`, and no
-        later record gets an earlier append time.
+        later record gets an earlier append time. A transaction that a marker aborts is in the index
+        of those before the marker can be read.
 
         Args:
             batches: in order, behind those that are there.
@@ -135,7 +155,7 @@ class LogWriter:
         size = 0
         for batch in batches:
             if some and (size > WRITE_BYTES or not self._goes_with(some, size, batch, rules)):
-                self._write(some)
+                self._write(some, now_ms)
                 some, size = [], 0
             if not some:
                 self._make_room(batch, rules)
@@ -144,7 +164,7 @@ class LogWriter:
             some.append(batch)
             size += batch.size
         if some:
-            self._write(some)
+            self._write(some, now_ms)
 
     def _goes_with(self, some: list[Numbered], size: int, batch: Numbered, rules: "_Rules") -> bool:
         """Whether a batch can be written together with those before it, which have a size.
@@ -161,6 +181,8 @@ class LogWriter:
             not self.active.segment.size or self.must_roll(batch, *rules[:2], by_time=True)
         ):
             return False
+        if self._producers is not None and _header_of(batch).is_control:
+            return False  # which transaction it ends is known once all before it is written
         size += batch.size
         return self.active.has_room(size, batch.last_offset, rules.config.segment_bytes, append_ms)
 
@@ -176,14 +198,43 @@ class LogWriter:
         self.finish()
         self.begin(base_offset, config, now_ms)
 
-    def _write(self, batches: list[Numbered]) -> None:
+    def _write(self, batches: list[Numbered], now_ms: int) -> None:
         segment = self.active.segment
         if not self._unsynced or self._unsynced[-1] is not segment:
             self._unsynced.append(segment)
-        self.active.append_all(batches)
+        self.active.append_all(batches, self._aborted_by(batches[0]))
         append_ms = batches[-1].append_ms
         if self._append_times is not None and append_ms is not None:
             self._append_times.gave(append_ms)
+        self._note_producers(batches, now_ms)
+
+    def _aborted_by(self, batch: Numbered) -> Sequence[AbortedTxn]:
+        """The transaction that a batch aborts, if it holds the marker of one."""
+        if self._producers is None or not (header := _header_of(batch)).is_control:
+            return ()
+        try:
+            ended = self._producers.ended_by(header, b"".join(batch.parts))
+        except CorruptBatch:
+            return ()  # as recovery has it: `_note_producers` reports it
+        entry = None if ended is None else ended.aborted
+        return () if entry is None else (entry,)
+
+    def _note_producers(self, batches: Sequence[Numbered], now_ms: int) -> None:
+        producers = self._producers
+        if producers is None:
+            return
+        for batch in batches:
+            header = _header_of(batch)
+            try:
+                producers.replay(header, partial(b"".join, batch.parts), now_ms)
+            except CorruptBatch as error:
+                _logger.warning(
+                    "%s: what producer %d wrote at offset %d cannot be read: %s",
+                    self._directory,
+                    header.producer_id,
+                    header.base_offset,
+                    error,
+                )
 
     def finish(self) -> None:
         """Finish the active segment: `begin` follows, or nothing more.
@@ -194,6 +245,8 @@ class LogWriter:
         self.active.finish()
         if self._append_times is not None:
             self._append_times.save()
+        if self._producers is not None and self.next_offset:  # Kafka snapshots nothing for nothing
+            self._producers.write(self._files, self._directory, self.next_offset)
 
     def sync(self) -> None:
         """Wait until the disk has the segments that were appended to, which are finished.
@@ -225,6 +278,11 @@ class _Rules(NamedTuple):
     now_ms: int
     by_time: bool
     roll: Callable[[int], object]
+
+
+def _header_of(batch: Numbered) -> BatchHeader:
+    """The header of a batch, or of the first of some plain messages, which have no producer."""
+    return parse_header(batch.parts[0], 0, batch.base_offset)
 
 
 def new_segment(

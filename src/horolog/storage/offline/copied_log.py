@@ -1,7 +1,8 @@
 """A partition directory that takes the batches of another log as they are, with their offsets.
 
 Nothing is stamped or numbered: bytes, offsets and leader epochs are those of the other log, and
-append times where they are known. A broker that opens the directory afterwards adopts it.
+append times where they are known. Snapshots of its producers say which transactions are open, so
+that the index of aborted ones is complete. A broker that opens the directory afterwards adopts it.
 
 What was written and not synced may be torn by a kill. So a log is opened from a place that is known
 to be on disk (`CopiedEnd`); behind that, whole batches whose checksums hold and whose append times
@@ -10,13 +11,13 @@ and the second finds what the first has written; a lock keeps them apart.
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import NamedTuple
 from uuid import UUID
 
 from horolog.config import TopicConfig
-from horolog.errors import CorruptBatch, Misconfigured
+from horolog.errors import CorruptBatch, CorruptIndex, Misconfigured
 from horolog.record.batch import MAGIC
 from horolog.storage import names
 from horolog.storage.append_times.floor import AppendTimes
@@ -24,9 +25,13 @@ from horolog.storage.directory.checkpoints import read_epochs, write_topic_id
 from horolog.storage.directory.lock import lock_against_others
 from horolog.storage.file_errors import failed_to
 from horolog.storage.files import Files
+from horolog.storage.index.abort import AbortedTxn
 from horolog.storage.index.segment_end import SegmentEnd
 from horolog.storage.logs.epochs import LeaderEpochs
 from horolog.storage.logs.writer import LogWriter, active_segment, new_segment
+from horolog.storage.producers.replay import replay
+from horolog.storage.producers.states import Producers, remove_snapshot
+from horolog.storage.removal.leftovers import base_offsets
 from horolog.storage.segments.active import ActiveSegment
 from horolog.storage.segments.numbered import Numbered
 from horolog.storage.segments.segment import Segment
@@ -91,6 +96,7 @@ class CopiedLog:
         self._append_times = AppendTimes.read(files, directory)
         path = f"{directory}/{names.LEADER_EPOCHS}"
         self._epochs = LeaderEpochs(files, path, read_epochs(files, path))
+        self._producers = Producers()
         self._open(known)
 
     @property
@@ -127,15 +133,18 @@ class CopiedLog:
             if known.base_offset not in bases:
                 raise self._another()
             ours = bases[bases.index(known.base_offset) :]
+        segments = [self._segment_at(base) for base in bases[: len(bases) - len(ours)]]
         for base in ours:
             is_known = base == known.base_offset
             if not is_known and base < self._next_offset and self._segment is not None:
                 raise self._another()
-            self._take(base, known.size if is_known else 0)
+            self._segment = self._taken(base, known.size if is_known else 0)
+            segments.append(self._segment)
         segment = self._segment
         if segment is not None:
             self._check_times(segment, known)
             self._epochs.truncate_from_end(self._next_offset)
+            self._learn_producers(segments, known)
             if segment.has_append_times:
                 self._append_times.found(segment.append_times.latest_ms, self._next_offset)
             self._write_to(active_segment(self._files, segment, self._config, 0))
@@ -147,6 +156,7 @@ class CopiedLog:
             active,
             append_times=self._append_times,
             epochs=self._epochs,
+            producers=self._producers,
         )
         return self._writer
 
@@ -156,14 +166,17 @@ class CopiedLog:
             "Give another --target, or remove it"
         )
 
-    def _take(self, base_offset: int, known_size: int) -> None:
-        """Take what a segment has behind a known size, as far as it is sound."""
+    def _segment_at(self, base_offset: int) -> Segment:
         path = f"{self._directory}/{names.segment_file(base_offset, names.LOG)}"
-        file = self._files.get(path)
         size = self._files.size(path)
+        return Segment(self._files, self._directory, base_offset, self._config, size=size)
+
+    def _taken(self, base_offset: int, known_size: int) -> Segment:
+        """A segment with what it has behind a known size, as far as that is sound."""
+        segment = self._segment_at(base_offset)
+        size = segment.size
         if size < known_size:
             raise self._another()
-        segment = Segment(self._files, self._directory, base_offset, self._config, size=size)
         seal = segment.indexes.seal_facts(size) if size == known_size else None
         at, end = (0, base_offset) if seal is None else (size, seal.next_offset)
         walk = segment.batches()
@@ -179,9 +192,9 @@ class CopiedLog:
         if at < known_size:
             raise self._another()
         if at < size:
-            self._files.truncate(file, at)
+            self._files.truncate(segment.log.open(), at)
         segment.end = SegmentEnd(at, end)
-        self._segment = segment
+        return segment
 
     def _check_times(self, segment: Segment, known: CopiedEnd) -> None:
         """Cut off batches whose append times a kill has lost."""
@@ -197,6 +210,32 @@ class CopiedLog:
                 self._next_offset = header.base_offset
                 segment.end = SegmentEnd(position, self._next_offset)
                 segment.append_times.truncate(proof)
+
+    def _learn_producers(self, segments: Sequence[Segment], known: CopiedEnd) -> None:
+        """Find out who wrote it, and mend the indexes of aborted transactions that are not sure.
+
+        These are sure up to what is known to be on disk, if a snapshot was written there.
+        """
+        last, first = segments[-1], known.base_offset or 0
+        end = last.end.next_offset
+        present = self._files.names_in(self._directory)
+        offsets = base_offsets(present, names.SNAPSHOT)
+        if (last.base_offset, last.size) == (known.base_offset, known.size) and end in offsets:
+            first = end
+            last.forget_aborted_from(end)  # whose marker a power failure has lost
+        usable = [offset for offset in offsets if offset <= first]
+        attempts = [each for each in base_offsets(present, names.ATTEMPTS) if each <= first]
+        replayed = replay(
+            self._files, self._directory, segments, self._producers, usable, attempts, now_ms=0
+        )
+        for segment in segments:
+            entries = replayed.get(segment.base_offset)
+            if entries is not None and (segment.base_offset >= first or not segment.has_aborted):
+                _mend_aborted(segment, entries)
+        kept = {*usable[-1:], *(segment.base_offset for segment in segments)}
+        for offset in offsets:
+            if offset not in kept or offset > end:
+                remove_snapshot(self._files, self._directory, offset)
 
     # Appending.
 
@@ -231,3 +270,11 @@ class CopiedLog:
         if self._writer is not None:
             self._writer.finish()
             self._writer.sync()
+
+
+def _mend_aborted(segment: Segment, entries: Sequence[AbortedTxn]) -> None:
+    with suppress(CorruptIndex):
+        if segment.aborted() == entries:
+            return
+    segment.write_aborted(entries)
+    segment.sync(indexes=True)

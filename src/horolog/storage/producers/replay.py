@@ -5,19 +5,14 @@ transactions of a segment are those with abort markers.
 """
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 
 from horolog.errors import CorruptBatch, CorruptFile
 from horolog.record.attempts import is_attempt
 from horolog.storage.files import Files
 from horolog.storage.index.abort import AbortedTxn
-from horolog.storage.producers.states import (
-    CompletedTransaction,
-    Producers,
-    read_attempts,
-    remove_snapshot,
-)
+from horolog.storage.producers.states import Producers, read_attempts, remove_snapshot
 from horolog.storage.segments.segment import Segment
 
 _logger = logging.getLogger(__name__)
@@ -32,7 +27,7 @@ def replay(
     attempts: Iterable[int],
     now_ms: int,
     high_watermark: int | None = None,
-) -> None:
+) -> Mapping[int, Sequence[AbortedTxn]]:
     """Make `producers` what they were when the last of these batches was appended.
 
     Args:
@@ -45,6 +40,9 @@ def replay(
         attempts: the same of what exactly-once sinks have written.
         now_ms: when all of them count as heard of.
         high_watermark: from which on transactions that ended are known, too, if it is given.
+
+    Returns:
+        By base offset, the aborted transactions of each segment that was replayed as a whole.
     """
     end_offset = segments[-1].end.next_offset
     for offset in {*snapshots, *attempts}:
@@ -54,9 +52,13 @@ def replay(
     start = _start(files, directory, segments, producers, snapshots, sure, now_ms)
     first = _start_of_attempts(files, directory, producers, attempts, min(start, end_offset))
     following = [segment.base_offset for segment in segments[1:]] + [end_offset]
+    aborted = {}
     for segment, next_base in zip(segments, following, strict=True):
         if next_base > first:
-            _replay_segment(segment, start, producers, now_ms, attempts_start=first)
+            found = _replay_segment(segment, start, producers, now_ms, attempts_start=first)
+            if segment.base_offset >= start:
+                aborted[segment.base_offset] = found
+    return aborted
 
 
 def rebuild_aborted(
@@ -73,15 +75,7 @@ def rebuild_aborted(
     for before in segments[:index]:
         if before.base_offset >= start:
             _replay_segment(before, start, producers, now_ms=0)
-    segment.write_aborted(
-        [
-            AbortedTxn(
-                ended.producer_id, ended.first_offset, ended.last_offset, ended.last_stable_offset
-            )
-            for ended in _replay_segment(segment, base, producers, now_ms=0)
-            if ended.is_aborted
-        ]
-    )
+    segment.write_aborted(_replay_segment(segment, base, producers, now_ms=0))
 
 
 def _start(
@@ -137,8 +131,8 @@ def _replay_segment(
     now_ms: int,
     *,
     attempts_start: int | None = None,
-) -> list[CompletedTransaction]:
-    """Take note of a segment's batches from an offset on; the transactions that ended there."""
+) -> list[AbortedTxn]:
+    """Take note of a segment's batches from an offset on; the transactions aborted there."""
     first = start if attempts_start is None else min(start, attempts_start)
     before = segment.indexes.position_before(first, segment.size)
     ended = []
@@ -149,4 +143,4 @@ def _replay_segment(
                 ended.append(producers.replay(header, read, now_ms))
     except CorruptBatch as error:
         _logger.warning("What producers wrote is known only up to here: %s", error)
-    return [transaction for transaction in ended if transaction is not None]
+    return [entry for each in ended if each is not None and (entry := each.aborted) is not None]

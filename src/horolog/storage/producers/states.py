@@ -29,9 +29,10 @@ import crc32c
 from horolog.errors import BatchRefused, CorruptFile, ErrorCode
 from horolog.record.attempts import FIRST_PRODUCER_ID, is_attempt
 from horolog.record.batch import BatchHeader
-from horolog.record.markers import read_marker
+from horolog.record.markers import Marker, read_marker
 from horolog.storage import names
 from horolog.storage.files import Files
+from horolog.storage.index.abort import AbortedTxn
 from horolog.storage.producers.attempts import ENTRY as ATTEMPTS_ENTRY
 from horolog.storage.producers.attempts import Attempts
 
@@ -87,6 +88,15 @@ class CompletedTransaction(NamedTuple):
     is_aborted: bool
     last_stable_offset: int
     """Up to where no transaction was open when it ended."""
+
+    @property
+    def aborted(self) -> AbortedTxn | None:
+        """Its entry in the index of aborted transactions; None if it was committed."""
+        if not self.is_aborted:
+            return None
+        return AbortedTxn(
+            self.producer_id, self.first_offset, self.last_offset, self.last_stable_offset
+        )
 
 
 class Producers:
@@ -185,26 +195,41 @@ class Producers:
                 state.transaction_first_offset = header.base_offset
         return None
 
+    def ended_by(self, header: BatchHeader, batch: bytes) -> CompletedTransaction | None:
+        """The open transaction that a control batch ends, if it holds a marker; it stays open.
+
+        Raises:
+            CorruptBatch: the marker is no marker.
+        """
+        marker = read_marker(batch)
+        return None if marker is None else self._completed(header, marker)
+
+    def _completed(self, header: BatchHeader, marker: Marker) -> CompletedTransaction | None:
+        state = self._states.get(header.producer_id)
+        first = None if state is None else state.transaction_first_offset
+        if first is None:
+            return None
+        others = [offset for producer, offset in self.unended() if producer != header.producer_id]
+        stable = min([header.next_offset, *others])
+        return CompletedTransaction(
+            header.producer_id, first, header.last_offset, marker.is_abort, stable
+        )
+
     def _end_transaction(self, header: BatchHeader, batch: bytes) -> CompletedTransaction | None:
         marker = read_marker(batch)
         if marker is None:
             return None
+        completed = self._completed(header, marker)
         state = self._states.setdefault(header.producer_id, ProducerState(header.producer_epoch))
         if header.producer_epoch > state.epoch:
             state.epoch = header.producer_epoch
             state.batches.clear()
         if marker.coordinator_epoch is not None:
             state.coordinator_epoch = marker.coordinator_epoch
-        first, state.transaction_first_offset = state.transaction_first_offset, None
-        if first is None:
-            return None
-        stable = min([header.next_offset, *(offset for _, offset in self.unended())])
-        ended = CompletedTransaction(
-            header.producer_id, first, header.last_offset, marker.is_abort, stable
-        )
-        if self.keeps_ended:
-            self._ended.append(ended)
-        return ended
+        state.transaction_first_offset = None
+        if completed is not None and self.keeps_ended:
+            self._ended.append(completed)
+        return completed
 
     def first_unstable(self, high_watermark: int) -> int | None:
         """Where the first transaction began whose end consumers cannot read; None if none did.

@@ -104,7 +104,7 @@ class _Loader:
         producers.keeps_ended = plan.follows
         snapshots = self._snapshots(present, segments, end_offset)
         attempts = leftovers.base_offsets(present, names.ATTEMPTS)
-        replay(
+        replayed = replay(
             self.files,
             self.directory,
             segments,
@@ -114,7 +114,7 @@ class _Loader:
             plan.now_ms,
             high_watermark,
         )
-        recovery.rebuild_aborted(snapshots)
+        recovery.rebuild_aborted(snapshots, replayed)
         return Log(
             LogParts(
                 files=self.files,

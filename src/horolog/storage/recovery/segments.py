@@ -5,7 +5,7 @@ with a batch that is whole, as far as that was not sure before.
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from horolog.config import TopicConfig
 from horolog.errors import CorruptBatch, CorruptIndex, StorageFailed
@@ -17,6 +17,7 @@ from horolog.storage.batches.reader import EVERYTHING
 from horolog.storage.batches.whole import is_torn_tail
 from horolog.storage.directory.checkpoints import EpochStart
 from horolog.storage.files import Files
+from horolog.storage.index.abort import AbortedTxn
 from horolog.storage.index.builder import IndexBuilder
 from horolog.storage.index.seal import read_seal
 from horolog.storage.index.segment_end import SegmentEnd
@@ -222,6 +223,7 @@ class SegmentRecovery:
             kept = segment.companion_before_cut()  # while the last batch that it covers is there
             self._cut(segment, facts, damage)
         self._take_over(segment, facts)
+        segment.forget_aborted_from(facts.next_offset)  # also of markers that the disk never had
         if damage is not None:
             segment.cut_companion(kept)
         if facts.has_markers:
@@ -268,7 +270,6 @@ class SegmentRecovery:
         else:
             self._report.notes.append(cut)
         self._files.truncate(file, facts.end)
-        segment.forget_aborted_from(facts.next_offset)
 
     def _set_aside(self, segments: Sequence[Segment], why: str) -> None:
         """Take whole segments out of the log."""
@@ -319,20 +320,32 @@ class SegmentRecovery:
                 if segment.indexes.has_markers and needed[0] in missing:
                     self._with_markers.add(segment.base_offset)
 
-    def rebuild_aborted(self, snapshots: list[int]) -> None:
-        """Rebuild indexes of aborted transactions that are damaged, or of recovered segments.
+    def rebuild_aborted(
+        self, snapshots: list[int], replayed: Mapping[int, Sequence[AbortedTxn]]
+    ) -> None:
+        """Rebuild indexes of aborted transactions: damaged, missing, or of recovered segments.
+
+        One that is missing is noticed where the segment was replayed, as in a copy that has no
+        snapshots of producers either.
 
         Args:
             snapshots: offsets of the snapshots of producers.
+            replayed: what `replay` has found.
         """
         for index, segment in enumerate(self.segments):
-            is_unsure = segment.base_offset in self._with_markers
+            base, path = segment.base_offset, segment.path_of(names.TXN_INDEX)
+            is_unsure = base in self._with_markers
+            if replayed.get(base) and not segment.has_aborted and not is_unsure:
+                self._report.notes.append(f"Rebuilt from the log: {path} is missing")
+                is_unsure = True
             try:
                 segment.aborted()
             except CorruptIndex as error:
                 self._report.notes.append(f"Rebuilt from the log: {error}")
                 is_unsure = True
-            if is_unsure:
+            if is_unsure and base in replayed:
+                segment.write_aborted(replayed[base])
+            elif is_unsure:
                 rebuild_aborted(self._files, self._directory, self.segments, index, snapshots)
 
 

@@ -16,6 +16,7 @@ from horolog.storage import names
 from horolog.storage.append_times.file import AppendTimeEntry
 from horolog.storage.batches.proof import identity_of
 from horolog.storage.files import Files
+from horolog.storage.index.abort import AbortedTxn
 from horolog.storage.index.block_writer import BlockWriter
 from horolog.storage.index.counts import NONE, Counts
 from horolog.storage.index.folding import row_of
@@ -98,6 +99,7 @@ class ActiveSegment:
             files.create(segment.log.path, config.segment_bytes if config.preallocate else 0)
             active._torn = config.preallocate
             segment.indexes.create()
+            files.remove(segment.path_of(names.TXN_INDEX))  # of one that was cut off from its start
         except StorageFailed:
             # The log goes on where it was, and beyond the offset at which this one begins.
             stem = segment.log.path.removesuffix(names.LOG)
@@ -208,8 +210,12 @@ class ActiveSegment:
             segment.set_first(max_timestamp)
         segment.end = _new_end((position + size, last_offset + 1, position, base_offset, largest))
 
-    def append_all(self, batches: Sequence[Numbered]) -> None:
+    def append_all(self, batches: Sequence[Numbered], aborted: Sequence[AbortedTxn] = ()) -> None:
         """As `append`, of batches that follow each other, in one write.
+
+        Args:
+            batches: in order.
+            aborted: the transactions that markers among them abort.
 
         Raises:
             StorageFailed: the disk refused; nothing of them is in the log.
@@ -230,6 +236,8 @@ class ActiveSegment:
                 for batch in batches:
                     end = _noted(entries, batch, position)
                     position += batch.size
+            if aborted:  # before the marker can be read
+                segment.add_aborted(aborted)
         except StorageFailed:
             entries.go_back(before)
             times.take_back(len(changes))
@@ -340,6 +348,7 @@ class ActiveSegment:
         segment = self.segment
         if self._torn:
             self._files.truncate(segment.log.open(), segment.end.size)
+            segment.forget_aborted_from(segment.end.next_offset)
             self._torn = False
         blocks = segment.blocks.closed(segment.end.size)
         self._append_times.finish()

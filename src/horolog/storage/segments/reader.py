@@ -89,6 +89,7 @@ class SegmentReader:
         self._first_timestamp: int | None = None
         self._first_known = False
         self._has_aborted = has_aborted
+        self._aborted_size: int | None = None  # bytes that are published; None: all there are
         self._append_times: AppendTimeFile | None = None
 
     @classmethod
@@ -314,7 +315,7 @@ class SegmentReader:
 
     @property
     def has_aborted(self) -> bool:
-        """Whether there is a file of aborted transactions: only a Kafka writes any."""
+        """Whether there is a file of aborted transactions."""
         if self._has_aborted is None:
             self._has_aborted = self._files.exists(self.path_of(names.TXN_INDEX))
         return self._has_aborted
@@ -325,7 +326,9 @@ class SegmentReader:
         Raises:
             CorruptIndex: their file is not what its format says.
         """
-        return read_aborted(self._files, self.path_of(names.TXN_INDEX)) if self.has_aborted else []
+        if not self.has_aborted:
+            return []
+        return read_aborted(self._files, self.path_of(names.TXN_INDEX), self._aborted_size)
 
 
 def _next_offset_of_torn(log: BatchReader, position: int) -> int | None:

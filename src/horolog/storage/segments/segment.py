@@ -13,7 +13,7 @@ from horolog.record.batch import verify_crc
 from horolog.storage import names
 from horolog.storage.file_errors import FileMissing
 from horolog.storage.files import Files
-from horolog.storage.index.abort import AbortedTxn, write_aborted
+from horolog.storage.index.abort import ENTRY, AbortedTxn, append_aborted, write_aborted
 from horolog.storage.index.builder import IndexBuilder
 from horolog.storage.index.indexes import Trust
 from horolog.storage.index.segment_end import SegmentEnd
@@ -60,12 +60,29 @@ class Segment(SegmentReader):
                 found = self.aborted()
             except CorruptIndex:
                 return  # rebuilt when it is found so (recovery/loading.py)
-            self.write_aborted([entry for entry in found if entry.last_offset < offset])
+            kept = [entry for entry in found if entry.last_offset < offset]
+            if len(kept) * ENTRY.size != self._files.size(self.path_of(names.TXN_INDEX)):
+                self.write_aborted(kept)
 
     def write_aborted(self, entries: Sequence[AbortedTxn]) -> None:
         """Replace the index of aborted transactions."""
-        write_aborted(self._files, self._stem + names.TXN_INDEX, entries)
-        self._has_aborted = bool(entries)
+        write_aborted(self._files, self.path_of(names.TXN_INDEX), entries)
+        self._has_aborted, self._aborted_size = bool(entries), None
+
+    def add_aborted(self, entries: Sequence[AbortedTxn]) -> None:
+        """Append to the index of aborted transactions.
+
+        Raises:
+            StorageFailed: the disk refused; readers see none of them.
+        """
+        path = self.path_of(names.TXN_INDEX)
+        size = self._aborted_size
+        if size is None:
+            size = self._files.size(path)
+        if not self.has_aborted:
+            self._files.create(path)
+        self._has_aborted, self._aborted_size = True, size
+        self._aborted_size = append_aborted(self._files, self._files.get(path), entries, size)
 
     @property
     def paths(self) -> list[str]:
@@ -75,7 +92,8 @@ class Segment(SegmentReader):
     @property
     def _beside(self) -> list[str]:
         """What is synced with a finished segment."""
-        return [self._stem + suffix for suffix in names.SYNCED_BESIDE]
+        found = [self._stem + suffix for suffix in names.SYNCED_BESIDE]
+        return [*found, self.path_of(names.TXN_INDEX)] if self.has_aborted else found
 
     def sync(self, *, indexes: bool) -> None:
         """Wait until the disk has the log; with `indexes`, also what must outlive a crash."""

@@ -1,0 +1,176 @@
+"""A copy of a log, made in several goes: which transactions were aborted, and who wrote it."""
+
+from __future__ import annotations
+
+import random
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from batches import batch, marker
+from hypothesis import example, given
+from hypothesis import strategies as st
+from storelogs import NOW, UnsyncedFiles
+
+from horolog.config import TopicConfig
+from horolog.record.attempts import AttemptId
+from horolog.record.batch import parse_header
+from horolog.storage import names
+from horolog.storage.files import Files
+from horolog.storage.index.abort import AbortedTxn, read_aborted
+from horolog.storage.offline.copied_log import CopiedEnd, CopiedLog, copying
+from horolog.storage.producers.replay import replay
+from horolog.storage.producers.states import Producers
+from horolog.storage.removal.leftovers import base_offsets
+from horolog.storage.segments.numbered import as_it_is
+from horolog.storage.segments.segment import Segment
+
+PRODUCERS = (5, 6, 7)
+
+
+class Source:
+    """Batches of several producers, plain ones and those of a sink; and what was aborted."""
+
+    def __init__(self, rng: random.Random, count: int) -> None:
+        self.batches: list[bytes] = []
+        self.aborted: list[AbortedTxn] = []
+        self._next_offset = rng.choice((0, 40))
+        self._open: dict[int, int] = {}
+        self._sequences: dict[int, int] = {}
+        for _ in range(count):
+            kind = rng.choice(("plain", "sink", "part", "part", "end", "end"))
+            if kind == "plain":
+                self._put(-1)
+            elif kind == "sink":
+                self._put(AttemptId(slot=3, batch=1, task=rng.randrange(2)).producer[0], epoch=1)
+            elif kind == "part":
+                producer = rng.choice(PRODUCERS)
+                self._open.setdefault(producer, self._next_offset)
+                self._put(producer, is_transactional=True)
+            else:  # also of transactions of which nothing is here
+                self._end(rng.choice(PRODUCERS), kind=rng.randrange(2))
+
+    def _put(self, producer: int, *, epoch: int = 0, is_transactional: bool = False) -> None:
+        sequence = self._sequences.get(producer, 0)
+        self._sequences[producer] = sequence + 2
+        is_producer = producer >= 0
+        made = batch(
+            NOW,
+            NOW,
+            base_offset=self._next_offset,
+            producer_id=producer,
+            producer_epoch=epoch if is_producer else -1,
+            base_sequence=sequence if is_producer else -1,
+            is_transactional=is_transactional,
+        )
+        self.batches.append(made)
+        self._next_offset += 2
+
+    def _end(self, producer: int, *, kind: int) -> None:
+        offset = self._next_offset
+        first = self._open.pop(producer, None)
+        if first is not None and not kind:
+            stable = min([offset + 1, *self._open.values()])
+            self.aborted.append(AbortedTxn(producer, first, offset, stable))
+        self.batches.append(marker(offset, producer, kind=kind))
+        self._next_offset += 1
+
+
+def append(log: CopiedLog, batches: Sequence[bytes]) -> None:
+    for each in batches:
+        header = parse_header(each)
+        if header.base_offset >= log.next_offset:
+            log.append(as_it_is(header, [each], NOW))
+
+
+def aborted_of(directory: Path) -> list[AbortedTxn]:
+    files = Files()
+    paths = sorted(directory.glob("*.txnindex"))
+    return [entry for path in paths for entry in read_aborted(files, str(path))]
+
+
+def producers_of(directory: Path, *, with_snapshots: bool) -> object:
+    """What a start finds out."""
+    files, producers = Files(), Producers()
+    present = sorted(path.name for path in directory.iterdir())
+    segments = [
+        Segment(
+            files,
+            str(directory),
+            base,
+            TopicConfig(),
+            size=(directory / f"{base:020d}.log").stat().st_size,
+        )
+        for base in base_offsets(present, names.LOG)
+    ]
+    segments[-1].end = segments[-1].whole_end()
+    snapshots, attempts = (
+        base_offsets(present, suffix) if with_snapshots else []
+        for suffix in (names.SNAPSHOT, names.ATTEMPTS)
+    )
+    replay(files, str(directory), segments, producers, snapshots, attempts, 0)
+    files.close()
+    states = {
+        producer: (state.epoch, state.batches, state.transaction_first_offset)
+        for producer, state in producers
+    }
+    return states, sorted(producers.attempts.entries())
+
+
+def spoil(directory: Path, how: str, known: CopiedEnd) -> None:
+    """Do what a kill, a power failure or an earlier release has left behind what is known."""
+    logs = sorted(directory.glob("*.log"))
+    if how == "torn" and logs and int(logs[-1].stem) != known.base_offset:
+        logs[-1].write_bytes(logs[-1].read_bytes()[:-3])
+    elif how == "no snapshots":
+        for path in directory.glob("*.snapshot"):
+            path.unlink()
+    elif how == "earlier release":
+        for suffix in ("snapshot", "batches", "attempts", "txnindex"):
+            for path in directory.glob(f"*.{suffix}"):
+                path.unlink()
+    elif how == "index ahead" and logs:
+        with logs[-1].with_suffix(".txnindex").open("ab") as file:
+            file.write(bytes(2) + b"".join(n.to_bytes(8, "big") for n in (5, 9000, 9001, 9000)))
+    elif how == "index torn" and logs and int(logs[-1].stem) != known.base_offset:
+        index = logs[-1].with_suffix(".txnindex")
+        if index.exists():
+            index.write_bytes(index.read_bytes()[:-3])
+
+
+HOW = ("nothing", "torn", "no snapshots", "earlier release", "index ahead", "index torn")
+
+
+@given(
+    seed=st.integers(0, 1 << 40),
+    count=st.integers(1, 40),
+    goes=st.lists(st.tuples(st.integers(0, 12), st.booleans(), st.sampled_from(HOW)), max_size=4),
+    segment_bytes=st.sampled_from([300, 1000, 1 << 30]),
+)
+@example(seed=1, count=40, goes=[(30, True, "earlier release")], segment_bytes=300)
+@example(seed=1, count=40, goes=[(30, True, "index ahead")], segment_bytes=1000)
+@example(seed=1, count=40, goes=[(30, False, "index torn")], segment_bytes=1000)
+def test_aborted_transactions_and_producers_are_known_however_often_a_copy_was_killed(
+    seed: int, count: int, goes: list[tuple[int, bool, str]], segment_bytes: int
+) -> None:
+    source = Source(random.Random(seed), count)
+    known = CopiedEnd(parse_header(source.batches[0]).base_offset)
+    with tempfile.TemporaryDirectory() as path:
+        directory = Path(path, "t-0")
+        end = 0
+        for some, is_synced, how in [*goes, (count, True, "nothing")]:
+            files = UnsyncedFiles()
+            end += some
+            with copying(str(directory)):
+                log = CopiedLog(files, str(directory), known, segment_bytes=segment_bytes)
+                append(log, source.batches[:end])
+                if is_synced:
+                    log.sync()
+                    known = log.end
+            files.close()
+            spoil(directory, how, known)
+        logs = sorted(directory.glob("*.log"))
+        assert b"".join(each.read_bytes() for each in logs) == b"".join(source.batches)
+        assert aborted_of(directory) == source.aborted
+        whole = producers_of(directory, with_snapshots=False)
+        assert producers_of(directory, with_snapshots=True) == whole
