@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import connection_checks
+import following_checks
 import group_checks
 import log_dir_checks
 import pytest
@@ -22,6 +23,7 @@ from horolog.errors import ErrorCode, Misconfigured, RequestRefused
 
 # Importing them has entered their checks.
 assert connection_checks
+assert following_checks
 assert group_checks
 assert log_dir_checks
 assert topic_checks

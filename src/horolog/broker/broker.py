@@ -16,6 +16,8 @@ from typing import Final, Self, TypeVar
 from horolog.broker.background_tasks import BackgroundTasks
 from horolog.broker.controller import Controller
 from horolog.broker.conversions import Conversions
+from horolog.broker.following.follower import Follower
+from horolog.broker.following.topics import FollowedTopics
 from horolog.broker.group_coordinator import GroupCoordinator
 from horolog.broker.group_lag import GroupLags
 from horolog.broker.live_settings import LiveSettings
@@ -94,6 +96,13 @@ class Broker:
         self.controller = Controller(
             *(live, self.topics, self.partitions, self.groups),
             *(self.placement, self.metadata, store),
+        )
+        self.followed_topics = FollowedTopics(
+            self.cluster_id, live, self.topics, self.placement, self.controller
+        )
+        self.follower = Follower(
+            *(live, self.placement, self.followed_topics),
+            *(self.topics, self.partitions, clock),
         )
         highest = max(
             (id_ for log in opened.log_dir.logs.values() for id_, _ in log.producers), default=-1

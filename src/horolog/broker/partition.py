@@ -55,8 +55,10 @@ class Partition:
         self._writes = WriteQueue(log, workers, checkers, max_uncompressed_bytes, self._tell)
         self._hot_offset = self._next_hot_offset = log.log_end_offset
         self._bytes_since_hot = 0
-        self._has_transactions = any(s.has_aborted for s in log.segments) or any(
-            state.transaction_first_offset is not None for _, state in log.producers
+        self._has_transactions = (
+            log.is_following
+            or any(s.has_aborted for s in log.segments)
+            or any(state.transaction_first_offset is not None for _, state in log.producers)
         )
 
     # --- writing ----------------------------------------------------------------------
@@ -90,6 +92,10 @@ class Partition:
         """Run a call on the log in a thread, after all writes that are validated by now."""
         return self._writes.run(call)
 
+    def change(self, change: Callable[[Log], T]) -> "asyncio.Future[T]":
+        """As `run`, of a change to a log that follows; listeners hear of what it appends."""
+        return self._writes.run(lambda: change(self._log))
+
     @property
     def is_closed(self) -> bool:
         """Whether the partition is no longer served."""
@@ -104,6 +110,7 @@ class Partition:
 
     def begin_following(self) -> "asyncio.Future[None]":
         """Take the batches of a source, and no more those of producers; see the log."""
+        self._has_transactions = True  # the source's may have any
         return self.run(lambda: self._log.begin_following(self._log.log_end_offset))
 
     def lead(self, epoch: int) -> "asyncio.Future[None]":
@@ -230,8 +237,8 @@ class Partition:
     def aborted(self, offset: int) -> list[AbortedTransaction]:
         """The aborted transactions that a committed reader has to know from there on.
 
-        Only adopted logs have any: none are made here. What was open when its broker
-        stopped is one of them, so that everything is stable.
+        Only logs that were adopted, or follow, have any: none are made here. What was open when
+        the broker of an adopted log stopped is one of them, so that everything is stable.
         """
         if not self._has_transactions:
             return []

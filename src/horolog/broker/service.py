@@ -114,6 +114,7 @@ class Service:
             await broker.close()
             raise
         broker.background_tasks.start()
+        broker.follower.start()
         if load_kernels:
             loop = asyncio.get_running_loop()
             load = partial(kernels.load_in_background, owns_process=owns_process)
@@ -146,6 +147,7 @@ class Service:
         if self.metrics is not None:
             self.metrics.close()
         await self.background_tasks.stop()
+        await self.broker.follower.stop()
         await self.server.close(self.broker.end_waits)
         self._dispatcher.close()
         await self.broker.close()
@@ -158,6 +160,7 @@ class Service:
         if self.metrics is not None:
             self.metrics.close()
         await self.background_tasks.stop()
+        await self.broker.follower.stop()
         await self.server.abort()
         self._dispatcher.close()
         self.broker.end_waits()

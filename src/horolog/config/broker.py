@@ -38,6 +38,12 @@ class BrokerConfig:
     max_connections_per_ip: int = INT_MAX
     max_connections_per_ip_overrides: Mapping[str, int] = field(default_factory=dict)
     fetch_max_bytes: int = 57_671_680
+    replica_fetch_backoff_ms: int = 1_000
+    replica_fetch_max_bytes: int = 1 << 20
+    replica_fetch_min_bytes: int = 1
+    replica_fetch_response_max_bytes: int = 10 << 20
+    replica_fetch_wait_max_ms: int = 500
+    replica_socket_timeout_ms: int = 30_000
 
     # Topics.
     auto_create_topics_enable: bool = True
@@ -69,6 +75,7 @@ class BrokerConfig:
     horolog_busy_poll_us: int = 100
     horolog_follow: str | None = None
     horolog_follow_config: str = ""
+    horolog_follow_log_start: bool = False
     horolog_follow_topics: str = ".*"
     horolog_group_max_bytes: int = 16 << 20
     horolog_groups_max_bytes: int = 128 << 20

@@ -244,10 +244,10 @@ class FollowedPartition:
         self.asks = Asks.RECORDS
         if position < start:
             self.failures, self.why = 0, None
+            self._resume = start
             if log.start == log.end:
                 return StartAt(start)
             self._note_gap(Gap(position, start))
-            self._resume = start
             return None
         if self._resume > end:
             self._resume = 0

@@ -2,4 +2,7 @@
 
 source      what the source has: brokers, topics, leaders, settings, as one snapshot
 topics      topics here as they are there: made, grown, altered, deleted
+follower    looks at the source each second, and gives partitions to the fetcher of their leader
+fetching    asks one leader, over one connection, in a thread of its own; decides on the event loop
+appending   what a leader gave, into the log
 """

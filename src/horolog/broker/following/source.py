@@ -131,8 +131,12 @@ class Source:
             unreadable,
         )
 
+    def interrupt(self) -> None:
+        """Let a look that another thread waits for fail soon; any thread may call it."""
+        self._client.brokers.interrupt()
+
     def close(self) -> None:
-        """Close the connections; a look that is under way in another thread fails."""
+        """Close the connections."""
         self._client.close()
 
     def _ask(self, topics: list[str] | None) -> ClusterMetadata:

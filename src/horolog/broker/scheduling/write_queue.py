@@ -21,6 +21,7 @@ from horolog.record.batch import MAGIC, codec_number_of
 from horolog.record.compression import Codec, UncompressedTooLarge
 from horolog.record.scan import kernels_ready
 from horolog.storage.logs.appendable import Appended
+from horolog.storage.logs.following import Followed
 from horolog.storage.logs.log import Log
 from horolog.storage.validation.validate import Prepared, is_old_format, prepare
 
@@ -275,7 +276,9 @@ class WriteQueue:
         self._working = False
         for job, outcome in zip(jobs, outcomes, strict=True):
             job.settle(outcome)
-        self._on_growth(sum(done.size for done in outcomes if isinstance(done, Appended)))
+        self._on_growth(
+            sum(done.size for done in outcomes if isinstance(done, Appended | Followed))
+        )
         self._advance()
 
     async def close(self) -> None:

@@ -1,0 +1,91 @@
+"""What a leader gave of one partition, appended to the log here; in a write thread."""
+
+from horolog.buffers import Buffer
+from horolog.client.fetching import Fetched
+from horolog.errors import CorruptBatch
+from horolog.record.batch import HEADER_SIZE, LOG_OVERHEAD, MAGIC, parse_header
+from horolog.replication.followed import LocalLog, StartAt
+from horolog.replication.truncation import TruncateTo
+from horolog.storage.logs.following import Followed
+from horolog.storage.logs.log import Log
+from horolog.storage.logs.readable import ReadableLog
+
+__all__ = ["carry_out", "local", "take", "whole_batches"]
+
+
+def local(log: ReadableLog) -> LocalLog:
+    """The log as decisions need it."""
+    return LocalLog(
+        log.log_start_offset, log.log_end_offset, log.high_watermark, log.epochs.entries
+    )
+
+
+def carry_out(log: Log, effect: TruncateTo | StartAt, now_ms: int) -> None:
+    """Carry out a decision on the log.
+
+    Raises:
+        StorageFailed: the disk refused.
+    """
+    if isinstance(effect, TruncateTo):
+        log.truncate_to(effect.offset, now_ms)
+
+
+def take(log: Log, fetched: Fetched, epoch: int, now_ms: int, *, follows_start: bool) -> Followed:
+    """Append the whole batches of a fetch, and let consumers read up to the high watermark.
+
+    Args:
+        log: which follows.
+        fetched: from its end on, or from behind a gap.
+        epoch: the leader's, in which the fetch was answered.
+        now_ms: the clock.
+        follows_start: whether the log starts where the source's does.
+
+    Returns:
+        What was appended: nothing, if the answer ends before its first batch does.
+
+    Raises:
+        CorruptBatch: a batch is damaged, or does not belong there; those before it are in the log.
+        StorageFailed: the disk refused.
+    """
+    done = None
+    whole = whole_batches(fetched.records, log.epochs.latest, epoch)
+    if whole:
+        done = log.follow(whole, append_times=fetched.append_times, now_ms=now_ms)
+    log.advance_high_watermark(fetched.high_watermark)
+    if follows_start and fetched.log_start_offset > log.log_start_offset:
+        log.start_at(fetched.log_start_offset)
+    return Followed(log.log_end_offset - 1, 0, rolled=False) if done is None else done
+
+
+def whole_batches(records: Buffer, latest: int, epoch: int) -> memoryview:
+    """The batches without one at the end that is cut short, which is normal in an answer.
+
+    Raises:
+        CorruptBatch: of no format, or of a leader epoch that cannot be there: before that of the
+            last record of the log, or after the leader's.
+    """
+    view, position = memoryview(records), 0
+    while len(view) - position >= HEADER_SIZE or _is_whole(view, position):
+        header = parse_header(view, position, 0)
+        end = position + header.size
+        if end > len(view):
+            break
+        if header.magic == MAGIC and header.leader_epoch >= 0:
+            if not latest <= header.leader_epoch <= epoch:
+                raise CorruptBatch(
+                    f"the batch at offset {header.base_offset} is of leader epoch "
+                    f"{header.leader_epoch}, between records of epoch {latest} and a leader of "
+                    f"epoch {epoch}",
+                    position,
+                )
+            latest = header.leader_epoch
+        position = end
+    return view[:position]
+
+
+def _is_whole(view: memoryview, position: int) -> bool:
+    """Whether a message, which may be shorter than the header of a batch, is there."""
+    left = len(view) - position
+    if left < LOG_OVERHEAD:
+        return False
+    return left >= LOG_OVERHEAD + int.from_bytes(view[position + 8 : position + LOG_OVERHEAD])

@@ -1,0 +1,462 @@
+"""Follows the partitions that one broker of the source leads.
+
+Everything is decided on the event loop, one answer at a time (`replication.followed`); a thread of
+its own waits for the leader. At most one request is in flight, so that a leader's answers take at
+most `FetchLimits.max_bytes` of memory, or one batch that is larger. Records go through the write
+queues of their partitions, and the next fetch is sent once they are there. An error of a partition
+is that partition's alone: it is asked again after a pause, the others go on.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Final, TypeVar
+from uuid import UUID
+
+from horolog.broker.following.appending import carry_out, local, take
+from horolog.broker.partition import Partition
+from horolog.broker.scheduling.blocking_thread import BlockingThread
+from horolog.client.brokers import Brokers
+from horolog.client.config import Address, ClientConfig
+from horolog.client.connection import AuthenticationFailed
+from horolog.client.deadline import Deadline
+from horolog.client.fetch_session import FetchAnswer, FetchLimits, FetchPosition, FetchSession
+from horolog.client.leader import Bounds, EpochEnd, cluster_of, epoch_ends, log_bounds
+from horolog.client.link import Link
+from horolog.client.offset_lookups import TopicPartition
+from horolog.clock import Clock
+from horolog.errors import ErrorCode, HorologError, RequestRefused
+from horolog.replication.followed import Asks, FollowedPartition, StartAt
+from horolog.replication.truncation import TruncateTo
+from horolog.storage.logs.following import Followed as Appended
+
+__all__ = ["Followed", "LeaderFetcher", "SourceLeader"]
+
+_LOG = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+FIRST_PAUSE_S: Final = 0.05
+LONGEST_PAUSE_S: Final = 1.0
+"""Pauses after errors of a leader as a whole."""
+
+SILENT_MS: Final = 2_000
+"""A leader that has not answered for so long, beyond its own wait, may have any news."""
+
+BUSY_MS: Final = 20
+"""Pause until a partition is looked at again whose log is being changed for a former leader."""
+
+
+class Followed:
+    """A followed partition: the one here, and what is known of the source's."""
+
+    __slots__ = ("is_busy", "key", "partition", "state", "topic_id")
+
+    def __init__(
+        self, partition: Partition, topic_id: UUID | None, state: FollowedPartition
+    ) -> None:
+        self.key: TopicPartition = (partition.topic, partition.index)
+        self.partition = partition
+        self.topic_id = topic_id
+        """The source's."""
+        self.state = state
+        self.is_busy = False
+        """Its log is being changed: what its leader is asked depends on the outcome."""
+
+
+class SourceLeader:
+    """Blocking requests to one broker of the source. For one thread, but `interrupt`."""
+
+    def __init__(
+        self,
+        address: Address,
+        config: ClientConfig,
+        limits: FetchLimits,
+        cluster_id: str,
+        *,
+        timeout_ms: int,
+    ) -> None:
+        self._timeout_ms = timeout_ms  # of a request, beyond its own wait
+        self._cluster_id = cluster_id  # that is followed
+        self._address = address
+        self._brokers = Brokers(config)
+        self._session = FetchSession(limits)
+        self._link: Link | None = None
+
+    def fetch(
+        self,
+        wanted: Mapping[TopicPartition, FetchPosition],
+        forgotten: Mapping[TopicPartition, None],
+        max_wait_ms: int,
+    ) -> dict[TopicPartition, FetchAnswer]:
+        """See `FetchSession`; `wanted` and `forgotten` are what has changed."""
+        for partition in forgotten:
+            self._session.forget(partition)
+        for partition, position in wanted.items():
+            self._session.want(partition, position)
+        deadline = Deadline.after_ms(max_wait_ms + self._timeout_ms)
+        answers = self._session.fetch(self._connected(deadline), max_wait_ms, deadline)
+        if self._session.unasked:
+            _LOG.warning(
+                "%s answered about %d partitions that it was not asked about, such as %s-%d",
+                self._address,
+                len(self._session.unasked),
+                *self._session.unasked[0],
+            )
+        return answers
+
+    def epoch_ends(
+        self, asked: Mapping[TopicPartition, tuple[int, int]]
+    ) -> dict[TopicPartition, EpochEnd]:
+        """See `leader.epoch_ends`."""
+        deadline = Deadline.after_ms(self._timeout_ms)
+        return epoch_ends(self._connected(deadline), asked, deadline)
+
+    def bounds(self, asked: Mapping[TopicPartition, int]) -> dict[TopicPartition, Bounds]:
+        """See `leader.log_bounds`."""
+        deadline = Deadline.after_ms(self._timeout_ms)
+        return log_bounds(self._connected(deadline), asked, deadline)
+
+    def interrupt(self) -> None:
+        """Let a request that is waited for fail now; any thread may call it."""
+        self._brokers.interrupt()
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._brokers.close()
+
+    def _connected(self, deadline: Deadline) -> Link:
+        link = self._brokers.at(self._address, deadline)
+        if link is not self._link:
+            # Whatever listens there now may be of another cluster.
+            cluster_id = cluster_of(link, deadline)
+            if cluster_id != self._cluster_id:
+                link.connection.close()
+                raise RequestRefused(
+                    ErrorCode.inconsistent_cluster_id,
+                    f"the broker at {self._address} is of cluster {cluster_id} and not of "
+                    f"{self._cluster_id}, which is followed",
+                )
+            self._link = link
+        return link
+
+
+class LeaderFetcher:
+    """See the module. For the event loop's thread only.
+
+    Args:
+        leader: to ask; the fetcher closes it.
+        title: of the leader, in messages.
+        clock: for what the log does with times.
+        max_wait_ms: how long the leader may wait for records.
+        follows_start: whether logs start where the source's do.
+        look_again: has the source looked at again.
+    """
+
+    def __init__(
+        self,
+        leader: SourceLeader,
+        title: str,
+        clock: Clock,
+        *,
+        max_wait_ms: int,
+        follows_start: bool = False,
+        look_again: Callable[[], None],
+    ) -> None:
+        self.why: str | None = None
+        """Why the leader cannot be asked; None if it can."""
+        self.answered_ms: int | None = None
+        """When it answered a fetch the last time, by the event loop's time."""
+        self._leader = leader
+        self._title = title
+        self._clock = clock
+        self._max_wait_ms = max_wait_ms
+        self._follows_start = follows_start
+        self._look_again = look_again
+        self._loop = asyncio.get_running_loop()
+        self._thread = BlockingThread(f"horolog-follow-{title}")
+        self._attended: dict[TopicPartition, Followed] = {}  # that are to be asked something else
+        self._reading: dict[TopicPartition, Followed] = {}  # whose records are fetched
+        self._wanted: dict[TopicPartition, FetchPosition] = {}  # of these, since the last fetch
+        self._forgotten: dict[TopicPartition, None] = {}
+        self._has_changed = asyncio.Event()
+        self._failures = 0
+        self._task = asyncio.create_task(self._run(), name=f"follow {title}")
+
+    @property
+    def is_answering(self) -> bool:
+        """Whether the leader answers, as far as is known: a wait of its own is no silence."""
+        if self.answered_ms is None or self.why is not None:
+            return False
+        return self._now_ms() - self.answered_ms <= self._max_wait_ms + SILENT_MS
+
+    # --- partitions -------------------------------------------------------------------
+
+    def attend(self, followed: Followed) -> None:
+        """Ask what the state of a partition says next, from now on or from anew."""
+        self.drop(followed)
+        if followed.state.asks is not Asks.NOTHING:
+            self._attended[followed.key] = followed
+            self._has_changed.set()
+
+    def drop(self, followed: Followed) -> None:
+        """Ask nothing more about a partition; an answer that is to come is of no use."""
+        self._attended.pop(followed.key, None)
+        if self._reading.pop(followed.key, None) is not None:
+            self._wanted.pop(followed.key, None)
+            self._forgotten[followed.key] = None
+
+    async def stop(self) -> None:
+        """Stop asking; what is being appended is appended."""
+        self._task.cancel()
+        self._leader.interrupt()
+        await asyncio.gather(self._task, return_exceptions=True)
+        self._thread.run(self._leader.close)
+        self._thread.end()
+
+    # --- the loop ---------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                await self._ask_once()
+                self._failures, self.why = 0, None
+            except (HorologError, OSError) as error:
+                await self._pause_after(error)
+            except Exception:  # noqa: BLE001 - a bug in one round does not end the following
+                _LOG.exception("a bug in following %s", self._title)
+                await self._pause_after(HorologError("a bug: see the log"))
+
+    async def _pause_after(self, error: Exception) -> None:
+        """The leader as a whole cannot be asked: wait, and see who leads now."""
+        why = str(error)
+        if why != self.why and isinstance(error, AuthenticationFailed | RequestRefused):
+            _LOG.error("%s cannot be followed: %s", self._title, why)
+        self.why = why
+        pause_s = min(FIRST_PAUSE_S * 2 ** min(self._failures, 16), LONGEST_PAUSE_S)
+        self._failures += 1
+        self._look_again()
+        await asyncio.sleep(pause_s)
+
+    async def _ask_once(self) -> None:
+        """One request, of the kind that is most urgent, and what follows from its answer."""
+        self._has_changed.clear()
+        now_ms = self._now_ms()
+        ends: list[Followed] = []
+        bounds: list[Followed] = []
+        due_ms = now_ms + self._max_wait_ms
+        for followed in list(self._attended.values()):
+            state = followed.state
+            if followed.is_busy:
+                due_ms = min(due_ms, now_ms + BUSY_MS)
+            elif state.not_before_ms > now_ms:
+                due_ms = min(due_ms, state.not_before_ms)
+            elif state.asks is Asks.EPOCH_END:
+                ends.append(followed)
+            elif state.asks is Asks.BOUNDS:
+                bounds.append(followed)
+            else:
+                self._read(followed)
+        if ends:
+            await self._ask_epoch_ends(ends)
+        elif bounds:
+            await self._ask_bounds(bounds)
+        elif self._reading:
+            await self._fetch(max(0, due_ms - now_ms))
+        else:
+            await self._wait(max(0, due_ms - now_ms))
+
+    async def _wait(self, pause_ms: int) -> None:
+        try:
+            async with asyncio.timeout(pause_ms / 1000):
+                await self._has_changed.wait()
+        except TimeoutError:
+            pass
+
+    def _read(self, followed: Followed) -> None:
+        """Fetch the partition's records from now on."""
+        del self._attended[followed.key]
+        self._reading[followed.key] = followed
+        self._want(followed)
+
+    def _want(self, followed: Followed) -> None:
+        log = local(followed.partition.log)
+        state = followed.state
+        position = state.position(log)
+        self._wanted[followed.key] = FetchPosition(
+            position, followed.topic_id, state.epoch, log.latest_epoch
+        )
+
+    async def _ask_epoch_ends(self, asked: list[Followed]) -> None:
+        wanted = {one.key: (one.state.epoch, one.state.asked_epoch) for one in asked}
+        turns = [one.state.turn for one in asked]
+        answers = await self._thread.run(lambda: self._leader.epoch_ends(wanted))
+        for followed, turn in zip(asked, turns, strict=True):
+            if followed.state.turn == turn:
+                await self._on_epoch_end(followed, answers.get(followed.key))
+
+    async def _on_epoch_end(self, followed: Followed, answer: EpochEnd | None) -> None:
+        state, log, now_ms = followed.state, followed.partition.log, self._now_ms()
+        what = f"end of leader epoch {state.asked_epoch} of {followed.partition.name}"
+        if answer is None:
+            state.on_failure(f"{what}: the answer does not mention it", now_ms)
+        elif answer.error != ErrorCode.none:
+            self._refused(followed, answer.error, what)
+        else:
+            found = state.on_epoch_end(answer.epoch, answer.end_offset, local(log), now_ms)
+            await self._carry_out(followed, found)
+
+    async def _ask_bounds(self, asked: list[Followed]) -> None:
+        wanted = {one.key: one.state.epoch for one in asked}
+        turns = [one.state.turn for one in asked]
+        answers = await self._thread.run(lambda: self._leader.bounds(wanted))
+        for followed, turn in zip(asked, turns, strict=True):
+            if followed.state.turn == turn:
+                await self._on_bounds(followed, answers.get(followed.key))
+
+    async def _on_bounds(self, followed: Followed, answer: Bounds | None) -> None:
+        state, name, now_ms = followed.state, followed.partition.name, self._now_ms()
+        what = f"offsets of {name}"
+        if answer is None:
+            state.on_failure(f"{what}: the answer does not mention it", now_ms)
+            return
+        if answer.error != ErrorCode.none:
+            self._refused(followed, answer.error, what)
+            return
+        gaps = len(state.gaps), state.gaps[-1:]
+        log = local(followed.partition.log)
+        effect = state.on_bounds(answer.start, answer.end, log, now_ms)
+        if (len(state.gaps), state.gaps[-1:]) != gaps:
+            _LOG.warning(
+                "%s: offsets %d to %d are missing: the source had deleted them before they were "
+                "followed, and starts at %d. What is here before them stays",
+                name,
+                state.gaps[-1].start,
+                state.gaps[-1].end - 1,
+                answer.start,
+            )
+        await self._carry_out(followed, effect)
+
+    async def _carry_out(self, followed: Followed, effect: TruncateTo | StartAt | None) -> None:
+        if effect is None:
+            return
+        partition = followed.partition
+        end = partition.log.log_end_offset
+        if isinstance(effect, TruncateTo):
+            _LOG.warning(
+                "%s: the source's log parts from the one here at offset %d: offsets up to %d are "
+                "cut off and set aside",
+                partition.name,
+                effect.offset,
+                end - 1,
+            )
+        else:
+            _LOG.info("%s: following begins at offset %d", partition.name, effect.offset)
+        await self._change(
+            followed, partition.change(lambda log: carry_out(log, effect, self._clock.now_ms()))
+        )
+
+    async def _change(self, followed: Followed, change: "asyncio.Future[T]") -> T | None:
+        """Wait for a change of a log; None if it failed, which is noted."""
+        followed.is_busy = True
+        try:
+            return await asyncio.shield(change)
+        except HorologError as error:
+            followed.state.on_failure(str(error), self._now_ms())
+            return None
+        finally:
+            change.add_done_callback(lambda _: self._on_changed(followed))
+
+    def _on_changed(self, followed: Followed) -> None:
+        followed.is_busy = False
+        self._has_changed.set()
+
+    # --- records ----------------------------------------------------------------------
+
+    async def _fetch(self, max_wait_ms: int) -> None:
+        wanted, self._wanted = self._wanted, {}
+        forgotten, self._forgotten = self._forgotten, {}
+        try:
+            answers = await self._thread.run(
+                lambda: self._leader.fetch(wanted, forgotten, max_wait_ms)
+            )
+        except BaseException:
+            # Not known to be known there: named again, unless they have changed since.
+            self._wanted = wanted | self._wanted
+            self._wanted = {k: p for k, p in self._wanted.items() if k in self._reading}
+            self._forgotten = forgotten | self._forgotten
+            raise
+        self.answered_ms = self._now_ms()
+        appends: list[Coroutine[Any, Any, None]] = []
+        is_alone = sum(len(each.fetched.records) > 0 for each in answers.values()) == 1
+        for key, answer in answers.items():
+            followed = self._reading.get(key)
+            if followed is None:
+                continue  # its leader has changed meanwhile
+            if answer.error != ErrorCode.none:
+                self._refused(followed, answer.error, f"fetch of {followed.partition.name}")
+                self.attend(followed)
+            elif answer.diverges:
+                followed.state.on_diverging(local(followed.partition.log))
+                self.attend(followed)
+            elif len(answer.fetched.records):
+                appends.append(self._append(followed, answer, is_alone=is_alone))
+            else:
+                self._on_nothing(followed, answer)
+        await asyncio.gather(*appends)
+
+    def _on_nothing(self, followed: Followed, answer: FetchAnswer) -> None:
+        log, given = followed.partition.log, answer.fetched
+        follows_start = self._follows_start and given.log_start_offset > log.log_start_offset
+        if given.high_watermark > log.high_watermark < log.log_end_offset or follows_start:
+            # Rare, such as after a start: a job of its own.
+            self._loop.create_task(self._append(followed, answer, is_alone=False))
+            return
+        followed.state.on_records(
+            given.high_watermark, given.log_start_offset, local(log), self._now_ms()
+        )
+
+    async def _append(self, followed: Followed, answer: FetchAnswer, *, is_alone: bool) -> None:
+        state, partition, given = followed.state, followed.partition, answer.fetched
+        turn = state.turn
+        taken = await self._change(
+            followed,
+            partition.change(
+                lambda log: take(
+                    log,
+                    given,
+                    state.epoch,
+                    self._clock.now_ms(),
+                    follows_start=self._follows_start,
+                )
+            ),
+        )
+        if state.turn != turn or followed.key not in self._reading:
+            return
+        if taken is not None:
+            self._on_taken(followed, taken, answer, is_alone=is_alone)
+        if state.failures:
+            self.attend(followed)
+
+    def _on_taken(
+        self, followed: Followed, taken: Appended, answer: FetchAnswer, *, is_alone: bool
+    ) -> None:
+        state, partition, given = followed.state, followed.partition, answer.fetched
+        if not taken.size and len(given.records):
+            # Others came before it, and next time come after it.
+            if is_alone:
+                state.on_failure("the source gives no whole batch", self._now_ms())
+            return
+        if taken.rolled:
+            partition.flush_rolled().add_done_callback(lambda flushed: flushed.exception())
+        state.on_records(
+            given.high_watermark, given.log_start_offset, local(partition.log), self._now_ms()
+        )
+        self._want(followed)
+
+    def _refused(self, followed: Followed, code: ErrorCode, what: str) -> None:
+        if followed.state.on_error(code, what, self._now_ms()):
+            self._look_again()
+
+    def _now_ms(self) -> int:
+        return int(self._loop.time() * 1000)

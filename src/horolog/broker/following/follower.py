@@ -1,0 +1,413 @@
+"""A broker that follows: looks at the source, and has a fetcher for each of its leaders.
+
+    source ── SourceTopics, each second ──► topics made, grown, deleted here
+                                       └──► partitions given to the fetcher of their leader
+
+For the event loop's thread only. Nothing that fails here ends it: the source may be away for days.
+"""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from horolog.broker.following.appending import local
+from horolog.broker.following.fetching import Followed, LeaderFetcher, SourceLeader
+from horolog.broker.following.source import Source, SourcePartition, SourceTopic, SourceTopics
+from horolog.broker.following.topics import FollowedTopics
+from horolog.broker.live_settings import LiveSettings
+from horolog.broker.partitions import Partitions
+from horolog.broker.placement import Placement, connection_to
+from horolog.broker.scheduling.blocking_thread import BlockingThread
+from horolog.broker.scheduling.turns import TimeSlice
+from horolog.client.config import Address, ClientConfig
+from horolog.client.fetch_session import FetchLimits
+from horolog.client.offset_lookups import TopicPartition
+from horolog.clock import Clock
+from horolog.errors import HorologError
+from horolog.metadata.topics import TopicRegistry
+from horolog.replication.followed import Asks, FollowedPartition, Gap
+
+__all__ = ["FollowStatus", "Follower", "PartitionStatus"]
+
+_LOG = logging.getLogger(__name__)
+
+LOOK_S: Final = 1.0
+"""Time between two looks at the source, unless a fetcher asks for one."""
+
+LOOK_SHARE: Final = 50
+"""A look that takes long is followed by a pause of so many times that."""
+
+AT_ONCE_S: Final = 0.05
+"""Time between two looks that fetchers ask for."""
+
+PROGRESS_S: Final = 30.0
+"""Time between two lines in the log on how far it is behind."""
+
+FAR_BEHIND: Final = 10_000
+"""Offsets behind of all partitions together that the log has lines about."""
+
+_MOST_NAMED: Final = 10
+
+
+@dataclass
+class _Following:
+    """What there is while a source is followed."""
+
+    thread: BlockingThread
+    task: "asyncio.Task[None]"
+    config: ClientConfig | None = None
+    source: Source | None = None
+
+
+class PartitionStatus(NamedTuple):
+    """How far one partition is followed."""
+
+    topic: str
+    partition: int
+    state: str
+    """`following`, `comparing`, `waiting` after an error, or `refused`."""
+    next_offset: int
+    source_end: int | None
+    """The source's high watermark at its last answer; None before the first."""
+    offsets_behind: int | None
+    records_behind: int | None
+    """0 where nothing is missing, else None: what is missing was not counted."""
+    lag_ms: int | None
+    """How long ago everything of the source was here; None if it never was since the start."""
+    leader_epoch: int
+    """Of the source, -1 before it is known."""
+    gaps: tuple[Gap, ...]
+    why: str | None
+    """Why it is not followed now."""
+
+
+class FollowStatus(NamedTuple):
+    """How far a source is followed."""
+
+    cluster_id: str
+    """Empty as long as it was never reached, or nothing is followed."""
+    servers: str
+    why: str | None
+    """Why the source cannot be looked at; None if it can."""
+    refused: Mapping[str, str]
+    """Why topics are not followed, or not in everything, by name."""
+    partitions: tuple[PartitionStatus, ...]
+
+
+class Follower:
+    """See the module.
+
+    Args:
+        live: the settings of this broker.
+        placement: says which cluster is followed, and which topics of it.
+        followed: makes the topics here what the source has.
+        topics: of this broker.
+        partitions: of this broker.
+        clock: of this broker.
+    """
+
+    def __init__(
+        self,
+        live: LiveSettings,
+        placement: Placement,
+        followed: FollowedTopics,
+        topics: TopicRegistry,
+        partitions: Partitions,
+        clock: Clock,
+    ) -> None:
+        self.why: str | None = None
+        """Why the source cannot be looked at; None if it can."""
+        self._live = live
+        self._placement = placement
+        self._followed_topics = followed
+        self._topics = topics
+        self._partitions = partitions
+        self._clock = clock
+        self._loop = asyncio.get_running_loop()
+        self._following: _Following | None = None
+        self._followed: dict[TopicPartition, Followed] = {}
+        self._fetchers: dict[int, tuple[Address, LeaderFetcher]] = {}
+        self._wakes = asyncio.Event()
+        self._said: dict[TopicPartition, str | None] = {}
+        self._next_progress_s = 0.0
+        self._was_behind = True
+
+    # --- start and stop ---------------------------------------------------------------
+
+    def start(self) -> None:
+        """Follow the source that there is now, if there is one."""
+        if self._following is None and self._placement.is_following:
+            thread = BlockingThread("horolog-follow-source")
+            task = asyncio.create_task(self._run(), name="follow")
+            self._following = _Following(thread, task)
+            self._was_behind, self._next_progress_s = True, self._loop.time() + PROGRESS_S
+
+    async def stop(self) -> None:
+        """Follow no more. What is being appended is appended."""
+        if self._following is None:
+            return
+        following, self._following, self.why = self._following, None, None
+        following.task.cancel()
+        if following.source is not None:
+            following.source.interrupt()
+            following.thread.run(following.source.close)
+        following.thread.end()
+        await asyncio.gather(following.task, return_exceptions=True)
+        for key in list(self._followed):
+            self._release(key)
+        fetchers, self._fetchers = self._fetchers, {}
+        await asyncio.gather(*(fetcher.stop() for _, fetcher in fetchers.values()))
+
+    def release(self, topic: str) -> None:
+        """Follow a topic no more, from this moment on: what was fetched is not appended.
+
+        A change of its logs that is in the write queues by now still comes about, before whatever
+        the caller queues.
+        """
+        for key in [key for key in self._followed if key[0] == topic]:
+            self._release(key)
+
+    def look_again(self) -> None:
+        """Have the source looked at soon: a leader has moved, or a topic has changed."""
+        self._wakes.set()
+
+    # --- status -----------------------------------------------------------------------
+
+    def status(self) -> FollowStatus:
+        """How far each partition is followed."""
+        row = self._placement.source
+        return FollowStatus(
+            "" if row is None else row.cluster_id,
+            "" if row is None else row.servers,
+            self.why,
+            self._followed_topics.refused,
+            tuple(self._status(followed) for _, followed in sorted(self._followed.items())),
+        )
+
+    def _status(self, followed: Followed) -> PartitionStatus:
+        state, log = followed.state, local(followed.partition.log)
+        why = state.why
+        fetcher = self._fetcher_of(followed)
+        if why is None and fetcher is not None:
+            why = fetcher.why
+        return PartitionStatus(
+            *followed.key,
+            _title(state, why),
+            state.position(log),
+            state.source_end,
+            state.offsets_behind,
+            0 if state.offsets_behind == 0 else None,
+            self._lag_ms(state, fetcher),
+            state.epoch,
+            tuple(state.gaps),
+            why,
+        )
+
+    def _lag_ms(self, state: FollowedPartition, fetcher: LeaderFetcher | None) -> int | None:
+        caught_up_ms = state.caught_up_ms
+        if caught_up_ms is None:
+            return None
+        if not state.offsets_behind and fetcher is not None and fetcher.answered_ms is not None:
+            # A partition without news is not in an answer.
+            caught_up_ms = max(caught_up_ms, fetcher.answered_ms)
+            if state.asks is Asks.RECORDS and fetcher.is_answering:
+                return 0
+        return max(0, int(self._loop.time() * 1000) - caught_up_ms)
+
+    def _fetcher_of(self, followed: Followed) -> LeaderFetcher | None:
+        leader = followed.state.leader
+        found = None if leader is None else self._fetchers.get(leader)
+        return None if found is None else found[1]
+
+    # --- looks ------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        while True:
+            begun_s = self._loop.time()
+            self._wakes.clear()
+            try:
+                await self._look()
+                self._recovered()
+            except HorologError as error:
+                self._complain(str(error))
+            except Exception:  # noqa: BLE001 - a bug in one look does not end the following
+                _LOG.exception("a bug in looking at the source")
+                self.why = "a bug: see the log"
+            self._say_progress()
+            took_s = self._loop.time() - begun_s
+            await asyncio.sleep(AT_ONCE_S)
+            try:
+                async with asyncio.timeout(max(LOOK_S, LOOK_SHARE * took_s) - AT_ONCE_S):
+                    await self._wakes.wait()
+            except TimeoutError:
+                pass
+
+    async def _look(self) -> None:
+        following, row = self._following, self._placement.source
+        if following is None or row is None:
+            return
+        if following.source is None:
+            config = await following.thread.run(lambda: connection_to(row))
+            following.config = config
+            following.source = Source(config, self._placement.wants, row.cluster_id or None)
+        source, known = following.source, self._followed_topics.known()
+        seen = await following.thread.run(lambda: source.look(known))
+        await self._followed_topics.apply(seen)
+        await self._assign(seen)
+
+    async def _assign(self, seen: SourceTopics) -> None:
+        """Give each partition to the fetcher of its leader."""
+        turns = TimeSlice()
+        await self._match_fetchers(seen)
+        wanted: set[TopicPartition] = set()
+        for topic in self._topics:
+            await turns.pause()
+            its = seen.topics.get(topic.name)
+            if not topic.followed or self._topics.find(topic.name) is not topic:
+                continue
+            for index in topic.partitions:
+                wanted.add((topic.name, index))
+                if its is not None and index < len(its.partitions):
+                    self._follow(its, its.partitions[index])
+        for key in self._followed.keys() - wanted:
+            self._release(key)
+        leading = {followed.state.leader for followed in self._followed.values()}
+        for node_id in self._fetchers.keys() - leading:
+            await self._fetchers.pop(node_id)[1].stop()
+
+    def _follow(self, topic: SourceTopic, of_source: SourcePartition) -> None:
+        key = (topic.name, of_source.partition)
+        partition = self._partitions.find(*key)
+        followed = self._followed.get(key)
+        if followed is not None and (
+            followed.partition is not partition or followed.topic_id != topic.topic_id
+        ):
+            self._release(key)  # it was deleted, and may have been made again
+            followed = None
+        if partition is None or not partition.log.is_following:
+            return
+        if followed is None:
+            state = FollowedPartition(self._live.config.replica_fetch_backoff_ms)
+            followed = self._followed[key] = Followed(partition, topic.topic_id, state)
+        state = followed.state
+        before, turn = self._fetcher_of(followed), state.turn
+        now_ms = int(self._loop.time() * 1000)
+        state.lead(of_source.leader, of_source.leader_epoch, local(partition.log), now_ms)
+        if state.turn == turn:
+            return
+        if before is not None:
+            before.drop(followed)
+        fetcher = self._fetcher_of(followed)
+        if fetcher is not None:
+            fetcher.attend(followed)
+        elif state.leader is not None:
+            # Its address is not known yet; the next look tries again.
+            state.lead(None, state.epoch, local(partition.log), now_ms)
+
+    def _release(self, key: TopicPartition) -> None:
+        followed = self._followed.pop(key)
+        fetcher = self._fetcher_of(followed)
+        followed.state.release()
+        if fetcher is not None:
+            fetcher.drop(followed)
+
+    async def _match_fetchers(self, seen: SourceTopics) -> None:
+        """Have a fetcher for each broker of the source, at the address where it is now."""
+        for node_id, address in seen.brokers.items():
+            known = self._fetchers.get(node_id)
+            if known is not None and known[0] == address:
+                continue
+            fetcher = self._new_fetcher(node_id, address, seen.cluster_id)
+            self._fetchers[node_id] = (address, fetcher)
+            if known is not None:
+                for followed in self._followed.values():
+                    if followed.state.leader == node_id:
+                        fetcher.attend(followed)
+                await known[1].stop()
+
+    def _new_fetcher(self, node_id: int, address: Address, cluster_id: str) -> LeaderFetcher:
+        assert self._following is not None
+        assert self._following.config is not None
+        config = self._live.config
+        limits = FetchLimits(
+            max_bytes=config.replica_fetch_response_max_bytes,
+            partition_max_bytes=config.replica_fetch_max_bytes,
+            min_bytes=config.replica_fetch_min_bytes,
+        )
+        leader = SourceLeader(
+            address,
+            self._following.config,
+            limits,
+            cluster_id,
+            timeout_ms=config.replica_socket_timeout_ms,
+        )
+        return LeaderFetcher(
+            leader,
+            f"broker {node_id} at {address}",
+            self._clock,
+            max_wait_ms=config.replica_fetch_wait_max_ms,
+            follows_start=config.horolog_follow_log_start,
+            look_again=self.look_again,
+        )
+
+    # --- what the log says ------------------------------------------------------------
+
+    def _recovered(self) -> None:
+        if self.why is not None:
+            _LOG.info("the source is followed again")
+        self.why = None
+
+    def _complain(self, why: str) -> None:
+        if why != self.why:
+            _LOG.error("the source cannot be followed now: %s", why)
+        self.why = why
+
+    def _say_progress(self) -> None:
+        """Name what is wrong once, and how far it is behind from time to time."""
+        behind, unknown, new = 0, 0, []
+        for key, followed in self._followed.items():
+            state = followed.state
+            if state.offsets_behind is None:
+                unknown += 1
+            else:
+                behind += state.offsets_behind
+            # What an election explains is over soon.
+            is_wrong = state.is_refused or state.failures >= 3
+            why = state.why if is_wrong else None
+            if why != self._said.get(key):
+                self._said[key] = why
+                if why is not None:
+                    new.append(f"{followed.partition.name}: {why}")
+        for gone in self._said.keys() - self._followed.keys():
+            del self._said[gone]
+        for line in new[:_MOST_NAMED]:
+            _LOG.warning("%s", line)
+        if len(new) > _MOST_NAMED:
+            _LOG.warning("%d other partitions are not followed now", len(new) - _MOST_NAMED)
+        self._say_behind(behind, unknown)
+
+    def _say_behind(self, behind: int, unknown: int) -> None:
+        if not self._followed:
+            return
+        if not behind and not unknown:
+            if self._was_behind:
+                self._was_behind = False
+                _LOG.info(
+                    "caught up: all of the source's %d partitions are here", len(self._followed)
+                )
+            return
+        if behind < FAR_BEHIND or self._loop.time() < self._next_progress_s:
+            return
+        self._was_behind = True
+        self._next_progress_s = self._loop.time() + PROGRESS_S
+        _LOG.info("following: %d offsets behind in %d partitions", behind, len(self._followed))
+
+
+def _title(state: FollowedPartition, why: str | None) -> str:
+    if state.is_refused:
+        return "refused"
+    if why is not None or state.asks is Asks.NOTHING:
+        return "waiting"
+    return "following" if state.asks is Asks.RECORDS else "comparing"

@@ -1,0 +1,236 @@
+"""A broker that follows another: the same offsets, epochs and bytes, whatever happens to either."""
+
+import logging
+
+import pytest
+from following import batches_of, is_caught_up, status_of
+from patience import eventually
+from running_broker import ANY_TIME, NOW_MS, MakeBroker, RunningBroker, a_broker
+
+from horolog.errors import ErrorCode
+from horolog.record.builder import Record, build_batch
+from horolog.record.compression import Codec
+from horolog.record.timestamps import TimestampType
+from horolog.wire.api import ApiKey
+
+source = a_broker("t", partitions=2, of_topics=ANY_TIME, log_retention_ms="-1")
+ALL = [("t", 0), ("t", 1)]
+
+
+@pytest.fixture
+def shadow(make_broker: MakeBroker, source: RunningBroker) -> RunningBroker:
+    return make_broker(clock=source.clock, horolog_follow=source.address, log_retention_ms="-1")
+
+
+def batch(number: int, count: int = 3, size: int = 50) -> bytes:
+    records = [Record(NOW_MS + number + each, b"k", bytes(size)) for each in range(count)]
+    return build_batch(records, codec=tuple(Codec)[number % 5])
+
+
+def fill(source: RunningBroker, count: int, partition: int = 0, *, size: int = 50) -> None:
+    for number in range(count):
+        source.append("t", batch(number, size=size), partition)
+
+
+def assert_same(
+    source: RunningBroker, shadow: RunningBroker, partition: int = 0, start: int = 0
+) -> None:
+    assert is_caught_up(shadow, source, [("t", partition)])
+    ours = batches_of(shadow, "t", partition, start)
+    assert ours == batches_of(source, "t", partition, start)
+    assert ours
+    epochs = source.log("t", partition).epochs.entries
+    assert shadow.log("t", partition).epochs.entries == epochs
+
+
+def test_what_is_there_and_what_comes_is_followed_byte_by_byte(
+    source: RunningBroker, shadow: RunningBroker
+) -> None:
+    fill(source, 20)
+    assert_same(source, shadow)
+    fill(source, 20)
+    fill(source, 5, partition=1)
+    assert_same(source, shadow)
+    assert_same(source, shadow, 1)
+
+
+def test_a_topic_that_is_made_grown_and_deleted_is_followed(
+    source: RunningBroker, shadow: RunningBroker
+) -> None:
+    source.create_topic("u")
+    source.append("u", batch(1))
+    assert eventually(lambda: shadow.broker.partitions.find("u", 0) is not None)
+    assert is_caught_up(shadow, source, [("u", 0)])
+    source.client.create_partitions({"u": 3})
+    source.append("u", batch(2), 2)
+    assert eventually(lambda: shadow.broker.partitions.find("u", 2) is not None)
+    assert is_caught_up(shadow, source, [("u", 2)])
+    source.client.delete_topics(["u"])
+    assert eventually(lambda: shadow.broker.partitions.find("u", 0) is None)
+    assert status_of(shadow, "u") is None
+
+
+def test_a_topic_that_is_made_again_begins_anew(
+    source: RunningBroker, shadow: RunningBroker
+) -> None:
+    fill(source, 5)
+    assert_same(source, shadow)
+    source.client.delete_topics(["t"])
+    source.create_topic("t", **ANY_TIME)
+    source.append("t", batch(77))
+    topic_id = source.broker.topics.named("t").topic_id
+    assert eventually(lambda: getattr(shadow.broker.topics.find("t"), "topic_id", 0) == topic_id)
+    assert_same(source, shadow)
+    assert len(batches_of(shadow, "t")) == 1
+
+
+def test_either_side_may_stop_and_start_again(source: RunningBroker, shadow: RunningBroker) -> None:
+    for crash in (False, True):
+        fill(source, 3)
+        assert_same(source, shadow)
+        source.restart(crash=crash)
+        fill(source, 3)
+        assert_same(source, shadow)
+        shadow.restart(crash=crash)
+        fill(source, 3)
+        assert_same(source, shadow)
+
+
+def test_it_goes_on_without_being_told_the_source_again(
+    source: RunningBroker, make_broker: MakeBroker, shadow: RunningBroker
+) -> None:
+    fill(source, 3)
+    assert_same(source, shadow)
+    shadow.stop()
+    again = make_broker(log_dir=shadow.log_dir, clock=source.clock)
+    fill(source, 3)
+    assert_same(source, again)
+
+
+def test_what_the_source_lost_is_cut_off_and_set_aside(
+    source: RunningBroker, shadow: RunningBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The source comes back from a crash without its last batches, and writes others."""
+    fill(source, 10)
+    assert_same(source, shadow)
+    source.stop()
+    (source.log_dir / ".kafka_cleanshutdown").unlink()
+    log = next((source.log_dir / "t-0").glob("*.log"))
+    log.write_bytes(log.read_bytes()[:-100])
+    source.restart()
+    end = source.log("t").log_end_offset
+    assert end < 30
+    fill(source, 7)
+    assert_same(source, shadow)
+    assert "parts from the one here at offset" in caplog.text
+
+
+def test_a_gap_is_named_and_what_is_before_it_is_still_served(
+    source: RunningBroker, shadow: RunningBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    fill(source, 5)
+    assert_same(source, shadow)
+    before = batches_of(shadow, "t")
+    shadow.stop()
+    fill(source, 5)
+    source.delete_records("t", 24)
+    fill(source, 2)
+    shadow.restart()
+    assert is_caught_up(shadow, source, [("t", 0)])
+    assert batches_of(shadow, "t") == before + batches_of(source, "t", start=24)
+    assert "offsets 15 to 23 are missing" in caplog.text
+    status = status_of(shadow, "t")
+    assert status is not None
+    assert [*status.gaps] == [(15, 24)]
+
+
+def test_readers_are_served_and_woken_and_producers_sent_away(
+    source: RunningBroker, shadow: RunningBroker
+) -> None:
+    fill(source, 3)
+    assert_same(source, shadow)
+    with shadow.connect() as reader:
+        sent = {
+            "max_wait_ms": 100_000,
+            "topics": [
+                {
+                    "topic": "t",
+                    "partitions": [
+                        {"partition": 0, "fetch_offset": 9, "partition_max_bytes": 1 << 20}
+                    ],
+                }
+            ],
+        }
+        reader.send(ApiKey.FETCH, 12, **sent)
+        fill(source, 1)
+        answer = reader.receive()[1].responses[0].partitions[0]
+    assert len(answer.records)
+    assert shadow.produce("t", batch(1)).error_code == ErrorCode.not_leader_or_follower
+
+
+def test_a_large_batch_and_many_small_topics_come_together(
+    source: RunningBroker, shadow: RunningBroker
+) -> None:
+    for number in range(30):
+        source.create_topic(f"small{number}", **ANY_TIME)
+    source.alter("t", max_message_bytes=str(20 << 20))
+    source.append("t", build_batch([Record(NOW_MS, None, bytes(12 << 20))]))
+    for number in range(30):
+        source.append(f"small{number}", batch(number))
+    fill(source, 20, size=200_000)
+    smalls = [(f"small{number}", 0) for number in range(30)]
+    assert eventually(lambda: all(shadow.broker.partitions.find(*each) for each in smalls))
+    assert is_caught_up(shadow, source, smalls)
+    assert_same(source, shadow)
+
+
+def test_another_cluster_at_the_address_is_refused(
+    source: RunningBroker, shadow: RunningBroker, make_broker: MakeBroker
+) -> None:
+    fill(source, 3)
+    assert_same(source, shadow)
+    before = batches_of(shadow, "t")
+    source.stop()
+    other = make_broker(listeners=f"PLAINTEXT://{source.address}", clock=source.clock)
+    other.create_topic("t", 2, **ANY_TIME)
+    other.append("t", batch(5))
+
+    def why() -> str:
+        return str(shadow.call(shadow.broker.follower.status).why)
+
+    assert eventually(lambda: "cluster" in why() and "which was followed" in why())
+    assert batches_of(shadow, "t") == before
+    other.stop()
+    source.restart()
+    fill(source, 3)
+    assert_same(source, shadow)
+
+
+def test_the_log_says_once_that_it_has_caught_up(
+    source: RunningBroker, make_broker: MakeBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    fill(source, 3)
+    shadow = make_broker(clock=source.clock, horolog_follow=source.address)
+    assert_same(source, shadow)
+    assert eventually(lambda: "caught up" in caplog.text)
+    fill(source, 3)
+    assert_same(source, shadow)
+    assert caplog.text.count("caught up") == 1
+
+
+def test_a_stop_does_not_wait_for_the_source(source: RunningBroker, shadow: RunningBroker) -> None:
+    fill(source, 3)
+    assert_same(source, shadow)
+    assert shadow.call(shadow.loop.time) > 0
+    shadow.stop()
+
+
+def test_times_stamped_by_the_source_stay(source: RunningBroker, shadow: RunningBroker) -> None:
+    source.create_topic("stamped", message_timestamp_type="LogAppendTime")
+    source.append("stamped", batch(1))
+    assert eventually(lambda: shadow.broker.partitions.find("stamped", 0) is not None)
+    assert is_caught_up(shadow, source, [("stamped", 0)])
+    assert batches_of(shadow, "stamped") == batches_of(source, "stamped")
+    (header,) = shadow.headers("stamped")
+    assert header.timestamp_type is TimestampType.LOG_APPEND_TIME

@@ -1,0 +1,56 @@
+"""A source and a broker that follows it, and how the two are compared."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from patience import eventually
+from running_broker import RunningBroker
+
+from horolog.broker.following.follower import PartitionStatus
+from horolog.record.batch import iter_headers
+
+Batches = list[tuple[int, bytes]]
+
+
+def batches_of(broker: Any, topic: str, partition: int = 0, start: int = 0) -> Batches:
+    """Every batch from an offset on as a consumer is given it: its base offset and its bytes."""
+    found: Batches = []
+    offset = start
+    while True:
+        answer = broker.client.fetch(topic, partition, offset, max_wait_ms=0)
+        records = memoryview(answer.records)
+        headers = [(p, h) for p, h in iter_headers(records) if h.next_offset > offset]
+        if not headers:
+            return found
+        for position, header in headers:
+            batch = bytes(records[position : position + header.size])
+            if header.records_count:  # else it stands for a gap
+                found.append((header.base_offset, batch))
+            offset = header.next_offset
+
+
+def status_of(shadow: RunningBroker, topic: str, partition: int = 0) -> PartitionStatus | None:
+    """What a broker says of one partition that it follows."""
+    status = shadow.call(shadow.broker.follower.status)
+    for each in status.partitions:
+        if (each.topic, each.partition) == (topic, partition):
+            found: PartitionStatus = each
+            return found
+    return None
+
+
+def is_caught_up(shadow: RunningBroker, source: Any, partitions: Iterable[tuple[str, int]]) -> bool:
+    """Whether all that the source has now is readable at a broker that follows it."""
+    targets = dict.fromkeys(partitions, -1)
+    ends = source.client.list_offsets(targets)
+
+    def reaches() -> bool:
+        for (topic, partition), end in ends.items():
+            followed = shadow.broker.partitions.find(topic, partition)
+            if followed is None or followed.log.high_watermark < end.offset:
+                return False
+        return True
+
+    if not eventually(reaches):
+        raise AssertionError(shadow.call(shadow.broker.follower.status))
+    return True
