@@ -238,6 +238,7 @@ def test_a_reset_applies_from_the_end_on_where_later_records_are_cut_off(tmp_pat
         assert [reset.offset for reset in log.append_time_resets] == [2]
         assert append(log, 0, now=NOW).log_append_time_ms == NOW + 1
         assert [segment.base_offset for segment in log.segments] == [0, 2]
+    (path / "recovery-point-offset-checkpoint").unlink()
     data = partition_dir(path) / f"{0:020d}.log"
     data.write_bytes(data.read_bytes()[:-1])  # as after a power cut
     with reopened(path, APPEND_TIME) as (_, log):

@@ -60,15 +60,6 @@ def test_an_empty_index_points_to_the_beginning(tmp_path: Path) -> None:
     assert index.last == index.lookup(99) == OffsetPosition(45, 0)
 
 
-def test_truncating_forgets_entries_at_and_beyond_the_offset(index: OffsetIndex) -> None:
-    index.truncate_to(61)
-    assert index.last == OffsetPosition(60, 8200)
-    index.truncate_to(60)
-    assert index.last == OffsetPosition(52, 4096)
-    index.append(61, 9000)
-    assert index.last == OffsetPosition(61, 9000)
-
-
 def test_it_is_full_when_every_slot_is_taken(index: OffsetIndex) -> None:
     for number in range(27):
         index.append(61 + number, 10_000 + number)

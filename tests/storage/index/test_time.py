@@ -61,15 +61,6 @@ def test_the_first_moment_of_1970_is_a_time(tmp_path: Path) -> None:
     assert index.lookup(0) == TimeEntry(0, 41)
 
 
-def test_truncating_forgets_entries_at_and_beyond_the_offset(index: TimeIndex) -> None:
-    index.truncate_to(61)
-    assert index.last == TimeEntry(200, 60)
-    index.truncate_to(60)
-    assert index.last == TimeEntry(100, 50)
-    index.truncate_to(50)
-    assert index.last == TimeEntry(-1, 40)
-
-
 def test_it_is_full_while_the_last_slot_is_free(index: TimeIndex) -> None:
     for number in range(26):
         index.maybe_append(201 + number, 61 + number)

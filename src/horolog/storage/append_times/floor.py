@@ -112,9 +112,14 @@ class AppendTimes:
             self.save()
         return reset
 
-    def truncate(self, end_offset: int) -> None:
-        """Let resets apply from the log's end on, where the records after them were cut off."""
+    def truncate(self, end_offset: int, *, with_records: bool = False) -> None:
+        """Let resets apply from the log's end on, where the records after them were cut off.
+
+        `with_records`: they go with the records; whoever leads has not given out these times.
+        """
         kept = tuple(reset._replace(offset=min(reset.offset, end_offset)) for reset in self.resets)
+        if with_records:
+            kept = tuple(reset for reset in self.resets if reset.offset < end_offset)
         if kept != self.resets:
             self._write_resets(kept)
 

@@ -159,34 +159,6 @@ class Indexes:
             self._files.exists(index.entries.path) for index in (self.offsets, self.times)
         )
 
-    def truncate_to(self, offset: int, log_size: int) -> None:
-        """Forget the entries at and after `offset`, and the largest timestamp, to grow again.
-
-        Args:
-            offset: of the batch at which the log will be cut.
-            log_size: of the log before that.
-        """
-        if not self.check(log_size):
-            self._make_whole(log_size)
-        self.is_growing = True
-        self._companion.write_seal(b"")
-        self.offsets.truncate_to(offset)
-        self.times.truncate_to(offset)
-        self.largest_seen, self._largest_known = None, False
-
-    def relearn_largest(self, log_size: int) -> int | None:
-        """Find the largest timestamp of what truncation left; the offset after it, if any."""
-        last = self.times.last
-        largest = last if last.timestamp != NO_TIMESTAMP else None
-        next_offset = None
-        start = self.position_before(last.offset, log_size) if largest is not None else 0
-        for _, header in self._log.batches(log_size).headers(start):
-            if is_later(header.max_timestamp, largest):
-                largest = TimeEntry(header.max_timestamp, header.last_offset)
-            next_offset = header.next_offset
-        self.largest_seen, self._largest_known = largest, True
-        return next_offset
-
     # Of any segment.
 
     def largest(self, log_size: int) -> TimeEntry | None:

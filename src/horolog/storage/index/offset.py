@@ -86,10 +86,6 @@ class OffsetIndex:
         """The last entry of a batch that begins before `position`."""
         return self[self.entries.search(1, position - 1) - 1]
 
-    def truncate_to(self, offset: int) -> None:
-        """Forget the entries at and after `offset`."""
-        self.entries.keep(self.entries.search(0, offset - self.base_offset - 1))
-
     def reload(self) -> None:
         """Read the file's length again: it has been replaced."""
         self.entries.recount()

@@ -95,11 +95,6 @@ class TimeIndex:
         """The last entry of a batch that ends before `offset`."""
         return self[self.entries.search(1, offset - self.base_offset - 1) - 1]
 
-    def truncate_to(self, offset: int) -> None:
-        """Forget the entries at and after `offset`."""
-        self.entries.keep(self.entries.search(1, offset - self.base_offset - 1))
-        self._last = None
-
     def keep(self, count: int) -> None:
         """Forget all entries from number `count` on."""
         self.entries.keep(count)

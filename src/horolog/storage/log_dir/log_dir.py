@@ -185,6 +185,7 @@ class LogDir:
                     self._left_alone.add(partition)
                     continue
                 log, recovery = loaded
+                log.checkpoint = self.checkpoint
                 self.logs[partition] = log
                 if recovery.has_findings or recovery.checked_bytes:
                     self.recoveries.append(recovery)
@@ -262,6 +263,7 @@ class LogDir:
                 self._files.remove_tree(log.directory)
             raise
         for log in made:
+            log.checkpoint = self.checkpoint
             self.logs[TopicPartition(log.topic, log.partition)] = log
 
     def _make(

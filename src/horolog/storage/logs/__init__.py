@@ -2,8 +2,9 @@
 
     ReadableLog      what readers see, from any thread
     AppendableLog    what a leader does before it appends: checks, offsets, stamps
+    TruncatingLog    truncated as its source is: set aside, and right after a kill at any step
     FollowingLog     what a follower does: the batches of a source as they are, a high watermark
-    Log              truncated and deleted from as well
+    Log              deleted from as well
 
 writer     the one way to make a log grow: numbered batches, segment by segment
 replacing  new segments in the place of old ones, whole or not at all after a kill

@@ -116,10 +116,15 @@ class Flusher:
                 self.has_new_names = True
                 raise
 
-    def truncated(self, end_offset: int) -> None:
-        """The log was cut: no recovery point is beyond its end, nor will a flush set one there."""
+    @contextmanager
+    def truncating(self) -> Iterator[None]:
+        """No flush runs until the block ends; a sync that fails in it leaves the log in doubt."""
         with self._flushing:
-            self.recovery_point = min(self.recovery_point, end_offset)
+            try:
+                yield
+            except SyncFailed:
+                self.doubt()
+                raise
 
     def is_due(self, log: ReadableLog, now_ms: int, flush_ms: int) -> bool:
         """Whether `flush.ms` have passed since a flush was last due, with something to flush.

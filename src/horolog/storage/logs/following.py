@@ -17,8 +17,8 @@ from horolog.errors import CorruptBatch
 from horolog.record.batch import parse_header, verify_crc
 from horolog.record.timestamps import AppendTimeStretch
 from horolog.storage import names
-from horolog.storage.logs.appendable import AppendableLog
 from horolog.storage.logs.parts import LogParts
+from horolog.storage.logs.truncating import TruncatingLog
 from horolog.storage.segments.numbered import Numbered, as_they_are
 
 
@@ -38,7 +38,7 @@ class Followed(NamedTuple):
         return self.last_offset + 1
 
 
-class FollowingLog(AppendableLog):
+class FollowingLog(TruncatingLog):
     """See the module."""
 
     def __init__(self, parts: LogParts) -> None:
@@ -57,6 +57,7 @@ class FollowingLog(AppendableLog):
             self._unended = ()
             self.producers.keeps_ended = True
             self._high_watermark = max(self.log_start_offset, min(high_watermark, end_offset))
+            self._truncate_append_times(end_offset)
             self._find_unstable()
 
     def lead(self, epoch: int) -> None:
@@ -174,7 +175,3 @@ class FollowingLog(AppendableLog):
         if offset > self.log_start_offset:
             self.log_start_offset = offset
             self.epochs.truncate_from_start(offset)
-
-    def _find_unstable(self) -> None:
-        """Find the first transaction whose end is not below the high watermark."""
-        self._first_unstable = self.producers.first_unstable(self.high_watermark)

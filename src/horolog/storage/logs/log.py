@@ -4,69 +4,16 @@ Invariant: what is deleted is out of the readers' sight before its files are tou
 is returned to the caller: the removal of files after a deletion.
 """
 
-import os
-
 from horolog.errors import ErrorCode, RequestRefused
-from horolog.storage import names
 from horolog.storage.logs.following import FollowingLog
-from horolog.storage.logs.parts import LogParts
-from horolog.storage.logs.writer import active_segment, new_segment
-from horolog.storage.producers.replay import replay
 from horolog.storage.removal import retention
-from horolog.storage.removal.leftovers import base_offsets
-from horolog.storage.removal.removed_files import DeletedSegment, RemovedFiles
+from horolog.storage.removal.removed_files import DeletedSegment
 
 
 class Log(FollowingLog):
     """See the module."""
 
-    def __init__(self, parts: LogParts) -> None:
-        super().__init__(parts)
-        self.topic_id = parts.topic_id
-        self.removed_files = RemovedFiles(parts.files, parts.directory, parts.set_aside)
-        """What is no part of the log any more, and still in its directory."""
-
     # Shortening.
-
-    def truncate_to(self, offset: int, now_ms: int) -> None:
-        """Remove the batch that holds `offset` and all that follow; nothing beyond the end.
-
-        The log end is then the end of the last batch that stays, which is before `offset`
-        where that was within a batch. (Kafka calls the offset itself the end, and has a gap.)
-        """
-        with self._exclusively():
-            if offset >= self.log_end_offset:
-                return
-            self._is_settled = False
-            self._append_times.save()  # what was cut off had been given out all the same
-            kept = tuple(s for s in self.segments if s.base_offset < offset)
-            dropped = self.segments[len(kept) :]
-            if kept:
-                active = active_segment(self._files, kept[-1], self.config, now_ms)
-            else:
-                active = new_segment(self._files, self.directory, offset, self.config, now_ms)
-                kept = (active.segment,)
-                dropped = tuple(s for s in dropped if s.base_offset != offset)
-            active.count_from(self.active.counts)
-            self._writer.active, self.segments = active, kept
-            for segment in reversed(dropped):
-                self.removed_files.remove_segment(segment)
-            active.truncate_to(offset, now_ms)
-            end_offset = self.log_end_offset
-            self._flusher.truncated(end_offset)
-            self.log_start_offset = min(self.log_start_offset, end_offset)
-            self.epochs.truncate_from_end(end_offset)
-            self._append_times.truncate(end_offset)
-            present = os.listdir(self.directory)
-            replay(
-                self._files,
-                self.directory,
-                self.segments,
-                self.producers,
-                base_offsets(present, names.SNAPSHOT),
-                base_offsets(present, names.ATTEMPTS),
-                now_ms,
-            )
 
     def delete_records(self, offset: int) -> int:
         """Let the log start at `offset` (-1: at the high watermark); the new log start.

@@ -36,6 +36,7 @@ class LogWriter:
 
     __slots__ = (
         "_append_times",
+        "_cut",
         "_directory",
         "_epochs",
         "_files",
@@ -72,6 +73,7 @@ class LogWriter:
         self._append_times = append_times
         self._epochs = epochs
         self._producers = producers
+        self._cut: ActiveSegment | None = None
 
     @property
     def next_offset(self) -> int:
@@ -93,6 +95,8 @@ class LogWriter:
         end = active.segment.end
         if end.size == 0:
             return False
+        if active is self._cut:
+            return True  # readers may have what was cut off it open
         if floor is not None and end.next_offset <= floor.reset_offset:
             return True  # its records are from before the reset
         append_ms, timestamp = batch.append_ms, batch.max_timestamp
@@ -165,6 +169,8 @@ class LogWriter:
             size += batch.size
         if some:
             self._write(some, now_ms)
+        if roll is not None:
+            self._unsynced.clear()  # the log syncs what it knows of
 
     def _goes_with(self, some: list[Numbered], size: int, batch: Numbered, rules: "_Rules") -> bool:
         """Whether a batch can be written together with those before it, which have a size.
@@ -235,6 +241,11 @@ class LogWriter:
                     header.base_offset,
                     error,
                 )
+
+    def replace(self, active: ActiveSegment, *, is_cut: bool) -> None:
+        """Go on in another segment; behind one that was cut the next batch begins a new one."""
+        self.active = active
+        self._cut = active if is_cut else None
 
     def finish(self) -> None:
         """Finish the active segment: `begin` follows, or nothing more.

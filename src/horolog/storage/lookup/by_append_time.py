@@ -105,6 +105,20 @@ def last_append_time(segment: SegmentReader, to_offset: int, size: int) -> Appen
     return append_times(segment, to_offset - 1, to_offset, size, seen=True)[-1]
 
 
+def latest_append_time(segments: Sequence[SegmentReader]) -> int | None:
+    """The last time at which any of these records was appended or seen; None if none is known.
+
+    Raises:
+        StorageFailed, CorruptBatch: as `last_append_time`.
+    """
+    for segment, end_offset, size in reversed(list(with_ends(segments))):
+        said = last_append_time(segment, end_offset, size).ms, segment.append_times.latest_ms
+        found = [ms for ms in said if ms is not None]
+        if found:
+            return max(found)
+    return None
+
+
 def find_by_append_time(
     segments: Sequence[SegmentReader], ms: int, from_offset: int, resets: Container[int] = ()
 ) -> AppendedAt | None:

@@ -23,7 +23,7 @@ from horolog.storage.logs.epochs import LeaderEpochs
 from horolog.storage.logs.log import Log
 from horolog.storage.logs.parts import LogParts
 from horolog.storage.logs.writer import active_segment, new_segment
-from horolog.storage.lookup.by_append_time import with_ends
+from horolog.storage.lookup.by_append_time import latest_append_time, with_ends
 from horolog.storage.names import TopicPartition
 from horolog.storage.producers.replay import replay
 from horolog.storage.producers.states import Producers, remove_snapshot
@@ -82,9 +82,11 @@ class _Loader:
         recovery.mend_missing_indexes(present)
         segments = recovery.segments
         end_offset = segments[-1].end.next_offset
-        if not plan.is_clean or recovery.is_foreign or not self.append_times.is_saved:
+        if plan.follows:  # nobody gave out what is not in the log
+            self.append_times.last = latest_append_time(segments)
+        elif not plan.is_clean or recovery.is_foreign or not self.append_times.is_saved:
             self._find_last_append_time(segments)
-        self.append_times.truncate(end_offset)
+        self.append_times.truncate(end_offset, with_records=plan.follows)
         log_start_offset = max(log_start_offset, segments[0].base_offset)
         epochs = self._load_epochs(recovery)
         leader_epoch = self._leader_epoch(epochs.latest, ends_early=ends_early)

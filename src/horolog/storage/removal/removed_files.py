@@ -42,15 +42,10 @@ class RemovedFiles:
         paths = [(name, f"{self._directory}/{name}") for name in tuple(self._set_aside)]
         return [(name, self._files.size(path)) for name, path in paths if self._files.exists(path)]
 
-    def remove_segment(self, segment: Segment) -> None:
-        """Remove the files of a segment at once.
-
-        Raises:
-            StorageFailed: the disk refused.
-        """
-        for path in segment.mark_deleted():
-            self._files.remove(path)
-        remove_snapshot(self._files, self._directory, segment.base_offset)
+    def add_set_aside(self, name: str) -> None:
+        """A file of the log was set aside under this name."""
+        if name not in self._set_aside:
+            self._set_aside.append(name)
 
     def remove_segment_later(self, segment: Segment, due_ms: int) -> None:
         """Rename the files of a segment; `remove_due` removes them from `due_ms` on (monotonic).

@@ -1,20 +1,22 @@
-"""What recovery takes off a log and keeps: nothing that could still be read is deleted.
+"""What recovery, or a truncation, takes off a log and keeps: nothing that can be read is deleted.
 
     <base offset>.log.<byte>.cut      what began at this byte of the segment, 0 for all of it
-    <base offset>.log.<byte>.<n>.cut  the same of a later recovery
+    <base offset>.log.<byte>.<n>.cut  the same of a later one
     <the same name>.times             when its records were appended, as far as that is sure
 
 They are in the partition's directory, where Kafka ignores names that end so, and are never
 served. Indexes and seals are not kept: they are made from the log. `retention.bytes` does not
-count them. They expire when `retention.ms` have passed since recovery, by the files' times, and
+count them. They expire when `retention.ms` have passed since then, by the files' times, and
 are deleted with their topic.
 """
 
 import os
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import NamedTuple
 
+from horolog.errors import StorageFailed
 from horolog.storage import names
 from horolog.storage.files import Files, OpenFile
 
@@ -59,15 +61,19 @@ def keep_stretch(
             part = files.read_at(log, min(_PIECE_BYTES, end - position), position)
             files.write_at(target, [part], position - start)
         files.sync(target)
+        path, number = f"{log.path}.{start}{names.CUT}", 1
+        while files.exists(path) and not _are_equal(files, path, target, end - start):
+            number += 1
+            path = f"{log.path}.{start}.{number}{names.CUT}"
+        _keep_times(files, path, times)
+        files.touch(temporary, now_ms)
+        files.rename(temporary, path)
+    except StorageFailed:
+        with suppress(StorageFailed):  # it would take room until the next start
+            files.remove(temporary)
+        raise
     finally:
         files.forget(temporary)
-    path, number = f"{log.path}.{start}{names.CUT}", 1
-    while files.exists(path) and not _are_equal(files, path, target, end - start):
-        number += 1
-        path = f"{log.path}.{start}.{number}{names.CUT}"
-    _keep_times(files, path, times)
-    files.touch(temporary, now_ms)
-    files.rename(temporary, path)
     files.sync_path(os.path.dirname(path))
     return path
 

@@ -375,26 +375,6 @@ class ActiveSegment:
         since = size - indexes.offsets.last.position
         self._entries = IndexWriter(self._files, indexes, self._interval_bytes, since)
 
-    def truncate_to(self, offset: int, now_ms: int) -> None:
-        """Remove the batch that holds `offset` and all that follow, to append after the rest."""
-        segment = self.segment
-        indexes = segment.indexes
-        self._end_blocks()
-        before = segment.companion_before_cut()
-        found = segment.locate(offset)
-        position = segment.end.size if found is None else found[0]
-        indexes.truncate_to(offset, segment.end.size)
-        self._files.truncate(segment.log.open(), position)
-        next_offset = indexes.relearn_largest(position)
-        if next_offset is None:
-            next_offset = segment.base_offset
-            self.created_ms = now_ms
-            segment.forget_first()
-        segment.end = SegmentEnd(position, next_offset, largest=indexes.largest(position))
-        segment.forget_aborted_from(next_offset)
-        segment.cut_companion(before)
-        self.reopen()
-
 
 def _changes(batches: Sequence[Numbered], last: tuple[int | None, bool]) -> list[AppendTimeEntry]:
     """The batches whose append time is another than that of the batch before, or only seen."""
