@@ -49,7 +49,8 @@ def explain(broker: RunningBroker) -> Run:
 
 def bare(partition: dict[str, object]) -> dict[str, object]:
     """Without what may differ between a broker and its files."""
-    return {name: value for name, value in partition.items() if name not in ("source", "notes")}
+    differs = "source", "notes", "unread"
+    return {name: value for name, value in partition.items() if name not in differs}
 
 
 def test_a_broker_and_its_files_explain_the_same(
@@ -60,6 +61,8 @@ def test_a_broker_and_its_files_explain_the_same(
     assert of_broker.code == 1, "a record of 2255 is a finding"
     of_files = explain(broker.log_dir, "--at", f"{at}ms", "--json")
     assert [bare(each) for each in of_files.json] == [bare(each) for each in of_broker.json]
+    assert [each["unread"] for each in of_broker.json] == [[], []]
+    assert [each["unread"] for each in of_files.json] == [None, None], "a broker alone knows groups"
     first, second, third = of_broker.json[0]["segments"]
     assert (first["goes_now"], first["because"]) == (True, "expired")
     assert (second["because"], second["holder"]["offset"]) == ("ahead-of-clock", 3)

@@ -136,7 +136,7 @@ def explained_by_broker(
             "the broker",
             found.is_exempt,
             segments,
-            unread=client.unread_deleted(topic, number, settings=settings) or (),
+            unread=client.unread_deleted(topic, number, settings=settings),
         )
 
 

@@ -36,12 +36,13 @@ class Explained(NamedTuple):
     notes: Sequence[str] = ()
     damage: str | None = None
     """Why nothing is known of its segments."""
-    unread: Sequence[GroupUnread] = ()
-    """What groups lose by it, as a broker knows."""
+    unread: Sequence[GroupUnread] | None = None
+    """What groups lose by it; None where no broker is asked, which alone knows groups."""
 
 
 def as_json(explained: Explained) -> dict[str, Any]:
     """A partition as JSON; times in milliseconds, `null` if absent."""
+    unread = explained.unread
     return {
         "partition": explained.name,
         "now": explained.now_ms,
@@ -56,7 +57,7 @@ def as_json(explained: Explained) -> dict[str, Any]:
             }
             for each in explained.segments
         ],
-        "unread": [each._asdict() for each in explained.unread],
+        "unread": unread and [each._asdict() for each in unread],
         "notes": list(explained.notes),
         "damage": explained.damage,
     }
@@ -76,7 +77,7 @@ def show(explained: Explained, zone: tzinfo) -> None:
         typer.echo("")
         for line in (_next(explained, zone), *_held(explained, zone)):
             typer.echo(f"  {line}")
-    for each in explained.unread:
+    for each in explained.unread or ():
         first_ms = each.first_deleted_ms
         when = "" if first_ms is None else f", first at {format_time(first_ms, zone)}"
         typer.echo(
