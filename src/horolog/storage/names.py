@@ -39,6 +39,7 @@ SYNCED_BESIDE = (OFFSET_INDEX, TIME_INDEX, COMPANION)  # with the log of a finis
 REBUILT = (  # as far as the log tells, if they are missing
     *(OFFSET_INDEX, TIME_INDEX, TXN_INDEX, COMPANION, APPENDING),
     *(SNAPSHOT, BATCHES, ATTEMPTS),
+    *EARLIER,
 )
 
 DELETED = ".deleted"

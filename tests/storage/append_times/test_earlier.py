@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
+import errno
+import gc
+import os
 import shutil
+from collections import deque
+from collections.abc import Callable
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
-from storelogs import ANY_TIME, NOW, append, partition_dir, reopened, snapshot_of
+from damage import DAMAGES
+from faultyfiles import FaultyFiles, Killed
+from storelogs import ANY_TIME, NOW, append, partition_dir, placed, reopened, snapshot_of
 
 from horolog.config import TopicConfig
+from horolog.errors import StorageFailed
+from horolog.record.batch import parse_header
 from horolog.storage import Log
 from horolog.storage.append_times.earlier import converted_file
 from horolog.storage.append_times.excerpt import Excerpt
-from horolog.storage.verify import Checked, Severity, Verification
+from horolog.storage.files import Files
+from horolog.storage.offline.converting import Conversion
+from horolog.storage.offline.copied_log import CopiedEnd, CopiedLog, copying
+from horolog.storage.offline.reindex import Reindexing
+from horolog.storage.segments.numbered import as_it_is
+from horolog.storage.verify import Checked, Severity, Verification, find_target
 
 SMALL = TopicConfig(segment_bytes=600, retention_ms=-1, **ANY_TIME)
 WRITTEN = Path(__file__).with_name("earlier")
@@ -54,20 +69,78 @@ def test_append_times_are_taken_over_and_all_else_is_made_again(path: Path, tmp_
     assert Severity.FAULT not in {each.severity for each in found}
 
 
-def test_a_kill_while_they_are_taken_over_loses_none(path: Path) -> None:
+@pytest.mark.parametrize("step", range(26))
+def test_a_start_that_ends_while_they_are_taken_over_loses_none(path: Path, step: int) -> None:
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    files = FaultyFiles(step, Killed() if step % 2 else full)
+    with suppress(Killed, StorageFailed, KeyError), reopened(path, SMALL, files=files):
+        pass  # a partition that cannot be opened is not there
+    gc.collect()  # and with it the lock of what was killed
+    with reopened(path, SMALL) as (_, log):
+        assert times_of(log) == TRUTH
+
+
+def reindex(path: Path) -> None:
+    for index in path.glob("*/*index"):
+        index.unlink()
+    work = Reindexing(find_target(path), 4096)
+    with work.locked():
+        deque(work.steps(), 0)
+
+
+def convert(path: Path) -> None:
+    work = Conversion(find_target(path), 1, NOW)
+    with work.locked():
+        deque(work.steps(), 0)
+
+
+@pytest.mark.parametrize("work", [reindex, convert])
+def test_what_works_on_files_before_the_first_start_keeps_them(
+    path: Path, work: Callable[[Path], None]
+) -> None:
+    work(path)
+    assert list(partition_dir(path).glob("*.companion"))
+    with reopened(path, SMALL) as (_, log):
+        assert times_of(log) == TRUTH
+
+
+def test_a_copy_that_was_begun_before_goes_on_with_them(path: Path) -> None:
     directory = partition_dir(path)
-    for done in range(1, 4):
-        copy = Path(shutil.copytree(directory.parent, path.with_name(f"killed-{done}")))
-        for each in sorted(partition_dir(copy).glob("*.appendtimes"))[:done]:
-            content = converted_file(each.read_bytes())
-            assert content is not None
-            each.with_suffix(".companion").write_bytes(content)
-        for marker in partition_dir(copy).glob("*.appending.deleted"):
-            log = marker.with_name(marker.name.replace(".appending.deleted", ".log"))
-            boot = marker.read_text().split()[0]
-            marker.write_text(f"{boot} {log.stat().st_ino}")
-        with reopened(copy, SMALL) as (_, log):
-            assert times_of(log) == TRUTH
+    last = max(directory.glob("*.log"))
+    known = CopiedEnd(14, int(last.stem), last.stat().st_size)
+    with closing(Files()) as files, copying(str(directory)):
+        copy = CopiedLog(files, str(directory), known, segment_bytes=600)
+        added = placed(14)
+        copy.append(as_it_is(parse_header(added), [added], NOW + 100))
+        copy.sync()
+    with reopened(path, SMALL) as (_, log):
+        assert times_of(log) == {**TRUTH, 14: NOW + 100}
+
+
+@pytest.mark.parametrize("how", [*DAMAGES, "longer than any"])
+@pytest.mark.parametrize("suffix", [".appendtimes", ".seal"])
+@pytest.mark.parametrize("path", ["killed"], indirect=True)
+def test_whatever_is_in_the_place_of_one_stops_no_start(path: Path, suffix: str, how: str) -> None:
+    file = sorted(partition_dir(path).glob("*" + suffix))[1]
+    if how == "longer than any":
+        os.truncate(file, 3 << 30)
+    else:
+        DAMAGES[how](file)
+    with reopened(path, SMALL) as (_, log):
+        found = times_of(log)
+        assert all(ms in (None, TRUTH[offset]) for offset, ms in found.items())
+        assert found == TRUTH or suffix == ".appendtimes"
+        assert [found[offset] for offset in (*range(6), 12, 13)] == [
+            TRUTH[offset] for offset in (*range(6), 12, 13)
+        ]
+
+
+def test_files_of_other_names_are_no_earlier_form(path: Path) -> None:
+    notes = [partition_dir(path) / name for name in ("notes.seal", "x.blocks", "a.appendtimes")]
+    for note in notes:
+        note.write_text("mine")
+    with reopened(path, SMALL):
+        assert [note.read_text() for note in notes] == ["mine"] * 3
 
 
 @pytest.mark.parametrize("at", [*range(0, 56, 5), 58, 63, 70, -3])

@@ -19,32 +19,46 @@ from horolog.storage.index.companion import MOST_MS, Covered, packed_head
 _HEADER: Final = Struct(">4sqqI")
 _COVERED: Final = Struct(">IqqII")
 _MAGIC: Final = b"hat1"
-_MOST_BYTES: Final = 1 << 31
+_MOST_BYTES: Final = 1 << 29
+"""There is none longer: each entry is of a batch, and a log has 2 GiB at most."""
 _CHECK_BITS: Final = 20
 
 
 def take_over(files: Files, directory: str, present: set[str]) -> None:
     """Make companions of the files of a partition that are from before; `present` follows.
 
-    A kill in between leaves both, and the next start takes over again.
+    Whatever writes there calls it first: one that has a companion is taken to have been taken over.
+    A kill in between leaves both, and the next call takes over again.
 
     Raises:
         StorageFailed: the disk refused.
     """
-    for name in sorted(present):
-        stem = name.removesuffix(names.EARLIER_TIMES)
-        if stem == name or names.base_offset_of(name, names.EARLIER_TIMES) is None:
-            continue
-        path, companion = f"{directory}/{name}", stem + names.COMPANION
-        if companion not in present and stem + names.LOG in present:
-            content = files.read_whole(path, _MOST_BYTES)
-            converted = None if content is None else converted_file(content)
+    earlier = [
+        (name, name.removesuffix(suffix))
+        for name in sorted(present)
+        for suffix in names.EARLIER
+        if names.base_offset_of(name, suffix) is not None
+        and name.removesuffix(suffix) + names.LOG in present
+    ]
+    for name, stem in earlier:
+        companion = stem + names.COMPANION
+        if name.endswith(names.EARLIER_TIMES) and companion not in present:
+            converted = _converted_from(files, f"{directory}/{name}")
             if converted is not None:
                 files.replace(f"{directory}/{companion}", converted)
                 present.add(companion)
-    for name in [each for each in present if each.endswith(names.EARLIER)]:
+    if earlier:
+        files.sync_path(directory)  # the companions are there before what they were is gone
+    for name, _ in earlier:
         files.remove(f"{directory}/{name}")
         present.discard(name)
+
+
+def _converted_from(files: Files, path: str) -> bytes | None:
+    if files.size(path) > _MOST_BYTES:
+        return None
+    content = files.read_whole(path, _MOST_BYTES)
+    return None if content is None else converted_file(content)
 
 
 def converted_file(content: bytes) -> bytes | None:

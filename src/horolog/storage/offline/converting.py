@@ -28,6 +28,7 @@ from horolog.record.conversion import Losses, as_plain_messages, convert_all
 from horolog.record.old_format.sent import RUN_BYTES
 from horolog.record.timestamps import AppendTimeStretch
 from horolog.storage import names
+from horolog.storage.append_times.earlier import take_over
 from horolog.storage.batches.reader import EVERYTHING
 from horolog.storage.directory.lock import lock_against_others, lock_offline, share_offline
 from horolog.storage.files import Files
@@ -102,7 +103,8 @@ class Conversion:
                 continue
             with self._alone(str(directory)):  # the names do not change while they are listed
                 if not self.dry_run:
-                    tidy(self.files, str(directory), keep=True, now_ms=self.now_ms)
+                    found = tidy(self.files, str(directory), keep=True, now_ms=self.now_ms)
+                    take_over(self.files, str(directory), found.present)
                     _remove_cleaned(self.files, str(directory))
                 bases = base_offsets(self.files.names_in(str(directory)), names.LOG)
             for index, base in enumerate(bases):

@@ -20,6 +20,7 @@ from horolog.config import TopicConfig
 from horolog.errors import CorruptBatch, CorruptIndex, Misconfigured
 from horolog.record.batch import MAGIC
 from horolog.storage import names
+from horolog.storage.append_times.earlier import take_over
 from horolog.storage.append_times.floor import AppendTimes
 from horolog.storage.directory.checkpoints import read_epochs, write_topic_id
 from horolog.storage.directory.lock import lock_against_others
@@ -93,6 +94,7 @@ class CopiedLog:
         self._next_offset = known.next_offset
         self.found_records = 0
         """Of batches that were there behind what is known."""
+        take_over(files, directory, set(files.names_in(directory)))
         self._append_times = AppendTimes.read(files, directory)
         path = f"{directory}/{names.LEADER_EPOCHS}"
         self._epochs = LeaderEpochs(files, path, read_epochs(files, path))

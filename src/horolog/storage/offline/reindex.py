@@ -18,6 +18,7 @@ from functools import partial
 
 from horolog.errors import CorruptBatch, StorageFailed
 from horolog.storage import names
+from horolog.storage.append_times.earlier import take_over
 from horolog.storage.batches.proof import LastBatch
 from horolog.storage.directory.lock import lock_against_others, lock_offline, share_offline
 from horolog.storage.files import Files
@@ -83,6 +84,8 @@ class Reindexing:
         around = around._replace(is_live=False)  # the lock is ours
         done = []
         for directory in self.target.partitions:
+            if not self.dry_run:
+                self._take_over(str(directory))
             bases = base_offsets(self.writer.names_in(str(directory)), names.LOG)
             paths = [directory / names.segment_file(base, names.LOG) for base in bases]
             sizes = [path.lstat().st_size for path in paths]
@@ -94,6 +97,11 @@ class Reindexing:
                     except StorageFailed as error:
                         done.append(Reindexed(str(path), refused=str(error)))
         return done
+
+    def _take_over(self, directory: str) -> None:
+        """Keep the append times of an earlier form, which a new companion would hide."""
+        with self._alone(directory):
+            take_over(self.writer, directory, set(self.writer.names_in(directory)))
 
     def _one(self, path: str, base_offset: int, situation: Situation) -> Steps[Reindexed]:
         files = Files(read_only=True)
