@@ -1,5 +1,6 @@
 """A source that is followed and says what a test has it say; by itself it says the truth."""
 
+import ssl
 from collections.abc import Callable, Mapping
 from typing import Any, Self
 from uuid import UUID
@@ -46,7 +47,12 @@ class ScriptedTopic:
 class ScriptedSource:
     """One broker that leads all topics. `tamper` changes what it answers of a partition."""
 
-    def __init__(self, *topics: str, versions: Mapping[ApiKey, Versions] | None = None) -> None:
+    def __init__(
+        self,
+        *topics: str,
+        versions: Mapping[ApiKey, Versions] | None = None,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
         self.topics = {name: ScriptedTopic(1 + number) for number, name in enumerate(topics)}
         self.tamper: dict[ApiKey, Tamper] = {}
         self.extra: list[Answer] = []  # topics of a fetch answer that nobody asked for
@@ -61,6 +67,7 @@ class ScriptedSource:
                 ApiKey.LIST_GROUPS: {"groups": ()},
             },
             versions=versions or {},
+            tls=tls,
         )
 
     def __enter__(self) -> Self:

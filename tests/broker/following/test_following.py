@@ -123,6 +123,7 @@ def test_what_the_source_lost_is_cut_off_and_set_aside(
     fill(source, 7)
     assert_same(source, shadow)
     assert "parts from the one here at offset" in caplog.text
+    assert [*(shadow.log_dir / "t-0").glob("*.cut*")], "what was cut off is set aside"
 
 
 def test_a_gap_is_named_and_what_is_before_it_is_still_served(
@@ -142,6 +143,21 @@ def test_a_gap_is_named_and_what_is_before_it_is_still_served(
     status = status_of(shadow, "t")
     assert status is not None
     assert [*status.gaps] == [(15, 24)]
+
+
+@pytest.mark.parametrize("start", [9, 10])
+def test_a_fresh_log_starts_where_the_source_does(
+    source: RunningBroker, make_broker: MakeBroker, start: int
+) -> None:
+    """Also within a batch: its first records are deleted at the source."""
+    fill(source, 6)
+    source.delete_records("t", start)
+    shadow = make_broker(clock=source.clock, horolog_follow=source.address)
+    assert_same(source, shadow, start=start)
+    assert shadow.log("t").log_start_offset == start
+    status = status_of(shadow, "t")
+    assert status is not None
+    assert not status.gaps
 
 
 def test_readers_are_served_and_woken_and_producers_sent_away(

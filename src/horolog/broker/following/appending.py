@@ -28,6 +28,8 @@ def carry_out(log: Log, effect: TruncateTo | StartAt, now_ms: int) -> None:
     """
     if isinstance(effect, TruncateTo):
         log.truncate_to(effect.offset, now_ms)
+    else:
+        log.truncate_fully(effect.offset, now_ms)
 
 
 def take(log: Log, fetched: Fetched, epoch: int, now_ms: int, *, follows_start: bool) -> Followed:
@@ -47,11 +49,18 @@ def take(log: Log, fetched: Fetched, epoch: int, now_ms: int, *, follows_start: 
         CorruptBatch: a batch is damaged, or does not belong there; those before it are in the log.
         StorageFailed: the disk refused.
     """
-    done = None
+    start, done = log.log_start_offset, None
     whole = whole_batches(fetched.records, log.epochs.latest, epoch)
     if whole:
+        first = parse_header(whole, 0, 0)
+        is_within = first.magic == MAGIC and first.base_offset < start <= first.last_offset
+        if is_within and start == log.log_end_offset:
+            # The source's log starts within the batch, after DeleteRecords; so will this one.
+            log.truncate_fully(first.base_offset, now_ms)
         done = log.follow(whole, append_times=fetched.append_times, now_ms=now_ms)
     log.advance_high_watermark(fetched.high_watermark)
+    if log.log_start_offset < start:
+        log.start_at(start)
     if follows_start and fetched.log_start_offset > log.log_start_offset:
         log.start_at(fetched.log_start_offset)
     return Followed(log.log_end_offset - 1, 0, rolled=False) if done is None else done
