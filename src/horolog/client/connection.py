@@ -219,13 +219,29 @@ class Connection:
                 self._socket.settimeout(max(deadline.left_s(), 0.001))
                 self._socket.sendall(piece)
         except OSError as error:
+            refusal = _refusal(self._tls, self.address, error) or self._unread_refusal()
             self.close()
-            raise _refusal(self._tls, self.address, error) or NoAnswer(
+            raise refusal or NoAnswer(
                 f"{self.address} did not take {api_key.title} ({_reason(error)})", sent=True
             ) from error
         except BaseException:  # a request sent in part would take the next one for its rest
             self.close()
             raise
+
+    def _unread_refusal(self) -> AuthenticationFailed | None:
+        """Why the broker has closed the connection, if it said so in TLS.
+
+        In TLS 1.3 it looks at this client's certificate once the handshake is over here. It may
+        have closed the connection before a request is sent; its alert can still be read.
+        """
+        if self._tls is None or self._socket is None:
+            return None
+        try:
+            self._socket.settimeout(0)
+            self._socket.recv(1)
+        except OSError as alert:
+            return _refusal(self._tls, self.address, alert)
+        return None
 
     def _receive_frame(
         self, max_bytes: int, deadline: Deadline, memory: Callable[[int], memoryview]

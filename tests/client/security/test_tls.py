@@ -1,6 +1,8 @@
 """TLS with a scripted broker, and the stores that certificates come from."""
 
+import socket
 import ssl
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -9,8 +11,12 @@ from examples import some_of
 from scripted_broker import ScriptedBroker
 
 from horolog.client import AuthenticationFailed, Client, NoAnswer, retrying
+from horolog.client.config import Address
+from horolog.client.connection import Connection
+from horolog.client.deadline import Deadline
 from horolog.client.security.settings import Security
 from horolog.client.security.stores import identity_of
+from horolog.client.security.tls import Tls
 from horolog.errors import Misconfigured
 from horolog.wire.api import ApiKey
 from horolog.wire.malformed import MalformedResponse
@@ -250,6 +256,32 @@ def test_a_missing_client_certificate_is_reported(certificates: Certificates) ->
         pytest.raises(AuthenticationFailed, match=r"ssl\.keystore\.location"),
     ):
         client.metadata()
+
+
+def test_why_a_broker_has_hung_up_is_reported_however_late_a_request_is_sent(
+    certificates: Certificates,
+) -> None:
+    """In TLS 1.3 it looks at a client's certificate once the client's handshake is over."""
+    tls = Tls(Security.of(trusting(certificates)))
+    context = broker_of(certificates, mutual=True).tls
+    assert context is not None
+    with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor(1) as pool:
+
+        def refuse() -> None:
+            with pytest.raises(ssl.SSLError):
+                context.wrap_socket(listener.accept()[0], server_side=True)
+
+        refused, deadline = pool.submit(refuse), Deadline.after_ms(60_000)
+        connection = Connection.open(
+            Address(*listener.getsockname()),
+            deadline,
+            client_id="late",
+            max_response_bytes=1 << 20,
+            tls=tls,
+        )
+        refused.result()
+        with pytest.raises(AuthenticationFailed, match=r"ssl\.keystore\.location"):
+            connection.ask(ApiKey.API_VERSIONS, 0, [], deadline)
 
 
 def test_a_listener_of_the_other_kind_is_reported_as_such(certificates: Certificates) -> None:
