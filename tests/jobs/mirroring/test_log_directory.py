@@ -25,6 +25,7 @@ from horolog.errors import Misconfigured
 from horolog.record.builder import Record, build_batch
 from horolog.record.compression import Codec
 from horolog.record.conversion import convert_all
+from horolog.record.timestamps import AppendTimeStretch
 from horolog.storage.verify import Verification
 from horolog.storage.verify.findings import Finding, Severity
 
@@ -98,6 +99,25 @@ def test_a_broker_adopts_the_directory_and_serves_the_same_times_included(
         times = append_times(copy.address, "t", number, count)
         assert times == append_times(source.address, "t", number, count)
         assert None not in times
+
+
+def test_when_a_follower_saw_records_is_mirrored_as_such(
+    lab: MirrorLab, tmp_path: Path, source: "RunningBroker", make_broker: MakeBroker
+) -> None:
+    source.create_topic("t", retention_ms="-1")
+    times = [
+        AppendTimeStretch(0, T0_MS + 5, is_seen=True),
+        AppendTimeStretch(1, T0_MS + 6),
+        AppendTimeStretch(2, None),
+        AppendTimeStretch(3, T0_MS + 7, is_seen=True),
+    ]
+    rows = [build_batch([Record(T0_MS, b"k", b"v")], base_offset=offset) for offset in range(5)]
+    source.restart_followed("t", b"".join(rows), times)
+    done = lab.run(source.address, tmp_path / "copy")
+    assert not done.errors
+    copy = make_broker(log_dir=tmp_path / "copy")
+    found = copy.client.fetch("t", 0, 0, with_append_times=True, with_seen_times=True)
+    assert found.append_times == times
 
 
 @pytest.mark.parametrize("after", [0, 1, 5, 11, 1 << 60])
