@@ -6,6 +6,7 @@ import sys
 import pytest
 
 from horolog.config import LONG_MAX, Endpoint, Settings
+from horolog.config.releases import replica_fetch_version
 from horolog.errors import Misconfigured
 from horolog.record.timestamps import TimestampType
 
@@ -284,3 +285,39 @@ def test_importing_the_settings_reads_no_table_and_no_heavy_library() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("protocol", "version"),
+    [
+        ("0.8.2.2", 0),
+        ("0.9.0.1", 1),
+        ("0.10.0-IV0", 2),
+        ("0.10.0", 2),
+        ("0.10.1-IV0", 2),
+        ("0.10.1-IV1", 3),
+        ("0.10.2", 3),
+        ("0.11.0-IV0", 4),
+        ("0.11.0", 5),
+        ("1.0", 5),
+        ("1.1", 7),
+        ("2.0-IV0", 7),
+        ("2.0", 8),
+        ("2.1-IV1", 8),
+        ("2.1", 10),
+        ("2.2", 10),
+        ("2.3-IV0", 10),
+        ("2.3", 11),
+        ("2.7-IV0", 11),
+        ("2.8", 12),
+        ("3.0", 12),
+        ("3.1", 13),
+        ("3.5-IV0", 14),
+        ("3.5", 15),
+        ("3.7-IV3", 15),
+        ("3.7", 16),
+        ("3.9", 17),
+    ],
+)
+def test_a_follower_asks_with_the_fetch_of_its_protocol(protocol: str, version: int) -> None:
+    assert replica_fetch_version(protocol) == version

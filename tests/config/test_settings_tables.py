@@ -125,7 +125,6 @@ def test_every_field_of_the_typed_settings_is_an_obeyed_setting_and_the_other_wa
     }
     resolved = {
         "broker_id",
-        "inter_broker_protocol_version",
         "listener_security_protocol_map",
         "log_dirs",
     }

@@ -43,6 +43,8 @@ class _TopicDefaults(NamedTuple):
     replication_factor: int = -1
 
 
+_OF_TOPIC: Final = 1
+_FORMAT: Final = "message.format.version"
 _TOPIC_DEFAULTS: Final = ("num.partitions", "default.replication.factor")
 
 
@@ -173,6 +175,7 @@ class AdminCalls(RetriedCalls):
     def topic_settings(self, topics: Sequence[str]) -> dict[str, dict[str, str]]:
         """What is set for topics or by their brokers, without the defaults of the software.
 
+        The format that a broker stores is its own (KIP-32), unless it is set for the topic.
         Topics that do not exist or may not be described are not in it.
 
         Raises:
@@ -191,7 +194,9 @@ class AdminCalls(RetriedCalls):
                     found[result.resource_name] = {
                         entry.name: entry.value
                         for entry in entries
-                        if entry.value is not None and not entry.is_default
+                        if entry.value is not None
+                        and not entry.is_default
+                        and (entry.source == _OF_TOPIC or entry.name != _FORMAT)
                     }
         return found
 

@@ -59,6 +59,9 @@ class BrokerConfig:
     log_flush_offset_checkpoint_interval_ms: int = 60_000
     log_flush_scheduler_interval_ms: int = (1 << 63) - 1
 
+    # Between brokers.
+    inter_broker_protocol_version: str = "3.9-IV0"
+
     # Producers and groups.
     producer_id_expiration_ms: int = 86_400_000
     producer_id_expiration_check_interval_ms: int = 600_000

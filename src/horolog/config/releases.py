@@ -1,4 +1,4 @@
-"""Releases of Apache Kafka as settings name them, and the record format that each stores.
+"""Releases of Apache Kafka as settings name them: the record format, the fetch of a follower.
 
 `message.format.version`, `log.message.format.version` and `inter.broker.protocol.version` name a
 release (`0.10.2`, `2.8`, with or without what follows: `0.10.2.1`), or one of the protocol
@@ -23,6 +23,13 @@ _RELEASES: Final = {
 _VERSIONS: Final = frozenset(_RELEASES) | {
     f"{release}-IV{number}" for release, count in _RELEASES.items() for number in range(count)
 }
+_PLACES: Final = {release: place for place, release in enumerate(_RELEASES)}
+_FETCH_VERSIONS: Final = (
+    (("0.8.0", 0), 0), (("0.9.0", 0), 1), (("0.10.0", 0), 2), (("0.10.1", 1), 3),
+    (("0.11.0", 0), 4), (("0.11.0", 1), 5), (("1.1", 0), 7), (("2.0", 1), 8), (("2.1", 2), 10),
+    (("2.3", 1), 11), (("2.7", 1), 12), (("3.1", 0), 13), (("3.5", 0), 14), (("3.5", 1), 15),
+    (("3.7", 4), 16), (("3.9", 0), 17),
+)  # fmt: skip
 _FIRST_WITH_V1: Final = (0, 10)
 _FIRST_WITH_V2: Final = (0, 11)
 
@@ -42,6 +49,19 @@ def record_format_of(text: str) -> int:
     """The record format that a release stores: 0, 1 or 2 (KIP-32, KIP-98)."""
     release = release_of(text)
     return 0 if release < _FIRST_WITH_V1 else 1 if release < _FIRST_WITH_V2 else 2
+
+
+def replica_fetch_version(text: str) -> int:
+    """The newest version of Fetch with which a follower of this inter-broker protocol asks.
+
+    So a leader that stores a newer record format converts for it (KIP-32, phases 1 and 2): v0 and
+    v1 get format v0, v2 and v3 get v1. A release stands for its last protocol version.
+    """
+    key, _, number = _key(text).partition("-IV")
+    place = _PLACES[key], int(number) if number else max(0, _RELEASES[key] - 1)
+    return max(
+        version for first, version in _FETCH_VERSIONS if (_PLACES[first[0]], first[1]) <= place
+    )
 
 
 def _key(text: str) -> str:

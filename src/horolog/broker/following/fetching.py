@@ -75,12 +75,13 @@ class SourceLeader:
         cluster_id: str,
         *,
         timeout_ms: int,
+        fetch_version: int,
     ) -> None:
         self._timeout_ms = timeout_ms  # of a request, beyond its own wait
         self._cluster_id = cluster_id  # that is followed
         self._address = address
         self._brokers = Brokers(config)
-        self._session = FetchSession(limits)
+        self._session = FetchSession(limits, highest=fetch_version)
         self._link: Link | None = None
 
     def fetch(

@@ -25,6 +25,7 @@ from horolog.client.config import Address, ClientConfig
 from horolog.client.fetch_session import FetchLimits
 from horolog.client.offset_lookups import TopicPartition
 from horolog.clock import Clock
+from horolog.config.releases import replica_fetch_version
 from horolog.errors import HorologError
 from horolog.metadata.topics import TopicRegistry
 from horolog.replication.followed import Asks, FollowedPartition, Gap
@@ -342,6 +343,7 @@ class Follower:
             limits,
             cluster_id,
             timeout_ms=config.replica_socket_timeout_ms,
+            fetch_version=replica_fetch_version(config.inter_broker_protocol_version),
         )
         return LeaderFetcher(
             leader,
