@@ -1,22 +1,32 @@
 """What do metrics cost that are scraped every second, and how long does a scrape take?
 
-Small requests as in `bench.request_cost`, to a broker without and to one with metrics, in pairs of
-turns: CPU microseconds a request, and the ratio. Then a scrape of 3,500 partitions that have just
-been written to, and the longest that the event loop was busy meanwhile.
+Small requests as in `bench.request_cost` to a broker with metrics, on connections that are counted
+and on others that are not, in pairs of turns: CPU microseconds a request, and the ratio, with that
+of a scrape a second. `--aa` compares two that are not: what this machine takes for a difference.
+
+Then librdkafka as in `bench.produce`, to a broker without and to one with metrics that is scraped
+every second, in pairs of turns, of brokers that are started anew several times: CPU seconds of the
+broker for a gigabyte. Then a scrape of 3,500 partitions that have just been written to, and the
+longest that the event loop was busy meanwhile.
 """
 
 import argparse
 import asyncio
+import socket
 import tempfile
+import threading
 import time
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+import urllib.request
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 from statistics import median
 
 from bench import raw
 from bench.clients import batch_of
 from bench.companions import median_of
+from bench.produce import librdkafka
 from bench.request_cost import WORK, Client
+from bench.sides import horolog
 
 from horolog.broker.controller import NewTopic
 from horolog.broker.service import Service
@@ -24,12 +34,15 @@ from horolog.config import Settings
 from horolog.record.scan import load_kernels
 
 PARTITIONS = 3_500
+_BYTES = {100: 100_000_000, 1_000: 300_000_000}
+"""That librdkafka sends in a turn, by the size of the records."""
 
 
 @asynccontextmanager
 async def _served(**settings: str) -> AsyncIterator[Service]:
     with tempfile.TemporaryDirectory() as directory:
         given = {"log.dir": directory, "listeners": "PLAINTEXT://127.0.0.1:0", **settings}
+        given["log.retention.ms"] = "-1"
         service = await Service.start(Settings(given), load_kernels=False)
         try:
             yield service
@@ -48,16 +61,17 @@ async def _scrape(service: Service, query: str = "") -> int:
     return len(page)
 
 
-async def cost(work: str, requests: int, pairs: int) -> None:
-    """Short turns in pairs whose order changes, and a scrape for each second of them."""
+async def cost(work: str, requests: int, pairs: int, *, is_aa: bool) -> None:
+    """Short turns in pairs whose order changes, on connections to one broker."""
     batch = batch_of(100, 1)
-    async with AsyncExitStack() as stack:
-        clients = []
-        for settings in ({}, {"horolog.metrics.port": "0"}):
-            service = await stack.enter_async_context(_served(**settings))
-            await service.broker.controller.ensure_topic("cost")
-            clients.append((Client(service), Client(service)))
-            await WORK["produce"](*clients[-1], batch, requests)
+    async with _served(**{"horolog.metrics.port": "0"}) as service:
+        await service.broker.controller.ensure_topic("cost")
+        clients = [
+            (Client(service, counted=counted), Client(service, counted=counted))
+            for counted in (False, not is_aa)
+        ]
+        for pair in clients:
+            await WORK["produce"](*pair, batch, 2_000)
         ratios, taken, scrapes = [], [0.0, 0.0], []
         for number in range(pairs):
             used = [0.0, 0.0]
@@ -65,20 +79,67 @@ async def cost(work: str, requests: int, pairs: int) -> None:
                 before = time.process_time()
                 await WORK[work](*clients[which], batch, requests)
                 used[which] = time.process_time() - before
+            ratios.append(used[1] / used[0])
+            taken = [one + two for one, two in zip(taken, used, strict=True)]
+        for _ in range(10):
             before = time.process_time()
             await _scrape(service)
             scrapes.append(time.process_time() - before)
-            used[1] *= 1 + scrapes[-1]
-            ratios.append(used[1] / used[0])
-            taken = [one + two for one, two in zip(taken, used, strict=True)]
         for pair in clients:
             for client in pair:
                 client.close()
     off, on = (each / pairs / requests * 1e6 for each in taken)
+    share = 0.0 if is_aa else median(scrapes)
     print(
-        f"{work}: {off:.1f} us a request without, {on:.1f} with metrics: {median_of(ratios)}; "
-        f"{1000 * median(scrapes):.1f} ms a scrape"
+        f"{work}: {off:.2f} us a request uncounted, {on:.2f} {'again' if is_aa else 'counted'}: "
+        f"{median_of([each * (1 + share) for each in ratios])}; "
+        f"{1000 * median(scrapes):.1f} ms a scrape",
+        flush=True,
     )
+
+
+@contextmanager
+def _scraping(port: int) -> Iterator[None]:
+    """A thread that scrapes every second."""
+    ended = threading.Event()
+
+    def scrape() -> None:
+        while not ended.wait(1):
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as page:
+                page.read()
+
+    thread = threading.Thread(target=scrape)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def produce(starts: int, pairs: int, *, is_aa: bool) -> None:
+    """A client that sends as fast as it can, to both in turns."""
+    ratios: dict[int, list[tuple[float, float]]] = {size: [] for size in _BYTES}
+    for _ in range(starts):
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        settings = {} if is_aa else {"horolog.metrics.port": str(port)}
+        scraping = nullcontext() if is_aa else _scraping(port)
+        with horolog() as off, horolog(settings) as on, scraping:
+            for size, its in ratios.items():
+                measure = librdkafka(_BYTES[size] // size, size, "none")
+                for number in range(-1, pairs):
+                    turns = (off, on) if number % 2 else (on, off)
+                    found = {each.pid: measure(each)["broker CPU-s/GB"] for each in turns}
+                    if number >= 0:  # the first turns warm it
+                        its.append((found[off.pid], found[on.pid]))
+    for size, its in ratios.items():
+        without, with_ = (sum(each) for each in zip(*its, strict=True))
+        print(
+            f"produce {size} B, librdkafka: {without / len(its):.2f} CPU-s/GB without, "
+            f"{with_ / len(its):.2f} with metrics: "
+            f"{median_of([on / off for off, on in its])}, of the sums {with_ / without:.3f}"
+        )
 
 
 async def scrape(runs: int) -> None:
@@ -113,12 +174,15 @@ async def scrape(runs: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--requests", type=int, default=1_000, help="in each turn")
-    parser.add_argument("--pairs", type=int, default=100, help="of turns")
+    parser.add_argument("--requests", type=int, default=200, help="in each turn")
+    parser.add_argument("--pairs", type=int, default=1_000, help="of turns")
+    parser.add_argument("--starts", type=int, default=4, help="of the brokers that librdkafka uses")
+    parser.add_argument("--aa", action="store_true", help="compare what is the same")
     asked = parser.parse_args()
     load_kernels()
     for work in WORK:
-        asyncio.run(cost(work, asked.requests, asked.pairs))
+        asyncio.run(cost(work, asked.requests, asked.pairs, is_aa=asked.aa))
+    produce(asked.starts, 8, is_aa=asked.aa)
     asyncio.run(scrape(3))
 
 

@@ -16,6 +16,7 @@ import struct
 import tempfile
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, cast
 
 from bench import raw
@@ -68,11 +69,14 @@ def _profiling(wanted: bool) -> Iterator[None]:
 
 
 class Client:
-    """One connection to the broker, without a socket."""
+    """One connection to the broker, without a socket; `counted` by metrics, where these are on."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: Service, *, counted: bool = True) -> None:
         (endpoint, *_) = service.bound
-        self.connection = ServerConnection(service._server.shared, endpoint)
+        shared = service.server.shared
+        if not counted:
+            shared = replace(shared, times=None)
+        self.connection = ServerConnection(shared, endpoint)
         self.transport = _Nowhere()
         self.connection.connection_made(self.transport)
 
