@@ -132,6 +132,10 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._loop = shared.loop
         self._budget = shared.budget
         self._times = shared.times
+        # Counted here, so that a request touches nothing else for it: how many requests are left
+        # up to one that is timed (0: none are counted), when these were given, and their API.
+        self._left = self._given = 0 if shared.times is None else 1
+        self._api = self._version = -1
         self._account = shared.budget.account()
         self._frames = Frames(
             shared.scratch,
@@ -168,6 +172,8 @@ class ServerConnection(asyncio.BufferedProtocol):
         self.peer.host = str(address[0]) if isinstance(address, tuple) else ""
         self.last_active = self._loop.time()
         self._on(Event.CONNECTED)
+        if self._times is not None:
+            self._times.connections.add(self)
         if not self._shared.admit(self):
             self.close()
             return
@@ -182,6 +188,9 @@ class ServerConnection(asyncio.BufferedProtocol):
         if self._outbox is not None:
             self._outbox.close()
         self._shared.forget(self)
+        self.give_counts()
+        if self._times is not None:
+            self._times.connections.discard(self)
         self._growing_bytes = self._waiting_bytes = self._in_flight_bytes = 0
         # Now, not when the collector comes to the cycles of a connection: the budget has them back.
         self._waiting.clear()
@@ -375,8 +384,8 @@ class ServerConnection(asyncio.BufferedProtocol):
         """Start a request; one that is answered immediately is not charged here."""
         size = held = len(frame)
         self._begun += 1
-        dispatch, times = self._shared.dispatch, self._times
-        started_at = perf_counter() if times is not None and times.is_due else 0.0
+        dispatch, left = self._shared.dispatch, self._left
+        started_at = perf_counter() if left == 1 else 0.0
         is_large = False
         answer: Reply | asyncio.Future[Reply | None] | None
         try:
@@ -396,11 +405,13 @@ class ServerConnection(asyncio.BufferedProtocol):
             exchange = _Exchange(is_produce, held, _NOT_YET, head, started_at or self.last_active)
             answer.add_done_callback(partial(self._on_answer, exchange))
         else:
-            if times is not None:
-                counts, version = times.counts[frame[1]], frame[3]
-                counts[version] = count = counts[version] + 1
-                if started_at or not count % EVERY:
-                    times.time(frame, started_at)
+            if left:
+                if frame[3] != self._version or frame[1] != self._api:
+                    self.give_counts()
+                    self._api, self._version = frame[1], frame[3]
+                self._left = left - 1
+                if started_at:
+                    self._time(started_at)
             if not self._in_flight:
                 if is_accounted:
                     self._account.give(size)
@@ -411,6 +422,20 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._account.force(held - size if is_accounted else held)
         self._in_flight_bytes += held
         self._in_flight.append(exchange)
+
+    def give_counts(self) -> None:
+        """Add what was answered at once, and is counted here, to the `RequestTimes`."""
+        times, count = self._times, self._given - self._left
+        if times is not None and count:
+            times.counts[self._api][self._version] += count
+            self._given = self._left
+
+    def _time(self, started_at: float) -> None:
+        """Time the request that was counted last, and one some requests later."""
+        self.give_counts()
+        self._left = self._given = EVERY
+        if self._times is not None:
+            self._times.time(self._api, started_at)
 
     def _on_answer(self, exchange: _Exchange, done: "asyncio.Future[Reply | None]") -> None:
         if done.cancelled():

@@ -1,14 +1,14 @@
 """How many requests of each API were answered, and how long that took.
 
-All are counted, and of those that are answered at once one in some `EVERY` is timed: to time each
-would cost more than counting it. The quantiles are those of the latest that were timed, as Kafka's
-are of a sample.
+All are counted, and of those that are answered at once one in some `EVERY` of a connection is
+timed: to time each would cost more than counting it. Those a connection counts itself, until they
+are asked for. The quantiles are those of the latest that were timed, as Kafka's are of a sample.
 """
 
 from collections import deque
 from collections.abc import Iterator
 from time import perf_counter
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from horolog.buffers import Buffer
 from horolog.wire.api import SUPPORTED, ApiKey
@@ -33,34 +33,41 @@ class Answered(NamedTuple):
     in bytes; none if none was timed."""
 
 
+class _Counting(Protocol):
+    """A connection."""
+
+    def give_counts(self) -> None:
+        """Add what it has counted to `RequestTimes.counts`."""
+
+
 class RequestTimes:
     """For the event loop's thread only."""
 
-    __slots__ = ("_latest", "counts", "is_due")
+    __slots__ = ("_latest", "connections", "counts")
 
     def __init__(self) -> None:
         self.counts = [[0] * 256 for _ in range(1 + max(SUPPORTED))]
         """Answered requests by the low bytes of key and version; the high ones are zeros."""
-        self.is_due = True
-        """Whether the next request is to be timed."""
+        self.connections = set[_Counting]()
+        """Those that count requests."""
         self._latest = [deque[float](maxlen=_LATEST) for _ in self.counts]
 
     def note(self, request: Buffer, started_at: float) -> None:
         """Count and time a request that started at a moment of `perf_counter`.
 
-        What is answered at once the connection counts in place, and has it timed if it was due.
+        What is answered at once the connection counts.
         """
         self.counts[request[1]][request[3]] += 1
         self._latest[request[1]].append(perf_counter() - started_at)
 
-    def time(self, request: Buffer, started_at: float) -> None:
-        """Time a request that was counted; if its start was not noted, have the next one timed."""
-        self.is_due = not started_at
-        if started_at:
-            self._latest[request[1]].append(perf_counter() - started_at)
+    def time(self, api: int, started_at: float) -> None:
+        """Time a request that was counted."""
+        self._latest[api].append(perf_counter() - started_at)
 
     def __iter__(self) -> Iterator[Answered]:
         """The APIs that were asked."""
+        for connection in self.connections:
+            connection.give_counts()
         for api, versions in SUPPORTED.items():
             counted = self.counts[api]
             served = range(versions.min, versions.max + 1)

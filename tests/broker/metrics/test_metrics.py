@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import threading
+from collections import Counter
 
 import pytest
 from metrics_page import Metrics, scrape
+from patience import eventually
 from raw_connection import fetch_fields
 from running_broker import NOW_MS, MakeBroker, RunningBroker, a_broker
 
@@ -172,6 +175,31 @@ def test_requests_are_counted_by_api_and_version_with_quantiles_of_their_times(
     assert metrics.value(name + "totaltimems_count", request="Produce") == 20
     assert metrics.value(name + "totaltimems", request="Fetch", quantile="0.5") > 50
     assert metrics.value(name + "totaltimems", request="Produce", quantile="0.999") > 0
+
+
+def test_requests_of_one_connection_in_any_order_are_counted_at_each_scrape(
+    broker: RunningBroker,
+) -> None:
+    broker.create_topic("t")
+    rng, sent = random.Random(1), Counter[int]()
+
+    def counted(version: int) -> float:
+        name = "kafka_network_requestmetrics_requests_total"
+        return scrape(broker).value(name, request="Fetch", version=version)
+
+    with broker.connect() as connection:
+        for number in range(60):
+            version = rng.choice((10, 11, 11, 11))
+            for _ in range(rng.randrange(1, 20)):
+                connection.ask(ApiKey.FETCH, version, **fetch_fields("t", {0: 0}, max_wait_ms=0))
+                sent[version] += 1
+            if number % 10 == 9:
+                assert {each: counted(each) for each in sent} == sent
+        connection.ask(ApiKey.FETCH, 10, **fetch_fields("t", {0: 0}, max_wait_ms=0))
+    assert eventually(lambda: not broker.service.connections)
+    assert counted(10) == sent[10] + 1
+    times = scrape(broker).of("kafka_network_requestmetrics_totaltimems")
+    assert times[("quantile", "0.5"), ("request", "Fetch")] > 0
 
 
 def test_conversions_are_counted_by_the_version_of_the_request(broker: RunningBroker) -> None:
