@@ -192,6 +192,37 @@ def test_kills_of_either_side_leave_the_same_bytes(
     run(nursery, tmp_path, 12, seed)
 
 
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("how", ["full", "sync"])
+def test_a_disk_that_refuses_is_gone_on_with_once_it_takes_again(
+    nursery: Nursery, tmp_path: Path, how: str
+) -> None:
+    source = Life(nursery, tmp_path / "source")
+    source.client.create_topics({"t": PARTITIONS})
+    shadow = Life(nursery, tmp_path / "shadow", horolog_follow=source.address)
+    flag = tmp_path / "refuses"
+    shadow.kill()
+    shadow.start(f"{how}:{flag}")
+    load = Load(source.address, 3)
+    load.start()
+    try:
+        for _ in range(2):
+            sent = load.sent
+            assert eventually(lambda sent=sent: load.sent > sent + 30)  # type: ignore[misc]
+            flag.touch()
+            sent = load.sent
+            assert eventually(lambda sent=sent: load.sent > sent + 100)  # type: ignore[misc]
+            if how == "full":
+                assert eventually(lambda: "No space left" in shadow.born.said)
+            flag.unlink()
+        load.finish()
+        assert_same(source, shadow)
+    finally:
+        load.finish()
+        source.end()
+        shadow.end()
+
+
 @pytest.mark.soak
 @pytest.mark.timeout(0)
 def test_hundreds_of_kills_of_either_side_leave_the_same_bytes(

@@ -23,7 +23,7 @@ from horolog.broker.group_lag import GroupLags
 from horolog.broker.live_settings import LiveSettings
 from horolog.broker.open_files import OpenFiles, share_out
 from horolog.broker.opening import OpenedStorage, open_storage
-from horolog.broker.partition import Partition
+from horolog.broker.partition import Partition, log_failure
 from horolog.broker.partitions import Partitions
 from horolog.broker.placement import Placement
 from horolog.broker.producer_clients import ProducerClients
@@ -36,7 +36,7 @@ from horolog.broker.scheduling.metadata_thread import MetadataThread
 from horolog.broker.timestamp_warnings import TimestampWarnings
 from horolog.clock import Clock, SystemClock
 from horolog.config import BrokerConfig, Endpoint, Settings
-from horolog.errors import HorologError, StorageFailed
+from horolog.errors import StorageFailed
 from horolog.groups.capacity import Capacity
 from horolog.groups.values import GroupLimits
 from horolog.metadata.topics import TopicRegistry, unknown_topic
@@ -222,7 +222,7 @@ class Broker:
         if appended.duplicate:
             _LOG.debug("%s: a retry of what is in the log was answered", partition.name)
         if appended.rolled:
-            partition.flush_rolled().add_done_callback(_log_failure)
+            partition.flush_rolled().add_done_callback(log_failure)
         if appended.ahead_ms > 0 or appended.records_ahead_ms > 0 or appended.expired_ms > 0:
             self.timestamp_warnings.note(partition, appended, client_id, host)
         if appended.new_producer is not None:
@@ -249,11 +249,3 @@ def _group_limits(config: BrokerConfig) -> GroupLimits:
         max_size=config.group_max_size,
         max_bytes=config.horolog_group_max_bytes,
     )
-
-
-def _log_failure(flushed: "asyncio.Future[None]") -> None:
-    error = None if flushed.cancelled() else flushed.exception()
-    if isinstance(error, HorologError):
-        _LOG.error("a segment could not be flushed: %s", error)
-    elif error is not None:
-        raise error

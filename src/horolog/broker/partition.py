@@ -1,6 +1,7 @@
 """One partition for request handlers: ordered writes, reads, and listeners for growth."""
 
 import asyncio
+import logging
 from collections.abc import Callable, Hashable
 from concurrent.futures import Executor
 from typing import Final, TypeVar
@@ -11,6 +12,7 @@ from horolog.broker.scheduling.write_queue import WriteQueue
 from horolog.buffers import Buffer
 from horolog.clock import Clock
 from horolog.config import LONG_MAX, TopicConfig
+from horolog.errors import HorologError
 from horolog.storage.directory.checkpoints import AppendTimeReset
 from horolog.storage.index.counts import Counts
 from horolog.storage.logs.appendable import Appended
@@ -19,6 +21,8 @@ from horolog.storage.logs.readable import ReadableLog
 from horolog.storage.producers.attempts import Fences
 from horolog.storage.removal.removed_files import DeletedSegment
 from horolog.wire.fetch import AbortedTransaction
+
+_LOG = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -255,3 +259,12 @@ class Partition:
         if self.listeners:
             for listener in list(self.listeners):
                 listener.on_growth(size)
+
+
+def log_failure(flushed: "asyncio.Future[None]") -> None:
+    """Log that a flush of rolled segments failed; the log refuses appends until one succeeds."""
+    error = None if flushed.cancelled() else flushed.exception()
+    if isinstance(error, HorologError):
+        _LOG.error("a segment could not be flushed: %s", error)
+    elif error is not None:
+        raise error

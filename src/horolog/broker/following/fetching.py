@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 from uuid import UUID
 
 from horolog.broker.following.appending import carry_out, local, take
-from horolog.broker.partition import Partition
+from horolog.broker.partition import Partition, log_failure
 from horolog.broker.scheduling.blocking_thread import BlockingThread
 from horolog.client.brokers import Brokers
 from horolog.client.config import Address, ClientConfig
@@ -449,7 +449,7 @@ class LeaderFetcher:
                 state.on_failure("the source gives no whole batch", self._now_ms())
             return
         if taken.rolled:
-            partition.flush_rolled().add_done_callback(lambda flushed: flushed.exception())
+            partition.flush_rolled().add_done_callback(log_failure)
         state.on_records(
             given.high_watermark, given.log_start_offset, local(partition.log), self._now_ms()
         )
