@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,10 +12,12 @@ import pytest
 from batches import marker
 from examples import some_of
 from faultyfiles import FaultyFiles, Killed
+from interleave import at_each_line
 from storelogs import (
     DAY,
     NOW,
     TOPIC_ID,
+    UnsyncedFiles,
     append,
     batch,
     new_follower,
@@ -26,16 +30,17 @@ from storelogs import (
 )
 
 from horolog.config import TopicConfig
-from horolog.errors import StorageFailed
+from horolog.errors import HorologError, StorageFailed
 from horolog.record.batch import iter_headers
 from horolog.record.builder import Record
 from horolog.record.compression import Codec
 from horolog.record.old_format.fields import build_messages
 from horolog.record.timestamps import AppendTimeStretch, TimeRange
-from horolog.storage.directory.checkpoints import EpochStart
-from horolog.storage.files import Files
+from horolog.storage.directory.checkpoints import EpochStart, read_offsets
+from horolog.storage.files import Files, OpenFile
 from horolog.storage.log_dir.log_dir import LogDir, TopicPartition
 from horolog.storage.logs.log import Log
+from horolog.storage.lookup.by_timestamp import TimestampOffset
 from horolog.storage.verify import Finding, Severity, Verification
 
 PARTITION = TopicPartition("events", 3)
@@ -422,3 +427,170 @@ def test_a_disk_that_refuses_any_step_ends_nothing_half_way(
             assert log_dir.was_clean
             assert log.epochs.latest == 7
     assert step > 10
+
+
+# Readers, flushes and retention beside a truncation.
+
+
+def version(number: int) -> tuple[bytes, list[AppendTimeStretch]]:
+    """What the log holds after so many truncations to offset 3: other batches of the same offsets.
+
+    They differ in size, so that a position of one version is within a batch of another.
+    """
+    later = b"".join(
+        batch(NOW + 100 * number + at, base_offset=at, leader_epoch=3 + number, value=b"v" * size)
+        for at, size in zip(range(3, 9), (number % 7 + 1,) * 6, strict=True)
+    )
+    times = [AppendTimeStretch(at, NOW + 1000 + 10 * number + at) for at in range(3, 9)]
+    return later, times
+
+
+READS: dict[str, Callable[[Log, int], object]] = {
+    "changed": lambda log, number: bytes(log.read(4, 1 << 20).read()),
+    "time": lambda log, number: log.find_by_timestamp(NOW + 100 * number + 5),
+    "largest": lambda log, number: log.find_max_timestamp(),
+    "first": lambda log, number: bytes(log.read(0, 1 << 20).read()),
+    "append time": lambda log, number: log.find_by_append_time(NOW + 1000 + 10 * number + 5),
+    "append times": lambda log, number: log.append_times(0, 9),
+}
+
+
+@pytest.mark.parametrize("read", some_of(READS, 3))
+@pytest.mark.parametrize("segment_bytes", some_of([300, 1 << 20], 2))
+def test_a_reader_gets_what_it_began_to_read_or_is_refused(
+    tmp_path: Path, read: str, segment_bytes: int
+) -> None:
+    config = replace(SMALL, segment_bytes=segment_bytes)
+    with new_follower(tmp_path, config) as log:
+        pull(log, some(0, 3), append_times=stamps(0, 3))
+        number = 1
+        pull(log, version(number)[0], append_times=version(number)[1])
+
+        def replace_records() -> None:
+            nonlocal number
+            number += 1
+            later, times = version(number)
+            log.truncate_to(3, NOW)
+            pull(log, later, append_times=times)
+
+        def answer() -> object:
+            try:
+                return READS[read](log, number)
+            except HorologError as error:
+                return error
+
+        before = number
+        for found in at_each_line(answer, replace_records):
+            check_answer(found, before, number)
+            before = number
+        check_answer(answer(), number, number)
+        assert not isinstance(answer(), HorologError)
+        assert number > 10
+
+
+def check_answer(found: object, before: int, after: int) -> None:
+    """Whether it is of one of two versions, or of the moment in between."""
+    if isinstance(found, bytes):
+        texts = [some(0, 3) + version(each)[0] for each in (before, after)]
+        assert any(found in text for text in texts), "torn"
+    elif isinstance(found, TimestampOffset):
+        times = {0: NOW, 1: NOW + 1, 2: NOW + 2}
+        versions = [
+            times | {at: NOW + 100 * each + at for at in range(3, 9)} for each in (before, after)
+        ]
+        assert found.timestamp in [each[found.offset] for each in versions]
+    elif isinstance(found, list):
+        known = {each.ms for number in (before, after) for each in version(number)[1]}
+        assert all(each.ms in {None, *known} for each in found[3:])
+
+
+def test_a_slice_that_is_held_reads_what_it_had_or_less(tmp_path: Path) -> None:
+    with new_follower(tmp_path, replace(SMALL, segment_bytes=1 << 20)) as log:
+        pull(log, some(0, 8))
+        held = log.read(0, 1 << 20)
+        log.truncate_to(3, NOW)
+        pull(log, some(3, 8, epoch=9, late_ms=7))
+        assert held.read() == some(0, 3), "no byte of what came afterwards"
+        assert held.read_cached() is None
+        whole = log.read(3, 1 << 20)
+        log.truncate_to(0, NOW)
+        pull(log, some(0, 8, epoch=10, late_ms=9))
+        assert whole.read() == some(3, 8, epoch=9, late_ms=7), "it was set aside, not changed"
+
+
+@pytest.mark.parametrize("to", [0, 3, 11])
+def test_a_flush_at_any_moment_of_a_truncation_claims_nothing_that_is_gone(
+    tmp_path: Path, to: int
+) -> None:
+    log_dir, log = live(tmp_path, UnsyncedFiles())
+
+    def fill_and_truncate() -> int:
+        truncate(log, to, anew=False)
+        return log.recovery_point
+
+    def flush() -> None:
+        with suppress(StorageFailed):
+            log.flush()
+
+    for point in at_each_line(fill_and_truncate, flush, "horolog/storage/logs/truncating"):
+        assert point <= log.log_end_offset == to
+        assert not log.is_in_doubt
+        log.flush()
+        assert log.recovery_point == to
+        end = log.log_end_offset
+        pull(log, some(end, 16, epoch=log.epochs.latest + 1))
+    log_dir.close(clean=False)
+
+
+def test_retention_at_any_moment_of_following_and_truncating_keeps_to_its_order(
+    tmp_path: Path,
+) -> None:
+    config = replace(SMALL, retention_ms=1000)
+    with new_follower(tmp_path, config) as log:
+        pull(log, some(0, 20))
+        log.truncate_to(14, NOW)
+        gone = [each.base_offset for each in log.apply_retention(NOW + DAY, NOW)]
+        assert gone == [0, 4, 8, 12, 12, 16], "the last two were set aside"
+        assert (log.log_start_offset, log.log_end_offset, log.high_watermark) == (14, 14, 14)
+        pull(log, some(14, 20, epoch=5))
+        check(log, some(14, 20, epoch=5))
+        log.truncate_to(3, NOW)
+        assert (log.log_start_offset, log.log_end_offset) == (3, 3)
+
+
+def test_what_retention_has_removed_stays_removed_after_a_truncation(tmp_path: Path) -> None:
+    config = replace(SMALL, retention_ms=1000, file_delete_delay_ms=60_000)
+    log_dir = open_dir(tmp_path, config)
+    log = log_dir.create(*PARTITION, TOPIC_ID, config, NOW)
+    log.begin_following(0)
+    pull(log, some(0, 8) + some(8, 20, late_ms=DAY))
+    assert [gone.base_offset for gone in log.apply_retention(NOW + DAY, NOW)] == [0, 4]
+    log.truncate_fully(0, NOW)
+    pull(log, some(0, 8, epoch=9, late_ms=DAY))
+    assert log.removed_files.remove_due(NOW + 60_000) > 0
+    check(log, some(0, 8, epoch=9, late_ms=DAY))
+    log_dir.close()
+
+
+# What the disk has of it after a power cut.
+
+
+def test_what_is_cut_is_on_the_disk_before_anything_follows(tmp_path: Path) -> None:
+    """Else a power cut brought records back that others follow, below the recovery point."""
+    synced: list[str] = []
+
+    class Synced(UnsyncedFiles):
+        def sync(self, file: OpenFile) -> None:
+            synced.append(Path(file.path).name)
+            super().sync(file)
+
+    log_dir, log = live(tmp_path, Synced())
+    synced.clear()
+    log.truncate_to(6, NOW)
+    first = f"{4:020d}.log.178.tmp"
+    assert synced.index(first) < synced.index("recovery-point-offset-checkpoint.tmp")
+    assert synced.index("replication-offset-checkpoint.tmp") < synced.index(f"{4:020d}.log")
+    assert f"{4:020d}.companion" in synced
+    for name in ("recovery-point-offset-checkpoint", "replication-offset-checkpoint"):
+        assert read_offsets(Files(), str(tmp_path / name))[PARTITION] == 6
+    log_dir.close(clean=False)

@@ -146,7 +146,8 @@ class ReadableLog:
             RequestRefused: the offset is out of range (1).
             CorruptBatch: the file is damaged there.
         """
-        end_offset = self.log_end_offset
+        segments = self.segments  # once: the end of one log is none of another after a truncation
+        end_offset = segments[-1].end.next_offset
         if not self.log_start_offset <= offset <= end_offset:
             raise RequestRefused(
                 ErrorCode.offset_out_of_range,
@@ -157,7 +158,7 @@ class ReadableLog:
             up_to = min(self.high_watermark, end_offset if up_to is None else up_to)
         before = up_to if up_to is not None and up_to < end_offset else None
         if offset < end_offset and (before is None or offset < before):
-            segments = self.segments_from(offset)
+            segments = _from(segments, offset)
             for segment in segments:
                 found = segment.slice(offset, max_bytes, min_one_batch=min_one_batch, before=before)
                 if found is not None:
@@ -416,8 +417,11 @@ class ReadableLog:
 
     def segments_from(self, offset: int) -> tuple[Segment, ...]:
         """The segment that holds an offset, and all that follow."""
-        segments = self.segments
-        return segments[max(0, bisect_right(segments, offset, key=_base_offset) - 1) :]
+        return _from(self.segments, offset)
+
+
+def _from(segments: tuple[Segment, ...], offset: int) -> tuple[Segment, ...]:
+    return segments[max(0, bisect_right(segments, offset, key=_base_offset) - 1) :]
 
 
 def _base_offset(segment: Segment) -> int:
