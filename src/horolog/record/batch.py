@@ -322,29 +322,18 @@ def restamp(
     records, for the CRC; as in Kafka, attribute bits without a meaning (7 to 15)
     are then dropped.
     """
-    attributes = header.attributes
-    if timestamp_type is not None and timestamp_type != header.timestamp_type:
+    _, length, _, _, crc, attributes, *rest = header
+    if timestamp_type is not None:
         attributes = (attributes & ~LOG_APPEND_TIME_BIT) | (timestamp_type << 3)
     if max_timestamp is None:
         max_timestamp = header.max_timestamp
-    crc = header.crc
-    rest = header[7:]
     if attributes != header.attributes or max_timestamp != header.max_timestamp:
         attributes &= _KNOWN_BITS
-        rest = (header.base_timestamp, max_timestamp, *header[9:])
-        covered = _CRC_COVERED.pack(attributes, header.last_offset_delta, *rest)
+        rest[2] = max_timestamp
+        covered = _CRC_COVERED.pack(attributes, *rest)
         records = memoryview(batch)[HEADER_SIZE : header.size]
         crc = crc32c.crc32c(records, crc32c.crc32c(covered))
-    return _HEADER.pack(
-        base_offset,
-        header.batch_length,
-        leader_epoch,
-        MAGIC,
-        crc,
-        attributes,
-        header.last_offset_delta,
-        *rest,
-    )
+    return _HEADER.pack(base_offset, length, leader_epoch, MAGIC, crc, attributes, *rest)
 
 
 def next_sequence(sequence: int, records: int) -> int:

@@ -72,7 +72,7 @@ def read_produce(frame: bytes) -> SingleProduce | None:
         if not 5 <= version <= 13 or size < 0 or len(frame) > LARGE_BYTES:
             return None
         at = _HEAD.size + size
-        client_id = str(frame[_HEAD.size : at], "utf-8", "replace")
+        client_id = frame[_HEAD.size : at].decode("utf-8", "replace")
         name, topic_id, end = "", None, len(frame)
         if version < 9:
             transactional, acks, _, topics, size = _PRODUCE.unpack_from(frame, at)
@@ -80,7 +80,7 @@ def read_produce(frame: bytes) -> SingleProduce | None:
                 return None
             start = at + _PRODUCE.size
             at = start + size
-            name = str(frame[start:at], "utf-8")
+            name = frame[start:at].decode()
             partitions, index, size = _PRODUCED.unpack_from(frame, at)
             at += _PRODUCED.size
             is_single = partitions == 1
@@ -94,7 +94,7 @@ def read_produce(frame: bytes) -> SingleProduce | None:
                 start, at = at + 1, at + 1 + size
                 if not 0 < size <= _LONGEST_COMPACT_NAME:
                     return None
-                name = str(frame[start:at], "utf-8")
+                name = frame[start:at].decode()
             else:
                 topic_id = _topic_id(frame[at : at + 16])
                 at += 16
@@ -141,7 +141,7 @@ def read_lookup(frame: bytes) -> SingleLookup | None:
             if topics != 1 or not 0 < size <= _LONGEST_NAME:
                 return None
         at = start + size
-        name = str(frame[start:at], "utf-8")
+        name = frame[start:at].decode()
         if version >= 6:
             partitions, index, leader_epoch, timestamp = _FLEXIBLE_LOOKED_UP.unpack_from(frame, at)
             at += _FLEXIBLE_LOOKED_UP.size

@@ -83,7 +83,8 @@ class AppendTimes:
 
     def next(self, now_ms: int) -> int:
         """The append time of a batch that arrives now."""
-        return now_ms if self.last is None else max(now_ms, self.last)
+        last = self.last
+        return now_ms if last is None or last < now_ms else last
 
     def gave(self, append_time_ms: int) -> None:
         """Remember that a batch with this append time is in the log."""

@@ -23,7 +23,7 @@ _IDENTITY: Final = Struct(">qiibI")  # a v2 header up to its checksum
 
 def identity_of(batch: Buffer) -> int:
     """Identifies a batch, or a message of v0 or v1, by its first `IDENTITY_SIZE` bytes."""
-    return crc32c.crc32c(memoryview(batch)[:IDENTITY_SIZE])
+    return crc32c.crc32c(batch[:IDENTITY_SIZE])
 
 
 def identity_of_header(header: BatchHeader) -> int | None:

@@ -132,7 +132,8 @@ class AppendableLog(ReadableLog):
             self._refuse_in_doubt()
         if self._high_watermark is not None:
             self._refuse_following()
-        if prepared.header.producer_id >= 0:
+        is_idempotent = prepared.header.producer_id >= 0
+        if is_idempotent:
             # Before any roll, which in Kafka even a duplicate may cause.
             repeated = self._repeated(prepared)
             if repeated is not None:
@@ -161,7 +162,7 @@ class AppendableLog(ReadableLog):
             self.epochs.assign(batch.leader_epoch, base_offset)
         writer.append(batch)
         new_producer = None
-        if prepared.header.producer_id >= 0:
+        if is_idempotent:
             new_producer = self._note_producer(prepared, batch, now_ms)
         if flushes:
             flusher.flush(self)

@@ -20,14 +20,11 @@ class LeaderEpochs:
 
     def __init__(self, files: Files, path: str, entries: Sequence[EpochStart] = ()) -> None:
         self.entries: tuple[EpochStart, ...] = tuple(entries)
+        self.latest = _latest(self.entries)
+        """The newest epoch, -1 if nothing was written in any."""
         self._on_disk = self.entries
         self._files = files
         self.path = path
-
-    @property
-    def latest(self) -> int:
-        """The newest epoch, -1 if nothing was written in any."""
-        return self.entries[-1].epoch if self.entries else NO_EPOCH
 
     def assign(self, epoch: int, start_offset: int, *, sync: bool = True) -> None:
         """Begin an epoch at an offset; what claims to be newer or later is wrong and goes.
@@ -86,4 +83,8 @@ class LeaderEpochs:
         if write and new != self._on_disk and not self._files.read_only:
             write_epochs(self._files, self.path, new, sync=sync)
             self._on_disk = new
-        self.entries = new
+        self.entries, self.latest = new, _latest(new)
+
+
+def _latest(entries: Sequence[EpochStart]) -> int:
+    return entries[-1].epoch if entries else NO_EPOCH

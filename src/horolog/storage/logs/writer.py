@@ -97,7 +97,7 @@ class LogWriter:
             return False
         if active is self._cut:
             return True  # readers may have what was cut off it open
-        if floor is not None and end.next_offset <= floor.reset_offset:
+        if floor is not None and floor.resets and end.next_offset <= floor.reset_offset:
             return True  # its records are from before the reset
         append_ms, timestamp = batch.append_ms, batch.max_timestamp
         if not active.has_room(batch.size, batch.last_offset, config.segment_bytes, append_ms):
@@ -124,8 +124,9 @@ class LogWriter:
             StorageFailed: the disk refused; nothing of the batch is in the log.
         """
         self.active.append(batch)
-        if self._append_times is not None and batch.append_ms is not None:
-            self._append_times.gave(batch.append_ms)
+        floor, append_ms = self._append_times, batch.append_ms
+        if floor is not None and append_ms is not None and append_ms != floor.last:
+            floor.gave(append_ms)
 
     def extend(
         self,
