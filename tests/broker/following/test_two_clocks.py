@@ -1,0 +1,106 @@
+"""Append times travel with what a follower fetches; if there are none, it notes what it saw."""
+
+from collections.abc import Callable
+
+import pytest
+from batches import batch
+from following import is_caught_up
+from running_broker import ANY_TIME, NOW_MS, MakeBroker, RunningBroker, a_broker
+
+from horolog.broker.following import follower
+from horolog.broker.handlers import api_versions
+from horolog.client import RecordClock
+from horolog.clock import DAY_MS, ManualClock
+from horolog.record.timestamps import AppendTimeStretch
+from horolog.wire.features import APPEND_TIME, FEATURES, SEEN_TIME
+
+source = a_broker("t", of_topics=ANY_TIME)
+T = [("t", 0)]
+
+
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(follower, "LOOK_S", 0.1)
+
+
+@pytest.fixture
+def here() -> ManualClock:
+    """The follower's own clock, a day ahead of the source's."""
+    return ManualClock(NOW_MS + DAY_MS)
+
+
+@pytest.fixture
+def attach(
+    make_broker: MakeBroker, source: RunningBroker, here: ManualClock
+) -> Callable[..., RunningBroker]:
+    def attach(to: RunningBroker = source) -> RunningBroker:
+        return make_broker(clock=here, horolog_follow=to.address)
+
+    return attach
+
+
+def times(broker: RunningBroker) -> list[AppendTimeStretch]:
+    log = broker.log("t")
+    return log.append_times(0, log.log_end_offset, seen=True)
+
+
+def advance(broker: RunningBroker, ms: int) -> None:
+    assert isinstance(broker.clock, ManualClock)
+    broker.clock.advance(ms)
+
+
+def test_append_times_and_their_resets_are_those_of_the_leader(
+    source: RunningBroker, attach: Callable[..., RunningBroker]
+) -> None:
+    shadow = attach()
+    for ms in (0, 500, 40 * DAY_MS):
+        advance(source, ms)
+        source.append("t", batch(NOW_MS))
+    assert is_caught_up(shadow, source, T)
+    advance(source, -40 * DAY_MS)
+    source.client.reset_append_times("t")
+    source.append("t", batch(NOW_MS))
+    assert is_caught_up(shadow, source, T)
+    assert times(shadow) == times(source)
+    assert [each.ms for each in times(shadow)] == [
+        NOW_MS,
+        NOW_MS + 500,
+        NOW_MS + 500 + 40 * DAY_MS,
+        NOW_MS + 500,
+    ]
+    (reset,) = shadow.log("t").append_time_resets
+    assert reset.offset == 3
+    assert [segment.base_offset for segment in shadow.log("t").segments] == [0, 3]
+    found = shadow.client.find_records({T[0]: NOW_MS + 400}, RecordClock.APPEND)[T[0]]
+    assert found is not None
+    assert (found.offset, found.ms) == (1, NOW_MS + 500)
+
+
+def test_of_a_source_without_append_times_it_is_kept_when_they_were_seen(
+    source: RunningBroker,
+    attach: Callable[..., RunningBroker],
+    here: ManualClock,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As of Apache Kafka. Who follows this follower is given what it saw, as such."""
+    others = {n: each for n, each in FEATURES.items() if n not in (APPEND_TIME, SEEN_TIME)}
+    with monkeypatch.context() as patched:
+        patched.setattr(api_versions, "FEATURES", others)
+        shadow = attach()
+        source.append("t", batch(NOW_MS))
+        assert is_caught_up(shadow, source, T)
+        here.advance(50)
+        source.append("t", batch(NOW_MS))
+        assert is_caught_up(shadow, source, T)
+    seen = [
+        AppendTimeStretch(0, NOW_MS + DAY_MS, is_seen=True),
+        AppendTimeStretch(1, NOW_MS + DAY_MS + 50, is_seen=True),
+    ]
+    assert times(shadow) == seen
+    found = shadow.client.find_records({T[0]: NOW_MS}, RecordClock.APPEND)[T[0]]
+    assert found is not None
+    assert (found.offset, found.ms) == (0, None)
+    here.advance(7)
+    another = attach(shadow)
+    assert is_caught_up(another, shadow, T)
+    assert times(another) == seen
