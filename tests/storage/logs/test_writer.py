@@ -147,6 +147,13 @@ def test_append_times_are_known_or_seen_where_the_other_log_has_them_so(
         assert copy.times_or_seen(range(BASE, BASE + len(times))) == times
 
 
+def test_a_batch_has_the_append_time_of_its_records_that_were_asked_for(tmp_path: Path) -> None:
+    """A fetch from within a batch says when the records were appended from there on."""
+    copy = Copy(tmp_path)
+    copy.extend(v2(40, 3, NOW, NOW, NOW) + v2(43), [(42, NOW + 5), (43, NOW + 6)])
+    assert copy.times([40, 42, 43]) == [NOW + 5, NOW + 5, NOW + 6]
+
+
 def test_batches_seen_in_one_millisecond_have_one_entry_however_they_arrive(tmp_path: Path) -> None:
     copy = Copy(tmp_path)
     for offset in range(40, 44):

@@ -68,6 +68,8 @@ def as_they_are(
         header = parse_header(view, position, least_offset)
         after = bisect_right(append_times, header.base_offset, key=_OFFSET)
         appended = append_times[after - 1] if after else _UNKNOWN
+        if not after and append_times and append_times[0].offset <= header.last_offset:
+            appended = append_times[0]  # they are known from within the batch on, as of all of it
         listed = None
         if header.magic != MAGIC and not header.codec_number:
             listed = list_messages(view, header, position, least_offset=least_offset)
