@@ -29,6 +29,7 @@ ROOT = Path(__file__).resolve().parents[2]
 BINARIES = ROOT / ".peers/prometheus/usr/bin"
 LOAD_S = 5
 
+source = a_broker("followed", now_ms=None)
 broker = a_broker("load", partitions=3, now_ms=None, horolog_metrics_port="0")
 
 
@@ -117,8 +118,9 @@ def test_promtool_finds_nothing_wrong_with_a_page_but_milliseconds(broker: Runni
 
 
 def test_every_panel_and_every_variable_of_the_dashboard_has_something_to_show(
-    broker: RunningBroker, tmp_path: Path
+    broker: RunningBroker, source: RunningBroker, tmp_path: Path
 ) -> None:
+    broker.restart(horolog_follow=source.address, horolog_follow_topics="followed")
     dashboard = json.loads((ROOT / "docs/grafana-dashboard.json").read_text())
     queries = [each["expr"] for panel in dashboard["panels"] for each in panel.get("targets", ())]
     variables = [

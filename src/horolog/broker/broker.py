@@ -17,6 +17,7 @@ from horolog.broker.background_tasks import BackgroundTasks
 from horolog.broker.controller import Controller
 from horolog.broker.conversions import Conversions
 from horolog.broker.following.follower import Follower
+from horolog.broker.following.shadow import Shadow
 from horolog.broker.following.topics import FollowedTopics
 from horolog.broker.group_coordinator import GroupCoordinator
 from horolog.broker.group_lag import GroupLags
@@ -112,6 +113,10 @@ class Broker:
             # have been idle for long, and their ids must not be given out then either.
             store.raise_producer_ids(highest + 1)
         self.producer_ids = ProducerIds(self.metadata, store, highest + 1)
+        self.shadow = Shadow(
+            *(live, clock, self.topics, self.partitions, self.placement, self.controller),
+            *(self.groups, self.producer_ids, self.followed_topics, self.follower),
+        )
         self.queries = Queries(
             self.metadata, store, clock, self.topics, self.partitions, opened.stored.queries
         )

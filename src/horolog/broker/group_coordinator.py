@@ -233,6 +233,20 @@ class GroupCoordinator:
         groups = () if new_row is None else (new_row,)
         return Decided(None, GroupChange(groups=groups, offsets=rows), apply)
 
+    async def replace_offset(self, before: OffsetRow, after: OffsetRow) -> None:
+        """Replace a committed offset, if it is still as it was, whoever is a member of the group.
+
+        Raises:
+            StorageFailed: a write failed; it is as it was.
+        """
+        entry = self._groups.entry(before.group_id)
+        await entry.queue.run(partial(self._replace, before, after))
+
+    def _replace(self, before: OffsetRow, after: OffsetRow) -> Decided[None]:
+        if self.offsets.get(before.group_id, before.topic, before.partition) != before:
+            return Decided(None)
+        return Decided(None, GroupChange(offsets=[after]), partial(self.offsets.put, after))
+
     async def delete_offsets(
         self, group_id: str, keys: Collection[TopicPartition]
     ) -> frozenset[str]:

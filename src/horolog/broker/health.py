@@ -3,6 +3,9 @@
 offline            a partition whose log could not be read
 lost               the log directory is gone: everything is refused until a restart
 flush-failed       a partition that refuses appends until a flush succeeds
+not-followed       a cluster that cannot be followed, or a topic or partition of it
+gap                a partition of which another cluster had deleted offsets before they were here,
+                   `value` times
 append-time-ahead  a partition whose append times are ahead of the clock, by `value` milliseconds
 set-aside          what recovery took off a log and keeps, `value` bytes
 disk-nearly-full   `value` bytes are left for the log directory
@@ -20,11 +23,13 @@ from horolog.broker.partition import Partition
 from horolog.broker.scheduling.turns import TimeSlice
 from horolog.clock import format_duration
 from horolog.errors import StorageFailed
-from horolog.wire.questions import Wrong
+from horolog.wire.questions import FollowedState, Wrong
 
 LEAST_SHARE_FREE: Final = 0.05
 ENOUGH_FREE_BYTES: Final = 10 << 30
 """With so much left a disk is not nearly full, whatever its size."""
+LATE_MS: Final = 60_000
+"""A partition that waits for its source is wrong once it is so far behind."""
 _LONGEST: Final = 500  # characters of an error
 
 
@@ -47,6 +52,8 @@ async def wrong_with(broker: Broker) -> list[Wrong]:
                 served.append(partition)
                 wrong += _wrong_with_partition(broker, partition)
 
+    wrong += await _not_followed(broker)
+
     def of_files() -> list[Wrong]:
         return [*_wrong_with_disk(broker), *chain.from_iterable(map(_set_aside, served))]
 
@@ -58,6 +65,8 @@ _ORDER: Final = (
     "lost",
     "offline",
     "flush-failed",
+    "not-followed",
+    "gap",
     "disk-nearly-full",
     "append-time-ahead",
     "set-aside",
@@ -73,6 +82,26 @@ def _wrong_with_disk(broker: Broker) -> Iterator[Wrong]:
     if free < min(size * LEAST_SHARE_FREE, ENOUGH_FREE_BYTES):
         text = f"{free:,} of {size:,} bytes are free; appends are refused once there are none"
         yield Wrong("disk-nearly-full", str(broker.log_dir_path), free, text)
+
+
+async def _not_followed(broker: Broker) -> list[Wrong]:
+    """What is not here of the cluster that is followed; the source alone if it cannot be asked."""
+    source = broker.shadow.source()
+    if source is None:
+        return []
+    wrong = []
+    if source.error is not None:
+        wrong.append(Wrong("not-followed", source.servers, None, source.error[:_LONGEST]))
+    async for entry in broker.shadow.entries():
+        name = entry.topic if entry.partition is None else f"{entry.topic}-{entry.partition}"
+        text = entry.text[:_LONGEST]
+        if entry.gaps:
+            wrong.append(Wrong("gap", name, entry.gaps, text))
+        is_late = entry.lag_ms is None or entry.lag_ms > LATE_MS
+        is_waiting = entry.state is FollowedState.WAITING and is_late and source.error is None
+        if entry.state is FollowedState.REFUSED or is_waiting:
+            wrong.append(Wrong("not-followed", name, entry.lag_ms, text))
+    return wrong
 
 
 def _wrong_with_partition(broker: Broker, partition: Partition) -> Iterator[Wrong]:

@@ -159,6 +159,11 @@ class Partition:
         """Whether there is state of idempotent producers."""
         return len(self._log.producers) > 0 or len(self._log.producers.attempts) > 0
 
+    @property
+    def highest_producer_id(self) -> int:
+        """Of all producers that the log knows; -1 if it knows none. For `run`."""
+        return max((id_ for id_, _ in self._log.producers), default=-1)
+
     def expire_producers(self, clock: Clock, expiration_ms: int) -> "asyncio.Future[int]":
         """Expire idempotent producers that were inactive for `expiration_ms`; return how many.
 

@@ -7,9 +7,11 @@ same step as the topic. The store's rows are written before it changes.
 
 import logging
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
+from uuid import UUID
 
 from horolog.broker.following.source import SourceTopics
 from horolog.broker.scheduling.metadata_thread import MetadataThread
@@ -48,6 +50,7 @@ class Placement:
         """What is known of topics that are followed, or were promoted."""
         self.seen: SourceTopics | None = None
         """What the source had when it was last asked."""
+        self._held: set[str] = set()
         self._node_id = node_id
         self._metadata = metadata
         self._store = store
@@ -60,7 +63,34 @@ class Placement:
     def wants(self, name: str) -> bool:
         """Whether a topic of this name is followed where the source has it."""
         row = self.rows.get(name)
-        return is_wanted(self.source, name) and (row is None or not row.led)
+        is_led = name in self._held or (row is not None and row.led)
+        return not is_led and is_wanted(self.source, name)
+
+    def follows(self, topic: Topic, source_id: UUID | None) -> bool:
+        """Whether the source's topic of this id is the one here, and is followed now."""
+        row = self.rows.get(topic.name)
+        if row is None or not topic.followed or not self.wants(topic.name):
+            return False
+        return row.source_id in (None, source_id) or source_id is None
+
+    @contextmanager
+    def promoting(self, name: str) -> Iterator[None]:
+        """Want a topic no more while it is being promoted."""
+        self._held.add(name)
+        try:
+            yield
+        finally:
+            self._held.discard(name)
+
+    def takes_commits(self, topic: Topic) -> bool:
+        """Whether offsets that groups have committed at the source count for a topic."""
+        return topic.followed and topic.name not in self._held
+
+    def source_epoch(self, name: str) -> int:
+        """The highest leader epoch that the source had for a topic; -1 if none is known."""
+        found = None if self.seen is None else self.seen.topics.get(name)
+        its = () if found is None else found.partitions
+        return max((part.leader_epoch or 0 for part in its), default=-1)
 
     def refuse_new(self, name: str) -> None:
         """Refuse to create a topic whose name is the source's."""
@@ -195,3 +225,12 @@ def not_leader(topic: Topic) -> RequestRefused:
         f"{topic.name} is followed from another cluster, which leads it: write there, or end that "
         f"with `horolog promote {topic.name}`",
     )
+
+
+def widened(before: SourceRow | None, source: SourceRow) -> SourceRow:
+    """A source with the topics that are followed from it by now, and others."""
+    if before is None or before.ended or before.cluster_id != source.cluster_id:
+        return source
+    if before.topics in (source.topics, ".*"):
+        return source._replace(topics=before.topics)
+    return source._replace(topics=f"(?:{before.topics})|(?:{source.topics})")

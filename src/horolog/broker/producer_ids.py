@@ -42,3 +42,15 @@ class ProducerIds:
                 self._end = self._next + BLOCK
             self._next += 1
             return self._next - 1
+
+    async def skip_to(self, at_least: int) -> None:
+        """Allocate no id below this one from now on, also after a restart.
+
+        Raises:
+            StorageFailed: that could not be stored.
+        """
+        async with self._lock:
+            await self._metadata.run(self._store.raise_producer_ids, at_least)
+            self._at_least = max(self._at_least, at_least)
+            if self._next < at_least:
+                self._next = self._end = 0

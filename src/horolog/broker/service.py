@@ -114,7 +114,7 @@ class Service:
             await broker.close()
             raise
         broker.background_tasks.start()
-        broker.follower.start()
+        await broker.shadow.start()
         if load_kernels:
             loop = asyncio.get_running_loop()
             load = partial(kernels.load_in_background, owns_process=owns_process)
@@ -147,7 +147,7 @@ class Service:
         if self.metrics is not None:
             self.metrics.close()
         await self.background_tasks.stop()
-        await self.broker.follower.stop()
+        await self.broker.shadow.stop()
         await self.server.close(self.broker.end_waits)
         self._dispatcher.close()
         await self.broker.close()
@@ -160,7 +160,7 @@ class Service:
         if self.metrics is not None:
             self.metrics.close()
         await self.background_tasks.stop()
-        await self.broker.follower.stop()
+        await self.broker.shadow.stop()
         await self.server.abort()
         self._dispatcher.close()
         self.broker.end_waits()

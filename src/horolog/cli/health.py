@@ -20,8 +20,8 @@ def health(
     """Say what is wrong with a broker: exit code 0 if nothing is, else 1.
 
     Partitions that are offline or refuse appends, append times ahead of the clock, what recovery
-    has set aside, a disk that is nearly full, a log directory that is gone. Also 1 if no broker
-    answers.
+    has set aside, a disk that is nearly full, a log directory that is gone; what a broker that
+    follows another cluster does not have of it. Also 1 if no broker answers.
     """
     with connect(bootstrap, client_config, client_properties) as client:
         found = client.health()

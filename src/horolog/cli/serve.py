@@ -63,6 +63,33 @@ def serve(
             "are otherwise.",
         ),
     ] = False,
+    follow: Annotated[
+        str | None,
+        typer.Option(
+            "--follow",
+            metavar="HOST:PORT[,...]",
+            help="Follow a cluster: same topics, offsets and bytes (docs/following.md). A broker "
+            "that has begun to goes on without this option, until it is promoted.",
+        ),
+    ] = None,
+    topics: Annotated[
+        str | None,
+        typer.Option(
+            "--topics",
+            metavar="REGEX",
+            help="With --follow, only topics whose names match this as a whole.",
+        ),
+    ] = None,
+    command_config: Annotated[
+        Path | None,
+        typer.Option(
+            "--command-config",
+            exists=True,
+            dir_okay=False,
+            metavar="FILE",
+            help="With --follow, client properties: security.protocol, ssl.*, sasl.* and others.",
+        ),
+    ] = None,
     clock: Annotated[
         str,
         typer.Option(
@@ -99,6 +126,7 @@ def serve(
         given["log.dirs"] = str(log_dir)
     if adopt_defaults:
         given["horolog.adopt.defaults"] = "true"
+    given |= follow_settings(follow, topics, command_config)
     if metrics_port is not None:
         given["horolog.metrics.port"] = str(metrics_port)
     write_log_to_stderr(verbose=verbose, as_json=json_log)
@@ -153,6 +181,27 @@ def ready_line(bound: Sequence[Endpoint], advertised: Sequence[Endpoint], log_di
         host_port(endpoint.host, endpoint.port or ports[endpoint.name]) for endpoint in advertised
     ]
     return f"ready {', '.join(addresses)} (log directory {Path(log_dir).absolute()})"
+
+
+def follow_settings(
+    follow: str | None, topics: str | None, command_config: Path | None
+) -> dict[str, str]:
+    """What the options about a cluster that is followed mean as settings.
+
+    Raises:
+        Misconfigured: some are given without `--follow`.
+    """
+    if follow is None:
+        if topics is not None or command_config is not None:
+            raise Misconfigured("--topics and --command-config are for --follow HOST:PORT")
+        return {}
+    given = {"horolog.follow": follow}
+    if topics is not None:
+        given["horolog.follow.topics"] = topics
+    if command_config is not None:
+        # A restart without the option may be in another directory.
+        given["horolog.follow.config"] = str(command_config.absolute())
+    return given
 
 
 def listener_settings(

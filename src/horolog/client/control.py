@@ -1,5 +1,6 @@
 """What horolog's brokers answer and Apache Kafka's do not, by the table in `wire/questions.py`."""
 
+import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -16,30 +17,40 @@ from horolog.wire.api import ApiKey
 from horolog.wire.malformed import MalformedResponse
 from horolog.wire.questions import (
     ALL_PARTITIONS,
+    ALL_TOPICS,
     APPEND_TIME_RESET,
     APPEND_TIMES_AHEAD,
+    DEMOTE,
+    FOLLOWING,
     GROUP_LAG,
     HEALTH,
     LEFT_BEHIND,
     LOOKUP_WAY,
     PRODUCER_CLIENTS,
+    PROMOTE,
+    PROMOTED,
     REFUSED,
     RETENTION,
     RETENTION_UNREAD,
     TIME_RANGES,
     TIMES,
+    Action,
     AppendTimesAhead,
     AskAppendTimesAhead,
+    AskFollowing,
     AskGroupLag,
     AskHealth,
     AskLeftBehind,
     AskLookup,
     AskProducerClients,
+    AskPromoted,
     AskRefused,
     AskRetention,
     AskTimeRanges,
     AskTimes,
     AskUnread,
+    Demotion,
+    Following,
     GivesT,
     GroupUnread,
     Health,
@@ -48,6 +59,7 @@ from horolog.wire.questions import (
     LookupReport,
     PartitionLag,
     PartitionTimes,
+    PromotedEntry,
     Question,
     RangeClock,
     RefusedRecords,
@@ -59,6 +71,7 @@ __all__ = ["ControlCalls"]
 
 MOST_QUESTIONS: Final = 500  # in one request
 _MOST_PRODUCERS: Final = 300  # in one question
+_MOST_TOPICS: Final = 25  # of long names, in one question or action
 _INT64_MIN, _INT64_MAX = -(1 << 63), (1 << 63) - 1
 
 _LinkOf: TypeAlias = Callable[[TopicPartition, Deadline], Link]
@@ -283,6 +296,73 @@ class ControlCalls(RetriedCalls):
         )
         return {int(node): answer for (node, _), answer in found.items()}
 
+    def following(self) -> Following | None:
+        """Which cluster a broker follows, and how far; None from one that never does (Kafka's).
+
+        Raises:
+            RequestRefused: it refuses.
+            NoAnswer: no broker answers.
+        """
+        return self._of_broker(FOLLOWING, "", AskFollowing())
+
+    def promoted(self, topics: Sequence[str] = ()) -> list[PromotedEntry] | None:
+        """What promotions have done since the start of a broker; None from one that has none.
+
+        Args:
+            topics: some of them, or none for all.
+
+        Raises:
+            RequestRefused: it refuses.
+            NoAnswer: no broker answers.
+        """
+        found: list[PromotedEntry] = []
+        for some in _parts(topics) or [[]]:
+            answer = self._of_broker(PROMOTED, "", AskPromoted(tuple(some)))
+            if answer is None:
+                return None
+            found += answer.entries
+        return found
+
+    def promote(self, topics: Sequence[str] | None) -> None:
+        """Have a broker lead topics that it follows, or (None) all, and follow nothing any more.
+
+        It may be called again: topics that are led stay so.
+
+        Raises:
+            RequestRefused: the broker cannot (Apache Kafka), or some are not led.
+            NoAnswer: no broker answers.
+        """
+        if topics is None:
+            self._act(PROMOTE, ALL_TOPICS)
+        for some in _parts(topics or ()):
+            self._act(PROMOTE, json.dumps(some))
+
+    def demote(self, servers: str, topics: str = ".*") -> None:
+        """Have a broker follow a cluster, also in topics that it leads.
+
+        Args:
+            servers: the bootstrap servers of the cluster, as the broker reaches it.
+            topics: a regular expression that names match as a whole.
+
+        Raises:
+            RequestRefused: the broker cannot (Apache Kafka), or refuses.
+            NoAnswer: no broker answers.
+        """
+        self._act(DEMOTE, json.dumps(Demotion(servers, topics)._asdict()))
+
+    def _act(self, action: Action, value: str) -> None:
+        def attempt(deadline: Deadline) -> None:
+            link = self.brokers.any(deadline)
+            if action.name not in link.features:
+                raise RequestRefused(
+                    ErrorCode.unsupported_version,
+                    f"the broker at {self.config.bootstrap_servers} follows no other, as only "
+                    "horolog does",
+                )
+            alter(link, (action.about, ""), {action.name: value}, deadline)
+
+        self._persist(attempt)
+
     def append_times_ahead(self, topic: str) -> AppendTimesAhead:
         """How far a topic's append times are ahead of the broker's clock.
 
@@ -394,6 +474,13 @@ class ControlCalls(RetriedCalls):
             }
             answers |= _asked_together(question, now, deadline)
         return answers
+
+
+def _parts(topics: Sequence[str]) -> list[list[str]]:
+    """Topics, as many at a time as one request has."""
+    return [
+        list(topics[first : first + _MOST_TOPICS]) for first in range(0, len(topics), _MOST_TOPICS)
+    ]
 
 
 def _asked_together(

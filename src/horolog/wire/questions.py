@@ -263,6 +263,97 @@ class Health(NamedTuple):
     next: int | None
 
 
+class AskFollowing(NamedTuple):
+    """How far a broker has followed another cluster, from one entry on."""
+
+    start: int = 0
+
+
+class FollowedState(StrEnum):
+    """What becomes of a partition, or of a topic, that another cluster has."""
+
+    FOLLOWING = "following"
+    COMPARING = "comparing"
+    """It is being asked where the log here parts from the source's."""
+    WAITING = "waiting"
+    """It is followed as soon as what is said of it has passed."""
+    REFUSED = "refused"
+    """It is not followed until somebody does something."""
+    PROMOTED = "promoted"
+    """It was followed, and is led here now."""
+
+
+class FollowedEntry(NamedTuple):
+    """How far one partition is, or what is to be said of a topic."""
+
+    topic: str
+    partition: int | None
+    """None: of the topic."""
+    state: FollowedState
+    offsets_behind: int | None = None
+    """From the log end here to the source's; None where that is not known."""
+    records_behind: int | None = None
+    """None where offsets cannot be counted as records."""
+    lag_ms: int | None = None
+    """How long ago everything of the source was here, 0 where it is; None if it never was since
+    the start of the broker."""
+    end_offset: int | None = None
+    """The log end here."""
+    gaps: int = 0
+    """Stretches of offsets that are missing: the source had deleted them before."""
+    settings: Mapping[str, str] = {}
+    """Of a topic: those that it has at the source and not here, each with the reason."""
+    text: str = ""
+
+
+class Following(NamedTuple):
+    """Which cluster a broker follows, and how far."""
+
+    cluster_id: str | None
+    """None: none is followed. Empty: it was never reached."""
+    servers: str
+    topics: str
+    """The regular expression of those that are followed."""
+    is_ended: bool
+    """All topics were promoted: nothing is followed any more."""
+    error: str | None
+    """Why the source cannot be followed now."""
+    upstream: tuple[str, ...]
+    """The clusters that the source's records come from: itself, and those that it follows."""
+    entries: tuple[FollowedEntry, ...]
+    next: int | None
+
+
+class AskPromoted(NamedTuple):
+    """What the promotions since the start of a broker have done, from one entry on."""
+
+    topics: tuple[str, ...] = ()
+    """Empty: all."""
+    start: int = 0
+
+
+class PromotedEntry(NamedTuple):
+    """Something that was done in a promotion, or has to be known of it."""
+
+    topic: str
+    epoch: int
+    """In which the topic is led at least."""
+    group: str | None = None
+    """One whose committed offset was beyond what is here."""
+    partition: int | None = None
+    committed: int | None = None
+    clamped: int | None = None
+    """What it is committed at now."""
+    text: str = ""
+
+
+class Promoted(NamedTuple):
+    """What promotions have done, topic by topic."""
+
+    entries: tuple[PromotedEntry, ...]
+    next: int | None
+
+
 class AskAppendTimesAhead(NamedTuple):
     """How far the append times of a topic are ahead of the clock."""
 
@@ -443,6 +534,22 @@ APPEND_TIMES_AHEAD: Final = Question(
     AskAppendTimesAhead,
     AppendTimesAhead,
 )
+FOLLOWING: Final = Question(
+    "horolog.follow.status",
+    ResourceType.BROKER,
+    AclOperation.DESCRIBE,
+    AskFollowing,
+    Following,
+    paged="entries",
+)
+PROMOTED: Final = Question(
+    "horolog.follow.promoted",
+    ResourceType.BROKER,
+    AclOperation.DESCRIBE,
+    AskPromoted,
+    Promoted,
+    paged="entries",
+)
 GROUP_LAG: Final = Question(
     "horolog.group.lag",
     ResourceType.GROUP,
@@ -510,7 +617,7 @@ TIME_RANGES: Final = Question(
     paged="ranges",
 )
 QUESTIONS: Final = (
-    *(APPEND_TIMES_AHEAD, GROUP_LAG, HEALTH, LEFT_BEHIND, LOOKUP_WAY),
+    *(APPEND_TIMES_AHEAD, PROMOTED, FOLLOWING, GROUP_LAG, HEALTH, LEFT_BEHIND, LOOKUP_WAY),
     *(PRODUCER_CLIENTS, REFUSED, RETENTION, RETENTION_UNREAD, TIME_RANGES, TIMES),
 )
 
@@ -526,6 +633,20 @@ EXACTLY_ONCE: Final = Action(
 """Begins, commits and forgets batches of queries. DescribeConfigs has all queries under its name,
 and one under `NAME/query`."""
 
+PROMOTE: Final = Action("horolog.promote", ResourceType.BROKER, AclOperation.ALTER)
+"""Leads topics that were followed: a JSON array of names, or `ALL_TOPICS`."""
+ALL_TOPICS: Final = "all"
+DEMOTE: Final = Action("horolog.demote", ResourceType.BROKER, AclOperation.ALTER)
+"""Follows a cluster from now on: a JSON object, read as `Demotion`."""
+
+
+class Demotion(NamedTuple):
+    """Which cluster is followed from now on, and which of its topics."""
+
+    servers: str
+    topics: str = ".*"
+
+
 CLOCK_ADVANCE, CLOCK_FROZEN, CLOCK_NOW, EXPIRE = (
     Action(name, ResourceType.BROKER, AclOperation.ALTER_CONFIGS, is_announced=False)
     for name in (
@@ -536,6 +657,6 @@ CLOCK_ADVANCE, CLOCK_FROZEN, CLOCK_NOW, EXPIRE = (
     )
 )
 ACTIONS: Final = (
-    *(APPEND_TIME_RESET, EXACTLY_ONCE),
+    *(APPEND_TIME_RESET, DEMOTE, EXACTLY_ONCE, PROMOTE),
     *(CLOCK_ADVANCE, CLOCK_FROZEN, CLOCK_NOW, EXPIRE),
 )

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+from patience import eventually
 from running_broker import NOW_MS, MakeBroker, RunningBroker, a_broker
 
 from horolog.client import Client
@@ -29,6 +30,32 @@ def test_nothing_is_wrong_with_a_broker_that_serves_all_it_has(broker: RunningBr
     (health,) = broker.client.health().values()
     assert health is not None
     assert (health.served, health.wrong) == (2, ())
+
+
+def test_a_cluster_that_cannot_be_followed_is_named_once(
+    broker: RunningBroker, make_broker: MakeBroker, tmp_path: Path, clock: ManualClock
+) -> None:
+    shadow = make_broker(
+        log_dir=tmp_path / "shadow", clock=clock, horolog_follow=broker.address, node_id="2"
+    )
+    assert eventually(lambda: "t" in shadow.broker.topics)
+    assert eventually(lambda: wrong_with(shadow) == [])
+    broker.kill()
+    assert eventually(lambda: len(wrong_with(shadow)) == 1)
+    (wrong,) = wrong_with(shadow)
+    assert (wrong.kind, wrong.subject) == ("not-followed", broker.address)
+
+
+def test_what_is_not_followed_of_a_cluster_is_named(
+    broker: RunningBroker, make_broker: MakeBroker, tmp_path: Path, clock: ManualClock
+) -> None:
+    other = make_broker(log_dir=tmp_path / "other", clock=clock, node_id="2")
+    other.create_topic("t")
+    other.restart(horolog_follow=broker.address)
+    assert eventually(lambda: [each.subject for each in wrong_with(other)] == ["t"])
+    (wrong,) = wrong_with(other)
+    assert wrong.kind == "not-followed"
+    assert "horolog follow --demote" in wrong.text
 
 
 def test_an_offline_partition_is_named_with_the_reason(broker: RunningBroker) -> None:

@@ -198,7 +198,7 @@ def test_a_source_that_is_this_broker_is_refused(broker: RunningBroker) -> None:
 
 def test_a_topic_that_the_source_follows_from_here_is_not_made(broker: RunningBroker) -> None:
     topics = followed(broker)
-    broker.run(topics.apply(seen(topic()), looped={"t"}))
+    broker.run(topics.apply(seen(topic())._replace(from_here=frozenset({"t"}))))
     assert "from here" in topics.refused["t"]
     assert "t" not in broker.broker.topics
 

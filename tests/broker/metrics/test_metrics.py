@@ -6,6 +6,7 @@ import asyncio
 import random
 import threading
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from metrics_page import Metrics, scrape
@@ -254,6 +255,34 @@ def test_others_have_their_turn_at_each_partition_once_a_slice_is_over(
     assert broker.call(lambda: turns) - before >= 300
     is_over.set()
     counting.result()
+
+
+def test_topics_of_a_cluster_that_is_followed_have_their_lag(
+    broker: RunningBroker, make_broker: MakeBroker, tmp_path: Path
+) -> None:
+    broker.create_topic("one", 2)
+    send(broker, "one", NOW_MS)
+    shadow = make_broker(
+        log_dir=tmp_path / "shadow",
+        clock=broker.clock,
+        node_id="2",
+        horolog_follow=broker.address,
+        horolog_metrics_port="0",
+    )
+
+    def is_here() -> bool:
+        behind = scrape(shadow).of("horolog_follow_offsets_behind")
+        return list(behind.values()) == [0] and shadow.log("one").log_end_offset == 1
+
+    assert eventually(is_here)
+    metrics = scrape(shadow)
+    assert metrics.value("horolog_follow_lag_milliseconds", topic="one") == 0
+    assert metrics.value("horolog_follow_stopped_partitions", topic="one") == 0
+    assert metrics.value("kafka_server_replicamanager_leadercount") == 0
+    assert metrics.value("kafka_server_replicamanager_partitioncount") == 2
+    by_partition = scrape(shadow, "?partitions=true").of("horolog_follow_offsets_behind")
+    assert list(by_partition.values()) == [0, 0]
+    assert not scrape(broker).of("horolog_follow_offsets_behind")
 
 
 def test_groups_have_their_lag_in_offsets_and_in_time_and_what_they_will_lose(

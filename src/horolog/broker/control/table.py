@@ -8,6 +8,12 @@ from horolog.broker.broker import Broker
 from horolog.broker.control.append_times import describe_append_times, prepare_reset
 from horolog.broker.control.clock import CLOCK_ACTIONS, prepare_clock, show_clock
 from horolog.broker.control.exactly_once import prepare_call, show_queries
+from horolog.broker.control.following import (
+    describe_following,
+    describe_promoted,
+    prepare_demotion,
+    prepare_promotion,
+)
 from horolog.broker.control.group_lag import find_unread, measure_group
 from horolog.broker.control.health import describe_health
 from horolog.broker.control.left_behind import list_left_behind
@@ -32,12 +38,16 @@ from horolog.wire.config_resources import ResourceType
 from horolog.wire.questions import (
     APPEND_TIME_RESET,
     APPEND_TIMES_AHEAD,
+    DEMOTE,
     EXACTLY_ONCE,
+    FOLLOWING,
     GROUP_LAG,
     HEALTH,
     LEFT_BEHIND,
     LOOKUP_WAY,
     PRODUCER_CLIENTS,
+    PROMOTE,
+    PROMOTED,
     REFUSED,
     RETENTION,
     RETENTION_UNREAD,
@@ -47,6 +57,8 @@ from horolog.wire.questions import (
 
 QUESTION_ROWS: Final = (
     QuestionRow(APPEND_TIMES_AHEAD, describe_append_times),
+    QuestionRow(PROMOTED, describe_promoted),
+    QuestionRow(FOLLOWING, describe_following),
     QuestionRow(GROUP_LAG, measure_group),
     QuestionRow(HEALTH, describe_health),
     QuestionRow(LEFT_BEHIND, list_left_behind),
@@ -60,7 +72,9 @@ QUESTION_ROWS: Final = (
 )
 ACTION_ROWS: Final = (
     ActionRow((APPEND_TIME_RESET,), prepare_reset),
+    ActionRow((DEMOTE,), prepare_demotion),
     ActionRow((EXACTLY_ONCE,), prepare_call, refusal=ErrorCode.invalid_request),
+    ActionRow((PROMOTE,), prepare_promotion),
     ActionRow(CLOCK_ACTIONS, prepare_clock, is_alone=False),
 )
 SHOWN: Final[Sequence[tuple[ResourceType, Show]]] = (

@@ -252,7 +252,10 @@ class Follower:
         if following.source is None:
             config = await following.thread.run(lambda: connection_to(row))
             following.config = config
-            following.source = Source(config, self._placement.wants, row.cluster_id or None)
+            following.source = Source(
+                *(config, self._placement.wants, row.cluster_id or None),
+                own_cluster_id=self._partitions.cluster_id,
+            )
         source, known = following.source, self._followed_topics.known()
         seen = await following.thread.run(lambda: source.look(known))
         await self._followed_topics.apply(seen)
@@ -268,6 +271,8 @@ class Follower:
             its = seen.topics.get(topic.name)
             if not topic.followed or self._topics.find(topic.name) is not topic:
                 continue
+            if its is not None and not self._placement.follows(topic, its.topic_id):
+                continue  # it is another topic, or is being promoted
             for index in topic.partitions:
                 wanted.add((topic.name, index))
                 if its is not None and index < len(its.partitions):

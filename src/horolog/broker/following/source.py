@@ -67,6 +67,10 @@ class SourceTopics(NamedTuple):
     be unknown to one broker, or this client may not describe it any more."""
     unreadable: Mapping[str, str] = {}
     """Wanted topics that cannot be followed now, with the reason."""
+    from_here: frozenset[str] = frozenset()
+    """Topics that the source follows itself, and whose records come from this cluster."""
+    upstream: tuple[str, ...] = ()
+    """The ids of the clusters that its records come from: its own, and those that it follows."""
 
 
 class Source:
@@ -76,10 +80,16 @@ class Source:
         config: how to reach it.
         is_wanted: whether a topic of this name is followed.
         cluster_id: of the cluster that was followed so far, if any.
+        own_cluster_id: of this broker.
     """
 
     def __init__(
-        self, config: ClientConfig, is_wanted: Callable[[str], bool], cluster_id: str | None = None
+        self,
+        config: ClientConfig,
+        is_wanted: Callable[[str], bool],
+        cluster_id: str | None = None,
+        *,
+        own_cluster_id: str = "",
     ) -> None:
         self.cluster_id = cluster_id
         """Of the cluster that is followed, once it is known. Another one is refused."""
@@ -88,6 +98,11 @@ class Source:
         self._settings: dict[str, Mapping[str, str]] = {}
         self._oldest: list[str] = []  # topics in the order in which their settings were read
         self._doubts: dict[str, int] = {}  # looks in a row that found a topic gone or another one
+        self._own_cluster_id = own_cluster_id
+        self._upstream: tuple[str, ...] = ()
+        self._from_here: frozenset[str] = frozenset()
+        self._asked: frozenset[str] = frozenset()  # topics that were not followed at that look
+        self._looks_until_asked = 0
         self._turn: int | None = None  # the broker that is asked next; None: any
 
     def look(self, followed: Mapping[str, UUID | None]) -> SourceTopics:
@@ -121,6 +136,7 @@ class Source:
         for name in self._doubts.keys() - followed.keys():
             del self._doubts[name]
         self._read_settings(topics)
+        self._ask_who_leads(frozenset(topics.keys() - followed.keys()))
         later = [n for n in sorted(found.brokers) if self._turn is None or n > self._turn]
         self._turn = later[0] if later else None
         return SourceTopics(
@@ -129,6 +145,8 @@ class Source:
             {n: topic._replace(settings=self._settings.get(n)) for n, topic in topics.items()},
             deleted,
             unreadable,
+            self._from_here,
+            self._upstream,
         )
 
     def interrupt(self) -> None:
@@ -164,6 +182,25 @@ class Source:
                 "followed so far: nothing is followed from it. Give the address of the old "
                 "cluster, or follow the new one with another log directory",
             )
+
+    def _ask_who_leads(self, new: frozenset[str]) -> None:
+        """Ask a source that may follow others itself, before topics of it are followed.
+
+        A topic that it follows from here has no leader if it is followed here too.
+        """
+        self._looks_until_asked -= 1
+        is_known = new <= self._asked and (not new or self._looks_until_asked > 0)
+        if self._upstream and is_known:
+            return
+        answer = self._client.following()
+        self._asked, self._looks_until_asked = new, LOOKS_FOR_SETTINGS
+        self._upstream, self._from_here = (str(self.cluster_id),), frozenset()
+        if answer is None or not answer.cluster_id or answer.is_ended:
+            return
+        self._upstream += answer.upstream
+        if self._own_cluster_id in answer.upstream:
+            its = (each for each in answer.entries if each.partition is not None)
+            self._from_here = frozenset(each.topic for each in its)
 
     def _read(self, topic: TopicMetadata, followed: Mapping[str, UUID | None]) -> SourceTopic:
         if topic.error not in _WITHOUT_LEADER:

@@ -63,12 +63,8 @@ class FollowedTopics:
             return {}
         return _split(self._live.settings, settings_of_source(row.settings))[1]
 
-    async def apply(self, seen: SourceTopics, looped: Iterable[str] = ()) -> None:
+    async def apply(self, seen: SourceTopics) -> None:
         """Do what the source has done since it was last asked.
-
-        Args:
-            seen: what it has.
-            looped: the topics that it follows itself, and from here.
 
         Raises:
             RequestRefused: the source is this broker.
@@ -90,7 +86,7 @@ class FollowedTopics:
         waiting = [topic for topic in seen.topics.values() if self._placement.wants(topic.name)]
         for topic in waiting:
             try:
-                if topic.name in looped:
+                if topic.name in seen.from_here:
                     raise _refusal(
                         "the source follows it itself, from here: promote it on one side"
                     )

@@ -86,7 +86,9 @@ PARTITIONS: Final = Family(
     "kafka_server_replicamanager_partitioncount", "gauge", "Partitions that are served."
 )
 LEADERS: Final = Family(
-    "kafka_server_replicamanager_leadercount", "gauge", "Partitions that this broker leads: all."
+    "kafka_server_replicamanager_leadercount",
+    "gauge",
+    "Partitions that this broker leads: all but those that it follows.",
 )
 UNDER_REPLICATED: Final = Family(
     "kafka_server_replicamanager_underreplicatedpartitions",
@@ -172,6 +174,28 @@ AHEAD: Final = Family(
     by_partition=True,
 )
 
+FOLLOW_BEHIND: Final = Family(
+    "horolog_follow_offsets_behind",
+    "gauge",
+    "Offsets of the cluster that is followed that are not here yet; the sum over partitions unless "
+    "these are asked for. Left out where it is not known.",
+    _TOPIC,
+    by_partition=True,
+)
+FOLLOW_LAG: Final = Family(
+    "horolog_follow_lag_milliseconds",
+    "gauge",
+    "How long ago everything of the cluster that is followed was here, 0 where it is: the largest "
+    "of a topic unless partitions are asked for. Left out before it was the first time.",
+    _TOPIC,
+    by_partition=True,
+)
+NOT_FOLLOWED: Final = Family(
+    "horolog_follow_stopped_partitions",
+    "gauge",
+    "Partitions of another cluster that are not being followed now: refused, or after an error.",
+    _TOPIC,
+)
 MEMBERS: Final = Family(
     "kafka_consumergroup_members", "gauge", "Members of a consumer group.", ("consumergroup",)
 )
@@ -261,6 +285,9 @@ FAMILIES: Final = (
     UNTIMED,
     REFUSED,
     AHEAD,
+    FOLLOW_BEHIND,
+    FOLLOW_LAG,
+    NOT_FOLLOWED,
     MEMBERS,
     COMMITTED,
     LAG,

@@ -16,6 +16,7 @@ from horolog.network.request_times import QUANTILES, RequestTimes
 from horolog.record.time_stats import LATENCY_BOUNDS
 from horolog.storage.index.counts import Counts, sum_of
 from horolog.wire.api import ApiKey
+from horolog.wire.questions import FollowedState
 
 MOST_SAMPLES: Final = 300_000
 """With labels, on one page: some 30 MB."""
@@ -66,6 +67,7 @@ class Scrape:
         found.add(of.MESSAGES_IN, appended.records)
         found.add(of.BYTES_IN, appended.size)
         self._add_traffic(found)
+        await self._add_following(turns, found, by_partition=by_partition)
         await self._groups.add(found, turns, by_partition=by_partition)
         found.add(of.LEFT_OUT, found.left_out)
         parts = []
@@ -80,7 +82,7 @@ class Scrape:
         """The sums of each topic."""
         broker = self._broker
         now_ms = broker.clock.now_ms()
-        served = offline = 0
+        served = offline = followed = 0
         topics = []
         for topic in broker.topics:
             sums = _Topic(topic.name)
@@ -105,9 +107,10 @@ class Scrape:
             found.add(of.TOPIC_PARTITIONS, len(topic.partitions), labels)
             served += len(topic.partitions) - missing
             offline += missing
+            followed += (len(topic.partitions) - missing) * topic.followed
         for family, number in (
             (of.PARTITIONS, served),
-            (of.LEADERS, served),
+            (of.LEADERS, served - followed),
             (of.UNDER_REPLICATED, 0),
             (of.OFFLINE_REPLICAS, offline),
             (of.OFFLINE_PARTITIONS, offline),
@@ -118,6 +121,34 @@ class Scrape:
         ):
             found.add(family, number)
         return topics
+
+    async def _add_following(
+        self, turns: TimeSlice, found: Exposition, *, by_partition: bool
+    ) -> None:
+        """How far topics are that another cluster leads."""
+        sums: dict[str, list[tuple[int | None, int | None, bool]]] = {}
+        async for entry in self._broker.shadow.entries():
+            await turns.pause()
+            if entry.partition is None:
+                continue
+            is_stopped = entry.state in (FollowedState.REFUSED, FollowedState.WAITING)
+            its = (entry.offsets_behind, entry.lag_ms, is_stopped)
+            sums.setdefault(entry.topic, []).append(its)
+            if by_partition:
+                labels = labels_of(("topic", "partition"), (entry.topic, entry.partition))
+                for family, number in ((of.FOLLOW_BEHIND, its[0]), (of.FOLLOW_LAG, its[1])):
+                    if number is not None:
+                        found.add(family, number, labels)
+        for topic, partitions in sums.items():
+            labels = labels_of(("topic",), (topic,))
+            behind, lags, stopped = zip(*partitions, strict=True)
+            found.add(of.NOT_FOLLOWED, sum(stopped), labels)
+            if by_partition:
+                continue
+            if None not in behind:
+                found.add(of.FOLLOW_BEHIND, sum(behind), labels)
+            if None not in lags:
+                found.add(of.FOLLOW_LAG, max(lags), labels)
 
     def _add_traffic(self, found: Exposition) -> None:
         traffic = self._broker.traffic

@@ -1,0 +1,116 @@
+"""Which cluster this broker follows, how far, and who leads its topics (docs/following.md)."""
+
+from collections.abc import AsyncIterator, Mapping
+from functools import partial
+from itertools import islice
+from typing import Final
+
+from horolog.broker.broker import Broker
+from horolog.broker.control.rows import Perform, as_many_as_fit
+from horolog.errors import ErrorCode, Misconfigured, RequestRefused
+from horolog.json_text import from_json, read_as
+from horolog.network.peer import Peer
+from horolog.wire.questions import (
+    ALL_TOPICS,
+    DEMOTE,
+    PROMOTE,
+    AskFollowing,
+    AskPromoted,
+    Demotion,
+    FollowedEntry,
+    Following,
+    Promoted,
+)
+
+_LONGEST: Final = 1_000  # characters of a sentence or a setting in an answer
+_MOST_SETTINGS: Final = 20  # of a topic
+_MOST_ENTRIES: Final = 1_000  # are looked at for a page
+
+
+async def describe_following(broker: Broker, peer: Peer, name: str, ask: AskFollowing) -> Following:
+    """The source, and how far each partition is as of this page."""
+    source = broker.shadow.source()
+    entries = [each async for each in _page(broker.shadow.entries(), max(0, ask.start))]
+    shown, following = as_many_as_fit(iter(entries))
+    if following is None and len(entries) == _MOST_ENTRIES:
+        following = entries[-1][0] + 1
+    if source is None:
+        source = Following(None, "", "", False, None, (), (), None)
+    return source._replace(entries=shown, next=following)
+
+
+async def _page(
+    entries: AsyncIterator[FollowedEntry], start: int
+) -> AsyncIterator[tuple[int, FollowedEntry]]:
+    number = -1
+    async for entry in entries:
+        number += 1
+        if number >= start + _MOST_ENTRIES:
+            return
+        if number >= start:
+            yield number, _shortened(entry)
+
+
+def _shortened(entry: FollowedEntry) -> FollowedEntry:
+    """An entry that fits a page, whatever a source has given its topics."""
+    settings = {
+        name[:_LONGEST]: why[:_LONGEST]
+        for name, why in islice(entry.settings.items(), _MOST_SETTINGS)
+    }
+    return entry._replace(settings=settings, text=entry.text[:_LONGEST])
+
+
+async def describe_promoted(broker: Broker, peer: Peer, name: str, ask: AskPromoted) -> Promoted:
+    """What promotions since the start have done."""
+    entries = islice(enumerate(broker.shadow.promoted(ask.topics)), max(0, ask.start), None)
+    shortened = (
+        (
+            number,
+            each._replace(group=each.group and each.group[:_LONGEST], text=each.text[:_LONGEST]),
+        )
+        for number, each in entries
+    )
+    return Promoted(*as_many_as_fit(shortened))
+
+
+def prepare_promotion(broker: Broker, name: str, values: Mapping[str, str]) -> Perform:
+    """Lead topics: a JSON array of names, or `all`.
+
+    Raises:
+        RequestRefused: the value is another one.
+    """
+    value = values[PROMOTE.name]
+    if value.strip() == ALL_TOPICS:
+        return partial(broker.shadow.promote, None)
+    try:
+        names = from_json(value)
+        if not isinstance(names, list) or not all(isinstance(each, str) for each in names):
+            raise ValueError("it is no array of strings")
+    except ValueError as error:
+        raise RequestRefused(
+            ErrorCode.invalid_config, f"{PROMOTE.name}={value:.80}: {error}"
+        ) from None
+    return partial(broker.shadow.promote, names)
+
+
+def prepare_demotion(broker: Broker, name: str, values: Mapping[str, str]) -> Perform:
+    """Follow a cluster from now on: a JSON object, as `Demotion`.
+
+    Raises:
+        RequestRefused: the value is another one.
+    """
+    value = values[DEMOTE.name]
+    try:
+        asked = read_as(Demotion, from_json(value))
+    except ValueError as error:
+        raise RequestRefused(
+            ErrorCode.invalid_config, f"{DEMOTE.name}={value:.80}: {error}"
+        ) from None
+
+    async def demote() -> None:
+        try:
+            await broker.shadow.demote(asked)
+        except Misconfigured as error:
+            raise RequestRefused(ErrorCode.invalid_config, str(error)) from None
+
+    return demote

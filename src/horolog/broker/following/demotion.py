@@ -1,0 +1,36 @@
+"""Which topics of this broker another cluster leads from now on, when it is demoted."""
+
+from horolog.broker.following.source import SourceTopics
+from horolog.errors import ErrorCode, RequestRefused
+from horolog.metadata.rows import FollowedRow, settings_text
+from horolog.metadata.topics import Topic, TopicRegistry
+
+
+def choose(topics: TopicRegistry, seen: SourceTopics) -> list[tuple[Topic, FollowedRow]]:
+    """The topics that are led here and that the source has, each with what is stored of it.
+
+    Their settings count as the source's, so that those that differ there are taken over.
+
+    Raises:
+        RequestRefused: one cannot be followed; none is changed.
+    """
+    chosen = []
+    for theirs in sorted(seen.topics.values()):
+        topic = topics.find(theirs.name)
+        if topic is None or topic.followed:
+            continue
+        why = None
+        if theirs.name in seen.from_here:
+            why = "the source follows it itself, from here: promote it there first"
+        elif theirs.topic_id != topic.topic_id:
+            why = f"it has the topic id {topic.topic_id} here, and {theirs.topic_id} there"
+        elif len(theirs.partitions) < len(topic.partitions):
+            why = f"it has {len(topic.partitions)} partitions here, {len(theirs.partitions)} there"
+        if why is not None:
+            raise RequestRefused(
+                ErrorCode.policy_violation,
+                f"{topic.name} cannot be followed: {why}. A pattern of topics leaves it out",
+            )
+        settings = settings_text(topic.overrides)
+        chosen.append((topic, FollowedRow(topic.name, topic.topic_id, False, -1, settings)))
+    return chosen

@@ -1,0 +1,145 @@
+"""Offsets that consumer groups have committed at the source, committed here too.
+
+All groups of the source are asked, again and again. An offset is committed here when it has changed
+there, or is not here, for partitions that are followed: what a group commits here stays until it
+moves on at the source. After a start, only offsets that are ahead of those here are committed. A
+group that has members here commits for itself (as in MirrorMaker 2). Nothing is clamped: the
+records come later. A promotion clamps.
+"""
+
+import logging
+from collections.abc import Mapping
+from functools import partial
+from typing import Final
+
+from horolog.broker.group_coordinator import Committer, GroupCoordinator
+from horolog.broker.placement import Placement
+from horolog.broker.scheduling.turns import TimeSlice
+from horolog.client.client import Client
+from horolog.client.groups import CommittedOffset
+from horolog.client.offset_lookups import TopicPartition
+from horolog.clock import Clock
+from horolog.errors import ErrorCode, HorologError, RequestRefused
+from horolog.groups.rows import OffsetRow
+from horolog.metadata.topics import TopicRegistry
+
+_LOG = logging.getLogger(__name__)
+
+GroupOffsets = Mapping[str, Mapping[TopicPartition, CommittedOffset]]
+
+_HAS_MEMBERS: Final = frozenset(
+    {ErrorCode.unknown_member_id, ErrorCode.rebalance_in_progress, ErrorCode.illegal_generation}
+)
+
+
+def committed_at(client: Client) -> tuple[dict[str, dict[TopicPartition, CommittedOffset]], str]:
+    """What the groups of a cluster have committed, and why it is not known of some.
+
+    Raises:
+        RequestRefused: groups may not be listed.
+        NoAnswer: no broker answers.
+    """
+    found, why = {}, ""
+    for group_id in client.list_groups():
+        try:
+            offsets = client.offset_fetch(group_id)
+        except RequestRefused as error:
+            why = why or str(error)
+            continue
+        found[group_id] = {key: its for key, its in offsets.items() if its is not None}
+    return found, why
+
+
+class FollowedGroups:
+    """For the event loop's thread only."""
+
+    def __init__(
+        self,
+        topics: TopicRegistry,
+        placement: Placement,
+        groups: GroupCoordinator,
+        clock: Clock,
+    ) -> None:
+        self._topics = topics
+        self._placement = placement
+        self._groups = groups
+        self._clock = clock
+        self._seen: dict[str, Mapping[TopicPartition, CommittedOffset]] = {}
+        self._refused: dict[str, str] = {}
+
+    async def apply(self, found: GroupOffsets) -> None:
+        """Commit what has changed since it was last asked.
+
+        A group whose offsets cannot be committed is tried again the next time.
+        """
+        turns = TimeSlice()
+        for group_id in self._seen.keys() - found.keys():
+            del self._seen[group_id]  # its offsets here expire like those of any group
+        for group_id, offsets in found.items():
+            await turns.pause()
+            if not group_id:
+                continue  # of a client that gave none, and can give none here
+            try:
+                self._seen[group_id] = await self._commit(group_id, offsets)
+                self._refused.pop(group_id, None)
+            except RequestRefused as error:
+                self._refuse(group_id, error)
+            except HorologError as error:
+                self._name(group_id, error)
+
+    def _refuse(self, group_id: str, error: RequestRefused) -> None:
+        if error.code in _HAS_MEMBERS:
+            self._refused.pop(group_id, None)
+        else:
+            self._name(group_id, error)
+
+    def _name(self, group_id: str, error: HorologError) -> None:
+        if self._refused.get(group_id) != str(error):
+            _LOG.warning("offsets of group %r are not followed: %s", group_id, error)
+        self._refused[group_id] = str(error)
+
+    async def _commit(
+        self, group_id: str, offsets: Mapping[TopicPartition, CommittedOffset]
+    ) -> dict[TopicPartition, CommittedOffset]:
+        """Commit the offsets of one group; those that are as at the source now."""
+        # An offset counts once its topic is here: it may be committed before.
+        of_topics = {key: its for key, its in offsets.items() if self._is_followed(*key)}
+        changed = {key: its for key, its in of_topics.items() if self._is_new(group_id, key, its)}
+        if changed:
+            by = Committer("", None, -1)
+            await self._groups.commit(group_id, by, partial(self._rows, group_id, changed))
+        return of_topics
+
+    def _is_new(self, group_id: str, key: TopicPartition, its: CommittedOffset) -> bool:
+        """Whether an offset is to be committed here; at first sight only if that is a progress."""
+        here = self._groups.offsets.get(group_id, *key)
+        before = self._seen.get(group_id, {}).get(key)
+        if here is None or (before is None and here.committed < its.offset):
+            return True
+        return before is not None and before != its
+
+    def _rows(
+        self, group_id: str, offsets: Mapping[TopicPartition, CommittedOffset]
+    ) -> list[OffsetRow]:
+        """The rows of topics that are still followed at the commit's turn."""
+        now_ms = self._clock.now_ms()
+        return [
+            OffsetRow(
+                group_id,
+                *key,
+                its.offset,
+                -1 if its.leader_epoch is None else its.leader_epoch,
+                its.metadata,
+                now_ms,
+            )
+            for key, its in offsets.items()
+            if self._is_followed(*key)
+        ]
+
+    def _is_followed(self, name: str, index: int) -> bool:
+        topic = self._topics.find(name)
+        return (
+            topic is not None
+            and self._placement.takes_commits(topic)
+            and index in range(len(topic.partitions))
+        )

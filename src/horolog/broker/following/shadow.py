@@ -1,0 +1,335 @@
+"""What this broker is to the cluster that it follows: the parts of following, put together.
+
+`Shadow` starts and stops the follower, keeps topics and group offsets as the source has them,
+promotes and demotes, and says how far everything is. Without a source it does nothing.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Iterator
+from functools import partial
+from typing import Final
+
+from horolog.broker.controller import Controller
+from horolog.broker.following.demotion import choose
+from horolog.broker.following.follower import Follower, PartitionStatus
+from horolog.broker.following.groups import FollowedGroups, committed_at
+from horolog.broker.following.promotion import Promotions
+from horolog.broker.following.source import Source, SourceTopics
+from horolog.broker.following.topics import FollowedTopics
+from horolog.broker.group_coordinator import GroupCoordinator
+from horolog.broker.live_settings import LiveSettings
+from horolog.broker.partitions import Partitions
+from horolog.broker.placement import (
+    Placement,
+    checked_pattern,
+    connection_to,
+    is_wanted,
+    widened,
+)
+from horolog.broker.producer_ids import ProducerIds
+from horolog.broker.scheduling.blocking_thread import BlockingThread
+from horolog.broker.scheduling.turns import TimeSlice
+from horolog.client.client import Client
+from horolog.clock import Clock
+from horolog.errors import ErrorCode, HorologError, RequestRefused
+from horolog.metadata.rows import SourceRow
+from horolog.metadata.topics import Topic, TopicRegistry
+from horolog.wire.questions import (
+    Demotion,
+    FollowedEntry,
+    FollowedState,
+    Following,
+    PromotedEntry,
+)
+
+_LOG = logging.getLogger(__name__)
+
+GROUPS_S: Final = 5.0
+"""Time between two rounds over the groups of the source."""
+GROUPS_SHARE: Final = 20
+"""A round that takes long is followed by a pause of so many times that."""
+_MOST_GAPS: Final = 3  # that are named of a partition
+
+
+class Shadow:
+    """See the module. For the event loop's thread only."""
+
+    def __init__(
+        self,
+        live: LiveSettings,
+        clock: Clock,
+        topics: TopicRegistry,
+        partitions: Partitions,
+        placement: Placement,
+        controller: Controller,
+        groups: GroupCoordinator,
+        producer_ids: ProducerIds,
+        followed_topics: FollowedTopics,
+        follower: Follower,
+    ) -> None:
+        self._live = live
+        self._topics = topics
+        self._partitions = partitions
+        self._placement = placement
+        self._controller = controller
+        self._followed_topics = followed_topics
+        self._follower = follower
+        self._followed_groups = FollowedGroups(topics, placement, groups, clock)
+        self._promotions = Promotions(
+            topics,
+            partitions,
+            placement,
+            controller,
+            groups,
+            producer_ids,
+            clock,
+            follower.release,
+        )
+        self._lock = asyncio.Lock()  # of starts, stops, promotions and demotions
+        self._client: Client | None = None
+        self._groups_task: asyncio.Task[None] | None = None
+
+    # --- start and stop ---------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Follow the source, if there is one."""
+        async with self._lock:
+            self._start()
+
+    def _start(self) -> None:
+        source = self._placement.source
+        if source is not None and not source.ended and self._groups_task is None:
+            self._follower.start()
+            self._groups_task = asyncio.create_task(
+                self._follow_groups(source), name="follow groups"
+            )
+
+    async def stop(self) -> None:
+        """Follow no more, until it is started again."""
+        async with self._lock:
+            await self._stop()
+
+    async def _stop(self) -> None:
+        task, self._groups_task = self._groups_task, None
+        if task is not None:
+            task.cancel()
+            if self._client is not None:
+                self._client.brokers.interrupt()
+            await asyncio.gather(task, return_exceptions=True)
+        await self._follower.stop()
+
+    async def _follow_groups(self, source: SourceRow) -> None:
+        """Ask the groups of the source again and again, in a thread."""
+        thread, loop, said = BlockingThread("horolog-follow-groups"), asyncio.get_running_loop(), ""
+        try:
+            while True:
+                begun_s = loop.time()
+                why = await self._ask_groups(source, thread)
+                if why and why != said:
+                    _LOG.warning("offsets of groups are not followed: %s", why)
+                said = why
+                await asyncio.sleep(max(GROUPS_S, GROUPS_SHARE * (loop.time() - begun_s)))
+        finally:
+            client, self._client = self._client, None
+            if client is not None:
+                thread.run(client.close)
+            thread.end()
+
+    async def _ask_groups(self, source: SourceRow, thread: BlockingThread) -> str:
+        """Commit here what groups have committed there; why not, if anything is wrong."""
+        try:
+            if self._client is None:
+                self._client = Client.of(await thread.run(lambda: connection_to(source)))
+            client = self._client
+            found, why = await thread.run(lambda: committed_at(client))
+            await self._followed_groups.apply(found)
+        except HorologError as error:
+            return str(error)
+        except Exception:  # noqa: BLE001 - a bug in one round does not end the following
+            _LOG.exception("a bug in following group offsets")
+            return "a bug: see the log"
+        return why
+
+    # --- promote and demote -----------------------------------------------------------
+
+    async def promote(self, names: list[str] | None) -> None:
+        """Lead topics, or (None) everything.
+
+        Raises:
+            RequestRefused, StorageFailed: some topics are not led.
+        """
+        async with self._lock:
+            try:
+                if names is None:
+                    await self._promotions.promote_all(self._missing)
+                else:
+                    await self._promotions.promote(names, self._missing)
+            finally:
+                if not self._placement.is_following:
+                    await self._stop()
+
+    def promoted(self, names: tuple[str, ...]) -> Iterator[PromotedEntry]:
+        """What promotions since the start have done, of some topics or (none named) of all."""
+        for name in names or sorted(self._promotions.done):
+            yield from self._promotions.done.get(name, ())
+
+    async def demote(self, asked: Demotion) -> None:
+        """Follow a cluster, also in topics that are led here.
+
+        Raises:
+            Misconfigured: it cannot be reached so.
+            RequestRefused: it is this broker, follows it, or another cluster is followed; a topic
+                there is not the one here.
+            StorageFailed: a write failed; some topics may be led here still.
+        """
+        async with self._lock:
+            config = self._live.config.horolog_follow_config
+            given = SourceRow("", asked.servers, checked_pattern(asked.topics), config)
+            seen = await _look(given, self._partitions.cluster_id)
+            self._check_source(given, seen)
+            topics = choose(self._topics, seen)
+            source = widened(self._placement.source, given._replace(cluster_id=seen.cluster_id))
+            await self._stop()
+            try:
+                await self._placement.put_source(source)
+                for topic, row in topics:
+                    await self._controller.demote(topic, row)
+                    _LOG.warning(
+                        "%s is followed from %s now: what that never had is cut off and set aside",
+                        *(topic.name, asked.servers),
+                    )
+            finally:
+                self._start()
+
+    def _check_source(self, given: SourceRow, seen: SourceTopics) -> None:
+        if seen.cluster_id == self._partitions.cluster_id:
+            raise RequestRefused(
+                ErrorCode.inconsistent_cluster_id,
+                f"{given.servers} is this broker, or has a copy of its log directory",
+            )
+        source = self._placement.source
+        followed = [topic.name for topic in self._topics if topic.followed]
+        if followed and source is not None and source.cluster_id not in ("", seen.cluster_id):
+            raise RequestRefused(
+                ErrorCode.inconsistent_cluster_id,
+                f"{given.servers} is cluster {seen.cluster_id}, and {followed[0]} and others are "
+                f"followed from cluster {source.cluster_id}: promote those first",
+            )
+
+    def _missing(self, topic: str) -> Iterator[str]:
+        """What is not here of a topic, as far as is known."""
+        why = self._followed_topics.refused.get(topic)
+        if why is not None:
+            yield why
+        for its in self._follower.status().partitions:
+            if its.topic == topic:
+                text = _text(its)
+                if its.offsets_behind:
+                    text = f"{its.offsets_behind} offsets of the source are not here. {text}"
+                if text:
+                    yield f"partition {its.partition}: {text}".strip()
+
+    # --- status -----------------------------------------------------------------------
+
+    def source(self) -> Following | None:
+        """Which cluster is followed, without the entries; None if there never was one."""
+        row = self._placement.source
+        if row is None:
+            return None
+        seen = self._placement.seen
+        upstream = () if row.ended or not row.cluster_id else (row.cluster_id,)
+        return Following(
+            *(row.cluster_id, row.servers, row.topics, row.ended, self._follower.why),
+            (seen and seen.upstream) or upstream,
+            (),
+            None,
+        )
+
+    async def entries(self) -> AsyncIterator[FollowedEntry]:
+        """How far each partition is, and what is to be said of each topic, in order."""
+        turns = TimeSlice()
+        status = self.partitions()
+        rows = self._placement.rows
+        names = {topic.name for topic in self._topics if topic.followed}
+        for name in sorted({*names, *rows, *self._followed_topics.refused}):
+            await turns.pause()
+            topic = self._topics.find(name)
+            entry = self._of_topic(name, topic)
+            if entry is not None:
+                yield entry
+            for index in () if topic is None or not topic.followed else topic.partitions:
+                await turns.pause()
+                yield self._of_partition(name, index, status.get((name, index)))
+
+    def partitions(self) -> dict[tuple[str, int], PartitionStatus]:
+        """How far each partition is that is being followed."""
+        its = self._follower.status().partitions
+        return {(each.topic, each.partition): each for each in its}
+
+    def _of_topic(self, name: str, topic: Topic | None) -> FollowedEntry | None:
+        row = self._placement.rows.get(name)
+        if row is not None and row.led:
+            text = f"it is led here, from epoch {row.epoch} on"
+            return FollowedEntry(name, None, FollowedState.PROMOTED, text=text)
+        why = self._followed_topics.refused.get(name)
+        settings = self._followed_topics.refused_settings(name)
+        if why is None and row is None:
+            why = "it was found here, and the source was not asked yet whether it is its topic"
+        if why is None and not settings:
+            return None
+        is_followed = row is not None and topic is not None
+        state = FollowedState.FOLLOWING if why is None else FollowedState.REFUSED
+        if why is not None and is_followed:
+            state = FollowedState.WAITING
+        return FollowedEntry(name, None, state, settings=settings, text=why or "")
+
+    def _of_partition(self, name: str, index: int, its: PartitionStatus | None) -> FollowedEntry:
+        if its is None:
+            partition = self._partitions.find(name, index)
+            end = None if partition is None else partition.log.log_end_offset
+            why = "it is not being followed now"
+            if partition is None:
+                why = self._partitions.why_offline(name, index)
+            state = FollowedState.REFUSED if partition is None else FollowedState.WAITING
+            return FollowedEntry(name, index, state, end_offset=end, text=why)
+        return FollowedEntry(
+            name,
+            index,
+            FollowedState(its.state),
+            its.offsets_behind,
+            its.records_behind,
+            its.lag_ms,
+            its.next_offset,
+            len(its.gaps),
+            text=_text(its),
+        )
+
+
+def _text(its: PartitionStatus) -> str:
+    """What is to be said of a partition, in sentences."""
+    gaps = [f"{gap.start} to {gap.end - 1}" for gap in its.gaps[-_MOST_GAPS:]]
+    more = len(its.gaps) - len(gaps)
+    said = []
+    if gaps:
+        others = f" and {more} other stretches" if more else ""
+        said.append(f"offsets {', '.join(gaps)}{others} were deleted there before they came here")
+    if its.why:
+        said.append(its.why)
+    return "; ".join(said)
+
+
+async def _look(given: SourceRow, own_cluster_id: str) -> SourceTopics:
+    """What a cluster has."""
+    thread = BlockingThread("horolog-demote")
+    try:
+        config = await thread.run(lambda: connection_to(given))
+        wanted = partial(is_wanted, given)
+        source = Source(config, wanted, own_cluster_id=own_cluster_id)
+        try:
+            return await thread.run(lambda: source.look({}))
+        finally:
+            source.interrupt()
+            thread.run(source.close)
+    finally:
+        thread.end()

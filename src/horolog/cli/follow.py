@@ -1,0 +1,131 @@
+"""`horolog follow`: how far a broker follows another cluster, and how it begins to."""
+
+from typing import Annotated
+
+import typer
+
+from horolog.cli.connecting import CommandConfig, CommandProperties, connect
+from horolog.cli.options import LOCAL, Bootstrap, Json
+from horolog.cli.screen import show_json, show_table
+from horolog.client import Client
+from horolog.clock import format_duration
+from horolog.errors import ErrorCode, Misconfigured, RequestRefused
+from horolog.wire.questions import FollowedEntry, Following
+
+app = typer.Typer(no_args_is_help=True)
+
+_COLUMNS = ("topic", "partition", "state", "offsets behind", "records behind", "lag", "end", "note")
+
+
+@app.callback(invoke_without_command=True, no_args_is_help=True)
+def follow(
+    context: typer.Context,
+    demote: Annotated[
+        bool,
+        typer.Option("--demote", help="Have the broker follow --source, also where it leads."),
+    ] = False,
+    source: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT[,...]", help="The cluster to follow, as the broker reaches it."
+        ),
+    ] = None,
+    topics: Annotated[
+        str,
+        typer.Option(
+            metavar="REGEX", help="Only topics whose names match this as a whole; default all."
+        ),
+    ] = ".*",
+    bootstrap: Bootstrap = LOCAL,
+    client_config: CommandConfig = None,
+    client_properties: CommandProperties = None,
+    as_json: Json = False,
+) -> None:
+    """Have a broker follow another cluster in the place of leading, or see how far it has.
+
+    With --demote the broker takes the records of the source from now on, and none of producers.
+    What it has and the source never had is cut off and set aside in files that end in .cut. Topics
+    must have the same ids on both sides, as after `horolog promote`. If the source wants TLS or
+    SASL, the broker has the settings in the file of its horolog.follow.config. docs/following.md
+    has the whole way there and back.
+    """
+    if context.invoked_subcommand is not None:
+        if demote or source is not None:
+            raise Misconfigured(f"--demote and --source are not for {context.invoked_subcommand}")
+        return
+    if not demote or source is None:
+        raise Misconfigured("Give --demote and --source HOST:PORT, or the command status")
+    with connect(bootstrap, client_config, client_properties) as client:
+        client.demote(source, topics)
+        following = following_of(client, bootstrap)
+    if as_json:
+        show_json(_shown(following))
+    else:
+        typer.echo(_title(following))
+
+
+@app.command()
+def status(
+    bootstrap: Bootstrap = LOCAL,
+    client_config: CommandConfig = None,
+    client_properties: CommandProperties = None,
+    as_json: Json = False,
+) -> None:
+    """Show which cluster a broker follows, and how far: exit code 0 also if it is behind.
+
+    The lag of a partition is how long ago everything of the source was here. Settings that the
+    source has and this broker refuses, offsets that were deleted there before they came here, and
+    topics that cannot be followed are named.
+    """
+    with connect(bootstrap, client_config, client_properties) as client:
+        following = following_of(client, bootstrap)
+    if as_json:
+        show_json(_shown(following))
+        return
+    typer.echo(_title(following))
+    if following.entries:
+        show_table(_COLUMNS, [_row(each) for each in following.entries])
+
+
+def following_of(client: Client, bootstrap: str) -> Following:
+    """What a broker follows.
+
+    Raises:
+        RequestRefused: it cannot follow, as it is no horolog.
+    """
+    found = client.following()
+    if found is None:
+        raise RequestRefused(
+            ErrorCode.unsupported_version,
+            f"the broker at {bootstrap} follows no other, as only horolog does",
+        )
+    return found
+
+
+def _title(following: Following) -> str:
+    if following.cluster_id is None:
+        return "this broker follows no cluster"
+    named = f"{following.servers} (cluster {following.cluster_id or 'not reached yet'})"
+    if following.is_ended:
+        return f"{named} is not followed any more: all topics were promoted"
+    of_topics = "" if following.topics == ".*" else f", topics that match {following.topics}"
+    error = "" if following.error is None else f"\nIt cannot be followed now: {following.error}"
+    return f"following {named}{of_topics}{error}"
+
+
+def _row(entry: FollowedEntry) -> tuple[object, ...]:
+    notes = [entry.text] if entry.text else []
+    notes += [f"without {name}: {why}" for name, why in entry.settings.items()]
+    lag = None if entry.lag_ms is None else format_duration(entry.lag_ms)
+    return (
+        *(entry.topic, entry.partition, entry.state.value),
+        *(entry.offsets_behind, entry.records_behind, lag, entry.end_offset),
+        "; ".join(notes),
+    )
+
+
+def _shown(following: Following) -> dict[str, object]:
+    source = following._asdict()
+    entries = source.pop("entries")
+    del source["next"]
+    return {**source, "entries": [each._asdict() for each in entries]}

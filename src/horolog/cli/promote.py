@@ -1,0 +1,71 @@
+"""`horolog promote`: a broker leads what it has followed."""
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from horolog.cli.connecting import CommandConfig, CommandProperties, connect
+from horolog.cli.follow import following_of
+from horolog.cli.options import LOCAL, Bootstrap, Json
+from horolog.cli.screen import show_json, show_table
+from horolog.errors import Misconfigured
+from horolog.wire.questions import FollowedState, PromotedEntry
+
+app = typer.Typer(no_args_is_help=True)
+
+
+@app.command(no_args_is_help=True)
+def promote(
+    topics: Annotated[list[str] | None, typer.Argument(metavar="TOPIC...")] = None,
+    of_all: Annotated[
+        bool, typer.Option("--all", help="All topics; nothing is followed any more.")
+    ] = False,
+    bootstrap: Bootstrap = LOCAL,
+    client_config: CommandConfig = None,
+    client_properties: CommandProperties = None,
+    as_json: Json = False,
+) -> None:
+    """Have a broker lead topics that it follows; the source need not be there.
+
+    Producers are accepted at once, in a leader epoch after all that were seen. Open transactions
+    count as aborted. Offsets of groups that are not here are set to the next that is, and each is
+    named. The topics are not followed again, also after a restart. Exit code 0 also if offsets
+    were set or records are missing; promoting twice is promoting once.
+    """
+    if bool(topics) == of_all:
+        raise Misconfigured("Give the names of topics, or --all")
+    with connect(bootstrap, client_config, client_properties) as client:
+        following = following_of(client, bootstrap)
+        names = list(dict.fromkeys(topics or ()))
+        if of_all:
+            its = (each for each in following.entries if each.state is not FollowedState.PROMOTED)
+            names = list(dict.fromkeys(each.topic for each in its))
+            followed = {each.topic for each in following.entries if each.partition is not None}
+            names = [name for name in names if name in followed]
+        try:
+            client.promote(names)
+            if of_all:
+                client.promote(None)
+        finally:
+            _show(client.promoted(names) if names else [], as_json=as_json)
+
+
+def _show(entries: Sequence[PromotedEntry] | None, *, as_json: bool) -> None:
+    """What was done, also where not everything could be."""
+    entries = entries or []
+    if as_json:
+        show_json([each._asdict() for each in entries])
+        return
+    epochs = {each.topic: each.epoch for each in entries}
+    if not epochs:
+        typer.echo("no topic was followed")
+    for topic, epoch in epochs.items():
+        typer.echo(f"{topic} is led here" + (f", from epoch {epoch} on" if epoch >= 0 else ""))
+    rows = [
+        (each.topic, each.group, each.partition, each.committed, each.clamped, each.text)
+        for each in entries
+        if each.group is not None or each.text
+    ]
+    if rows:
+        show_table(("topic", "group", "partition", "committed", "now", "note"), rows)

@@ -1,0 +1,355 @@
+"""A broker that follows another, from attaching it to leading in its place, and back."""
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+from batches import batch
+from patience import eventually
+from running_broker import NOW_MS, RunningBroker, a_broker
+
+from horolog.broker.following import follower, shadow
+from horolog.client.groups import CommittedOffset
+from horolog.errors import ErrorCode, RequestRefused, StorageFailed
+from horolog.wire.questions import FollowedEntry, FollowedState
+
+source = a_broker("t", partitions=2)
+
+
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(follower, "LOOK_S", 0.1)
+    monkeypatch.setattr(shadow, "GROUPS_S", 0.05)
+    monkeypatch.setattr(shadow, "GROUPS_SHARE", 1)
+
+
+@pytest.fixture
+def attach(make_broker: Any, tmp_path: Path) -> Callable[..., RunningBroker]:
+    """Start a broker that follows another."""
+
+    def attach(source: RunningBroker, name: str = "shadow", **settings: str) -> RunningBroker:
+        given = {"horolog_follow": source.address, "node_id": "2", **settings}
+        started: RunningBroker = make_broker(log_dir=tmp_path / name, clock=source.clock, **given)
+        return started
+
+    return attach
+
+
+def entries(broker: RunningBroker) -> dict[tuple[str, int | None], FollowedEntry]:
+    found = broker.client.following()
+    assert found is not None
+    return {(each.topic, each.partition): each for each in found.entries}
+
+
+def caught_up(broker: RunningBroker, *topics: str, partitions: int = 2) -> bool:
+    """Whether these topics are all here, soon."""
+
+    def are_here() -> bool:
+        found = entries(broker)
+        its = [found.get((topic, n)) for topic in topics for n in range(partitions)]
+        return all(each is not None and each.offsets_behind == 0 for each in its)
+
+    return eventually(are_here)
+
+
+def same(one: RunningBroker, other: RunningBroker, topic: str, partition: int = 0) -> bool:
+    its = [b"".join(_bytes(each, topic, partition)) for each in (one, other)]
+    return its[0] == its[1] != b""
+
+
+def _bytes(broker: RunningBroker, topic: str, partition: int) -> list[bytes]:
+    files = sorted(Path(broker.log(topic, partition).directory).glob("*.log"))
+    return [file.read_bytes() for file in files]
+
+
+def test_a_shadow_has_the_same_bytes_and_says_how_far_it_is(
+    source: RunningBroker, attach: Callable[..., RunningBroker]
+) -> None:
+    source.append("t", batch(NOW_MS))
+    shadow = attach(source)
+    assert caught_up(shadow, "t")
+    source.append("t", batch(NOW_MS + 1, NOW_MS + 2))
+    assert eventually(lambda: shadow.log("t").log_end_offset == 3)
+    assert caught_up(shadow, "t")
+    assert same(source, shadow, "t")
+    assert eventually(lambda: shadow.count("t") == 3)
+    entry = entries(shadow)["t", 0]
+    assert (entry.state, entry.end_offset, entry.lag_ms) == (FollowedState.FOLLOWING, 3, 0)
+    following = shadow.client.following()
+    assert following is not None
+    assert (following.cluster_id, following.error) == (source.broker.cluster_id, None)
+    assert following.upstream == (source.broker.cluster_id,)
+    assert source.client.following().cluster_id is None
+
+
+def test_groups_are_where_they_are_at_the_source(
+    source: RunningBroker, attach: Callable[..., RunningBroker]
+) -> None:
+    source.client.offset_commit("g", {("t", 1): CommittedOffset(7, "m", 0)})
+    shadow = attach(source)
+    assert eventually(
+        lambda: shadow.client.offset_fetch("g") == {("t", 1): CommittedOffset(7, "m", 0)}
+    )
+
+
+def promote(broker: RunningBroker, *topics: str) -> list[Any]:
+    broker.client.promote(topics or None)
+    return broker.client.promoted(topics) or []
+
+
+def test_a_promoted_topic_takes_records_at_once_in_a_later_epoch(
+    source: RunningBroker, attach: Callable[..., RunningBroker]
+) -> None:
+    source.append("t", batch(NOW_MS))
+    shadow = attach(source)
+    assert caught_up(shadow, "t")
+    assert shadow.produce("t", batch(NOW_MS)).error_code == ErrorCode.not_leader_or_follower
+    (said,) = promote(shadow, "t")
+    assert (said.topic, said.epoch, said.text) == ("t", 1, "")
+    assert shadow.append("t", batch(NOW_MS)) == 1
+    assert [header.leader_epoch for header in shadow.headers("t")] == [0, 1]
+    assert entries(shadow)["t", None].state is FollowedState.PROMOTED
+    source.append("t", batch(NOW_MS, NOW_MS))
+    source.create_topic("later")
+    assert caught_up(shadow, "later", partitions=1), "other topics are followed still"
+    shadow.restart(crash=True)
+    assert shadow.append("t", batch(NOW_MS)) == 2
+    assert shadow.count("t") == 3
+
+
+def test_producers_that_retry_are_accepted_once_the_topic_is_promoted_and_nothing_comes_between(
+    source: RunningBroker, attach: Callable[..., RunningBroker]
+) -> None:
+    """Under load on both sides: what is here is a first part of the source's, and then ours."""
+    shadow = attach(source)
+    assert caught_up(shadow, "t")
+    ended = threading.Event()
+    accepted: list[int] = []
+
+    def write_to_source() -> None:
+        while not ended.is_set():
+            source.append("t", batch(NOW_MS))
+
+    def write_here() -> None:
+        while not ended.is_set():
+            answer = shadow.produce("t", batch(NOW_MS))
+            if answer.error_code == 0:
+                accepted.append(answer.base_offset)
+            else:
+                assert answer.error_code == ErrorCode.not_leader_or_follower
+
+    writers = [
+        threading.Thread(target=write) for write in (write_to_source, write_here, write_here)
+    ]
+    for writer in writers:
+        writer.start()
+    try:
+        assert eventually(lambda: shadow.log("t").log_end_offset > 20)
+        promote(shadow, "t")
+        at_once = shadow.append("t", batch(NOW_MS))
+        assert eventually(lambda: len(accepted) > 20)
+    finally:
+        ended.set()
+        for writer in writers:
+            writer.join()
+    ours = sorted([*accepted, at_once])
+    assert ours == list(range(ours[0], shadow.log("t").log_end_offset))
+    assert [header.leader_epoch for header in shadow.headers("t")] == [0] * ours[0] + [1] * len(
+        ours
+    )
+    theirs, here = (b"".join(_bytes(each, "t", 0)) for each in (source, shadow))
+    size = sum(header.size for header in shadow.headers("t")[: ours[0]])
+    assert here[:size] == theirs[:size]
+
+
+@pytest.mark.parametrize(
+    ("step", "is_led"),
+    [
+        ("horolog.broker.group_coordinator.GroupCoordinator.replace_offset", False),
+        ("horolog.broker.producer_ids.ProducerIds.skip_to", False),
+        ("horolog.metadata.store.MetadataStore.put_topic", False),
+        ("horolog.broker.partitions.Partitions.lead", True),
+        ("horolog.metadata.topics.TopicRegistry.put", True),
+    ],
+)
+def test_a_kill_during_a_promotion_leaves_the_topic_followed_or_led(
+    source: RunningBroker, attach: Callable[..., RunningBroker], step: str, is_led: bool
+) -> None:
+    own = source.run(source.broker.producer_ids.next())
+    source.append("t", batch(NOW_MS, producer_id=own, producer_epoch=0, base_sequence=0))
+    source.client.offset_commit("g", {("t", 1): CommittedOffset(9)})
+    shadow = attach(source)
+    assert caught_up(shadow, "t")
+    assert eventually(lambda: shadow.client.list_groups() == ["g"])
+    with patch(step, side_effect=KeyError("killed")), pytest.raises(KeyError):
+        shadow.run(shadow.broker.shadow.promote(["t"]))
+    shadow.restart(crash=True)
+    source.append("t", batch(NOW_MS))
+    if not is_led:
+        assert caught_up(shadow, "t")
+        assert same(source, shadow, "t")
+        promote(shadow, "t")
+    assert shadow.append("t", batch(NOW_MS)) == (1 if is_led else 2)
+    assert shadow.headers("t")[-1].leader_epoch >= 1
+    assert shadow.client.offset_fetch("g")["t", 1].offset == 0
+    assert shadow.run(shadow.broker.producer_ids.next()) > own
+
+
+def test_a_promotion_that_fails_is_repeated(
+    source: RunningBroker, attach: Callable[..., RunningBroker]
+) -> None:
+    shadow = attach(source)
+    assert caught_up(shadow, "t")
+    failure = StorageFailed("no space left")
+    for step in ("metadata.store.MetadataStore.put_topic", "broker.partitions.Partitions.lead"):
+        with patch(f"horolog.{step}", side_effect=failure), pytest.raises(RequestRefused):
+            shadow.run(shadow.broker.shadow.promote(["t"]))
+        refused = shadow.produce("t", batch(NOW_MS))
+        assert refused.error_code == ErrorCode.not_leader_or_follower
+    promote(shadow, "t")
+    assert shadow.append("t", batch(NOW_MS)) == 0
+
+
+def test_a_topic_is_promoted_while_its_source_is_down(
+    source: RunningBroker, attach: Callable[..., RunningBroker]
+) -> None:
+    source.append("t", batch(NOW_MS))
+    shadow = attach(source)
+    assert caught_up(shadow, "t")
+    source.kill()
+    assert promote(shadow, "t")
+    assert shadow.append("t", batch(NOW_MS)) == 1
+    promote(shadow, "t")
+    assert shadow.append("t", batch(NOW_MS)) == 2, "twice is once"
+
+
+def test_a_shadow_that_starts_while_its_source_is_down_is_promoted(
+    source: RunningBroker, attach: Callable[..., RunningBroker]
+) -> None:
+    source.append("t", batch(NOW_MS))
+    shadow = attach(source)
+    assert caught_up(shadow, "t")
+    source.kill()
+    shadow.restart()
+    assert entries(shadow)["t", 0].state is FollowedState.WAITING
+    promote(shadow, "t")
+    assert shadow.append("t", batch(NOW_MS)) == 1
+
+
+def test_everything_is_promoted_and_nothing_followed_any_more(
+    source: RunningBroker, attach: Callable[..., RunningBroker]
+) -> None:
+    source.create_topic("u", 2)
+    shadow = attach(source)
+    assert caught_up(shadow, "t", "u")
+    promote(shadow)
+    assert shadow.append("u", batch(NOW_MS)) == 0
+    source.create_topic("later")
+    shadow.restart()
+    assert shadow.client.following().is_ended
+    shadow.client.create_topics({"later": 1, "other": 1})
+    assert shadow.append("t", batch(NOW_MS)) == 0
+    assert shadow.append("later", batch(NOW_MS)) == 0
+
+
+def test_group_offsets_are_clamped_to_what_is_here_and_that_is_said(
+    source: RunningBroker, attach: Callable[..., RunningBroker]
+) -> None:
+    for _ in range(3):
+        source.append("t", batch(NOW_MS))
+    source.client.offset_commit("g", {("t", 0): CommittedOffset(3), ("t", 1): CommittedOffset(9)})
+    source.client.offset_commit("h", {("t", 0): CommittedOffset(2)})
+    shadow = attach(source)
+    assert caught_up(shadow, "t")
+    assert eventually(lambda: len(shadow.client.list_groups()) == 2)
+    (said,) = promote(shadow, "t")
+    assert (said.group, said.partition, said.committed, said.clamped) == ("g", 1, 9, 0)
+    expected = {("t", 0): 3, ("t", 1): 0}
+    found = shadow.client.offset_fetch("g")
+    assert {key: its.offset for key, its in found.items()} == expected
+    assert shadow.client.offset_fetch("h")["t", 0].offset == 2
+
+
+def test_producer_ids_given_out_here_are_above_all_that_were_copied(
+    source: RunningBroker, attach: Callable[..., RunningBroker]
+) -> None:
+    own = source.run(source.broker.producer_ids.next()) + 5000
+    source.append("t", batch(NOW_MS, producer_id=own, producer_epoch=0, base_sequence=0))
+    shadow = attach(source)
+    assert caught_up(shadow, "t")
+    assert shadow.run(shadow.broker.producer_ids.next()) < own
+    promote(shadow, "t")
+    assert shadow.run(shadow.broker.producer_ids.next()) > own
+    shadow.restart(crash=True)
+    assert shadow.run(shadow.broker.producer_ids.next()) > own
+
+
+def test_a_topic_that_does_not_exist_is_not_promoted_and_others_are(
+    source: RunningBroker, attach: Callable[..., RunningBroker]
+) -> None:
+    shadow = attach(source)
+    assert caught_up(shadow, "t")
+    with pytest.raises(RequestRefused, match="1 of 2 topics are not promoted, as none"):
+        shadow.client.promote(["none", "t"])
+    assert shadow.append("t", batch(NOW_MS)) == 0
+
+
+def test_the_former_leader_follows_and_sets_aside_what_was_never_followed(
+    source: RunningBroker, attach: Callable[..., RunningBroker]
+) -> None:
+    source.append("t", batch(NOW_MS))
+    shadow = attach(source)
+    assert caught_up(shadow, "t")
+    promote(shadow)
+    source.append("t", batch(NOW_MS, NOW_MS))
+    shadow.append("t", batch(NOW_MS + 7))
+    source.client.demote(shadow.address, "t")
+    assert caught_up(source, "t")
+    assert eventually(lambda: same(shadow, source, "t"))
+    assert source.produce("t", batch(NOW_MS)).error_code == ErrorCode.not_leader_or_follower
+    assert list(Path(source.log("t").directory).glob("*.cut"))
+    source.restart()
+    shadow.append("t", batch(NOW_MS + 8))
+    assert eventually(lambda: same(shadow, source, "t"))
+    promote(source, "t")
+    assert source.append("t", batch(NOW_MS)) == 3
+    assert source.headers("t")[-1].leader_epoch > shadow.headers("t")[-1].leader_epoch
+
+
+def test_two_brokers_do_not_follow_a_topic_from_each_other(
+    source: RunningBroker, attach: Callable[..., RunningBroker]
+) -> None:
+    shadow = attach(source)
+    assert caught_up(shadow, "t")
+    with pytest.raises(RequestRefused, match="from here: promote it there first"):
+        source.client.demote(shadow.address)
+    with pytest.raises(RequestRefused, match="is this broker"):
+        source.client.demote(source.address)
+    assert source.append("t", batch(NOW_MS)) == 0
+
+
+def test_a_shadow_of_one_cluster_does_not_follow_another_too(
+    source: RunningBroker, attach: Callable[..., RunningBroker], make_broker: Any, tmp_path: Path
+) -> None:
+    shadow = attach(source)
+    assert caught_up(shadow, "t")
+    other = make_broker(log_dir=tmp_path / "other", clock=source.clock)
+    with pytest.raises(RequestRefused, match="promote those first"):
+        shadow.client.demote(other.address)
+
+
+@pytest.mark.parametrize("value", ["", "{}", "t", '["t", 1]', "[["])
+def test_a_promotion_of_another_form_is_refused(source: RunningBroker, value: str) -> None:
+    answer = source.alter("1", ("horolog.promote", 0, value), kind=4)
+    assert answer.error_code == ErrorCode.invalid_config
+
+
+@pytest.mark.parametrize(
+    "value", ["", "[]", '{"servers":1}', '{"servers":"x"}', '{"servers":"h:1","topics":"("}']
+)
+def test_a_demotion_of_another_form_is_refused(source: RunningBroker, value: str) -> None:
+    answer = source.alter("1", ("horolog.demote", 0, value), kind=4)
+    assert answer.error_code == ErrorCode.invalid_config
