@@ -258,10 +258,10 @@ ANYTHING = b"0\n1\nt 0 1\n"
 
 def make_template(path: Path, *, is_clean: bool) -> None:
     """Topic `t`, with a partition for each file that may be damaged and one more; and `other`."""
-    broker = RunningBroker(path)
-    settings = {"message.timestamp.type": "LogAppendTime", "index.interval.bytes": "0"}
-    named = {name.replace(".", "_"): value for name, value in settings.items()}
-    broker.create_topic("t", SOUND + 1, segment_bytes="600", **named)
+    # Indexes of 10 MB each that are not full would be most of what each test copies.
+    broker = RunningBroker(path, {"log.index.size.max.bytes": "1200"})
+    settings = {"message_timestamp_type": "LogAppendTime", "index_interval_bytes": "0"}
+    broker.create_topic("t", SOUND + 1, segment_bytes="600", **settings)
     broker.create_topic("other")
     with broker.connect() as connection:
         for n in range(7):
