@@ -5,6 +5,7 @@ import logging
 import pytest
 from following import batches_of, is_caught_up, status_of
 from patience import eventually
+from raw_connection import fetch_fields
 from running_broker import ANY_TIME, NOW_MS, MakeBroker, RunningBroker, a_broker
 
 from horolog.errors import ErrorCode
@@ -39,8 +40,9 @@ def assert_same(
     ours = batches_of(shadow, "t", partition, start)
     assert ours == batches_of(source, "t", partition, start)
     assert ours
-    epochs = source.log("t", partition).epochs.entries
-    assert shadow.log("t", partition).epochs.entries == epochs
+    ours_log, theirs_log = (each.log("t", partition) for each in (shadow, source))
+    assert ours_log.epochs.entries == theirs_log.epochs.entries
+    assert ours_log.leader_epoch == theirs_log.leader_epoch
 
 
 def test_what_is_there_and_what_comes_is_followed_byte_by_byte(
@@ -94,6 +96,24 @@ def test_either_side_may_stop_and_start_again(source: RunningBroker, shadow: Run
         shadow.restart(crash=crash)
         fill(source, 3)
         assert_same(source, shadow)
+
+
+def test_consumers_here_are_told_of_every_epoch_of_the_source(
+    source: RunningBroker, shadow: RunningBroker
+) -> None:
+    """Also where no record was written in it."""
+    fill(source, 3)
+    assert_same(source, shadow)
+    source.restart(crash=True)
+    epoch = source.log("t").leader_epoch
+    assert epoch == 1
+    assert eventually(lambda: shadow.log("t").leader_epoch == epoch)
+    described = shadow.client.metadata(["t"]).topics["t"].partitions[0]
+    assert described.leader_epoch == epoch
+    fields = fetch_fields("t", {0: 9})
+    fields["topics"][0]["partitions"][0]["current_leader_epoch"] = 0
+    (answer,) = shadow.ask(ApiKey.FETCH, 12, **fields).responses
+    assert answer.partitions[0].error_code == ErrorCode.fenced_leader_epoch
 
 
 def test_it_goes_on_without_being_told_the_source_again(

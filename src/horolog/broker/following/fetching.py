@@ -21,6 +21,7 @@ from horolog.client.config import Address, ClientConfig
 from horolog.client.connection import AuthenticationFailed
 from horolog.client.deadline import Deadline
 from horolog.client.fetch_session import FetchAnswer, FetchLimits, FetchPosition, FetchSession
+from horolog.client.fetching import Fetched
 from horolog.client.leader import Bounds, EpochEnd, cluster_of, epoch_ends, log_bounds
 from horolog.client.link import Link
 from horolog.client.offset_lookups import TopicPartition
@@ -257,7 +258,7 @@ class LeaderFetcher:
             elif state.asks is Asks.BOUNDS:
                 bounds.append(followed)
             else:
-                self._read(followed)
+                await self._read(followed)
         if ends:
             await self._ask_epoch_ends(ends)
         elif bounds:
@@ -274,11 +275,14 @@ class LeaderFetcher:
         except TimeoutError:
             pass
 
-    def _read(self, followed: Followed) -> None:
-        """Fetch the partition's records from now on."""
-        del self._attended[followed.key]
-        self._reading[followed.key] = followed
-        self._want(followed)
+    async def _read(self, followed: Followed) -> None:
+        """Fetch the partition's records from now on: its log ends in the leader's."""
+        epoch, turn = followed.state.epoch, followed.state.turn
+        if followed.partition.log.leader_epoch != epoch:
+            await self._change(followed, followed.partition.change(lambda log: log.led_in(epoch)))
+        if followed.state.turn == turn and self._attended.pop(followed.key, None) is not None:
+            self._reading[followed.key] = followed
+            self._want(followed)
 
     def _want(self, followed: Followed) -> None:
         log = local(followed.partition.log)
@@ -400,25 +404,26 @@ class LeaderFetcher:
             elif answer.diverges:
                 followed.state.on_diverging(local(followed.partition.log))
                 self.attend(followed)
-            elif len(answer.fetched.records):
-                appends.append(self._append(followed, answer, is_alone=is_alone))
+            elif self._changes_log(followed, answer.fetched):
+                appends.append(self._append(followed, answer.fetched, is_alone=is_alone))
             else:
-                self._on_nothing(followed, answer)
-        await asyncio.gather(*appends)
+                self._on_records(followed, answer.fetched)
+        # All of them to the end, also where one fails: the next answer takes their memory.
+        for outcome in await asyncio.gather(*appends, return_exceptions=True):
+            if outcome is not None:
+                raise outcome
 
-    def _on_nothing(self, followed: Followed, answer: FetchAnswer) -> None:
-        log, given = followed.partition.log, answer.fetched
-        follows_start = self._follows_start and given.log_start_offset > log.log_start_offset
-        if given.high_watermark > log.high_watermark < log.log_end_offset or follows_start:
-            # Rare, such as after a start: a job of its own.
-            self._loop.create_task(self._append(followed, answer, is_alone=False))
-            return
-        followed.state.on_records(
-            given.high_watermark, given.log_start_offset, local(log), self._now_ms()
+    def _changes_log(self, followed: Followed, given: Fetched) -> bool:
+        """Whether a fetch says anything new of a partition's log."""
+        log = followed.partition.log
+        return (
+            len(given.records) > 0
+            or given.high_watermark > log.high_watermark < log.log_end_offset
+            or (self._follows_start and given.log_start_offset > log.log_start_offset)
         )
 
-    async def _append(self, followed: Followed, answer: FetchAnswer, *, is_alone: bool) -> None:
-        state, partition, given = followed.state, followed.partition, answer.fetched
+    async def _append(self, followed: Followed, given: Fetched, *, is_alone: bool) -> None:
+        state, partition = followed.state, followed.partition
         turn = state.turn
         taken = await self._change(
             followed,
@@ -435,25 +440,27 @@ class LeaderFetcher:
         if state.turn != turn or followed.key not in self._reading:
             return
         if taken is not None:
-            self._on_taken(followed, taken, answer, is_alone=is_alone)
+            self._on_taken(followed, taken, given, is_alone=is_alone)
         if state.failures:
             self.attend(followed)
 
     def _on_taken(
-        self, followed: Followed, taken: Appended, answer: FetchAnswer, *, is_alone: bool
+        self, followed: Followed, taken: Appended, given: Fetched, *, is_alone: bool
     ) -> None:
-        state, partition, given = followed.state, followed.partition, answer.fetched
         if not taken.size and len(given.records):
-            # Others came before it, and next time come after it.
+            # Cut short: others came before it, and next time come after it.
             if is_alone:
-                state.on_failure("the source gives no whole batch", self._now_ms())
+                followed.state.on_failure("the source gives no whole batch", self._now_ms())
             return
         if taken.rolled:
-            partition.flush_rolled().add_done_callback(log_failure)
-        state.on_records(
-            given.high_watermark, given.log_start_offset, local(partition.log), self._now_ms()
-        )
-        self._want(followed)
+            followed.partition.flush_rolled().add_done_callback(log_failure)
+        self._on_records(followed, given)
+        if taken.size:
+            self._want(followed)
+
+    def _on_records(self, followed: Followed, given: Fetched) -> None:
+        log = local(followed.partition.log)
+        followed.state.on_records(given.high_watermark, given.log_start_offset, log, self._now_ms())
 
     def _refused(self, followed: Followed, code: ErrorCode, what: str) -> None:
         if followed.state.on_error(code, what, self._now_ms()):

@@ -341,6 +341,7 @@ class Follower:
             max_bytes=config.replica_fetch_response_max_bytes,
             partition_max_bytes=config.replica_fetch_max_bytes,
             min_bytes=config.replica_fetch_min_bytes,
+            kept_bytes=2 * config.replica_fetch_response_max_bytes,
         )
         leader = SourceLeader(
             address,

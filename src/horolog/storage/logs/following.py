@@ -78,6 +78,16 @@ class FollowingLog(TruncatingLog):
             self._unended = self.producers.unended()
             self._high_watermark = self._first_unstable = None
 
+    def led_in(self, epoch: int) -> None:
+        """The source leads in this epoch, and all that is here is in its log.
+
+        Consumers are told so; one that knows an earlier epoch has to look whether what it has read
+        is still there (KIP-320).
+        """
+        with self._exclusively():
+            assert self.is_following
+            self.leader_epoch = epoch
+
     def follow(
         self, data: Buffer, *, append_times: Sequence[AppendTimeStretch] = (), now_ms: int
     ) -> Followed:
