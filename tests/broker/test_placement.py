@@ -152,6 +152,26 @@ def test_a_followed_topic_whose_row_is_lost_is_not_led(broker: RunningBroker) ->
     assert broker.count("t") == 1
 
 
+def test_a_followed_topic_whose_source_is_lost_is_wrong_until_it_is_promoted(
+    broker: RunningBroker,
+) -> None:
+    follow(broker)
+    broker.stop()
+    store = MetadataStore(broker.log_dir / FILE_NAME)
+    store._db.execute("UPDATE sources SET checksum = 0")
+    store.close()
+    broker.restart()
+    (health,) = broker.client.health().values()
+    assert {(each.kind, each.subject) for each in health.wrong} == {
+        ("not-followed", "t-0"),
+        ("not-followed", "t-1"),
+    }
+    broker.client.promote(["t"])
+    assert broker.append("t", batch(NOW_MS)) == 0
+    (health,) = broker.client.health().values()
+    assert not health.wrong
+
+
 def test_what_a_broker_that_follows_finds_on_disk_is_not_led_before_the_source_was_asked(
     broker: RunningBroker,
 ) -> None:

@@ -233,6 +233,10 @@ class Controller:
             topic = self._followed(topic)
             if not self._live.config.delete_topic_enable:
                 raise RequestRefused(ErrorCode.topic_deletion_disabled, "delete.topic.enable=false")
+            if self._placement.is_promoting(topic.name):
+                raise RequestRefused(
+                    ErrorCode.invalid_request, f"{topic.name} is being promoted: it is kept"
+                )
             await self._remove(topic)
 
     async def promote(self, topic: Topic, row: FollowedRow) -> None:

@@ -86,19 +86,17 @@ def _wrong_with_disk(broker: Broker) -> Iterator[Wrong]:
 
 async def _not_followed(broker: Broker) -> list[Wrong]:
     """What is not here of the cluster that is followed; the source alone if it cannot be asked."""
-    source = broker.shadow.source()
-    if source is None:
-        return []
-    wrong = []
-    if source.error is not None:
-        wrong.append(Wrong("not-followed", source.servers, None, source.error[:_LONGEST]))
+    source, wrong = broker.shadow.source(), []
+    error = None if source is None else source.error
+    if source is not None and error is not None:
+        wrong.append(Wrong("not-followed", source.servers, None, error[:_LONGEST]))
     async for entry in broker.shadow.entries():
         name = entry.topic if entry.partition is None else f"{entry.topic}-{entry.partition}"
         text = entry.text[:_LONGEST]
         if entry.gaps:
             wrong.append(Wrong("gap", name, entry.gaps, text))
         is_late = entry.lag_ms is None or entry.lag_ms > LATE_MS
-        is_waiting = entry.state is FollowedState.WAITING and is_late and source.error is None
+        is_waiting = entry.state is FollowedState.WAITING and is_late and error is None
         if entry.state is FollowedState.REFUSED or is_waiting:
             wrong.append(Wrong("not-followed", name, entry.lag_ms, text))
     return wrong

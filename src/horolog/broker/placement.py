@@ -82,6 +82,10 @@ class Placement:
         finally:
             self._held.discard(name)
 
+    def is_promoting(self, name: str) -> bool:
+        """Whether a topic is being promoted."""
+        return name in self._held
+
     def takes_commits(self, topic: Topic) -> bool:
         """Whether offsets that groups have committed at the source count for a topic."""
         return topic.followed and topic.name not in self._held

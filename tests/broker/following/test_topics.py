@@ -203,6 +203,36 @@ def test_a_topic_that_the_source_follows_from_here_is_not_made(broker: RunningBr
     assert "t" not in broker.broker.topics
 
 
+def test_a_source_whose_row_is_lost_is_not_taken_for_another_with_topics_of_the_same_names(
+    broker: RunningBroker,
+) -> None:
+    """Else its topics would be deleted, as if they had been made again."""
+    apply(broker, seen(topic()))
+    broker.stop()
+    store = MetadataStore(broker.log_dir / FILE_NAME)
+    store._db.execute("UPDATE sources SET checksum = 0")
+    store.close()
+    broker.restart()
+    assert broker.broker.placement.source.cluster_id == ""
+    other = seen(topic(topic_id=OTHER))._replace(cluster_id="other-id")
+    for _ in range(2):
+        with pytest.raises(RequestRefused, match="may be another cluster"):
+            apply(broker, other)
+    assert broker.broker.topics.named("t").topic_id == ONE
+    assert not apply(broker, seen(topic()))
+    assert broker.broker.placement.source.cluster_id == "source-id"
+
+
+def test_a_topic_that_is_being_promoted_is_not_deleted_as_at_the_source(
+    broker: RunningBroker,
+) -> None:
+    apply(broker, seen(topic()))
+    with broker.broker.placement.promoting("t"):
+        why = apply(broker, seen(deleted=frozenset({"t"})))
+    assert "is being promoted" in why["t"]
+    assert "t" in broker.broker.topics
+
+
 def test_a_topic_whose_row_is_lost_is_followed_again_and_keeps_its_records(
     broker: RunningBroker,
 ) -> None:

@@ -183,10 +183,10 @@ class Shadow:
                 there is not the one here.
             StorageFailed: a write failed; some topics may be led here still.
         """
+        config = self._live.config.horolog_follow_config
+        given = SourceRow("", asked.servers, checked_pattern(asked.topics), config)
+        seen = await _look(given, self._partitions.cluster_id)
         async with self._lock:
-            config = self._live.config.horolog_follow_config
-            given = SourceRow("", asked.servers, checked_pattern(asked.topics), config)
-            seen = await _look(given, self._partitions.cluster_id)
             self._check_source(given, seen)
             topics = choose(self._topics, seen)
             source = widened(self._placement.source, given._replace(cluster_id=seen.cluster_id))
@@ -289,6 +289,8 @@ class Shadow:
             partition = self._partitions.find(name, index)
             end = None if partition is None else partition.log.log_end_offset
             why = "it is not being followed now"
+            if self._placement.source is None:
+                why = "it is not known which cluster it is of: start with --follow, or promote it"
             if partition is None:
                 why = self._partitions.why_offline(name, index)
             state = FollowedState.REFUSED if partition is None else FollowedState.WAITING

@@ -80,6 +80,7 @@ class FollowedTopics:
                 "this broker, or one of the two has a copy of the other's log directory",
             )
         if source.cluster_id != seen.cluster_id:
+            self._check_known(source.servers, seen)
             await self._placement.put_source(source._replace(cluster_id=seen.cluster_id))
         self._placement.seen = seen
         refused = dict(seen.unreadable)
@@ -102,6 +103,18 @@ class FollowedTopics:
             if self.refused.get(name) != why:
                 _LOG.warning("%s is not followed as the source has it: %s", name, why)
         self.refused = refused
+
+    def _check_known(self, servers: str, seen: SourceTopics) -> None:
+        """Refuse a cluster that is met for the first time and has other topics of known names."""
+        for name, id_ in self.known().items():
+            theirs = seen.topics.get(name)
+            if theirs is not None and _is_another(id_, theirs.topic_id):
+                raise RequestRefused(
+                    ErrorCode.inconsistent_cluster_id,
+                    f"{name} was followed with the topic id {id_}, and {servers} has it with "
+                    f"{theirs.topic_id}: that may be another cluster. Give the address of the one "
+                    "that was followed, or promote the topic",
+                )
 
     async def _follow(self, theirs: SourceTopic) -> None:
         topic = self._topics.find(theirs.name)
