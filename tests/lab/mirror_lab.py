@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,7 @@ from horolog.record.transactions import AbortedTransactions
 from horolog.storage.offline.copied_log import CopiedLog
 
 if TYPE_CHECKING:
-    pass
+    from running_broker import MakeBroker, RunningBroker
 
 T0_MS = 1_700_000_000_000
 NO_SPARK: Any = InProcessSpark()
@@ -33,17 +34,53 @@ class Killed(BaseException):
 class MirrorLab:
     """Runs a mirror in this process; batches stay as they are unless `batch_bytes` is given."""
 
-    def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(
+        self, path: Path, monkeypatch: pytest.MonkeyPatch, make_broker: "MakeBroker | None" = None
+    ) -> None:
         self.state = path / "state"
         self._monkeypatch = monkeypatch
+        self._make_broker = make_broker
+
+    @cached_property
+    def source(self) -> "RunningBroker":
+        """A broker to mirror from, started when it is first asked for."""
+        assert self._make_broker is not None
+        return self._make_broker()
+
+    @cached_property
+    def target(self) -> "RunningBroker":
+        """And one to mirror to."""
+        assert self._make_broker is not None
+        return self._make_broker()
+
+    def produce(self, topic: str, partition: int, rows: Sequence[Record], **how: Any) -> None:
+        """Append one batch to the source."""
+        produce(self.source.address, topic, partition, rows, **how)
+
+    def source_rows(self, topic: str, partition: int = 0) -> list[Record]:
+        """All records of a partition of the source."""
+        return rows_of(self.source.address, topic, partition)
+
+    def rows(self, topic: str, partition: int = 0) -> list[Record]:
+        """All records of a partition of the target."""
+        return rows_of(self.target.address, topic, partition)
+
+    def values(self, topic: str, partition: int = 0) -> list[bytes | None]:
+        """The values of all records of a partition of the target."""
+        return values(self.target.address, topic, partition)
 
     def run(
-        self, source: object, target: object, topics: str | None = "t", **more: Any
+        self,
+        source: object = None,
+        target: object = None,
+        topics: str | None = "t",
+        **more: Any,
     ) -> Mirrored:
+        """Mirror once, between the brokers of this lab unless others or directories are named."""
         return mirror(
             NO_SPARK,
-            source=str(source),
-            target=str(target),
+            source=str(self.source.address if source is None else source),
+            target=str(self.target.address if target is None else target),
             topics=topics,
             **{"state": self.state, "batch_bytes": 0, **more},
         )

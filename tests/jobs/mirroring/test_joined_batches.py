@@ -9,28 +9,15 @@ from mirror_lab import (
     NO_SPARK,
     T0_MS,
     MirrorLab,
-    produce,
     records,
-    rows_of,
-    values,
     write_log,
 )
-from running_broker import MakeBroker, RunningBroker
+from running_broker import RunningBroker
 
 from horolog.errors import Misconfigured
 from horolog.jobs.comparing import compare
 from horolog.record.builder import Record, build_batch
 from horolog.record.compression import Codec
-
-
-@pytest.fixture
-def source(make_broker: MakeBroker) -> "RunningBroker":
-    return make_broker()
-
-
-@pytest.fixture
-def target(make_broker: MakeBroker) -> "RunningBroker":
-    return make_broker()
 
 
 def headers_of(broker: "RunningBroker", topic: str) -> list[int]:
@@ -39,72 +26,68 @@ def headers_of(broker: "RunningBroker", topic: str) -> list[int]:
 
 
 @pytest.mark.parametrize("codec", Codec)
-def test_few_batches_hold_the_same_records(
-    lab: MirrorLab, source: "RunningBroker", target: "RunningBroker", codec: Codec
-) -> None:
-    source.create_topic("t", 1, retention_ms="-1")
+def test_few_batches_hold_the_same_records(lab: MirrorLab, codec: Codec) -> None:
+    lab.source.create_topic("t", 1, retention_ms="-1")
     for number in range(40):
         rows = records(5 * number, 5, headers=(("h", b"%d" % number),))
-        produce(source.address, "t", 0, rows, codec=codec)
-    done = lab.run(source.address, target.address, batch_bytes=4_000)
+        lab.produce("t", 0, rows, codec=codec)
+    done = lab.run(batch_bytes=4_000)
     assert not done.errors
     assert done.records == 200
-    assert rows_of(target.address, "t") == rows_of(source.address, "t")
-    assert len(source.headers("t")) == 40
-    sizes = [header.batch_length for header in target.headers("t")]
+    assert lab.rows("t") == lab.source_rows("t")
+    assert len(lab.source.headers("t")) == 40
+    sizes = [header.batch_length for header in lab.target.headers("t")]
     assert len(sizes) <= 5
     assert max(sizes) < 4_000
-    assert {header.codec for header in target.headers("t")} == {codec}
+    assert {header.codec for header in lab.target.headers("t")} == {codec}
 
 
 @pytest.mark.parametrize("codec", Codec)
 def test_what_is_not_compressed_is_joined_unless_another_size_is_given(
-    lab: MirrorLab, source: "RunningBroker", target: "RunningBroker", codec: Codec
+    lab: MirrorLab, codec: Codec
 ) -> None:
-    source.create_topic("t", 1, retention_ms="-1")
+    lab.source.create_topic("t", 1, retention_ms="-1")
     for number in range(6):
         how = Codec.NONE if number in (2, 3) else codec
-        produce(source.address, "t", 0, records(5 * number, 5), codec=how)
-    assert not lab.run(source.address, target.address, batch_bytes=None).errors
-    assert rows_of(target.address, "t") == rows_of(source.address, "t")
-    assert headers_of(target, "t") == ([30] if codec is Codec.NONE else [5, 5, 10, 5, 5])
+        lab.produce("t", 0, records(5 * number, 5), codec=how)
+    assert not lab.run(batch_bytes=None).errors
+    assert lab.rows("t") == lab.source_rows("t")
+    assert headers_of(lab.target, "t") == ([30] if codec is Codec.NONE else [5, 5, 10, 5, 5])
     for number in (6, 7):
-        produce(source.address, "t", 0, records(5 * number, 5))
-    assert not lab.run(source.address, target.address, batch_bytes=0).errors
-    assert headers_of(target, "t")[-2:] == [5, 5]
+        lab.produce("t", 0, records(5 * number, 5))
+    assert not lab.run(batch_bytes=0).errors
+    assert headers_of(lab.target, "t")[-2:] == [5, 5]
 
 
 @pytest.mark.parametrize("batch_bytes", [0, None])
 def test_sequences_go_on_from_zero_after_the_largest(
-    lab: MirrorLab, source: "RunningBroker", target: "RunningBroker", batch_bytes: int | None
+    lab: MirrorLab, batch_bytes: int | None
 ) -> None:
-    source.create_topic("t", 1, retention_ms="-1")
-    assert not lab.run(source.address, target.address).errors
+    lab.source.create_topic("t", 1, retention_ms="-1")
+    assert not lab.run().errors
     progress = lab.state / "progress.json"
     known = json.loads(progress.read_text())
     known["topics"]["t"]["places"]["0"]["sequence"] = (1 << 31) - 13
     progress.write_text(json.dumps(known))
     for number in range(6):
-        produce(source.address, "t", 0, records(5 * number, 5))
-    lab.killed_before_the_end(source.address, target.address, batch_bytes=batch_bytes)
+        lab.produce("t", 0, records(5 * number, 5))
+    lab.killed_before_the_end(batch_bytes=batch_bytes)
     for number in range(6, 12):
-        produce(source.address, "t", 0, records(5 * number, 5))
+        lab.produce("t", 0, records(5 * number, 5))
     for size in (batch_bytes, 0):
-        assert not lab.run(source.address, target.address, batch_bytes=size).errors
-        assert rows_of(target.address, "t") == rows_of(source.address, "t")
+        assert not lab.run(batch_bytes=size).errors
+        assert lab.rows("t") == lab.source_rows("t")
     place = json.loads(progress.read_text())["topics"]["t"]["places"]["0"]
     assert place["sequence"] == 60 - 13
 
 
-def test_offsets_are_mapped_as_without(
-    lab: MirrorLab, tmp_path: Path, target: "RunningBroker"
-) -> None:
+def test_offsets_are_mapped_as_without(lab: MirrorLab, tmp_path: Path) -> None:
     batches = [build_batch(records(5 * at, 5), base_offset=7 * at) for at in range(30)]
     write_log(tmp_path / "log" / "t-0", batches)
-    done = lab.run(tmp_path / "log", target.address, batch_bytes=100_000)
+    done = lab.run(tmp_path / "log", batch_bytes=100_000)
     assert not done.errors
-    assert headers_of(target, "t") == [150]
-    asked = {"source": tmp_path / "log", "target": target.address, "mirror_state": lab.state}
+    assert headers_of(lab.target, "t") == [150]
+    asked = {"source": tmp_path / "log", "target": lab.target.address, "mirror_state": lab.state}
     assert compare(NO_SPARK, topics="t", **asked).is_equal
 
 
@@ -112,43 +95,36 @@ def test_offsets_are_mapped_as_without(
 @pytest.mark.parametrize("later", [0, None, 700, 100_000])
 @pytest.mark.parametrize("after", [1, 7, 1 << 60])
 def test_a_killed_run_is_gone_on_with_whatever_size_the_next_one_has(
-    lab: MirrorLab,
-    source: "RunningBroker",
-    target: "RunningBroker",
-    after: int,
-    later: int | None,
-    codec: Codec,
+    lab: MirrorLab, after: int, later: int | None, codec: Codec
 ) -> None:
-    source.create_topic("t", 1, retention_ms="-1")
+    lab.source.create_topic("t", 1, retention_ms="-1")
     for number in range(30):
-        produce(source.address, "t", 0, records(5 * number, 5), codec=codec)
-    lab.killed_before_the_end(source.address, target.address, after=after, batch_bytes=1_500)
-    assert max(headers_of(target, "t")) > 5
-    assert not lab.run(source.address, target.address, batch_bytes=later).errors
-    assert rows_of(target.address, "t") == rows_of(source.address, "t")
+        lab.produce("t", 0, records(5 * number, 5), codec=codec)
+    lab.killed_before_the_end(after=after, batch_bytes=1_500)
+    assert max(headers_of(lab.target, "t")) > 5
+    assert not lab.run(batch_bytes=later).errors
+    assert lab.rows("t") == lab.source_rows("t")
 
 
-def test_two_attempts_at_once_write_each_record_once(
-    lab: MirrorLab, source: "RunningBroker", target: "RunningBroker"
-) -> None:
-    source.create_topic("t", 1, retention_ms="-1")
+def test_two_attempts_at_once_write_each_record_once(lab: MirrorLab) -> None:
+    lab.source.create_topic("t", 1, retention_ms="-1")
     for number in range(100):
-        produce(source.address, "t", 0, records(5 * number, 5))
+        lab.produce("t", 0, records(5 * number, 5))
     how = {"batch_bytes": 1_000}
-    assert not lab.run_twice_at_once(source.address, target.address, **how).errors
-    assert not lab.run(source.address, target.address).errors
-    assert rows_of(target.address, "t") == rows_of(source.address, "t")
+    assert not lab.run_twice_at_once(**how).errors
+    assert not lab.run().errors
+    assert lab.rows("t") == lab.source_rows("t")
 
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.LZ4])
 @pytest.mark.parametrize("change", ["a value", "a batch", "the end"])
 def test_a_source_that_was_changed_after_a_kill_stops_the_partition(
-    lab: MirrorLab, tmp_path: Path, target: "RunningBroker", change: str, codec: Codec
+    lab: MirrorLab, tmp_path: Path, change: str, codec: Codec
 ) -> None:
     batches = [build_batch(records(5 * at, 5), base_offset=5 * at, codec=codec) for at in range(6)]
     write_log(tmp_path / "log" / "t-0", batches)
-    lab.killed_before_the_end(tmp_path / "log", target.address, batch_bytes=100_000)
-    assert headers_of(target, "t") == [30]
+    lab.killed_before_the_end(tmp_path / "log", batch_bytes=100_000)
+    assert headers_of(lab.target, "t") == [30]
     if change == "a value":
         batches[3] = build_batch(records(15, 5, value=b"x"), base_offset=15, codec=codec)
     elif change == "a batch":
@@ -157,79 +133,71 @@ def test_a_source_that_was_changed_after_a_kill_stops_the_partition(
         del batches[2:]
     write_log(tmp_path / "log" / "t-0", batches)
     for batch_bytes in (0, None, 100_000):
-        done = lab.run(tmp_path / "log", target.address, batch_bytes=batch_bytes)
+        done = lab.run(tmp_path / "log", batch_bytes=batch_bytes)
         assert len(done.errors) == 1
         assert "t-0 of the source has changed from offset 0 on" in done.errors[0]
-        assert len(values(target.address, "t")) == 30, "nothing is guessed"
+        assert len(lab.values("t")) == 30, "nothing is guessed"
 
 
-def test_a_batch_that_the_target_refuses_does_not_hold_up_those_before_it(
-    lab: MirrorLab, source: "RunningBroker", target: "RunningBroker"
-) -> None:
-    source.create_topic("t", 2, retention_ms="-1")
+def test_a_batch_that_the_target_refuses_does_not_hold_up_those_before_it(lab: MirrorLab) -> None:
+    lab.source.create_topic("t", 2, retention_ms="-1")
     bounds = {"message_timestamp_before_max_ms": str(1 << 50)}
-    target.create_topic("t", 2, retention_ms="-1", **bounds)
+    lab.target.create_topic("t", 2, retention_ms="-1", **bounds)
     for partition in range(2):
         for number in range(20):
             rows = records(5 * number, 5)
             if partition and number == 13:
                 rows[2] = Record(-(1 << 60), b"k", b"refused")
-            produce(source.address, "t", partition, rows)
-    done = lab.run(source.address, target.address, batch_bytes=100_000)
+            lab.produce("t", partition, rows)
+    done = lab.run(batch_bytes=100_000)
     assert len(done.errors) == 1
     assert "t-1" in done.errors[0]
-    assert rows_of(target.address, "t") == rows_of(source.address, "t")
-    assert rows_of(target.address, "t", 1) == rows_of(source.address, "t", 1)[:65]
+    assert lab.rows("t") == lab.source_rows("t")
+    assert lab.rows("t", 1) == lab.source_rows("t", 1)[:65]
     assert done.partitions[1].offset == 65
 
 
-def test_no_batch_becomes_larger_than_the_target_takes(
-    lab: MirrorLab, source: "RunningBroker", target: "RunningBroker"
-) -> None:
-    source.create_topic("t", 1, retention_ms="-1")
-    target.create_topic("t", 1, retention_ms="-1", max_message_bytes="900")
+def test_no_batch_becomes_larger_than_the_target_takes(lab: MirrorLab) -> None:
+    lab.source.create_topic("t", 1, retention_ms="-1")
+    lab.target.create_topic("t", 1, retention_ms="-1", max_message_bytes="900")
     for number in range(20):
-        produce(source.address, "t", 0, records(5 * number, 5))
-    assert not lab.run(source.address, target.address, batch_bytes=100_000).errors
-    assert max(headers_of(target, "t")) > 5
-    assert rows_of(target.address, "t") == rows_of(source.address, "t")
+        lab.produce("t", 0, records(5 * number, 5))
+    assert not lab.run(batch_bytes=100_000).errors
+    assert max(headers_of(lab.target, "t")) > 5
+    assert lab.rows("t") == lab.source_rows("t")
 
 
 def test_what_grows_when_it_is_compressed_is_joined_for_a_target_of_small_batches(
-    lab: MirrorLab, source: "RunningBroker", target: "RunningBroker"
+    lab: MirrorLab,
 ) -> None:
-    source.create_topic("t", 1, retention_ms="-1")
-    target.create_topic("t", 1, retention_ms="-1", max_message_bytes="2000")
+    lab.source.create_topic("t", 1, retention_ms="-1")
+    lab.target.create_topic("t", 1, retention_ms="-1", max_message_bytes="2000")
     noise = random.Random(7)
     for number in range(30):
         # Ten of them nearly fill such a batch, and gzip makes it larger than the target takes.
         rows = [Record(T0_MS + number, None, noise.randbytes(184))]
-        produce(source.address, "t", 0, rows, codec=Codec.GZIP)
-    assert not lab.run(source.address, target.address, batch_bytes=100_000).errors
-    assert headers_of(target, "t") == [9, 9, 9, 3]
-    assert rows_of(target.address, "t") == rows_of(source.address, "t")
+        lab.produce("t", 0, rows, codec=Codec.GZIP)
+    assert not lab.run(batch_bytes=100_000).errors
+    assert headers_of(lab.target, "t") == [9, 9, 9, 3]
+    assert lab.rows("t") == lab.source_rows("t")
 
 
-def test_what_is_no_size_and_a_directory_are_refused(
-    lab: MirrorLab, source: "RunningBroker", tmp_path: Path
-) -> None:
-    source.create_topic("t", 1)
+def test_what_is_no_size_and_a_directory_are_refused(lab: MirrorLab, tmp_path: Path) -> None:
+    lab.source.create_topic("t", 1)
     for batch_bytes in (-1, 1 << 40):
         with pytest.raises(Misconfigured, match="batch_bytes"):
-            lab.run(source.address, source.address, rename="(.*)=x", batch_bytes=batch_bytes)
+            lab.run(target=lab.source.address, rename="(.*)=x", batch_bytes=batch_bytes)
     with pytest.raises(Misconfigured, match="directory gets the batches as they are"):
-        lab.run(source.address, tmp_path / "copy", batch_bytes=1_000)
+        lab.run(target=tmp_path / "copy", batch_bytes=1_000)
     assert not lab.state.exists()
 
 
-def test_record_times_of_any_year_are_joined_or_left(
-    lab: MirrorLab, source: "RunningBroker", target: "RunningBroker"
-) -> None:
+def test_record_times_of_any_year_are_joined_or_left(lab: MirrorLab) -> None:
     unlimited = str((1 << 63) - 1)
-    source.create_topic("t", 1, retention_ms="-1", message_timestamp_after_max_ms=unlimited)
+    lab.source.create_topic("t", 1, retention_ms="-1", message_timestamp_after_max_ms=unlimited)
     times = (-5_000, -1, 0, T0_MS, (1 << 63) - 1, -(1 << 63), T0_MS)
     for time in times:
-        produce(source.address, "t", 0, [Record(time, b"k", b"v")])
-    assert not lab.run(source.address, target.address, batch_bytes=100_000).errors
-    assert rows_of(target.address, "t") == rows_of(source.address, "t")
-    assert [row.timestamp for row in rows_of(target.address, "t")] == list(times)
+        lab.produce("t", 0, [Record(time, b"k", b"v")])
+    assert not lab.run(batch_bytes=100_000).errors
+    assert lab.rows("t") == lab.source_rows("t")
+    assert [row.timestamp for row in lab.rows("t")] == list(times)

@@ -6,24 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mirror_lab import MirrorLab, log_bytes, produce, records, values
+from mirror_lab import MirrorLab, log_bytes, records
 from patience import PATIENCE_S
-from running_broker import MakeBroker, RunningBroker
 
 from horolog.client import CommittedOffset
 from horolog.jobs.mirroring import Control, Mirrored
 
 Step = tuple[Callable[[Mirrored], bool], Callable[[], object]]
-
-
-@pytest.fixture
-def source(make_broker: MakeBroker) -> "RunningBroker":
-    return make_broker()
-
-
-@pytest.fixture
-def target(make_broker: MakeBroker) -> "RunningBroker":
-    return make_broker()
 
 
 def follow(lab: MirrorLab, steps: list[Step], *arguments: Any, **more: Any) -> Mirrored:
@@ -47,22 +36,20 @@ def nothing() -> None:
     """The last step: the mirror ends."""
 
 
-def test_what_appears_while_it_runs_is_mirrored(
-    lab: MirrorLab, source: "RunningBroker", target: "RunningBroker"
-) -> None:
-    source.create_topic("a.one", 1, retention_ms="-1")
-    produce(source.address, "a.one", 0, records(0, 5))
+def test_what_appears_while_it_runs_is_mirrored(lab: MirrorLab) -> None:
+    lab.source.create_topic("a.one", 1, retention_ms="-1")
+    lab.produce("a.one", 0, records(0, 5))
 
     def add_partition() -> None:
-        source.client.create_partitions({"a.one": 2})
-        produce(source.address, "a.one", 1, records(5, 5))
+        lab.source.client.create_partitions({"a.one": 2})
+        lab.produce("a.one", 1, records(5, 5))
 
     def add_topic() -> None:
-        source.create_topic("a.two", 1, retention_ms="-1")
-        produce(source.address, "a.two", 0, records(10, 5))
+        lab.source.create_topic("a.two", 1, retention_ms="-1")
+        lab.produce("a.two", 0, records(10, 5))
 
     def commit() -> None:
-        source.client.offset_commit("readers", {("a.one", 0): CommittedOffset(3)})
+        lab.source.client.offset_commit("readers", {("a.one", 0): CommittedOffset(3)})
 
     done = follow(
         lab,
@@ -72,31 +59,27 @@ def test_what_appears_while_it_runs_is_mirrored(
             (at_least(15), commit),
             (at_least(15), nothing),
         ],
-        source.address,
-        target.address,
-        None,
+        topics=None,
         topics_pattern="a[.].*",
         groups="readers",
     )
     assert not done.errors
-    assert values(target.address, "a.one", 1) == [b"%d" % number for number in range(5, 10)]
-    assert values(target.address, "a.two") == [b"%d" % number for number in range(10, 15)]
-    assert target.client.offset_fetch("readers") == {("a.one", 0): CommittedOffset(3)}
+    assert lab.values("a.one", 1) == [b"%d" % number for number in range(5, 10)]
+    assert lab.values("a.two") == [b"%d" % number for number in range(10, 15)]
+    assert lab.target.client.offset_fetch("readers") == {("a.one", 0): CommittedOffset(3)}
 
 
 @pytest.mark.parametrize("again", [False, True])
-def test_a_topic_that_is_deleted_while_it_runs_stops_alone(
-    lab: MirrorLab, source: "RunningBroker", target: "RunningBroker", again: bool
-) -> None:
+def test_a_topic_that_is_deleted_while_it_runs_stops_alone(lab: MirrorLab, again: bool) -> None:
     for topic in ("t", "u"):
-        source.create_topic(topic, 1, retention_ms="-1")
-        produce(source.address, topic, 0, records(0, 5))
+        lab.source.create_topic(topic, 1, retention_ms="-1")
+        lab.produce(topic, 0, records(0, 5))
 
     def delete() -> None:
-        source.client.delete_topics(["t"])
+        lab.source.client.delete_topics(["t"])
         if again:
-            source.create_topic("t", 1, retention_ms="-1")
-            produce(source.address, "t", 0, records(50, 9))
+            lab.source.create_topic("t", 1, retention_ms="-1")
+            lab.produce("t", 0, records(50, 9))
 
     done = follow(
         lab,
@@ -104,53 +87,45 @@ def test_a_topic_that_is_deleted_while_it_runs_stops_alone(
             (at_least(10), delete),
             (
                 lambda done: bool(done.errors),
-                lambda: produce(source.address, "u", 0, records(5, 5)),
+                lambda: lab.produce("u", 0, records(5, 5)),
             ),
             (lambda done: done.records >= 15, nothing),
         ],
-        source.address,
-        target.address,
-        "t,u",
+        topics="t,u",
     )
     (error,) = done.errors
     assert ("deleted and created again" if again else "t of the source was deleted") in error
-    assert len(values(target.address, "t")) == 5
-    assert len(values(target.address, "u")) == 10
+    assert len(lab.values("t")) == 5
+    assert len(lab.values("u")) == 10
 
 
-def test_retention_that_is_faster_than_the_mirror_stops_the_partition(
-    lab: MirrorLab, source: "RunningBroker", target: "RunningBroker"
-) -> None:
-    source.create_topic("t", 1, retention_ms="-1")
-    produce(source.address, "t", 0, records(0, 5))
+def test_retention_that_is_faster_than_the_mirror_stops_the_partition(lab: MirrorLab) -> None:
+    lab.source.create_topic("t", 1, retention_ms="-1")
+    lab.produce("t", 0, records(0, 5))
 
     def lose() -> None:
-        produce(source.address, "t", 0, records(5, 5))
-        produce(source.address, "t", 0, records(10, 5))
-        source.delete_records("t", 10)
+        lab.produce("t", 0, records(5, 5))
+        lab.produce("t", 0, records(10, 5))
+        lab.source.delete_records("t", 10)
 
     done = follow(
         lab,
         [(at_least(5), lose), (lambda done: bool(done.errors), nothing)],
-        source.address,
-        target.address,
     )
     assert "begins at offset 10 and was mirrored up to 5" in done.errors[0]
 
 
-def test_files_that_grow_come_into_a_directory(
-    lab: MirrorLab, tmp_path: Path, source: "RunningBroker"
-) -> None:
-    source.create_topic("t", 1, retention_ms="-1")
-    produce(source.address, "t", 0, records(0, 5))
+def test_files_that_grow_come_into_a_directory(lab: MirrorLab, tmp_path: Path) -> None:
+    lab.source.create_topic("t", 1, retention_ms="-1")
+    lab.produce("t", 0, records(0, 5))
     done = follow(
         lab,
         [
-            (at_least(5), lambda: produce(source.address, "t", 0, records(5, 5))),
+            (at_least(5), lambda: lab.produce("t", 0, records(5, 5))),
             (at_least(10), nothing),
         ],
-        source.log_dir,
+        lab.source.log_dir,
         tmp_path / "copy",
     )
     assert not done.errors
-    assert log_bytes(tmp_path / "copy" / "t-0") == log_bytes(source.log_dir / "t-0")
+    assert log_bytes(tmp_path / "copy" / "t-0") == log_bytes(lab.source.log_dir / "t-0")
