@@ -171,6 +171,19 @@ def test_beyond_the_end_the_epochs_decide(led: FollowedPartition) -> None:
     assert led.on_epoch_end(2, 40, LOG, NOW_MS) == TruncateTo(40)
 
 
+def test_a_leader_that_has_less_than_it_gave_in_its_epoch_is_not_believed(
+    led: FollowedPartition,
+) -> None:
+    """A leader does not truncate: it is another topic, as before topic ids nothing else shows."""
+    out_of_range(led)
+    assert led.on_bounds(0, 70, LOG, NOW_MS) is None
+    assert led.on_epoch_end(5, 70, LOG, NOW_MS) is None
+    assert "another topic of the same name" in str(led.why)
+    assert led.asks is Asks.EPOCH_END
+    led.lead(2, 6, LOG, NOW_MS)
+    assert led.on_epoch_end(5, 70, LOG, NOW_MS) == TruncateTo(70)
+
+
 def test_beyond_the_end_of_a_log_that_has_it_all_it_asks_again(led: FollowedPartition) -> None:
     """The source contradicts itself: nothing is cut."""
     out_of_range(led)

@@ -34,6 +34,11 @@ FALLEN_MS: Final = 10_000
 
 MOST_GAPS: Final = 100
 
+ANOTHER_TOPIC: Final = (
+    "it is another topic of the same name, or the source was restored from a copy. Promote it "
+    "here, or delete it after that to follow it anew"
+)
+
 _MOVED: Final = frozenset(
     {
         ErrorCode.unknown_topic_or_partition,
@@ -181,9 +186,8 @@ class FollowedPartition:
         known = max(self.epoch, log.latest_epoch)
         if now_ms - self._fallen_since_ms >= FALLEN_MS:
             self._refuse(
-                f"the source leads it in epoch {epoch}, and was followed up to epoch {known}: it "
-                "is another topic of the same name, or the source was restored from a copy. "
-                "Delete the topic here to follow it anew, or promote it"
+                f"the source leads it in epoch {epoch}, and was followed up to epoch {known}: "
+                f"{ANOTHER_TOPIC}"
             )
         elif self.leader is None and not self.is_refused:
             self._stop(f"the source leads it in epoch {epoch}, which is before {known}")
@@ -215,6 +219,13 @@ class FollowedPartition:
         match decision:
             case AskAgain(earlier):
                 self.asked_epoch = earlier
+                return None
+            case TruncateTo(offset) if epoch == self.epoch == log.latest_epoch:
+                self.on_failure(
+                    f"the source ends at offset {end} in leader epoch {epoch}, in which it had "
+                    f"reached {log.end}, and a leader does not truncate: {ANOTHER_TOPIC}",
+                    now_ms,
+                )
                 return None
             case TruncateTo(offset):
                 self._resume, self._beyond = 0, None

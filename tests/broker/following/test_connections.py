@@ -98,6 +98,21 @@ def test_a_source_that_is_away_is_named_and_does_not_hold_up_a_start(
     assert stops(shadow) < LONG_S
 
 
+def test_a_source_that_comes_after_its_follower_is_followed_soon(
+    make_broker: MakeBroker,
+) -> None:
+    source = make_broker()
+    source.create_topic("t")
+    source.stop()
+    shadow = make_broker(horolog_follow=source.address)
+    assert eventually(lambda: shadow.broker.follower.why is not None)
+    source.restart()
+    source.append("t", build_batch([Record(source.clock.now_ms(), None, b"v")]))
+    begun = time.monotonic()
+    assert is_followed(shadow)
+    assert time.monotonic() - begun < 3 * LONG_S
+
+
 def test_a_file_of_properties_that_is_gone_is_named_until_it_is_back(
     secured: ScriptedSource, make_broker: MakeBroker, certificates: Certificates, tmp_path: Path
 ) -> None:

@@ -238,6 +238,21 @@ def test_a_source_whose_epochs_fall_is_refused(
     assert status.state == "refused"
 
 
+def test_a_topic_that_is_made_again_where_there_are_no_ids_is_refused(
+    make_broker: MakeBroker,
+) -> None:
+    source = ScriptedSource("t", versions=OLD)
+    topic = source.topics["t"]
+    topic.topic_id, topic.epoch = None, 0
+    topic.batches = [batch(0, epoch=0), batch(3, epoch=0)]
+    with source:
+        shadow = make_broker(clock=ManualClock(NOW_MS), horolog_follow=source.address)
+        assert eventually(lambda: end_of(shadow, "t") == 6)
+        topic.batches = [batch(0, 1, epoch=0)]
+        assert eventually(lambda: "another topic of the same name" in why(shadow, "t"))
+        assert end_of(shadow, "t") == 6
+
+
 OLD = {
     ApiKey.METADATA: Versions(0, 7),
     ApiKey.FETCH: Versions(0, 10),

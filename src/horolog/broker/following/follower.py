@@ -38,7 +38,9 @@ LOOK_S: Final = 1.0
 """Time between two looks at the source, unless a fetcher asks for one."""
 
 LOOK_SHARE: Final = 50
-"""A look that takes long is followed by a pause of so many times that."""
+LONGEST_LOOK_S: Final = 10.0
+"""A look that takes long, at a source of many topics, is followed by a pause of so many times that,
+and no longer."""
 
 AT_ONCE_S: Final = 0.05
 """Time between two looks that fetchers ask for."""
@@ -226,10 +228,10 @@ class Follower:
 
     async def _run(self) -> None:
         while True:
-            begun_s = self._loop.time()
+            pause_s = LOOK_S
             self._wakes.clear()
             try:
-                await self._look()
+                pause_s = max(pause_s, min(LOOK_SHARE * await self._look(), LONGEST_LOOK_S))
                 self._recovered()
             except HorologError as error:
                 self._complain(str(error))
@@ -237,18 +239,18 @@ class Follower:
                 _LOG.exception("a bug in looking at the source")
                 self.why = "a bug: see the log"
             self._say_progress()
-            took_s = self._loop.time() - begun_s
             await asyncio.sleep(AT_ONCE_S)
             try:
-                async with asyncio.timeout(max(LOOK_S, LOOK_SHARE * took_s) - AT_ONCE_S):
+                async with asyncio.timeout(pause_s - AT_ONCE_S):
                     await self._wakes.wait()
             except TimeoutError:
                 pass
 
-    async def _look(self) -> None:
+    async def _look(self) -> float:
+        """Look at the source and do what follows; how long the source took, in seconds."""
         following, row = self._following, self._placement.source
         if following is None or row is None:
-            return
+            return 0
         if following.source is None:
             config = await following.thread.run(lambda: connection_to(row))
             following.config = config
@@ -257,9 +259,12 @@ class Follower:
                 own_cluster_id=self._partitions.cluster_id,
             )
         source, known = following.source, self._followed_topics.known()
+        begun_s = self._loop.time()
         seen = await following.thread.run(lambda: source.look(known))
+        took_s = self._loop.time() - begun_s
         await self._followed_topics.apply(seen)
         await self._assign(seen)
+        return took_s
 
     async def _assign(self, seen: SourceTopics) -> None:
         """Give each partition to the fetcher of its leader."""
