@@ -87,7 +87,13 @@ class ScriptedSource:
     def _metadata(self, request: Any) -> Answer:
         names = self.topics if request.topics is None else [each.name for each in request.topics]
         return {
-            "brokers": [{"node_id": 1, "host": "127.0.0.1", "port": self.broker.port}],
+            "brokers": [
+                {
+                    "node_id": 1,
+                    "host": "127.0.0.1",
+                    "port": self.broker.advertised_port or self.broker.port,
+                }
+            ],
             "cluster_id": self.cluster_id,
             "controller_id": 1,
             "topics": [self._described(name) for name in names],

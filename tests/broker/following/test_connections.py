@@ -154,3 +154,22 @@ def test_a_leader_of_another_cluster_gives_nothing(
     assert shadow.broker.partitions["t", 0].log.high_watermark == 1
     source.cluster_id = "scripted"
     assert eventually(lambda: shadow.broker.partitions["t", 0].log.high_watermark == 2)
+
+
+def test_a_source_at_another_address_is_gone_on_with(
+    source: ScriptedSource, make_broker: MakeBroker
+) -> None:
+    """Its brokers say in each answer where they are; the one it was found at need not be one."""
+    shadow = follower(make_broker, source)
+    assert is_followed(shadow)
+    topic = source.topics["t"]
+    with ScriptedSource() as moved:
+        moved.topics = source.topics
+        source.broker.advertised_port = moved.broker.port
+        topic.batches.append(
+            build_batch([Record(NOW_MS, None, b"w")], base_offset=1, leader_epoch=topic.epoch)
+        )
+        source.broker.answers = {**source.broker.answers, ApiKey.FETCH: Silence()}
+        assert eventually(lambda: shadow.broker.partitions["t", 0].log.high_watermark == 2)
+        assert moved.asked(ApiKey.FETCH)
+        shadow.stop()

@@ -269,7 +269,7 @@ class Follower:
     async def _assign(self, seen: SourceTopics) -> None:
         """Give each partition to the fetcher of its leader."""
         turns = TimeSlice()
-        await self._match_fetchers(seen)
+        await self._move_fetchers(seen)
         wanted: set[TopicPartition] = set()
         for topic in self._topics:
             await turns.pause()
@@ -281,14 +281,14 @@ class Follower:
             for index in topic.partitions:
                 wanted.add((topic.name, index))
                 if its is not None and index < len(its.partitions):
-                    self._follow(its, its.partitions[index])
+                    self._follow(its, its.partitions[index], seen)
         for key in self._followed.keys() - wanted:
             self._release(key)
         leading = {followed.state.leader for followed in self._followed.values()}
         for node_id in self._fetchers.keys() - leading:
             await self._fetchers.pop(node_id)[1].stop()
 
-    def _follow(self, topic: SourceTopic, of_source: SourcePartition) -> None:
+    def _follow(self, topic: SourceTopic, of_source: SourcePartition, seen: SourceTopics) -> None:
         key = (topic.name, of_source.partition)
         partition = self._partitions.find(*key)
         followed = self._followed.get(key)
@@ -310,11 +310,14 @@ class Follower:
             return
         if before is not None:
             before.drop(followed)
+        if state.leader is None:
+            return
+        if state.leader not in self._fetchers and state.leader in seen.brokers:
+            self._put_fetcher(state.leader, seen)
         fetcher = self._fetcher_of(followed)
         if fetcher is not None:
             fetcher.attend(followed)
-        elif state.leader is not None:
-            # Its address is not known yet; the next look tries again.
+        else:  # its address is not known yet; the next look tries again
             state.lead(None, state.epoch, local(partition.log), now_ms)
 
     def _release(self, key: TopicPartition) -> None:
@@ -324,19 +327,21 @@ class Follower:
         if fetcher is not None:
             fetcher.drop(followed)
 
-    async def _match_fetchers(self, seen: SourceTopics) -> None:
-        """Have a fetcher for each broker of the source, at the address where it is now."""
-        for node_id, address in seen.brokers.items():
-            known = self._fetchers.get(node_id)
-            if known is not None and known[0] == address:
-                continue
-            fetcher = self._new_fetcher(node_id, address, seen.cluster_id)
-            self._fetchers[node_id] = (address, fetcher)
-            if known is not None:
+    async def _move_fetchers(self, seen: SourceTopics) -> None:
+        """Ask brokers of the source at the addresses where they are now."""
+        for node_id, (address, fetcher) in list(self._fetchers.items()):
+            if seen.brokers.get(node_id, address) != address:
+                moved = self._put_fetcher(node_id, seen)
                 for followed in self._followed.values():
                     if followed.state.leader == node_id:
-                        fetcher.attend(followed)
-                await known[1].stop()
+                        moved.attend(followed)
+                await fetcher.stop()
+
+    def _put_fetcher(self, node_id: int, seen: SourceTopics) -> LeaderFetcher:
+        address = seen.brokers[node_id]
+        fetcher = self._new_fetcher(node_id, address, seen.cluster_id)
+        self._fetchers[node_id] = (address, fetcher)
+        return fetcher
 
     def _new_fetcher(self, node_id: int, address: Address, cluster_id: str) -> LeaderFetcher:
         assert self._following is not None
