@@ -57,6 +57,8 @@ class FollowingLog(TruncatingLog):
             self._unended = ()
             self.producers.keeps_ended = True
             self._high_watermark = max(self.log_start_offset, min(high_watermark, end_offset))
+            # An epoch in which this log led, and wrote nothing, is not known to another leader.
+            self.epochs.truncate_from_end(end_offset)
             self._truncate_append_times(end_offset)
             self._find_unstable()
 

@@ -92,7 +92,7 @@ class _Loader:
         leader_epoch = self._leader_epoch(epochs.latest, ends_early=ends_early)
         # After a clean stop one may be at the end without records: the next stop notes it again.
         epochs.truncate_from_end(end_offset, write=not plan.is_clean)
-        if epochs.latest + 1 < leader_epoch and not plan.is_adopted:
+        if epochs.latest + 1 < leader_epoch and not (plan.is_adopted or plan.follows):
             # The file no longer has the epoch that this one follows: the next start would count
             # from an older one, and clients have seen this one.
             epochs.assign(leader_epoch, end_offset)
