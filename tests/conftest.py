@@ -83,6 +83,11 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+def pytest_sessionfinish() -> None:
+    """Let the interpreter collect them at its end: extension modules report what it does not."""
+    gc.unfreeze()
+
+
 @pytest.fixture
 def disk_path() -> Iterator[Path]:
     """A directory on a disk: only there does the system tell what is in the page cache."""
