@@ -130,8 +130,8 @@ def assert_same(source: Life, shadow: Life) -> None:
             return found is not None and found.offset == end
 
         assert eventually(reaches), shadow.born.said[-4000:]
-        theirs = batches_of(source, "t", partition)
-        assert eventually(lambda p=partition, t=theirs: batches_of(shadow, "t", p) == t)  # type: ignore[misc]
+        theirs = batches_of(source.client, "t", partition)
+        assert eventually(lambda p=partition, t=theirs: batches_of(shadow.client, "t", p) == t)  # type: ignore[misc]
 
 
 def cut_tails(path: Path, rng: random.Random) -> None:

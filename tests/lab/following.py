@@ -7,19 +7,24 @@ from patience import eventually
 from running_broker import RunningBroker
 
 from horolog.broker.following.follower import PartitionStatus
+from horolog.client import Client
 from horolog.record.batch import iter_headers
 
 Batches = list[tuple[int, bytes]]
 
 
-def batches_of(broker: Any, topic: str, partition: int = 0, start: int = 0) -> Batches:
+def batches_of(client: Client, topic: str, partition: int = 0, start: int = 0) -> Batches:
     """Every batch from an offset on as a consumer is given it: its base offset and its bytes."""
     found: Batches = []
     offset = start
     while True:
-        answer = broker.client.fetch(topic, partition, offset, max_wait_ms=0)
+        answer = client.fetch(topic, partition, offset, max_wait_ms=0)
         records = memoryview(answer.records)
-        headers = [(p, h) for p, h in iter_headers(records) if h.next_offset > offset]
+        headers = [
+            (position, header)
+            for position, header in iter_headers(records)
+            if header.next_offset > offset and position + header.size <= len(records)
+        ]
         if not headers:
             return found
         for position, header in headers:

@@ -37,8 +37,8 @@ def assert_same(
     source: RunningBroker, shadow: RunningBroker, partition: int = 0, start: int = 0
 ) -> None:
     assert is_caught_up(shadow, source, [("t", partition)])
-    ours = batches_of(shadow, "t", partition, start)
-    assert ours == batches_of(source, "t", partition, start)
+    ours = batches_of(shadow.client, "t", partition, start)
+    assert ours == batches_of(source.client, "t", partition, start)
     assert ours
     ours_log, theirs_log = (each.log("t", partition) for each in (shadow, source))
     assert ours_log.epochs.entries == theirs_log.epochs.entries
@@ -83,7 +83,7 @@ def test_a_topic_that_is_made_again_begins_anew(
     topic_id = source.broker.topics.named("t").topic_id
     assert eventually(lambda: getattr(shadow.broker.topics.find("t"), "topic_id", 0) == topic_id)
     assert_same(source, shadow)
-    assert len(batches_of(shadow, "t")) == 1
+    assert len(batches_of(shadow.client, "t")) == 1
 
 
 def test_either_side_may_stop_and_start_again(source: RunningBroker, shadow: RunningBroker) -> None:
@@ -151,14 +151,14 @@ def test_a_gap_is_named_and_what_is_before_it_is_still_served(
 ) -> None:
     fill(source, 5)
     assert_same(source, shadow)
-    before = batches_of(shadow, "t")
+    before = batches_of(shadow.client, "t")
     shadow.stop()
     fill(source, 5)
     source.delete_records("t", 24)
     fill(source, 2)
     shadow.restart()
     assert is_caught_up(shadow, source, [("t", 0)])
-    assert batches_of(shadow, "t") == before + batches_of(source, "t", start=24)
+    assert batches_of(shadow.client, "t") == before + batches_of(source.client, "t", start=24)
     assert "offsets 15 to 23 are missing" in caplog.text
     status = status_of(shadow, "t")
     assert status is not None
@@ -225,7 +225,7 @@ def test_another_cluster_at_the_address_is_refused(
 ) -> None:
     fill(source, 3)
     assert_same(source, shadow)
-    before = batches_of(shadow, "t")
+    before = batches_of(shadow.client, "t")
     source.stop()
     other = make_broker(listeners=f"PLAINTEXT://{source.address}", clock=source.clock)
     other.create_topic("t", 2, **ANY_TIME)
@@ -235,7 +235,7 @@ def test_another_cluster_at_the_address_is_refused(
         return str(shadow.call(shadow.broker.follower.status).why)
 
     assert eventually(lambda: "cluster" in why() and "which was followed" in why())
-    assert batches_of(shadow, "t") == before
+    assert batches_of(shadow.client, "t") == before
     other.stop()
     source.restart()
     fill(source, 3)
@@ -267,6 +267,6 @@ def test_times_stamped_by_the_source_stay(source: RunningBroker, shadow: Running
     source.append("stamped", batch(1))
     assert eventually(lambda: shadow.broker.partitions.find("stamped", 0) is not None)
     assert is_caught_up(shadow, source, [("stamped", 0)])
-    assert batches_of(shadow, "stamped") == batches_of(source, "stamped")
+    assert batches_of(shadow.client, "stamped") == batches_of(source.client, "stamped")
     (header,) = shadow.headers("stamped")
     assert header.timestamp_type is TimestampType.LOG_APPEND_TIME

@@ -66,7 +66,7 @@ def test_a_leader_converts_down_to_what_its_follower_knows(
         shadow.log("t").append_times(0, end, seen=True),
     )
     if stored == 2:
-        assert batches_of(shadow, "t") == batches_of(source, "t")
+        assert batches_of(shadow.client, "t") == batches_of(source.client, "t")
         assert ours == its
         return
     # A fetch before v4 has no place for append times: they are only seen.
