@@ -104,3 +104,28 @@ def test_of_a_source_without_append_times_it_is_kept_when_they_were_seen(
     another = attach(shadow)
     assert is_caught_up(another, shadow, T)
     assert times(another) == seen
+
+
+@pytest.mark.parametrize("jump_ms", [-2 * DAY_MS, 0, 3 * DAY_MS])
+def test_append_times_do_not_go_back_where_leaders_change_and_their_clocks_differ(
+    source: RunningBroker, attach: Callable[..., RunningBroker], here: ManualClock, jump_ms: int
+) -> None:
+    shadow = attach()
+    advance(source, 500)
+    source.append("t", batch(NOW_MS))
+    assert is_caught_up(shadow, source, T)
+    here.advance(jump_ms)
+    shadow.client.promote(["t"])
+    shadow.append("t", batch(NOW_MS))
+    source.client.demote(shadow.address, "t")
+    assert is_caught_up(source, shadow, T)
+    last_ms = max(NOW_MS + 500, NOW_MS + DAY_MS + jump_ms)
+    expected = [NOW_MS + 500, last_ms]
+    assert [each.ms for each in times(shadow)] == sorted({*expected})
+    source.client.promote(["t"])
+    advance(source, 100)
+    source.append("t", batch(NOW_MS))
+    last = source.log("t").append_times(2, 3)
+    assert [each.ms for each in last] == [max(last_ms, NOW_MS + 600)]
+    assert times(source)[: len(times(shadow))] == times(shadow)
+    assert source.log("t").append_time_resets == ()
