@@ -259,9 +259,14 @@ class Files(SystemCalls):
     def inode(self, path: str) -> int:
         """The number that a file has in its file system, and no copy of it; 0 if it is not there.
 
+        Of a file that is kept open: it is read, though another may have its name by now.
+
         Raises:
             StorageFailed: it is no regular file, or cannot be looked at.
         """
+        file = self._open.get(path)
+        if file is not None:
+            return os.fstat(file.fd).st_ino
         status = _regular_status(path)
         return 0 if status is None else status.st_ino
 

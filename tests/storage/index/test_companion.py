@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import random
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -27,11 +29,12 @@ from storelogs import (
 
 from companions import map_in, put_map
 from horolog.config import TopicConfig
+from horolog.errors import CorruptBatch, StorageFailed
 from horolog.record.batch import iter_headers
-from horolog.record.builder import Record, build_batch
+from horolog.record.builder import Record, build_batch, read_records
 from horolog.record.timestamps import TimeRange
-from horolog.storage import Log
-from horolog.storage.append_times.file import AppendTimeEntry
+from horolog.storage import Log, TopicPartition
+from horolog.storage.append_times.file import AppendTimeEntry, FirstAppended
 from horolog.storage.files import Files
 from horolog.storage.index import block_map, block_writer
 from horolog.storage.index.companion import TIMES_AT
@@ -220,6 +223,42 @@ def test_a_map_is_put_again_behind_append_times_which_it_leaves_as_they_are(tmp_
     assert file.read_bytes() == before
 
 
+@pytest.mark.parametrize("bit", range(96))
+def test_a_damaged_last_entry_is_no_append_time_to_go_on_from(tmp_path: Path, bit: int) -> None:
+    """Nor the first one: a flipped bit of a time is centuries, and no later one may be earlier."""
+    path = written(tmp_path, clean=True)
+    for file in partition_dir(path).glob("*.companion"):
+        content = bytearray(file.read_bytes())
+        ends = int.from_bytes(content[132:140], "big") or len(content)
+        for entry in {TIMES_AT, ends - 12} if ends > TIMES_AT else ():
+            content[entry + bit // 8] ^= 1 << bit % 8
+        file.write_bytes(content)
+    (path / ".kafka_cleanshutdown").unlink()
+    with reopened(path, CONFIG) as (_, log):
+        for segment in log.segments:
+            times = segment.append_times
+            for ms in (times.earliest_ms, times.first_ms, times.latest_ms):
+                assert ms is None or ms in APPENDED.values()
+        assert log.last_append_time_ms == max(APPENDED.values())
+
+
+def test_a_reader_of_a_file_that_is_cut_meanwhile_knows_no_append_times(tmp_path: Path) -> None:
+    path = written(tmp_path, clean=True)
+    file = partition_dir(path) / f"{FIRST}.companion"
+    readers = [
+        PartitionReader(Files(read_only=True), partition_dir(path)).segments[0] for _ in range(2)
+    ]
+    for reader in readers:
+        reader.end = reader.whole_end()
+        assert len(reader.append_times._entries) > 0
+    assert readers[1].append_times.at(0) == APPENDED[0]
+    file.write_bytes(file.read_bytes()[:TIMES_AT])
+    for reader in readers:
+        assert reader.append_times.first_from(NOW, 0, 2) in (None, FirstAppended(0, None))
+        assert reader.append_times.latest_ms is None
+    assert readers[0].append_times.at(0) is None
+
+
 # -- as seen by a follower ------------------------------------------------------------------
 
 
@@ -292,3 +331,44 @@ def test_readers_of_files_read_the_companion_of_a_log_that_is_appended_to(tmp_pa
         }
         assert said == {offset: APPENDED[offset] for offset in said}
         assert log.log_end_offset == RECORDS
+
+
+OPERATIONS = (*("append",) * 12, *("open", "read") * 3, "cut", "cut", "roll", "close", "kill")
+
+
+@given(seed=st.integers(0, 1 << 40))
+def test_whoever_reads_the_files_while_they_are_written_is_told_nothing_wrong(
+    tmp_path_factory: pytest.TempPathFactory, seed: int
+) -> None:
+    """A record's value is when it was appended. Readers were opened some time before they read."""
+    path = tmp_path_factory.mktemp("log") / "log"
+    log_dir = open_dir(path, CONFIG)
+    log, now = log_dir.create("events", 3, TOPIC_ID, CONFIG, NOW), NOW
+    readers: list[SegmentReader] = []
+    rng = random.Random(seed)
+    for _ in range(100):
+        step, number = rng.choice(OPERATIONS), rng.randrange(10)
+        if step == "append":
+            now += number // 3
+            append(log, NOW - number, now=now, value=str(now).encode())
+        elif step == "roll":
+            log.roll(now)
+        elif step == "cut":
+            log.truncate_to(max(0, log.log_end_offset - number // 3), now)
+        elif step in ("close", "kill"):
+            log_dir.close(clean=step == "close")
+            log_dir = open_dir(path, CONFIG)
+            log = log_dir.logs[TopicPartition("events", 3)]
+        elif step == "open":
+            readers += PartitionReader(Files(read_only=True), partition_dir(path)).segments
+        else:
+            some = readers[number % 2 :: 2]
+            del readers[number % 2 :: 2]
+            for reader in some:
+                with suppress(CorruptBatch, StorageFailed):  # it was cut off, or is gone
+                    reader.end = reader.whole_end()
+                    for position, header in reader.headers(0, reader.size):
+                        (record,) = read_records(reader.read_batch(position, header))
+                        said = reader.append_times.at(header.base_offset)
+                        assert said in (None, int(record.value or b""))
+    log_dir.close(clean=False)

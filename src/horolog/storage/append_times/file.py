@@ -20,12 +20,14 @@ from contextlib import suppress
 from typing import Final, NamedTuple
 
 from horolog.buffers import Buffer
+from horolog.errors import CorruptIndex
 from horolog.record.timestamps import AppendTimeStretch
 from horolog.storage import names
 from horolog.storage.append_times.format import (
     BEFORE_ALL,
     CHECK_BITS,
     ENTRY,
+    LOST,
     earliest_for,
     entry_of,
     first_damaged,
@@ -85,6 +87,18 @@ class AppendTimeEntry(NamedTuple):
     """`ms` is when a follower saw it."""
 
 
+class _Entries(Entries):
+    """As another process may cut them while they are read."""
+
+    __slots__ = ()
+
+    def __getitem__(self, index: int) -> tuple[int, ...]:
+        try:
+            return super().__getitem__(index)
+        except CorruptIndex:
+            return LOST
+
+
 class AppendTimeFile:
     """The append times of one segment: written by the one thread that appends, read by any."""
 
@@ -116,7 +130,7 @@ class AppendTimeFile:
         self._marker = AppendingMarker(files, companion.path.removesuffix(names.COMPANION))
         self._segment: ProvingSegment = weakref.proxy(segment)  # it holds this
         end = companion.times_end
-        self._entries = Entries(files, companion.path, ENTRY, _MAX_BYTES, start=TIMES_AT, end=end)
+        self._entries = _Entries(files, companion.path, ENTRY, _MAX_BYTES, start=TIMES_AT, end=end)
         self._middle_ms = 0  # of the times that fit; known once there is a proof
         self._proof: Proof | None = None  # None: not asked for yet, or the file is growing
         self._is_growing = False  # made ready for appends: every entry is of a batch in the log
@@ -236,7 +250,8 @@ class AppendTimeFile:
             StorageFailed: the disk refused.
         """
         count = self.proof().entries
-        return self._ms_of(self._entries[count - 1][0]) if count else None
+        found = [self._ms_at(index) for index in range(max(0, count - 2), count)]
+        return next((ms for ms in reversed(found) if ms is not None), None)
 
     @property
     def earliest_ms(self) -> int | None:
@@ -270,8 +285,9 @@ class AppendTimeFile:
         Raises:
             StorageFailed: the disk refused.
         """
-        entries = (self._entries[index] for index in range(min(2, self.proof().entries)))
-        return next((self._ms_of(time) for time, place in entries if not place & 1), None)
+        entries = [self._entries[index] for index in range(min(2, self.proof().entries))]
+        known = (entry[0] for entry in entries if not entry[1] & 1 and is_intact(entry))
+        return next((self._ms_of(time) for time in known), None)
 
     def seen_span(self) -> tuple[int, int] | None:
         """When a follower saw the first and the last record of those whose append times it lacks.
@@ -286,7 +302,8 @@ class AppendTimeFile:
         for start in range(0, count, _MANY):
             kinds = kinds_of(self._entries.read_between(start, min(start + _MANY, count)))
             places = kinds.find(1), kinds.rfind(1)
-            found += [self._ms_of(self._entries[start + at][0]) for at in places if at >= 0]
+            times = [self._ms_at(start + at) for at in places if at >= 0]
+            found += [ms for ms in times if ms is not None]
         return (found[0], found[-1]) if found else None
 
     @property
@@ -414,7 +431,15 @@ class AppendTimeFile:
         return None if place & 1 or is_seen(time) else self._ms_of(time)
 
     def _known_ms(self, index: int) -> int | None:
-        return None if index < 0 else self._ms_if_known(*self._entries[index])
+        if index < 0 or not is_intact(entry := self._entries[index]):
+            return None
+        return self._ms_if_known(*entry)
+
+    def _ms_at(self, index: int) -> int | None:
+        """The time of an entry, known or not; None if it is damaged or there is none."""
+        if index < 0 or not is_intact(entry := self._entries[index]):
+            return None
+        return self._ms_of(entry[0])
 
     def _after_known(self, first: int, last: int) -> int:
         """Behind which entry, of those from `first` on before `last`, no append time is known.
@@ -480,7 +505,8 @@ class AppendTimeFile:
         found = batch_at(self._files, self._segment, proof.end) if proof.end < end else None
         if found is not None:
             _, batch, identity = found
-            ms = first_ms if not proof.entries else self._ms_of(entries[proof.entries - 1][0])
+            ms = self._ms_at(proof.entries - 1)
+            ms = first_ms if ms is None else ms
             self._add_entry(batch.base_offset, ms, identity, is_unknown=True)
         # Last: from here on a kill leaves a file that covers all of the log.
         self._marker.write()
@@ -568,9 +594,9 @@ class AppendTimeFile:
 
     def _add_entries(self, entries: Sequence[AppendTimeEntry]) -> None:
         count = len(self._entries)
-        last_ms = (
-            self._ms_of(self._entries[count - 1][0]) if count else earliest_for(self._middle_ms)
-        )
+        last_ms = self._ms_at(count - 1)
+        if last_ms is None:
+            last_ms = earliest_for(self._middle_ms)
         found = []
         for offset, ms, batch, was_seen in entries:
             last_ms = last_ms if ms is None else ms

@@ -131,3 +131,7 @@ def _check_of(time: int, place: int) -> int:
     """The 8 bits that check an entry."""
     crc: int = crc32c.crc32c(ENTRY.pack(time & ~0xFF, place))
     return (crc ^ crc >> 8 ^ crc >> 16 ^ crc >> 24) & 0xFF
+
+
+LOST: Final = (1 ^ _check_of(0, 0), 0)
+"""In the place of an entry that is no longer there: it is not intact."""
