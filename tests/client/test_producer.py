@@ -6,6 +6,7 @@ import threading
 import uuid
 from collections.abc import Collection, Iterator
 from concurrent.futures import wait as futures_wait
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
@@ -261,14 +262,23 @@ def rejected(indexes: list[int]) -> dict[str, Any]:
     return answer
 
 
+def script_of(answer: Any) -> ScriptedBroker:
+    """What answers each Produce request."""
+    ids = {"producer_id": 7, "producer_epoch": 0}
+    return ScriptedBroker({ApiKey.PRODUCE: answer, ApiKey.INIT_PRODUCER_ID: ids})
+
+
 def script(*answers: Any) -> ScriptedBroker:
+    """One after the other, the last one for ever."""
     left = list(answers)
-    return ScriptedBroker(
-        {
-            ApiKey.PRODUCE: lambda _: left.pop(0) if len(left) > 1 else left[0],
-            ApiKey.INIT_PRODUCER_ID: {"producer_id": 7, "producer_epoch": 0},
-        }
-    )
+    return script_of(lambda _: left.pop(0) if len(left) > 1 else left[0])
+
+
+@contextmanager
+def writing(broker: ScriptedBroker, **options: Any) -> Iterator[Producer]:
+    """A producer with a client of its own."""
+    with Client(broker.bootstrap) as client, producer_of(client, **options) as producer:
+        yield producer
 
 
 def sent_to(broker: ScriptedBroker) -> list[tuple[int, int, list[bytes | None]]]:
@@ -288,7 +298,7 @@ VALUE = pa.table({"value": ["a", "b"]})
 
 def test_an_idempotent_batch_is_sent_again_as_it_was_when_its_answer_is_lost() -> None:
     with script(HangUp(), produced(ErrorCode.not_leader_or_follower), produced()) as broker:
-        with Client(broker.bootstrap) as client, producer_of(client) as producer:
+        with writing(broker) as producer:
             assert producer.send("clicks", VALUE).offsets == {5: (40, 41)}
             producer.send("clicks", VALUE)
         first, *others, second = sent_to(broker)
@@ -300,8 +310,7 @@ def test_an_idempotent_batch_is_sent_again_as_it_was_when_its_answer_is_lost() -
 def test_a_batch_that_the_broker_knows_already_counts_as_appended() -> None:
     with (
         script(HangUp(), produced(ErrorCode.duplicate_sequence_number, -1)) as broker,
-        Client(broker.bootstrap) as client,
-        producer_of(client) as producer,
+        writing(broker) as producer,
     ):
         written = producer.send("clicks", VALUE, metadata=True)
         assert (written.records, written.offsets) == (2, {})
@@ -310,11 +319,7 @@ def test_a_batch_that_the_broker_knows_already_counts_as_appended() -> None:
 
 
 def test_without_idempotence_a_batch_whose_answer_is_lost_is_not_sent_twice() -> None:
-    with (
-        script(HangUp()) as broker,
-        Client(broker.bootstrap) as client,
-        producer_of(client, acks=1) as producer,
-    ):
+    with script(HangUp()) as broker, writing(broker, acks=1) as producer:
         with pytest.raises(NoAnswer, match="may have been carried out"):
             producer.send("clicks", VALUE)
         assert len(broker.asked(ApiKey.PRODUCE)) == 1
@@ -323,7 +328,7 @@ def test_without_idempotence_a_batch_whose_answer_is_lost_is_not_sent_twice() ->
 def test_after_a_failure_the_producer_goes_on_under_another_id() -> None:
     fatal = produced(ErrorCode.out_of_order_sequence_number)
     with script(fatal, produced()) as broker:
-        with Client(broker.bootstrap) as client, producer_of(client) as producer:
+        with writing(broker) as producer:
             with pytest.raises(RequestRefused, match="OUT_OF_ORDER"):
                 producer.send("clicks", VALUE)
             producer.send("clicks", VALUE)
@@ -383,16 +388,8 @@ def test_every_row_is_appended_once_and_in_order_whatever_becomes_of_the_answers
     while any(faults[at : at + 3].count(None) == 0 for at in range(6)):  # three end the call
         faults[chance.randrange(1, 8)] = None
     log = Log(faults)
-    answers = {
-        ApiKey.PRODUCE: log,
-        ApiKey.INIT_PRODUCER_ID: {"producer_id": 7, "producer_epoch": 0},
-    }
     table = pa.table({"value": [str(row).encode() for row in range(40)]})
-    with (
-        ScriptedBroker(answers) as broker,
-        Client(broker.bootstrap) as client,
-        producer_of(client, batch_bytes=80) as producer,
-    ):
+    with script_of(log) as broker, writing(broker, batch_bytes=80) as producer:
         written = producer.send("clicks", table, metadata=True)
         assert log.values == table["value"].to_pylist()
         assert written.records == 40
@@ -405,16 +402,11 @@ def test_every_row_is_appended_once_and_in_order_whatever_becomes_of_the_answers
 def test_a_refusal_among_requests_under_way_ends_the_call_and_not_the_client() -> None:
     # A log each: what was under way when the first call ends may still arrive after that.
     logs = {"clicks": Log([None, None, ErrorCode.invalid_record]), "again": Log([], "again")}
-    answers = {
-        ApiKey.PRODUCE: lambda request: logs[request.topic_data[0].name](request),
-        ApiKey.INIT_PRODUCER_ID: {"producer_id": 7, "producer_epoch": 0},
-    }
     table = pa.table({"value": [str(row).encode() for row in range(40)]})
     rows = table["value"].to_pylist()
     with (
-        ScriptedBroker(answers) as broker,
-        Client(broker.bootstrap) as client,
-        producer_of(client, batch_bytes=80) as producer,
+        script_of(lambda asked: logs[asked.topic_data[0].name](asked)) as broker,
+        writing(broker, batch_bytes=80) as producer,
     ):
         with pytest.raises(RequestRefused, match="INVALID_RECORD"):
             producer.send("clicks", table)
@@ -498,15 +490,10 @@ def test_repaired_batches_are_appended_once_whatever_becomes_of_the_answers(
     while any(faults[at : at + 3].count(None) == 0 for at in range(10)):  # three end the call
         faults[chance.randrange(2, 12)] = None
     log = Log(faults, refuses=bad)
-    answers = {
-        ApiKey.PRODUCE: log,
-        ApiKey.INIT_PRODUCER_ID: {"producer_id": 7, "producer_epoch": 0},
-    }
     table = pa.table({"value": [str(row).encode() for row in range(40)]})
     with (
-        ScriptedBroker(answers) as broker,
-        Client(broker.bootstrap) as client,
-        producer_of(client, batch_bytes=80, on_rejected=without_the_refused) as producer,
+        script_of(log) as broker,
+        writing(broker, batch_bytes=80, on_rejected=without_the_refused) as producer,
     ):
         written = producer.send("clicks", table)
     left = [value for value in table["value"].to_pylist() if value not in bad]
@@ -555,8 +542,7 @@ def test_rows_that_fail_while_a_batch_is_repaired_leave_the_repair_its_producer_
     written = Written()
     with (
         script(rejected([0]), rejected([0]), produced()) as broker,
-        Client(broker.bootstrap) as client,
-        producer_of(client, on_rejected=on_rejected) as sender,
+        writing(broker, on_rejected=on_rejected) as sender,
     ):
         with pytest.raises(RuntimeError, match="no more rows"):
             sender.send(

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from in_process_spark import InProcessSpark
 from log_reading import Read, schema_of
-from partition_files import PartitionFiles
+from partition_files import PartitionFiles, odd_records
 from running_broker import MakeBroker, RunningBroker
 
 from golden import GOLDEN
@@ -100,14 +100,7 @@ def files(tmp_path: Path) -> PartitionFiles:
     files.add([-1, NINE_MS, -2, -500_000_000_000], codec=Codec.GZIP)
     files.leader_epoch = 3
     files.roll()
-    files.add_records(
-        [
-            Record(NINE_MS, None, b"no key"),
-            Record(NINE_MS, b"tombstone", None),
-            Record(NINE_MS, b"", b"", (("h", b"1"), ("h", None), ("naïve", b""))),
-        ],
-        codec=Codec.ZSTD,
-    )
+    files.add_records(odd_records(NINE_MS), codec=Codec.ZSTD)
     files.add([5, 6], append_ms=NINE_MS + HOUR_MS, codec=Codec.LZ4)
     files.add([-1, -1])
     files.roll()

@@ -244,7 +244,9 @@ def joined(log: Sequence[GeneratedBatch]) -> bytes:
     return b"".join(batch.data for batch in log)
 
 
-def batch_of(codec: Codec, count: int, payload: bytes) -> bytes:
+def batch_of(
+    codec: Codec, count: int, payload: bytes, base_ms: int = 1_000, step_ms: int = 1
+) -> bytes:
     """A batch whose records are `payload`, compressed or not, be it sound or not."""
     header = BatchHeader(
         base_offset=0,
@@ -254,8 +256,8 @@ def batch_of(codec: Codec, count: int, payload: bytes) -> bytes:
         crc=0,
         attributes=codec,
         last_offset_delta=count - 1,
-        base_timestamp=1_000,
-        max_timestamp=1_000 + count - 1,
+        base_timestamp=base_ms,
+        max_timestamp=base_ms + (count - 1) * step_ms,
         producer_id=-1,
         producer_epoch=-1,
         base_sequence=-1,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from horolog.record.batch import HEADER_SIZE, LOG_OVERHEAD, BatchHeader, pack_header
+import batches
+
 from horolog.record.compression import Codec, compress_chunks
 
 PIECE_BYTES = 1 << 20
@@ -40,22 +41,7 @@ def batch_of(codec: Codec, pieces: Iterator[bytes], count: int, now_ms: int) -> 
 
     payload = compress_chunks(codec, counted(), None, max_bytes=1 << 30)
     assert payload is not None
-    header = BatchHeader(
-        base_offset=0,
-        batch_length=HEADER_SIZE - LOG_OVERHEAD + len(payload),
-        leader_epoch=-1,
-        magic=2,
-        crc=0,
-        attributes=codec,
-        last_offset_delta=count - 1,
-        base_timestamp=now_ms,
-        max_timestamp=now_ms,
-        producer_id=-1,
-        producer_epoch=-1,
-        base_sequence=-1,
-        records_count=count,
-    )
-    return Batch(pack_header(header, payload) + payload, size)
+    return Batch(batches.batch_of(codec, count, payload, now_ms, step_ms=0), size)
 
 
 def flood(codec: Codec, record: bytes, size: int, now_ms: int, *, last: bytes = b"") -> Batch:

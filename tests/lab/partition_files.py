@@ -28,6 +28,15 @@ class Row(NamedTuple):
     headers: tuple[tuple[str, bytes | None], ...] = ()
 
 
+def odd_records(ms: int) -> list[Record]:
+    """Records without a key, a value, or anything; and headers of one name, and without a value."""
+    return [
+        Record(ms, None, b"no key"),
+        Record(ms, b"tombstone", None),
+        Record(ms, b"", b"", (("h", b"1"), ("h", None), ("naïve", b""))),
+    ]
+
+
 @dataclass
 class PartitionFiles:
     """Writes one partition, batch by batch; `roll` starts the next segment."""
