@@ -2,14 +2,15 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from horolog.json_text import from_json, read_as
+from horolog.json_text import Natural, from_json, read_as
 
 DOCUMENTS = st.recursive(
     st.none()
@@ -132,3 +133,54 @@ def test_a_document_that_lacks_a_member_is_refused() -> None:
     for name in WHOLE:
         with pytest.raises(ValueError, match=f"has no {name}"):
             read_as(Outer, {each: value for each, value in WHOLE.items() if each != name})
+
+
+@dataclass
+class Place:
+    offset: Natural
+    ms: int | None = None
+
+
+@dataclass(frozen=True)
+class Kept:
+    id: str
+    places: Mapping[int, Place]
+    named: dict[str, list[Place]] = field(default_factory=dict)
+    share: Annotated[int, range(101)] = 100
+    last: tuple[Inner, ...] = ()
+
+
+KEPT = Kept("a", {0: Place(5, -3), -7: Place(0)}, {"x": [Place(1), Place(2)]}, 7, (Inner(1, 2),))
+
+
+@pytest.mark.parametrize("kept", [KEPT, Kept("", {})])
+def test_a_dataclass_is_read_from_what_it_is_written_as(kept: Kept) -> None:
+    assert read_as(Kept, from_json(json.dumps(asdict(kept)))) == kept
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"places": {"x": {"offset": 1}}},
+        {"places": {"01": {"offset": 1}}},
+        {"places": {"+1": {"offset": 1}}},
+        {"places": {" 1": {"offset": 1}}},
+        {"places": {"\u0661": {"offset": 1}}},
+        {"places": {str(1 << 63): {"offset": 1}}},
+        {"places": {"9" * 5000: {"offset": 1}}},
+        {"places": {"1": {"offset": -1}}},
+        {"places": {"1": {"offset": 1 << 63}}},
+        {"places": {"1": {"offset": True}}},
+        {"places": {"1": {}}},
+        {"places": {"1": {"offset": 1, "more": 1}}},
+        {"named": {"x": {"offset": 1}}},
+        {"named": {"x": [5]}},
+        {"share": 101},
+        {"share": 1.0},
+        {"last": [{"start": 1, "more": 2}]},
+        {"id": None},
+    ],
+)
+def test_a_dataclass_takes_no_other_form(change: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"it "):
+        read_as(Kept, from_json(json.dumps({**asdict(KEPT), **change})))

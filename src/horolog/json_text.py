@@ -3,13 +3,28 @@
 import json
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import MISSING, fields, is_dataclass
 from enum import StrEnum
 from functools import cache
 from itertools import repeat
 from types import NoneType, UnionType
-from typing import Any, Final, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+from typing import (
+    Annotated,
+    Any,
+    Final,
+    TypeAlias,
+    TypeVar,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
-__all__ = ["from_json", "read_as"]
+__all__ = ["Natural", "from_json", "read_as"]
+
+Natural: TypeAlias = Annotated[int, range(1 << 63)]
+"""An integer of 64 bits that is not negative."""
 
 _MOST_DIGITS: Final = 100  # far beyond 64 bits, and short enough for an error message
 _LARGEST: Final = 1.7976931348623157e308  # of a double
@@ -49,11 +64,13 @@ def _refuse(text: str) -> Any:
 
 
 def read_as(kind: type[T], document: Any, *, may_have_more: bool = False) -> T:
-    """A document as a named tuple: an object by its members, an array by their order.
+    """A document as a named tuple or dataclass: an object by its members, an array by their order.
 
-    Members are integers of 64 bits, strings, booleans, members of a `StrEnum`, named tuples, arrays
-    (`tuple[X, ...]`), objects (`Mapping[str, X]`), or one of several of these (`X | None`). One
-    with a default may be missing; an object may have others only if `may_have_more`.
+    Members are integers of 64 bits, or of the range that `Annotated` gives, strings, booleans,
+    members of a `StrEnum`, named tuples, dataclasses, arrays (`tuple[X, ...]`, `list[X]`), objects
+    (`Mapping[str, X]`, `dict[str, X]`, with `int` for members that are numbers), or one of several
+    of these (`X | None`). One with a default may be missing; an object may have others only if
+    `may_have_more`.
 
     Raises:
         ValueError: it is of another form.
@@ -68,6 +85,10 @@ def _read(kind: Any, value: Any, may_have_more: bool) -> Any:
             return value
     elif kind is Any or (kind in (str, bool, NoneType) and its is kind):
         return value
+    elif origin is Annotated:
+        (allowed,) = kind.__metadata__
+        if its is int and value in allowed:
+            return value
     elif origin in (Union, UnionType):
         for each in inner:
             with suppress(ValueError):
@@ -77,22 +98,33 @@ def _read(kind: Any, value: Any, may_have_more: bool) -> Any:
         with suppress(ValueError):
             pairs = zip(kinds, value, strict=True)
             return tuple(_read(each, item, may_have_more) for each, item in pairs)
-    elif origin is Mapping and its is dict:
-        return {name: _read(inner[1], item, may_have_more) for name, item in value.items()}
+    elif origin is list and its is list:
+        return [_read(inner[0], item, may_have_more) for item in value]
+    elif origin in (Mapping, dict) and its is dict:
+        named = _read_name if inner[0] is int else str
+        return {named(name): _read(inner[1], item, may_have_more) for name, item in value.items()}
     elif isinstance(kind, type) and issubclass(kind, StrEnum) and its is str:
         return kind(value)
-    elif hasattr(kind, "_fields") and its in (dict, list):
-        return _named_tuple(kind, value, may_have_more)
+    elif (hasattr(kind, "_fields") or is_dataclass(kind)) and its in (dict, list):
+        return _made(kind, value, may_have_more)
     raise ValueError(f"it has {value!r:.60}, which is no {kind}")
 
 
-def _named_tuple(kind: Any, value: Any, may_have_more: bool) -> Any:
-    hints = _hints(kind)
+def _read_name(name: str) -> int:
+    with suppress(ValueError):
+        number = int(name)
+        if str(number) == name and number in _INT64:
+            return number
+    raise ValueError(f"it has a member {name!r:.60}, which is no number")
+
+
+def _made(kind: Any, value: Any, may_have_more: bool) -> Any:
+    hints, required = _members(kind)
     if type(value) is list:
         if len(value) > len(hints):
             raise ValueError(f"it has {len(value)} values in the place of {len(hints)}")
         value = dict(zip(hints, value, strict=False))
-    if missing := hints.keys() - kind._field_defaults.keys() - value.keys():
+    if missing := required - value.keys():
         raise ValueError(f"it has no {min(missing)}")
     if not may_have_more and (unknown := value.keys() - hints.keys()):
         raise ValueError(f"it cannot have {min(unknown)!r:.60}")
@@ -100,4 +132,15 @@ def _named_tuple(kind: Any, value: Any, may_have_more: bool) -> Any:
     return kind(**{name: _read(hints[name], value[name], may_have_more) for name in given})
 
 
-_hints = cache(get_type_hints)
+@cache
+def _members(kind: Any) -> tuple[dict[str, Any], set[str]]:
+    """The types of a value's members by their names, and which of them have no default."""
+    hints = get_type_hints(kind, include_extras=True)
+    if is_dataclass(kind):
+        without = {
+            each.name
+            for each in fields(kind)
+            if each.default is MISSING and each.default_factory is MISSING
+        }
+        return hints, without
+    return hints, hints.keys() - kind._field_defaults.keys()

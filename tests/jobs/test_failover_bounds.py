@@ -1,5 +1,6 @@
 """No record is lost: plain Python over random histories of two clusters."""
 
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,8 +18,8 @@ from horolog.jobs.failing_over import needed as needing
 from horolog.jobs.failing_over.looking import Looked, PartitionEnds
 from horolog.jobs.failing_over.marks import MarkSummary, between
 from horolog.jobs.failing_over.needed import needed
-from horolog.jobs.failing_over.planning import Cautions, FailoverPlan, start_times
-from horolog.jobs.failing_over.recorded import MOST_BOUNDS, Bound, Recorded
+from horolog.jobs.failing_over.planning import Cautions, FailoverPlan, Start, start_times
+from horolog.jobs.failing_over.recorded import BY_USER, MOST_BOUNDS, Bound, Recorded
 from horolog.jobs.failing_over.recording import add, forget_changed
 from horolog.jobs.questions.scan import Times
 from horolog.record.timestamps import NO_TIMESTAMP
@@ -104,7 +105,7 @@ def recording(
                     ]
     bounds, _ = add(recorded, looked, to_read, between(rows, marks))
     recorded.add_bound(TOPIC, bounds[TOPIC])
-    return Recorded.from_json(recorded.to_json())
+    return Recorded.from_json(json.loads(json.dumps(recorded.to_json())))
 
 
 @st.composite
@@ -281,7 +282,8 @@ def test_a_group_that_moves_on_far_behind_has_little_of_its_backlog_read_again()
 
 def test_recordings_without_stretches_are_read_on() -> None:
     log = [Sent(100 + number, 110 + number, 0, 0, 0) for number in range(6)]
-    document = recording({0: log[:4], 1: []}, {0: 1, 1: 0}, 200, []).to_json()
+    recorded = recording({0: log[:4], 1: []}, {0: 1, 1: 0}, 200, [])
+    document = json.loads(json.dumps(recorded.to_json()))
     for each in document["read"][TOPIC]["partitions"].values():
         del each["stretches"]
     before = Recorded.from_json({**document, "version": 2})
@@ -320,9 +322,28 @@ def test_a_group_that_stands_still_keeps_what_retention_deletes_unread() -> None
     assert (place.offset, place.unread, place.unread_min_ms) == (3, 5, 101)
 
 
-@pytest.mark.parametrize("document", [{}, [], {"version": 1}, {"version": 3, "groups": 5}])
+@pytest.mark.parametrize(
+    "document", [{}, [], {"version": 1}, {"version": [3]}, {"version": 3, "groups": 5}]
+)
 def test_damaged_documents_are_refused(document: Any) -> None:
     with pytest.raises(CorruptFile):
         Recorded.from_json(document)
     with pytest.raises(CorruptFile):
+        FailoverPlan.from_json(document)
+
+
+def test_a_plan_is_read_as_it_was_written() -> None:
+    start = Start("g", TOPIC, 5, 6, {0: None, 11: -7}, {0: 1, 11: 2}, 3, 4, BY_USER, ("a note",))
+    plan = FailoverPlan("id", None, "h:1", (start, Start("h", TOPIC, 0, 0, {})))
+    assert FailoverPlan.from_json(json.loads(json.dumps(plan.to_json()))) == plan
+
+
+@pytest.mark.parametrize(
+    "change", [{"offsets": {"0": -1.5}}, {"offsets": {"x": 1}}, {"from_ms": None}, {"notes": "a"}]
+)
+def test_a_damaged_plan_is_refused_where_it_is_read(change: dict[str, Any]) -> None:
+    plan = FailoverPlan("id", None, "h:1", (Start("g", TOPIC, 5, 6, {0: None}),))
+    document = json.loads(json.dumps(plan.to_json()))
+    document["starts"][0] |= change
+    with pytest.raises(CorruptFile, match=r"plan\.json is damaged"):
         FailoverPlan.from_json(document)

@@ -14,18 +14,20 @@ double records.
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeVar
 
 from crc32c import crc32c
 
 from horolog.errors import CorruptFile, Misconfigured
-from horolog.json_text import from_json
+from horolog.json_text import from_json, read_as
 from horolog.storage import names
 from horolog.storage.directory.lock import DirectoryLock, lock_directory
 from horolog.storage.file_errors import failed_to
 from horolog.storage.files import Files
+
+T = TypeVar("T")
 
 VERSION: Final = 1
 MAX_DOCUMENT_BYTES: Final = 64 << 20
@@ -297,6 +299,29 @@ def _document(files: Files, directory: Path, name: str) -> Any:
         return from_json(found)
     except ValueError as error:
         raise CorruptFile(f"{path} is damaged: {error}") from None
+
+
+def value_of(kind: type[T], document: Any, name: str, versions: Sequence[int] | None = None) -> T:
+    """A document of a job as a value, whose members it has.
+
+    Args:
+        kind: see `read_as`.
+        document: it.
+        name: its file.
+        versions: of the form that can be read, the newest first; None where it has no version.
+
+    Raises:
+        CorruptFile: it is of another form.
+    """
+    if versions is not None and isinstance(document, dict):
+        version = document.get("version")
+        if version not in versions:
+            raise CorruptFile(f"{name} is of version {version!r:.60}, not {versions[0]}")
+        document = {each: value for each, value in document.items() if each != "version"}
+    try:
+        return read_as(kind, document)
+    except ValueError as error:
+        raise CorruptFile(f"{name} is damaged: {error}") from None
 
 
 def _unit(line: bytes) -> dict[str, Any] | None:

@@ -19,8 +19,8 @@ import json
 import re
 import uuid
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any, Final, TypeVar, get_args, get_origin
+from dataclasses import asdict, dataclass, field, replace
+from typing import Final
 
 from crc32c import crc32c
 
@@ -29,7 +29,7 @@ from horolog.jobs.archives.digests import is_batch_digest, is_record_digest
 from horolog.jobs.archives.hours import is_name
 from horolog.jobs.archives.ranges import ArchivedRange, followed_by
 from horolog.jobs.archives.store import MOST_BYTES, ArchiveStore
-from horolog.json_text import from_json
+from horolog.json_text import Natural, from_json, read_as
 from horolog.storage.names import MAX_OFFSET, TopicPartition, partition_of
 
 VERSION: Final = 1
@@ -47,14 +47,14 @@ class ArchivedFile:
 
     path: str
     hour: str | None
-    rows: int
-    first_offset: int
-    last_offset: int
+    rows: Natural
+    first_offset: Natural
+    last_offset: Natural
     first_ms: int | None
     """The smallest time of its records, -1 included."""
     last_ms: int | None
-    size: int
-    crc: int
+    size: Natural
+    crc: Natural
     """CRC-32C of its bytes."""
 
 
@@ -130,7 +130,7 @@ class ArchivedTopic:
 class Manifest:
     """What is in an archive, as of one commit."""
 
-    number: int
+    number: Natural
     id: str
     topics: Mapping[str, ArchivedTopic] = field(default_factory=dict)
 
@@ -189,48 +189,37 @@ class Manifest:
             )
         try:
             document = from_json(match[2])
+            version = document.pop("version", None)
+            if version != VERSION:
+                raise Misconfigured(
+                    f"{name} is of version {version!r:.{_SHOWN}}, and this horolog reads {VERSION}"
+                )
+            found = read_as(cls, document)
+            for topic, of in found.topics.items():
+                _check_topic(topic, of)
         except ValueError as error:
-            raise CorruptFile(f"{name} is no manifest: {error}") from None
-        if document.get("version") != VERSION:
-            raise Misconfigured(
-                f"{name} is of version {document.get('version')!r:.{_SHOWN}}, and this horolog "
-                f"reads {VERSION}"
-            )
-        try:
-            topics = {topic: _topic(topic, of) for topic, of in document["topics"].items()}
-            return _checked(cls(document["number"], document["id"], topics))
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise CorruptFile(f"{name} is no manifest: {error!r:.{_SHOWN}}") from None
+            raise CorruptFile(f"{name} is no manifest: {error!s:.{_SHOWN}}") from None
+        return found
 
 
-def _topic(name: str, document: Any) -> ArchivedTopic:
-    partitions = {}
+def _check_topic(name: str, topic: ArchivedTopic) -> None:
+    """Refuse what no commit has written; the names and the paths become those of files."""
     if partition_of(f"{name}-0") is None:
         raise ValueError(f"{name!r} is no topic")
-    for index, state in document["partitions"].items():
-        if partition_of(f"{name}-{index}") != TopicPartition(name, int(index)):
+    for index, state in topic.partitions.items():
+        if partition_of(f"{name}-{index}") != TopicPartition(name, index):
             raise ValueError(f"{name!r} has no partition {index!r}")
-        partitions[int(index)] = ArchivedPartition(
-            ranges=tuple(_range(each) for each in state["ranges"]),
-            records=tuple(_file("records", each) for each in state["records"]),
-            batches=tuple(_file("batches", each) for each in state["batches"]),
-        )
-    return _checked(
-        ArchivedTopic(document["topic_id"], document["from_ms"], document["to_ms"], partitions)
-    )
+        for each in state.ranges:
+            if each.start > each.end:
+                raise ValueError(f"a range cannot be from {each.start} to {each.end}")
+            if not is_record_digest(each.digest) or not is_batch_digest(each.batch_digest):
+                raise ValueError("a range has a digest that is none")
+        for where, files in (("records", state.records), ("batches", state.batches)):
+            for file in files:
+                _check_file(where, file)
 
 
-def _range(document: Any) -> ArchivedRange:
-    found = _checked(ArchivedRange(**document))
-    if found.start > found.end:
-        raise ValueError(f"a range cannot be from {found.start} to {found.end}")
-    if not is_record_digest(found.digest) or not is_batch_digest(found.batch_digest):
-        raise ValueError("a range has a digest that is none")
-    return found
-
-
-def _file(where: str, document: Any) -> ArchivedFile:
-    file = _checked(ArchivedFile(**document))
+def _check_file(where: str, file: ArchivedFile) -> None:
     match = _PATH.fullmatch(file.path)
     if match is None or match[1] != where:
         raise ValueError(f"{file.path} is no path of {where}")
@@ -240,24 +229,6 @@ def _file(where: str, document: Any) -> ArchivedFile:
         is_whole = None not in (file.first_ms, file.last_ms) and is_name(file.hour or "")
     if not is_whole:
         raise ValueError(f"{where} cannot be of the hour {file.hour!r}, or without their times")
-    return file
-
-
-_Part = TypeVar("_Part", ArchivedRange, ArchivedFile, ArchivedTopic, Manifest)
-
-
-def _checked(part: _Part) -> _Part:
-    """A part of a manifest, if its values can be: they are compared with each other."""
-    for each in fields(part):
-        if get_origin(each.type) is Mapping:
-            continue
-        value, kinds = getattr(part, each.name), get_args(each.type) or (each.type,)
-        is_possible = type(value) in kinds
-        if type(value) is int:
-            is_possible &= -(each.name.endswith("_ms") << 63) <= value <= MAX_OFFSET
-        if not is_possible:
-            raise ValueError(f"{each.name} cannot be {value!r}")
-    return part
 
 
 def read_manifest(store: ArchiveStore) -> Manifest | None:

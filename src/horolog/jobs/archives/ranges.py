@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from horolog.jobs.archives.digests import joined
+from horolog.json_text import Natural
 
 JOINED_BYTES: Final = 32 << 20
 """Of ranges that a manifest has as one: runs that come often make ranges of a few records."""
@@ -15,11 +16,11 @@ MOST_OFFSETS: Final = 1 << 30
 class ArchivedRange:
     """What was read of `start` to before `end`: counts, checksums, and times of the appends."""
 
-    start: int
-    end: int
-    records: int = 0
-    batches: int = 0
-    bytes: int = 0
+    start: Natural
+    end: Natural
+    records: Natural = 0
+    batches: Natural = 0
+    bytes: Natural = 0
     """Of the batches where they were read."""
     digest: str = ""
     batch_digest: str = ""

@@ -10,11 +10,12 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from horolog.client import EARLIEST, LATEST, Client, RecordClock, ResourceType
-from horolog.errors import CorruptFile, Misconfigured
+from horolog.errors import Misconfigured
 from horolog.jobs.failing_over.marks import marked
 from horolog.jobs.failing_over.recorded import BY_USER, Recorded, TopicProgress
 from horolog.jobs.questions.scan import Scan
 from horolog.jobs.selection import Selection, client_of
+from horolog.jobs.state import value_of
 from horolog.sources.broker_log import BrokerLog
 from horolog.sources.location import Location
 from horolog.storage.names import TopicPartition
@@ -69,11 +70,7 @@ class FailoverPlan:
 
     def to_json(self) -> dict[str, Any]:
         """As a document; `from_json` reads it."""
-        found = asdict(self)
-        for each in found["starts"]:
-            for name in ("from_ms", "offsets"):
-                each[name] = {str(number): value for number, value in each[name].items()}
-        return {"version": 1, **found}
+        return {"version": 1, **asdict(self)}
 
     @classmethod
     def from_json(cls, document: Any) -> "FailoverPlan":
@@ -82,19 +79,7 @@ class FailoverPlan:
         Raises:
             CorruptFile: it is not that.
         """
-        try:
-            if document["version"] != 1:
-                raise CorruptFile(f"plan.json is of version {document['version']}, not 1")
-            starts = []
-            for each in document["starts"]:
-                by_number = {
-                    name: {int(number): value for number, value in each[name].items()}
-                    for name in ("from_ms", "offsets")
-                }
-                starts.append(Start(**{**each, **by_number, "notes": tuple(each["notes"])}))
-            return cls(document["id"], document["cluster_id"], document["target"], tuple(starts))
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise CorruptFile(f"plan.json is damaged: {error!r}") from None
+        return value_of(cls, document, "plan.json", (1,))
 
 
 @dataclass(frozen=True, slots=True)

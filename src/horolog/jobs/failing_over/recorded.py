@@ -6,10 +6,10 @@ group has not read (`GroupProgress`).
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
-from horolog.errors import CorruptFile
+from horolog.jobs.state import value_of
 
 VERSION: Final = 3
 _WITHOUT_STRETCHES: Final = 2
@@ -189,34 +189,7 @@ class Recorded:
 
     def to_json(self) -> dict[str, Any]:
         """As a document; `from_json` reads it."""
-        return {
-            "version": VERSION,
-            "cluster_id": self.cluster_id,
-            "source": self.source,
-            "bounds": {topic: [_plain(each) for each in its] for topic, its in self.bounds.items()},
-            "groups": {
-                group: {
-                    topic: {
-                        "at_ms": its.at_ms,
-                        "largest_ms": its.largest_ms,
-                        "partitions": {
-                            str(number): _plain(each) for number, each in its.partitions.items()
-                        },
-                    }
-                    for topic, its in topics.items()
-                }
-                for group, topics in self.groups.items()
-            },
-            "read": {
-                topic: {
-                    "topic_id": its.topic_id,
-                    "partitions": {
-                        str(number): _plain(each) for number, each in its.partitions.items()
-                    },
-                }
-                for topic, its in self.read.items()
-            },
-        }
+        return {"version": VERSION, **asdict(self)}
 
     @classmethod
     def from_json(cls, document: Any) -> "Recorded":
@@ -225,46 +198,4 @@ class Recorded:
         Raises:
             CorruptFile: it is not that.
         """
-        try:
-            if document["version"] not in (VERSION, _WITHOUT_STRETCHES):
-                raise CorruptFile(
-                    f"recorded.json is of version {document['version']}, not {VERSION}"
-                )
-            return cls(
-                document["cluster_id"],
-                document["source"],
-                {
-                    topic: [Bound(**each) for each in its]
-                    for topic, its in document["bounds"].items()
-                },
-                {
-                    group: {topic: _progress(its) for topic, its in topics.items()}
-                    for group, topics in document["groups"].items()
-                },
-                {
-                    topic: TopicRead(
-                        its["topic_id"],
-                        {int(n): _partition_read(each) for n, each in its["partitions"].items()},
-                    )
-                    for topic, its in document["read"].items()
-                },
-            )
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise CorruptFile(f"recorded.json is damaged: {error!r}") from None
-
-
-def _plain(value: Any) -> dict[str, Any]:
-    return {name: getattr(value, name) for name in value.__dataclass_fields__}
-
-
-def _progress(its: Mapping[str, Any]) -> TopicProgress:
-    return TopicProgress(
-        its["at_ms"],
-        its["largest_ms"],
-        {int(number): GroupProgress(**each) for number, each in its["partitions"].items()},
-    )
-
-
-def _partition_read(its: Mapping[str, Any]) -> PartitionRead:
-    stretches = tuple(ReadSums(*each) for each in its.get("stretches", ()))
-    return PartitionRead(**{**its, "stretches": stretches})
+        return value_of(cls, document, "recorded.json", (VERSION, _WITHOUT_STRETCHES))

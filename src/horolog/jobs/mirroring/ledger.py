@@ -10,12 +10,10 @@ task finds it there, by the producer id and the sequences of its batches (`movin
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
 
 from horolog.client.appends import ProducerId
-from horolog.errors import CorruptFile
 from horolog.jobs.mirroring.offset_map import OffsetMap, Point
-from horolog.jobs.state import DocumentsOnly, JobState
+from horolog.jobs.state import DocumentsOnly, JobState, value_of
 from horolog.storage.files import Files
 from horolog.storage.names import TopicPartition
 
@@ -54,6 +52,13 @@ class TopicState:
     places: dict[int, Place] = field(default_factory=dict)
 
 
+@dataclass(slots=True)
+class _Progress:
+    producer: ProducerId | None
+    range_ms: tuple[int | None, int | None] | None
+    topics: dict[str, TopicState]
+
+
 class Ledger:
     """The progress of a mirror; of a dry run kept in memory alone."""
 
@@ -71,10 +76,9 @@ class Ledger:
         self._maps: dict[TopicPartition, OffsetMap] = {}
         known = None if state is None else state.read(_PROGRESS)
         if known is not None:
-            try:
-                self._take(known)
-            except (KeyError, TypeError, ValueError, AttributeError) as error:
-                raise CorruptFile(f"progress.json is damaged: {error!r}") from None
+            progress = value_of(_Progress, known, f"{_PROGRESS}.json")
+            self.producer, self.range_ms = progress.producer, progress.range_ms
+            self.topics = progress.topics
 
     def close(self) -> None:
         """Close the files."""
@@ -103,24 +107,9 @@ class Ledger:
 
     def save(self) -> None:
         """Write it all; it is on disk when this returns."""
-        if not isinstance(self._state, JobState):
-            return
-        self._state.write(
-            _PROGRESS,
-            {
-                "producer": None if self.producer is None else list(self.producer),
-                "range_ms": None if self.range_ms is None else list(self.range_ms),
-                "topics": {
-                    name: {
-                        "target": topic.target,
-                        "source_id": topic.source_id,
-                        "target_id": topic.target_id,
-                        "places": {str(n): asdict(place) for n, place in topic.places.items()},
-                    }
-                    for name, topic in self.topics.items()
-                },
-            },
-        )
+        if isinstance(self._state, JobState):
+            progress = _Progress(self.producer, self.range_ms, self.topics)
+            self._state.write(_PROGRESS, asdict(progress))
 
     def offsets(self, partition: TopicPartition) -> OffsetMap:
         """The offsets of a partition, none beyond its place."""
@@ -133,15 +122,3 @@ class Ledger:
                 found.cut(0 if place is None else place.offset)
             self._maps[partition] = found
         return found
-
-    def _take(self, known: Any) -> None:
-        producer, range_ms = known["producer"], known["range_ms"]
-        self.producer = None if producer is None else ProducerId(*map(int, producer))
-        self.range_ms = None if range_ms is None else (range_ms[0], range_ms[1])
-        for name, topic in known["topics"].items():
-            self.topics[name] = TopicState(
-                topic["target"],
-                topic["source_id"],
-                topic["target_id"],
-                {int(number): Place(**place) for number, place in topic["places"].items()},
-            )
