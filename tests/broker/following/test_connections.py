@@ -1,5 +1,6 @@
 """How a source is reached, and that a broker stops whatever its source does."""
 
+import logging
 import ssl
 import time
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from running_broker import NOW_MS, MakeBroker, RunningBroker
 from scripted_broker import Silence
 from scripted_source import ScriptedSource
 
+from horolog.broker.following import follower as follower_module
 from horolog.clock import ManualClock
 from horolog.record.builder import Record, build_batch
 from horolog.wire.api import ApiKey
@@ -154,6 +156,26 @@ def test_a_leader_of_another_cluster_gives_nothing(
     assert shadow.broker.partitions["t", 0].log.high_watermark == 1
     source.cluster_id = "scripted"
     assert eventually(lambda: shadow.broker.partitions["t", 0].log.high_watermark == 2)
+
+
+def test_the_log_says_now_and_then_how_far_it_is_behind(
+    source: ScriptedSource,
+    make_broker: MakeBroker,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    monkeypatch.setattr(follower_module, "PROGRESS_S", 0.0)
+    behind = {"high_watermark": follower_module.FAR_BEHIND + 1}
+    source.tamper[ApiKey.FETCH] = lambda topic, answer: answer | behind
+    shadow = follower(make_broker, source)
+    assert eventually(lambda: "10000 offsets behind in 1 partitions" in caplog.text)
+    assert "caught up" not in caplog.text
+    source.tamper.clear()
+    assert eventually(lambda: "caught up" in caplog.text)
+    status = status_of(shadow, "t")
+    assert status is not None
+    assert (status.offsets_behind, status.records_behind, status.lag_ms) == (0, 0, 0)
 
 
 def test_a_source_at_another_address_is_gone_on_with(
