@@ -446,12 +446,18 @@ def test_a_range_of_offsets_beyond_64_bits_has_no_rows(start, end):
     assert rows_either_way(data, start_offset=start, end_offset=end) == []
 
 
-@pytest.mark.parametrize(("base_offset", "delta"), [(INT64_MIN, -5), (INT64_MAX - 5, 1 << 30)])
-def test_a_next_offset_beyond_64_bits_is_no_obstacle_to_producers(base_offset, delta):
+@pytest.mark.parametrize("max_bytes", [1, None])
+@pytest.mark.parametrize(
+    ("base_offset", "delta"), [(INT64_MIN, -5), (INT64_MAX - 5, 1 << 30), (2 * BASE_OFFSET, -60)]
+)
+def test_an_impossible_next_offset_is_no_obstacle_to_producers(base_offset, delta, max_bytes):
+    """Beyond 64 bits, or before the batch itself."""
     log = bytearray(a_batch(1, base_offset=base_offset).data + a_batch(2).data)
     log[23:27] = struct.pack(">i", delta)
-    columns = ("offset", "producer_id")
-    rows = rows_either_way(bytes(log), check_crcs=False, columns=columns)
+    options = {"check_crcs": False, "columns": ("offset", "producer_id")}
+    if max_bytes is not None:
+        options["max_bytes"] = max_bytes
+    rows = rows_either_way(bytes(log), **options)
     assert [row["offset"] for row in rows] == [base_offset, BASE_OFFSET]
 
 
@@ -465,14 +471,6 @@ def test_no_row_is_given_of_a_small_batch_that_its_codec_refutes(max_batch_bytes
     rows, _, error = outcome(log, {"check_crcs": False, "max_batch_bytes": max_batch_bytes})
     assert len(rows) == 1
     assert error
-
-
-def test_a_batch_that_ends_before_it_begins_is_no_obstacle_to_producers():
-    log = bytearray(a_batch(1, base_offset=100).data + a_batch(2, base_offset=50).data)
-    log[23:27] = struct.pack(">i", -60)
-    columns = ("offset", "producer_id")
-    rows = rows_either_way(bytes(log), check_crcs=False, columns=columns, max_bytes=1)
-    assert [row["offset"] for row in rows] == [100, 50]
 
 
 def test_aborted_transactions_are_left_out_after_plain_batches_of_larger_offsets():

@@ -1,3 +1,4 @@
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,23 +15,13 @@ def test_replicas_of_one_epoch_complete_each_other() -> None:
     assert merge([second, first]) == [ReplicaStretch(1, 100, 200), ReplicaStretch(0, 200, 300)]
 
 
-def test_of_two_that_differ_the_higher_leader_epoch_wins() -> None:
+@pytest.mark.parametrize("end", [180, 120])
+def test_the_higher_leader_epoch_wins_and_nothing_of_a_lower_one_follows_it(end: int) -> None:
+    """The other's writer had missed an election; its tail was never served."""
     missed_the_election = [EpochSpan(0, 150, 1)]
-    elected = [EpochSpan(0, 100, 1), EpochSpan(100, 180, 2)]
-    assert merge([missed_the_election, elected]) == [
-        ReplicaStretch(0, 0, 100),
-        ReplicaStretch(1, 100, 180),
-    ]
-
-
-def test_nothing_of_a_lower_epoch_follows_a_higher_one() -> None:
-    """Its writer had missed an election; that tail was never served."""
-    missed_the_election = [EpochSpan(0, 150, 1)]
-    elected = [EpochSpan(0, 100, 1), EpochSpan(100, 120, 2)]
-    assert merge([missed_the_election, elected]) == [
-        ReplicaStretch(0, 0, 100),
-        ReplicaStretch(1, 100, 120),
-    ]
+    elected = [EpochSpan(0, 100, 1), EpochSpan(100, end, 2)]
+    pieces = merge([missed_the_election, elected])
+    assert pieces == [ReplicaStretch(0, 0, 100), ReplicaStretch(1, 100, end)]
 
 
 def test_a_hole_that_no_replica_fills_stays_a_hole() -> None:
