@@ -292,8 +292,9 @@ class BrokerProcess(_Asked):
     def __exit__(self, *_: object) -> None:
         self.kill()
 
-    def start_again(self) -> None:
-        """Start it in the same directory and on the same port."""
+    def start_again(self, *, without: str = "") -> None:
+        """Start it in the same directory and on the same port, `without` one of its settings."""
+        self._settings.pop(without, None)
         said = self.log_dir.with_name(f"{self.log_dir.name}.said")
         said.parent.mkdir(parents=True, exist_ok=True)
         arguments = ["serve", "--log-dir", str(self.log_dir)]

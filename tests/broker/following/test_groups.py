@@ -10,7 +10,6 @@ from running_broker import RunningBroker, a_broker
 
 from horolog.broker.following.groups import FollowedGroups, committed_at
 from horolog.broker.following.source import SourcePartition, SourceTopic, SourceTopics
-from horolog.broker.following.topics import FollowedTopics
 from horolog.client.groups import CommittedOffset
 from horolog.wire.api import ApiKey
 
@@ -22,8 +21,7 @@ source = a_broker("t", "u", partitions=2)
 def broker(leader: RunningBroker) -> RunningBroker:
     """One that follows `t`, and leads another topic."""
     leader.restart(horolog_follow="127.0.0.1:1", horolog_follow_topics="t")
-    its = leader.broker
-    topics = FollowedTopics(its.cluster_id, its._live, its.topics, its.placement, its.controller)
+    topics = leader.broker.followed_topics
     partitions = tuple(SourcePartition(n, 5, 0) for n in range(2))
     t = SourceTopic("t", UUID(int=1), partitions, {})
     leader.run(topics.apply(SourceTopics("source-id", {}, {"t": t})))

@@ -8,10 +8,12 @@ from unittest.mock import patch
 
 import pytest
 from batches import batch
+from command_runner import run_command
 from patience import eventually
-from running_broker import NOW_MS, RunningBroker, a_broker
+from running_broker import NOW_MS, BrokerProcess, RunningBroker, a_broker
 
 from horolog.broker.following import follower, shadow
+from horolog.client import LATEST
 from horolog.client.groups import CommittedOffset
 from horolog.errors import ErrorCode, RequestRefused, StorageFailed
 from horolog.wire.questions import FollowedEntry, FollowedState
@@ -353,3 +355,36 @@ def test_a_promotion_of_another_form_is_refused(source: RunningBroker, value: st
 def test_a_demotion_of_another_form_is_refused(source: RunningBroker, value: str) -> None:
     answer = source.alter("1", ("horolog.demote", 0, value), kind=4)
     assert answer.error_code == ErrorCode.invalid_config
+
+
+def test_a_killed_shadow_stays_one_without_being_told_and_its_directory_is_sound(
+    source: RunningBroker, tmp_path: Path
+) -> None:
+    for number in range(20):
+        source.append("t", batch(NOW_MS + number))
+    given = {"horolog.follow": source.address, "node.id": "2"}
+    with BrokerProcess(tmp_path / "shadow", given) as shadow:
+        assert eventually(lambda: _end(shadow) == 20)
+        shadow.kill()
+        found = run_command("log", "verify", str(shadow.log_dir))
+        assert found.code == 0, found.out
+        source.append("t", batch(NOW_MS))
+        shadow.start_again(without="horolog.follow")
+        assert eventually(lambda: _end(shadow) == 21)
+        refused = shadow.produce("t", batch(NOW_MS))
+        assert refused.error_code == ErrorCode.not_leader_or_follower
+        shadow.client.promote(["t"])
+        shadow.kill()
+        shadow.start_again()
+        assert shadow.append("t", batch(NOW_MS)) == 21
+        assert shadow.terminate() == 0
+        found = run_command("log", "verify", str(shadow.log_dir))
+        assert found.code == 0, found.out
+
+
+def _end(broker: BrokerProcess) -> int | None:
+    """The end of what can be read of the first partition; None while there is none."""
+    if "t" not in broker.client.metadata().topics:
+        return None
+    found = broker.client.list_offsets({("t", 0): LATEST})["t", 0]
+    return None if found is None else found.offset

@@ -43,8 +43,8 @@ def seen(*topics: SourceTopic, deleted: frozenset[str] = frozenset()) -> SourceT
 
 
 def followed(broker: RunningBroker) -> FollowedTopics:
-    its = broker.broker
-    return FollowedTopics(its.cluster_id, its._live, its.topics, its.placement, its.controller)
+    topics: FollowedTopics = broker.broker.followed_topics
+    return topics
 
 
 def apply(broker: RunningBroker, found: SourceTopics) -> dict[str, str]:
