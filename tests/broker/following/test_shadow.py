@@ -9,7 +9,8 @@ from unittest.mock import patch
 import pytest
 from batches import batch
 from command_runner import run_command
-from patience import eventually
+from confluent_kafka import Producer
+from patience import PATIENCE_S, eventually
 from running_broker import NOW_MS, BrokerProcess, RunningBroker, a_broker
 
 from horolog.broker.following import follower, shadow
@@ -388,3 +389,43 @@ def _end(broker: BrokerProcess) -> int | None:
         return None
     found = broker.client.list_offsets({("t", 0): LATEST})["t", 0]
     return None if found is None else found.offset
+
+
+def test_a_producer_is_sent_to_the_leader_waits_for_a_promotion_and_moves_on(
+    source: RunningBroker, attach: Callable[..., RunningBroker]
+) -> None:
+    """librdkafka finds the leader by the hint of a broker that follows it (KIP-951)."""
+    shadow = attach(source)
+    assert caught_up(shadow, "t")
+    delivered: list[tuple[object, int]] = []
+    limits = {"message.timeout.ms": int(1000 * PATIENCE_S), "linger.ms": 0}
+
+    def send(producer: Producer) -> None:
+        producer.produce(
+            "t",
+            b"v",
+            partition=0,
+            timestamp=NOW_MS,
+            on_delivery=lambda error, message: delivered.append((error, message.offset())),
+        )
+
+    with_source = Producer({"bootstrap.servers": source.address, **limits})
+    with_shadow = Producer({"bootstrap.servers": shadow.address, **limits})
+    for producer in (with_source, with_shadow):
+        send(producer)
+        assert producer.flush(PATIENCE_S) == 0
+    assert source.log("t").log_end_offset == 2, "both were sent to it"
+    assert caught_up(shadow, "t")
+    source.stop()
+    send(with_shadow)
+    assert with_shadow.flush(0.5) == 1, "it retries"
+    promote(shadow)
+    assert with_shadow.flush(PATIENCE_S) == 0
+    source.restart()
+    source.client.demote(shadow.address)
+    for producer in (with_source, with_shadow, with_source):
+        send(producer)
+        assert producer.flush(PATIENCE_S) == 0
+    assert delivered == [(None, offset) for offset in range(6)]
+    assert caught_up(source, "t")
+    assert eventually(lambda: same(shadow, source, "t"))
