@@ -5,10 +5,12 @@
     handlers     one module per API
     control      horolog's own questions and actions (docs/wire.md)
     metrics      numbers for Prometheus (docs/metrics.md)
+    following    another cluster followed, and led in its place (docs/following.md)
     scheduling   what runs on the event loop and what in threads, in which order
 
     opening      the log directory and the metadata store, reconciled; before there is a broker
     broker       its parts, built in order; a part gets those before it, never the broker
+    placement    who leads each topic: this broker, or a cluster that it follows
     partition    one log and its writes; reads and lookups go to `Partition.log`
     dispatch     from a frame to its handler and back; `authorisation` says who may
     background_tasks   retention, flushing, checkpoints, index checks

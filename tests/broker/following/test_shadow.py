@@ -429,3 +429,48 @@ def test_a_producer_is_sent_to_the_leader_waits_for_a_promotion_and_moves_on(
     assert delivered == [(None, offset) for offset in range(6)]
     assert caught_up(source, "t")
     assert eventually(lambda: same(shadow, source, "t"))
+
+
+def test_a_promotion_says_what_is_missing(
+    source: RunningBroker, attach: Callable[..., RunningBroker]
+) -> None:
+    for _ in range(3):
+        source.append("t", batch(NOW_MS))
+    shadow = attach(source)
+    assert caught_up(shadow, "t")
+    shadow.stop()
+    for _ in range(7):
+        source.append("t", batch(NOW_MS))
+    source.delete_records("t", 8)
+    shadow.restart()
+    assert caught_up(shadow, "t")
+    assert eventually(lambda: shadow.log("t").log_end_offset == 10)
+    assert entries(shadow)["t", 0].gaps == 1
+    (health,) = shadow.client.health().values()
+    assert [(each.kind, each.subject, each.value) for each in health.wrong] == [("gap", "t-0", 1)]
+    (said,) = promote(shadow, "t")
+    assert said.text.startswith("partition 0: offsets 3 to 7 were deleted there")
+    assert shadow.append("t", batch(NOW_MS)) == 10
+    assert shadow.count("t") == 3 + 2 + 1
+
+
+def test_a_partition_that_is_offline_is_led_once_it_is_back(
+    source: RunningBroker, attach: Callable[..., RunningBroker]
+) -> None:
+    source.append("t", batch(NOW_MS), 1)
+    shadow = attach(source)
+    assert caught_up(shadow, "t")
+    shadow.stop()
+    directory, away = shadow.log_dir / "t-1", shadow.log_dir.parent / "away"
+    directory.rename(away)
+    directory.write_text("no directory")
+    shadow.restart()
+    assert caught_up(shadow, "t", partitions=1)
+    said = promote(shadow, "t")
+    assert any("partition 1 is offline" in each.text for each in said)
+    shadow.stop()
+    directory.unlink()
+    away.rename(directory)
+    shadow.restart()
+    assert shadow.append("t", batch(NOW_MS), 1) == 1
+    assert shadow.headers("t", 1)[-1].leader_epoch == 1
