@@ -208,10 +208,13 @@ def test_a_disk_that_refuses_is_gone_on_with_once_it_takes_again(
     load = Load(source.address, 3)
     load.start()
     try:
-        for _ in range(2):
+        for turn in range(2):
             sent = load.sent
             assert eventually(lambda sent=sent: load.sent > sent + 30)  # type: ignore[misc]
             flag.touch()
+            source.kill()
+            cut_tails(source.path, random.Random(turn))
+            source.start()
             sent = load.sent
             assert eventually(lambda sent=sent: load.sent > sent + 100)  # type: ignore[misc]
             if how == "full":

@@ -71,6 +71,21 @@ def test_every_change_of_epoch_compares_the_logs_again(led: FollowedPartition) -
     assert (led.asks, led.leader, led.turn) == (Asks.EPOCH_END, 2, turn + 2)
 
 
+@pytest.mark.parametrize(("log", "asks"), [(LOG, Asks.EPOCH_END), (OLD_FORMAT, Asks.BOUNDS)])
+def test_nothing_is_appended_before_what_parts_is_cut_off(
+    partition: FollowedPartition, log: LocalLog, asks: Asks
+) -> None:
+    partition.lead(1, 7, log, NOW_MS)
+    if log is LOG:
+        assert partition.on_epoch_end(2, 50, log, NOW_MS) == TruncateTo(50)
+    else:
+        out_of_range(partition)
+        assert partition.on_bounds(0, 50, log, NOW_MS) == TruncateTo(50)
+    partition.on_failure("the disk is full", NOW_MS)
+    partition.on_undone(log)
+    assert partition.asks is asks
+
+
 def test_an_earlier_epoch_is_asked_for_where_the_answered_one_is_not_known(
     partition: FollowedPartition,
 ) -> None:

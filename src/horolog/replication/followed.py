@@ -275,6 +275,12 @@ class FollowedPartition:
         )
         return None
 
+    def on_undone(self, log: LocalLog) -> None:
+        """What was decided could not be carried out: nothing may be appended before it is."""
+        self._ask_epoch_end(log)
+        if self.asks is Asks.RECORDS:
+            self.asks = Asks.BOUNDS
+
     def on_records(self, high_watermark: int, log_start: int, log: LocalLog, now_ms: int) -> None:
         """Records were fetched and, if there were any, appended."""
         self.failures, self.why = 0, None

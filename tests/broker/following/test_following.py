@@ -8,10 +8,11 @@ from patience import eventually
 from raw_connection import fetch_fields
 from running_broker import ANY_TIME, NOW_MS, MakeBroker, RunningBroker, a_broker
 
-from horolog.errors import ErrorCode
+from horolog.errors import ErrorCode, StorageFailed
 from horolog.record.builder import Record, build_batch
 from horolog.record.compression import Codec
 from horolog.record.timestamps import TimestampType
+from horolog.storage.logs.log import Log
 from horolog.wire.api import ApiKey
 
 source = a_broker("t", partitions=2, of_topics=ANY_TIME, log_retention_ms="-1")
@@ -127,17 +128,44 @@ def test_it_goes_on_without_being_told_the_source_again(
     assert_same(source, again)
 
 
+def lose_tail(source: RunningBroker) -> None:
+    """Have the source come back from a crash without its last batches."""
+    source.stop()
+    (source.log_dir / ".kafka_cleanshutdown").unlink()
+    log = next((source.log_dir / "t-0").glob("*.log"))
+    log.write_bytes(log.read_bytes()[:-100])
+    source.restart()
+
+
+def test_nothing_is_appended_while_the_disk_refuses_to_cut(
+    source: RunningBroker, shadow: RunningBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(source, 10)
+    assert_same(source, shadow)
+    shadow.stop()
+    lose_tail(source)
+    fill(source, 20)
+    truncate, refused = Log.truncate_to, []
+
+    def refuse(log: Log, offset: int, now_ms: int) -> None:
+        if len(refused) < 2:
+            refused.append(log.log_end_offset)
+            raise StorageFailed("the disk is full")
+        truncate(log, offset, now_ms)
+
+    monkeypatch.setattr(Log, "truncate_to", refuse)
+    shadow.restart(replica_fetch_backoff_ms="10")
+    assert_same(source, shadow)
+    assert refused == [30, 30]
+
+
 def test_what_the_source_lost_is_cut_off_and_set_aside(
     source: RunningBroker, shadow: RunningBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The source comes back from a crash without its last batches, and writes others."""
     fill(source, 10)
     assert_same(source, shadow)
-    source.stop()
-    (source.log_dir / ".kafka_cleanshutdown").unlink()
-    log = next((source.log_dir / "t-0").glob("*.log"))
-    log.write_bytes(log.read_bytes()[:-100])
-    source.restart()
+    lose_tail(source)
     end = source.log("t").log_end_offset
     assert end < 30
     fill(source, 7)

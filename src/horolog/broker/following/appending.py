@@ -20,8 +20,8 @@ def local(log: ReadableLog) -> LocalLog:
     )
 
 
-def carry_out(log: Log, effect: TruncateTo | StartAt, now_ms: int) -> None:
-    """Carry out a decision on the log.
+def carry_out(log: Log, effect: TruncateTo | StartAt, now_ms: int) -> int:
+    """Carry out a decision on the log; where it ends then.
 
     Raises:
         StorageFailed: the disk refused.
@@ -30,6 +30,7 @@ def carry_out(log: Log, effect: TruncateTo | StartAt, now_ms: int) -> None:
         log.truncate_to(effect.offset, now_ms)
     else:
         log.truncate_fully(effect.offset, now_ms)
+    return log.log_end_offset
 
 
 def take(log: Log, fetched: Fetched, epoch: int, now_ms: int, *, follows_start: bool) -> Followed:

@@ -357,9 +357,9 @@ class LeaderFetcher:
             )
         else:
             _LOG.info("%s: following begins at offset %d", partition.name, effect.offset)
-        await self._change(
-            followed, partition.change(lambda log: carry_out(log, effect, self._clock.now_ms()))
-        )
+        change = partition.change(lambda log: carry_out(log, effect, self._clock.now_ms()))
+        if await self._change(followed, change) is None:
+            followed.state.on_undone(local(partition.log))
 
     async def _change(self, followed: Followed, change: "asyncio.Future[T]") -> T | None:
         """Wait for a change of a log; None if it failed, which is noted."""
