@@ -20,8 +20,8 @@ def local(log: ReadableLog) -> LocalLog:
     )
 
 
-def carry_out(log: Log, effect: TruncateTo | StartAt, now_ms: int) -> int:
-    """Carry out a decision on the log; where it ends then.
+def carry_out(log: Log, effect: TruncateTo | StartAt, epoch: int, now_ms: int) -> int:
+    """Carry out a decision on the log, for a leader of this epoch; where it ends then.
 
     Raises:
         StorageFailed: the disk refused.
@@ -30,6 +30,7 @@ def carry_out(log: Log, effect: TruncateTo | StartAt, now_ms: int) -> int:
         log.truncate_to(effect.offset, now_ms)
     else:
         log.truncate_fully(effect.offset, now_ms)
+    log.led_in(epoch)  # at once: a consumer is to look where it was cut, and not to begin anew
     return log.log_end_offset
 
 

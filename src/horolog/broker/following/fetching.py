@@ -357,7 +357,8 @@ class LeaderFetcher:
             )
         else:
             _LOG.info("%s: following begins at offset %d", partition.name, effect.offset)
-        change = partition.change(lambda log: carry_out(log, effect, self._clock.now_ms()))
+        epoch = followed.state.epoch
+        change = partition.change(lambda log: carry_out(log, effect, epoch, self._clock.now_ms()))
         if await self._change(followed, change) is None:
             followed.state.on_undone(local(partition.log))
 
@@ -424,14 +425,14 @@ class LeaderFetcher:
 
     async def _append(self, followed: Followed, given: Fetched, *, is_alone: bool) -> None:
         state, partition = followed.state, followed.partition
-        turn = state.turn
+        turn, epoch = state.turn, state.epoch
         taken = await self._change(
             followed,
             partition.change(
                 lambda log: take(
                     log,
                     given,
-                    state.epoch,
+                    epoch,
                     self._clock.now_ms(),
                     follows_start=self._follows_start,
                 )
