@@ -7,8 +7,9 @@ by the next start. Producers are accepted once all of its partitions lead.
 """
 
 import logging
+import random
 from collections.abc import Callable, Collection, Iterable, Iterator
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from horolog.broker.controller import Controller
 from horolog.broker.group_coordinator import GroupCoordinator
@@ -22,9 +23,13 @@ from horolog.errors import HorologError, RequestRefused, code_for
 from horolog.groups.rows import OffsetRow
 from horolog.metadata.rows import FollowedRow
 from horolog.metadata.topics import Topic, TopicRegistry
+from horolog.replication.followed import MAX_EPOCH
 from horolog.wire.questions import PromotedEntry
 
 _LOG = logging.getLogger(__name__)
+
+_LEAST_STEP: Final = 1 << 10
+_MOST_STEP: Final = 1 << 16
 
 
 class _Still(NamedTuple):
@@ -36,6 +41,18 @@ class _Still(NamedTuple):
     """The highest that it has seen."""
     producer_id: int
     """The highest; -1 without one."""
+
+
+def epoch_after(latest: int) -> int:
+    """A leader epoch after `latest` in which nobody else leads.
+
+    Two logs are taken for the same as far as their epochs are (KIP-101). A source that was killed
+    leads in the next epoch when it is started again, or has elected another leader by now, and a
+    second shadow of it, or a copy of this one, may be promoted, too. So the step is large and drawn
+    by lot.
+    """
+    step = random.randrange(_LEAST_STEP, _MOST_STEP)  # noqa: S311 - not a secret
+    return min(latest + step, MAX_EPOCH + 1)
 
 
 class Promotions:
@@ -121,10 +138,12 @@ class Promotions:
         with self._placement.promoting(topic.name):
             self._release(topic.name)
             still = await self._stop(topic, notes)
-            epoch = 1 + max(
-                self._placement.source_epoch(topic.name),
-                *(each.epoch for each in still.values()),
-                0,
+            epoch = epoch_after(
+                max(
+                    self._placement.source_epoch(topic.name),
+                    *(each.epoch for each in still.values()),
+                    0,
+                )
             )
             clamped = await self._clamp(topic, epoch, still)
             highest = max((each.producer_id for each in still.values()), default=-1)
