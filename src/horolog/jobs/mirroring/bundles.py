@@ -1,35 +1,16 @@
 """Moves of partitions in tasks of Spark; small partitions share one."""
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
 from pyspark.sql import SparkSession
 
-from horolog.jobs.mirroring.ledger import Place
-from horolog.jobs.mirroring.moving import Moved
+from horolog.jobs.mirroring.moving import Moved, PartitionMove
 from horolog.jobs.spread import UNITS_PER_CORE, spread
 from horolog.spark.masters import parallelism
-from horolog.storage.names import TopicPartition
 
 _MOST_OFFSETS: Final = 200_000
 _FALLBACK_CORES: Final = 8
-
-
-class PartitionMove(Protocol):
-    """What a bundle holds."""
-
-    @property
-    def partition(self) -> TopicPartition:
-        """Whose records are moved."""
-
-    @property
-    def place(self) -> Place:
-        """From where on."""
-
-    @property
-    def end(self) -> int:
-        """Up to before this offset."""
-
 
 Unit = TypeVar("Unit", bound=PartitionMove)
 

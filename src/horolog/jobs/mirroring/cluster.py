@@ -10,9 +10,8 @@ from pyspark.sql import SparkSession
 from horolog.client import LATEST, Client, ClusterMetadata
 from horolog.errors import Misconfigured
 from horolog.jobs.mirroring.bundles import in_bundles
-from horolog.jobs.mirroring.destination import StretchToMirror
 from horolog.jobs.mirroring.ledger import Ledger, Place
-from horolog.jobs.mirroring.moving import Move, Moved, Target, move
+from horolog.jobs.mirroring.moving import Move, Moved, StretchToMirror, Target, move
 from horolog.jobs.mirroring.topics import (
     Renaming,
     SourceTopic,
@@ -131,17 +130,10 @@ class ClusterDestination:
         )
         moves = [
             Move(
-                partition=each.partition,
-                target_topic=each.target_topic,
-                place=each.place,
-                end=each.end,
-                stretches=each.stretches,
-                options=each.options,
+                **each.members(),
                 target=target,
-                rule=each.rule,
                 join_bytes=self._join_bytes(each.target_max_bytes),
                 compresses=self._compresses,
-                target_compacts=each.target_compacts,
             )
             for each in units
         ]

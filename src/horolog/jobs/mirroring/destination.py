@@ -1,34 +1,15 @@
 """What a mirror needs of the place that it writes to."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from pyspark.sql import SparkSession
 
-from horolog.jobs.mirroring.batches import Rule
 from horolog.jobs.mirroring.ledger import Place
-from horolog.jobs.mirroring.moving import Moved
+from horolog.jobs.mirroring.moving import Moved, StretchToMirror
 from horolog.jobs.mirroring.topics import Renaming, SourceTopic, TargetTopic
 from horolog.jobs.selection import Selection
-from horolog.sources.options import ReadOptions
-from horolog.sources.plan import Stretch
 from horolog.storage.names import TopicPartition
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StretchToMirror:
-    """What is to be mirrored next of a partition."""
-
-    partition: TopicPartition
-    target_topic: str
-    place: Place
-    end: int
-    stretches: tuple[Stretch, ...]
-    options: ReadOptions
-    rule: Rule
-    target_compacts: bool
-    target_max_bytes: int | None
 
 
 class Destination(Protocol):

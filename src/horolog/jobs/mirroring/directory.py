@@ -12,10 +12,9 @@ from pyspark.sql import SparkSession
 
 from horolog.errors import HorologError, Misconfigured, StorageFailed
 from horolog.jobs.mirroring.bundles import in_bundles
-from horolog.jobs.mirroring.destination import StretchToMirror
 from horolog.jobs.mirroring.keeping import WHY, Finish, Keep, finish, keep
 from horolog.jobs.mirroring.ledger import Ledger, Place
-from horolog.jobs.mirroring.moving import Moved
+from horolog.jobs.mirroring.moving import Moved, StretchToMirror
 from horolog.jobs.mirroring.topics import Renaming, SourceTopic, TargetTopic
 from horolog.jobs.receiving import is_horolog
 from horolog.jobs.selection import Selection
@@ -138,13 +137,9 @@ class LogDirectory:
             topic, _ = self._topics[each.partition.topic]
             keeps.append(
                 Keep(
-                    partition=each.partition,
+                    **each.members(),
                     directory=self._directory(each.target_topic, each.partition),
                     topic_id=_topic_id(topic),
-                    place=each.place,
-                    end=each.end,
-                    stretches=each.stretches,
-                    options=each.options,
                     with_append_times=self._with_append_times,
                     segment_bytes=int(topic.settings.get("segment.bytes", _SEGMENT_BYTES)),
                 )

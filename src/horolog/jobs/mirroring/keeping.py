@@ -4,7 +4,8 @@ The batches are kept as they are, offsets and append times included. Attempts at
 for each other, and each continues where the directory ends (`storage/offline/copied_log.py`).
 """
 
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -12,17 +13,13 @@ from uuid import UUID
 
 from horolog.errors import CorruptBatch, HorologError
 from horolog.jobs.counting import count
-from horolog.jobs.mirroring.ledger import Place
-from horolog.jobs.mirroring.moving import MAX_BYTES, Moved, may_pass
+from horolog.jobs.mirroring.moving import MAX_BYTES, Moved, PartitionMove, StretchToMirror, may_pass
 from horolog.jobs.mirroring.reading import source_batches
 from horolog.record.batch import iter_headers, verify_crc
 from horolog.record.timestamps import AppendTimeStretch, TimestampType
 from horolog.sources.ahead import ahead
-from horolog.sources.options import ReadOptions
-from horolog.sources.plan import Stretch
 from horolog.storage.directory.lock import share_offline
 from horolog.storage.files import Files
-from horolog.storage.names import TopicPartition
 from horolog.storage.offline.copied_log import CopiedEnd, CopiedLog, copying
 from horolog.storage.segments.numbered import as_it_is
 
@@ -31,46 +28,45 @@ _UNKNOWN: Final = AppendTimeStretch(0, None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Keep:
+class Keep(StretchToMirror):
     """A stretch of a partition that one task writes into a log directory."""
 
-    partition: TopicPartition
     directory: str
     """Of the partition, within the log directory."""
     topic_id: UUID | None
-    place: Place
-    end: int
-    stretches: tuple[Stretch, ...]
-    options: ReadOptions
     with_append_times: bool
     segment_bytes: int
     max_bytes: int = MAX_BYTES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finish:
+class Finish(PartitionMove):
     """A partition directory whose last segment gets its indexes; made if there is none."""
 
-    partition: TopicPartition
     directory: str
     topic_id: UUID | None
-    place: Place
-    end: int
+
+
+@contextmanager
+def _continued(unit: Keep | Finish, segment_bytes: int) -> Iterator[CopiedLog]:
+    """The log that a unit writes, from where it ends."""
+    with (
+        share_offline(Path(unit.directory).parent, WHY),
+        copying(unit.directory),
+        closing(Files()) as files,
+    ):
+        known = CopiedEnd(unit.place.offset, unit.place.segment, unit.place.size)
+        log = CopiedLog(files, unit.directory, known, segment_bytes=segment_bytes)
+        if unit.topic_id is not None and unit.place.segment is None:
+            log.write_topic_id(unit.topic_id)
+        yield log
 
 
 def keep(unit: Keep) -> Moved:
     """Write a stretch; an error that is not a bug is in the result, with what was done before."""
     moved = Moved(unit.partition, unit.place)
     try:
-        with (
-            share_offline(Path(unit.directory).parent, WHY),
-            copying(unit.directory),
-            closing(Files()) as files,
-        ):
-            known = CopiedEnd(unit.place.offset, unit.place.segment, unit.place.size)
-            log = CopiedLog(files, unit.directory, known, segment_bytes=unit.segment_bytes)
-            if unit.topic_id is not None and unit.place.segment is None:
-                log.write_topic_id(unit.topic_id)
+        with _continued(unit, unit.segment_bytes) as log:
             moved.records = log.found_records
             try:
                 _append(unit, log, moved)
@@ -96,16 +92,8 @@ def finish(unit: Finish) -> Moved:
     """Write the indexes of the last segment."""
     moved = Moved(unit.partition, unit.place)
     try:
-        with (
-            share_offline(Path(unit.directory).parent, WHY),
-            copying(unit.directory),
-            closing(Files()) as files,
-        ):
-            known = CopiedEnd(unit.place.offset, unit.place.segment, unit.place.size)
-            log = CopiedLog(files, unit.directory, known, segment_bytes=1)
+        with _continued(unit, segment_bytes=1) as log:
             if unit.place.segment is None:
-                if unit.topic_id is not None:
-                    log.write_topic_id(unit.topic_id)
                 log.begin()
             log.sync()
     except (HorologError, OSError) as error:

@@ -16,8 +16,8 @@ attempt is sent alone: those behind it are refused if it is.
 import time
 from collections import deque
 from contextlib import closing
-from dataclasses import dataclass, field, replace
-from typing import Final, NamedTuple
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Final, NamedTuple
 
 from horolog.buffers import Buffer
 from horolog.client import Client, NoAnswer, Produced
@@ -73,17 +73,38 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Move:
-    """A stretch of a partition that one task mirrors: all up to `end` that is in the stretches."""
+class PartitionMove:
+    """What one task does for a partition."""
 
     partition: TopicPartition
-    target_topic: str
     place: Place
+    """From where on."""
     end: int
+    """Up to before this offset."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StretchToMirror(PartitionMove):
+    """What is to be mirrored next of a partition: all up to `end` that is in the stretches."""
+
+    target_topic: str
     stretches: tuple[Stretch, ...]
     options: ReadOptions
-    target: Target
     rule: Rule
+    target_compacts: bool
+    """The target removes batches from the midst of its log."""
+    target_max_bytes: int | None
+
+    def members(self) -> dict[str, Any]:
+        """By their names, for the move that it becomes."""
+        return {each.name: getattr(self, each.name) for each in fields(StretchToMirror)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Move(StretchToMirror):
+    """A stretch that one task mirrors to a cluster."""
+
+    target: Target
     max_bytes: int = MAX_BYTES
     """The task ends after this many, so that its place is written down."""
     max_points: int = MAX_POINTS
@@ -92,8 +113,6 @@ class Move:
     """Successive batches are sent as one of up to this many bytes, uncompressed; 0 leaves each."""
     compresses: bool = True
     """Compressed batches are joined, too: decompressed, and compressed again."""
-    target_compacts: bool = False
-    """The target removes batches from the midst of its log."""
     patience_s: float = _PATIENCE_S
 
 
