@@ -141,19 +141,20 @@ class Service:
 
     async def stop(self) -> None:
         """Stop accepting, answer the requests in flight, and close the logs cleanly."""
-        if self._kernels is not None:
-            self._kernels.cancel()
-        self._garbage.stop()
-        if self.metrics is not None:
-            self.metrics.close()
-        await self.background_tasks.stop()
-        await self.broker.shadow.stop()
+        await self._stop_background()
         await self.server.close(self.broker.end_waits)
         self._dispatcher.close()
         await self.broker.close()
 
     async def kill(self) -> None:
         """Stop like a crash: no responses, no flush, no clean-shutdown marker; release the lock."""
+        await self._stop_background()
+        await self.server.abort()
+        self._dispatcher.close()
+        self.broker.end_waits()
+        await self.broker.close(clean=False)
+
+    async def _stop_background(self) -> None:
         if self._kernels is not None:
             self._kernels.cancel()
         self._garbage.stop()
@@ -161,10 +162,6 @@ class Service:
             self.metrics.close()
         await self.background_tasks.stop()
         await self.broker.shadow.stop()
-        await self.server.abort()
-        self._dispatcher.close()
-        self.broker.end_waits()
-        await self.broker.close(clean=False)
 
 
 def serve(

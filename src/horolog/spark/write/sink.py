@@ -29,8 +29,8 @@ from horolog.spark.write.task import TaskCommitMessage, abort_batch, commit_batc
 _logger = logging.getLogger(__name__)
 
 
-class LogWriter(SentToWorkers, DataSourceArrowWriter):
-    """Appends the rows of a DataFrame."""
+class _RowWriter(SentToWorkers):
+    """What tasks do of either writer."""
 
     def __init__(self, columns: SinkColumns, options: WriteOptions) -> None:
         self.columns = columns
@@ -41,6 +41,10 @@ class LogWriter(SentToWorkers, DataSourceArrowWriter):
         """Append the rows of one task."""
         with in_one_sentence():
             return write_rows(iterator, self.columns, self.options, self.run)
+
+
+class LogWriter(_RowWriter, DataSourceArrowWriter):
+    """Appends the rows of a DataFrame."""
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """All tasks are done."""
@@ -55,18 +59,8 @@ class LogWriter(SentToWorkers, DataSourceArrowWriter):
         _report(messages)
 
 
-class LogStreamWriter(SentToWorkers, DataSourceStreamArrowWriter):
+class LogStreamWriter(_RowWriter, DataSourceStreamArrowWriter):
     """Appends the rows of each micro-batch."""
-
-    def __init__(self, columns: SinkColumns, options: WriteOptions) -> None:
-        self.columns = columns
-        self.options = options
-        self.run = uuid.uuid4().hex  # tasks get copies of this writer
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommitMessage:
-        """Append the rows of one task."""
-        with in_one_sentence():
-            return write_rows(iterator, self.columns, self.options, self.run)
 
     def commit(
         self,

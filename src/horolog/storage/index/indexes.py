@@ -171,7 +171,7 @@ class Indexes:
             self._files.may_block()
             with self._repair:
                 if not self._largest_known and self.seal_facts(log_size) is None:
-                    self._make_again(log_size)
+                    self._rebuild(log_size)
         return self.largest_seen
 
     def largest_to_search(self, log_size: int) -> TimeEntry | None:
@@ -239,7 +239,7 @@ class Indexes:
                         self.largest_seen, self._largest_known = seal.largest, True
                         self.is_checked = True
                     elif self._trust.repairs:
-                        self._make_again(log_size)
+                        self._rebuild(log_size)
         return self.is_checked
 
     def position_before(self, offset: int, log_size: int) -> int:
@@ -375,7 +375,7 @@ class Indexes:
                 if self._may_replace:
                     self._companion.write_seal(b"")
 
-    def _make_again(self, log_size: int) -> None:
+    def _rebuild(self, log_size: int) -> None:
         try:
             facts = self.scan(log_size)
         except CorruptBatch:
@@ -391,7 +391,7 @@ class Indexes:
                 self.largest_seen, self._largest_known = facts.largest, True
 
     def _make_whole(self, log_size: int) -> None:
-        self._make_again(log_size)
+        self._rebuild(log_size)
         if self._unwritten is not None:
             raise self._unwritten
 
