@@ -189,6 +189,11 @@ class Follower:
             tuple(self._status(followed) for _, followed in sorted(self._followed.items())),
         )
 
+    def status_of(self, key: TopicPartition) -> PartitionStatus | None:
+        """How far one partition is followed; None if it is not."""
+        followed = self._followed.get(key)
+        return None if followed is None else self._status(followed)
+
     def _status(self, followed: Followed) -> PartitionStatus:
         state, log = followed.state, local(followed.partition.log)
         why = state.why

@@ -222,8 +222,10 @@ class Shadow:
         why = self._followed_topics.refused.get(topic)
         if why is not None:
             yield why
-        for its in self._follower.status().partitions:
-            if its.topic == topic:
+        found = self._topics.find(topic)
+        for index in () if found is None else found.partitions:
+            its = self._follower.status_of((topic, index))
+            if its is not None:
                 text = _text(its)
                 if its.offsets_behind:
                     text = f"{its.offsets_behind} offsets of the source are not here. {text}"
@@ -249,7 +251,6 @@ class Shadow:
     async def entries(self) -> AsyncIterator[FollowedEntry]:
         """How far each partition is, and what is to be said of each topic, in order."""
         turns = TimeSlice()
-        status = self.partitions()
         rows = self._placement.rows
         names = {topic.name for topic in self._topics if topic.followed}
         for name in sorted({*names, *rows, *self._followed_topics.refused}):
@@ -260,12 +261,7 @@ class Shadow:
                 yield entry
             for index in () if topic is None or not topic.followed else topic.partitions:
                 await turns.pause()
-                yield self._of_partition(name, index, status.get((name, index)))
-
-    def partitions(self) -> dict[tuple[str, int], PartitionStatus]:
-        """How far each partition is that is being followed."""
-        its = self._follower.status().partitions
-        return {(each.topic, each.partition): each for each in its}
+                yield self._of_partition(name, index, self._follower.status_of((name, index)))
 
     def _of_topic(self, name: str, topic: Topic | None) -> FollowedEntry | None:
         row = self._placement.rows.get(name)

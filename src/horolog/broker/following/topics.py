@@ -18,6 +18,7 @@ from horolog.broker.controller import Controller
 from horolog.broker.following.source import SourceTopic, SourceTopics
 from horolog.broker.live_settings import LiveSettings
 from horolog.broker.placement import Placement
+from horolog.broker.scheduling.turns import TimeSlice
 from horolog.config import Settings, check_topic
 from horolog.errors import ErrorCode, HorologError, RequestRefused
 from horolog.metadata.rows import FollowedRow, settings_of_source, settings_text
@@ -42,6 +43,8 @@ class FollowedTopics:
     ) -> None:
         self.refused: dict[str, str] = {}
         """Why topics are not followed, or not in everything, by name."""
+        # What a topic was at the source and here when there was nothing left to do.
+        self._done: dict[str, tuple[UUID | None, int, Mapping[str, str] | None, Topic | None]] = {}
         self._own_cluster_id = own_cluster_id
         self._live = live
         self._topics = topics
@@ -85,7 +88,11 @@ class FollowedTopics:
         self._placement.seen = seen
         refused = dict(seen.unreadable)
         waiting = [topic for topic in seen.topics.values() if self._placement.wants(topic.name)]
+        turns = TimeSlice()
+        for name in self._done.keys() - seen.topics.keys():
+            del self._done[name]
         for topic in waiting:
+            await turns.pause()
             try:
                 if topic.name in seen.from_here:
                     raise _refusal(
@@ -118,6 +125,9 @@ class FollowedTopics:
 
     async def _follow(self, theirs: SourceTopic) -> None:
         topic = self._topics.find(theirs.name)
+        at_source = (theirs.topic_id, len(theirs.partitions), theirs.settings)
+        if topic is not None and self._done.get(theirs.name) == (*at_source, topic):
+            return
         row = self._placement.rows.get(theirs.name)
         if topic is not None and not topic.followed:
             raise _refusal(
@@ -135,8 +145,15 @@ class FollowedTopics:
             topic = None
         if topic is None or row is None:
             await self._create(theirs, theirs.settings)
-            return
-        await self._settings(topic, row, theirs, theirs.settings)
+        else:
+            await self._match(topic, row, theirs, theirs.settings)
+        self._done[theirs.name] = (*at_source, self._topics.find(theirs.name))
+
+    async def _match(
+        self, topic: Topic, row: FollowedRow, theirs: SourceTopic, settings: Mapping[str, str]
+    ) -> None:
+        """Give a topic the settings and partitions of the source's."""
+        await self._settings(topic, row, theirs, settings)
         count = len(theirs.partitions)
         if count < len(topic.partitions):
             raise _refusal(f"it has {count} partitions there, and {len(topic.partitions)} here")
