@@ -132,7 +132,9 @@ class Link:
             RequestRefused: there is none; with the broker's range and the one wanted.
         """
         known = SUPPORTED[api_key]
-        known = Versions(max(known.min, min(LOWEST.get(api_key, 0), highest)), known.max)
+        usual = LOWEST.get(api_key, 0)
+        if highest >= usual:
+            known = Versions(max(known.min, usual), known.max)
         ours = known.common(Versions(lowest, highest))
         theirs = self._versions.get(api_key)
         both = ours.common(theirs) if ours is not None and theirs is not None else None

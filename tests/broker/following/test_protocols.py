@@ -6,15 +6,18 @@ from typing import Any
 
 import pytest
 from batches import batch
-from following import batches_of, is_caught_up
+from following import batches_of, is_caught_up, status_of
 from partition_files import formats_in
 from patience import eventually
 from running_broker import ANY_TIME, NOW_MS, MakeBroker, RunningBroker, a_broker
 
+from horolog.broker.dispatch import served
 from horolog.broker.following import follower
+from horolog.broker.handlers import api_versions
 from horolog.clock import ManualClock
 from horolog.record.compression import Codec
 from horolog.record.timestamps import AppendTimeStretch
+from horolog.wire.api import ApiKey, Versions
 
 source = a_broker("t", of_topics=ANY_TIME, inter_broker_protocol_version="2.8")
 T = [("t", 0)]
@@ -107,3 +110,18 @@ def test_each_node_stores_its_own_format_unless_the_topic_has_one(
     assert formats(shadow) == [2, 0]
     source.alter("of_topic", message_format_version="0.10.0")
     assert eventually(lambda: formats(shadow) == [2, 1])
+
+
+def test_a_leader_that_has_no_such_old_fetch_is_named(
+    source: RunningBroker, attach: Callable[..., RunningBroker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As Apache Kafka 4, which converts nothing any more."""
+    monkeypatch.setattr(api_versions, "served", lambda: {**served(), ApiKey.FETCH: Versions(4, 18)})
+    shadow = attach(inter_broker_protocol_version="0.10.0", log_message_format_version="0.9.0")
+
+    def why() -> str:
+        found = status_of(shadow, "t")
+        return "" if found is None or found.why is None else found.why
+
+    assert eventually(lambda: "Fetch in version 0 to 2 is needed" in why()), why()
+    assert "answers 4 to 18" in why()
