@@ -79,23 +79,21 @@ def hasty_client(broker: RunningBroker) -> Iterator[Client]:
 
 
 @pytest.mark.parametrize("how", ["not", "cleanly", "by a crash"])
-def test_a_retry_appends_only_what_is_missing(
-    broker: RunningBroker, client: Client, how: str
-) -> None:
-    batch = client.begin_batch("q", 7, topics=["clicks"])
-    assert send(client, batch, 3, 0, rows("a", "b")) == 0
-    assert send(client, batch, 3, 2, rows("c")) == 2
+def test_a_retry_appends_only_what_is_missing(broker: RunningBroker, how: str) -> None:
+    batch = broker.client.begin_batch("q", 7, topics=["clicks"])
+    assert send(broker.client, batch, 3, 0, rows("a", "b")) == 0
+    assert send(broker.client, batch, 3, 2, rows("c")) == 2
     if how == "cleanly":
         broker.restart()
     elif how == "by a crash":
         broker.restart(crash=True)
-    again = client.begin_batch("q", 7, topics=["clicks"])
+    again = broker.client.begin_batch("q", 7, topics=["clicks"])
     assert again == batch
-    assert send(client, again, 3, 0, rows("a", "b")) == 0
-    assert send(client, again, 3, 2, rows("c")) == 2
-    assert send(client, again, 3, 3, rows("d")) == 3
+    assert send(broker.client, again, 3, 0, rows("a", "b")) == 0
+    assert send(broker.client, again, 3, 2, rows("c")) == 2
+    assert send(broker.client, again, 3, 3, rows("d")) == 3
     assert values(broker) == ["a", "b", "c", "d"]
-    client.commit_batch("q", 7, 4, [TaskRows(3, {"clicks": {0: 4}})])
+    broker.client.commit_batch("q", 7, 4, [TaskRows(3, {"clicks": {0: 4}})])
 
 
 def test_a_broker_process_killed_between_append_and_retry_doubles_nothing(tmp_path: Path) -> None:
@@ -236,11 +234,9 @@ def test_a_run_goes_on_after_a_restart_of_the_broker_where_its_tasks_said_that_t
     assert values(broker) == ["a", "b", "c"]
 
 
-def test_a_run_that_cannot_be_written_down_holds_up_nothing(
-    broker: RunningBroker, client: Client
-) -> None:
-    batch = client.begin_batch("q", 0, topics=["clicks"], run="first")
-    send(client, batch, 0, 0, rows("a"))
+def test_a_run_that_cannot_be_written_down_holds_up_nothing(broker: RunningBroker) -> None:
+    batch = broker.client.begin_batch("q", 0, topics=["clicks"], run="first")
+    send(broker.client, batch, 0, 0, rows("a"))
     store = broker.broker.queries._store
     store.refusal = "the disk is full"
     with hasty_client(broker) as hasty:
@@ -248,24 +244,22 @@ def test_a_run_that_cannot_be_written_down_holds_up_nothing(
             with pytest.raises(RequestRefused, match="the disk is full") as no:
                 hasty.begin_batch(query, 0, run="second")
             assert refusal_of(no) is ErrorCode.kafka_storage_error
-    send(client, batch, 0, 1, rows("b"))
+    send(broker.client, batch, 0, 1, rows("b"))
     store.refusal = None
-    client.begin_batch("p", 0)
+    broker.client.begin_batch("p", 0)
     assert values(broker) == ["a", "b"]
 
 
-def test_a_first_run_and_a_batch_that_is_complete_are_not_held_up(
-    broker: RunningBroker, client: Client
-) -> None:
-    batch = client.begin_batch("q", 0, topics=["clicks"], run="first")
-    client.begin_batch("q", 0, run="second")  # the first one died before it wrote
-    send(client, batch, 0, 0, rows("a"))
-    client.commit_batch("q", 0, 1, [TaskRows(0, {"clicks": {0: 1}})])
-    client.begin_batch("q", 0, run="third")
-    send(client, batch, 0, 0, rows("a"))
-    client.commit_batch("q", 0, 1, [TaskRows(0, {"clicks": {0: 1}})])
-    batch = client.begin_batch("q", 1, topics=["clicks"], run="fourth")
-    send(client, batch, 0, 0, rows("b"))
+def test_a_first_run_and_a_batch_that_is_complete_are_not_held_up(broker: RunningBroker) -> None:
+    batch = broker.client.begin_batch("q", 0, topics=["clicks"], run="first")
+    broker.client.begin_batch("q", 0, run="second")  # the first one died before it wrote
+    send(broker.client, batch, 0, 0, rows("a"))
+    broker.client.commit_batch("q", 0, 1, [TaskRows(0, {"clicks": {0: 1}})])
+    broker.client.begin_batch("q", 0, run="third")
+    send(broker.client, batch, 0, 0, rows("a"))
+    broker.client.commit_batch("q", 0, 1, [TaskRows(0, {"clicks": {0: 1}})])
+    batch = broker.client.begin_batch("q", 1, topics=["clicks"], run="fourth")
+    send(broker.client, batch, 0, 0, rows("b"))
     assert values(broker) == ["a", "b"]
 
 
@@ -399,41 +393,37 @@ def test_partitions_that_are_added_do_not_count_before_the_next_batch(client: Cl
     assert client.begin_batch("q", 1, topics=["clicks"]).partitions == {"clicks": 5}
 
 
-def test_a_topic_that_is_created_again_gets_the_batch_again(
-    broker: RunningBroker, client: Client
-) -> None:
-    batch = client.begin_batch("q", 0, topics=["clicks"])
-    send(client, batch, 0, 0, rows("a"))
-    client.commit_batch("q", 0, 1, [TaskRows(0, {"clicks": {0: 1}})])
-    client.delete_topics(["clicks"])
+def test_a_topic_that_is_created_again_gets_the_batch_again(broker: RunningBroker) -> None:
+    batch = broker.client.begin_batch("q", 0, topics=["clicks"])
+    send(broker.client, batch, 0, 0, rows("a"))
+    broker.client.commit_batch("q", 0, 1, [TaskRows(0, {"clicks": {0: 1}})])
+    broker.client.delete_topics(["clicks"])
     with pytest.raises(RequestRefused, match="or a topic was deleted"):
-        client.commit_batch("q", 0, 1, [TaskRows(0, {"clicks": {0: 1}})])
-    client.create_topics({"clicks": 1})
-    again = client.begin_batch("q", 0, topics=["clicks"])
+        broker.client.commit_batch("q", 0, 1, [TaskRows(0, {"clicks": {0: 1}})])
+    broker.client.create_topics({"clicks": 1})
+    again = broker.client.begin_batch("q", 0, topics=["clicks"])
     assert (again.partitions, again.is_committed) == ({"clicks": 1}, False)
-    send(client, again, 0, 0, rows("a"))
-    client.commit_batch("q", 0, 1, [TaskRows(0, {"clicks": {0: 1}})])
+    send(broker.client, again, 0, 0, rows("a"))
+    broker.client.commit_batch("q", 0, 1, [TaskRows(0, {"clicks": {0: 1}})])
     assert values(broker) == ["a"]
 
 
-def test_a_forgotten_query_begins_again_under_its_name(
-    broker: RunningBroker, client: Client
-) -> None:
+def test_a_forgotten_query_begins_again_under_its_name(broker: RunningBroker) -> None:
     """What the logs replay of its former life after a crash must not count for the new one."""
-    before = client.begin_batch("q", 3, topics=["clicks"])
-    send(client, before, 0, 0, rows("a"))
-    client.forget_query("q")
-    assert client.queries() == []
+    before = broker.client.begin_batch("q", 3, topics=["clicks"])
+    send(broker.client, before, 0, 0, rows("a"))
+    broker.client.forget_query("q")
+    assert broker.client.queries() == []
     with pytest.raises(RequestRefused, match="no query with it is registered") as no:
-        send(client, before, 0, 1, rows("b"))
+        send(broker.client, before, 0, 1, rows("b"))
     assert refusal_of(no) is ErrorCode.invalid_producer_id_mapping
     with pytest.raises(RequestRefused, match="No query q"):
-        client.forget_query("q")
+        broker.client.forget_query("q")
     broker.restart(crash=True)
-    new = client.begin_batch("q", 3, topics=["clicks"])
+    new = broker.client.begin_batch("q", 3, topics=["clicks"])
     assert new.slot != before.slot
-    send(client, new, 0, 0, rows("a"))
-    client.commit_batch("q", 3, 1, [TaskRows(0, {"clicks": {0: 1}})])
+    send(broker.client, new, 0, 0, rows("a"))
+    broker.client.commit_batch("q", 3, 1, [TaskRows(0, {"clicks": {0: 1}})])
     assert values(broker) == ["a", "a"]
 
 
@@ -469,22 +459,20 @@ def test_rows_that_died_with_their_topic_do_not_hold_up_a_retry_without_them(
     client.begin_batch("q", 1, topics=["clicks"])
 
 
-def test_queries_begin_while_another_waits_for_its_logs(
-    broker: RunningBroker, client: Client
-) -> None:
-    client.begin_batch("q", 0, topics=["clicks"])
+def test_queries_begin_while_another_waits_for_its_logs(broker: RunningBroker) -> None:
+    broker.client.begin_batch("q", 0, topics=["clicks"])
     release = threading.Event()
     partition = broker.broker.partition("clicks", 0)
     broker.call(lambda: partition.run(release.wait))
     committing = threading.Thread(target=_commit_nothing, args=(broker.address,))
     committing.start()
     try:
-        assert client.begin_batch("p", 0).batch == 0
+        assert broker.client.begin_batch("p", 0).batch == 0
         assert committing.is_alive()
     finally:
         release.set()
         committing.join(PATIENCE_S)
-    assert [each.is_committed for each in client.queries()] == [False, True]
+    assert [each.is_committed for each in broker.client.queries()] == [False, True]
 
 
 def _commit_nothing(address: str) -> None:
@@ -507,13 +495,11 @@ def test_the_logs_alone_keep_a_query_from_doubling(broker: RunningBroker, client
     assert values(broker) == ["a"]
 
 
-def test_a_damaged_file_of_attempts_is_rebuilt_from_the_log(
-    broker: RunningBroker, client: Client
-) -> None:
-    batch = client.begin_batch("q", 0, topics=["clicks"])
-    send(client, batch, 0, 0, rows("a"))
+def test_a_damaged_file_of_attempts_is_rebuilt_from_the_log(broker: RunningBroker) -> None:
+    batch = broker.client.begin_batch("q", 0, topics=["clicks"])
+    send(broker.client, batch, 0, 0, rows("a"))
     broker.restart()
-    send(client, batch, 0, 1, rows("b"))
+    send(broker.client, batch, 0, 1, rows("b"))
     broker.stop()
     files = sorted((broker.log_dir / "clicks-0").glob("*.attempts"))
     assert files
@@ -525,19 +511,17 @@ def test_a_damaged_file_of_attempts_is_rebuilt_from_the_log(
     assert all(path.name in verified.out for path in files)
     broker.restart()
     for row, name in enumerate("ab"):
-        assert send(client, batch, 0, row, rows(name)) == row
+        assert send(broker.client, batch, 0, row, rows(name)) == row
     with pytest.raises(RequestRefused, match="other rows"):
-        send(client, batch, 0, 1, rows("x"))
+        send(broker.client, batch, 0, 1, rows("x"))
     assert values(broker) == ["a", "b"]
 
 
-def test_what_ordinary_producers_get_is_never_an_id_of_a_sink(
-    broker: RunningBroker, client: Client
-) -> None:
-    batch = client.begin_batch("q", 0, topics=["clicks"])
-    send(client, batch, 0, 0, rows("a"))
+def test_what_ordinary_producers_get_is_never_an_id_of_a_sink(broker: RunningBroker) -> None:
+    batch = broker.client.begin_batch("q", 0, topics=["clicks"])
+    send(broker.client, batch, 0, 0, rows("a"))
     broker.restart(crash=True)
-    assert client.init_producer_id().id < FIRST_PRODUCER_ID
+    assert broker.client.init_producer_id().id < FIRST_PRODUCER_ID
 
 
 def test_other_producers_cannot_write_with_an_id_of_a_sink(client: Client) -> None:
@@ -597,29 +581,27 @@ def test_calls_that_make_no_sense_change_nothing(client: Client, members: object
     assert client.queries() == []
 
 
-def test_the_registry_has_bounds(
-    broker: RunningBroker, client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_registry_has_bounds(broker: RunningBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "MOST_QUERIES", 2)
-    client.begin_batch("a", 0)
-    client.begin_batch("b", 0)
+    broker.client.begin_batch("a", 0)
+    broker.client.begin_batch("b", 0)
     with pytest.raises(RequestRefused, match="horolog queries forget"):
-        client.begin_batch("c", 0)
-    client.begin_batch("a", 1)
-    client.forget_query("b")
-    client.begin_batch("c", 0)
+        broker.client.begin_batch("c", 0)
+    broker.client.begin_batch("a", 1)
+    broker.client.forget_query("b")
+    broker.client.begin_batch("c", 0)
     names = [f"{number:03}".ljust(249, "t") for number in range(100)]
-    client.create_topics(dict.fromkeys(names, 1))
+    broker.client.create_topics(dict.fromkeys(names, 1))
     for name in names[:81]:
-        client.begin_batch("a", 1, topics=[name])
+        broker.client.begin_batch("a", 1, topics=[name])
     with pytest.raises(RequestRefused, match="cannot write exactly once to 82 topics"):
-        client.begin_batch("a", 1, topics=[names[81]])
-    assert len(client.begin_batch("a", 1).partitions) == 81
+        broker.client.begin_batch("a", 1, topics=[names[81]])
+    assert len(broker.client.begin_batch("a", 1).partitions) == 81
     monkeypatch.setattr(registry, "MOST_CHARACTERS", 24_000)
     with pytest.raises(RequestRefused, match="as many topics as it can remember"):
-        client.begin_batch("c", 0, topics=names[:10])
-    client.begin_batch("a", 2)
-    assert len(client.begin_batch("c", 0, topics=names[:10]).partitions) == 10
+        broker.client.begin_batch("c", 0, topics=names[:10])
+    broker.client.begin_batch("a", 2)
+    assert len(broker.client.begin_batch("c", 0, topics=names[:10]).partitions) == 10
 
 
 def test_what_is_remembered_has_bounds_and_what_is_superseded_is_forgotten(

@@ -123,15 +123,13 @@ def test_an_attempt_that_died_half_way_is_finished_by_the_next(client: Client, t
     client.commit_batch(query, 3, 6, [rows])
 
 
-def test_attempts_at_the_same_time_share_the_work(
-    broker: RunningBroker, client: Client, topic: str
-) -> None:
+def test_attempts_at_the_same_time_share_the_work(broker: RunningBroker, topic: str) -> None:
     """As speculation does: whichever comes first at a position appends."""
     table, query = table_of(2_400), f"q-{topic}"
     rng = random.Random(3)
     with (
         Client(broker.address) as other,
-        attempt_at(client, query) as first,
+        attempt_at(broker.client, query) as first,
         attempt_at(other, query) as second,
     ):
         at = {first: 0, second: 0}
@@ -140,9 +138,9 @@ def test_attempts_at_the_same_time_share_the_work(
             one.send(topic, table.slice(at[one], 300))
             at[one] += 300
         rows = [first.finish(), second.finish()]
-    assert values_of(client, topic) == list(range(2_400))
+    assert values_of(broker.client, topic) == list(range(2_400))
     assert rows[0] == rows[1]
-    client.commit_batch(query, 0, 1, [rows[1]])
+    broker.client.commit_batch(query, 0, 1, [rows[1]])
 
 
 @pytest.mark.parametrize("change", ["value", "order", "fewer", "key", "header", "time"])
@@ -241,12 +239,10 @@ def test_a_run_with_another_plan_mixes_nothing_with_the_one_before_it(
     assert values_of(client, topic) == list(range(2_000))
 
 
-def test_tasks_of_a_run_wait_for_each_other_and_go_on(
-    broker: RunningBroker, client: Client, topic: str
-) -> None:
+def test_tasks_of_a_run_wait_for_each_other_and_go_on(broker: RunningBroker, topic: str) -> None:
     table, query = table_of(4_000), f"q-{topic}"
     for task in range(2):
-        with attempt_at(client, query, task=task, run="first") as it:
+        with attempt_at(broker.client, query, task=task, run="first") as it:
             it.send(topic, table.slice(2_000 * task, 1_200))  # and dies
 
     def attempt(task: int) -> TaskRows:
@@ -259,8 +255,8 @@ def test_tasks_of_a_run_wait_for_each_other_and_go_on(
 
     with ThreadPoolExecutor(2) as threads:
         rows = list(threads.map(attempt, range(2)))
-    client.commit_batch(query, 0, 2, rows)
-    assert values_of(client, topic) == list(range(4_000))
+    broker.client.commit_batch(query, 0, 2, rows)
+    assert values_of(broker.client, topic) == list(range(4_000))
 
 
 def test_tasks_of_a_batch_and_batches_of_a_query_follow_each_other(

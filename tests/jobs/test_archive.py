@@ -185,17 +185,15 @@ def test_stretches_cut_anywhere_read_each_batch_once(log: list[bytes], together:
         assert position == end
 
 
-def test_a_second_run_goes_on_where_the_archive_ends(
-    broker: RunningBroker, client: Client, tmp_path: Path
-) -> None:
+def test_a_second_run_goes_on_where_the_archive_ends(broker: RunningBroker, tmp_path: Path) -> None:
     broker.create_topic("clicks", partitions=2)
     for partition in (0, 1):
-        client.produce("clicks", partition, batch(20))
+        broker.client.produce("clicks", partition, batch(20))
     first = run(broker.address, tmp_path, topics="clicks")
     assert (first.records, first.ends) == (40, {"clicks-0": 20, "clicks-1": 20})
     nothing = run(broker.address, tmp_path, topics="clicks")
     assert (nothing.records, nothing.manifest) == (0, first.manifest)
-    client.produce("clicks", 1, batch(5))
+    broker.client.produce("clicks", 1, batch(5))
     second = run(broker.address, tmp_path, topics="clicks")
     assert (second.records, second.ends) == (5, {"clicks-0": 20, "clicks-1": 25})
     assert positions_of(tmp_path / "archive") == [
@@ -285,14 +283,12 @@ def test_a_range_of_time_is_exact_and_stays_the_same(files: PartitionFiles, tmp_
     assert done.ends == {"orders-0": files.next_offset}
 
 
-def test_a_relative_start_is_fixed_by_the_first_run(
-    broker: RunningBroker, client: Client, tmp_path: Path
-) -> None:
+def test_a_relative_start_is_fixed_by_the_first_run(broker: RunningBroker, tmp_path: Path) -> None:
     broker.create_topic("clicks")
     now_ms = broker.clock.now_ms()
-    client.produce("clicks", 0, batch(3, now_ms - 60_000))
+    broker.client.produce("clicks", 0, batch(3, now_ms - 60_000))
     assert run(broker.address, tmp_path, topics="clicks", from_="-1h").records == 3
-    client.produce("clicks", 0, batch(3, now_ms - 60_000))
+    broker.client.produce("clicks", 0, batch(3, now_ms - 60_000))
     assert run(broker.address, tmp_path, topics="clicks", from_="-1h").records == 3
 
 
@@ -446,14 +442,12 @@ def test_a_log_start_within_a_batch_is_where_the_archive_begins(
     assert (state.start, state.end) == (4, 10)
 
 
-def test_a_topic_that_was_created_again_is_refused(
-    broker: RunningBroker, client: Client, tmp_path: Path
-) -> None:
+def test_a_topic_that_was_created_again_is_refused(broker: RunningBroker, tmp_path: Path) -> None:
     for _ in range(2):
         broker.create_topic("clicks")
-        client.produce("clicks", 0, batch(10))
+        broker.client.produce("clicks", 0, batch(10))
         done = run(broker.address, tmp_path, topics="clicks")
-        client.delete_topics(["clicks"])
+        broker.client.delete_topics(["clicks"])
     assert "deleted and created again" in done.refused["clicks-0"]
     assert len(positions_of(tmp_path / "archive")) == 10
 

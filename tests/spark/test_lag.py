@@ -62,24 +62,20 @@ def test_lag_is_measured_in_records_and_time_for_each_partition(
     assert (lag.records, lag.time_ms) == (0, 0)
 
 
-def test_what_arrives_while_a_micro_batch_is_read_counts(
-    broker: RunningBroker, client: Client
-) -> None:
-    append(client, "orders", 0, 5)
+def test_what_arrives_while_a_micro_batch_is_read_counts(broker: RunningBroker) -> None:
+    append(broker.client, "orders", 0, 5)
     query = Query(broker, **EARLIEST)
     assert query.plan()
-    append(client, "orders", 1, 4, NINE_MS)
+    append(broker.client, "orders", 1, 4, NINE_MS)
     query.run()
     lag = lag_of(progress(query))
     assert lag is not None
     assert lag.partitions[1] == PartitionLag("orders", 1, records=4, time_ms=60_000)
 
 
-def test_records_without_a_timestamp_have_no_lag_in_time(
-    broker: RunningBroker, client: Client
-) -> None:
-    append(client, "orders", 0, 2)
-    append(client, "orders", 0, 2, -1)
+def test_records_without_a_timestamp_have_no_lag_in_time(broker: RunningBroker) -> None:
+    append(broker.client, "orders", 0, 2)
+    append(broker.client, "orders", 0, 2, -1)
     query = Query(broker, **EARLIEST, maxOffsetsPerTrigger=2)
     query.next()
     lag = lag_of(progress(query))
@@ -139,30 +135,26 @@ def counting(source: Any, **options: Any) -> Query:
     return query
 
 
-def test_a_record_is_late_by_what_the_latest_before_it_is_ahead(
-    broker: RunningBroker, client: Client
-) -> None:
+def test_a_record_is_late_by_what_the_latest_before_it_is_ahead(broker: RunningBroker) -> None:
     query = counting(broker)
     for at in (100, 300, 200, -1, 350, 340):
-        append(client, "orders", 0, 1, at)
-    append(client, "orders", 1, 1, 5)
+        append(broker.client, "orders", 0, 1, at)
+    append(broker.client, "orders", 1, 1, 5)
     assert late_by(query) == [(0, 0), (0, 0), (0, 100), (0, None), (0, 0), (0, 10), (1, 0)]
-    append(client, "orders", 0, 1, 50)  # late by what an earlier micro-batch has read
-    append(client, "orders", 1, 1, 6)
+    append(broker.client, "orders", 0, 1, 50)  # late by what an earlier micro-batch has read
+    append(broker.client, "orders", 1, 1, 6)
     assert late_by(query) == [(0, 300), (1, 0)]
     query = query.again()
-    append(client, "orders", 1, 1, 1)
+    append(broker.client, "orders", 1, 1, 1)
     assert late_by(query) == [(1, 5)]
 
 
-def test_what_is_still_to_be_read_makes_no_record_late(
-    broker: RunningBroker, client: Client
-) -> None:
+def test_what_is_still_to_be_read_makes_no_record_late(broker: RunningBroker) -> None:
     for at in (100, 200, 300, 900):
-        append(client, "orders", 0, 1, at)
+        append(broker.client, "orders", 0, 1, at)
     query = counting(broker, maxOffsetsPerTrigger=1)
     assert [late_by(query) for _ in range(4)] == [[(0, 0)]] * 4
-    append(client, "orders", 0, 1, 800)
+    append(broker.client, "orders", 0, 1, 800)
     assert late_by(query) == [(0, 100)]
 
 
@@ -196,15 +188,13 @@ def test_what_is_not_read_makes_no_record_late(broker: RunningBroker, client: Cl
     ]
 
 
-def test_a_topic_that_is_created_again_has_no_lag_of_the_one_before(
-    broker: RunningBroker, client: Client
-) -> None:
-    append(client, "orders", 0, 5, 1000)
+def test_a_topic_that_is_created_again_has_no_lag_of_the_one_before(broker: RunningBroker) -> None:
+    append(broker.client, "orders", 0, 5, 1000)
     query = counting(broker, failOnDataLoss="false")
     late_by(query)
-    client.delete_topics(["orders"])
+    broker.client.delete_topics(["orders"])
     broker.create_topic("orders")
-    append(client, "orders", 0, 1, 10)
+    append(broker.client, "orders", 0, 1, 10)
     assert late_by(query) == [(0, 0)]
 
 
@@ -227,10 +217,8 @@ class Event:
         self.progress, self.id = progress, progress["id"]
 
 
-def test_a_listener_keeps_and_hands_on_the_lag_of_queries_of_ours(
-    broker: RunningBroker, client: Client
-) -> None:
-    append(client, "orders", 0, 3)
+def test_a_listener_keeps_and_hands_on_the_lag_of_queries_of_ours(broker: RunningBroker) -> None:
+    append(broker.client, "orders", 0, 3)
     query = Query(broker, **EARLIEST, maxOffsetsPerTrigger=1)
     query.next()
     reported = []

@@ -126,15 +126,13 @@ def test_a_query_sees_what_is_appended_after_load(orders: RunningBroker, client:
     assert found(read) == LATER
 
 
-def test_a_plan_that_is_executed_again_sees_what_was_appended(
-    orders: RunningBroker, client: Client
-) -> None:
+def test_a_plan_that_is_executed_again_sees_what_was_appended(orders: RunningBroker) -> None:
     read = load(orders, subscribe="orders")
     late = GreaterThanOrEqual(TIME, moment(NINE_MS + 90))
     plans = [read.plan(), read.plan(late), read.plan(LessThan(("offset",), 61))]
     assert rows_of(plans[0]) == both(range(100), range(60))
     assert rows_of(plans[1]) == both(range(90, 100), range(0))
-    append_later(client)
+    append_later(orders.client)
     assert rows_of(plans[0]) == LATER
     assert rows_of(plans[1]) == [*both(range(90, 101), range(61, 62)), (2, 0)]
     assert rows_of(plans[2]) == [*both(range(61), range(61)), (2, 0)]
@@ -282,12 +280,10 @@ def test_what_a_filtered_read_misses_amid_its_rows_is_lost_data(striped: Running
         list(tables)
 
 
-def test_a_log_that_ends_before_the_wanted_offset_is_lost_data(
-    broker: RunningBroker, client: Client
-) -> None:
+def test_a_log_that_ends_before_the_wanted_offset_is_lost_data(broker: RunningBroker) -> None:
     """As after an unclean leader election: the topic was deleted and created again."""
     broker.create_topic("orders", partitions=1)
-    fill(client, "orders", 0, [NINE_MS + number for number in range(50)])
+    fill(broker.client, "orders", 0, [NINE_MS + number for number in range(50)])
     strict = load(broker, subscribe="orders", startingOffsets='{"orders":{"0":20}}')
     lenient = load(
         broker,
@@ -297,9 +293,9 @@ def test_a_log_that_ends_before_the_wanted_offset_is_lost_data(
     )
 
     plans = strict.plan(), lenient.plan()
-    client.delete_topics(["orders"])
+    broker.client.delete_topics(["orders"])
     broker.create_topic("orders", partitions=1)
-    fill(client, "orders", 0, [NINE_MS] * 5)
+    fill(broker.client, "orders", 0, [NINE_MS] * 5)
     with pytest.raises(
         DataLost, match="orders-0 was to be read from offset 20 up to 50, and ends at 5 now"
     ):

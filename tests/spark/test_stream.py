@@ -72,11 +72,9 @@ def test_a_first_batch_that_fails_loses_nothing(
     assert query.next() == rows(0, range(35, 40))
 
 
-def test_a_stream_starts_at_a_moment_or_at_given_offsets(
-    orders: RunningBroker, client: Client
-) -> None:
-    append(client, "orders", 0, 2, NINE_MS + 10)
-    append(client, "orders", 1, 1, NINE_MS + 20)
+def test_a_stream_starts_at_a_moment_or_at_given_offsets(orders: RunningBroker) -> None:
+    append(orders.client, "orders", 0, 2, NINE_MS + 10)
+    append(orders.client, "orders", 1, 1, NINE_MS + 20)
     at_time = Query(orders, startingTimestamp=NINE_MS + 5)
     assert at_time.next() == rows(0, range(30, 32)) + rows(1, range(10, 11))
     at_offsets = Query(orders, startingOffsets='{"orders":{"0":28,"1":-1}}')
@@ -92,21 +90,19 @@ def test_a_micro_batch_takes_so_many_offsets_in_proportion(orders: RunningBroker
     assert query.next() is None
 
 
-def test_a_micro_batch_waits_for_enough_or_long_enough(
-    orders: RunningBroker, client: Client
-) -> None:
+def test_a_micro_batch_waits_for_enough_or_long_enough(orders: RunningBroker) -> None:
     query = Query(orders, startingOffsets="earliest", minOffsetsPerTrigger=10, maxTriggerDelay="1m")
     assert isinstance(query.limit, ReadMinRows)
     assert query.next() is not None  # the first one never waits
-    append(client, "orders", 0, 4)
+    append(orders.client, "orders", 0, 4)
     assert query.next() is None
     query.clock.now_s += 59
     assert query.next() is None
     query.clock.now_s += 1
     assert query.next() == rows(0, range(30, 34))
-    append(client, "orders", 1, 10)
+    append(orders.client, "orders", 1, 10)
     assert query.next() == rows(1, range(10, 20))
-    append(client, "orders", 1, 1)
+    append(orders.client, "orders", 1, 1)
     query.limit = ReadAllAvailable()  # Trigger.Once
     assert query.next() == rows(1, range(20, 21))
 
@@ -175,9 +171,7 @@ def test_a_pattern_finds_topics_while_running(orders: RunningBroker, client: Cli
     assert query.next() == rows(0, range(2), "ordinary")
 
 
-def test_retention_that_overtakes_a_stream_is_lost_data(
-    orders: RunningBroker, client: Client
-) -> None:
+def test_retention_that_overtakes_a_stream_is_lost_data(orders: RunningBroker) -> None:
     strict = Query(orders, startingOffsets="earliest", maxOffsetsPerTrigger=8)
     lenient = Query(
         orders, startingOffsets="earliest", maxOffsetsPerTrigger=8, failOnDataLoss="false"
@@ -244,12 +238,10 @@ def test_a_topic_that_was_created_again_is_lost_data_where_it_is_longer_now(
     assert sorted(found) == rows(0, range(30, 50)) + rows(1, range(10, 50))
 
 
-def test_a_checkpoint_without_ids_is_gone_on_with_and_gets_them(
-    orders: RunningBroker, client: Client
-) -> None:
+def test_a_checkpoint_without_ids_is_gone_on_with_and_gets_them(orders: RunningBroker) -> None:
     query = Query(orders, log=['{"orders": {"0": 30, "1": 10}}'])
     query.committed = 1
-    append(client, "orders", 0, 5)
+    append(orders.client, "orders", 0, 5)
     assert query.next() == rows(0, range(30, 35))
     assert len(json.loads(query.log[-1])["ids"]["orders"]) == 22
 
@@ -291,15 +283,13 @@ def test_a_commit_that_is_refused_does_not_end_the_query(
         Query(orders, commitOffsetsToGroup=" ")
 
 
-def test_a_stream_goes_on_over_a_restart_of_the_broker(
-    orders: RunningBroker, client: Client
-) -> None:
+def test_a_stream_goes_on_over_a_restart_of_the_broker(orders: RunningBroker) -> None:
     query = Query(orders, startingOffsets="earliest")
     query.next()
     assert query.next() is None
     orders.restart()
     assert query.next() is None
-    append(client, "orders", 1, 2)
+    append(orders.client, "orders", 1, 2)
     orders.restart()
     assert query.next() == rows(1, range(10, 12))
 
@@ -340,9 +330,7 @@ def test_an_idle_stream_asks_five_times_a_second(
     assert len(asked) <= looks
 
 
-def test_a_checkpoint_of_sparks_own_source_is_taken_over(
-    orders: RunningBroker, client: Client
-) -> None:
+def test_a_checkpoint_of_sparks_own_source_is_taken_over(orders: RunningBroker) -> None:
     query = Query(orders, log=['{"orders":{"0":20,"1":10}}', '{"orders":{"0":25,"1":10}}'])
     query.committed = 1
     assert query.next() == rows(0, range(20, 25))

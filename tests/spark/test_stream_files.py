@@ -52,16 +52,14 @@ def test_a_live_log_directory_is_read_as_it_grows(broker: RunningBroker, client:
     assert query.next() == rows(1, range(2, 3), topic)
 
 
-def test_what_comes_to_match_a_pattern_is_read_from_then_on(
-    broker: RunningBroker, client: Client
-) -> None:
+def test_what_comes_to_match_a_pattern_is_read_from_then_on(broker: RunningBroker) -> None:
     topic = new_topic(broker, partitions=1)
-    append(client, topic, 0, 5)
+    append(broker.client, topic, 0, 5)
     query = Query(broker.log_dir / f"{topic}-*", subscribe=topic, **EARLIEST)
     assert query.next() == rows(0, range(5), topic)
-    client.create_partitions({topic: 2})
-    append(client, topic, 1, 3)
-    append(client, topic, 0, 1)
+    broker.client.create_partitions({topic: 2})
+    append(broker.client, topic, 1, 3)
+    append(broker.client, topic, 0, 1)
     assert query.next() == rows(0, range(5, 6), topic) + rows(1, range(3), topic)
     assert query.next() is None
     assert query.again().next() is None
@@ -250,33 +248,29 @@ def test_retention_behind_a_stream_loses_nothing(broker: RunningBroker, client: 
     assert query.next() is None
 
 
-def test_a_topic_deleted_and_created_again_is_lost_data(
-    broker: RunningBroker, client: Client
-) -> None:
+def test_a_topic_deleted_and_created_again_is_lost_data(broker: RunningBroker) -> None:
     topic = new_topic(broker)
-    append(client, topic, 0, 5)
+    append(broker.client, topic, 0, 5)
     strict = Query(broker.log_dir, subscribe=topic, **EARLIEST)
     lenient = Query(broker.log_dir, subscribe=topic, failOnDataLoss="false", **EARLIEST)
     strict.next()
     lenient.next()
-    client.delete_topics([topic])
+    broker.client.delete_topics([topic])
     with pytest.raises(DataLost, match=f"{topic}-0 does not exist any more"):
         strict.next()
     assert lenient.next() is None
     broker.create_topic(topic)
-    append(client, topic, 0, 2)
+    append(broker.client, topic, 0, 2)
     assert lenient.next() == rows(0, range(2), topic)
 
 
-def test_files_are_filtered_and_backfilled_as_a_broker_is(
-    broker: RunningBroker, client: Client
-) -> None:
+def test_files_are_filtered_and_backfilled_as_a_broker_is(broker: RunningBroker) -> None:
     topic = new_topic(broker, segment_bytes="300")
     for at in (1, 7, 3, 9, 2):
-        append(client, topic, 0, 2, NINE_MS + at)
+        append(broker.client, topic, 0, 2, NINE_MS + at)
     query = Query(broker.log_dir, subscribe=topic, backfillFromTimestamp=NINE_MS + 7)
     assert query.plan()
-    append(client, topic, 0, 2, NINE_MS)
+    append(broker.client, topic, 0, 2, NINE_MS)
     query = query.again()
     assert query.run() == rows(0, range(2, 4), topic) + rows(0, range(6, 8), topic)
     assert query.next() == rows(0, range(10, 12), topic)

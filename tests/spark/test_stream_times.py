@@ -41,16 +41,14 @@ def offsets_of(batch: list[Row] | None) -> list[int]:
     return [offset for _, _, offset in batch or []]
 
 
-def test_a_stream_gives_exactly_the_rows_of_a_range_of_time(
-    broker: RunningBroker, client: Client
-) -> None:
+def test_a_stream_gives_exactly_the_rows_of_a_range_of_time(broker: RunningBroker) -> None:
     topic = new_topic(broker)
     given = {"subscribe": topic, "fromTimestamp": NINE_MS + 10, "toTimestamp": NINE_MS + 20}
     query = Query(broker, **EARLIEST, **given)
-    append_times(client, topic, [NINE_MS + each for each in (9, 10, 30, 19, 20)])
+    append_times(broker.client, topic, [NINE_MS + each for each in (9, 10, 30, 19, 20)])
     assert offsets_of(all_of(query)) == [1, 3]
     query = query.again()
-    append_times(client, topic, [NINE_MS + each for each in (5, 40, 12)])  # 12 is late
+    append_times(broker.client, topic, [NINE_MS + each for each in (5, 40, 12)])  # 12 is late
     assert offsets_of(all_of(query)) == [7]
 
 
@@ -141,29 +139,25 @@ def test_a_backfill_turns_into_the_stream(broker: RunningBroker, client: Client)
     assert "seams" not in json.loads(query.log[-1])
 
 
-def test_the_live_part_after_a_backfill_is_filtered_as_asked(
-    broker: RunningBroker, client: Client
-) -> None:
+def test_the_live_part_after_a_backfill_is_filtered_as_asked(broker: RunningBroker) -> None:
     topic = new_topic(broker)
-    append_times(client, topic, [NINE_MS + each for each in (1, 7, 3, 30)])
+    append_times(broker.client, topic, [NINE_MS + each for each in (1, 7, 3, 30)])
     options = {"backfillFromTimestamp": NINE_MS + 3, "toTimestamp": NINE_MS + 20}
     query = Query(broker, subscribe=topic, **options)
     assert offsets_of(query.next()) == [1, 2]
-    append_times(client, topic, [NINE_MS + each for each in (0, 30, 8)])
+    append_times(broker.client, topic, [NINE_MS + each for each in (0, 30, 8)])
     assert offsets_of(query.next()) == [4, 6]
 
 
-def test_a_topic_created_again_during_a_backfill_is_read_live(
-    broker: RunningBroker, client: Client
-) -> None:
+def test_a_topic_created_again_during_a_backfill_is_read_live(broker: RunningBroker) -> None:
     topic = new_topic(broker)
-    append(client, topic, 0, 100)
+    append(broker.client, topic, 0, 100)
     options = {"backfillFromTimestamp": NINE_MS, "maxOffsetsPerTrigger": 60}
     query = Query(broker, subscribe=topic, failOnDataLoss="false", **options)
     assert len(query.next() or []) == 60
-    client.delete_topics([topic])
+    broker.client.delete_topics([topic])
     broker.create_topic(topic)
-    append(client, topic, 0, 20, NINE_MS - 5)
+    append(broker.client, topic, 0, 20, NINE_MS - 5)
     assert offsets_of(query.next()) == [*range(20)]
 
 
@@ -261,13 +255,11 @@ def test_a_stream_ends_where_the_log_ended_when_the_brokers_clock_passed_the_sto
     assert query.again().next() is None
 
 
-def test_a_stop_that_passes_without_records_is_written_down(
-    broker: RunningBroker, client: Client
-) -> None:
+def test_a_stop_that_passes_without_records_is_written_down(broker: RunningBroker) -> None:
     topic = new_topic(broker)
     query = Query(broker, subscribe=topic, **EARLIEST, stopAtTimestamp=broker.clock.now_ms())
     assert query.next() == []
-    append(client, topic, 0, 3)
+    append(broker.client, topic, 0, 3)
     assert query.again().next() is None
 
 

@@ -36,9 +36,7 @@ def values(client: Client, topic: str) -> list[int]:
     return [int(value) for value in table.column("value").to_pylist()]
 
 
-def test_rows_of_mixed_topics_are_appended_in_order_and_counted(
-    broker: RunningBroker, client: Client
-) -> None:
+def test_rows_of_mixed_topics_are_appended_in_order_and_counted(broker: RunningBroker) -> None:
     chance = random.Random(3)
     topics = [chance.choice(["a", "b", "c"]) for _ in range(3_000)]
     batches = [
@@ -52,7 +50,7 @@ def test_rows_of_mixed_topics_are_appended_in_order_and_counted(
     assert appended.records == 3_000
     for topic in ("a", "b", "c"):
         expected = [row for row in range(3_000) if topics[row] == topic]
-        assert values(client, topic) == expected
+        assert values(broker.client, topic) == expected
         assert appended.offsets[topic] == {0: (0, len(expected) - 1)}
 
 
@@ -72,9 +70,7 @@ def test_a_task_without_rows_needs_no_broker() -> None:
     assert write("127.0.0.1:9", [TEXT], rows(value=["x"]).slice(1), topic="t").records == 0
 
 
-def test_what_ends_a_task_in_its_middle_is_said_as_it_is(
-    broker: RunningBroker, client: Client
-) -> None:
+def test_what_ends_a_task_in_its_middle_is_said_as_it_is(broker: RunningBroker) -> None:
     good = rows(value=["1"], topic=["a"])
     with pytest.raises(RowsRefused, match="Row 1 of a task has no topic"):
         write(broker.address, [TEXT, TOPIC], good, rows(value=["2"], topic=pa.nulls(1, pa.utf8())))
