@@ -499,4 +499,4 @@ def test_a_partition_that_is_offline_is_led_once_it_is_back(
     away.rename(directory)
     shadow.restart()
     assert shadow.append("t", batch(NOW_MS), 1) == 1
-    assert shadow.headers("t", 1)[-1].leader_epoch == 1
+    assert shadow.headers("t", 1)[-1].leader_epoch == said[0].epoch
