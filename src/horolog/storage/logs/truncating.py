@@ -139,17 +139,18 @@ class TruncatingLog(AppendableLog):
             times = segment.append_times.excerpt(facts.next_offset)
             file = segment.log.open()
             kept = keep_stretch(self._files, file, position, size, now_ms, times)
-            self._set_aside(kept, size - position)
+            self._set_aside(kept, facts.next_offset, size - position)
         cut = Segment(self._files, self.directory, segment.base_offset, self.config, size=position)
         cut.end = SegmentEnd(position, facts.next_offset)
         return _Cut(cut, facts, segment.companion_before_cut())
 
-    def _set_aside(self, path: str, size: int) -> None:
+    def _set_aside(self, path: str, offset: int, size: int) -> None:
         self.removed_files.add_set_aside(os.path.basename(path))
         _logger.warning(
-            "%s is truncated as its source is: %d bytes are set aside in %s; "
-            "`horolog log verify` says what it holds and how to bring it back",
-            *(self, size, path),
+            "%s is truncated: its leader never had the %d bytes from offset %d on, or has lost "
+            "them. They are set aside in %s; `horolog log verify` says what it holds and how to "
+            "bring it back",
+            *(self, size, offset, path),
         )
 
     # Carrying it out.
@@ -222,7 +223,7 @@ class TruncatingLog(AppendableLog):
             path = segment.log.path
             if segment.size and self._files.exists(path):
                 kept = keep_file(self._files, path, path, truncation.now_ms, times)
-                self._set_aside(kept, segment.size)
+                self._set_aside(kept, segment.base_offset, segment.size)
             for suffix in names.SEGMENT_SUFFIXES:
                 self._files.remove(segment.path_of(suffix))
             truncation.going.pop()

@@ -1,8 +1,8 @@
-"""What leaves a log: retention, deleted files, what recovery set aside, leftovers of a kill.
+"""What leaves a log: retention, deleted files, what was set aside, leftovers of a kill.
 
 retention          a verdict on each segment; deletion follows them up to the first that stays
 retention_report   the same verdicts, for `horolog retention explain`
 removed_files      deleted segments, until their files may go
-set_aside          what recovery took off, until it expires
+set_aside          what recovery or a truncation took off, until it expires
 leftovers          what a kill left half done
 """

@@ -1,7 +1,7 @@
 """Files of a partition that are no part of its log any more, until they are deleted.
 
 Those of deleted segments stay `file.delete.delay.ms` under another name, so that readers finish;
-what recovery has set aside stays for `retention.ms` (removal/set_aside.py).
+what was set aside stays for `retention.ms` (removal/set_aside.py).
 
 Invariant: a file named here is in no segment of the log.
 """
@@ -31,14 +31,14 @@ class RemovedFiles:
     __slots__ = ("_directory", "_files", "_set_aside", "_to_remove")
 
     def __init__(self, files: Files, directory: str, set_aside: Sequence[str]) -> None:
-        """`set_aside`: names of the files in the directory that recovery has set aside."""
+        """`set_aside`: names of the files in the directory that were set aside."""
         self._files = files
         self._directory = directory
         self._to_remove: list[tuple[int, str]] = []  # monotonic ms from which on, and path
         self._set_aside = list(set_aside)
 
     def set_aside(self) -> list[tuple[str, int]]:
-        """The files that recovery has set aside and that are still there, with their sizes."""
+        """The files that were set aside and that are still there, with their sizes."""
         paths = [(name, f"{self._directory}/{name}") for name in tuple(self._set_aside)]
         return [(name, self._files.size(path)) for name, path in paths if self._files.exists(path)]
 
@@ -72,7 +72,7 @@ class RemovedFiles:
         return removed
 
     def expire_set_aside(self, config: TopicConfig, now_ms: int) -> list[DeletedSegment]:
-        """Remove what recovery set aside `retention.ms` ago; readers have none of it open."""
+        """Remove what was set aside `retention.ms` ago; readers have none of it open."""
         limit_ms, removed = config.retention_ms, []
         if limit_ms < 0 or "delete" not in config.cleanup_policy:
             return []

@@ -34,7 +34,7 @@ class SetAside(NamedTuple):
 
 
 def set_aside_of(name: str) -> SetAside | None:
-    """What a file of this name holds, None if it was not set aside by recovery."""
+    """What a file of this name holds, None if it was not set aside."""
     match = _NAME.fullmatch(name)
     return None if match is None else SetAside(int(match[1]), int(match[2] or 0))
 

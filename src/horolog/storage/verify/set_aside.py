@@ -1,4 +1,4 @@
-"""Files that recovery has set aside, and how to append their records again."""
+"""Files that recovery or a truncation has set aside, and how to append their records again."""
 
 import os
 import shlex
