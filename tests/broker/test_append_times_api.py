@@ -47,11 +47,9 @@ def test_a_record_is_found_by_either_clock(broker: RunningBroker, clock: ManualC
     assert find(301, RecordClock.CREATE) is None
 
 
-def test_times_before_1970_clash_with_no_special_value(
-    broker: RunningBroker, clock: ManualClock
-) -> None:
+def test_times_before_1970_clash_with_no_special_value(broker: RunningBroker) -> None:
     client = broker.client
-    fill(client, clock, -50, -7, -4, -3, 8)
+    fill(client, broker.clock, -50, -7, -4, -3, 8)
     for time, offset in ((-60, 0), (-50, 0), (-49, 1), (-6, 2), (-4, 2), (-3, 3), (-2, 4)):
         found = client.find_records({TP: time}, RecordClock.CREATE)[TP]
         assert found is not None
@@ -104,10 +102,8 @@ def test_what_is_unknown_is_said_to_be(broker: RunningBroker, clock: ManualClock
 
 
 @pytest.mark.parametrize("version", [4, 11, 13])
-def test_a_stock_fetch_is_answered_as_before(
-    broker: RunningBroker, clock: ManualClock, version: int
-) -> None:
-    fill(broker.client, clock, 1, 2)
+def test_a_stock_fetch_is_answered_as_before(broker: RunningBroker, version: int) -> None:
+    fill(broker.client, broker.clock, 1, 2)
     known = broker.client.metadata(["t"]).topics["t"]
     topic = "t" if version < 13 else known.topic_id
     with broker.connect() as connection:

@@ -57,14 +57,12 @@ def test_a_week_of_retention_passes_in_no_time(broker: RunningBroker, clock: Man
     assert not any(path.exists() for path in leftovers)
 
 
-def test_a_deleted_topics_files_go_after_their_delay(
-    broker: RunningBroker, clock: ManualClock
-) -> None:
+def test_a_deleted_topics_files_go_after_their_delay(broker: RunningBroker) -> None:
     broker.create_topic("t")
     broker.ask(ApiKey.DELETE_TOPICS, 4, topic_names=["t"])
     broker.run(broker.service.background_tasks.tidy())
     assert [*broker.log_dir.glob("t-*-delete")] != []
-    clock.advance(60_000)
+    broker.clock.advance(60_000)
     broker.run(broker.service.background_tasks.tidy())
     assert [*broker.log_dir.glob("t-*")] == []
 
@@ -122,9 +120,7 @@ def test_nothing_of_a_deleted_topic_stays_in_memory(
     assert eventually(is_gone)
 
 
-def test_segments_are_flushed_when_flush_ms_are_over(
-    broker: RunningBroker, clock: ManualClock
-) -> None:
+def test_segments_are_flushed_when_flush_ms_are_over(broker: RunningBroker) -> None:
     tasks = broker.service.background_tasks
     now_ms = 0
     tasks.monotonic_ms = lambda: now_ms
@@ -133,11 +129,13 @@ def test_segments_are_flushed_when_flush_ms_are_over(
         broker.run(tasks.flush())
         produce(connection, "t", NOW_MS)
         now_ms = 4999
-        clock.advance(DAY_MS)  # a power cut does not wait for a clock that was set back
+        broker.clock.advance(
+            DAY_MS
+        )  # a power cut does not wait for a broker.clock that was set back
         broker.run(tasks.flush())
         assert broker.log("t").recovery_point == 0
         now_ms = 5000
-        clock.advance(-2 * DAY_MS)
+        broker.clock.advance(-2 * DAY_MS)
         broker.run(tasks.flush())
         assert broker.log("t").recovery_point == 1
 
@@ -151,15 +149,13 @@ def test_a_checkpoint_saves_the_next_start_from_work(broker: RunningBroker) -> N
     assert "t 0 1" in text
 
 
-def test_producers_that_fell_silent_are_forgotten(
-    broker: RunningBroker, clock: ManualClock
-) -> None:
+def test_producers_that_fell_silent_are_forgotten(broker: RunningBroker) -> None:
     broker.create_topic("t")
     records = build_batch([Record(-1, None, b"")], producer_id=5, producer_epoch=0, base_sequence=0)
     broker.ask(ApiKey.PRODUCE, 9, **produce_fields("t", {0: records}))
-    clock.advance(DAY_MS - 1)
+    broker.clock.advance(DAY_MS - 1)
     assert broker.run(broker.service.background_tasks.expire_producers()) == 0
-    clock.advance(1)
+    broker.clock.advance(1)
     assert broker.run(broker.service.background_tasks.expire_producers()) == 1
 
 
@@ -304,16 +300,14 @@ def test_the_loop_goes_on_while_the_disk_holds_an_fsync(
     assert min(gaps) < LONGEST_GAP_S, gaps
 
 
-def test_the_loop_goes_on_during_retention_of_many_partitions(
-    broker: RunningBroker, clock: ManualClock
-) -> None:
+def test_the_loop_goes_on_during_retention_of_many_partitions(broker: RunningBroker) -> None:
     broker.create_topic("t", partitions=100)
     gaps: list[float] = []
     while len(gaps) < TRIES and min(gaps, default=1) >= LONGEST_GAP_S:
         records = build_batch([Record(NOW_MS, None, b"v")])
         fields = produce_fields("t", dict.fromkeys(range(100), records))
         broker.ask(ApiKey.PRODUCE, 9, **fields)
-        clock.advance(8 * DAY_MS)
+        broker.clock.advance(8 * DAY_MS)
         with Heartbeat(broker) as heartbeat:
             assert len(broker.run(broker.service.background_tasks.run_retention())) == 100
         gaps.append(heartbeat.longest_s)

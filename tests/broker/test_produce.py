@@ -15,7 +15,7 @@ from running_broker import BROKER, NOW_MS, MakeBroker, RunningBroker, a_broker
 
 from horolog.broker.handlers import produce as produce_handler
 from horolog.broker.scheduling.fair_pool import FairPool
-from horolog.clock import HOUR_MS, ManualClock
+from horolog.clock import HOUR_MS
 from horolog.record.builder import Record, build_batch
 from horolog.record.compression import Codec
 from horolog.wire.api import ApiKey
@@ -52,14 +52,12 @@ def test_only_batches_after_the_first_are_checked_in_threads_because_time_has_pa
     assert len(in_threads) == 1
 
 
-def test_append_time_is_the_clocks_and_never_goes_back(
-    broker: RunningBroker, clock: ManualClock
-) -> None:
+def test_append_time_is_the_clocks_and_never_goes_back(broker: RunningBroker) -> None:
     broker.create_topic("lat", message_timestamp_type="LogAppendTime")
     assert broker.produce("lat", batch(5, 6)).log_append_time_ms == NOW_MS
-    clock.advance(-HOUR_MS)
+    broker.clock.advance(-HOUR_MS)
     assert broker.produce("lat", batch(5, 6)).log_append_time_ms == NOW_MS
-    clock.advance(HOUR_MS + 7)
+    broker.clock.advance(HOUR_MS + 7)
     assert broker.produce("lat", batch(5, 6)).log_append_time_ms == NOW_MS + 7
     assert [header.max_timestamp for header in broker.headers("lat")] == [
         NOW_MS,
@@ -68,12 +66,10 @@ def test_append_time_is_the_clocks_and_never_goes_back(
     ]
 
 
-def test_the_floor_of_append_times_outlives_a_restart(
-    broker: RunningBroker, clock: ManualClock
-) -> None:
+def test_the_floor_of_append_times_outlives_a_restart(broker: RunningBroker) -> None:
     broker.create_topic("lat", message_timestamp_type="LogAppendTime")
     broker.produce("lat", batch(5))
-    clock.advance(-HOUR_MS)
+    broker.clock.advance(-HOUR_MS)
     broker.restart()
     assert broker.produce("lat", batch(5)).log_append_time_ms == NOW_MS
 

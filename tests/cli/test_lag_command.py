@@ -86,9 +86,7 @@ def test_all_groups_and_partitions_come_in_order(broker: RunningBroker) -> None:
     assert "no offsets are committed by none" in run(broker, "lag", "b", "none").out
 
 
-def test_the_screen_names_what_retention_takes_from_a_group(
-    broker: RunningBroker, clock: ManualClock
-) -> None:
+def test_the_screen_names_what_retention_takes_from_a_group(broker: RunningBroker) -> None:
     for _ in range(30):
         send(broker, NOW_MS - 6 * DAY_MS)
     commit(broker, 2)

@@ -40,16 +40,14 @@ def ahead(broker: RunningBroker) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("days", [100, 300 * 365])
-def test_a_reset_lets_append_times_follow_the_clock_again(
-    broker: RunningBroker, clock: ManualClock, days: int
-) -> None:
-    jump(broker, clock, days, 0, 1, 2)
+def test_a_reset_lets_append_times_follow_the_clock_again(broker: RunningBroker, days: int) -> None:
+    jump(broker, broker.clock, days, 0, 1, 2)
     assert produce(broker, 0, 1, 2) == [NOW_MS + days * DAY_MS] * 3
     of_all = {"partitions": 3, "most_ahead_ms": days * DAY_MS, "resets": 0}
     assert ahead(broker) == {**of_all, "ahead": 3}
     assert broker.alter("t", (RESET, 0, "0, 2,2")).error_code == 0
     assert ahead(broker)["ahead"] == 1
-    clock.advance(7)
+    broker.clock.advance(7)
     assert produce(broker, 0, 1, 2) == [NOW_MS + 7, NOW_MS + days * DAY_MS, NOW_MS + 7]
     assert broker.alter("t", (RESET, 0, "all")).error_code == 0
     assert produce(broker, 0, 1, 2) == [NOW_MS + 7] * 3
@@ -62,10 +60,8 @@ def test_a_reset_lets_append_times_follow_the_clock_again(
     assert found.offset == 0, "the earliest at or after it lies before the reset"
 
 
-def test_the_older_request_resets_too_and_replaces_no_settings(
-    broker: RunningBroker, clock: ManualClock
-) -> None:
-    jump(broker, clock, 100, 0)
+def test_the_older_request_resets_too_and_replaces_no_settings(broker: RunningBroker) -> None:
+    jump(broker, broker.clock, 100, 0)
     for configs, code in (
         ([(RESET, "all"), ("retention.ms", "5")], ErrorCode.invalid_config),
         ([(AHEAD, "0")], ErrorCode.invalid_config),
@@ -87,10 +83,8 @@ def test_the_older_request_resets_too_and_replaces_no_settings(
     assert overrides == {"message.timestamp.type": "LogAppendTime"}
 
 
-def test_no_append_time_is_lowered_by_validation_alone(
-    broker: RunningBroker, clock: ManualClock
-) -> None:
-    jump(broker, clock, 100, 0)
+def test_no_append_time_is_lowered_by_validation_alone(broker: RunningBroker) -> None:
+    jump(broker, broker.clock, 100, 0)
     assert broker.alter("t", (RESET, 0, "all"), validate_only=True).error_code == 0
     assert ahead(broker)["ahead"] == 1
     refused = broker.alter("t", (RESET, 0, "nonsense"), validate_only=True)

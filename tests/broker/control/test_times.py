@@ -73,10 +73,8 @@ def test_no_record_is_read(broker: RunningBroker, clock: ManualClock) -> None:
     assert described(broker) == before
 
 
-def test_records_before_the_log_start_are_left_out_by_blocks(
-    broker: RunningBroker, clock: ManualClock
-) -> None:
-    records = fill(broker, clock)
+def test_records_before_the_log_start_are_left_out_by_blocks(broker: RunningBroker) -> None:
+    records = fill(broker, broker.clock)
     start = len(records) - 10
     cut = {"name": "t", "partitions": [{"partition_index": 1, "offset": start}]}
     broker.ask(ApiKey.DELETE_RECORDS, 2, topics=[cut])
