@@ -7,7 +7,7 @@ same step as the topic. The store's rows are written before it changes.
 
 import logging
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -124,14 +124,20 @@ class Placement:
 
     # --- changes ----------------------------------------------------------------------
 
-    async def put_source(self, source: SourceRow) -> None:
+    async def put_source(self, source: SourceRow, forgotten: Collection[str] = ()) -> None:
         """Follow a cluster from now on, also after a restart.
+
+        Args:
+            source: the cluster.
+            forgotten: topics that were promoted and do not exist any more, to be followed again.
 
         Raises:
             StorageFailed: a write failed; the source is as it was.
         """
-        await self._metadata.run(self._store.put_source, source)
+        await self._metadata.run(self._store.put_source, source, forgotten)
         self.source, self.seen = source, None
+        for name in forgotten:
+            self.rows.pop(name, None)
 
     def put(self, row: FollowedRow) -> None:
         """Know of a topic what is stored of it."""

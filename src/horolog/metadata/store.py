@@ -13,7 +13,7 @@ Not thread-safe. Never call it on the event loop, because a commit may sync.
 
 import os
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -272,9 +272,11 @@ class MetadataStore:
                 row = (scope, resource, name, value)
                 self._db.execute(SETTINGS.insert, SETTINGS.checked(row))
 
-    def put_source(self, source: SourceRow) -> None:
-        """Replace the cluster that is followed."""
+    def put_source(self, source: SourceRow, forgotten: Collection[str] = ()) -> None:
+        """Replace the cluster that is followed, and forget that these topics were promoted."""
         with self._transaction(synced=True):
+            for name in forgotten:
+                self._db.execute("DELETE FROM followed WHERE topic = ? AND led", (name,))
             self._db.execute("DELETE FROM sources")
             self._db.execute(SOURCES.insert, SOURCES.checked(source_values(source)))
 

@@ -40,7 +40,7 @@ def apply(
         group: {key: CommittedOffset(offset, "note", 3) for key, offset in its.items()}
         for group, its in found.items()
     }
-    broker.run(groups.apply(offsets))
+    broker.run(groups.apply(offsets, groups.topic_ids()))
 
 
 def committed(broker: RunningBroker, group: str) -> dict[tuple[str, int], int]:
@@ -74,6 +74,22 @@ def test_an_offset_goes_back_as_at_the_source(broker: RunningBroker) -> None:
     for offset in (5, 9, 2):
         apply(broker, groups, {"g": {("t", 0): offset}})
         assert committed(broker, "g") == {("t", 0): offset}
+
+
+def test_offsets_of_a_topic_that_was_made_again_meanwhile_are_not_committed(
+    broker: RunningBroker,
+) -> None:
+    """What the source said may be of the records of before: a consumer would skip the new ones."""
+    groups = follow(broker)
+    asked = groups.topic_ids()
+    partitions = tuple(SourcePartition(n, 5, 0) for n in range(2))
+    again = SourceTopic("t", UUID(int=2), partitions, {})
+    topics = broker.broker.followed_topics
+    broker.run(topics.apply(SourceTopics("source-id", {}, {"t": again})))
+    broker.run(groups.apply({"g": {("t", 0): CommittedOffset(900)}}, asked))
+    assert committed(broker, "g") == {}
+    apply(broker, groups, {"g": {("t", 0): 3}})
+    assert committed(broker, "g") == {("t", 0): 3}
 
 
 def test_what_a_group_commits_here_stays_until_it_moves_on_at_the_source(

@@ -17,6 +17,7 @@ from horolog.broker.following import follower, shadow
 from horolog.client import LATEST
 from horolog.client.groups import CommittedOffset
 from horolog.errors import ErrorCode, RequestRefused, StorageFailed
+from horolog.storage.logs.following import FollowingLog
 from horolog.wire.questions import FollowedEntry, FollowedState
 
 source = a_broker("t", partitions=2)
@@ -337,6 +338,49 @@ def test_what_a_killed_leader_took_after_its_restart_is_cut_off_when_it_follows(
     source.client.demote(shadow.address, "t")
     assert caught_up(source, "t")
     assert eventually(lambda: same(shadow, source, "t"))
+
+
+def test_a_topic_that_was_promoted_and_deleted_is_followed_after_a_demotion(
+    source: RunningBroker, attach: Callable[..., RunningBroker]
+) -> None:
+    source.create_topic("u", 2)
+    shadow = attach(source)
+    assert caught_up(shadow, "t", "u")
+    promote(shadow)
+    shadow.client.delete_topics(["t", "u"])
+    shadow.client.demote(source.address, "t")
+    assert caught_up(shadow, "t")
+    shadow.restart()
+    assert caught_up(shadow, "t")
+    assert "u" not in shadow.broker.topics, "it was not asked for"
+
+
+def test_a_partition_is_left_alone_that_is_released_while_another_is_waited_for(
+    source: RunningBroker, attach: Callable[..., RunningBroker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a promotion does: its log may be led by then."""
+    source.create_topic("u", 1)
+    for topic, partition in (("t", 0), ("t", 1), ("u", 0)):
+        source.append(topic, batch(NOW_MS), partition)
+    shadow = attach(source)
+    assert caught_up(shadow, "t")
+    assert caught_up(shadow, "u", partitions=1)
+    told: list[int] = []
+    real = FollowingLog.led_in
+
+    def led_in(log: FollowingLog, epoch: int) -> None:
+        real(log, epoch)
+        if log.topic == "t":
+            told.append(log.partition)
+            shadow.call(shadow.broker.placement.promoting("t").__enter__)
+            shadow.call(lambda: shadow.broker.follower.release("t"))
+
+    monkeypatch.setattr(FollowingLog, "led_in", led_in)
+    source.restart(crash=True)
+    assert eventually(lambda: told)
+    source.append("u", batch(NOW_MS))
+    assert eventually(lambda: shadow.log("u").log_end_offset == 2)
+    assert len(told) == 1
 
 
 def test_two_brokers_that_are_promoted_apart_do_not_lead_in_one_epoch(

@@ -169,6 +169,15 @@ def test_a_shadow_that_must_not_delete_keeps_what_the_source_has_deleted(
     assert broker.broker.topics.named("t").topic_id == ONE
 
 
+def test_a_topic_that_is_no_more_asked_for_is_not_deleted_as_at_the_source(
+    broker: RunningBroker,
+) -> None:
+    apply(broker, seen(topic()))
+    broker.restart(horolog_follow_topics="u")
+    assert not apply(broker, seen(deleted=frozenset({"t"})))
+    assert "t" in broker.broker.topics
+
+
 def test_a_topic_that_is_led_here_is_left_alone(broker: RunningBroker) -> None:
     broker.append("led", batch(NOW_MS))
     why = apply(broker, seen(topic("led"), topic()))

@@ -249,6 +249,8 @@ class LeaderFetcher:
         due_ms = now_ms + self._max_wait_ms
         for followed in list(self._attended.values()):
             state = followed.state
+            if self._attended.get(followed.key) is not followed:
+                continue  # it was dropped while another one was waited for
             if followed.is_busy:
                 due_ms = min(due_ms, now_ms + BUSY_MS)
             elif state.not_before_ms > now_ms:

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Mapping
 from functools import partial
 from typing import Final
+from uuid import UUID
 
 from horolog.broker.group_coordinator import Committer, GroupCoordinator
 from horolog.broker.placement import Placement
@@ -65,14 +66,25 @@ class FollowedGroups:
         self._groups = groups
         self._clock = clock
         self._seen: dict[str, Mapping[TopicPartition, CommittedOffset]] = {}
+        self._asked: Mapping[str, UUID] = {}
         self._refused: dict[str, str] = {}
 
-    async def apply(self, found: GroupOffsets) -> None:
+    def topic_ids(self) -> dict[str, UUID]:
+        """The followed topics of now, before the source is asked."""
+        return {topic.name: topic.topic_id for topic in self._topics if topic.followed}
+
+    async def apply(self, found: GroupOffsets, asked: Mapping[str, UUID]) -> None:
         """Commit what has changed since it was last asked.
 
         A group whose offsets cannot be committed is tried again the next time.
+
+        Args:
+            found: what the groups have committed.
+            asked: `topic_ids` of before. A topic that was made again since then has other records,
+                and what is found may be of those of before.
         """
         turns = TimeSlice()
+        self._asked = asked
         for group_id in self._seen.keys() - found.keys():
             del self._seen[group_id]  # its offsets here expire like those of any group
         for group_id, offsets in found.items():
@@ -140,6 +152,7 @@ class FollowedGroups:
         topic = self._topics.find(name)
         return (
             topic is not None
+            and topic.topic_id == self._asked.get(name)
             and self._placement.takes_commits(topic)
             and index in range(len(topic.partitions))
         )

@@ -141,9 +141,9 @@ class Shadow:
         try:
             if self._client is None:
                 self._client = Client.of(await thread.run(lambda: connection_to(source)))
-            client = self._client
+            client, topics = self._client, self._followed_groups.topic_ids()
             found, why = await thread.run(lambda: committed_at(client))
-            await self._followed_groups.apply(found)
+            await self._followed_groups.apply(found, topics)
         except HorologError as error:
             return str(error)
         except Exception:  # noqa: BLE001 - a bug in one round does not end the following
@@ -192,7 +192,7 @@ class Shadow:
             source = widened(self._placement.source, given._replace(cluster_id=seen.cluster_id))
             await self._stop()
             try:
-                await self._placement.put_source(source)
+                await self._placement.put_source(source, self._promoted_once(given))
                 for topic, row in topics:
                     await self._controller.demote(topic, row)
                     _LOG.warning(
@@ -201,6 +201,12 @@ class Shadow:
                     )
             finally:
                 self._start()
+
+    def _promoted_once(self, given: SourceRow) -> list[str]:
+        """Topics that were promoted and then deleted, among those that are asked for."""
+        rows = self._placement.rows.values()
+        led = (row.topic for row in rows if row.led and is_wanted(given, row.topic))
+        return [name for name in led if name not in self._topics]
 
     def _check_source(self, given: SourceRow, seen: SourceTopics) -> None:
         if seen.cluster_id == self._partitions.cluster_id:
