@@ -5,6 +5,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from archive_reading import manifest_of
 from hypothesis import given
@@ -187,6 +188,18 @@ def test_when_a_follower_saw_records_is_kept_as_such(
         found += [each for each in after.append_times if offset or each.offset < 4]
     assert found == times
     assert before.append_times == times[:3]
+
+
+def test_an_archive_from_before_there_were_seen_times_is_restored(
+    files: PartitionFiles, tmp_path: Path
+) -> None:
+    archived(files.log_dir, tmp_path)
+    for path in (tmp_path / "archive/records").rglob("*.parquet"):
+        table = pq.read_table(path, partitioning=None)
+        pq.write_table(table.drop_columns(["seenTimeMs"]), path, write_page_checksum=True)
+    done = restored(tmp_path)
+    assert done.refused == {}
+    assert batches_of(tmp_path / "target/orders-0") == batches_of(files.directory)
 
 
 def test_append_times_of_a_batch_that_two_units_share_are_those_of_its_records(
