@@ -185,6 +185,19 @@ def test_what_a_broker_that_follows_finds_on_disk_is_not_led_before_the_source_w
     assert broker.broker.topics.named("t").adopted, "nothing of it expires"
 
 
+def test_a_source_that_was_never_reached_is_not_followed_once_everything_is_promoted(
+    broker: RunningBroker,
+) -> None:
+    broker.restart(horolog_follow="127.0.0.1:1")
+    with pytest.raises(RequestRefused, match="Create it there"):
+        broker.client.create_topics({"new": 1})
+    broker.client.promote(None)
+    broker.client.create_topics({"new": 1})
+    broker.restart()
+    broker.client.create_topics({"newer": 1})
+    assert broker.client.following().is_ended
+
+
 @pytest.mark.parametrize(
     "settings",
     [

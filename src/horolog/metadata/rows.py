@@ -92,6 +92,7 @@ class SourceRow(NamedTuple):
     """The cluster that this broker follows, or has followed (docs/following.md)."""
 
     cluster_id: str
+    """Empty if it was never reached; so it is stored only once it has ended."""
     servers: str
     """Its bootstrap servers, as in Kafka's setting."""
     topics: str
@@ -286,7 +287,8 @@ def _read_source(values: Sequence[Any]) -> SourceRow:
     _expect(all(isinstance(text, str) for text in texts), "it has a column that is no text")
     _expect(ended in (0, 1), "it has neither ended nor not")
     row = SourceRow(*texts, bool(ended))
-    _expect(bool(row.cluster_id and row.servers), "it has no cluster id or no servers")
+    is_named = bool(row.servers) and (bool(row.cluster_id) or row.ended)
+    _expect(is_named, "it has no cluster id or no servers")
     try:
         re.compile(row.topics)
     except re.error as error:

@@ -98,7 +98,7 @@ class Promotions:
             RequestRefused, StorageFailed: some topics are not led; again would go on with them.
         """
         source = self._placement.source
-        if source is not None and not source.ended and source.cluster_id:
+        if source is not None and not source.ended:
             await self._placement.put_source(source._replace(ended=True))
         followed = [topic.name for topic in self._topics if topic.followed]
         await self.promote(followed, notes)
