@@ -11,6 +11,7 @@ from typing import Final
 
 import crc32c
 
+from horolog.record.batch import SMALLEST_BATCH
 from horolog.storage import names
 from horolog.storage.append_times.format import ENTRY, entry_of, is_intact, middle_for
 from horolog.storage.files import Files
@@ -19,8 +20,6 @@ from horolog.storage.index.companion import MOST_MS, Covered, packed_head
 _HEADER: Final = Struct(">4sqqI")
 _COVERED: Final = Struct(">IqqII")
 _MAGIC: Final = b"hat1"
-_MOST_BYTES: Final = 1 << 29
-"""There is none longer: each entry is of a batch, and a log has 2 GiB at most."""
 _CHECK_BITS: Final = 20
 
 
@@ -43,7 +42,7 @@ def take_over(files: Files, directory: str, present: set[str]) -> None:
     for name, stem in earlier:
         companion = stem + names.COMPANION
         if name.endswith(names.EARLIER_TIMES) and companion not in present:
-            converted = _converted_from(files, f"{directory}/{name}")
+            converted = _converted_from(files, f"{directory}/{stem}")
             if converted is not None:
                 files.replace(f"{directory}/{companion}", converted)
                 present.add(companion)
@@ -54,11 +53,10 @@ def take_over(files: Files, directory: str, present: set[str]) -> None:
         present.discard(name)
 
 
-def _converted_from(files: Files, path: str) -> bytes | None:
-    if files.size(path) > _MOST_BYTES:
-        return None
-    content = files.read_whole(path, _MOST_BYTES)
-    return None if content is None else converted_file(content)
+def _converted_from(files: Files, stem: str) -> bytes | None:
+    most = files.size(stem + names.LOG) // SMALLEST_BATCH + 1  # each entry is of a batch
+    size = _HEADER.size + _COVERED.size + most * ENTRY.size
+    return converted_file(files.read_at(files.get(stem + names.EARLIER_TIMES), size, 0))
 
 
 def converted_file(content: bytes) -> bytes | None:
