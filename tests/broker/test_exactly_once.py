@@ -237,7 +237,7 @@ def test_a_run_goes_on_after_a_restart_of_the_broker_where_its_tasks_said_that_t
 def test_a_run_that_cannot_be_written_down_holds_up_nothing(broker: RunningBroker) -> None:
     batch = broker.client.begin_batch("q", 0, topics=["clicks"], run="first")
     send(broker.client, batch, 0, 0, rows("a"))
-    store = broker.broker.queries._store
+    store = broker.broker.queries.store
     store.refusal = "the disk is full"
     with hasty_client(broker) as hasty:
         for query in ("q", "p"):

@@ -1,6 +1,8 @@
 """What a broker that follows another cluster refuses, and where it sends producers."""
 
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -144,9 +146,8 @@ def test_a_followed_topic_whose_row_is_lost_is_not_led(broker: RunningBroker) ->
     broker.append("t", batch(NOW_MS))
     follow(broker)
     broker.stop()
-    store = MetadataStore(broker.log_dir / FILE_NAME)
-    store._db.execute("UPDATE followed SET checksum = 0")
-    store.close()
+    with closing(sqlite3.connect(broker.log_dir / FILE_NAME, isolation_level=None)) as database:
+        database.execute("UPDATE followed SET checksum = 0")
     broker.restart()
     assert broker.produce("t", batch(NOW_MS)).error_code == ErrorCode.not_leader_or_follower
     assert broker.count("t") == 1
@@ -157,9 +158,8 @@ def test_a_followed_topic_whose_source_is_lost_is_wrong_until_it_is_promoted(
 ) -> None:
     follow(broker)
     broker.stop()
-    store = MetadataStore(broker.log_dir / FILE_NAME)
-    store._db.execute("UPDATE sources SET checksum = 0")
-    store.close()
+    with closing(sqlite3.connect(broker.log_dir / FILE_NAME, isolation_level=None)) as database:
+        database.execute("UPDATE sources SET checksum = 0")
     broker.restart()
     (health,) = broker.client.health().values()
     assert {(each.kind, each.subject) for each in health.wrong} == {

@@ -59,7 +59,7 @@ class Queries:
         stored: Sequence[QueryRow],
     ) -> None:
         self._metadata = metadata
-        self._store = store
+        self.store = store
         self._clock = clock
         self._topics = topics
         self._partitions = partitions
@@ -384,7 +384,7 @@ class Queries:
                 await partition.forget_attempts(row.slot)
 
     async def _put(self, row: QueryRow) -> None:
-        await self._metadata.run(self._store.put_query, row)
+        await self._metadata.run(self.store.put_query, row)
         before = self._rows.get(row.query)
         self._rows[row.query] = row
         self._characters += len(row.topics) - (0 if before is None else len(before.topics))

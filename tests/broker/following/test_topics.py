@@ -1,7 +1,9 @@
 """Topics are here as they are at the source, whatever happens to them there."""
 
 import logging
+import sqlite3
 from collections.abc import Mapping
+from contextlib import closing
 from uuid import UUID
 
 import pytest
@@ -218,9 +220,8 @@ def test_a_source_whose_row_is_lost_is_not_taken_for_another_with_topics_of_the_
     """Else its topics would be deleted, as if they had been made again."""
     apply(broker, seen(topic()))
     broker.stop()
-    store = MetadataStore(broker.log_dir / FILE_NAME)
-    store._db.execute("UPDATE sources SET checksum = 0")
-    store.close()
+    with closing(sqlite3.connect(broker.log_dir / FILE_NAME, isolation_level=None)) as database:
+        database.execute("UPDATE sources SET checksum = 0")
     broker.restart()
     assert broker.broker.placement.source.cluster_id == ""
     other = seen(topic(topic_id=OTHER))._replace(cluster_id="other-id")
