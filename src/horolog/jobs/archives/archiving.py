@@ -181,7 +181,7 @@ class _Run:
         manifest = read_manifest(self.store)
         if manifest is None:
             refuse_foreign(self.store)
-            manifest = Manifest(0, "")
+            manifest = Manifest(0, "", {})
         plan = self.planner.plan(manifest)
         return Archived(
             archive=self.store.name,

@@ -51,7 +51,7 @@ class Changes:
             elif (known.from_ms, known.to_ms) != (topic.from_ms, topic.to_ms):
                 raise Misconfigured(f"Another run archives {name} with another range of time")
         for partition, ranges in self.ranges.items():
-            state = manifest.partition(partition) or ArchivedPartition()
+            state = manifest.partition(partition) or ArchivedPartition((), (), ())
             try:
                 state = state.extended(ranges, self.files.get(partition, ()))
             except Misconfigured as error:

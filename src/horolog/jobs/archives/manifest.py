@@ -19,7 +19,7 @@ import json
 import re
 import uuid
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Final
 
 from crc32c import crc32c
@@ -60,11 +60,11 @@ class ArchivedFile:
 
 @dataclass(frozen=True, slots=True)
 class ArchivedPartition:
-    """What the archive has of one partition."""
+    """What the archive has of one partition; a manifest without any of these is damaged."""
 
-    ranges: tuple[ArchivedRange, ...] = ()
-    records: tuple[ArchivedFile, ...] = ()
-    batches: tuple[ArchivedFile, ...] = ()
+    ranges: tuple[ArchivedRange, ...]
+    records: tuple[ArchivedFile, ...]
+    batches: tuple[ArchivedFile, ...]
 
     @property
     def start(self) -> int:
@@ -119,11 +119,11 @@ def _joined(
 class ArchivedTopic:
     """One topic; `from_ms` and `to_ms` limit what is archived of it."""
 
-    topic_id: str | None = None
+    topic_id: str | None
     """At the broker, where that is known."""
-    from_ms: int | None = None
-    to_ms: int | None = None
-    partitions: Mapping[int, ArchivedPartition] = field(default_factory=dict)
+    from_ms: int | None
+    to_ms: int | None
+    partitions: Mapping[int, ArchivedPartition]
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +132,7 @@ class Manifest:
 
     number: Natural
     id: str
-    topics: Mapping[str, ArchivedTopic] = field(default_factory=dict)
+    topics: Mapping[str, ArchivedTopic]
 
     def partition(self, partition: TopicPartition) -> ArchivedPartition | None:
         """What there is of one partition; None if nothing."""
@@ -155,7 +155,7 @@ class Manifest:
 
     def with_partition(self, partition: TopicPartition, state: ArchivedPartition) -> "Manifest":
         """With another state of a partition."""
-        topic = self.topics.get(partition.topic, ArchivedTopic())
+        topic = self.topics.get(partition.topic, ArchivedTopic(None, None, None, {}))
         partitions = {**topic.partitions, partition.partition: state}
         return self.with_topic(partition.topic, replace(topic, partitions=partitions))
 
@@ -274,7 +274,7 @@ def create_archive(store: ArchiveStore) -> Manifest:
     if found is not None:
         return found
     refuse_foreign(store)
-    store.put_new(_path(0), Manifest(0, uuid.uuid4().hex).to_bytes())
+    store.put_new(_path(0), Manifest(0, uuid.uuid4().hex, {}).to_bytes())
     return require_manifest(store)
 
 

@@ -129,7 +129,7 @@ class Planner:
         selection = self.selection
         known = manifest.topics.get(name)
         if known is None or not known.partitions:
-            return ArchivedTopic(topic_id, selection.from_ms, selection.to_ms)
+            return ArchivedTopic(topic_id, selection.from_ms, selection.to_ms, {})
         for side, before, now in (
             ("from", known.from_ms, selection.from_ms),
             ("to", known.to_ms, selection.to_ms),
