@@ -31,7 +31,7 @@ class DecodeStatistics:
     """What `decode` did, counted as it goes."""
 
     batches: int = 0
-    """Whole batches met."""
+    """Whole batches that were read."""
     batches_skipped: int = 0
     """Of these, passed by on the word of their header: nothing decompressed."""
     bytes_decoded: int = 0

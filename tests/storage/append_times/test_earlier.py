@@ -21,7 +21,7 @@ from horolog.errors import StorageFailed
 from horolog.record.batch import parse_header
 from horolog.storage import Log
 from horolog.storage.append_times.earlier import converted_file
-from horolog.storage.append_times.excerpt import Excerpt
+from horolog.storage.append_times.kept_times import KeptTimes
 from horolog.storage.files import Files
 from horolog.storage.offline.converting import Conversion
 from horolog.storage.offline.copied_log import CopiedEnd, CopiedLog, copying
@@ -163,8 +163,8 @@ def test_append_times_that_were_set_aside_are_read(path: Path) -> None:
         base_offset = int(each.stem)
         content = converted_file(each.read_bytes())
         assert content is not None
-        excerpt = Excerpt(content, base_offset)
-        known = {o: ms for o in TRUTH if (ms := excerpt.at(o).known_ms) is not None}
+        kept = KeptTimes(content, base_offset)
+        known = {o: ms for o in TRUTH if (ms := kept.at(o).known_ms) is not None}
         assert known.items() <= TRUTH.items()
 
 
@@ -172,7 +172,7 @@ def test_a_time_too_far_from_the_first_is_unknown(tmp_path: Path) -> None:
     year = 365 * 86_400_000
     content = converted_file((WRITTEN / "far.appendtimes").read_bytes())
     assert content is not None
-    excerpt = Excerpt(content, 0)
-    assert excerpt.at(0).known_ms == NOW
-    assert excerpt.at(1).known_ms in (None, NOW + 300 * year)
-    assert excerpt.at(1).ms is None
+    kept = KeptTimes(content, 0)
+    assert kept.at(0).known_ms == NOW
+    assert kept.at(1).known_ms in (None, NOW + 300 * year)
+    assert kept.at(1).ms is None

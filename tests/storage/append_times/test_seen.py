@@ -21,8 +21,8 @@ from storelogs import (
 from horolog.config import TopicConfig
 from horolog.record.timestamps import AppendTimeStretch, TimestampType
 from horolog.storage import Log
-from horolog.storage.append_times.excerpt import Excerpt
 from horolog.storage.append_times.format import kinds_of
+from horolog.storage.append_times.kept_times import KeptTimes
 from horolog.storage.files import Files
 from horolog.storage.offline.reindex import Reindexing
 from horolog.storage.segments.reader import SegmentReader
@@ -195,11 +195,11 @@ def test_what_is_set_aside_has_none_of_them_as_append_time(path: Path) -> None:
     log = str(partition_dir(path) / f"{0:020d}")
     reader = SegmentReader.at(Files(read_only=True), f"{log}.log", 0)
     reader.append_times.proof()
-    content = reader.append_times.excerpt(0)
+    content = reader.append_times.kept_from(0)
     if content is None:
         pytest.skip("what a kill leaves is sure on the machine that wrote it")
-    excerpt = Excerpt(content, 0)
-    appended = [excerpt.at(offset) for offset in range(8)]
+    kept = KeptTimes(content, 0)
+    appended = [kept.at(offset) for offset in range(8)]
     assert [each.known_ms for each in appended] == [None, None, NOW + 20, NOW + 20, *[None] * 4]
     assert [each.seen_ms for each in appended[:2]] == [NOW + 10, NOW + 10]
     assert [each.seen_ms for each in appended[5:]] == [None, NOW + 30, NOW + 50_000]

@@ -1,6 +1,6 @@
 """The command lines of the jobs: options, progress, summaries; what they do is in `horolog.jobs`.
 
 command    the command of a job: its options, those of all jobs, the session, the config file
-stopping   what ends a job that goes on and on
+stopping   what ends a job that runs on
 JOB        one module for each job, with a `typer.Typer` called `app`
 """

@@ -358,8 +358,8 @@ class AppendTimeFile:
         base_offset = self._segment.base_offset
         return packed_head(base_offset, head.middle_ms, covered._replace(entries=left)) + entries
 
-    def excerpt(self, from_offset: int) -> bytes | None:
-        """What is sure of the records from an offset on, as bytes for `Excerpt`; else None.
+    def kept_from(self, from_offset: int) -> bytes | None:
+        """What is sure of the records from an offset on, as bytes for `KeptTimes`; else None.
 
         For what recovery takes off a damaged log, where entries behind the damage cannot be
         compared with their batches. With a valid marker no other broker has written, and all are

@@ -331,7 +331,7 @@ class BatchReader:
     def _pass(self, position: int, offset: int, timestamp: int) -> int:
         """Behind the batches of the window that end before an offset or a time.
 
-        Whatever is out of the ordinary is judged when it is met.
+        Whatever is out of the ordinary is judged when it is read.
         """
         window, unpack_from = self._window, _PASSED.unpack_from
         first = place = position - self._start
@@ -488,7 +488,7 @@ class BatchReader:
             least = end + (SMALLEST_BATCH if is_old else HEADER_SIZE)
             if base_offset >= end_offset or not least <= following <= len(window):
                 break
-            # A header that is out of the ordinary is judged when it is met.
+            # A header that is out of the ordinary is judged when it is read.
             if is_old and window[end + MAGIC_POSITION] > MAGIC:
                 break
             behind = base_offset + 1

@@ -107,7 +107,7 @@ class Indexes:
         """They are what the log says. Reset where an entry or a file turns out otherwise."""
         self._is_sealed = False
         self.has_markers = False
-        """Whether a scan of the log has met control batches."""
+        """Whether a scan of the log has found control batches."""
         self._is_damaged = False  # the log is, so that its indexes cannot be checked
         self._unwritten: StorageFailed | None = None  # why the disk has not taken them
         self.is_growing = False

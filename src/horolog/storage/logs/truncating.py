@@ -131,12 +131,12 @@ class TruncatingLog(AppendableLog):
         return going, self._cut_at(segment, position, now_ms) if count else None
 
     def _going(self, segment: Segment) -> _Going:
-        return _Going(segment, segment.append_times.excerpt(segment.base_offset))
+        return _Going(segment, segment.append_times.kept_from(segment.base_offset))
 
     def _cut_at(self, segment: Segment, position: int, now_ms: int) -> _Cut:
         facts, size = segment.indexes.scan(position), segment.size
         if position < size:
-            times = segment.append_times.excerpt(facts.next_offset)
+            times = segment.append_times.kept_from(facts.next_offset)
             file = segment.log.open()
             kept = keep_stretch(self._files, file, position, size, now_ms, times)
             self._set_aside(kept, facts.next_offset, size - position)

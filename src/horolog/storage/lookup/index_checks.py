@@ -24,7 +24,7 @@ class IndexChecks:
     def __init__(self) -> None:
         self.are_wanted = False
         """Whether lookups use indexes that `check_next` has not checked yet."""
-        self._wants_maps = False  # a search for a time has met segments without block maps
+        self._wants_maps = False  # a search for a time has read segments without block maps
         self._largest_times = LargestTimes(())  # only of segments with a valid seal
 
     def largest_times_of(self, finished: tuple[Segment, ...]) -> LargestTimes:

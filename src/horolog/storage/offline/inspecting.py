@@ -17,7 +17,7 @@ from horolog.record.batch import UNKNOWN_COUNT, BatchHeader
 from horolog.record.old_format.reading import true_header
 from horolog.record.timestamps import NO_TIMESTAMP, AppendTimeStretch, TimestampType
 from horolog.storage import names
-from horolog.storage.append_times.excerpt import excerpt_of
+from horolog.storage.append_times.kept_times import kept_times_of
 from horolog.storage.batches.reader import BatchReader
 from horolog.storage.batches.whole import whole_batches
 from horolog.storage.directory.checkpoints import (
@@ -236,8 +236,8 @@ def open_segment(files: Files, path: Path) -> tuple[InspectedSegment, BatchReade
     )
     if set_aside_of(path.name) is not None:
         log = BatchReader.of_file(files, str(path))
-        excerpt = excerpt_of(files, str(path), base_offset)
-        facts.append_time_of = None if excerpt is None else excerpt.at
+        kept = kept_times_of(files, str(path), base_offset)
+        facts.append_time_of = None if kept is None else kept.at
         facts.notes.append("set aside by recovery; incomplete batches are skipped")
     else:
         reader = SegmentReader.at(files, str(path), base_offset)

@@ -80,7 +80,7 @@ class ProducerState:
 
 
 class CompletedTransaction(NamedTuple):
-    """A transaction whose marker was met."""
+    """A transaction whose marker was read."""
 
     producer_id: int
     first_offset: int

@@ -260,11 +260,11 @@ class SegmentRecovery:
         cut = f"Cut {lost} bytes off {segment.log.path}: {damage}"
         plan, end = self._plan, segment.size
         if not is_torn_tail(self._files, file, facts.end, segment.size):
-            times = segment.append_times.excerpt(facts.next_offset)
+            times = segment.append_times.kept_from(facts.next_offset)
             kept = keep_stretch(self._files, file, facts.end, end, plan.now_ms, times)
             self._report.warnings.append(f"{cut}. They are set aside in {kept}; {_SEE}")
         elif self._plan.is_adopted:
-            times = segment.append_times.excerpt(facts.next_offset)
+            times = segment.append_times.kept_from(facts.next_offset)
             kept = keep_stretch(self._files, file, facts.end, end, plan.now_ms, times)
             self._report.notes.append(f"{cut}. They are set aside in {kept}")
         else:
@@ -274,7 +274,7 @@ class SegmentRecovery:
     def _set_aside(self, segments: Sequence[Segment], why: str) -> None:
         """Take whole segments out of the log."""
         for segment in reversed(segments):
-            times = segment.append_times.excerpt(segment.base_offset)
+            times = segment.append_times.kept_from(segment.base_offset)
             segment.abandon()
             if not segment.size:
                 self._remove(segment)

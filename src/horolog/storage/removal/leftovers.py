@@ -191,7 +191,7 @@ class _Compaction:
     def _holds_all(self, old: Sequence[int]) -> bool:
         """Whether the new segments have all offsets of the whole batches in old ones."""
         held = self._held()
-        start = end = -1  # of the offsets without a gap that were met last
+        start = end = -1  # of the latest offsets without a gap
         try:
             for header in self._batches(old):
                 while end < header.next_offset:

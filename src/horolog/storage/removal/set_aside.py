@@ -49,7 +49,7 @@ def keep_stretch(
 ) -> str:
     """Copy a stretch of a log into a file next to it, before it is cut off; its path.
 
-    `times`: what is sure of append times (`AppendTimeFile.excerpt`).
+    `times`: what is sure of append times (`AppendTimeFile.kept_from`).
 
     Raises:
         StorageFailed: the disk refused, or is full; the log is as it was.

@@ -101,7 +101,7 @@ class ActiveSegment:
             segment.indexes.create()
             files.remove(segment.path_of(names.TXN_INDEX))  # of one that was cut off from its start
         except StorageFailed:
-            # The log goes on where it was, and beyond the offset at which this one begins.
+            # The log continues where it was, and beyond the offset at which this one begins.
             stem = segment.log.path.removesuffix(names.LOG)
             for suffix in (names.LOG, names.OFFSET_INDEX, names.TIME_INDEX):
                 with suppress(StorageFailed):  # the next start leaves it out: it is empty

@@ -118,7 +118,7 @@ class AbortedEntries:
             self._advance()
 
     def faults(self, *, judge: bool) -> Iterator[Finding]:
-        """What is wrong with it, once all batches were met."""
+        """What is wrong with it, after all batches."""
         while judge and self._number >= 0:
             self._note_wrong(self._number, f"ends with {self.next_offset}, beyond the log's end")
             self._advance()

@@ -95,7 +95,7 @@ class SegmentWalk:
         self._situation = situation
         self._stem = path.removesuffix(names.LOG)
         self._reported = 0
-        self._count = 0  # records of the batch that was met last
+        self._count = 0  # records of the latest batch
         self._follows_damage = False
         # The indexes first: an entry of a live one then is never beyond the log's end.
         offsets = IndexFile(files, self._stem + names.OFFSET_INDEX, OffsetEntries.LAYOUT, path)
@@ -104,7 +104,7 @@ class SegmentWalk:
         self._times = TimeEntries(times, base_offset)
         self._aborted = AbortedEntries(files, self._stem + names.TXN_INDEX)
         self._blocks = BlockEntries(files, base_offset, path)
-        self._scanned: RecordFacts | None = None  # of the batch that was met last
+        self._scanned: RecordFacts | None = None  # of the latest batch
 
     def run(self) -> Steps[SegmentFacts | None]:
         """Read the log, then check its companion files."""
@@ -363,7 +363,7 @@ class SegmentWalk:
             if is_known and header_fault(header) is None:
                 yield place, header.base_offset
 
-    # The indexes, once all batches were met.
+    # The indexes, after all batches.
 
     def _judge_indexes(self) -> Findings:
         facts, situation = self.facts, self._situation

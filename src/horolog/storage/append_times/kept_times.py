@@ -16,7 +16,7 @@ from horolog.storage.index.companion import TIMES_AT, parsed_head
 _LONGEST = 1 << 30
 
 
-class Excerpt:
+class KeptTimes:
     """When records were appended, by their offsets."""
 
     def __init__(self, content: bytes, base_offset: int) -> None:
@@ -49,11 +49,11 @@ class Excerpt:
         return self._times[index] if is_known else AppendTimeStretch(offset, None)
 
 
-def excerpt_of(files: Files, path: str, base_offset: int) -> Excerpt | None:
+def kept_times_of(files: Files, path: str, base_offset: int) -> KeptTimes | None:
     """The append times of a file that was set aside; None if nothing is known of them.
 
     Raises:
         StorageFailed: the disk refused.
     """
     content = files.read_whole(path + names.CUT_TIMES, _LONGEST)
-    return None if content is None else Excerpt(converted_file(content) or content, base_offset)
+    return None if content is None else KeptTimes(converted_file(content) or content, base_offset)
