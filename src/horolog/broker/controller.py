@@ -315,7 +315,8 @@ class Controller:
 
     async def _put_settings(self, topic: Topic, overrides: Mapping[str, str]) -> None:
         """Store settings; an adopted topic with settings is treated like any other."""
-        compacted = topic.compacted and "cleanup.policy" not in overrides
+        is_compacted = topic.compacted or self._placement.compacts(topic.name)
+        compacted = is_compacted and "cleanup.policy" not in overrides
         after = replace(
             topic, overrides=overrides, adopted=False, compacted=compacted, unsettled=False
         )

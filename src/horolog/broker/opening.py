@@ -22,7 +22,7 @@ from horolog.clock import Clock
 from horolog.config import BrokerConfig, Settings, TopicConfig
 from horolog.errors import StorageFailed
 from horolog.metadata.reconcile import StartPlan, TopicOnDisk, reconcile
-from horolog.metadata.rows import Stored, settings_of_source
+from horolog.metadata.rows import Stored
 from horolog.metadata.salvage import open_store
 from horolog.metadata.store import FILE_NAME, MetadataStore
 from horolog.metadata.topics import Topic
@@ -146,8 +146,7 @@ class _Opening:
             self.store.put_source(source)
         self.stored = self.stored._replace(source=source)
         for row in self.stored.followed:
-            policy = settings_of_source(row.settings).get("cleanup.policy", "")
-            if "compact" in policy and "cleanup.policy" not in self.overrides.get(row.topic, {}):
+            if row.is_compacted and "cleanup.policy" not in self.overrides.get(row.topic, {}):
                 self.compacted.add(row.topic)
 
     def _warn_of_what_is_left_behind(self, topics: tuple[Topic, ...]) -> None:

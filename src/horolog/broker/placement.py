@@ -19,7 +19,7 @@ from horolog.client.config import ClientConfig
 from horolog.client.properties import config_of_properties
 from horolog.config import BrokerConfig, parse_properties
 from horolog.errors import ErrorCode, Misconfigured, RequestRefused
-from horolog.metadata.rows import FollowedRow, SourceRow, Stored
+from horolog.metadata.rows import FollowedRow, SourceRow, Stored, promoted_once
 from horolog.metadata.store import MetadataStore
 from horolog.metadata.topics import Topic
 from horolog.storage.names import INTERNAL_TOPICS
@@ -144,10 +144,15 @@ class Placement:
         self.rows[row.topic] = row
 
     def forget(self, topic: str) -> None:
-        """Forget a topic that was deleted, unless it was promoted."""
+        """Forget a topic that was deleted, but that it was promoted."""
+        row = self.rows.pop(topic, None)
+        if row is not None and row.led:
+            self.rows[topic] = promoted_once(topic)
+
+    def compacts(self, topic: str) -> bool:
+        """Whether the source compacts a topic, or did when it was promoted."""
         row = self.rows.get(topic)
-        if row is not None and not row.led:
-            del self.rows[topic]
+        return row is not None and row.is_compacted
 
 
 def source_of(config: BrokerConfig, stored: SourceRow | None) -> SourceRow | None:

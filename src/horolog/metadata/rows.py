@@ -119,6 +119,17 @@ class FollowedRow(NamedTuple):
     settings: str
     """A JSON object: the topic's own settings at the source, as they were last seen."""
 
+    @property
+    def is_compacted(self) -> bool:
+        """Whether the source compacts the topic."""
+        policy = settings_of_source(self.settings).get("cleanup.policy", "")
+        return "compact" in policy.split(",")
+
+
+def promoted_once(topic: str) -> FollowedRow:
+    """What is kept of a promoted topic that was deleted: another of its name is led here, too."""
+    return FollowedRow(topic, None, True, 0, "{}")
+
 
 class Stored(NamedTuple):
     """The whole content of the store, as of the last stop."""

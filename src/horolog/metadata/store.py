@@ -42,6 +42,7 @@ from horolog.metadata.rows import (
     TopicRow,
     checksum,
     followed_values,
+    promoted_once,
     source_values,
     topic_values,
 )
@@ -226,7 +227,7 @@ class MetadataStore:
     def forget_topic(self, name: str) -> None:
         """Delete a topic with its settings and all offsets committed for it; as `put_topic`.
 
-        That it was promoted is kept.
+        That it was promoted is kept, and nothing else of that.
         """
         self._without_space(partial(self._forget_topic, name))
 
@@ -237,7 +238,12 @@ class MetadataStore:
                 "DELETE FROM settings WHERE scope = ? AND resource = ?", (TOPIC_SCOPE, name)
             )
             self._db.execute("DELETE FROM offsets WHERE topic = ?", (name,))
-            self._db.execute("DELETE FROM followed WHERE topic = ? AND NOT led", (name,))
+            its = self._db.execute("SELECT led FROM followed WHERE topic = ?", (name,))
+            if its.fetchone() == (1,):
+                kept = followed_values(promoted_once(name))
+                self._db.execute(FOLLOWED.insert, FOLLOWED.checked(kept))
+            else:
+                self._db.execute("DELETE FROM followed WHERE topic = ?", (name,))
 
     def _without_space(self, change: Callable[[], None]) -> None:
         """Make a change that frees space; the write-ahead log is written from its start again.

@@ -355,6 +355,22 @@ def test_a_topic_that_was_promoted_and_deleted_is_followed_after_a_demotion(
     assert "u" not in shadow.broker.topics, "it was not asked for"
 
 
+def test_a_topic_is_not_demoted_to_a_leader_of_an_earlier_epoch_than_its_records(
+    source: RunningBroker, attach: Callable[..., RunningBroker]
+) -> None:
+    """Nobody would lead it, and it could not be followed."""
+    shadow = attach(source)
+    assert caught_up(shadow, "t")
+    promote(shadow, "t")
+    shadow.append("t", batch(NOW_MS))
+    with pytest.raises(RequestRefused, match="Delete it here, and it is followed anew"):
+        shadow.client.demote(source.address, "t")
+    shadow.append("t", batch(NOW_MS))
+    shadow.client.delete_topics(["t"])
+    shadow.client.demote(source.address, "t")
+    assert caught_up(shadow, "t")
+
+
 def test_a_partition_is_left_alone_that_is_released_while_another_is_waited_for(
     source: RunningBroker, attach: Callable[..., RunningBroker], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -280,6 +280,29 @@ def test_a_promoted_topic_is_not_followed_again(broker: RunningBroker) -> None:
     assert broker.append("t", batch(NOW_MS)) == 0
 
 
+def test_a_topic_of_the_name_of_a_promoted_one_is_not_compacted_as_that_was(
+    broker: RunningBroker,
+) -> None:
+    apply(broker, seen(topic(settings={"cleanup.policy": "compact"})))
+    broker.client.promote(["t"])
+    broker.restart()
+    assert broker.log("t").config.cleanup_policy == {"compact"}, "it is as it was followed"
+    broker.client.delete_topics(["t"])
+    broker.client.create_topics({"t": 1})
+    broker.restart()
+    assert broker.log("t").config.cleanup_policy == {"delete"}
+
+
+def test_a_compacted_topic_whose_own_policy_is_taken_back_does_not_expire(
+    broker: RunningBroker,
+) -> None:
+    apply(broker, seen(topic(settings={"cleanup.policy": "compact"})))
+    broker.alter("t", cleanup_policy="delete")
+    assert broker.log("t").config.cleanup_policy == {"delete"}
+    broker.alter("t", ("cleanup.policy", 1, None))
+    assert broker.log("t").config.cleanup_policy == {"compact"}
+
+
 def test_a_promotion_that_a_kill_interrupts_is_completed_at_the_start(
     broker: RunningBroker,
 ) -> None:

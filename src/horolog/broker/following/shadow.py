@@ -11,6 +11,7 @@ from functools import partial
 from typing import Final
 
 from horolog.broker.controller import Controller
+from horolog.broker.following.appending import local
 from horolog.broker.following.demotion import choose
 from horolog.broker.following.follower import Follower, PartitionStatus
 from horolog.broker.following.groups import FollowedGroups, committed_at
@@ -188,7 +189,7 @@ class Shadow:
         seen = await _look(given, self._partitions.cluster_id)
         async with self._lock:
             self._check_source(given, seen)
-            topics = choose(self._topics, seen)
+            topics = choose(self._topics, seen, self._latest_epoch)
             source = widened(self._placement.source, given._replace(cluster_id=seen.cluster_id))
             await self._stop()
             try:
@@ -201,6 +202,13 @@ class Shadow:
                     )
             finally:
                 self._start()
+
+    def _latest_epoch(self, topic: str, index: int) -> int:
+        partition = self._partitions.find(topic, index)
+        if partition is None:
+            return -1
+        log = local(partition.log)
+        return max((each.epoch for each in log.epochs if each.start_offset < log.end), default=-1)
 
     def _promoted_once(self, given: SourceRow) -> list[str]:
         """Topics that were promoted and then deleted, among those that are asked for."""
@@ -273,6 +281,8 @@ class Shadow:
         row = self._placement.rows.get(name)
         if row is not None and row.led:
             text = f"it is led here, from epoch {row.epoch} on"
+            if topic is None:
+                text = "it was deleted here after it was promoted"
             return FollowedEntry(name, None, FollowedState.PROMOTED, text=text)
         why = self._followed_topics.refused.get(name)
         settings = self._followed_topics.refused_settings(name)
