@@ -1,0 +1,167 @@
+"""A shadow of an Apache Kafka leads in its place: stock clients go on where they were."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+from patience import PATIENCE_S, eventually
+from running_broker import MakeBroker, RunningBroker
+from tools.peers.kafka import LAST_WITH_OLD_FORMATS, NEWEST, Kafka
+
+from horolog.client import LATEST, Client, ResourceType
+
+
+@pytest.fixture(params=[NEWEST, LAST_WITH_OLD_FORMATS])
+def kafka(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Kafka]:
+    settings = {"log.retention.ms": "-1", "transaction.max.timeout.ms": "900000"}
+    with Kafka(tmp_path / "kafka", peer=request.param, settings=settings) as kafka:
+        yield kafka
+
+
+@pytest.fixture
+def client(kafka: Kafka) -> Iterator[Client]:
+    with closing(Client(kafka.bootstrap, timeout_ms=int(PATIENCE_S * 1000))) as client:
+        yield client
+
+
+def send(producer: Producer, topic: str, count: int, first: int = 0) -> None:
+    for number in range(first, first + count):
+        producer.produce(topic, b"%d" % number, partition=0)
+    assert producer.flush(PATIENCE_S) == 0
+
+
+def read(address: str, group: str, count: int, *, commit: bool = True) -> list[int]:
+    """The numbers that a group reads next, of committed transactions only."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": address,
+            "group.id": group,
+            "auto.offset.reset": "error",
+            "isolation.level": "read_committed",
+            "enable.auto.commit": False,
+        }
+    )
+    with closing(consumer):
+        found = consumer.committed([TopicPartition("t", 0)], PATIENCE_S)
+        start = max(found[0].offset, 0)
+        consumer.assign([TopicPartition("t", 0, start)])
+        numbers: list[int] = []
+        while len(numbers) < count:
+            message = consumer.poll(PATIENCE_S)
+            assert message is not None, numbers
+            assert message.error() is None, message.error()
+            numbers.append(int(message.value()))
+        if commit:
+            end = TopicPartition("t", 0, message.offset() + 1)
+            consumer.commit(offsets=[end], asynchronous=False)
+        return numbers
+
+
+def offset_of(shadow: RunningBroker, group: str) -> int | None:
+    found = shadow.client.offset_fetch(group).get(("t", 0))
+    return None if found is None else found.offset
+
+
+def status(shadow: RunningBroker) -> Any:
+    return shadow.client.following()
+
+
+def is_here(shadow: RunningBroker, client: Client, topic: str) -> bool:
+    """Whether all that the source has of a partition can be read here, soon."""
+    end = client.list_offsets({(topic, 0): LATEST})[topic, 0]
+    assert end is not None
+
+    def reaches() -> bool:
+        found = shadow.broker.partitions.find(topic, 0)
+        return found is not None and found.log.high_watermark >= end.offset
+
+    return eventually(reaches)
+
+
+def test_clients_of_a_kafka_go_on_with_the_shadow_that_is_promoted(
+    kafka: Kafka, client: Client, make_broker: MakeBroker
+) -> None:
+    client.create_topics({"t": 2}, configs={"retention.ms": "-1", "min.insync.replicas": "1"})
+    client.create_topics({"compacted": 1}, configs={"cleanup.policy": "compact"})
+    ids = {"bootstrap.servers": kafka.bootstrap, "enable.idempotence": True}
+    with_ids = Producer(ids)
+    send(with_ids, "t", 100)
+    with_ids.produce("compacted", b"v", key=b"k")
+    assert with_ids.flush(PATIENCE_S) == 0
+    assert read(kafka.bootstrap, "g", 40) == [*range(40)]
+    committed = Producer({**ids, "transactional.id": "committed"})
+    committed.init_transactions(PATIENCE_S)
+    committed.begin_transaction()
+    send(committed, "t", 5, 100)
+    committed.commit_transaction(PATIENCE_S)
+    unended = Producer({**ids, "transactional.id": "unended", "transaction.timeout.ms": 900_000})
+    unended.init_transactions(PATIENCE_S)
+    unended.begin_transaction()
+    send(unended, "t", 3, 1000)
+
+    shadow = make_broker(horolog_follow=kafka.bootstrap, node_id="7")
+    assert is_here(shadow, client, "t")
+    assert is_here(shadow, client, "compacted")
+    theirs = client.metadata(["t"]).topics["t"]
+    here = shadow.broker.topics.named("t")
+    assert (here.topic_id, here.partitions) == (theirs.topic_id, (0, 1))
+    assert here.overrides["retention.ms"] == "-1"
+    assert shadow.broker.topics.named("compacted").compacted
+    assert eventually(lambda: offset_of(shadow, "g") == 40)
+    assert read(shadow.address, "other", 105, commit=False) == [*range(105)]
+
+    # One that has the shadow's address already: it retries until the shadow leads.
+    waiting = Producer({"bootstrap.servers": shadow.address, "enable.idempotence": True})
+    delivered: list[Any] = []
+    waiting.produce("t", b"2000", partition=0, on_delivery=lambda error, _: delivered.append(error))
+    flushing = threading.Thread(target=waiting.flush, args=(PATIENCE_S,))
+    flushing.start()
+    kafka.kill()
+    shadow.client.promote(None)
+    flushing.join(PATIENCE_S)
+    assert delivered == [None]
+    assert status(shadow).is_ended
+
+    assert read(shadow.address, "g", 66) == [*range(40, 105), 2000], "the open one is aborted"
+    more = Producer({"bootstrap.servers": shadow.address, "enable.idempotence": True})
+    send(more, "t", 2, 3000)
+    assert read(shadow.address, "g", 2) == [3000, 3001]
+    epochs = [header.leader_epoch for header in shadow.headers("t")]
+    assert epochs[-1] > epochs[0]
+    assert epochs == sorted(epochs)
+    shadow.restart(crash=True)
+    send(more, "t", 1, 4000)
+    assert read(shadow.address, "g", 1) == [4000]
+
+
+def test_what_admins_do_at_a_kafka_is_done_here_and_nothing_else(
+    kafka: Kafka, client: Client, make_broker: MakeBroker
+) -> None:
+    client.create_topics({"t": 1}, configs={"retention.ms": "86400000"})
+    shadow = make_broker(horolog_follow=kafka.bootstrap, node_id="1")
+    assert eventually(lambda: "t" in shadow.broker.topics)
+    client.create_partitions({"t": 3})
+    assert eventually(lambda: len(shadow.broker.topics.named("t").partitions) == 3)
+    client.alter_configs({(ResourceType.TOPIC, "t"): {"segment.ms": "600000"}})
+    assert eventually(
+        lambda: shadow.broker.topics.named("t").overrides.get("segment.ms") == "600000"
+    )
+    made = shadow.broker.topics.named("t").topic_id
+    client.delete_topics(["t"])
+    assert eventually(lambda: "t" not in shadow.broker.topics)
+    client.create_topics({"t": 2})
+    assert eventually(lambda: "t" in shadow.broker.topics)
+    assert shadow.broker.topics.named("t").topic_id not in (made, None)
+    admin = AdminClient({"bootstrap.servers": shadow.address})
+    for refused in (
+        *admin.create_topics([NewTopic("more", 1)]).values(),
+        *admin.delete_topics(["t"]).values(),
+    ):
+        with pytest.raises(Exception, match="POLICY_VIOLATION"):
+            refused.result(PATIENCE_S)
+    assert status(shadow).cluster_id == shadow.broker.placement.source.cluster_id
