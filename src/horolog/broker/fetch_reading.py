@@ -206,8 +206,19 @@ def _read_partition(
 def _with_append_times(
     partition: Partition, offset: int, found: FetchedPartition, *, seen: bool
 ) -> FetchedPartition:
-    """Add the append times of the records: a count of what is before them, then each stretch."""
-    aborted = found.aborted_transactions or ()
+    """Add the append times of the records: a count of what is before them, then each stretch.
+
+    To a follower, which reads what is not committed, too, transactions are named that no marker
+    will end.
+    """
+    aborted = found.aborted_transactions
+    if aborted is None:
+        aborted = [
+            AbortedTransaction(
+                each.producer_id, -1 - each.first_offset if each.is_committed else each.first_offset
+            )
+            for each in partition.log.unended
+        ]
     if found.error_code:
         return found
     try:

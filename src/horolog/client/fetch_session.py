@@ -230,7 +230,7 @@ class FetchSession:
                     continue
                 found[partition] = FetchAnswer(
                     error_of(it.error_code),
-                    fetched(it, with_times=with_times),
+                    fetched(it, with_times=with_times, committed=False),
                     diverges=getattr(it, "diverging_epoch", None) is not None
                     and it.diverging_epoch.end_offset >= 0,
                 )

@@ -43,6 +43,9 @@ class Fetched(NamedTuple):
     aborted: Sequence[AbortedTransaction]
     append_times: Sequence[AppendTimeStretch] = ()
     """Of the records from the offset asked for on, if they were asked for; seen ones as well."""
+    unended: Sequence[AbortedTransaction] = ()
+    """With append times, if not for committed reads: the transactions that no marker ends. Of one
+    that counts as committed it is -1 - its first offset."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +96,7 @@ class PartitionFetch:
         refuse(getattr(body, "error_code", 0), what)
         it = only_partition(body.responses, what)
         refuse(it.error_code, what)
-        return fetched(it, with_times=self.with_append_times)
+        return fetched(it, with_times=self.with_append_times, committed=self.read_committed)
 
 
 def append_times_level(leader: Link, *, seen: bool) -> int:
@@ -156,9 +159,12 @@ def only_partition(topics: Sequence[Any], what: str, partitions: str = "partitio
     return refuse(ErrorCode.unknown_server_error, what, "the answer does not mention it")
 
 
-def fetched(it: Any, *, with_times: bool) -> Fetched:
+def fetched(it: Any, *, with_times: bool, committed: bool) -> Fetched:
     """What an answer says of one partition, of which append times were asked for, or not."""
-    return _fetched_with_times(it) if with_times else _fetched(it)
+    if not with_times:
+        return _fetched(it)
+    found = _fetched_with_times(it)
+    return found if committed else found._replace(aborted=[], unended=found.aborted)
 
 
 def _fetched(it: Any) -> Fetched:

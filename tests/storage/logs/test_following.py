@@ -43,6 +43,7 @@ from horolog.record.timestamps import AppendTimeStretch, TimeRange
 from horolog.storage.directory.checkpoints import EpochStart
 from horolog.storage.log_dir.log_dir import TopicPartition
 from horolog.storage.logs.log import Log
+from horolog.storage.producers.states import Unended
 
 PARTITION = TopicPartition("events", 3)
 SMALL = TopicConfig(segment_bytes=300, index_interval_bytes=0)
@@ -389,6 +390,68 @@ def test_what_is_open_counts_as_aborted_once_it_leads(tmp_path: Path) -> None:
         assert log.last_stable_offset == 2
         (aborted,) = log.aborted_transactions(0, 2)
         assert (aborted.producer_id, aborted.first_offset) == (9, 1)
+
+
+def test_what_no_marker_ends_counts_as_at_the_source(tmp_path: Path) -> None:
+    with new_follower(tmp_path) as log:
+        pull(log, part(0, 5) + part(1, 6) + part(2, 7) + v2(3))
+        assert (log.last_stable_offset, aborted_in(log)) == (0, [])
+        log.count_unended([Unended(5, 0), Unended(6, 1, is_committed=True)])
+        assert (log.last_stable_offset, aborted_in(log)) == (2, [(5, 0, 4)])
+        assert not log.is_news([Unended(5, 0)])
+        assert log.is_news([Unended(7, 2)])
+        assert set(log.unended) == {Unended(5, 0), Unended(6, 1, is_committed=True)}
+        pull(log, marker(4, 7, kind=1))
+        assert (log.last_stable_offset, aborted_in(log)) == (5, [(5, 0, 5)])
+
+
+def test_what_the_source_says_counts_for_what_comes_later_and_for_no_other_transaction(
+    tmp_path: Path,
+) -> None:
+    with new_follower(tmp_path) as log:
+        log.count_unended([Unended(5, 2)])
+        assert log.unended == ()
+        pull(log, part(0, 5) + marker(1, 5, kind=1))
+        assert (log.last_stable_offset, aborted_in(log)) == (2, [])
+        pull(log, part(2, 5) + part(3, 6))
+        assert (log.last_stable_offset, aborted_in(log)) == (3, [(5, 2, 4)])
+        log.truncate_to(2, NOW)
+        pull(log, part(2, 5))
+        assert (log.last_stable_offset, aborted_in(log)) == (2, [])
+
+
+def test_a_marker_that_comes_after_all_is_believed(tmp_path: Path) -> None:
+    with new_follower(tmp_path) as log:
+        pull(log, part(0, 5))
+        log.count_unended([Unended(5, 0)])
+        log.follow(marker(1, 5, kind=1), now_ms=NOW)
+        assert (log.last_stable_offset, aborted_in(log)) == (0, [])
+        log.advance_high_watermark(2)
+        assert (log.last_stable_offset, aborted_in(log)) == (2, [])
+
+
+def test_after_a_restart_a_transaction_is_open_until_the_source_says_so_again(
+    tmp_path: Path,
+) -> None:
+    with new_follower(tmp_path) as log:
+        pull(log, v2(0), part(1, 5))
+        log.count_unended([Unended(5, 1)])
+        assert log.last_stable_offset == 2
+    with reopened(tmp_path, follows=True) as (_, log):
+        log.advance_high_watermark(2)
+        assert (log.last_stable_offset, aborted_in(log)) == (1, [])
+        log.count_unended([Unended(5, 1)])
+        assert (log.last_stable_offset, aborted_in(log)) == (2, [(5, 1, 2)])
+
+
+def test_what_another_source_said_is_forgotten(tmp_path: Path) -> None:
+    with new_follower(tmp_path) as log:
+        pull(log, part(0, 5))
+        log.count_unended([Unended(5, 0)])
+        log.lead(4)
+        assert log.unended == (Unended(5, 0),)
+        log.begin_following(1)
+        assert (log.unended, log.last_stable_offset) == ((), 0)
 
 
 def test_a_retry_of_a_followed_batch_is_known_once_it_leads(tmp_path: Path) -> None:

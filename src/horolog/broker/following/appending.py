@@ -9,8 +9,9 @@ from horolog.replication.truncation import TruncateTo
 from horolog.storage.logs.following import Followed
 from horolog.storage.logs.log import Log
 from horolog.storage.logs.readable import ReadableLog
+from horolog.storage.producers.states import Unended
 
-__all__ = ["carry_out", "local", "take", "whole_batches"]
+__all__ = ["carry_out", "local", "take", "unended_in", "whole_batches"]
 
 
 def local(log: ReadableLog) -> LocalLog:
@@ -32,6 +33,15 @@ def carry_out(log: Log, effect: TruncateTo | StartAt, epoch: int, now_ms: int) -
         log.truncate_fully(effect.offset, now_ms)
     log.led_in(epoch)  # at once: a consumer is to look where it was cut, and not to begin anew
     return log.log_end_offset
+
+
+def unended_in(fetched: Fetched) -> list[Unended]:
+    """What a source says of transactions that no marker ends. Apache Kafka has none."""
+    return [
+        Unended(each.producer_id, max(first, -1 - first), is_committed=first < 0)
+        for each in fetched.unended
+        for first in [each.first_offset]
+    ]
 
 
 def take(log: Log, fetched: Fetched, epoch: int, now_ms: int, *, follows_start: bool) -> Followed:
@@ -60,6 +70,9 @@ def take(log: Log, fetched: Fetched, epoch: int, now_ms: int, *, follows_start: 
             # The source's log starts within the batch, after DeleteRecords; so will this one.
             log.truncate_fully(first.base_offset, now_ms)
         done = log.follow(whole, append_times=fetched.append_times, now_ms=now_ms)
+    said = unended_in(fetched)
+    if log.is_news(said):
+        log.count_unended(said)
     log.advance_high_watermark(fetched.high_watermark)
     if log.log_start_offset < start:
         log.start_at(start)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final, TypeVar
 from uuid import UUID
 
-from horolog.broker.following.appending import carry_out, local, take
+from horolog.broker.following.appending import carry_out, local, take, unended_in
 from horolog.broker.partition import Partition, log_failure
 from horolog.broker.scheduling.blocking_thread import BlockingThread
 from horolog.client.brokers import Brokers
@@ -422,6 +422,7 @@ class LeaderFetcher:
         return (
             len(given.records) > 0
             or given.high_watermark > log.high_watermark < log.log_end_offset
+            or log.is_news(unended_in(given))
             or (self._follows_start and given.log_start_offset > log.log_start_offset)
         )
 

@@ -208,7 +208,7 @@ class LogDir:
 
     def _settle_transactions(self) -> None:
         """Read from a Kafka's `__transaction_state` which open transactions are committed."""
-        unended = {key: log for key, log in self.logs.items() if log.has_open_transactions}
+        unended = {key: log for key, log in self.logs.items() if log.unended}
         if unended:
             prepared = read_prepared_commits(self._files, str(self.path))
             for key, log in unended.items():

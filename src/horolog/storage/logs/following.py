@@ -8,7 +8,7 @@ kept when the records were seen.
 Invariant: the high watermark is at most the log end, and goes back with a truncation alone.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -19,6 +19,7 @@ from horolog.record.timestamps import AppendTimeStretch
 from horolog.storage import names
 from horolog.storage.logs.parts import LogParts
 from horolog.storage.logs.truncating import TruncatingLog
+from horolog.storage.producers.states import Unended
 from horolog.storage.segments.numbered import Numbered, as_they_are
 
 
@@ -54,7 +55,7 @@ class FollowingLog(TruncatingLog):
         """
         with self._exclusively():
             end_offset = self.log_end_offset
-            self._unended = ()
+            self._said_unended = frozenset()
             self.producers.keeps_ended = True
             self._high_watermark = max(self.log_start_offset, min(high_watermark, end_offset))
             # An epoch in which this log led, and wrote nothing, is not known to another leader.
@@ -77,7 +78,8 @@ class FollowingLog(TruncatingLog):
             self.epochs.assign(epoch, self.log_end_offset)
             self.leader_epoch = epoch
             self.producers.keeps_ended = False
-            self._unended = self.producers.unended()
+            self._said_unended = frozenset()
+            self._unended = tuple(Unended(*each) for each in self.producers.unended())
             self._high_watermark = self._first_unstable = None
 
     def led_in(self, epoch: int) -> None:
@@ -176,6 +178,18 @@ class FollowingLog(TruncatingLog):
                 self._high_watermark = offset
                 self._find_unstable()
             return self._high_watermark
+
+    def count_unended(self, said: Iterable[Unended]) -> None:
+        """Let transactions that no marker ends count as they do at the source, from now on.
+
+        They are open here until the source says so, and after a restart until it says so again.
+        Of what it has said nothing is taken back before the log is truncated: what consumers were
+        told to leave out, they are not given by a source that starts itself and knows less yet.
+        """
+        with self._exclusively():
+            assert self.is_following
+            self._said_unended |= frozenset(said)
+            self._find_unstable()
 
     def start_at(self, offset: int) -> int:
         """Let the log start where its source's does, as far as consumers read; the log start."""

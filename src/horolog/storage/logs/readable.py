@@ -8,7 +8,7 @@ Any thread may read while one appends (logs/appendable.py).
 """
 
 from bisect import bisect_right
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterable, Iterator
 
 from horolog.config import TopicConfig
 from horolog.errors import ErrorCode, RequestRefused
@@ -38,6 +38,7 @@ from horolog.storage.lookup.by_timestamp import (
 from horolog.storage.lookup.index_checks import IndexChecks
 from horolog.storage.lookup.time_ranges import TimeRanges, time_ranges
 from horolog.storage.lookup.unread import Unread, unread
+from horolog.storage.producers.states import Unended
 from horolog.storage.removal.retention_report import SegmentRetention, report
 from horolog.storage.segments.segment import Segment
 
@@ -66,8 +67,13 @@ class ReadableLog:
         self._high_watermark = parts.high_watermark
         # The first offset of a transaction whose end consumers cannot read yet; None without one.
         self._first_unstable: int | None = None
-        # Transactions that another broker left open: producer id and first offset.
-        self._unended = () if self.is_following else parts.producers.unended()
+        # Transactions that another broker left open, and that no marker will end.
+        self._unended: tuple[Unended, ...] = ()
+        if not self.is_following:
+            self._unended = tuple(Unended(*each) for each in parts.producers.unended())
+        # Of a log that follows: what the source said of transactions without a marker, also of
+        # those that are not here yet.
+        self._said_unended: frozenset[Unended] = frozenset()
         self._index_checks = IndexChecks()
         self._max_batch_bytes = parts.max_batch_uncompressed_bytes
         self._files = parts.files
@@ -100,7 +106,8 @@ class ReadableLog:
         """Consumers of committed records read up to here: no transaction is open before it.
 
         The high watermark of a log that leads, since none is begun here, and one that another
-        broker left open counts as aborted or committed (`aborted_transactions`).
+        broker left open counts as aborted or committed (`aborted_transactions`). In a log that
+        follows such a one counts as soon as the source has said so.
         """
         stable, unstable = self.high_watermark, self._first_unstable
         return stable if unstable is None else min(stable, unstable)
@@ -177,21 +184,29 @@ class ReadableLog:
         end it; it counts as aborted unless its commit was decided (`take_as_committed`), and so
         everything up to the log end is stable.
         """
+        unended = self._unended  # first: one that a marker ends meanwhile is in a segment then
         found = [entry for segment in self.segments for entry in segment.aborted()]
         found += [
-            AbortedTxn(producer_id, first_offset, end_offset, end_offset)
-            for producer_id, first_offset in self._unended
+            AbortedTxn(each.producer_id, each.first_offset, end_offset, end_offset)
+            for each in unended
+            if not each.is_committed
         ]
         return [e for e in found if e.last_offset >= offset and e.first_offset < end_offset]
 
     @property
-    def has_open_transactions(self) -> bool:
-        """Whether there are any that count as aborted without a marker."""
-        return bool(self._unended)
+    def unended(self) -> tuple[Unended, ...]:
+        """The transactions that count as aborted or committed without a marker."""
+        return self._unended
+
+    def is_news(self, said: Iterable[Unended]) -> bool:
+        """Whether a log that follows was not yet told all of this."""
+        return not self._said_unended.issuperset(said)
 
     def take_as_committed(self, producer_ids: Container[int]) -> None:
         """The open transactions of these producers are committed; only markers are missing."""
-        self._unended = tuple(one for one in self._unended if one[0] not in producer_ids)
+        self._unended = tuple(
+            one._replace(is_committed=one.producer_id in producer_ids) for one in self._unended
+        )
 
     # Leader epochs.
 

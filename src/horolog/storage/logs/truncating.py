@@ -208,6 +208,8 @@ class TruncatingLog(AppendableLog):
             self._cut(truncation.cut)
         self.epochs.truncate_from_end(end_offset)
         self._truncate_append_times(end_offset)
+        kept = (each for each in self._said_unended if each.first_offset < end_offset)
+        self._said_unended = frozenset(kept)
         self._replay_producers(truncation.now_ms)
         self._truncation = None
 
@@ -270,5 +272,13 @@ class TruncatingLog(AppendableLog):
         return sorted({offset for each in suffixes for offset in base_offsets(present, each)})
 
     def _find_unstable(self) -> None:
-        """Find the first transaction whose end is not below the high watermark."""
-        self._first_unstable = self.producers.first_unstable(self.high_watermark)
+        """Find the first transaction whose end is not below the high watermark.
+
+        One that is open here, and that the source says no marker ends, counts as it does there.
+        It is named among those before the last stable offset passes it.
+        """
+        begun = set(self.producers.unended()) if self._said_unended else ()
+        self._unended = tuple(
+            each for each in self._said_unended if (each.producer_id, each.first_offset) in begun
+        )
+        self._first_unstable = self.producers.first_unstable(self.high_watermark, self._unended)

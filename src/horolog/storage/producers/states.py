@@ -19,7 +19,7 @@ records; here it is forgotten by when its last batch was appended, so that recor
 with old timestamps are no less protected.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from struct import Struct
 from typing import NamedTuple
@@ -77,6 +77,15 @@ class ProducerState:
     last_append_ms: int = 0
     is_heard: bool = False
     """Whether it has appended in this epoch since the log was opened."""
+
+
+class Unended(NamedTuple):
+    """A transaction that no marker will end."""
+
+    producer_id: int
+    first_offset: int
+    is_committed: bool = False
+    """Its commit was decided; else it counts as aborted."""
 
 
 class CompletedTransaction(NamedTuple):
@@ -231,14 +240,16 @@ class Producers:
             self._ended.append(completed)
         return completed
 
-    def first_unstable(self, high_watermark: int) -> int | None:
+    def first_unstable(self, high_watermark: int, unended: Iterable[Unended]) -> int | None:
         """Where the first transaction began whose end consumers cannot read; None if none did.
 
-        Those that ended before the high watermark are forgotten.
+        Those that ended before the high watermark are forgotten; for `unended` ones nothing waits.
         """
+        stable = {(each.producer_id, each.first_offset) for each in unended}
         self._ended = [each for each in self._ended if each.last_offset >= high_watermark]
         firsts = [each.first_offset for each in self._ended]
-        return min([*firsts, *(offset for _, offset in self.unended())], default=None)
+        firsts += [each[1] for each in self.unended() if each not in stable]
+        return min(firsts, default=None)
 
     def unended(self) -> tuple[tuple[int, int], ...]:
         """Producer id and first offset of each transaction that has not ended."""
