@@ -6,6 +6,7 @@ The truth is what was generated, never what our decoder says; every moment is as
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -15,7 +16,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 from examples import examples
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from storelogs import (
     ANY_TIME,
@@ -66,6 +67,9 @@ LOST = {
     "lost indexes": (".index", ".timeindex"),
     "lost time indexes": (".timeindex",),
 }
+SET_ASIDE = re.compile(
+    r"events-3 is truncated: its leader never had the (\d+) bytes from offset \d+ on"
+)
 STEP = st.one_of(
     BATCH,
     BATCH,
@@ -86,12 +90,18 @@ class Story:
 
     path: Path
     config: TopicConfig
+    heard: list[str]
+    """The warnings that nothing was expected to cause."""
     truth: list[Truth] = field(default_factory=list)
     copies: int = 0
     step_ms: int = 0
     """How wrong the clock is."""
     appended_ms: dict[int, int] = field(default_factory=dict)
     """When each record was appended; not in order where the clock is wrong."""
+    told_ms: dict[int, int | None] = field(default_factory=dict)
+    """The same, as far as something can still tell it: a companion, or a stamped batch."""
+    stamped: set[int] = field(default_factory=set)
+    """The records of the batches that are stamped with LogAppendTime."""
     old_maps: dict[str, bytes] = field(default_factory=dict)
     """The block maps as they were before an earlier restart."""
     is_mixed: bool = False
@@ -140,14 +150,23 @@ class Story:
         stamps = self.config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
         appended_ms = self.log.last_append_time_ms  # never goes back, unless reset
         assert appended_ms is not None
-        for offset, timestamp in enumerate(times, done.base_offset):
-            self.appended_ms[offset] = appended_ms
+        offsets = range(done.base_offset, done.base_offset + len(times))
+        self.stamped = self.stamped.union(offsets) if stamps else self.stamped.difference(offsets)
+        for offset, timestamp in zip(offsets, times, strict=True):
+            self.appended_ms[offset] = self.told_ms[offset] = appended_ms
             self.truth.append(Truth(offset, done.log_append_time_ms if stamps else timestamp))
 
     def truncate(self, share: float) -> None:
         offset = round(share * self.log.log_end_offset)
         start = self.log.log_start_offset
+        size = sum(segment.size for segment in self.log.segments)
+        assert self.heard == []
         self.log.truncate_to(max(offset, start), NOW)
+        named = [found for each in self.heard if (found := SET_ASIDE.match(each))]
+        assert len(named) == len(self.heard), self.heard
+        size -= sum(segment.size for segment in self.log.segments)
+        assert sum(int(each[1]) for each in named) == size, "all that went is set aside"
+        self.heard.clear()
         end = self.log.log_end_offset
         assert end <= max(offset, start)
         self.truth = [record for record in self.truth if record.offset < end]
@@ -165,6 +184,8 @@ class Story:
         for path in self.path.glob("events-3/*"):
             if path.suffix in lost:
                 path.unlink()
+        if ".companion" in lost:  # no log tells again when its records were appended
+            self.told_ms |= dict.fromkeys(self.told_ms.keys() - self.stamped)
         self.wrong_maps(how)
         self.log_dir = open_dir(self.path, self.config, ours=how != "adopted kill")
         self.log = self.log_dir.logs[TopicPartition("events", 3)]
@@ -224,7 +245,10 @@ class Story:
         return found
 
     def check_append_times(self, visible: list[Truth]) -> None:
-        """Every record has the append time that it was given, and is found by it."""
+        """Every record has the append time that it was given, or none, and is found by it.
+
+        One whose append time is lost is found in the place of one behind it, as it may be the one.
+        """
         log, start = self.log, self.log.log_start_offset
         if not visible:
             assert log.find_by_append_time(-(1 << 63)) is None
@@ -235,11 +259,16 @@ class Story:
         for stretch, end in zip(stretches, ends, strict=True):
             said |= dict.fromkeys(range(stretch.offset, end), stretch.ms)
         appended = {record.offset: self.appended_ms[record.offset] for record in visible}
-        assert {offset: said[offset] for offset in appended} == appended
+        told = {offset: self.told_ms[offset] for offset in appended}
+        assert {offset: said[offset] for offset in appended} == told
         for moment in moments_around(appended.values()):
             found = log.find_by_append_time(moment)
-            expected = next((each for each in appended.items() if each[1] >= moment), None)
-            assert (found and (found.offset, found.ms)) == expected, moment
+            first = next((each for each in appended.items() if each[1] >= moment), None)
+            if found is None or found.ms is not None:
+                assert (found and (found.offset, found.ms)) == first, moment
+            else:
+                assert told[found.offset] is None, moment
+                assert first is None or found.offset <= first[0], moment
 
     def check_ranges(self, visible: list[Truth]) -> None:
         """Ranges of either clock have all their records, from the log and from its files."""
@@ -270,7 +299,9 @@ class Story:
                         for records in log.read_between(plan, partition, start, end)
                         for record in records
                     ]
-                known = wanted if by_append else {o for o in wanted if time_of[o] != -1}
+                unknown = None if by_append else -1
+                told = self.told_ms if by_append else time_of
+                known = {offset for offset in wanted if told[offset] != unknown}
                 assert read == sorted(known), (clock, first, last)
 
     def check(self) -> None:
@@ -301,21 +332,42 @@ def moments_around(times: Iterable[int]) -> set[int]:
 
 
 @contextmanager
-def no_complaints() -> Iterator[None]:
-    """Wrong indexes mend themselves and answer right; that any were wrong is a fault here."""
+def no_complaints() -> Iterator[list[str]]:
+    """Wrong indexes mend themselves and answer right; that any were wrong is a fault here.
+
+    Gives the warnings; whoever takes one out has expected it.
+    """
     heard: list[str] = []
     handler = logging.Handler(logging.WARNING)
     handler.emit = lambda record: heard.append(record.getMessage())
     logger = logging.getLogger("horolog.storage")
     logger.addHandler(handler)
     try:
-        yield
+        yield heard
     finally:
         logger.removeHandler(handler)
     assert heard == []
 
 
+ONE = ([NOW], Codec.NONE)
+PLAIN = {
+    "interval": 150,
+    "segment_bytes": 100_000,
+    "index_bytes": 36,
+    "timestamp_type": TimestampType.CREATE_TIME,
+}
+
+
 @examples(2)
+@example(steps=[ONE, ONE, "roll", "roll", "roll", ("truncate", 0.0)], **PLAIN)
+@example(steps=[ONE, ONE, ("delete records", 0.0), "roll", "clean, lost companions"], **PLAIN)
+@example(
+    steps=[
+        *[ONE, "clean, lost companions", ONE, "switch type"],
+        *[ONE, "clean, lost companions", ("truncate", 0.7), ONE],
+    ],
+    **PLAIN,
+)
 @given(
     steps=st.lists(STEP, min_size=6, max_size=40),
     interval=st.sampled_from([0, 150, 4096]),
@@ -339,10 +391,14 @@ def test_every_moment_is_answered_as_the_generator_would(
         message_timestamp_type=timestamp_type,
         **ANY_TIME,
     )
-    with TemporaryDirectory() as directory, no_complaints(), pytest.MonkeyPatch.context() as patch:
+    with (
+        TemporaryDirectory() as directory,
+        no_complaints() as heard,
+        pytest.MonkeyPatch.context() as patch,
+    ):
         patch.setattr(block_writer, "BLOCK_BYTES", 256)
         patch.setattr(block_map, "BLOCK_BYTES", 256)
-        story = Story(Path(directory) / "log", config)
+        story = Story(Path(directory) / "log", config, heard)
         for step in steps:
             story.perform(step)
         story.check()
