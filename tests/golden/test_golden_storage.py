@@ -179,12 +179,13 @@ def test_producers_have_the_state_of_kafkas_snapshot(partition, opened_log):
     files = partition.answers["files"]
     newest = max((name for name in files if name.endswith(".snapshot")), default=None)
     told = [SNAPSHOT.match(line).groups() for line in files[newest]] if newest else []
+    opened = dict(opened_log.producers.unended())
     ours = [
         (
             str(producer_id),
             str(state.epoch),
             str(state.coordinator_epoch),
-            None if state.transaction_first_offset is None else str(state.transaction_first_offset),
+            None if producer_id not in opened else str(opened[producer_id]),
             str(state.batches[-1].last_sequence),
             str(state.batches[-1].last_offset),
         )

@@ -62,7 +62,7 @@ class Partition:
         self._has_transactions = (
             log.is_following
             or any(s.has_aborted for s in log.segments)
-            or any(state.transaction_first_offset is not None for _, state in log.producers)
+            or bool(log.producers.unended())
         )
 
     # --- writing ----------------------------------------------------------------------

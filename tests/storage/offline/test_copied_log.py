@@ -110,11 +110,8 @@ def producers_of(directory: Path, *, with_snapshots: bool) -> object:
     )
     replay(files, str(directory), segments, producers, snapshots, attempts, 0)
     files.close()
-    states = {
-        producer: (state.epoch, state.batches, state.transaction_first_offset)
-        for producer, state in producers
-    }
-    return states, sorted(producers.attempts.entries())
+    states = {producer: (state.epoch, state.batches) for producer, state in producers}
+    return states, producers.unended(), sorted(producers.attempts.entries())
 
 
 def spoil(directory: Path, how: str, known: CopiedEnd) -> None:

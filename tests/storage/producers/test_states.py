@@ -1,9 +1,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from batches import batch, marker
+from examples import examples
+from hypothesis import example, given
+from hypothesis import strategies as st
 from storelogs import NOW, append, new_log, partition_dir, reopened, snapshot_of
 
 from horolog.config import TopicConfig
@@ -11,7 +15,7 @@ from horolog.errors import CorruptFile, ErrorCode, RequestRefused
 from horolog.record.batch import BatchHeader, parse_header
 from horolog.record.timestamps import TimestampType
 from horolog.storage.files import Files
-from horolog.storage.producers.states import Producers, WrittenBatch
+from horolog.storage.producers.states import Producers, Unended, WrittenBatch
 
 LAST_SEQUENCE = (1 << 31) - 1
 
@@ -197,6 +201,71 @@ def test_a_marker_ends_a_transaction(kind: int, aborted: bool) -> None:
     assert producers.unended() == ()
     ((_, state),) = producers
     assert state.coordinator_epoch == 7
+
+
+WHAT = st.sampled_from(["write", "write", "end", "end", "read", "restart"])
+STEPS = st.lists(st.tuples(WHAT, st.integers(0, 4)))
+
+
+@examples(4)
+@example([("write", 0), ("end", 0), ("read", 1)])
+@given(STEPS)
+def test_what_is_stable_ends_at_the_first_transaction_that_consumers_cannot_see_end(
+    steps: list[tuple[str, int]],
+) -> None:
+    producers = Producers()
+    producers.keeps_ended = True
+    opened: dict[int, int] = {}
+    ended: list[tuple[int, int]] = []
+    high_watermark = 0
+    with TemporaryDirectory() as directory:
+        for offset, (step, number) in enumerate(steps):
+            more = {"producer_id": number, "producer_epoch": 0, "is_transactional": True}
+            if step == "write":
+                data = batch(NOW, base_offset=offset, base_sequence=-1, **more)
+                producers.replay(parse_header(data), lambda data=data: data, NOW)
+                opened.setdefault(number, offset)
+            elif step == "end":
+                data = marker(offset, number, kind=0, epoch=0)
+                done = producers.replay(parse_header(data), lambda data=data: data, NOW)
+                first = opened.pop(number, None)
+                if first is not None:
+                    stable = min([*opened.values(), offset + 1])
+                    assert done == (number, first, offset, True, stable)
+                    ended.append((first, offset))
+            elif step == "read":
+                high_watermark = max(high_watermark, offset - number)
+            else:
+                producers.write(Files(), directory, offset)
+                producers.read(Files(), directory, offset, NOW)
+            assert producers.unended() == tuple(sorted(opened.items(), key=lambda each: each[1]))
+            firsts = [first for first, last in ended if last >= high_watermark]
+            expected = min([*firsts, *opened.values()], default=None)
+            assert producers.first_unstable(high_watermark, ()) == expected
+            said = [Unended(each, opened.get(each, 0)) for each in range(number)]
+            waits = [offset for each, offset in opened.items() if each >= number]
+            expected = min([*firsts, *waits], default=None)
+            assert producers.first_unstable(high_watermark, said) == expected
+            assert [producers.is_open(*each[:2]) for each in said] == [
+                each in opened for each in range(number)
+            ]
+
+
+def test_a_snapshot_of_transactions_in_any_order_is_read_in_that_of_their_offsets(
+    tmp_path: Path,
+) -> None:
+    """Kafka's file is in the order of its hash table; one that lies behind it is of no log."""
+    producers = Producers()
+    for number, offset in ((1, 7), (2, 99), (3, 5)):
+        more = {"producer_id": number, "producer_epoch": 0, "is_transactional": True}
+        data = batch(NOW, base_offset=offset, base_sequence=0, **more)
+        producers.replay(parse_header(data), lambda data=data: data, NOW)
+    producers.write(Files(), str(tmp_path), 20)
+    again = Producers()
+    again.read(Files(), str(tmp_path), 20, NOW)
+    assert again.unended() == ((3, 5), (1, 7))
+    assert again.first_unstable(0, ()) == 5
+    assert len(again) == 3
 
 
 def test_markers_of_a_later_kind_are_skipped() -> None:

@@ -277,8 +277,6 @@ class TruncatingLog(AppendableLog):
         One that is open here, and that the source says no marker ends, counts as it does there.
         It is named among those before the last stable offset passes it.
         """
-        begun = set(self.producers.unended()) if self._said_unended else ()
-        self._unended = tuple(
-            each for each in self._said_unended if (each.producer_id, each.first_offset) in begun
-        )
+        is_open = self.producers.is_open
+        self._unended = tuple(each for each in self._said_unended if is_open(*each[:2]))
         self._first_unstable = self.producers.first_unstable(self.high_watermark, self._unended)

@@ -19,8 +19,11 @@ records; here it is forgotten by when its last batch was appended, so that recor
 with old timestamps are no less protected.
 """
 
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import islice
+from operator import itemgetter
 from struct import Struct
 from typing import NamedTuple
 
@@ -73,7 +76,6 @@ class ProducerState:
     epoch: int
     batches: list[WrittenBatch] = field(default_factory=list)
     coordinator_epoch: int = -1
-    transaction_first_offset: int | None = None
     last_append_ms: int = 0
     is_heard: bool = False
     """Whether it has appended in this epoch since the log was opened."""
@@ -109,11 +111,15 @@ class CompletedTransaction(NamedTuple):
 
 
 class Producers:
-    """The producers of one log."""
+    """The producers of one log, whose batches are noted in offset order."""
 
     def __init__(self) -> None:
         self._states: dict[int, ProducerState] = {}
-        self._ended: list[CompletedTransaction] = []
+        self._open: OrderedDict[int, int] = OrderedDict()
+        """First offsets, in order: a marker asks for the first one, however many are open."""
+        self._ended: deque[CompletedTransaction] = deque()
+        """In the order of their ends and of their first offsets: one that began before another,
+        and ended behind it, stands for both."""
         self.keeps_ended = False
         """Whether transactions are remembered that ended at or behind the high watermark."""
         self.attempts = Attempts()
@@ -197,11 +203,10 @@ class Producers:
         if header.base_sequence >= 0 and header.records_count > 0:
             self.update(header, header.last_offset, header.max_timestamp, now_ms)
         if header.is_transactional:
-            state = self._states.setdefault(
+            self._states.setdefault(
                 header.producer_id, ProducerState(header.producer_epoch, last_append_ms=now_ms)
             )
-            if state.transaction_first_offset is None:
-                state.transaction_first_offset = header.base_offset
+            self._open.setdefault(header.producer_id, header.base_offset)
         return None
 
     def ended_by(self, header: BatchHeader, batch: bytes) -> CompletedTransaction | None:
@@ -214,12 +219,11 @@ class Producers:
         return None if marker is None else self._completed(header, marker)
 
     def _completed(self, header: BatchHeader, marker: Marker) -> CompletedTransaction | None:
-        state = self._states.get(header.producer_id)
-        first = None if state is None else state.transaction_first_offset
+        first = self._open.get(header.producer_id)
         if first is None:
             return None
-        others = [offset for producer, offset in self.unended() if producer != header.producer_id]
-        stable = min([header.next_offset, *others])
+        others = (offset for id_, offset in self._open.items() if id_ != header.producer_id)
+        stable = min(header.next_offset, next(others, header.next_offset))
         return CompletedTransaction(
             header.producer_id, first, header.last_offset, marker.is_abort, stable
         )
@@ -235,8 +239,10 @@ class Producers:
             state.batches.clear()
         if marker.coordinator_epoch is not None:
             state.coordinator_epoch = marker.coordinator_epoch
-        state.transaction_first_offset = None
+        self._open.pop(header.producer_id, None)
         if completed is not None and self.keeps_ended:
+            while self._ended and self._ended[-1].first_offset >= completed.first_offset:
+                self._ended.pop()
             self._ended.append(completed)
         return completed
 
@@ -245,27 +251,27 @@ class Producers:
 
         Those that ended before the high watermark are forgotten; for `unended` ones nothing waits.
         """
+        while self._ended and self._ended[0].last_offset < high_watermark:
+            self._ended.popleft()
         stable = {(each.producer_id, each.first_offset) for each in unended}
-        self._ended = [each for each in self._ended if each.last_offset >= high_watermark]
-        firsts = [each.first_offset for each in self._ended]
-        firsts += [each[1] for each in self.unended() if each not in stable]
-        return min(firsts, default=None)
+        begun = (each[1] for each in self._open.items() if each not in stable)
+        firsts = [each.first_offset for each in islice(self._ended, 1)]
+        return min([*firsts, *islice(begun, 1)], default=None)
+
+    def is_open(self, producer_id: int, first_offset: int) -> bool:
+        """Whether a transaction of this producer that began there has not ended."""
+        return self._open.get(producer_id) == first_offset
 
     def unended(self) -> tuple[tuple[int, int], ...]:
-        """Producer id and first offset of each transaction that has not ended."""
-        return tuple(
-            (producer_id, state.transaction_first_offset)
-            for producer_id, state in self._states.items()
-            if state.transaction_first_offset is not None
-        )
+        """Producer id and first offset of each transaction that has not ended, in offset order."""
+        return tuple(self._open.items())
 
     def expire(self, now_ms: int, expiration_ms: int) -> int:
         """Forget producers inactive for that long without an open transaction; how many."""
         gone = [
             producer_id
             for producer_id, state in self._states.items()
-            if now_ms - state.last_append_ms >= expiration_ms
-            and state.transaction_first_offset is None
+            if now_ms - state.last_append_ms >= expiration_ms and producer_id not in self._open
         ]
         for producer_id in gone:
             del self._states[producer_id]
@@ -274,6 +280,7 @@ class Producers:
     def clear(self) -> None:
         """Forget everything, to be read or replayed again."""
         self._states.clear()
+        self._open.clear()
         self._ended.clear()
 
     def write(self, files: Files, directory: str, offset: int) -> None:
@@ -281,14 +288,13 @@ class Producers:
         entries, older = [], []
         for producer_id, state in self._states.items():
             last = state.batches[-1] if state.batches else WrittenBatch(-1, -1, 0, -1)
-            opened = state.transaction_first_offset
             entries.append(
                 _ENTRY.pack(
                     producer_id,
                     state.epoch,
                     *last,
                     state.coordinator_epoch,
-                    -1 if opened is None else opened,
+                    self._open.get(producer_id, -1),
                 )
             )
             older += [_BATCH.pack(producer_id, state.epoch, *b) for b in state.batches[:-1]]
@@ -307,19 +313,18 @@ class Producers:
             CorruptFile: the snapshot is damaged, or there is none.
         """
         snapshot, batches, _ = _paths(directory, offset)
-        states = {}
-        for producer_id, epoch, *last, coordinator, opened in _unframed(files, snapshot, _ENTRY):
+        states, opened = {}, {}
+        for producer_id, epoch, *last, coordinator, first in _unframed(files, snapshot, _ENTRY):
             if producer_id >= FIRST_PRODUCER_ID:
                 continue  # a Kafka that was here since has counted attempts as producers
             batch = WrittenBatch(*last)
             states[producer_id] = ProducerState(
-                epoch,
-                [batch] if batch.last_offset >= 0 else [],
-                coordinator,
-                None if opened < 0 else opened,
-                now_ms,
+                epoch, [batch] if batch.last_offset >= 0 else [], coordinator, now_ms
             )
+            opened[producer_id] = first
         self._states = states
+        begun = (each for each in opened.items() if 0 <= each[1] < offset)
+        self._open = OrderedDict(sorted(begun, key=itemgetter(1)))
         if files.exists(batches):
             # From the newest on; a Kafka that was here since has rewritten the snapshot and
             # knows nothing of this file, so that only what leads up to the newest is true.
