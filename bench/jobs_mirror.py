@@ -168,12 +168,12 @@ def by_mirror_maker(source: str, target: str, topic: str, count: int) -> Numbers
             if time.monotonic() > until:
                 raise SystemExit(f"MirrorMaker 2 mirrored {found} records of {count}")
             time.sleep(0.02)
-            now, found = time.perf_counter(), _records(client, copy)
+            now, found = time.perf_counter(), _records(client, copy.topic)
             if found and not first:
                 first, start = found, now
         seconds = time.perf_counter() - start
     with Client(target) as client:
-        client.delete_topics([copy])
+        client.delete_topics([copy.topic])
     if first == count:
         raise SystemExit("MirrorMaker 2 was done before it was seen: give it more data")
     return {"seconds": seconds, "rows": (count - first) / seconds / 1e6}

@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 from tools.peers.kafka import JVM_FLAGS, NEWEST, PEERS, STOP_TIMEOUT_S, NoPeer, java, version
 
@@ -23,9 +24,19 @@ def has_mirror_maker() -> bool:
     return any((PEERS / "mirror-maker").glob("*.jar"))
 
 
+class Mirror(NamedTuple):
+    """A MirrorMaker that runs."""
+
+    topic: str
+    """The name of the topic at the target."""
+    pid: int
+
+
 @contextmanager
-def mirror_maker(source: str, target: str, topic: str, *, alias: str, tasks: int) -> Iterator[str]:
-    """Mirror a topic from its beginning on; gives its name at the target.
+def mirror_maker(
+    source: str, target: str, topic: str, *, alias: str, tasks: int
+) -> Iterator[Mirror]:
+    """Mirror a topic from its beginning on.
 
     Args:
         source: bootstrap servers.
@@ -70,7 +81,7 @@ def mirror_maker(source: str, target: str, topic: str, *, alias: str, tasks: int
                 command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
             )
         try:
-            yield f"{alias}.{topic}"
+            yield Mirror(f"{alias}.{topic}", process.pid)
         finally:
             process.terminate()
             try:
