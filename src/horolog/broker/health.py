@@ -119,5 +119,5 @@ def _wrong_with_partition(broker: Broker, partition: Partition) -> Iterator[Wron
 def _set_aside(partition: Partition) -> Iterator[Wrong]:
     with suppress(StorageFailed):  # the directory is lost, and said to be
         for file, size in partition.set_aside():
-            text = f"recovery set {file} aside; `horolog log verify` says what it holds"
+            text = f"{file} is set aside; `horolog log verify` says what it holds"
             yield Wrong("set-aside", partition.name, size, text)

@@ -98,7 +98,7 @@ def test_what_was_set_aside_expires_with_retention_since_recovery(path: Path) ->
         kept, expected = cuts(path), len(cuts(path))
         assert kept
         gone = log.apply_retention(NOW + DAY + 1, 0)
-        assert sum("recovery set" in each.reason for each in gone) == expected
+        assert sum("was set aside" in each.reason for each in gone) == expected
         assert cuts(path) == []
         assert log.apply_retention(NOW + DAY + 2, 0) == []
 

@@ -84,7 +84,7 @@ class RemovedFiles:
                 if age_ms <= limit_ms:
                     continue
                 self._files.remove(path)
-                reason = f"recovery set {name} aside {age_ms} ms ago, retention.ms is {limit_ms}"
+                reason = f"{name} was set aside {age_ms} ms ago, retention.ms is {limit_ms}"
                 removed.append(DeletedSegment(aside.base_offset, size, reason))
             self._files.remove(path + names.CUT_TIMES)  # also where the user removed the other
             self._set_aside.remove(name)

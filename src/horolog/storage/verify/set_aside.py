@@ -36,7 +36,7 @@ def check_set_aside(files: Files, directory: Path, name: str) -> Steps[None]:
     if not batches:
         yield note(
             path,
-            f"Recovery has set it aside; no whole batch is in its {log.size} bytes{limit}",
+            f"It is set aside; no whole batch is in its {log.size} bytes{limit}",
             "rm it",
         )
         return
@@ -44,8 +44,8 @@ def check_set_aside(files: Files, directory: Path, name: str) -> Steps[None]:
     topic = shlex.quote("TOPIC" if partition is None else partition.topic)
     yield fault(
         path,
-        f"Recovery has set it aside, and it is not served: {records} records in {batches} whole "
-        f"batches, offsets {offsets[0]} to {offsets[-1]}{limit}",
+        f"It is set aside, by recovery or a truncation, and it is not served: {records} records in "
+        f"{batches} whole batches, offsets {offsets[0]} to {offsets[-1]}{limit}",
         f"`horolog log inspect {shlex.quote(path)} --records --json | horolog produce {topic} "
         f"--format json` appends them again, with their times and at new offsets; then remove "
         f"{os.path.basename(path)}",

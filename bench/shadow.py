@@ -1,6 +1,6 @@
 """A shadow beside Apache Kafka's own replica and MirrorMaker 2, all behind one Apache Kafka.
 
-    python -m bench.following [--quick] [--runs N] [--line follow|latency|idle]
+    python -m bench.shadow [--quick] [--runs N] [--line follow|latency|idle]
 
 follow   A topic of 1 kB records that lies ready at the source is followed from its beginning: by a
          horolog, by a second broker of the source's cluster that becomes a replica, and by
