@@ -353,7 +353,7 @@ def a_broker(
                 directory = request.getfixturevalue("tmp_path")
             else:
                 directory = request.getfixturevalue("tmp_path_factory").mktemp("broker")
-            broker = RunningBroker(directory / "of-broker", named, clock, new_loop)
+            broker = RunningBroker(directory / f"of-{request.fixturename}", named, clock, new_loop)
             stack.enter_context(broker)
             for topic in topics:
                 broker.create_topic(topic, partitions, **(of_topics or {}))
