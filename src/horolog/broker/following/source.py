@@ -116,6 +116,8 @@ class Source:
             RequestRefused: it is another cluster, or does not describe itself.
             MalformedResponse, AuthenticationFailed: as of each request.
         """
+        # There is another look soon: one at a source that is gone ends as a first contact does.
+        self._client.brokers.was_reached = False
         found = self._ask(None)
         self._check_cluster(found)
         topics: dict[str, SourceTopic] = {}
