@@ -134,6 +134,23 @@ def assert_same(source: Life, shadow: Life) -> None:
         assert eventually(lambda p=partition, t=theirs: batches_of(shadow.client, "t", p) == t)  # type: ignore[misc]
 
 
+def has_caught_up_or_ended(source: Life, shadow: Life) -> bool:
+    """Whether the shadow has what the source had a moment ago, or has died at its step."""
+    if shadow.born.has_ended:
+        return True
+    targets = {("t", partition): LATEST for partition in range(PARTITIONS)}
+    with Client(shadow.address, timeout_ms=2_000) as client:
+        try:
+            found, wanted = client.list_offsets(targets), source.client.list_offsets(targets)
+        except HorologError:  # the topic is not there yet
+            return False
+    # Both are asked under load: some records more may be on their way.
+    return all(
+        here is not None and there is not None and here.offset + 20 >= there.offset
+        for here, there in zip(found.values(), wanted.values(), strict=True)
+    )
+
+
 def cut_tails(path: Path, rng: random.Random) -> None:
     """The last bytes of each partition never reached the disk."""
     for partition in range(PARTITIONS):
@@ -156,6 +173,8 @@ def run(nursery: Nursery, path: Path, kills: int, seed: int) -> int:
             sent = load.sent + rng.randrange(1, 60)
             assert eventually(lambda sent=sent: load.sent >= sent)  # type: ignore[misc]
             if rng.random() < 0.4:
+                if rng.random() < 0.5:  # else it may never have what the source then loses
+                    assert eventually(lambda: has_caught_up_or_ended(source, shadow))
                 source.kill()
                 if rng.random() < 0.7:
                     cut_tails(source.path, rng)
