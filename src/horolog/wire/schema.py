@@ -11,6 +11,7 @@ field that its version lacks has its default.
 Loading one version takes 5 to 10 ms, so it happens on first use and never at import.
 """
 
+import threading
 from collections import namedtuple
 from collections.abc import Iterable
 from dataclasses import MISSING, fields, is_dataclass
@@ -36,6 +37,9 @@ _PLAIN: Final = {
     "datetime_i64": "int64",
     "error_code": "int16",
 }
+_LOADING: Final = threading.Lock()
+"""Threads that import the request and the response of a version at once fail in a deadlock of
+import locks: kio's package of a version imports both."""
 _MILLISECONDS: Final = frozenset({"timedelta_i32", "timedelta_i64", "datetime_i64"})
 
 
@@ -87,12 +91,13 @@ def load(kind: Kind, api_key: ApiKey, version: int) -> Shape:
         load_response_schema,
     )
 
-    try:
-        if kind == "request":
-            return _shape(load_request_schema(api_key, version), api_key)
-        return _shape(load_response_schema(api_key, version), None)
-    except KioIndexError as error:
-        raise LookupError(f"{api_key.title} v{version} has no schema") from error
+    with _LOADING:
+        try:
+            if kind == "request":
+                return _shape(load_request_schema(api_key, version), api_key)
+            return _shape(load_response_schema(api_key, version), None)
+        except KioIndexError as error:
+            raise LookupError(f"{api_key.title} v{version} has no schema") from error
 
 
 @cache
