@@ -155,7 +155,10 @@ class FollowingLog(TruncatingLog):
                 f"{next_offset}"
             )
         (part,), listed = batch.parts, batch.messages
-        positions = (0,) if listed is None else listed[0].positions
+        if listed is None:
+            verify_crc(part, 0, batch.header)
+            return
+        positions = listed[0].positions
         for position in (each - positions[0] for each in positions):
             verify_crc(part, position, parse_header(part, position, first))
 

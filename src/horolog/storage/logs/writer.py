@@ -15,7 +15,6 @@ from typing import Final, NamedTuple
 
 from horolog.config import TopicConfig
 from horolog.errors import CorruptBatch
-from horolog.record.batch import BatchHeader, parse_header
 from horolog.storage.append_times.floor import AppendTimes
 from horolog.storage.files import Files
 from horolog.storage.index.abort import AbortedTxn
@@ -188,7 +187,7 @@ class LogWriter:
             not self.active.segment.size or self.must_roll(batch, *rules[:2], by_time=True)
         ):
             return False
-        if self._producers is not None and _header_of(batch).is_control:
+        if self._producers is not None and batch.header is not None and batch.header.is_control:
             return False  # which transaction it ends is known once all before it is written
         size += batch.size
         return self.active.has_room(size, batch.last_offset, rules.config.segment_bytes, append_ms)
@@ -217,7 +216,8 @@ class LogWriter:
 
     def _aborted_by(self, batch: Numbered) -> Sequence[AbortedTxn]:
         """The transaction that a batch aborts, if it holds the marker of one."""
-        if self._producers is None or not (header := _header_of(batch)).is_control:
+        header = batch.header
+        if self._producers is None or header is None or not header.is_control:
             return ()
         try:
             ended = self._producers.ended_by(header, b"".join(batch.parts))
@@ -231,7 +231,8 @@ class LogWriter:
         if producers is None:
             return
         for batch in batches:
-            header = _header_of(batch)
+            header = batch.header
+            assert header is not None  # as of every batch of another log
             try:
                 producers.replay(header, partial(b"".join, batch.parts), now_ms)
             except CorruptBatch as error:
@@ -290,11 +291,6 @@ class _Rules(NamedTuple):
     now_ms: int
     by_time: bool
     roll: Callable[[int], object]
-
-
-def _header_of(batch: Numbered) -> BatchHeader:
-    """The header of a batch, or of the first of some plain messages, which have no producer."""
-    return parse_header(batch.parts[0], 0, batch.base_offset)
 
 
 def new_segment(

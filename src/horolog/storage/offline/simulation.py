@@ -355,6 +355,7 @@ def _numbered(arrival: Arrival, timestamp: int) -> Numbered:
             False,
             None,
             False,
+            None,
         )
     )
     return batch

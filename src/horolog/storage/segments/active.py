@@ -179,6 +179,7 @@ class ActiveSegment:
             is_stamped,
             many,
             _,
+            _,
         ) = batch
         if many is not None or counts is None:
             self.append_all((batch,))

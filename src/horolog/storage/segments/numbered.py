@@ -41,6 +41,8 @@ class Numbered(NamedTuple):
     """The plain messages, in order; each is a batch of its own."""
     is_seen: bool = False
     """`append_ms` is when a follower saw it (`AppendTimeStretch.is_seen`)."""
+    header: BatchHeader | None = None
+    """Of a batch of another log, or of the first of its plain messages; None of a leader's own."""
 
 
 _OFFSET = attrgetter("offset")
@@ -115,6 +117,7 @@ def as_it_is(
             False,
             None,
             is_seen,
+            header,
         )
     )
     return batch

@@ -119,6 +119,7 @@ class Prepared(NamedTuple):
                 stamps,
                 None,
                 False,
+                None,
             )
         )
         return batch
