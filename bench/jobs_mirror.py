@@ -31,13 +31,12 @@ from typing import Any
 
 import pyarrow as pa
 from bench.harness import Numbers, Options, options
-from bench.sides import HOROLOG, KAFKA, Side, horolog
+from bench.sides import HOROLOG, KAFKA, Side, horolog, records
 from bench.spark_session import compare_rows, spark_with_kafka, with_task_peak
 from tools.peers.kafka import Kafka
 from tools.peers.mirror_maker import has_mirror_maker, mirror_maker, mirror_maker_version
 
 from horolog.client import Client, Producer
-from horolog.errors import RequestRefused
 from horolog.jobs.mirroring import mirror
 
 PARTITIONS = 4
@@ -168,7 +167,7 @@ def by_mirror_maker(source: str, target: str, topic: str, count: int) -> Numbers
             if time.monotonic() > until:
                 raise SystemExit(f"MirrorMaker 2 mirrored {found} records of {count}")
             time.sleep(0.02)
-            now, found = time.perf_counter(), _records(client, copy.topic)
+            now, found = time.perf_counter(), records(client, copy.topic, PARTITIONS)
             if found and not first:
                 first, start = found, now
         seconds = time.perf_counter() - start
@@ -177,16 +176,6 @@ def by_mirror_maker(source: str, target: str, topic: str, count: int) -> Numbers
     if first == count:
         raise SystemExit("MirrorMaker 2 was done before it was seen: give it more data")
     return {"seconds": seconds, "rows": (count - first) / seconds / 1e6}
-
-
-def _records(client: Client, topic: str) -> int:
-    if topic not in client.metadata().topics:
-        return 0
-    try:
-        ends = client.list_offsets({(topic, partition): -1 for partition in range(PARTITIONS)})
-    except RequestRefused:
-        return 0  # it has no leaders yet
-    return sum(0 if end is None else end.offset for end in ends.values())
 
 
 def rows(
@@ -237,10 +226,10 @@ def rows(
 def growth(spark: Any, source: str, target: str, asked: Options, count: int) -> None:
     """The line of the same job on more data."""
     sides = {}
-    for name, records in {"a quarter": count // 4, "all records": count}.items():
-        topic = f"growing-{records}"
-        fill(source, topic, records, max(BATCHES.values()))
-        work = partial(by_mirror, spark, source, target, topic, records)
+    for name, some in {"a quarter": count // 4, "all records": count}.items():
+        topic = f"growing-{some}"
+        fill(source, topic, some, max(BATCHES.values()))
+        work = partial(by_mirror, spark, source, target, topic, some)
         sides[name] = partial(with_task_peak, work)
     versions = dict.fromkeys(sides, "this tree")
     compare_rows("mirror, a quarter of the records", sides, versions, asked, "1x")

@@ -21,12 +21,12 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pyarrow as pa
 from bench.harness import Numbers, Options, machine, options_of, parser_of, require_peer
-from bench.sides import horolog_command, stop, tree_cpu_s, wait_until_ready
+from bench.sides import Side, horolog, records, tree_cpu_s
 from tools.peers.kafka import JVM_FLAGS, Kafka, java
 from tools.peers.mirror_maker import mirror_maker
 
@@ -46,27 +46,9 @@ SHADOW, REPLICA, MIRROR_MAKER = "horolog", "Kafka replica", "MirrorMaker 2"
 REASSIGN = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
 
 
-class Shadow:
+def shadow_of(source: str, topics: str) -> AbstractContextManager[Side]:
     """A horolog that follows, as a process of its own."""
-
-    def __init__(self, source: str, directory: Path, topics: str) -> None:
-        command = [*horolog_command(directory), "--follow", source, "--topics", topics]
-        with (directory.with_suffix(".err")).open("ab") as errors:
-            self._process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                text=True,
-            )
-        self.pid = self._process.pid
-        self.bootstrap = wait_until_ready(self._process, directory.with_suffix(".err"))
-
-    def __enter__(self) -> "Shadow":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        stop(self._process)
+    return horolog({"horolog.follow": source, "horolog.follow.topics": topics})
 
 
 def fill(bootstrap: str, topic: str, size: int) -> int:
@@ -77,15 +59,6 @@ def fill(bootstrap: str, topic: str, size: int) -> int:
         for _ in range(count):
             producer.send(topic, rows)
     return count * rows.num_rows
-
-
-def records(client: Client, topic: str, partitions: int = PARTITIONS) -> int:
-    """How many a topic has so far; 0 while it is not there."""
-    try:
-        ends = client.list_offsets({(topic, each): -1 for each in range(partitions)})
-    except Exception:  # noqa: BLE001 - not there yet, or without leaders
-        return 0
-    return sum(0 if end is None else end.offset for end in ends.values())
 
 
 def until(what: Callable[[], bool]) -> None:
@@ -115,24 +88,23 @@ def new_topic(kafka: Kafka, topic: str) -> None:
 
 def by_shadow(source: Kafka, topic: str, size: int) -> Numbers:
     """A shadow that has followed something before, as a broker that runs has."""
-    with tempfile.TemporaryDirectory() as base:
-        new_topic(source, f"warm-{topic}")
-        warm = fill(source.bootstrap, f"warm-{topic}", WARM_BYTES)
-        with (
-            Shadow(source.bootstrap, Path(base) / "shadow", f"(warm-)?{topic}") as shadow,
-            Client(shadow.bootstrap) as client,
-        ):
-            until(lambda: records(client, f"warm-{topic}") == warm)
-            time.sleep(KERNELS_S)
-            os.kill(shadow.pid, signal.SIGSTOP)
-            new_topic(source, topic)
-            count = fill(source.bootstrap, topic, size)
-            return measured(
-                count * RECORD_BYTES,
-                [shadow.pid],
-                lambda: os.kill(shadow.pid, signal.SIGCONT),
-                lambda: records(client, topic) == count,
-            )
+    new_topic(source, f"warm-{topic}")
+    warm = fill(source.bootstrap, f"warm-{topic}", WARM_BYTES)
+    with (
+        shadow_of(source.bootstrap, f"(warm-)?{topic}") as shadow,
+        Client(shadow.bootstrap) as client,
+    ):
+        until(lambda: records(client, f"warm-{topic}", PARTITIONS) == warm)
+        time.sleep(KERNELS_S)
+        os.kill(shadow.pid, signal.SIGSTOP)
+        new_topic(source, topic)
+        count = fill(source.bootstrap, topic, size)
+        return measured(
+            count * RECORD_BYTES,
+            [shadow.pid],
+            lambda: os.kill(shadow.pid, signal.SIGCONT),
+            lambda: records(client, topic, PARTITIONS) == count,
+        )
 
 
 def by_replica(source: Kafka, second: Kafka, topic: str, size: int) -> Numbers:
@@ -180,11 +152,13 @@ def by_mirror_maker(source: Kafka, target: Kafka, topic: str, size: int) -> Numb
         Client(target.bootstrap) as client,
         mirror_maker(source.bootstrap, target.bootstrap, topic, alias=alias, tasks=2) as copy,
     ):
-        until(lambda: records(client, copy.topic) > 0)
-        first = records(client, copy.topic)
+        until(lambda: records(client, copy.topic, PARTITIONS) > 0)
+        first = records(client, copy.topic, PARTITIONS)
         pids = [copy.pid, target.pid]
         left = (count - first) * RECORD_BYTES
-        return measured(left, pids, lambda: None, lambda: records(client, copy.topic) == count)
+        return measured(
+            left, pids, lambda: None, lambda: records(client, copy.topic, PARTITIONS) == count
+        )
 
 
 def follow(asked: Options, size: int) -> None:
@@ -241,13 +215,16 @@ def cluster() -> Iterator[tuple[Kafka, Kafka, Kafka]]:
 def latency(seconds: int) -> None:
     """The line of the live producer."""
     with (
-        tempfile.TemporaryDirectory() as base,
-        Kafka(Path(base) / "source", settings=SETTINGS) as source,
-        Shadow(source.bootstrap, Path(base) / "shadow", "live") as shadow,
+        Kafka(settings=SETTINGS) as source,
+        shadow_of(source.bootstrap, "live") as shadow,
     ):
         new_topic(source, "live")
         with Client(shadow.bootstrap) as client:
-            until(lambda: records(client, "live") == 0 and "live" in client.metadata().topics)
+            until(
+                lambda: (
+                    records(client, "live", PARTITIONS) == 0 and "live" in client.metadata().topics
+                )
+            )
         seen: dict[str, list[float]] = {"the source": [], "the shadow": []}
         stopped = threading.Event()
         readers = [
@@ -305,9 +282,8 @@ def _read_live(bootstrap: str, delays: list[float], stopped: threading.Event) ->
 def idle(seconds: int) -> None:
     """The line of partitions in which nothing happens."""
     with (
-        tempfile.TemporaryDirectory() as base,
-        Kafka(Path(base) / "source", settings=SETTINGS) as source,
-        Shadow(source.bootstrap, Path(base) / "shadow", "idle") as shadow,
+        Kafka(settings=SETTINGS) as source,
+        shadow_of(source.bootstrap, "idle") as shadow,
     ):
         with Client(source.bootstrap) as client, Client(shadow.bootstrap) as ours:
             client.create_topics({"idle": IDLE_PARTITIONS})

@@ -16,6 +16,9 @@ from typing import Any
 from bench import raw
 from tools.peers.kafka import JVM_FLAGS, NEWEST, Kafka, java
 
+from horolog.client import Client
+from horolog.errors import HorologError
+
 HOROLOG, KAFKA = "horolog", "Apache Kafka"
 # Or each broker, and each process of Spark's in Python, compiles all that it imports.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -205,3 +208,12 @@ def delete_topic(side: Side, topic: str) -> None:
 
     admin = AdminClient({"bootstrap.servers": side.bootstrap, "log_level": 0})
     admin.delete_topics([topic])[topic].result()
+
+
+def records(client: Client, topic: str, partitions: int) -> int:
+    """How many a topic has so far; 0 while it is not there."""
+    try:
+        ends = client.list_offsets({(topic, each): -1 for each in range(partitions)})
+    except HorologError:  # not there yet, or without leaders
+        return 0
+    return sum(0 if end is None else end.offset for end in ends.values())
