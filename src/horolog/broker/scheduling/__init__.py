@@ -7,6 +7,7 @@ write_queue      the writes of one log, in order: checked, then appended; `jobs`
 checking         the threads that check batches
 group_queue      the operations on one consumer group, in order
 metadata_thread  the thread of the metadata store, and what it commits together
+blocking_thread  a thread for calls over the network that a stop does not wait for
 delayed_fetch    fetches that wait for appends
 garbage          full garbage collections, at quiet moments
 

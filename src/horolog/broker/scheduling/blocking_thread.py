@@ -11,6 +11,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, TypeVar
 
+from horolog.broker.scheduling.jobs import Failure, Job
+
 T = TypeVar("T")
 
 
@@ -19,14 +21,13 @@ class BlockingThread:
 
     def __init__(self, name: str) -> None:
         self._loop = asyncio.get_running_loop()
-        self._calls: queue.SimpleQueue[tuple[Callable[[], Any], asyncio.Future[Any]] | None]
-        self._calls = queue.SimpleQueue()
+        self._calls: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         threading.Thread(target=self._work, name=name, daemon=True).start()
 
     def run(self, call: Callable[[], T]) -> "asyncio.Future[T]":
         """Run a call; cancelling the future leaves the call running."""
         done: asyncio.Future[T] = self._loop.create_future()
-        self._calls.put((call, done))
+        self._calls.put(Job(call, done))
         return done
 
     def end(self) -> None:
@@ -35,22 +36,11 @@ class BlockingThread:
 
     def _work(self) -> None:
         while (job := self._calls.get()) is not None:
-            call, done = job
-            result: Any = None
-            error: BaseException | None = None
+            outcome: Any
             try:
-                result = call()
-            except BaseException as failure:  # noqa: BLE001 - raised where the future is awaited
-                error = failure
+                outcome = job.call()
+            except BaseException as error:  # noqa: BLE001 - raised where the future is awaited
+                outcome = Failure(error)
             with suppress(RuntimeError):  # the loop is closed: nobody waits any more
-                self._loop.call_soon_threadsafe(_settle, done, result, error)
-            del call, done, result, error, job  # or the thread would hold them while it waits
-
-
-def _settle(done: "asyncio.Future[Any]", result: Any, error: BaseException | None) -> None:
-    if done.done():
-        return
-    if error is None:
-        done.set_result(result)
-    else:
-        done.set_exception(error)
+                self._loop.call_soon_threadsafe(job.settle, outcome)
+            del job, outcome  # or the thread would hold them while it waits

@@ -1,4 +1,4 @@
-"""The jobs of a log's write queue, which run in a thread in order."""
+"""The jobs of a write queue or of a thread, which run in order."""
 
 import asyncio
 from collections.abc import Callable, Hashable
