@@ -24,7 +24,7 @@ from horolog.storage.directory.checkpoints import EpochStart
 __all__ = ["Asks", "FollowedPartition", "Gap", "LocalLog", "StartAt"]
 
 MAX_EPOCH: Final = (1 << 31) - 2
-"""A leader epoch of a source is at most this: whoever leads next needs a larger one."""
+"""A leader epoch of a source is at most this: the next leader needs a larger one."""
 
 SOON_MS: Final = 50
 """Pause after the first error that an election explains."""

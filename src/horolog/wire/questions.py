@@ -278,7 +278,7 @@ class FollowedState(StrEnum):
     WAITING = "waiting"
     """It is followed as soon as what is said of it has passed."""
     REFUSED = "refused"
-    """It is not followed until somebody does something."""
+    """It is not followed until an operator acts."""
     PROMOTED = "promoted"
     """It was followed, and is led here now."""
 

@@ -217,7 +217,7 @@ def test_a_topic_that_the_source_follows_from_here_is_not_made(broker: RunningBr
 def test_a_source_whose_row_is_lost_is_not_taken_for_another_with_topics_of_the_same_names(
     broker: RunningBroker,
 ) -> None:
-    """Else its topics would be deleted, as if they had been made again."""
+    """Else its topics would be deleted, as if they had been re-created."""
     apply(broker, seen(topic()))
     broker.stop()
     with closing(sqlite3.connect(broker.log_dir / FILE_NAME, isolation_level=None)) as database:

@@ -46,7 +46,7 @@ def choose(
 
 
 def _fallen(theirs: SourceTopic, latest_epoch: Callable[[str, int], int]) -> str | None:
-    """Why nobody could say by leader epochs what the source has of the records here."""
+    """Why leader epochs could not say what the source has of the records here."""
     for partition in theirs.partitions:
         here = latest_epoch(theirs.name, partition.partition)
         if partition.leader_epoch is not None and partition.leader_epoch < here:

@@ -300,7 +300,7 @@ class Follower:
         if followed is not None and (
             followed.partition is not partition or followed.topic_id != topic.topic_id
         ):
-            self._release(key)  # it was deleted, and may have been made again
+            self._release(key)  # it was deleted, and may have been re-created
             followed = None
         if partition is None or not partition.log.is_following:
             return

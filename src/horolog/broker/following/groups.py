@@ -80,7 +80,7 @@ class FollowedGroups:
 
         Args:
             found: what the groups have committed.
-            asked: `topic_ids` of before. A topic that was made again since then has other records,
+            asked: `topic_ids` of before. A topic that was re-created since then has other records,
                 and what is found may be of those of before.
         """
         turns = TimeSlice()

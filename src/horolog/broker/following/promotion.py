@@ -44,7 +44,7 @@ class _Still(NamedTuple):
 
 
 def epoch_after(latest: int) -> int:
-    """A leader epoch after `latest` in which nobody else leads.
+    """A leader epoch after `latest` in which no other broker leads.
 
     Two logs are taken for the same as far as their epochs are (KIP-101). A source that was killed
     leads in the next epoch when it is started again, or has elected another leader by now, and a

@@ -21,7 +21,7 @@ from horolog.storage.names import INTERNAL_TOPICS
 __all__ = ["Source", "SourcePartition", "SourceTopic", "SourceTopics"]
 
 CONFIRMATIONS: Final = 3
-"""Looks in a row, each at another broker, that must agree that a topic is gone or made again."""
+"""Looks in a row, each at another broker, that must find a topic deleted or re-created."""
 
 LOOKS_FOR_SETTINGS: Final = 30
 """The settings of every topic are read again within so many looks."""

@@ -1,4 +1,4 @@
-"""Topics of the source, made here as they are there: created, grown, altered, deleted, made again.
+"""Topics of the source, made here as they are there: created, grown, altered, deleted, re-created.
 
 `FollowedTopics.apply` is given what the source had (`source.SourceTopics`) and does what is left to
 do. Each topic is handled alone: why one cannot be followed is kept by its name, and logged once.
@@ -141,7 +141,9 @@ class FollowedTopics:
         if topic is not None and row is not None and _is_another(row.source_id, theirs.topic_id):
             _check_deletable(topic, row)
             await self._controller.delete_followed(topic)
-            _LOG.warning("%s was deleted at the source, and made again: so it is here", topic.name)
+            _LOG.warning(
+                "%s was deleted and re-created at the source: it is re-created here", topic.name
+            )
             topic = None
         if topic is None or row is None:
             await self._create(theirs, theirs.settings)

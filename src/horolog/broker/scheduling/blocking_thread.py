@@ -1,6 +1,6 @@
 """A thread for blocking calls over the network, which a stop of the broker does not wait for.
 
-A pool's threads are joined when the interpreter exits: a connect that nobody answers would hold it
+A pool's threads are joined when the interpreter exits: a connect without an answer would hold it
 up. This one is a daemon.
 """
 
@@ -41,6 +41,6 @@ class BlockingThread:
                 outcome = job.call()
             except BaseException as error:  # noqa: BLE001 - raised where the future is awaited
                 outcome = Failure(error)
-            with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            with suppress(RuntimeError):  # the loop is closed: no caller waits
                 self._loop.call_soon_threadsafe(job.settle, outcome)
             del job, outcome  # or the thread would hold them while it waits

@@ -116,7 +116,7 @@ class AppendTimes:
     def truncate(self, end_offset: int, *, with_records: bool = False) -> None:
         """Let resets apply from the log's end on, where the records after them were cut off.
 
-        `with_records`: they go with the records; whoever leads has not given out these times.
+        `with_records`: they go with the records; the leader has not given out these times.
         """
         kept = tuple(reset._replace(offset=min(reset.offset, end_offset)) for reset in self.resets)
         if with_records:

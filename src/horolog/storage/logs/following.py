@@ -66,8 +66,8 @@ class FollowingLog(TruncatingLog):
     def lead(self, epoch: int) -> None:
         """Take the batches of producers from here on, in a leader epoch that is the largest so far.
 
-        All records are readable. Transactions that are open count as aborted: whoever could end
-        them writes elsewhere. The epoch is on the disk before any batch of it.
+        All records are readable. Transactions that are open count as aborted: the producers that
+        could end them write to another leader. The epoch is on the disk before any batch of it.
 
         Raises:
             StorageFailed: the disk refused; the log still follows.
@@ -85,7 +85,7 @@ class FollowingLog(TruncatingLog):
     def led_in(self, epoch: int) -> None:
         """The source leads in this epoch, and all that is here is in its log.
 
-        Consumers are told so; one that knows an earlier epoch has to look whether what it has read
+        Consumers are given it; one that knows an earlier epoch has to look whether what it has read
         is still there (KIP-320).
         """
         with self._exclusively():

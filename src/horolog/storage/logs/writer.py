@@ -62,7 +62,7 @@ class LogWriter:
             active: the last one.
             append_times: the floor of the log's append times; None where it has none yet.
             epochs: its leader epochs; None where it has none yet.
-            producers: who wrote it, up to its end; None if nobody asks which transactions were
+            producers: who wrote it, up to its end; None if it is not asked which transactions were
                 aborted.
         """
         self.active = active

@@ -82,7 +82,7 @@ class _Loader:
         recovery.mend_missing_indexes(present)
         segments = recovery.segments
         end_offset = segments[-1].end.next_offset
-        if plan.follows:  # nobody gave out what is not in the log
+        if plan.follows:  # only records of the log have append times
             self.append_times.last = latest_append_time(segments)
         elif not plan.is_clean or recovery.is_foreign or not self.append_times.is_saved:
             self._find_last_append_time(segments)
