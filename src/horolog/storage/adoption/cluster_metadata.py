@@ -30,8 +30,9 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from horolog.errors import CorruptFile, HorologError
+from horolog.schemas.fields import Fields
 from horolog.storage import names
-from horolog.storage.adoption.records import Fields, records_in
+from horolog.storage.adoption.records import records_in
 from horolog.storage.directory.checkpoints import read_offsets
 from horolog.storage.file_errors import FileMissing
 from horolog.storage.files import Files

@@ -18,8 +18,9 @@ from typing import Final, NamedTuple
 from horolog.errors import HorologError
 from horolog.record.builder import Record, read_records
 from horolog.record.markers import read_marker
+from horolog.schemas.fields import Fields
 from horolog.storage import names
-from horolog.storage.adoption.records import Fields, batches_in
+from horolog.storage.adoption.records import batches_in
 from horolog.storage.file_errors import FileMissing
 from horolog.storage.files import Files
 

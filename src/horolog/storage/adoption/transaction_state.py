@@ -17,8 +17,9 @@ from collections.abc import Iterator
 from struct import Struct
 
 from horolog.errors import CorruptFile, HorologError
+from horolog.schemas.fields import Fields
 from horolog.storage import names
-from horolog.storage.adoption.records import Fields, records_in
+from horolog.storage.adoption.records import records_in
 from horolog.storage.file_errors import FileMissing
 from horolog.storage.files import Files
 from horolog.storage.names import TopicPartition
