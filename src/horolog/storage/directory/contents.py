@@ -106,6 +106,26 @@ def set_aside(files: Files, path: str) -> str:
     return target
 
 
+def copy_aside(files: Files, path: str) -> str:
+    """Keep a synced copy of a file of any length next to it, which stays; its path.
+
+    Raises:
+        StorageFailed: the disk refused.
+    """
+    target = _free_name(files, path)
+    source, copy = files.get(path), files.create(target)
+    position, length = 0, files.length(source)
+    while position < length:
+        piece = files.read_at(source, min(_MAX_COPY_BYTES, length - position), position)
+        if not piece:
+            break
+        files.write_at(copy, [piece], position)
+        position += len(piece)
+    files.sync(copy)
+    files.sync_path(os.path.dirname(path))
+    return target
+
+
 def _free_name(files: Files, path: str) -> str:
     number = 1
     while files.exists(f"{path}.{number}{names.SET_ASIDE}"):
