@@ -177,7 +177,8 @@ def test_any_damage_is_read_within_bounds_and_appended_behind(
     tmp_path: Path, data: st.DataObject
 ) -> None:
     path = tmp_path / "horolog-some.log"
-    path.unlink(missing_ok=True)
+    for each in tmp_path.iterdir():
+        each.unlink()
     file = file_at(tmp_path)
     for value in data.draw(st.lists(st.binary(max_size=40), min_size=1, max_size=5)):
         file.append(batch_of(value))

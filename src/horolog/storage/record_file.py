@@ -94,16 +94,13 @@ class RecordFile:
         size = self._files.length(file)
         log = BatchReader(self._files, file, size, EVERYTHING)
         lost: list[Lost] = []
-        end, next_offset, may_leap = 0, 0, True
+        end, next_offset = 0, 0
         for position, header in self._whole(log, lost):
             base_offset = header.base_offset
             if position > end:
                 lost.append(Lost(self.path, end, position, "no whole batch"))
-                may_leap = True
-            most = _MOST_OFFSET if may_leap else next_offset
-            may_leap = not next_offset <= base_offset <= most
             batch: Buffer = log.batch(position, header)
-            if may_leap:  # the batch behind it as well: what it should follow is not known
+            if not next_offset <= base_offset <= _MOST_OFFSET:
                 lost.append(
                     Lost(self.path, position, position + 8, f"{base_offset} is no base offset here")
                 )
