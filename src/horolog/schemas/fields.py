@@ -30,11 +30,12 @@ class Fields:
 
     def take(self, size: int) -> bytes:
         """The next bytes."""
-        taken = self._data[self._position : self._position + max(size, 0)]
-        if len(taken) != size:
+        position = self._position
+        self._position = end = position + size
+        if size < 0 or end > len(self._data):
+            self._position = position
             raise CorruptBatch("a record of Kafka's own ends too early")
-        self._position += size
-        return taken
+        return self._data[position:end]
 
     def unpack(self, shape: Struct) -> tuple[int, ...]:
         """The next numbers."""
@@ -71,6 +72,11 @@ class Fields:
 
     def unsigned(self) -> int:
         """The next unsigned varint."""
+        if self._position < len(self._data):
+            value = self._data[self._position]
+            if value < 0x80:  # as most are
+                self._position += 1
+                return value
         value = 0
         for index in range(_MAX_VARINT_BYTES):
             (byte,) = self.take(1)

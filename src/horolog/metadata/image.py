@@ -1,0 +1,283 @@
+"""What a metadata log says, record after record: topics, settings, features, brokers, all else.
+
+No I/O. An image is made from the records of a snapshot and of the log behind it, and gives the
+records of the next snapshot, in the order of Kafka's own. What horolog has no use for (access
+control entries, credentials, quotas, tokens, records of unknown types) is kept as it is, so that a
+snapshot loses nothing of a Kafka's.
+
+Not for several threads at a time while records are applied.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+from uuid import UUID
+
+from horolog.errors import CorruptBatch
+from horolog.schemas import metadata
+from horolog.schemas.metadata import METADATA_VERSION, NO_CHANGE, Record, encode
+
+TOPIC: Final = 2
+BROKER: Final = 4
+"""Types of resources that have settings; a broker's name "" is that of all brokers."""
+
+Resource = tuple[int, str]
+
+
+class Topic:
+    """A topic and its partitions."""
+
+    __slots__ = ("name", "partitions", "topic_id")
+
+    def __init__(self, name: str, topic_id: UUID) -> None:
+        self.name = name
+        self.topic_id = topic_id
+        self.partitions: dict[int, metadata.Partition] = {}
+        """By number, as the last change left them."""
+
+
+class Image:
+    """See the module."""
+
+    def __init__(self) -> None:
+        self.topics: dict[str, Topic] = {}
+        self.by_id: dict[UUID, Topic] = {}
+        self.configs: dict[Resource, dict[str, str]] = {}
+        """Settings by type and name of the resource; none is empty."""
+        self.features: dict[str, int] = {}
+        self.brokers: dict[int, metadata.RegisterBroker] = {}
+        """The registrations, as the last change left them."""
+        self.controllers: dict[int, metadata.RegisterController] = {}
+        self.producer_ids: metadata.ProducerIds | None = None
+        """The last block that was given."""
+        self.others: dict[tuple[object, ...], Record] = {}
+        """By what a later record would replace or remove."""
+        self._takes = {
+            metadata.Topic: self._topic,
+            metadata.Partition: self._partition,
+            metadata.PartitionChange: self._change_partition,
+            metadata.RemoveTopic: self._remove_topic,
+            metadata.ClearElr: self._clear_elr,
+            metadata.Config: self._configure,
+            metadata.FeatureLevel: self._feature,
+            metadata.RegisterBroker: self._broker,
+            metadata.UnregisterBroker: self._unregister,
+            metadata.BrokerChange: self._change_broker,
+            metadata.FenceBroker: self._fence,
+            metadata.UnfenceBroker: self._unfence,
+            metadata.RegisterController: self._controller,
+            metadata.ProducerIds: self._producer_ids,
+            metadata.AccessControlEntry: self._keep,
+            metadata.RemoveAccessControlEntry: self._forget,
+            metadata.ScramCredential: self._keep,
+            metadata.RemoveScramCredential: self._forget,
+            metadata.DelegationToken: self._keep,
+            metadata.RemoveDelegationToken: self._forget,
+            metadata.ClientQuota: self._quota,
+            metadata.ZkMigrationState: self._keep,
+            metadata.Unknown: self._keep,
+            metadata.NoOp: _nothing,
+            # Which records a transaction holds is known where they are read (`log`).
+            metadata.BeginTransaction: _nothing,
+            metadata.EndTransaction: _nothing,
+            metadata.AbortTransaction: _nothing,
+        }
+
+    @property
+    def metadata_version(self) -> int:
+        """The level of the feature `metadata.version`: which versions of records are written."""
+        return self.features.get(METADATA_VERSION, metadata.OLDEST_LEVEL)
+
+    @property
+    def next_producer_id(self) -> int:
+        """All producer ids below are given out."""
+        return 0 if self.producer_ids is None else self.producer_ids.next_producer_id
+
+    def settings_of(self, resource_type: int, name: str) -> dict[str, str]:
+        """The settings of a resource; not to be changed."""
+        return self.configs.get((resource_type, name), {})
+
+    def apply(self, record: Record) -> None:
+        """Take a record.
+
+        Raises:
+            CorruptBatch: it is about a topic, a partition or a broker that is not there. Nothing
+                has changed.
+        """
+        self._takes[type(record)](record)  # type: ignore[operator]
+
+    def records(self) -> Iterator[bytes]:
+        """The records of a snapshot, at the level of `metadata.version`."""
+        for record in self._records():
+            yield encode(record, self.metadata_version)
+
+    def _records(self) -> Iterator[Record]:
+        features = dict(self.features)
+        for name in (METADATA_VERSION, *sorted(features)):
+            if name in features:
+                yield metadata.FeatureLevel(name, features.pop(name))
+        yield from self.brokers.values()
+        yield from self.controllers.values()
+        for topic in self.topics.values():
+            yield metadata.Topic(topic.name, topic.topic_id)
+            yield from topic.partitions.values()
+        for (kind, resource), settings in self.configs.items():
+            for name, value in settings.items():
+                yield metadata.Config(kind, resource, name, value)
+        if self.producer_ids is not None:
+            yield self.producer_ids
+        yield from self.others.values()
+
+    # Topics.
+
+    def _topic(self, record: metadata.Topic) -> None:
+        earlier = self.topics.get(record.name)
+        if earlier is not None and earlier.topic_id != record.topic_id:
+            raise CorruptBatch(f"topic {record.name} is made while there is one of that name")
+        if earlier is None:
+            topic = Topic(record.name, record.topic_id)
+            self.topics[record.name] = self.by_id[record.topic_id] = topic
+
+    def _of(self, topic_id: UUID) -> Topic:
+        topic = self.by_id.get(topic_id)
+        if topic is None:
+            raise CorruptBatch(f"there is no topic with the id {topic_id}")
+        return topic
+
+    def _partition(self, record: metadata.Partition) -> None:
+        self._of(record.topic_id).partitions[record.partition] = record
+
+    def _change_partition(self, record: metadata.PartitionChange) -> None:
+        partitions = self._of(record.topic_id).partitions
+        old = partitions.get(record.partition)
+        if old is None:
+            raise CorruptBatch(f"topic {record.topic_id} has no partition {record.partition}")
+        partitions[record.partition] = changed(old, record)
+
+    def _remove_topic(self, record: metadata.RemoveTopic) -> None:
+        topic = self._of(record.topic_id)
+        del self.by_id[record.topic_id], self.topics[topic.name]
+        self.configs.pop((TOPIC, topic.name), None)
+
+    def _clear_elr(self, record: metadata.ClearElr) -> None:
+        topics = list(self.topics.values())
+        if record.topic:
+            topic = self.topics.get(record.topic)
+            if topic is None:
+                raise CorruptBatch(f"there is no topic {record.topic}")
+            topics = [topic]
+        for topic in topics:
+            for number, partition in topic.partitions.items():
+                if partition.elr or partition.last_known_elr:
+                    topic.partitions[number] = partition._replace(elr=None, last_known_elr=None)
+
+    def _configure(self, record: metadata.Config) -> None:
+        resource = record.resource_type, record.resource
+        if record.value is not None:
+            self.configs.setdefault(resource, {})[record.name] = record.value
+            return
+        settings = self.configs.get(resource)
+        if settings is not None:
+            settings.pop(record.name, None)
+            if not settings:
+                del self.configs[resource]
+
+    def _feature(self, record: metadata.FeatureLevel) -> None:
+        if record.level:
+            self.features[record.name] = record.level
+        else:
+            self.features.pop(record.name, None)
+
+    # Nodes.
+
+    def _broker(self, record: metadata.RegisterBroker) -> None:
+        self.brokers[record.broker_id] = record
+
+    def _unregister(self, record: metadata.UnregisterBroker) -> None:
+        self._registration(record.broker_id)
+        del self.brokers[record.broker_id]
+
+    def _registration(self, broker_id: int) -> metadata.RegisterBroker:
+        broker = self.brokers.get(broker_id)
+        if broker is None:
+            raise CorruptBatch(f"broker {broker_id} is not registered")
+        return broker
+
+    def _change_broker(self, record: metadata.BrokerChange) -> None:
+        old = self._registration(record.broker_id)
+        self.brokers[record.broker_id] = old._replace(
+            fenced=record.fenced > 0 if record.fenced else old.fenced,
+            in_controlled_shutdown=record.in_controlled_shutdown > 0
+            if record.in_controlled_shutdown
+            else old.in_controlled_shutdown,
+            log_dirs=record.log_dirs or old.log_dirs,
+            cordoned=old.cordoned if record.cordoned is None else record.cordoned,
+        )
+
+    def _fence(self, record: metadata.FenceBroker) -> None:
+        old = self._registration(record.broker_id)
+        self.brokers[record.broker_id] = old._replace(fenced=True)
+
+    def _unfence(self, record: metadata.UnfenceBroker) -> None:
+        old = self._registration(record.broker_id)
+        self.brokers[record.broker_id] = old._replace(fenced=False)
+
+    def _controller(self, record: metadata.RegisterController) -> None:
+        self.controllers[record.controller_id] = record
+
+    def _producer_ids(self, record: metadata.ProducerIds) -> None:
+        self.producer_ids = record
+
+    # What is only kept.
+
+    def _keep(self, record: Record) -> None:
+        self.others[_identity(record)] = record
+
+    def _forget(self, record: Record) -> None:
+        self.others.pop(_identity(record), None)
+
+    def _quota(self, record: metadata.ClientQuota) -> None:
+        (self._forget if record.remove else self._keep)(record)
+
+
+def changed(old: metadata.Partition, change: metadata.PartitionChange) -> metadata.Partition:
+    """A partition after a change, which does not say the new epochs: they follow from it.
+
+    A leader, also the same one again, begins a leader epoch; every change a partition epoch.
+    """
+    leads = change.leader != NO_CHANGE
+    return old._replace(
+        replicas=old.replicas if change.replicas is None else change.replicas,
+        isr=old.isr if change.isr is None else change.isr,
+        removing=old.removing if change.removing is None else change.removing,
+        adding=old.adding if change.adding is None else change.adding,
+        leader=change.leader if leads else old.leader,
+        recovery_state=old.recovery_state if change.recovery_state < 0 else change.recovery_state,
+        leader_epoch=old.leader_epoch + leads,
+        partition_epoch=old.partition_epoch + 1,
+        directories=change.directories or old.directories,
+        elr=old.elr if change.elr is None else change.elr or None,
+        last_known_elr=old.last_known_elr
+        if change.last_known_elr is None
+        else change.last_known_elr or None,
+    )
+
+
+def _identity(record: Record) -> tuple[object, ...]:
+    """What a later record that replaces or removes this one has in common with it."""
+    match record:
+        case metadata.AccessControlEntry() | metadata.RemoveAccessControlEntry():
+            return metadata.AccessControlEntry, record.entry_id
+        case metadata.ScramCredential() | metadata.RemoveScramCredential():
+            return metadata.ScramCredential, record.name, record.mechanism
+        case metadata.DelegationToken() | metadata.RemoveDelegationToken():
+            return metadata.DelegationToken, record.token_id
+        case metadata.ClientQuota():
+            return metadata.ClientQuota, frozenset(record.entity), record.key
+        case metadata.Unknown():
+            return metadata.Unknown, record.data
+        case _:
+            return (type(record),)
+
+
+def _nothing(_: Record) -> None:
+    """Of no consequence for an image."""

@@ -1,0 +1,198 @@
+"""Records of Kafka's protocol generator, declared as classes: fields, types, versions, tags.
+
+    class Partition(NamedTuple):
+        partition: I32
+        directories: Annotated[Ids, Since(1)] = ()
+        elr: Annotated[NullableNumbers, Tag(1, 2)] = None
+
+The fields are in the order of the wire. What a version lacks has its default. All versions are
+flexible (KIP-482).
+"""
+
+from collections.abc import Callable, Iterable
+from functools import cached_property, lru_cache, partial
+from struct import Struct
+from typing import Annotated, Any, Final, NamedTuple, TypeVar, get_type_hints
+from uuid import UUID
+
+from horolog.errors import CorruptBatch
+from horolog.schemas.fields import Encoder, Fields
+
+NIL: Final = UUID(int=0)
+
+_U16 = Struct(">H")
+_T = TypeVar("_T")
+
+
+class Kind(NamedTuple):
+    """A type of field: how it is read and written, and its value where a version lacks it."""
+
+    read: Callable[[Fields], Any]
+    write: Callable[[Encoder, Any], object]
+    default: Any = 0
+
+
+class Since(NamedTuple):
+    """The first version that has a field."""
+
+    version: int
+
+
+class Tag(NamedTuple):
+    """A tagged field: its number, and the first version that has it."""
+
+    number: int
+    version: int = 0
+
+
+def there(value: _T | None) -> _T:
+    """A value that cannot be null.
+
+    Raises:
+        CorruptBatch: it is.
+    """
+    if value is None:
+        raise CorruptBatch("a field of a metadata record is null that cannot be")
+    return value
+
+
+@lru_cache(4096)
+def uuid_of(data: bytes) -> UUID:
+    """A UUID of 16 bytes; most come again and again."""
+    return UUID(bytes=data)
+
+
+def _read_uuid(fields: Fields) -> UUID:
+    return uuid_of(fields.take(16))
+
+
+def _read_text(fields: Fields) -> str:
+    return there(fields.text())
+
+
+def _array_of(kind: Kind, *, nullable: bool = False) -> Kind:
+    def read(fields: Fields) -> tuple[Any, ...] | None:
+        found = fields.array(partial(kind.read, fields))
+        if found is None:
+            return None if nullable else there(None)
+        return tuple(found)
+
+    def write(to: Encoder, values: Iterable[Any] | None) -> None:
+        to.array(values, partial(kind.write, to))
+
+    return Kind(read, write, None if nullable else ())
+
+
+_I32_KIND = Kind(Fields.i32, Encoder.i32)
+_UUID_KIND = Kind(_read_uuid, Encoder.uuid, NIL)
+
+I8 = Annotated[int, Kind(Fields.i8, Encoder.i8)]
+I16 = Annotated[int, Kind(Fields.i16, Encoder.i16)]
+U16 = Annotated[
+    int,
+    Kind(lambda fields: fields.unpack(_U16)[0], lambda to, value: to.raw(_U16.pack(value))),
+]
+I32 = Annotated[int, _I32_KIND]
+I64 = Annotated[int, Kind(Fields.i64, Encoder.i64)]
+F64 = Annotated[float, Kind(Fields.f64, Encoder.f64)]
+Bool = Annotated[bool, Kind(Fields.boolean, Encoder.boolean, default=False)]
+Id = Annotated[UUID, _UUID_KIND]
+Text = Annotated[str, Kind(_read_text, Encoder.text, "")]
+NullableText = Annotated[str | None, Kind(Fields.text, Encoder.text, None)]
+Bytes = Annotated[bytes, Kind(lambda fields: there(fields.data()), Encoder.data, b"")]
+Numbers = Annotated[tuple[int, ...], _array_of(_I32_KIND)]
+NullableNumbers = Annotated[tuple[int, ...] | None, _array_of(_I32_KIND, nullable=True)]
+Ids = Annotated[tuple[UUID, ...], _array_of(_UUID_KIND)]
+NullableIds = Annotated[tuple[UUID, ...] | None, _array_of(_UUID_KIND, nullable=True)]
+Texts = Annotated[tuple[str, ...], _array_of(Kind(_read_text, Encoder.text, ""))]
+
+
+class _Field(NamedTuple):
+    name: str
+    kind: Kind
+    since: int
+    tag: int | None
+    default: Any
+
+
+class Shape:
+    """How the fields of one class are read and written."""
+
+    def __init__(self, record: type[Any]) -> None:
+        self.record = record
+        self._reads: dict[int, list[Callable[[Fields], Any]]] = {}
+
+    @cached_property
+    def fields(self) -> list[_Field]:
+        """The fields, in the order of the wire; found out when the first record comes."""
+        found = []
+        defaults = self.record._field_defaults
+        for name, hint in get_type_hints(self.record, include_extras=True).items():
+            kind, *rules = hint.__metadata__
+            since, tag = 0, None
+            for rule in rules:
+                since = rule.version
+                tag = rule.number if isinstance(rule, Tag) else None
+            found.append(_Field(name, kind, since, tag, defaults.get(name, kind.default)))
+        return found
+
+    @cached_property
+    def _tags(self) -> dict[int, tuple[int, _Field]]:
+        return {
+            field.tag: (index, field)
+            for index, field in enumerate(self.fields)
+            if field.tag is not None
+        }
+
+    def read(self, version: int, fields: Fields) -> Any:
+        """The record of a version.
+
+        Raises:
+            CorruptBatch: there is none.
+        """
+        reads = self._reads.get(version)
+        if reads is None:
+            reads = self._reads[version] = [
+                field.kind.read
+                if field.tag is None and field.since <= version
+                else partial(_default, field.default)
+                for field in self.fields
+            ]
+        values = [read(fields) for read in reads]
+        tagged = fields.tagged() if fields.left > 1 else fields.pass_tagged()
+        for tag, data in (tagged or {}).items():
+            index, field = self._tags.get(tag, (0, None))
+            if field is not None and field.since <= version:
+                within = Fields(data)
+                values[index] = field.kind.read(within)
+                if within.left:
+                    raise CorruptBatch(f"tagged field {tag} of a metadata record is too long")
+        return self.record._make(values)
+
+    def write(self, version: int, record: Any, to: Encoder) -> None:
+        """Write a record as one version has it; what that has no field for is dropped.
+
+        Raises:
+            struct.error: a number does not fit its field.
+        """
+        tagged: dict[int, bytes] = {}
+        for field, value in zip(self.fields, record, strict=True):
+            if field.since > version:
+                continue
+            if field.tag is None:
+                field.kind.write(to, value)
+            elif value != field.default:
+                data = Encoder()
+                field.kind.write(data, value)
+                tagged[field.tag] = bytes(data)
+        to.tagged(tagged)
+
+
+def _default(value: Any, _: Fields) -> Any:
+    return value
+
+
+def struct_of(record: type[Any]) -> Kind:
+    """An array of structs, which are declared as records are."""
+    shape = Shape(record)
+    return _array_of(Kind(partial(shape.read, 0), lambda to, value: shape.write(0, value, to)))

@@ -1,0 +1,457 @@
+"""The records of Apache Kafka's metadata log, `__cluster_metadata`, of all versions up to 4.3.
+
+A record is the value of a log record without a key (KIP-631):
+
+    uvarint frame version (1) · uvarint type · uvarint version · fields, all flexible (KIP-482)
+
+Each class below declares one type: its fields in the order of the wire, their types, and, where
+that is not 0, the version they are there `Since`, or their `Tag`. What a version lacks has its
+default. Which versions are written follows from the `metadata.version` of the cluster (`encode`).
+
+A type that is not known is an `Unknown`, and is encoded as it was read. Tagged fields that are not
+known are dropped, as Kafka's own image drops them.
+"""
+
+from functools import lru_cache
+from struct import Struct, error
+from typing import Annotated, Any, Final, NamedTuple, cast
+
+from horolog.errors import CorruptBatch
+from horolog.schemas.declared import (
+    F64,
+    I8,
+    I16,
+    I32,
+    I64,
+    U16,
+    Bool,
+    Bytes,
+    Id,
+    Ids,
+    NullableIds,
+    NullableNumbers,
+    NullableText,
+    Numbers,
+    Shape,
+    Since,
+    Tag,
+    Text,
+    Texts,
+    struct_of,
+    uuid_of,
+)
+from horolog.schemas.fields import Encoder, Fields
+
+METADATA_VERSION: Final = "metadata.version"
+"""The feature whose level says which versions of records are written."""
+NEWEST_LEVEL: Final = 30
+"""Of `metadata.version`: 4.3-IV0. What a new cluster of Kafka 4.3 begins with."""
+OLDEST_LEVEL: Final = 7
+"""3.3-IV3: the oldest that Kafka 4 opens."""
+NO_LEADER: Final = -1
+NO_CHANGE: Final = -2
+"""The leader of a `PartitionChange` that changes none."""
+
+_FRAME: Final = 1
+
+
+class Endpoint(NamedTuple):
+    """Where a broker or a controller listens."""
+
+    name: Text
+    host: Text
+    port: U16
+    security_protocol: I16 = 0
+
+
+class Supported(NamedTuple):
+    """The levels of a feature that a node supports."""
+
+    name: Text
+    min_level: I16
+    max_level: I16
+
+
+class QuotaEntity(NamedTuple):
+    """A part of what a quota is for: `user`, `client-id` or `ip`; its name None is the default."""
+
+    type: Text
+    name: NullableText
+
+
+Endpoints = Annotated[tuple[Endpoint, ...], struct_of(Endpoint)]
+AllSupported = Annotated[tuple[Supported, ...], struct_of(Supported)]
+Entities = Annotated[tuple[QuotaEntity, ...], struct_of(QuotaEntity)]
+
+
+class RegisterBroker(NamedTuple):
+    """A process of a broker has registered."""
+
+    broker_id: I32
+    is_migrating: Annotated[Bool, Since(2)]
+    incarnation_id: Id
+    broker_epoch: I64
+    endpoints: Endpoints
+    features: AllSupported
+    rack: NullableText = None
+    fenced: Bool = True
+    in_controlled_shutdown: Annotated[Bool, Since(1)] = False
+    log_dirs: Annotated[Ids, Tag(0, 3)] = ()
+    cordoned: Annotated[NullableIds, Tag(1, 4)] = None
+
+
+class UnregisterBroker(NamedTuple):
+    """A broker is gone for good."""
+
+    broker_id: I32
+    broker_epoch: I64
+
+
+class Topic(NamedTuple):
+    """A topic is made; its partitions follow."""
+
+    name: Text
+    topic_id: Id
+
+
+class Partition(NamedTuple):
+    """A partition, whole."""
+
+    partition: I32
+    topic_id: Id
+    replicas: Numbers
+    isr: Numbers
+    removing: Numbers
+    adding: Numbers
+    leader: I32
+    recovery_state: Annotated[I8, Tag(0)] = 0
+    leader_epoch: I32 = -1
+    partition_epoch: I32 = -1
+    directories: Annotated[Ids, Since(1)] = ()
+    elr: Annotated[NullableNumbers, Tag(1, 2)] = None
+    last_known_elr: Annotated[NullableNumbers, Tag(2, 2)] = None
+
+
+class Config(NamedTuple):
+    """A setting of a topic (2), a broker (4; "" for all), client metrics (16), a group (32)."""
+
+    resource_type: I8
+    resource: Text
+    name: Text
+    value: NullableText
+    """None removes it."""
+
+
+class PartitionChange(NamedTuple):
+    """What changes in a partition; what is None stays."""
+
+    partition: I32
+    topic_id: Id
+    isr: Annotated[NullableNumbers, Tag(0)] = None
+    leader: Annotated[I32, Tag(1)] = NO_CHANGE
+    replicas: Annotated[NullableNumbers, Tag(2)] = None
+    removing: Annotated[NullableNumbers, Tag(3)] = None
+    adding: Annotated[NullableNumbers, Tag(4)] = None
+    recovery_state: Annotated[I8, Tag(5)] = -1
+    directories: Annotated[NullableIds, Tag(8, 1)] = None
+    elr: Annotated[NullableNumbers, Tag(6, 2)] = None
+    last_known_elr: Annotated[NullableNumbers, Tag(7, 2)] = None
+
+
+class FenceBroker(NamedTuple):
+    """A broker is fenced; early releases only."""
+
+    broker_id: I32
+    broker_epoch: I64
+
+
+class UnfenceBroker(NamedTuple):
+    """A broker is fenced no longer; early releases only."""
+
+    broker_id: I32
+    broker_epoch: I64
+
+
+class RemoveTopic(NamedTuple):
+    """A topic is gone, with its partitions and settings."""
+
+    topic_id: Id
+
+
+class DelegationToken(NamedTuple):
+    """A delegation token, without its secret part."""
+
+    owner: Text
+    requester: Text
+    renewers: Texts
+    issued_ms: I64
+    max_ms: I64
+    expires_ms: I64
+    token_id: Text
+
+
+class ScramCredential(NamedTuple):
+    """What a user's password is verified with."""
+
+    name: Text
+    mechanism: I8
+    salt: Bytes
+    stored_key: Bytes
+    server_key: Bytes
+    iterations: I32
+
+
+class FeatureLevel(NamedTuple):
+    """A feature is finalised at a level; 0 removes it."""
+
+    name: Text
+    level: I16
+
+
+class ClientQuota(NamedTuple):
+    """A quota is set or removed."""
+
+    entity: Entities
+    key: Text
+    value: F64
+    remove: Bool = False
+
+
+class ProducerIds(NamedTuple):
+    """A block of producer ids is given to a broker: all below `next_producer_id` are given."""
+
+    broker_id: I32
+    broker_epoch: I64
+    next_producer_id: I64
+
+
+class BrokerChange(NamedTuple):
+    """What changes in a broker's registration; what has its default stays."""
+
+    broker_id: I32
+    broker_epoch: I64
+    fenced: Annotated[I8, Tag(0)] = 0
+    """1 fenced, -1 unfenced."""
+    in_controlled_shutdown: Annotated[I8, Tag(1, 1)] = 0
+    log_dirs: Annotated[Ids, Tag(2, 2)] = ()
+    cordoned: Annotated[NullableIds, Tag(3, 3)] = None
+
+
+class AccessControlEntry(NamedTuple):
+    """An access control entry."""
+
+    entry_id: Id
+    resource_type: I8
+    resource: Text
+    pattern_type: I8
+    principal: Text
+    host: Text
+    operation: I8
+    permission: I8
+
+
+class RemoveAccessControlEntry(NamedTuple):
+    """An access control entry is gone."""
+
+    entry_id: Id
+
+
+class NoOp(NamedTuple):
+    """An idle controller is alive."""
+
+
+class ZkMigrationState(NamedTuple):
+    """How far a migration from ZooKeeper is; 0 is none."""
+
+    state: I8
+
+
+class RemoveScramCredential(NamedTuple):
+    """A credential is gone."""
+
+    name: Text
+    mechanism: I8
+
+
+class BeginTransaction(NamedTuple):
+    """What follows counts once `EndTransaction` is there (KIP-868)."""
+
+    name: Annotated[NullableText, Tag(0)] = None
+
+
+class EndTransaction(NamedTuple):
+    """What was written since `BeginTransaction` counts."""
+
+
+class AbortTransaction(NamedTuple):
+    """What was written since `BeginTransaction` does not count."""
+
+    reason: Annotated[NullableText, Tag(0)] = None
+
+
+class RemoveDelegationToken(NamedTuple):
+    """A delegation token is gone."""
+
+    token_id: Text
+
+
+class RegisterController(NamedTuple):
+    """A process of a controller has registered."""
+
+    controller_id: I32
+    incarnation_id: Id
+    is_migration_ready: Bool
+    endpoints: Endpoints
+    features: AllSupported
+
+
+class ClearElr(NamedTuple):
+    """The eligible leader replicas of a topic, or of all (""), are forgotten (KIP-966)."""
+
+    topic: Text
+
+
+class Unknown(NamedTuple):
+    """A record of a type that is not known."""
+
+    type: int
+    data: bytes
+    """The whole record, frame included."""
+
+
+Record = (
+    RegisterBroker
+    | UnregisterBroker
+    | Topic
+    | Partition
+    | Config
+    | PartitionChange
+    | FenceBroker
+    | UnfenceBroker
+    | RemoveTopic
+    | DelegationToken
+    | ScramCredential
+    | FeatureLevel
+    | ClientQuota
+    | ProducerIds
+    | BrokerChange
+    | AccessControlEntry
+    | RemoveAccessControlEntry
+    | NoOp
+    | ZkMigrationState
+    | RemoveScramCredential
+    | BeginTransaction
+    | EndTransaction
+    | AbortTransaction
+    | RemoveDelegationToken
+    | RegisterController
+    | ClearElr
+    | Unknown
+)
+
+# Number, class, and from which level of `metadata.version` on each version above 0 is written.
+_WITH_SHUTDOWN, _WITH_MIGRATION, _WITH_DIRECTORIES, _WITH_ELR, _WITH_CORDONED = 7, 8, 17, 23, 30
+_TYPES: Final[dict[int, tuple[type[Any], tuple[int, ...]]]] = {
+    0: (RegisterBroker, (_WITH_SHUTDOWN, _WITH_MIGRATION, _WITH_DIRECTORIES, _WITH_CORDONED)),
+    1: (UnregisterBroker, ()),
+    2: (Topic, ()),
+    3: (Partition, (_WITH_DIRECTORIES, _WITH_ELR)),
+    4: (Config, ()),
+    5: (PartitionChange, (_WITH_DIRECTORIES, _WITH_ELR)),
+    7: (FenceBroker, ()),
+    8: (UnfenceBroker, ()),
+    9: (RemoveTopic, ()),
+    10: (DelegationToken, ()),
+    11: (ScramCredential, ()),
+    12: (FeatureLevel, ()),
+    14: (ClientQuota, ()),
+    15: (ProducerIds, ()),
+    17: (BrokerChange, (_WITH_SHUTDOWN, _WITH_DIRECTORIES, _WITH_CORDONED)),
+    18: (AccessControlEntry, ()),
+    19: (RemoveAccessControlEntry, ()),
+    20: (NoOp, ()),
+    21: (ZkMigrationState, ()),
+    22: (RemoveScramCredential, ()),
+    23: (BeginTransaction, ()),
+    24: (EndTransaction, ()),
+    25: (AbortTransaction, ()),
+    26: (RemoveDelegationToken, ()),
+    27: (RegisterController, ()),
+    28: (ClearElr, ()),
+}
+_SHAPES = {number: (Shape(record), len(levels)) for number, (record, levels) in _TYPES.items()}
+_NUMBERS = {record: (number, levels) for number, (record, levels) in _TYPES.items()}
+
+# A partition with one replica and no tagged fields: most of what a single node reads.
+_ONE_REPLICA = Struct(">BBBi16sBiBiBBiiiB16sB")
+_OF_ONE_REPLICA = (2, 2, 1, 1, 2, 0)
+_one_number = lru_cache(1024)(lambda number: (number,))
+_one_uuid = lru_cache(1024)(lambda data: (uuid_of(data),))
+
+
+def decode(value: bytes) -> Record:
+    """One record.
+
+    Raises:
+        CorruptBatch: the value is no such record, or of a version of a known type that is not.
+    """
+    if len(value) == _ONE_REPLICA.size and value[1] == 3:
+        found = _partition(value)
+        if found is not None:
+            return found
+    fields = Fields(value)
+    frame, number, version = fields.unsigned(), fields.unsigned(), fields.unsigned()
+    if frame != _FRAME:
+        raise CorruptBatch(f"a metadata record has a frame of version {frame}; known is {_FRAME}")
+    known = _SHAPES.get(number)
+    if known is None:
+        return Unknown(number, value)
+    shape, newest = known
+    if version > newest:
+        raise CorruptBatch(
+            f"a metadata record of type {number} has version {version}; known are 0 to {newest}"
+        )
+    record: Record = shape.read(version, fields)
+    if fields.left:
+        raise CorruptBatch(
+            f"a metadata record of type {number} is {fields.left} bytes longer than its fields"
+        )
+    return record
+
+
+def _partition(value: bytes) -> Partition | None:
+    """The same for a `Partition` that has this size, if it is of the usual shape."""
+    (
+        frame, _, version, number, topic_id, replica_count, replica, isr_count, in_sync, removing,
+        adding, leader, leader_epoch, epoch, directory_count, directory, tags,
+    ) = _ONE_REPLICA.unpack(value)  # fmt: skip
+    if (
+        (replica_count, isr_count, removing, adding, directory_count, tags) != _OF_ONE_REPLICA
+        or frame != _FRAME
+        or version not in (1, 2)
+    ):
+        return None
+    return Partition(
+        number, uuid_of(topic_id), _one_number(replica), _one_number(in_sync), (), (), leader, 0,
+        leader_epoch, epoch, _one_uuid(directory),
+    )  # fmt: skip
+
+
+def encode(record: Record, metadata_version: int = NEWEST_LEVEL) -> bytes:
+    """The bytes of a record, as a cluster of this level of `metadata.version` writes it.
+
+    What that version has no field for is dropped.
+
+    Raises:
+        ValueError: a number does not fit its field.
+    """
+    if isinstance(record, Unknown):
+        return record.data
+    number, levels = _NUMBERS[cast("type[Any]", type(record))]
+    version = sum(metadata_version >= level for level in levels)
+    to = Encoder().unsigned(_FRAME).unsigned(number).unsigned(version)
+    try:
+        _SHAPES[number][0].write(version, record, to)
+    except error as what:
+        raise ValueError(f"{record!r:.200} cannot be encoded: {what}") from None
+    return bytes(to)

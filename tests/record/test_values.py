@@ -1,0 +1,49 @@
+"""Values alone, as `read_records` gives them."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from horolog.errors import CorruptBatch, RequestRefused
+from horolog.record.batch import HEADER_SIZE
+from horolog.record.builder import Record, build_batch, read_records
+from horolog.record.compression import Codec
+from horolog.record.values import read_values
+
+_RECORDS = st.lists(
+    st.builds(
+        Record,
+        st.integers(-1, 1 << 40),
+        st.none() | st.binary(max_size=100),
+        st.none() | st.binary(max_size=300),
+        st.lists(st.tuples(st.text(max_size=3), st.none() | st.binary(max_size=3))).map(tuple),
+    ),
+    max_size=70,
+)
+
+
+@given(_RECORDS, st.sampled_from(list(Codec)))
+def test_values_are_those_of_the_records(records: list[Record], codec: Codec) -> None:
+    batch = build_batch(records, base_offset=7, codec=codec)
+    assert read_values(batch) == [record.value for record in read_records(batch)]
+
+
+@given(_RECORDS.filter(bool), st.data())
+def test_damaged_records_are_refused_or_read(records: list[Record], data: st.DataObject) -> None:
+    batch = bytearray(build_batch(records))
+    for _ in range(3):
+        batch[data.draw(st.integers(HEADER_SIZE, len(batch) - 1))] = data.draw(st.integers(0, 255))
+    with contextlib.suppress(CorruptBatch):
+        assert len(read_values(batch)) == len(records)
+
+
+def test_what_would_decompress_to_too_much_is_refused() -> None:
+    batch = build_batch([Record(0, None, bytes(100_000))], codec=Codec.GZIP)
+    with pytest.raises(RequestRefused):
+        read_values(batch, max_bytes=1000)
+    with pytest.raises(CorruptBatch):
+        read_values(batch[:-1])
