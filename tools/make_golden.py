@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import Any
 
 from confluent_kafka.admin import AdminClient, ConfigResource
-from tools.golden import answers, old_protocols, scenarios
+from tools.golden import answers, cluster_metadata, old_protocols, scenarios
 from tools.golden import old_releases as old_kafkas
 from tools.golden.scenarios import QUIET, Scenario
-from tools.peers.kafka import LAST_WITH_OLD_FORMATS, Kafka, zookeeper
+from tools.peers.kafka import LAST_WITH_OLD_FORMATS, Kafka, version, zookeeper
 
 GOLDEN = Path(__file__).resolve().parents[1] / "tests" / "golden"
 MANIFEST = GOLDEN / "manifest.json"
@@ -159,6 +159,19 @@ def old_protocol_logs(work: Path) -> dict[str, Any]:
             }
             for each in old_protocols.PROTOCOLS
         },
+        "state": "clean",
+        "answers": told,
+    }
+
+
+def metadata_logs(work: Path) -> dict[str, Any]:
+    """Metadata logs and snapshots of the newest Kafka and of the last of 3.x."""
+    kept = work / "kept"
+    told = cluster_metadata.write(work, kept)
+    _keep_archive(kept, GOLDEN / "metadata.tar.xz")
+    return {
+        "about": "metadata logs and their snapshots, after a clean stop",
+        "kafka": ", ".join(map(version, cluster_metadata.PEERS)),
         "state": "clean",
         "answers": told,
     }
@@ -307,6 +320,7 @@ def _written(value: Any, depth: int = 0) -> str:
 MAKERS: dict[str, Callable[[Path], dict[str, Any]]] = {
     "clean": clean,
     "killed": killed,
+    "metadata": metadata_logs,
     "old-formats": old_formats,
     "old-protocols": old_protocol_logs,
     "old-releases": old_releases,
@@ -316,6 +330,7 @@ MAKERS: dict[str, Callable[[Path], dict[str, Any]]] = {
 LEAVES = {
     "clean": ("clean",),
     "killed": ("killed.tar.xz", "recovered"),
+    "metadata": ("metadata.tar.xz",),
     "old-formats": ("old-formats",),
     "old-protocols": ("old-protocols.tar.xz",),
     "old-releases": ("old-releases.tar.xz",),

@@ -159,8 +159,7 @@ class Shape:
                 for field in self.fields
             ]
         values = [read(fields) for read in reads]
-        tagged = fields.tagged() if fields.left > 1 else fields.pass_tagged()
-        for tag, data in (tagged or {}).items():
+        for tag, data in fields.tagged().items():
             index, field = self._tags.get(tag, (0, None))
             if field is not None and field.since <= version:
                 within = Fields(data)
