@@ -30,7 +30,7 @@ from tools.peers.kafka import LAST_WITH_OLD_FORMATS, NEWEST, Kafka, run_tool
 
 PEERS = (NEWEST, LAST_WITH_OLD_FORMATS)
 SETTINGS = {
-    "metadata.log.max.record.bytes.between.snapshots": "4000",
+    "metadata.log.max.record.bytes.between.snapshots": "1500",
     "metadata.log.max.snapshot.interval.ms": "0",
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "super.users": "User:ANONYMOUS",
@@ -68,10 +68,10 @@ def records(path: Path, peer: str) -> list[list[Any]]:
     )
     rows = []
     for line in done.stdout.decode().splitlines():
-        try:
-            said = json.loads(line)
-        except ValueError:
+        before, is_record, payload = line.partition("payload: ")
+        if not is_record or before not in ("| ", "") or not payload.startswith('{"type"'):
             continue
+        said = json.loads(payload)
         rows.append([said["type"], said["version"], said["data"]])
     return rows
 

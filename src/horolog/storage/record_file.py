@@ -19,7 +19,7 @@ count take its place.
 
 import logging
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from struct import Struct
 from typing import Final, NamedTuple
 
@@ -47,6 +47,8 @@ class Lost(NamedTuple):
     start: int
     end: int
     reason: str
+    next_offset: int | None = None
+    """Of the batch behind; None where none follows."""
 
     def __str__(self) -> str:
         return printable(f"{self.path}, bytes {self.start} to {self.end}: {self.reason}")
@@ -98,12 +100,11 @@ class RecordFile:
         for position, header in self._whole(log, lost):
             base_offset = header.base_offset
             if position > end:
-                lost.append(Lost(self.path, end, position, "no whole batch"))
+                lost.append(Lost(self.path, end, position, "no whole batch", base_offset))
             batch: Buffer = log.batch(position, header)
             if not next_offset <= base_offset <= _MOST_OFFSET:
-                lost.append(
-                    Lost(self.path, position, position + 8, f"{base_offset} is no base offset here")
-                )
+                reason = f"{base_offset} is no base offset here"
+                lost.append(Lost(self.path, position, position + 8, reason, next_offset))
                 base_offset = next_offset
                 batch = _BASE_OFFSET.pack(base_offset) + bytes(batch[_BASE_OFFSET.size :])
             end = position + header.size
@@ -125,14 +126,26 @@ class RecordFile:
         Raises:
             StorageFailed: the disk refused; the file is as it was.
         """
-        header = parse_header(batch)
-        assert header.magic == MAGIC
-        assert header.size == len(batch)
+        return self.append_all([batch], sync=sync)
+
+    def append_all(self, batches: Sequence[Buffer], *, sync: bool = True) -> int:
+        """As `append`, of several batches in one write; the first of the offsets.
+
+        Raises:
+            StorageFailed: the disk refused; the file is as it was.
+        """
         file = self._ready()
-        end, base_offset = self._known_end(), self._next_offset
-        view = memoryview(batch)
+        end, first_offset = self._known_end(), self._next_offset
+        next_offset, size = first_offset, 0
+        parts: list[Buffer] = []
+        for batch in batches:
+            header = parse_header(batch)
+            assert header.magic == MAGIC
+            assert header.size == len(batch)
+            parts += _BASE_OFFSET.pack(next_offset), memoryview(batch)[_BASE_OFFSET.size :]
+            next_offset += header.last_offset_delta + 1
+            size += header.size
         try:
-            parts: list[Buffer] = [_BASE_OFFSET.pack(base_offset), view[_BASE_OFFSET.size :]]
             self._files.write_at(file, parts, end)
             if sync:
                 self._sync(file)
@@ -140,9 +153,8 @@ class RecordFile:
             self._is_longer = True
             self._cut(file)
             raise
-        self._end = end + header.size
-        self._next_offset = base_offset + header.last_offset_delta + 1
-        return base_offset
+        self._end, self._next_offset = end + size, next_offset
+        return first_offset
 
     def sync(self) -> None:
         """Wait until the disk has all that was appended.

@@ -1,0 +1,309 @@
+"""Where the batches of a metadata log are: a log of Kafka's form, or one file.
+
+Reading changes nothing. The log is opened to be appended to when the first batch comes.
+"""
+
+import json
+import logging
+import os
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from typing import Final, Protocol
+from uuid import UUID
+
+from horolog.config import TopicConfig
+from horolog.errors import CorruptFile, StorageFailed
+from horolog.metadata.replay import Replay
+from horolog.metadata.snapshots import (
+    SnapshotId,
+    SnapshotReader,
+    retire_snapshots,
+    snapshots_in,
+    write_snapshot,
+)
+from horolog.record.batch import parse_header
+from horolog.record.timestamps import AppendTimeStretch
+from horolog.storage import Log, names
+from horolog.storage.directory.checkpoint_ids import Checkpointed
+from horolog.storage.directory.checkpoints import read_epochs, write_topic_id
+from horolog.storage.file_errors import NotRegular
+from horolog.storage.files import Files
+from horolog.storage.names import TopicPartition
+from horolog.storage.record_file import RecordFile
+from horolog.storage.recovery.loading import load_log
+from horolog.storage.recovery.plan import LoadPlan
+from horolog.storage.removal.leftovers import base_offsets
+
+PARTITION: Final = TopicPartition(names.CLUSTER_METADATA, 0)
+TOPIC_ID: Final = UUID(int=1)
+ONE_FILE: Final = "horolog-metadata.log"
+QUORUM_STATE: Final = "quorum-state"
+"""Kafka's: JSON with the last leader epoch of its quorum."""
+HISTORY_MS: Final = 366 * 24 * 3_600_000
+"""For so long snapshots are kept, and the records before them."""
+
+_MAX_QUORUM_BYTES = 1 << 20
+_MAX_EPOCH = (1 << 31) - 2
+# Segments go only once a snapshot that is kept replaces them, whatever their age.
+_CONFIG = TopicConfig(retention_ms=-1, retention_bytes=-1)
+
+_logger = logging.getLogger(__name__)
+
+
+class Form(Protocol):
+    """A place for the batches of a metadata log; one thread at a time."""
+
+    size_behind_snapshot: int
+    """Bytes that a start reads besides a snapshot."""
+
+    def replay(self) -> Replay:
+        """Read all there is."""
+
+    def append(self, batches: Sequence[bytes], now_ms: int) -> None:
+        """Append batches that go on at the log end, and wait until the disk has them.
+
+        Raises:
+            StorageFailed: the disk refused; the log is as it was.
+        """
+
+    def snapshot(self, snapshot_id: SnapshotId, batches: Iterator[bytes], now_ms: int) -> int:
+        """Keep what all records have come to; the offset of the next record.
+
+        Raises:
+            StorageFailed: the disk refused; what there was counts.
+        """
+
+    def close(self) -> None:
+        """Finish the files."""
+
+
+class KafkaForm:
+    """`__cluster_metadata-0` with segments and snapshots."""
+
+    def __init__(self, files: Files, log_dir: str) -> None:
+        self.directory = f"{log_dir}/{PARTITION}"
+        self.size_behind_snapshot = 0
+        self._files = files
+        self._log_dir = log_dir
+        self._log: Log | None = None
+        self._snapshots: list[SnapshotId] = []
+        self._end = 0  # after `replay`: of what counts
+        self._refused: int | None = None  # the offset of a batch that must be taken off the log
+
+    def _exists(self) -> bool:
+        """Whether there is such a directory.
+
+        Raises:
+            NotRegular: something else has its name.
+        """
+        if not self._files.exists(self.directory):
+            return False
+        if os.path.islink(self.directory) or not os.path.isdir(self.directory):
+            raise NotRegular(f"{self.directory} is not a directory")
+        return True
+
+    # Reading.
+
+    def replay(self) -> Replay:
+        """See `Form`."""
+        replay = Replay()
+        if not self._exists():
+            return replay
+        present = self._files.names_in(self.directory)
+        self._snapshots = snapshots_in(present)
+        replay, start = self._from_snapshot(present)
+        expected = start
+        self.size_behind_snapshot = 0
+        for path in self._segments_from(present, start):
+            file = RecordFile(self._files, path)
+            try:
+                for batch in file.read():
+                    header = parse_header(batch)
+                    if header.last_offset < start:
+                        continue
+                    if header.base_offset > expected:
+                        replay.damage.append(
+                            f"{self.directory} has no offsets {expected} to "
+                            f"{header.base_offset - 1}"
+                        )
+                    expected = header.next_offset
+                    self.size_behind_snapshot += header.size
+                    replay.take(batch, start)
+            except NotRegular as error:
+                replay.damage.append(str(error))
+            replay.damage += [
+                str(lost)
+                for lost in file.lost
+                if lost.next_offset is None or lost.next_offset > start
+            ]
+        replay.next_offset = self._end = max(expected, start)
+        replay.leader_epoch = max(replay.leader_epoch, self._known_epoch(replay.damage))
+        return replay
+
+    def _segments_from(self, present: Sequence[str], offset: int) -> list[str]:
+        """The paths of the segments that can have records from an offset on."""
+        bases = base_offsets(present, names.LOG)
+        first = max(bisect_right(bases, offset) - 1, 0)
+        return [f"{self.directory}/{names.segment_file(base, names.LOG)}" for base in bases[first:]]
+
+    def _from_snapshot(self, present: Sequence[str]) -> tuple[Replay, int]:
+        """What the newest whole snapshot says, and the offset of the first record behind it."""
+        log_start = min(base_offsets(present, names.LOG), default=None)
+        damage: list[str] = []
+        partial: tuple[Replay, int] | None = None
+        for snapshot in reversed(self._snapshots):
+            replay = Replay()
+            reader = SnapshotReader(self._files, f"{self.directory}/{snapshot.name}")
+            try:
+                for batch in reader.read():
+                    replay.take(batch)
+            except StorageFailed as error:
+                reader.damage = str(error)
+            replay.leader_epoch = replay.last_epoch = snapshot.epoch
+            replay.next_offset = snapshot.end_offset
+            replay.last_timestamp = reader.last_timestamp
+            if reader.damage is None:
+                reaches = log_start is not None and log_start <= snapshot.end_offset
+                if not damage or reaches:  # else records between the two snapshots are lost
+                    replay.damage = damage + replay.damage
+                    return replay, snapshot.end_offset
+            else:
+                damage.append(reader.damage)
+                partial = partial or (replay, snapshot.end_offset)
+        if partial is not None and log_start != 0:
+            partial[0].damage = damage + partial[0].damage
+            return partial
+        replay = Replay()
+        replay.damage = damage
+        return replay, 0
+
+    def _known_epoch(self, damage: list[str]) -> int:
+        """The largest leader epoch that a file beside the log names."""
+        epochs = [-1]
+        try:
+            starts = read_epochs(self._files, f"{self.directory}/{names.LEADER_EPOCHS}")
+            epochs += [each.epoch for each in starts]
+        except CorruptFile as error:
+            damage.append(str(error))
+        path = f"{self.directory}/{QUORUM_STATE}"
+        try:
+            text = self._files.read_whole(path, _MAX_QUORUM_BYTES)
+            epoch = json.loads(text)["leaderEpoch"] if text else -1
+            if not isinstance(epoch, int) or not -1 <= epoch <= _MAX_EPOCH:
+                raise ValueError(f"{epoch!r} is no leader epoch")
+            epochs.append(epoch)
+        except (ValueError, KeyError, TypeError, RecursionError, StorageFailed) as error:
+            damage.append(f"{path} does not say the leader epoch: {error}")
+        return max(epochs)
+
+    # Writing.
+
+    def append(self, batches: Sequence[bytes], now_ms: int) -> None:
+        """See `Form`."""
+        log = self._opened(now_ms)
+        if self._refused is not None:
+            log.truncate_to(self._refused, now_ms)
+            self._refused = None
+        end = log.log_end_offset
+        append_ms = max(now_ms, log.last_append_time_ms or now_ms)
+        data = b"".join(batches)
+        try:
+            log.follow(data, append_times=[AppendTimeStretch(end, append_ms)], now_ms=now_ms)
+            log.flush()
+        except StorageFailed:
+            if log.log_end_offset > end:
+                self._refused = end
+                with suppress(StorageFailed):
+                    log.truncate_to(end, now_ms)
+                    self._refused = None
+            raise
+        log.advance_high_watermark(log.log_end_offset)
+        self.size_behind_snapshot += len(data)
+
+    def _opened(self, now_ms: int) -> Log:
+        if self._log is not None:
+            return self._log
+        if not self._exists():
+            self._files.make_directory(self.directory)
+            path = f"{self.directory}/{names.PARTITION_METADATA}"
+            write_topic_id(self._files, path, TOPIC_ID, sync=True)
+            self._files.sync_path(self._log_dir)
+        synced = self._snapshots[-1].end_offset if self._snapshots else None
+        plan = LoadPlan(
+            _CONFIG,
+            now_ms,
+            is_clean=False,
+            checkpointed=Checkpointed(recovery_point=synced, high_watermark=names.MAX_BASE_OFFSET),
+            topic_id=TOPIC_ID,
+            follows=True,
+        )
+        log, report = load_log(self._files, self.directory, PARTITION, plan)
+        for note in (*report.notes, *report.warnings):
+            _logger.warning("%s", note)
+        if log.log_end_offset != self._end:
+            # A snapshot is ahead of the log, or damage was cut off with what follows it: what
+            # follows counts, and is in the snapshot that is written next.
+            log.truncate_fully(self._end, now_ms)
+        self._log = log
+        return log
+
+    def snapshot(self, snapshot_id: SnapshotId, batches: Iterator[bytes], now_ms: int) -> int:
+        """See `Form`."""
+        write_snapshot(self._files, f"{self.directory}/{snapshot_id.name}", batches)
+        self._files.sync_path(self.directory)
+        self.size_behind_snapshot = 0
+        snapshots = sorted({*self._snapshots, snapshot_id})
+        self._snapshots, start = retire_snapshots(
+            self._files, self.directory, snapshots, now_ms - HISTORY_MS
+        )
+        log = self._opened(now_ms)
+        log.start_at(start)
+        log.apply_retention(now_ms, now_ms)
+        log.removed_files.remove_due(names.MAX_OFFSET)
+        return snapshot_id.end_offset
+
+    def close(self) -> None:
+        """See `Form`."""
+        if self._log is not None:
+            for path in self._log.finish():
+                self._files.sync_path(path)
+            self._log.finished()
+            self._log = None
+
+
+class OneFile:
+    """`horolog-metadata.log`, in the root of a directory whose metadata log is another's."""
+
+    def __init__(self, files: Files, log_dir: str) -> None:
+        self.size_behind_snapshot = 0
+        self._file = RecordFile(files, f"{log_dir}/{ONE_FILE}")
+
+    def replay(self) -> Replay:
+        """See `Form`."""
+        replay = Replay()
+        for batch in self._file.read():
+            replay.take(batch)
+        replay.damage += map(str, self._file.lost)
+        replay.next_offset = self._file.next_offset
+        self.size_behind_snapshot = self._file.size
+        return replay
+
+    def append(self, batches: Sequence[bytes], now_ms: int) -> None:
+        """See `Form`."""
+        self._file.append_all(batches)
+        self.size_behind_snapshot += sum(map(len, batches))
+
+    def snapshot(
+        self,
+        snapshot_id: SnapshotId,
+        batches: Iterator[bytes],
+        now_ms: int,
+    ) -> int:
+        """See `Form`."""
+        self._file.replace(batches)
+        self.size_behind_snapshot = 0
+        return self._file.next_offset
+
+    def close(self) -> None:
+        """Nothing is left open."""

@@ -1,0 +1,196 @@
+"""The metadata log: the one place from which topics, settings and the like are known.
+
+    log = MetadataLog.open(files, log_dir, node_id=1)
+    log.image                       # what all records have come to
+    log.append(records, now_ms)     # one batch, on the disk, then in the image
+    log.snapshot(now_ms)
+    log.close()
+
+The log is `__cluster_metadata-0`, as the only voter of a KRaft quorum writes it (KIP-595): an
+Apache Kafka goes on with it, and the other way round. Beside another's log it is one file of the
+same records (`in_one_file`).
+
+Each process that appends leads in an epoch of its own, which a LeaderChange record begins. What is
+damaged is left out: `damage` says what may be lost, and a snapshot of what was read comes first.
+"""
+
+import logging
+from collections.abc import Sequence
+from typing import Final
+
+from horolog.errors import StorageFailed
+from horolog.metadata.forms import Form, KafkaForm, OneFile
+from horolog.metadata.image import Image
+from horolog.metadata.replay import Replay
+from horolog.metadata.snapshots import SnapshotId, snapshot_batches
+from horolog.record.builder import Record as LogRecord
+from horolog.record.builder import build_batch
+from horolog.schemas import control
+from horolog.schemas.control import Voter, control_key
+from horolog.schemas.metadata import (
+    METADATA_VERSION,
+    AbortTransaction,
+    FeatureLevel,
+    Record,
+    encode,
+)
+from horolog.storage.files import Files
+
+SNAPSHOT_BYTES: Final = 20 << 20
+"""Behind a snapshot there are not many more, as `metadata.log.max.record.bytes.between.snapshots`
+has it in Kafka."""
+
+_MAX_EPOCH: Final = (1 << 31) - 1
+
+_logger = logging.getLogger(__name__)
+
+
+class MetadataLog:
+    """See the module. One thread at a time; other threads may read the image between appends."""
+
+    def __init__(self, form: Form, node_id: int, replay: Replay) -> None:
+        """See `open`."""
+        self._form = form
+        self._node_id = node_id
+        self._replay = replay
+        self._leads_in: int | None = None
+        self._snapshot_bytes = SNAPSHOT_BYTES
+        self.damage = tuple(replay.damage)
+        """What of the log could not be read, and may be lost; empty where it is whole."""
+
+    @classmethod
+    def open(
+        cls, files: Files, log_dir: str, *, node_id: int, in_one_file: bool = False
+    ) -> "MetadataLog":
+        """Read a directory's metadata log; nothing is written before the first append.
+
+        Args:
+            files: the way to the disk.
+            log_dir: the log directory, which is locked.
+            node_id: of this broker, the only voter.
+            in_one_file: the directory's `__cluster_metadata-0` is another's: ours is one file.
+
+        Raises:
+            StorageFailed: the log cannot be read at all.
+        """
+        form: Form = OneFile(files, log_dir) if in_one_file else KafkaForm(files, log_dir)
+        return cls(form, node_id, form.replay())
+
+    @property
+    def image(self) -> Image:
+        """What all records have come to."""
+        return self._replay.image
+
+    @property
+    def voters(self) -> tuple[Voter, ...]:
+        """Those of a dynamic quorum; none of a static one."""
+        return self._replay.voters
+
+    @property
+    def leader_epoch(self) -> int:
+        """The epoch of this process, or the one that it will begin."""
+        if self._leads_in is not None:
+            return self._leads_in
+        return min(max(self._replay.leader_epoch, 0) + 1, _MAX_EPOCH)
+
+    @property
+    def next_offset(self) -> int:
+        """What the first record of the next `append` gets: a broker's epoch is such an offset."""
+        before = self._opening(0) if self._leads_in is None else []
+        return self._replay.next_offset + len(before)
+
+    def append(self, records: Sequence[Record], now_ms: int) -> int:
+        """Append records as one batch: all of them count, or none does.
+
+        Args:
+            records: at least one. A new log begins with the FeatureLevel of `metadata.version`.
+            now_ms: the clock, in milliseconds.
+
+        Returns:
+            The offset of the first.
+
+        Raises:
+            ValueError: a number does not fit its field. Nothing has changed.
+            StorageFailed: the disk refused. Nothing has changed.
+        """
+        assert records
+        values = self._encoded(records)
+        if self._leads_in is None and self.damage:
+            self.snapshot(now_ms)  # recovery of the log may cut off what counts
+        epoch, offset = self.leader_epoch, self._replay.next_offset
+        batches = self._opening(now_ms) if self._leads_in is None else []
+        offset += len(batches)
+        batches.append(
+            build_batch(
+                [LogRecord(now_ms, None, value) for value in values],
+                base_offset=offset,
+                leader_epoch=epoch,
+            )
+        )
+        self._form.append(batches, now_ms)
+        replay = self._replay
+        if self._leads_in is None:
+            self._leads_in = replay.leader_epoch = epoch
+            replay.drop_transaction()
+        replay.next_offset = offset + len(values)
+        replay.last_epoch = epoch
+        replay.last_timestamp = max(replay.last_timestamp, now_ms)
+        replay.take_all(records)
+        if self._form.size_behind_snapshot > self._snapshot_bytes:
+            try:
+                self.snapshot(now_ms)
+            except StorageFailed as error:  # the log has it all
+                _logger.warning("No snapshot of the metadata was made: %s", error)
+        return offset
+
+    def _encoded(self, records: Sequence[Record]) -> list[bytes]:
+        level = self.image.metadata_version
+        values = []
+        for record in records:
+            if isinstance(record, FeatureLevel) and record.name == METADATA_VERSION:
+                level = record.level
+            values.append(encode(record, level))
+        return values
+
+    def _opening(self, now_ms: int) -> list[bytes]:
+        """The batches that begin an epoch, each of one record."""
+        epoch, offset = self.leader_epoch, self._replay.next_offset
+        voters = self._replay.voters or (Voter(self._node_id),)
+        value = control.leader_change(self._node_id, voters)
+        begins = LogRecord(now_ms, control_key(control.LEADER_CHANGE), value)
+        batches = [build_batch([begins], base_offset=offset, leader_epoch=epoch, is_control=True)]
+        if self._replay.is_in_transaction:
+            # Of a controller that was killed: what follows would be taken for a part of it.
+            aborts = encode(AbortTransaction("The controller ended within it"))
+            batches.append(
+                build_batch(
+                    [LogRecord(now_ms, None, aborts)], base_offset=offset + 1, leader_epoch=epoch
+                )
+            )
+        return batches
+
+    def snapshot(self, now_ms: int) -> None:
+        """Write a snapshot, and remove those that are older than a year, with what led to them.
+
+        Raises:
+            StorageFailed: the disk refused; the log and earlier snapshots count.
+        """
+        replay = self._replay
+        if not replay.next_offset:
+            return
+        batches = snapshot_batches(
+            replay.image.records(),
+            epoch=max(replay.last_epoch, 0),
+            last_timestamp=replay.last_timestamp,
+            kept_control=replay.kept_control,
+        )
+        snapshot_id = SnapshotId(replay.next_offset, max(replay.last_epoch, 0))
+        replay.next_offset = self._form.snapshot(snapshot_id, batches, now_ms)
+
+    def close(self) -> None:
+        """Finish the files; nothing more is appended.
+
+        Raises:
+            StorageFailed: the disk refused; the next start recovers the log.
+        """
+        self._form.close()

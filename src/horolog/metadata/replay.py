@@ -1,0 +1,114 @@
+"""From the batches of a metadata log to its image.
+
+Records of a transaction (KIP-868) count once it has ended; those of one that never ends do not.
+What cannot be read, or is about something that is not there, is left out and noted; what follows
+it counts.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+from horolog.buffers import Buffer
+from horolog.errors import CorruptBatch, RequestRefused
+from horolog.metadata.image import Image
+from horolog.record.batch import parse_header
+from horolog.record.builder import read_records
+from horolog.record.values import read_values
+from horolog.schemas import control
+from horolog.schemas.control import Voter, kind_of, voters_in
+from horolog.schemas.metadata import (
+    AbortTransaction,
+    BeginTransaction,
+    EndTransaction,
+    Record,
+    decode,
+)
+
+MOST_BATCH_BYTES: Final = 256 << 20
+"""What one batch may decompress to."""
+_MOST_DAMAGE: Final = 100
+
+
+class Replay:
+    """See the module."""
+
+    def __init__(self) -> None:
+        self.image = Image()
+        self.damage: list[str] = []
+        """What could not be read, as sentences."""
+        self.next_offset = 0
+        """The offset after the last batch."""
+        self.leader_epoch = -1
+        """The largest of a batch."""
+        self.last_epoch = 0
+        """That of the last batch."""
+        self.last_timestamp = 0
+        """The largest of a batch."""
+        self.voters: tuple[Voter, ...] = ()
+        """Those of a dynamic quorum."""
+        self.kept_control: dict[int, bytes] = {}
+        """Values of the last control records of `kraft.version` and the voters, by type."""
+        self._pending: list[Record] | None = None
+
+    @property
+    def is_in_transaction(self) -> bool:
+        """Whether a transaction has begun and not ended."""
+        return self._pending is not None
+
+    def take(self, batch: Buffer, start: int = 0) -> None:
+        """Take the records of a whole batch from the offset `start` on."""
+        header = parse_header(batch)
+        self.next_offset = header.last_offset + 1
+        self.leader_epoch = max(self.leader_epoch, header.leader_epoch)
+        self.last_epoch = max(header.leader_epoch, 0)
+        self.last_timestamp = max(self.last_timestamp, header.max_timestamp)
+        try:
+            if header.is_control:
+                self._control(batch)
+                return
+            values = read_values(batch, max_bytes=MOST_BATCH_BYTES)
+        except (CorruptBatch, RequestRefused) as error:
+            self._note(header.base_offset, error)
+            return
+        for offset, value in enumerate(values, header.base_offset):
+            if offset >= start and value is not None:
+                try:
+                    self._apply(decode(value))
+                except CorruptBatch as error:
+                    self._note(offset, error)
+
+    def drop_transaction(self) -> None:
+        """The transaction that has begun never ends."""
+        self._pending = None
+
+    def take_all(self, records: Iterable[Record]) -> None:
+        """Take records that have just been written."""
+        for record in records:
+            self._apply(record)
+
+    def _control(self, batch: Buffer) -> None:
+        for record in read_records(batch, max_bytes=MOST_BATCH_BYTES):
+            kind = kind_of(record.key)
+            if kind in (control.KRAFT_VERSION, control.VOTERS):
+                if kind == control.VOTERS:
+                    self.voters = voters_in(record.value)
+                self.kept_control[kind] = record.value or b""
+
+    def _apply(self, record: Record) -> None:
+        match record:
+            case BeginTransaction():
+                self._pending = []
+            case AbortTransaction():
+                self._pending = None
+            case EndTransaction():
+                pending, self._pending = self._pending, None
+                for each in pending or ():
+                    self.image.apply(each)
+            case _ if self._pending is not None:
+                self._pending.append(record)
+            case _:
+                self.image.apply(record)
+
+    def _note(self, offset: int, error: Exception) -> None:
+        if len(self.damage) < _MOST_DAMAGE:
+            self.damage.append(f"the metadata record at offset {offset} does not count: {error}")

@@ -1,0 +1,105 @@
+"""Control records of a KRaft log and of its snapshots (KIP-595, KIP-630, KIP-853).
+
+key    i16 version (0) · i16 type
+value  i16 version · fields, all flexible (KIP-482)
+"""
+
+from collections.abc import Sequence
+from struct import Struct
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from horolog.errors import CorruptBatch
+from horolog.schemas.declared import uuid_of
+from horolog.schemas.fields import Encoder, Fields
+
+LEADER_CHANGE: Final = 2
+SNAPSHOT_HEADER: Final = 3
+SNAPSHOT_FOOTER: Final = 4
+KRAFT_VERSION: Final = 5
+VOTERS: Final = 6
+
+_KEY = Struct(">hh")
+
+
+class Voter(NamedTuple):
+    """A voter; its directory is known where the quorum is dynamic (`kraft.version` 1)."""
+
+    voter_id: int
+    directory: UUID | None = None
+
+
+def control_key(kind: int) -> bytes:
+    """The key of a control record."""
+    return _KEY.pack(0, kind)
+
+
+def kind_of(key: bytes | None) -> int:
+    """The type that a key names, -1 if it names none."""
+    return -1 if key is None or len(key) < _KEY.size else int(_KEY.unpack_from(key)[1])
+
+
+def leader_change(leader_id: int, voters: Sequence[Voter]) -> bytes:
+    """That a leader epoch begins; all voters have voted for the leader."""
+    version = int(any(voter.directory is not None for voter in voters))
+    to = Encoder().i16(version).i32(leader_id)
+
+    def write(voter: Voter) -> None:
+        to.i32(voter.voter_id)
+        if version:
+            to.uuid(voter.directory or UUID(int=0))
+        to.tagged()
+
+    to.array(voters, write).array(voters, write)
+    return bytes(to.tagged())
+
+
+def snapshot_header(last_timestamp: int) -> bytes:
+    """The first record of a snapshot: the timestamp of the last record that is in it."""
+    return bytes(Encoder().i16(0).i64(last_timestamp).tagged())
+
+
+def snapshot_footer() -> bytes:
+    """The last record of a snapshot."""
+    return bytes(Encoder().i16(0).tagged())
+
+
+def header_timestamp(value: bytes | None) -> int:
+    """The timestamp that a snapshot's header has.
+
+    Raises:
+        CorruptBatch: it is none.
+    """
+    fields = Fields(value or b"")
+    fields.i16()
+    return fields.i64()
+
+
+def voters_in(value: bytes | None) -> tuple[Voter, ...]:
+    """The voters that a record of them names.
+
+    Raises:
+        CorruptBatch: it is none.
+    """
+    fields = Fields(value or b"")
+    fields.i16()
+
+    def endpoint() -> None:
+        fields.text()
+        fields.text()
+        fields.i16()
+        fields.pass_tagged()
+
+    def voter() -> Voter:
+        found = Voter(fields.i32(), uuid_of(fields.take(16)))
+        fields.array(endpoint)
+        fields.i16()
+        fields.i16()
+        fields.pass_tagged()  # of the versions that it supports
+        fields.pass_tagged()
+        return found
+
+    found = fields.array(voter)
+    if found is None:
+        raise CorruptBatch("a record of voters names none")
+    return tuple(found)
