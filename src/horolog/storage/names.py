@@ -47,6 +47,7 @@ CLEANED = ".cleaned"
 SWAP = ".swap"
 TEMPORARY = ".tmp"  # a small file whose replacement was interrupted
 CONVERTING = "converting"  # ours, a directory: what a conversion is writing (offline/converting.py)
+CLEANING = "cleaning"  # ours, a directory: what the cleaner is writing (logs/cleaning.py)
 CUT = ".cut"  # ours: what recovery took off a log and keeps (removal/set_aside.py)
 CUT_TIMES = ".times"  # ours, behind CUT: when its records were appended
 
@@ -54,13 +55,14 @@ LEADER_EPOCHS = "leader-epoch-checkpoint"
 PARTITION_METADATA = "partition.metadata"
 APPEND_TIME = "append-time-checkpoint"  # ours: the last append time that was given out
 APPEND_TIME_RESETS = "append-time-resets"  # ours: from which offsets on append times were lowered
+REPLACED = "replaced-segments"  # ours: which segments take the place of which
 SYNC_FAILED = "sync-failed"  # ours: the disk may lack what the page cache has (logs/flusher.py)
 
 META_PROPERTIES = "meta.properties"
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 LOG_START_OFFSETS = "log-start-offset-checkpoint"
 HIGH_WATERMARKS = "replication-offset-checkpoint"
-CLEANER_OFFSETS = "cleaner-offset-checkpoint"  # of partitions that a Kafka has compacted
+CLEANER_OFFSETS = "cleaner-offset-checkpoint"  # of partitions that were compacted
 CHECKPOINT_IDS = "horolog-checkpoint-ids"  # ours: for which topics these were written
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 LOCK = ".lock"
@@ -69,6 +71,7 @@ LOG_DIR_FILES = (
     RECOVERY_POINTS,
     LOG_START_OFFSETS,
     HIGH_WATERMARKS,
+    CLEANER_OFFSETS,
     CHECKPOINT_IDS,
     CLEAN_SHUTDOWN,
 )
@@ -94,7 +97,7 @@ MAX_RELATIVE_OFFSET: Final = (1 << 31) - 1  # to the first of a segment: 31 bits
 MAX_PARTITION: Final = (1 << 31) - 1  # a partition index is an int32 on the wire
 
 _PARTITION_FILES = frozenset(
-    {LEADER_EPOCHS, PARTITION_METADATA, APPEND_TIME, APPEND_TIME_RESETS, SYNC_FAILED}
+    {LEADER_EPOCHS, PARTITION_METADATA, APPEND_TIME, APPEND_TIME_RESETS, REPLACED, SYNC_FAILED}
 )
 _PARTITION_SUFFIXES = (
     *SEGMENT_SUFFIXES,

@@ -136,7 +136,8 @@ def test_what_is_no_file_makes_way_for_a_log_directorys_own(
     for _ in range(2):
         opened = open_dir(log_dir)
         assert not opened.close()
-        assert (log_dir / name).is_file()
+        # That of the cleaner is written once there is something to be said.
+        assert (log_dir / name).is_file() or name == "cleaner-offset-checkpoint"
         assert not (log_dir / name).is_symlink()
     assert f"{name}.1.set-aside is not a regular file" in caplog.text
 

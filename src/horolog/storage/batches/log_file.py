@@ -9,12 +9,14 @@ from horolog.storage.files import Files, OpenFile
 class LogFile:
     """The `.log` file of a segment, found under its name or the one it has once it is deleted."""
 
-    __slots__ = ("base_offset", "files", "is_abandoned", "limit", "path")
+    __slots__ = ("base_offset", "deleted_path", "files", "is_abandoned", "limit", "path")
 
     def __init__(self, files: Files, path: str, base_offset: int = 0) -> None:
         self.base_offset = base_offset
         self.files = files
         self.path = path
+        self.deleted_path = path + names.DELETED
+        """Its name once it is deleted, which is `path` then."""
         self.limit: int | None = None
         """Its offsets are before that, where it is known: the next segment begins there."""
         self.is_abandoned = False
@@ -26,16 +28,24 @@ class LogFile:
         Raises:
             FileMissing: it is gone.
         """
-        try:
-            file = self.files.get(self.path)
-        except FileMissing:
+        while True:
+            path = self.path
             try:
-                file = self.files.get(self.path + names.DELETED)
+                file = self.files.get(path)
             except FileMissing:
-                raise FileMissing(f"{self.path} is gone") from None
-        if self.is_abandoned:  # asked last: until then no other file can have had this path
-            raise FileMissing(f"{self.path} is gone")
-        return file
+                try:
+                    file = self.files.get(self.deleted_path)
+                except FileMissing:
+                    raise FileMissing(f"{path} is gone") from None
+            # Asked last: until then no other file can have had this path.
+            if self.is_abandoned:
+                raise FileMissing(f"{path} is gone")
+            if path is self.path:
+                return file
+
+    def renamed(self) -> None:
+        """The file has the name of a deleted one; another may take its former name now."""
+        self.path = self.deleted_path
 
     def batches(self, size: int, ahead: ReadAhead = HEADERS) -> BatchReader:
         """Its batches in the first `size` bytes.

@@ -60,6 +60,8 @@ class Checkpointed(NamedTuple):
     is_ours: bool = False
     """The file of log starts is as we wrote it."""
     high_watermark: int | None = None
+    cleaner_point: int | None = None
+    """Up to which the log was cleaned."""
 
     def for_topic(self, topic_id: UUID | None) -> "Checkpointed":
         """What of it counts for the log of the topic with this id, None if it has no id.

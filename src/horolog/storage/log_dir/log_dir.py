@@ -375,6 +375,14 @@ class LogDir:
         """
         self._checkpoints.write_starts(self.logs)
 
+    def checkpoint_cleaner(self) -> None:
+        """Write down up to where the logs were cleaned, if that has changed.
+
+        Raises:
+            StorageFailed: the disk refused; the earlier content stays.
+        """
+        self._checkpoints.write_cleaner_points(self.logs)
+
     @property
     def _may_be_marked_clean(self) -> bool:
         """Whether all logs in the directory were closed cleanly, by horolog or its predecessor.

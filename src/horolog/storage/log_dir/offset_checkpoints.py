@@ -1,8 +1,8 @@
 """The checkpoints of a log directory, which the next start reads.
 
-Three files of Kafka's: up to where the disk has each log for sure, where it starts, its high
-watermark. Next to them is one of ours: for which topic they were written
-(directory/checkpoint_ids.py).
+Four files of Kafka's: up to where the disk has each log for sure, where it starts, its high
+watermark, and up to where it was cleaned, if it ever was. Next to them is one of ours: for which
+topic they were written (directory/checkpoint_ids.py).
 
 A partition that is there and was not opened keeps the lines that were found about it. Those
 of a partition that is not there are removed, at a start, at its deletion, and at the latest
@@ -47,6 +47,9 @@ class OffsetCheckpoints:
         self._left_alone: frozenset[TopicPartition] = frozenset()
         self._on_disk: dict[str, Collection[TopicPartition]] = {}  # of which there are lines
         self._ids_on_disk: Collection[TopicPartition] = ()
+        self._damaged: set[str] = set()  # files that were found so
+        # What was written last; None if that is not known, or damaged.
+        self._cleaner_points: dict[TopicPartition, int] | None = None
         self._writing = threading.Lock()
 
     def read(self) -> None:
@@ -54,6 +57,8 @@ class OffsetCheckpoints:
         for name in _OFFSETS:
             self._found[name] = self._read(name)
         self._on_disk.update(self._found)
+        if names.CLEANER_OFFSETS not in self._damaged:
+            self._cleaner_points = dict(self._found[names.CLEANER_OFFSETS])
         try:
             self._found_ids = read_checkpoint_ids(self._files, self._path(names.CHECKPOINT_IDS))
         except StorageFailed as error:
@@ -72,6 +77,7 @@ class OffsetCheckpoints:
         for sentence in damage[:_MOST_SENTENCES]:
             _logger.warning("%s", sentence)
         if damage:
+            self._damaged.add(name)
             kept = set_aside(self._files, path)
             _logger.error(
                 "%s is damaged: %d line(s) of it count, and the file is kept as %s",
@@ -87,6 +93,7 @@ class OffsetCheckpoints:
             self._found_ids.entries.get(partition),
             self._starts_are_ours,
             self._found[names.HIGH_WATERMARKS].get(partition),
+            self._found[names.CLEANER_OFFSETS].get(partition),
         )
 
     def keep(
@@ -140,6 +147,16 @@ class OffsetCheckpoints:
         self.write_starts(logs)
         with self._writing:
             self._write(names.HIGH_WATERMARKS, logs)
+        self.write_cleaner_points(logs)
+
+    def write_cleaner_points(self, logs: Mapping[TopicPartition, Log]) -> None:
+        """Write down up to where the logs were cleaned, if that has changed.
+
+        Raises:
+            StorageFailed: the disk refused; the earlier content stays.
+        """
+        with self._writing:
+            self._write(names.CLEANER_OFFSETS, logs)
 
     def write_starts(self, logs: Mapping[TopicPartition, Log]) -> None:
         """Write down where the logs start; Kafka's file so far as first segments do not show it.
@@ -159,12 +176,17 @@ class OffsetCheckpoints:
             offset = offset_of(log)
             if offset is not None:
                 offsets[key] = offset
+        if name == names.CLEANER_OFFSETS and offsets == self._cleaner_points:
+            return  # most logs are never cleaned
+        self._cleaner_points = None if name == names.CLEANER_OFFSETS else self._cleaner_points
         self._on_disk[name] = {*self._on_disk.get(name, ()), *offsets}  # a failure may leave either
         before = None
         if name == names.LOG_START_OFFSETS:
             before = partial(self._write_ids, logs)
         write_offsets(self._files, self._path(name), offsets, before)
         self._on_disk[name] = offsets.keys()
+        if name == names.CLEANER_OFFSETS:
+            self._cleaner_points = offsets
 
     def _write_ids(self, logs: Mapping[TopicPartition, Log], new_starts: str) -> None:
         found = self._found_ids.entries if self._starts_are_ours else {}
@@ -189,4 +211,5 @@ _OFFSETS: dict[str, Callable[[Log], int | None]] = {
     names.RECOVERY_POINTS: lambda log: log.recovery_point,
     names.LOG_START_OFFSETS: _start_to_write,
     names.HIGH_WATERMARKS: lambda log: log.high_watermark,
+    names.CLEANER_OFFSETS: lambda log: log.cleaner_point,
 }

@@ -36,6 +36,8 @@ class LogParts:
     high_watermark: int | None = None
     """Of a log that follows; None of one that leads."""
     log_start_offset: int = 0
+    cleaner_point: int | None = None
+    """All records before this offset were cleaned; None if it never was."""
     recovery_point: int = 0
     """All records before this offset are flushed."""
     retention_exempt: bool = False

@@ -7,18 +7,22 @@ A `LogWriter` has written the new segments in a work directory and finished them
     <base>.log.swap       they count: the next start goes on from here, Kafka's as well
     <base>.log            they have their names, and the old segments are gone
 
-with their companion files alike. A compaction of Kafka's uses the same names, and the same code
-ends what was interrupted (removal/leftovers.py). While the old segments are all there, and have
-offsets that the new ones lack, a start of horolog keeps the old ones.
+with their companion files alike. Which go and which come is written down before the new ones count
+(removal/replacement.py). A compaction of Kafka's uses the same names, and the same code ends what
+was interrupted (removal/leftovers.py).
 """
 
 import os
 import stat
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 
+from horolog.errors import StorageFailed
 from horolog.storage import names
+from horolog.storage.batches.whole import whole_end
 from horolog.storage.files import Files
-from horolog.storage.removal.leftovers import tidy
+from horolog.storage.removal.leftovers import base_offsets, finish_replacement
+from horolog.storage.removal.replacement import Replacement, end_replacement, write_replacement
 from horolog.storage.segments.reader import SegmentReader
 
 
@@ -44,31 +48,74 @@ def make_alike(files: Files, work: str, old: SegmentReader) -> None:
     files.sync_path(work)
 
 
-def replace_segments(files: Files, directory: str, work: str, now_ms: int) -> list[str]:
-    """Let new segments take the place of those that begin at an offset which they reach over.
+def replace_segments(
+    files: Files, directory: str, work: str, replaced: Sequence[int] | None = None
+) -> None:
+    """Let new segments take the place of old ones.
 
     Args:
         files: the way to the disk.
         directory: of the partition, which nobody else changes meanwhile.
         work: a directory of the same file system that holds finished, synced segments alone; they
             have all records of what they replace that are to stay.
-        now_ms: the clock.
-
-    Returns:
-        Sentences on what could not be done.
+        replaced: the base offsets of those that go; by default all of an offset that the new ones
+            reach over.
 
     Raises:
         StorageFailed: the disk refused; the next start, or the next call, ends what was begun.
     """
+    finish_replacement(files, directory, begin_replacement(files, directory, work, replaced))
+
+
+def begin_replacement(
+    files: Files, directory: str, work: str, replaced: Sequence[int] | None = None
+) -> Replacement:
+    """The first half of `replace_segments`: the new ones count, and do not have their names yet.
+
+    `finish_replacement` gives them those; `take_back` undoes it.
+
+    Raises:
+        StorageFailed: the disk refused; see `take_back`.
+    """
     moved = sorted(files.names_in(work), reverse=True)
+    sizes = {
+        base: files.size(f"{work}/{names.segment_file(base, names.LOG)}")
+        for base in base_offsets(moved, names.LOG)
+    }
+    if replaced is None:
+        replaced = _reached_over(files, directory, work, sizes)
+    replacement = Replacement(sizes, tuple(replaced))
     for name in moved:
         files.rename(f"{work}/{name}", f"{directory}/{name}{names.CLEANED}")
+    write_replacement(files, directory, replacement)
     files.sync_path(directory)
     # The smallest base offset last: as long as one file is `.cleaned`, all are void.
     for name in moved:
         stem = f"{directory}/{name}"
         files.rename(f"{stem}{names.CLEANED}", f"{stem}{names.SWAP}")
     files.sync_path(directory)
-    tidied = tidy(files, directory, keep=True, now_ms=now_ms, is_compared=True)
+    return replacement
+
+
+def take_back(files: Files, directory: str) -> None:
+    """Undo a `begin_replacement` that the disk has refused half-way; may be repeated.
+
+    Raises:
+        StorageFailed: the disk refused.
+    """
+    end_replacement(files, directory)  # first: without it a start does not go on with the others
+    for name in files.names_in(directory):
+        if name.endswith((names.CLEANED, names.SWAP)):
+            files.remove(f"{directory}/{name}")
     files.sync_path(directory)
-    return tidied.warnings
+
+
+def _reached_over(files: Files, directory: str, work: str, new: Collection[int]) -> list[int]:
+    old, found = base_offsets(files.names_in(directory), names.LOG), set[int]()
+    for base in new:
+        path = f"{work}/{names.segment_file(base, names.LOG)}"
+        end = whole_end(files, path, base)
+        if end is None:
+            raise StorageFailed(f"{path} is not whole: nothing was replaced")
+        found.update(each for each in old if min(new) <= each < end)
+    return sorted(found)

@@ -77,6 +77,8 @@ class TruncatingLog(AppendableLog):
         """What is no part of the log any more, and still in its directory."""
         self.checkpoint: Callable[[], None] = lambda: None
         """Writes the checkpoints of the log directory; of a log that has none, nothing."""
+        self.cleaner_point = parts.cleaner_point
+        """All records before this offset were cleaned; None if it never was."""
         self._truncation: _Truncation | None = None
 
     def truncate_to(self, offset: int, now_ms: int) -> None:
@@ -177,7 +179,12 @@ class TruncatingLog(AppendableLog):
             last = cut.segment
             kept = tuple(each for each in before if each.base_offset < last.base_offset)
         end = last.end.next_offset
-        marks = self._flusher.recovery_point, self.log_start_offset, self._high_watermark or 0
+        marks = (
+            self._flusher.recovery_point,
+            self.log_start_offset,
+            self._high_watermark or 0,
+            self.cleaner_point or 0,
+        )
         truncation.needs_checkpoint = anew or max(marks) > end
         active = active_segment(self._files, last, config, now_ms)
         active.count_from(self.active.counts)
@@ -190,6 +197,8 @@ class TruncatingLog(AppendableLog):
         if self._high_watermark is not None:
             self._high_watermark = end if anew else min(self._high_watermark, end)
         self._flusher.recovery_point = min(self._flusher.recovery_point, end)
+        if self.cleaner_point is not None:
+            self.cleaner_point = None if anew else min(self.cleaner_point, end)
 
     def _finish_truncation(self) -> None:
         """Do what is left of it; each step may be repeated."""

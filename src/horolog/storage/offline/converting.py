@@ -303,9 +303,7 @@ class _Segment:
 
     def _swap(self) -> None:
         with lock_against_others(self._directory):
-            self._done.notes += replace_segments(
-                self._files, self._directory, self._work, self._conversion.now_ms
-            )
+            replace_segments(self._files, self._directory, self._work)
         self._clear()
 
 

@@ -132,6 +132,7 @@ class _Loader:
                 high_watermark=high_watermark,
                 append_times=self.append_times,
                 log_start_offset=log_start_offset,
+                cleaner_point=self._cleaner_point(checkpointed.cleaner_point, end_offset),
                 recovery_point=end_offset if plan.is_clean else min(point or 0, end_offset),
                 retention_exempt=plan.is_adopted,
                 is_settled=plan.is_clean
@@ -158,6 +159,16 @@ class _Loader:
                 "is removed. Correct it if records were deleted that are there again"
             )
         return start.offset
+
+    def _cleaner_point(self, point: int | None, end_offset: int) -> int | None:
+        """Up to where the log was cleaned: one that ends before that is another state of it."""
+        if point is not None and point > end_offset and not self.plan.is_adopted:
+            self.report.notes.append(
+                f"{names.CLEANER_OFFSETS} says that {self.directory} was cleaned up to offset "
+                f"{point}, and it ends at {end_offset}: it is cleaned from its start"
+            )
+            return None
+        return point
 
     def _find_last_append_time(self, segments: Sequence[Segment]) -> None:
         """Let the floor be at least the last append time that a companion file of a segment has."""

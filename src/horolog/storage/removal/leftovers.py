@@ -3,12 +3,14 @@
     *.tmp                 a small file whose replacement was interrupted: removed
     *.deleted             of segments that were deleted: removed
     *.cleaned             a compaction that had not ended: removed
-    *.swap                one that had ended: its segments take the place of those they replace,
-                          unless these are all there and have offsets that the new ones lack, or the
-                          new ones are damaged, empty or of other offsets: then they are set aside
+    *.swap                one that had ended: its segments take the place of those they replace. If
+                          it was not ours (replaced-segments, removal/replacement.py), not where
+                          these are all there and have offsets that the new ones lack, or the new
+                          ones are damaged, empty or of other offsets: then they are set aside
     indexes without log   removed
     *.cut.times           of a file that was set aside and is gone: removed
     converting/           of a conversion that had not ended: removed
+    cleaning/             of a compaction that had not ended: removed
 
 `<base>.appending.deleted` next to its log stays: it is no leftover (append_times/marker.py). In an
 adopted directory `.deleted` and `.cleaned` files and lone indexes stay: they do no harm, and a
@@ -27,6 +29,7 @@ from horolog.storage.batches.whole import whole_batches, whole_end
 from horolog.storage.directory.contents import clear_the_way, files_of
 from horolog.storage.file_errors import NotRegular
 from horolog.storage.files import Files
+from horolog.storage.removal.replacement import Replacement, end_replacement, read_replacement
 from horolog.storage.removal.set_aside import keep_file, keep_segment
 
 _INDEX_SUFFIXES = frozenset(names.SEGMENT_SUFFIXES) - {names.LOG}
@@ -40,9 +43,7 @@ class Tidied(NamedTuple):
     warnings: list[str]
 
 
-def tidy(
-    files: Files, directory: str, *, keep: bool, now_ms: int, is_compared: bool = False
-) -> Tidied:
+def tidy(files: Files, directory: str, *, keep: bool, now_ms: int) -> Tidied:
     """Bring a directory into order.
 
     Args:
@@ -50,7 +51,6 @@ def tidy(
         directory: of one partition.
         keep: leave what does no harm.
         now_ms: the clock, in milliseconds.
-        is_compared: the `.swap` files are known to hold all records of what they replace.
 
     Raises:
         StorageFailed: the disk refused, or a name belongs to something that is no regular file;
@@ -74,16 +74,25 @@ def tidy(
         present = files_of(directory)
     if any(name.endswith(names.SWAP) for name in present):
         swaps = _valid_swaps(files, directory, sorted(present))
-        compaction = _Compaction(files, directory, swaps, now_ms)
-        refusal = compaction.refusal(is_compared=is_compared)
-        if refusal is not None:
-            warnings.append(compaction.refuse(refusal))
-        elif swaps:
-            notes.append(compaction.finish(warnings, is_compared=is_compared))
+        ours = read_replacement(files, directory)
+        if ours is not None and _are_of(ours, swaps) and ours.fits(files, directory):
+            finish_replacement(files, directory, ours)
+            notes.append(f"Finished a compaction in {directory}: {', '.join(swaps)}")
+        else:
+            compaction = _Compaction(files, directory, swaps, now_ms)
+            refusal = compaction.refusal()
+            if refusal is not None:
+                warnings.append(compaction.refuse(refusal))
+            elif swaps:
+                notes.append(compaction.finish(warnings))
         present = files_of(directory)
-    if not keep and files.exists(f"{directory}/{names.CONVERTING}"):
-        files.remove_tree(f"{directory}/{names.CONVERTING}")
-        notes.append(f"Removed {directory}/{names.CONVERTING}, a leftover")
+    if names.REPLACED in present:
+        end_replacement(files, directory)
+        present.discard(names.REPLACED)
+    for work in (names.CONVERTING, names.CLEANING):
+        if not keep and files.exists(f"{directory}/{work}"):
+            files.remove_tree(f"{directory}/{work}")
+            notes.append(f"Removed {directory}/{work}, a leftover")
     for name in sorted(present):
         obsolete = _is_deleted(name, present) or _is_lone_index(name, present)
         if name.endswith(names.TEMPORARY) or (obsolete and not keep):
@@ -93,10 +102,43 @@ def tidy(
     return Tidied(present, notes, warnings)
 
 
+def finish_replacement(files: Files, directory: str, replacement: Replacement) -> None:
+    """Remove the segments that go, and give those that come their names; may be repeated.
+
+    All new files are `.swap`, or have their names. Of a segment the log gets its name first: where
+    it is still to come, what has the names of its files is of the old segment.
+
+    Raises:
+        StorageFailed: the disk refused.
+    """
+    coming = {
+        base
+        for base in replacement.new
+        if files.exists(f"{directory}/{names.segment_file(base, names.LOG)}{names.SWAP}")
+    }
+    for base in replacement.old:
+        if base in coming or base not in replacement.new:
+            for suffix in names.SEGMENT_SUFFIXES:
+                files.remove(f"{directory}/{names.segment_file(base, suffix)}")
+    for base in replacement.new:
+        for suffix in names.SEGMENT_SUFFIXES:
+            path = f"{directory}/{names.segment_file(base, suffix)}"
+            if files.exists(path + names.SWAP):
+                files.rename(path + names.SWAP, path)
+    files.sync_path(directory)
+    end_replacement(files, directory)
+
+
 def base_offsets(present: Iterable[str], suffix: str) -> list[int]:
     """The base offsets of the files of one kind among these names, in order."""
     found = (names.base_offset_of(name, suffix) for name in present if name.endswith(suffix))
     return sorted(base for base in found if base is not None)
+
+
+def _are_of(replacement: Replacement, swaps: Sequence[str]) -> bool:
+    """Whether there are files to come, and all are of segments of this replacement."""
+    bases = {_base_of(name, names.SWAP) for name in swaps}
+    return bool(bases) and bases <= replacement.new.keys()
 
 
 def _is_deleted(name: str, present: set[str]) -> bool:
@@ -138,7 +180,7 @@ class _Compaction:
         self._new = base_offsets(swaps, names.LOG + names.SWAP)
         self._replaced: list[int] = []  # base offsets
 
-    def refusal(self, *, is_compared: bool) -> str | None:
+    def refusal(self) -> str | None:
         """Why the new segments must not take the place of others; None if they may."""
         old, end = base_offsets(os.listdir(self._directory), names.LOG), 0
         for base in self._new:
@@ -152,7 +194,7 @@ class _Compaction:
         first = self._new[0]
         self._replaced = [base for base in old if first <= base < end]
         if first in old:  # so far none was deleted, and those that are there have all the records
-            if not is_compared and not self._holds_all(self._replaced):
+            if not self._holds_all(self._replaced):
                 return f"the segments from offset {first} on have offsets that it lacks"
         elif self._reach_beyond([base for base in old if base < first][-1:], first):
             return f"the segment before offset {first} has offsets beyond it"
@@ -173,11 +215,11 @@ class _Compaction:
             f"Set aside: {', '.join(kept) or 'nothing'}"
         )
 
-    def finish(self, warnings: list[str], *, is_compared: bool) -> str:
+    def finish(self, warnings: list[str]) -> str:
         """Give the new segments their names; old ones with offsets that they lack are set aside."""
         files, directory = self._files, self._directory
         for base in self._replaced:
-            if not is_compared and not self._holds_all([base]):
+            if not self._holds_all([base]):
                 kept = keep_segment(files, directory, base, self._now_ms)
                 warnings.append(f"Set aside {kept}, which a compaction replaces")
                 continue

@@ -56,6 +56,16 @@ class RemovedFiles:
         self._to_remove += [(due_ms, path) for path in segment.mark_deleted()]
         remove_snapshot(self._files, self._directory, segment.base_offset)
 
+    def remove_replaced_later(self, segment: Segment, due_ms: int) -> None:
+        """The same of a segment in whose place another is: snapshots of producers stay.
+
+        Raises:
+            StorageFailed: the disk refused; to be called again.
+        """
+        known = {path for _, path in self._to_remove}
+        paths = [path for path in segment.mark_deleted() if path not in known]
+        self._to_remove += [(due_ms, path) for path in paths]
+
     @property
     def are_waiting(self) -> bool:
         """Whether `remove_due` has something to do, now or later."""

@@ -86,6 +86,7 @@ class SegmentReader:
         self.blocks = BlockMap(companion, base_offset, block_cache)
         self._files = files
         self._stem = stem
+        self._ending = ""  # that the names of its files have once it is deleted
         self._first_timestamp: int | None = None
         self._first_known = False
         self._has_aborted = has_aborted
@@ -105,7 +106,7 @@ class SegmentReader:
 
     def path_of(self, suffix: str) -> str:
         """The path of the segment's file with this suffix, whether it is there or not."""
-        return self._stem + suffix
+        return self._stem + suffix + self._ending
 
     @property
     def append_times(self) -> AppendTimeFile:

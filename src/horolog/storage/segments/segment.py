@@ -46,6 +46,7 @@ class Segment(SegmentReader):
             max_index_bytes=config.segment_index_bytes,
             has_aborted=has_aborted,
         )
+        self._deleted_as: str | None = None  # once `mark_deleted` has begun
 
     def adopt(self, facts: IndexBuilder) -> None:
         """Take over what a walk over all headers found."""
@@ -139,17 +140,39 @@ class Segment(SegmentReader):
         self._files.forget(*(self._stem + suffix for suffix in names.SEGMENT_SUFFIXES))
 
     def mark_deleted(self) -> list[str]:
-        """Rename the files to `.deleted`, unnoticed by readers; the paths to remove later."""
+        """Rename the files to `.deleted`, unnoticed by readers; the paths to remove later.
+
+        Other files may take their former names then, as those of a segment that replaces it. To be
+        called again where the disk has refused.
+        """
         self.indexes.abandon()
         self.companion.abandon()
+        ending = self._deleted_ending()
         paths = []
         for suffix in names.SEGMENT_SUFFIXES:
             path = self._stem + suffix
             if suffix in names.REMOVED_AT_ONCE:
                 self._files.remove(path)
-            elif self._files.exists(path):
-                self._files.rename(path, path + names.DELETED)
-                paths.append(path + names.DELETED)
-                if suffix == names.COMPANION:
-                    self.append_times.rename(path + names.DELETED)
+                continue
+            if self._files.exists(path):
+                self._files.rename(path, path + ending)
+            if self._files.exists(path + ending):
+                paths.append(path + ending)
+        if not self._ending:
+            self.log.renamed()
+            self.append_times.rename(self.companion.path + ending)
+            self.indexes.renamed(ending)
+            self._ending = ending
         return paths
+
+    def _deleted_ending(self) -> str:
+        """What the names get behind them; one that no earlier segment of this offset has."""
+        if self._deleted_as is not None:
+            return self._deleted_as
+        ending, number = names.DELETED, 1
+        while self._files.exists(self._stem + names.LOG + ending):
+            number += 1
+            ending = f".{number}{names.DELETED}"
+        self.log.deleted_path = self.log.path + ending
+        self._deleted_as = ending
+        return ending

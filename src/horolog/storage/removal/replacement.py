@@ -1,0 +1,91 @@
+"""Which segments take the place of which, written down before the first of them goes.
+
+`replaced-segments`, ours, in the partition's directory while segments are replaced:
+
+    0
+    <number of lines>
+    new <base offset> <bytes of its .log>
+    old <base offset>
+
+It is there before the new segments count (`.swap`), and is removed once they have their names. So
+what begins after a kill need not compare what the new ones hold with what the old ones do: a
+compaction leaves records out, and may leave a segment without any. An Apache Kafka ignores it and
+ends what was begun by itself; what is left of it then no longer fits, and does not count.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from horolog.errors import StorageFailed
+from horolog.storage import names
+from horolog.storage.files import Files
+
+_VERSION = "0"
+_MAX_BYTES = 16 << 20
+
+
+class Replacement(NamedTuple):
+    """The base offsets of the segments that come, with the bytes of their logs, and that go."""
+
+    new: Mapping[int, int]
+    old: Sequence[int]
+
+    def fits(self, files: Files, directory: str) -> bool:
+        """Whether what is to come is there, whole, under a name to come or the final one."""
+        for base, size in self.new.items():
+            path = f"{directory}/{names.segment_file(base, names.LOG)}"
+            swap = path + names.SWAP
+            found = swap if files.exists(swap) else path
+            if not files.exists(found) or files.size(found) != size:
+                return False
+        return True
+
+
+def read_replacement(files: Files, directory: str) -> Replacement | None:
+    """What is being replaced in a directory; None if nothing is, or that cannot be read."""
+    try:
+        data = files.read_whole(_path(directory), _MAX_BYTES)
+    except StorageFailed:
+        return None
+    lines = (data or b"").decode("ascii", "replace").splitlines()
+    if lines[:2] != [_VERSION, str(len(lines) - 2)]:
+        return None
+    new: dict[int, int] = {}
+    old: list[int] = []
+    for line in lines[2:]:
+        what, *numbers = line.split(" ")
+        if not all(text.isascii() and text.isdigit() and len(text) < 20 for text in numbers):
+            return None
+        match what, [int(text) for text in numbers]:
+            case "new", [base, size]:
+                new[base] = size
+            case "old", [base]:
+                old.append(base)
+            case _:
+                return None
+    return Replacement(new, tuple(old))
+
+
+def write_replacement(files: Files, directory: str, replacement: Replacement) -> None:
+    """Write it down, synced but for its name.
+
+    Raises:
+        StorageFailed: the disk refused.
+    """
+    lines = [f"new {base} {size}" for base, size in replacement.new.items()]
+    lines += [f"old {base}" for base in replacement.old]
+    content = "\n".join([_VERSION, str(len(lines)), *lines, ""])
+    files.replace(_path(directory), content.encode())
+
+
+def end_replacement(files: Files, directory: str) -> None:
+    """Everything has its name, or was taken back.
+
+    Raises:
+        StorageFailed: the disk refused.
+    """
+    files.remove(_path(directory))
+
+
+def _path(directory: str) -> str:
+    return f"{directory}/{names.REPLACED}"
