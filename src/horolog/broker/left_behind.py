@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from horolog.config import DescribedSetting, Settings, describe_broker, describe_topic
+from horolog.metadata.adopted import ClusterMetadata
 from horolog.metadata.topics import Topic
-from horolog.storage.adoption.cluster_metadata import ClusterMetadata
 from horolog.storage.adoption.consumer_offsets import KafkaOffsets
 
 _MOST_LINES: Final = 1_000  # of groups

@@ -15,9 +15,9 @@ from horolog.broker.stored_settings import StoredSettings, read_stored_settings
 from horolog.config import Settings, TopicConfig
 from horolog.config.tables import topic_settings
 from horolog.errors import Misconfigured
+from horolog.metadata.adopted import read_cluster_metadata
 from horolog.metadata.copies import read_stored
 from horolog.metadata.store import FILE_NAME
-from horolog.storage.adoption.cluster_metadata import read_cluster_metadata
 from horolog.storage.files import Files
 
 

@@ -21,12 +21,12 @@ from horolog.broker.stored_settings import StoredSettings, read_stored_settings
 from horolog.clock import Clock
 from horolog.config import BrokerConfig, Settings, TopicConfig
 from horolog.errors import StorageFailed
+from horolog.metadata.adopted import read_cluster_metadata
 from horolog.metadata.reconcile import StartPlan, TopicOnDisk, reconcile
 from horolog.metadata.rows import Stored
 from horolog.metadata.salvage import open_store
 from horolog.metadata.store import FILE_NAME, MetadataStore
 from horolog.metadata.topics import Topic
-from horolog.storage.adoption.cluster_metadata import read_cluster_metadata
 from horolog.storage.adoption.consumer_offsets import read_consumer_offsets
 from horolog.storage.directory.lock import DirectoryLock, lock_log_dir
 from horolog.storage.files import Files

@@ -6,36 +6,27 @@ from uuid import UUID
 import pytest
 
 from golden import GOLDEN, partitions
+from horolog.metadata.adopted import Overrides, read_cluster_metadata
+from horolog.metadata.snapshots import SnapshotId, snapshot_batches
 from horolog.record.builder import Record, build_batch
-from horolog.storage.adoption.cluster_metadata import Overrides, read_cluster_metadata
+from horolog.schemas import metadata as m
+from horolog.schemas.metadata import encode
 from horolog.storage.files import Files
 
 FILES = Files(read_only=True)
 FIRST, SECOND = UUID(int=1), UUID(int=2)
 
 
-def uvarint(value: int) -> bytes:
-    data = b""
-    while value >= 0x80:
-        data += bytes([value & 0x7F | 0x80])
-        value >>= 7
-    return data + bytes([value])
-
-
-def text(value: str | None) -> bytes:
-    return b"\0" if value is None else uvarint(len(value.encode()) + 1) + value.encode()
-
-
 def topic(name: str, topic_id: UUID) -> bytes:
-    return b"\x01\x02\x00" + text(name) + topic_id.bytes + b"\0"
+    return encode(m.Topic(name, topic_id))
 
 
 def setting(name: str, key: str, value: str | None, resource_type: int = 2) -> bytes:
-    return b"\x01\x04\x00" + bytes([resource_type]) + text(name) + text(key) + text(value) + b"\0"
+    return encode(m.Config(resource_type, name, key, value))
 
 
 def removed(topic_id: UUID) -> bytes:
-    return b"\x01\x09\x00" + topic_id.bytes + b"\0"
+    return encode(m.RemoveTopic(topic_id))
 
 
 def write(log_dir: Path, name: str, *values: bytes, base_offset: int = 0) -> Path:
@@ -74,7 +65,7 @@ def test_the_last_word_counts_and_a_null_takes_it_back(tmp_path: Path) -> None:
         setting("a", "retention.ms", "1"),
         setting("a", "segment.ms", "2"),
         setting("1", "log.retention.ms", "3", resource_type=4),
-        b"\x01\x0f\x00\x00",  # of no interest here
+        encode(m.NoOp()),
     )
     log(
         tmp_path,
@@ -115,17 +106,22 @@ def test_settings_that_are_no_topics_are_told_apart_by_whose_they_are(tmp_path: 
 
 def test_access_control_scram_users_and_quotas_are_counted(tmp_path: Path) -> None:
     def quota(user: str | None, *, remove: bool) -> bytes:
-        entity = uvarint(2) + text("user") + text(user) + b"\0"
-        return b"\x01\x0e\x00" + entity + text("rate") + bytes(8) + bytes([remove]) + b"\0"
+        return encode(m.ClientQuota((m.QuotaEntity("user", user),), "rate", 0.0, remove))
+
+    def entry(entry_id: UUID) -> bytes:
+        return encode(m.AccessControlEntry(entry_id, 2, "a", 3, "User:alice", "*", 3, 3))
+
+    def credential(mechanism: int) -> bytes:
+        return encode(m.ScramCredential("alice", mechanism, b"s", b"k", b"o", 4096))
 
     log(
         tmp_path,
-        b"\x01\x12\x00" + FIRST.bytes,
-        b"\x01\x12\x00" + SECOND.bytes,
-        b"\x01\x13\x00" + FIRST.bytes,
-        b"\x01\x0b\x00" + text("alice") + b"\x01",
-        b"\x01\x0b\x00" + text("alice") + b"\x02",
-        b"\x01\x16\x00" + text("alice") + b"\x01",
+        entry(FIRST),
+        entry(SECOND),
+        encode(m.RemoveAccessControlEntry(FIRST)),
+        credential(1),
+        credential(2),
+        encode(m.RemoveScramCredential("alice", 1)),
         quota("bob", remove=False),
         quota(None, remove=False),
         quota("bob", remove=True),
@@ -137,8 +133,12 @@ def test_access_control_scram_users_and_quotas_are_counted(tmp_path: Path) -> No
 def test_a_snapshot_replaces_all_before_it(tmp_path: Path) -> None:
     log(tmp_path, topic("old", FIRST), setting("old", "retention.ms", "1"))
     log(tmp_path, setting("a", "segment.ms", "2"), base_offset=2)
-    write(tmp_path, "00000000000000000001-0000000001.checkpoint", topic("old", FIRST))
-    write(tmp_path, "00000000000000000002-0000000001.checkpoint", topic("a", SECOND))
+    for offset, name, topic_id in ((1, "old", FIRST), (2, "a", SECOND)):
+        batches = snapshot_batches(
+            [topic(name, topic_id)], epoch=1, last_timestamp=5, kept_control={}
+        )
+        path = tmp_path / "__cluster_metadata-0" / SnapshotId(offset, 1).name
+        path.write_bytes(b"".join(batches))
     assert read(tmp_path) == {"a": {"segment.ms": "2"}}
 
 
@@ -153,11 +153,11 @@ def test_a_snapshot_replaces_all_before_it(tmp_path: Path) -> None:
     ],
     ids=["nothing", "another frame", "too short", "no text", "an endless number"],
 )
-def test_what_cannot_be_read_costs_only_what_follows(
+def test_what_cannot_be_read_costs_only_itself(
     tmp_path: Path, value: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     log(tmp_path, setting("a", "retention.ms", "1"), value, setting("b", "retention.ms", "2"))
-    assert read(tmp_path) == {"a": {"retention.ms": "1"}}
+    assert read(tmp_path) == {"a": {"retention.ms": "1"}, "b": {"retention.ms": "2"}}
     assert "known only in part" in caplog.text
 
 

@@ -1,0 +1,83 @@
+"""What a Kafka that had this log directory knew of its topics and settings; read, never written.
+
+A broker that is its own controller (KRaft) keeps them in `__cluster_metadata-0`. Others keep no
+settings here; `cleaner-offset-checkpoint` still says what was compacted.
+"""
+
+import logging
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+from uuid import UUID
+
+from horolog.errors import HorologError
+from horolog.metadata.forms import KafkaForm
+from horolog.metadata.image import TOPIC, Image
+from horolog.schemas import metadata
+from horolog.storage import names
+from horolog.storage.directory.checkpoints import read_offsets
+from horolog.storage.files import Files
+
+_COUNTED = {
+    metadata.ScramCredential: "SCRAM credential",
+    metadata.ClientQuota: "client quota",
+    metadata.AccessControlEntry: "access control entry",
+}
+_RESOURCES = {4: "broker", 16: "client metrics subscription", 32: "group"}
+
+_logger = logging.getLogger(__name__)
+
+Overrides = dict[str, dict[str, str]]
+
+
+class ClusterMetadata(NamedTuple):
+    """What the metadata of a Kafka says; settings are under Kafka's names."""
+
+    topics: Overrides
+    """Of each topic that has settings of its own."""
+    topic_ids: Mapping[str, UUID]
+    others: Mapping[tuple[str, str], Mapping[str, str]]
+    """Settings by kind and name of what has them; those of all brokers have the name ""."""
+    counted: Mapping[str, int]
+    """How many there are of what is no setting, by what it is called."""
+
+
+def read_cluster_metadata(files: Files, log_dir: Path) -> ClusterMetadata:
+    """Read the metadata of the Kafka that has had a log directory; empty if it holds none.
+
+    Unreadable records are skipped with a warning.
+    """
+    image = _image(files, log_dir)
+    topics: Overrides = {}
+    others = {}
+    for (kind, name), settings in image.configs.items():
+        if kind == TOPIC:
+            topics[name] = settings
+        elif kind in _RESOURCES:
+            others[_RESOURCES[kind], name] = settings
+    for topic in _cleaned(files, log_dir):
+        topics.setdefault(topic, {}).setdefault("cleanup.policy", "compact")
+    ids = {name: topic.topic_id for name, topic in image.topics.items()}
+    kinds = (_COUNTED.get(type(record)) for record in image.others.values())
+    return ClusterMetadata(topics, ids, others, Counter(filter(None, kinds)))
+
+
+def _image(files: Files, log_dir: Path) -> Image:
+    try:
+        replay = KafkaForm(files, str(log_dir)).replay()
+    except HorologError as error:
+        _logger.warning("Kafka's metadata is not known: %s", error)
+        return Image()
+    if replay.damage:
+        _logger.warning("Kafka's metadata is known only in part: %s", "; ".join(replay.damage))
+    return replay.image
+
+
+def _cleaned(files: Files, log_dir: Path) -> set[str]:
+    """The topics that Kafka's cleaner has compacted."""
+    try:
+        return {key.topic for key in read_offsets(files, str(log_dir / names.CLEANER_OFFSETS))}
+    except HorologError as error:
+        _logger.warning("Which topics were compacted is not known: %s", error)
+        return set()

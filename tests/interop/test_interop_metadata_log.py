@@ -1,0 +1,170 @@
+"""Apache Kafka goes on with a metadata log that horolog wrote, and horolog with Kafka's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
+from tools.golden.scenarios import QUIET
+from tools.peers.kafka import CLUSTER_ID, LAST_WITH_OLD_FORMATS, NEWEST, Kafka, run_tool
+
+from horolog.config import BrokerConfig, TopicConfig
+from horolog.metadata.image import BROKER, TOPIC
+from horolog.metadata.log import MetadataLog
+from horolog.record.builder import Record as LogRecord
+from horolog.record.builder import build_batch
+from horolog.schemas import metadata as m
+from horolog.schemas.metadata import METADATA_VERSION, NEWEST_LEVEL
+from horolog.storage import LogDir, prepare
+from horolog.storage.directory.checkpoints import MetaProperties, kafka_uuid, write_meta_properties
+from horolog.storage.files import Files
+
+NOW = 1_795_000_000_000
+COMPLAINTS = ("isvalid: false", "could not", "unable", "error", "mismatch", "exception")
+DIRECTORY, INCARNATION = uuid4(), uuid4()
+TOPICS = {name: uuid4() for name in ("plain", "settings")}
+
+
+def write_directory(path: Path, level: int = NEWEST_LEVEL, *, snapshot: bool) -> list[bytes]:
+    """A log directory from nothing: two topics with records; the image of its metadata."""
+    path.mkdir(parents=True)
+    config = TopicConfig()
+    log_dir = LogDir.open(
+        path, broker_config=BrokerConfig(), topic_config=lambda _: config, now_ms=NOW
+    )
+    for name, topic_id in TOPICS.items():
+        log = log_dir.create(name, 0, topic_id, config, NOW)
+        batch = build_batch([LogRecord(NOW, b"key", name.encode())])
+        log.append(prepare(batch, config, NOW), NOW)
+    log_dir.close()
+    files = Files()
+    meta = MetaProperties(CLUSTER_ID, 1, kafka_uuid(DIRECTORY), {})
+    write_meta_properties(files, str(path / "meta.properties"), meta)
+    log = MetadataLog.open(files, str(path), node_id=1)
+    log.append([m.FeatureLevel(METADATA_VERSION, level)], NOW)
+    epoch = log.next_offset
+    log.append(
+        [
+            m.RegisterBroker(
+                1, False, INCARNATION, epoch, (m.Endpoint("PLAINTEXT", "localhost", 9092),),
+                (m.Supported(METADATA_VERSION, 7, level),), log_dirs=(DIRECTORY,),
+            ),
+            m.BrokerChange(1, epoch, fenced=-1),
+        ],
+        NOW,
+    )  # fmt: skip
+    for name, topic_id in TOPICS.items():
+        records: list[m.Record] = [
+            m.Topic(name, topic_id),
+            m.Partition(0, topic_id, (1,), (1,), (), (), 1, 0, 0, 0, (DIRECTORY,)),
+            m.Config(TOPIC, name, "retention.ms", "-1"),
+        ]
+        if name == "settings":
+            records.append(m.Config(TOPIC, name, "segment.bytes", "2097152"))
+        log.append(records, NOW)
+        if snapshot and name == "plain":
+            log.snapshot(NOW)
+    log.append([m.Config(BROKER, "", "horolog.state.home", "horolog")], NOW)
+    log.append([m.ProducerIds(1, epoch, 5000)], NOW)
+    image = list(log.image.records())
+    log.close()
+    return image
+
+
+def dumped(path: Path, peer: str = NEWEST) -> str:
+    done = run_tool("dump", "--cluster-metadata-decoder", "--files", str(path), peer=peer)
+    return (done.stdout + done.stderr).decode()
+
+
+def values_of(kafka: Kafka, topic: str) -> list[bytes]:
+    consumer = Consumer(
+        {
+            "bootstrap.servers": kafka.bootstrap,
+            "group.id": f"reads-{topic}-{uuid4()}",
+            "auto.offset.reset": "earliest",
+            "enable.partition.eof": True,
+            **QUIET,
+        }
+    )
+    consumer.subscribe([topic])
+    found = []
+    while True:
+        message = consumer.poll(60)
+        assert message is not None
+        if message.error():
+            break
+        found.append(message.value())
+    consumer.close()
+    return found
+
+
+def settings_of(admin: AdminClient, topic: str) -> dict[str, Any]:
+    resource = ConfigResource("topic", topic)
+    entries = admin.describe_configs([resource])[resource].result()
+    return {name: entry.value for name, entry in entries.items() if not entry.is_default}
+
+
+@pytest.mark.parametrize("snapshot", [False, True], ids=["log", "snapshot"])
+@pytest.mark.parametrize(
+    ("peer", "level"), [(NEWEST, NEWEST_LEVEL), (LAST_WITH_OLD_FORMATS, 21)], ids=["4.3", "3.9"]
+)
+def test_kafka_opens_a_directory_that_horolog_wrote_and_works_on(
+    tmp_path: Path, peer: str, level: int, snapshot: bool
+) -> None:
+    kafka = Kafka(tmp_path / "kafka", peer=peer)
+    write_directory(kafka.log_dir, level, snapshot=snapshot)
+    with kafka:
+        admin = AdminClient({"bootstrap.servers": kafka.bootstrap, **QUIET})
+        for name in TOPICS:
+            assert values_of(kafka, name) == [name.encode()]
+        assert settings_of(admin, "settings")["segment.bytes"] == "2097152"
+        admin.create_topics([NewTopic("later", 2, 1)])["later"].result()
+        producer = Producer(
+            {"bootstrap.servers": kafka.bootstrap, "enable.idempotence": True, **QUIET}
+        )
+        producer.produce("plain", b"more")
+        producer.flush()
+        assert values_of(kafka, "plain") == [b"plain", b"more"]
+    log = MetadataLog.open(Files(), str(kafka.log_dir), node_id=1)
+    assert log.damage == ()
+    assert {"plain", "settings", "later"} <= set(log.image.topics)
+    assert {name: log.image.topics[name].topic_id for name in TOPICS} == TOPICS
+    assert log.image.next_producer_id > 5000
+    assert log.image.settings_of(BROKER, "")["horolog.state.home"] == "horolog"
+    assert log.image.metadata_version == level
+    assert list(kafka.log_dir.glob("*stray*")) == []
+    # And back: what horolog appends behind Kafka's records, Kafka knows.
+    log.append([m.Config(TOPIC, "plain", "retention.ms", "123456789012")], NOW)
+    if snapshot:
+        log.snapshot(NOW)
+    log.append([m.Config(TOPIC, "later", "retention.ms", "123456789013")], NOW)
+    log.close()
+    with kafka:
+        admin = AdminClient({"bootstrap.servers": kafka.bootstrap, **QUIET})
+        assert settings_of(admin, "plain")["retention.ms"] == "123456789012"
+        assert settings_of(admin, "later")["retention.ms"] == "123456789013"
+        assert values_of(kafka, "plain") == [b"plain", b"more"]
+    again = MetadataLog.open(Files(read_only=True), str(kafka.log_dir), node_id=1)
+    assert again.damage == ()
+    assert again.leader_epoch > log.leader_epoch + 1
+
+
+@pytest.mark.parametrize("snapshot", [False, True], ids=["log", "snapshot"])
+def test_kafkas_dump_tool_finds_nothing_to_say_of_it(tmp_path: Path, snapshot: bool) -> None:
+    write_directory(tmp_path / "data", snapshot=snapshot)
+    paths = [
+        path
+        for path in sorted((tmp_path / "data" / "__cluster_metadata-0").iterdir())
+        if path.suffix in (".log", ".checkpoint", ".index", ".timeindex")
+    ]
+    assert len(paths) == 3 + snapshot
+    for path in paths:
+        said = dumped(path)
+        for complaint in COMPLAINTS:
+            assert complaint not in said.lower(), path
+        if path.suffix in (".log", ".checkpoint"):
+            assert said.count("payload: ") >= 3
