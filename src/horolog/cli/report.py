@@ -11,7 +11,7 @@ import typer
 from horolog.cli.connecting import CommandConfig, CommandProperties, connect
 from horolog.cli.consume import options_of_path, options_of_topic
 from horolog.cli.options import LOCAL, Bootstrap, path_of
-from horolog.cli.retention import explained_by_broker, explained_by_files
+from horolog.cli.retention_explained import explained_by_broker, explained_by_files
 from horolog.cli.retention_screen import Explained
 from horolog.cli.screen import say
 from horolog.cli.working import Work, working

@@ -1,0 +1,96 @@
+"""What retention does about the segments of partitions, asked of a broker or read from files."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from horolog.broker.offline_settings import OfflineSettings, OfflineTopic
+from horolog.cli.retention_screen import Explained
+from horolog.client import Client
+from horolog.client.topic_facts import partition_numbers
+from horolog.errors import Damaged, ErrorCode, RequestRefused, StorageFailed
+from horolog.json_text import read_as
+from horolog.storage import names
+from horolog.storage.files import Files
+from horolog.storage.names import INTERNAL_TOPICS, TopicPartition
+from horolog.storage.offline.partition_reader import PartitionReader
+from horolog.storage.removal.retention_report import SegmentRetention, report, settings_of
+from horolog.storage.verify import find_target
+
+
+def explained_by_broker(
+    client: Client,
+    topic: str,
+    partitions: Sequence[int] | None,
+    at_ms: int | None,
+    settings: Mapping[str, str],
+) -> Iterator[Explained]:
+    """What a broker says of each partition; raises as `Client.retention`."""
+    for number in partition_numbers(client, topic, partitions):
+        found = client.retention(topic, number, now_ms=at_ms, settings=settings)
+        if found is None:
+            raise RequestRefused(
+                ErrorCode.unsupported_version,
+                f"the broker at {client.config.bootstrap_servers} does not explain retention, as "
+                "only horolog does: give the path of its log directory instead",
+            )
+        try:
+            segments = [
+                read_as(SegmentRetention, each, may_have_more=True) for each in found.segments
+            ]
+        except ValueError:
+            raise StorageFailed(
+                f"{client.config.bootstrap_servers} explains retention in another way"
+            ) from None
+        yield Explained(
+            f"{topic}-{number}",
+            found.now,
+            found.settings,
+            "the broker",
+            found.is_exempt,
+            segments,
+            unread=client.unread_deleted(topic, number, settings=settings),
+        )
+
+
+def explained_by_files(
+    path: Path, partitions: Sequence[int] | None, now_ms: int, settings: Mapping[str, str]
+) -> Iterator[Explained]:
+    """The same of a log directory, a partition or a segment, without a broker."""
+    target = find_target(path)
+    stored = OfflineSettings(target.log_dir, settings, now_ms)
+    files = Files(read_only=True)
+    for directory in target.partitions:
+        partition = names.partition_of(directory.name) or TopicPartition(directory.name, 0)
+        is_left_out = partition.topic in INTERNAL_TOPICS and target.is_log_dir
+        if is_left_out or (partitions and partition.partition not in partitions):
+            continue
+        topic = stored.of(partition.topic)
+        explained = Explained(
+            directory.name, now_ms, settings_of(topic.config), topic.source, topic.is_exempt
+        )
+        try:
+            log = PartitionReader(files, directory)
+            found = _report(log, topic, now_ms)
+            notes = tuple(log.notes)
+        except (Damaged, StorageFailed) as error:  # its neighbours are shown all the same
+            yield explained._replace(damage=str(error))
+            continue
+        if target.segment is not None:
+            base_offset = names.base_offset_of(target.segment.name, names.LOG)
+            found = [each for each in found if each.base_offset == base_offset]
+        yield explained._replace(segments=found, notes=notes)
+
+
+def _report(log: PartitionReader, topic: OfflineTopic, now_ms: int) -> list[SegmentRetention]:
+    if not log.segments:
+        return []
+    found = report(
+        log.segments,
+        topic.config,
+        log.log_start_offset,
+        log.log_end_offset,
+        now_ms,
+        log.resets(),
+        is_exempt=topic.is_exempt,
+    )
+    return list(found)
