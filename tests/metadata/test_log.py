@@ -9,13 +9,20 @@ from uuid import UUID
 
 import pytest
 from faultyfiles import FaultyFiles, Killed
+from hypothesis import given
+from hypothesis import strategies as st
 
 from horolog.errors import StorageFailed
 from horolog.metadata.image import TOPIC
 from horolog.metadata.log import MetadataLog
+from horolog.metadata.snapshots import snapshots_in
+from horolog.record.batch import parse_header
+from horolog.record.builder import Record as LogRecord
+from horolog.record.builder import build_batch
 from horolog.schemas import metadata as m
 from horolog.schemas.metadata import METADATA_VERSION, NEWEST_LEVEL, Record
 from horolog.storage.files import Files
+from horolog.storage.record_file import RecordFile
 
 NOW = 1_700_000_000_000
 DIRECTORY = UUID(int=99)
@@ -178,3 +185,217 @@ def test_a_kill_at_any_step_loses_nothing_that_was_acknowledged(
         log.append(topic(8), NOW)
         again = opened(path, in_one_file)
         assert (again.damage, state(again)) == ((), state(log)), step
+
+
+# What only Kafka's form has.
+
+
+def kafkas(path: Path) -> Path:
+    return path / "__cluster_metadata-0"
+
+
+def batches_of(path: Path) -> list[bytes]:
+    return [bytes(batch) for batch in RecordFile(Files(), str(path)).read()]
+
+
+def with_batch(path: Path, records: list[Record], *, epoch: int = 1) -> None:
+    """Append what a controller of Kafka's might have."""
+    file = RecordFile(Files(), str(kafkas(path) / f"{0:020}.log"))
+    values = [LogRecord(NOW, None, m.encode(record)) for record in records]
+    file.append(build_batch(values, leader_epoch=epoch))
+
+
+def test_a_new_log_has_the_files_that_kafka_looks_for(tmp_path: Path) -> None:
+    log = begun(opened(tmp_path, in_one_file=False))
+    log.close()
+    directory = kafkas(tmp_path)
+    topic_id = "version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ"
+    assert (directory / "partition.metadata").read_text() == topic_id
+    assert (directory / "leader-epoch-checkpoint").read_text() == "0\n1\n1 0\n"
+    first, second = map(parse_header, batches_of(directory / f"{0:020}.log"))
+    assert (first.is_control, first.leader_epoch, first.base_offset) == (True, 1, 0)
+    assert (second.is_control, second.leader_epoch, second.base_offset) == (False, 1, 1)
+
+
+def test_the_epoch_is_above_that_of_the_quorum_and_of_the_log(tmp_path: Path) -> None:
+    begun(opened(tmp_path, in_one_file=False)).close()
+    state_file = kafkas(tmp_path) / "quorum-state"
+    state_file.write_text('{"leaderId":1,"leaderEpoch":7,"data_version":0}')
+    log = opened(tmp_path, in_one_file=False)
+    assert log.leader_epoch == 8
+    log.append(topic(1), NOW)
+    log.close()
+    assert opened(tmp_path, in_one_file=False).leader_epoch == 9
+    for damaged in ("{", '{"leaderEpoch":"x"}', "[" * 10_000, '{"leaderEpoch":1e99}', "\0"):
+        state_file.write_text(damaged)
+        log = opened(tmp_path, in_one_file=False)
+        assert "quorum-state does not say the leader epoch" in log.damage[0]
+        assert log.leader_epoch == 9
+        assert list(log.image.topics) == ["topic-1"]
+
+
+def test_records_of_a_transaction_count_once_it_has_ended(tmp_path: Path) -> None:
+    begun(opened(tmp_path, in_one_file=False)).close()
+    with_batch(tmp_path, [m.BeginTransaction("some"), *topic(1)])
+    with_batch(tmp_path, [*topic(2), m.EndTransaction()])
+    with_batch(tmp_path, [m.BeginTransaction(), *topic(3), m.AbortTransaction("no")])
+    with_batch(tmp_path, [*topic(4), m.BeginTransaction(), *topic(5)])
+    log = opened(tmp_path, in_one_file=False)
+    assert (log.damage, list(log.image.topics)) == ((), ["topic-1", "topic-2", "topic-4"])
+    # What horolog appends is no part of the transaction that has not ended.
+    expected = log.next_offset
+    assert log.append(topic(6), NOW) == expected
+    names = ["topic-1", "topic-2", "topic-4", "topic-6"]
+    assert list(log.image.topics) == names
+    log.close()
+    assert list(opened(tmp_path, in_one_file=False).image.topics) == names
+
+
+def test_a_torn_tail_is_no_damage(tmp_path: Path, in_one_file: bool) -> None:
+    log = begun(opened(tmp_path, in_one_file))
+    log.append(topic(1), NOW)
+    log.append(topic(2), NOW)
+    path = path_of(tmp_path, in_one_file)
+    size = RecordFile(Files(), str(path)).size
+    with path.open("r+b") as file:
+        file.truncate(size - 5)
+    again = opened(tmp_path, in_one_file)
+    assert (again.damage, list(again.image.topics)) == ((), ["topic-1"])
+    again.append(topic(3), NOW)
+    assert list(opened(tmp_path, in_one_file).image.topics) == ["topic-1", "topic-3"]
+
+
+def path_of(path: Path, in_one_file: bool) -> Path:
+    return path / "horolog-metadata.log" if in_one_file else kafkas(path) / f"{0:020}.log"
+
+
+@pytest.mark.parametrize("number", range(1, 7))
+def test_what_is_damaged_is_named_and_all_else_counts(
+    tmp_path: Path, in_one_file: bool, number: int
+) -> None:
+    log = begun(opened(tmp_path, in_one_file))
+    for each in range(5):
+        log.append(topic(each), NOW)
+    log.close()
+    path = path_of(tmp_path, in_one_file)
+    batches = batches_of(path)
+    damaged = bytearray(b"".join(batches))
+    damaged[sum(map(len, batches[:number])) + 70] ^= 1
+    path.write_bytes(damaged)
+    again = opened(tmp_path, in_one_file)
+    assert again.damage
+    lost = {f"topic-{number - 2}"} if number > 1 else set()
+    expected = {f"topic-{each}" for each in range(5)} - lost
+    assert set(again.image.topics) == expected
+    again.append(topic(7), NOW)
+    expected.add("topic-7")
+    assert set(again.image.topics) == expected
+    # It is whole from here on, and nothing of the damaged file is gone.
+    whole = opened(tmp_path, in_one_file)
+    assert (whole.damage, set(whole.image.topics)) == ((), expected)
+    kept = [each.read_bytes() for each in tmp_path.rglob("*") if each.is_file()]
+    assert any(bytes(damaged[-100:]) in each for each in kept)
+
+
+def test_a_damaged_snapshot_gives_way_to_the_one_before_it(tmp_path: Path) -> None:
+    log = begun(opened(tmp_path, in_one_file=False))
+    for each in range(4):
+        log.append(topic(each), NOW)
+        log.snapshot(NOW)
+    log.append(topic(4), NOW)
+    log.close()
+    names = [f"topic-{each}" for each in range(5)]
+    snapshots = sorted(kafkas(tmp_path).glob("*.checkpoint"))
+    assert len(snapshots) == 4
+    snapshots[3].write_bytes(snapshots[3].read_bytes()[:-10])
+    damaged = bytearray(snapshots[2].read_bytes())
+    damaged[100] ^= 1
+    snapshots[2].write_bytes(damaged)
+    again = opened(tmp_path, in_one_file=False)
+    assert sorted(again.image.topics) == names
+    assert len(again.damage) == 2
+    assert snapshots[3].name in again.damage[0]
+    again.append(topic(5), NOW)
+    whole = opened(tmp_path, in_one_file=False)
+    assert (whole.damage, sorted(whole.image.topics)) == ((), [*names, "topic-5"])
+
+
+def test_a_log_without_what_comes_behind_its_snapshot_says_so(tmp_path: Path) -> None:
+    log = begun(opened(tmp_path, in_one_file=False))
+    log.append(topic(0), NOW)
+    log.snapshot(NOW)
+    log.append(topic(1), NOW)
+    log.close()
+    (kafkas(tmp_path) / f"{0:020}.log").unlink()
+    again = opened(tmp_path, in_one_file=False)
+    assert list(again.image.topics) == ["topic-0"]
+    again.append(topic(2), NOW)
+    whole = opened(tmp_path, in_one_file=False)
+    assert (whole.damage, list(whole.image.topics)) == ((), ["topic-0", "topic-2"])
+
+
+def test_history_is_kept_for_a_year(tmp_path: Path) -> None:
+    day = 86_400_000
+    log = begun(opened(tmp_path, in_one_file=False))
+    for number in range(60):
+        log.append(topic(number), NOW + 10 * number * day)
+        log.snapshot(NOW + 10 * number * day)
+    log.close()
+    kept = snapshots_in(each.name for each in kafkas(tmp_path).iterdir())
+    assert 36 <= len(kept) <= 39
+    bases = sorted(int(each.stem) for each in kafkas(tmp_path).glob("*.log"))
+    assert 30 < len(bases) < 45  # a segment has seven days at most
+    assert bases[0] <= kept[0].end_offset
+    again = opened(tmp_path, in_one_file=False)
+    assert (again.damage, len(again.image.topics)) == ((), 60)
+
+
+def test_a_log_is_followed_by_a_snapshot_where_it_has_grown(
+    tmp_path: Path, in_one_file: bool
+) -> None:
+    log = MetadataLog.open(
+        Files(), str(tmp_path), node_id=1, in_one_file=in_one_file, snapshot_bytes=5000
+    )
+    begun(log)
+    for number in range(100):
+        log.append(topic(number % 10), NOW)
+        log.append([m.RemoveTopic(UUID(int=1000 + number % 10))], NOW)
+    log.close()
+    if in_one_file:
+        assert path_of(tmp_path, in_one_file).stat().st_size < 7000
+    else:
+        assert 3 < len(list(kafkas(tmp_path).glob("*.checkpoint"))) < 12
+    again = opened(tmp_path, in_one_file)
+    assert (again.damage, list(again.image.topics)) == ((), [])
+
+
+def test_what_is_no_directory_is_refused(tmp_path: Path) -> None:
+    kafkas(tmp_path).symlink_to("/tmp")
+    with pytest.raises(StorageFailed, match="not a directory"):
+        opened(tmp_path, in_one_file=False)
+
+
+@given(st.data())
+def test_any_damage_is_read_within_bounds_and_appended_behind(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    tmp_path = tmp_path_factory.mktemp("log")
+    log = begun(opened(tmp_path, in_one_file=False))
+    for number in range(3):
+        log.append(topic(number), NOW)
+        if data.draw(st.booleans()):
+            log.snapshot(NOW)
+    log.close()
+    paths = sorted(each for each in kafkas(tmp_path).iterdir() if each.stat().st_size)
+    for _ in range(data.draw(st.integers(1, 4))):
+        path = data.draw(st.sampled_from(paths))
+        content = bytearray(path.read_bytes())
+        place = data.draw(st.integers(0, min(len(content), 2000) - 1))
+        content[place] = data.draw(st.integers(0, 255))
+        path.write_bytes(content)
+    log = opened(tmp_path, in_one_file=False)
+    log.append([m.FeatureLevel("some.feature", 3)], NOW)
+    before = set(state(log))
+    again = opened(tmp_path, in_one_file=False)
+    assert set(state(again)) == before
+    assert again.damage == ()

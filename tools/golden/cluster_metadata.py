@@ -39,7 +39,7 @@ METADATA = "__cluster_metadata-0"
 
 
 def write(work: Path, kept: Path) -> dict[str, Any]:
-    """Let each release write a metadata log; what its dump tool says of every file of it."""
+    """Let each release write a metadata log; what 4.x's dump tool says of each file."""
     told: dict[str, Any] = {}
     for peer in PEERS:
         kafka = Kafka(work / peer, peer=peer, settings=SETTINGS)
@@ -52,20 +52,14 @@ def write(work: Path, kept: Path) -> dict[str, Any]:
         shutil.copy2(kafka.log_dir / "meta.properties", kept / release)
         for path in sorted((kafka.log_dir / METADATA).iterdir()):
             if path.suffix in (".log", ".checkpoint"):
-                told[f"{release}/{METADATA}/{path.name}"] = records(path, peer)
+                told[f"{release}/{METADATA}/{path.name}"] = records(path)
     return told
 
 
-def records(path: Path, peer: str) -> list[list[Any]]:
+def records(path: Path) -> list[list[Any]]:
     """Type, version and fields of each record as Kafka's dump tool prints it."""
-    done = run_tool(
-        "dump",
-        "--cluster-metadata-decoder",
-        "--skip-record-metadata",
-        "--files",
-        str(path),
-        peer=peer,
-    )
+    arguments = ("--cluster-metadata-decoder", "--skip-record-metadata", "--files", str(path))
+    done = run_tool("dump", *arguments)
     rows = []
     for line in done.stdout.decode().splitlines():
         before, is_record, payload = line.partition("payload: ")

@@ -27,6 +27,7 @@ from horolog.record.timestamps import AppendTimeStretch
 from horolog.storage import Log, names
 from horolog.storage.directory.checkpoint_ids import Checkpointed
 from horolog.storage.directory.checkpoints import read_epochs, write_topic_id
+from horolog.storage.directory.contents import copy_aside
 from horolog.storage.file_errors import NotRegular
 from horolog.storage.files import Files
 from horolog.storage.names import TopicPartition
@@ -88,6 +89,7 @@ class KafkaForm:
         self._log_dir = log_dir
         self._log: Log | None = None
         self._snapshots: list[SnapshotId] = []
+        self._damaged: set[SnapshotId] = set()
         self._end = 0  # after `replay`: of what counts
         self._refused: int | None = None  # the offset of a batch that must be taken off the log
 
@@ -170,6 +172,7 @@ class KafkaForm:
                     return replay, snapshot.end_offset
             else:
                 damage.append(reader.damage)
+                self._damaged.add(snapshot)
                 partial = partial or (replay, snapshot.end_offset)
         if partial is not None and log_start != 0:
             partial[0].damage = damage + partial[0].damage
@@ -250,10 +253,18 @@ class KafkaForm:
 
     def snapshot(self, snapshot_id: SnapshotId, batches: Iterator[bytes], now_ms: int) -> int:
         """See `Form`."""
+        newest = max(self._snapshots, default=snapshot_id)
+        if self._damaged and newest.end_offset == snapshot_id.end_offset:
+            snapshot_id = max(snapshot_id, newest)  # it must be the one that counts
+        for damaged in self._damaged:
+            copy_aside(self._files, f"{self.directory}/{damaged.name}")
         write_snapshot(self._files, f"{self.directory}/{snapshot_id.name}", batches)
         self._files.sync_path(self.directory)
+        for damaged in self._damaged - {snapshot_id}:
+            self._files.remove(f"{self.directory}/{damaged.name}")
+        snapshots = sorted({*self._snapshots, snapshot_id} - (self._damaged - {snapshot_id}))
+        self._damaged.clear()
         self.size_behind_snapshot = 0
-        snapshots = sorted({*self._snapshots, snapshot_id})
         self._snapshots, start = retire_snapshots(
             self._files, self.directory, snapshots, now_ms - HISTORY_MS
         )

@@ -48,19 +48,27 @@ _logger = logging.getLogger(__name__)
 class MetadataLog:
     """See the module. One thread at a time; other threads may read the image between appends."""
 
-    def __init__(self, form: Form, node_id: int, replay: Replay) -> None:
+    def __init__(
+        self, form: Form, node_id: int, replay: Replay, snapshot_bytes: int = SNAPSHOT_BYTES
+    ) -> None:
         """See `open`."""
         self._form = form
         self._node_id = node_id
         self._replay = replay
         self._leads_in: int | None = None
-        self._snapshot_bytes = SNAPSHOT_BYTES
+        self._snapshot_bytes = snapshot_bytes
         self.damage = tuple(replay.damage)
         """What of the log could not be read, and may be lost; empty where it is whole."""
 
     @classmethod
     def open(
-        cls, files: Files, log_dir: str, *, node_id: int, in_one_file: bool = False
+        cls,
+        files: Files,
+        log_dir: str,
+        *,
+        node_id: int,
+        in_one_file: bool = False,
+        snapshot_bytes: int = SNAPSHOT_BYTES,
     ) -> "MetadataLog":
         """Read a directory's metadata log; nothing is written before the first append.
 
@@ -69,12 +77,13 @@ class MetadataLog:
             log_dir: the log directory, which is locked.
             node_id: of this broker, the only voter.
             in_one_file: the directory's `__cluster_metadata-0` is another's: ours is one file.
+            snapshot_bytes: a snapshot follows where the log behind the last one has grown to this.
 
         Raises:
             StorageFailed: the log cannot be read at all.
         """
         form: Form = OneFile(files, log_dir) if in_one_file else KafkaForm(files, log_dir)
-        return cls(form, node_id, form.replay())
+        return cls(form, node_id, form.replay(), snapshot_bytes)
 
     @property
     def image(self) -> Image:

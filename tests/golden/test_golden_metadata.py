@@ -1,0 +1,170 @@
+"""Metadata logs that Apache Kafka 4.3 and 3.9 wrote, and what its dump tool says of each record."""
+
+from __future__ import annotations
+
+import base64
+import json
+import tarfile
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from golden import GOLDEN
+from horolog.metadata.image import BROKER, TOPIC
+from horolog.metadata.log import MetadataLog
+from horolog.record.batch import parse_header
+from horolog.record.values import read_values
+from horolog.schemas.declared import Shape
+from horolog.schemas.metadata import BrokerChange, Record, decode, encode
+from horolog.storage.directory.checkpoints import kafka_uuid
+from horolog.storage.files import Files
+from horolog.storage.record_file import RecordFile
+
+ANSWERS: dict[str, Any] = json.loads((GOLDEN / "metadata.answers.json").read_text())
+LEVELS = {"4.3": 30, "3.9": 21}
+NAMES = {
+    "BrokerChange": "BROKER_REGISTRATION_CHANGE_RECORD",
+    "AccessControlEntry": "ACCESS_CONTROL_ENTRY_RECORD",
+    "ScramCredential": "USER_SCRAM_CREDENTIAL_RECORD",
+    "RemoveScramCredential": "REMOVE_USER_SCRAM_CREDENTIAL_RECORD",
+    "NoOp": "NO_OP_RECORD",
+}
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("metadata")
+    with tarfile.open(GOLDEN / "metadata.tar.xz") as archive:
+        archive.extractall(path, filter="data")
+    return path
+
+
+def values_in(path: Path) -> list[bytes]:
+    file = RecordFile(Files(read_only=True), str(path))
+    found = [
+        value
+        for batch in file.read()
+        if not parse_header(batch).is_control
+        for value in read_values(batch)
+        if value is not None
+    ]
+    assert file.lost == ()
+    return found
+
+
+def name_of(record: Record) -> str:
+    name = type(record).__name__
+    words = "".join(f"_{each}" if each.isupper() else each.upper() for each in name)
+    return NAMES.get(name, f"{words[1:]}_RECORD")
+
+
+def plain(value: Any) -> Any:
+    match value:
+        case UUID():
+            return kafka_uuid(value)
+        case bytes():
+            return base64.b64encode(value).decode()
+        case tuple() if hasattr(value, "_fields"):
+            return [plain(each) for each in value]
+        case tuple():
+            return [plain(each) for each in value]
+        case _:
+            return value
+
+
+def fields_of(record: Record, version: int) -> list[Any]:
+    return [
+        plain(value)
+        for field, value in zip(Shape(type(record)).fields, record, strict=True)
+        if field.since <= version and (field.tag is None or value != field.default)
+    ]
+
+
+def without_names(said: Any) -> Any:
+    if isinstance(said, dict):
+        return [without_names(each) for each in said.values()]
+    return [without_names(each) for each in said] if isinstance(said, list) else said
+
+
+@pytest.mark.parametrize("file", ANSWERS)
+def test_every_record_is_what_kafkas_dump_tool_says(directory: Path, file: str) -> None:
+    values = values_in(directory / file)
+    assert len(values) == len(ANSWERS[file]) > 3
+    for value, (kind, version, said) in zip(values, ANSWERS[file], strict=True):
+        record = decode(value)
+        assert (name_of(record), value[2]) == (kind, version)
+        assert fields_of(record, version) == without_names(said), kind
+
+
+@pytest.mark.parametrize("file", ANSWERS)
+def test_every_record_is_encoded_to_the_same_bytes(directory: Path, file: str) -> None:
+    level = LEVELS[file.partition("/")[0]]
+    for value in values_in(directory / file):
+        record = decode(value)
+        if not isinstance(record, BrokerChange):  # Kafka writes the least version that says it
+            assert encode(record, level) == value
+
+
+@pytest.mark.parametrize("release", LEVELS)
+def test_the_image_is_what_kafka_was_told(directory: Path, release: str) -> None:
+    log = MetadataLog.open(Files(read_only=True), str(directory / release), node_id=1)
+    image = log.image
+    assert log.damage == ()
+    assert image.metadata_version == LEVELS[release]
+    assert sorted(image.topics) == ["goes", "later", "plain", "settings"]
+    assert {name: len(each.partitions) for name, each in image.topics.items()} == {
+        "goes": 1,
+        "later": 1,
+        "plain": 4,
+        "settings": 3,
+    }
+    assert image.settings_of(TOPIC, "goes") == {}
+    settings = dict(image.settings_of(TOPIC, "settings"))
+    assert settings == {"cleanup.policy": "compact", "min.insync.replicas": "1"}
+    assert image.settings_of(BROKER, "")["horolog.note"] == "kept"
+    assert list(image.brokers) == [1]
+    assert image.next_producer_id >= 1000
+    kinds = sorted(type(each).__name__ for each in image.others.values())
+    kept = ["AccessControlEntry"] * 2 + ["ClientQuota"] * 2 + ["ScramCredential"]
+    assert [kind for kind in kinds if kind != "ZkMigrationState"] == kept
+    assert log.leader_epoch == 3
+
+
+@pytest.mark.parametrize("release", LEVELS)
+def test_a_snapshot_and_the_log_behind_it_say_what_the_whole_log_says(
+    directory: Path, tmp_path: Path, release: str
+) -> None:
+    def image(path: Path) -> set[bytes]:
+        log = MetadataLog.open(Files(read_only=True), str(path), node_id=1)
+        assert log.damage == ()
+        image = log.image
+        # A snapshot of Kafka's does not keep who got the producer ids, writes no cordoned
+        # directories as none, and features in any order.
+        assert image.next_producer_id == 1000
+        image.producer_ids = None
+        for broker_id, broker in image.brokers.items():
+            image.brokers[broker_id] = broker._replace(
+                cordoned=broker.cordoned or None, features=tuple(sorted(broker.features))
+            )
+        for controller_id, controller in image.controllers.items():
+            features = tuple(sorted(controller.features))
+            image.controllers[controller_id] = controller._replace(features=features)
+        return set(image.records())
+
+    whole = tmp_path / "__cluster_metadata-0"
+    whole.mkdir()
+    kafkas = directory / release / "__cluster_metadata-0"
+    snapshots = sorted(kafkas.glob("*.checkpoint"))
+    assert snapshots
+    for path in kafkas.iterdir():
+        if path.suffix != ".checkpoint":
+            (whole / path.name).write_bytes(path.read_bytes())
+    expected = image(tmp_path)
+    assert image(directory / release) == expected
+    for snapshot in snapshots:
+        kept = whole / snapshot.name
+        kept.write_bytes(snapshot.read_bytes())
+        assert image(tmp_path) == expected, snapshot.name
+        kept.unlink()
