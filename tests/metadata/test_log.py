@@ -229,7 +229,7 @@ def test_the_epoch_is_above_that_of_the_quorum_and_of_the_log(tmp_path: Path) ->
     for damaged in ("{", '{"leaderEpoch":"x"}', "[" * 10_000, '{"leaderEpoch":1e99}', "\0"):
         state_file.write_text(damaged)
         log = opened(tmp_path, in_one_file=False)
-        assert "quorum-state does not say the leader epoch" in log.damage[0]
+        assert "quorum-state: it does not say the leader epoch" in log.damage[0]
         assert log.leader_epoch == 9
         assert list(log.image.topics) == ["topic-1"]
 

@@ -11,6 +11,7 @@ import typer
 from horolog.cli.options import Json
 from horolog.cli.screen import progress, say, show_json, size
 from horolog.config import TopicConfig
+from horolog.metadata.checks import check_metadata
 from horolog.metadata.verify import check_store
 from horolog.record.scan import load_kernels
 from horolog.storage.offline.reindex import Reindexed, Reindexing
@@ -107,6 +108,7 @@ def _all_steps(verification: Verification) -> Generator[Finding | Checked, None,
     yield from verification.steps()
     target, around = verification.target, verification.around
     if target.is_log_dir:
+        yield from check_metadata(target.log_dir)
         yield from check_store(target.log_dir, is_live=around.is_live, is_clean=around.is_clean)
 
 

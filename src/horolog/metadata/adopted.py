@@ -70,7 +70,9 @@ def _image(files: Files, log_dir: Path) -> Image:
         _logger.warning("Kafka's metadata is not known: %s", error)
         return Image()
     if replay.damage:
-        _logger.warning("Kafka's metadata is known only in part: %s", "; ".join(replay.damage))
+        _logger.warning(
+            "Kafka's metadata is known only in part: %s", "; ".join(map(str, replay.damage))
+        )
     return replay.image
 
 

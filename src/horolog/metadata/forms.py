@@ -14,7 +14,7 @@ from uuid import UUID
 
 from horolog.config import TopicConfig
 from horolog.errors import CorruptFile, StorageFailed
-from horolog.metadata.replay import Replay
+from horolog.metadata.replay import Damage, Replay
 from horolog.metadata.snapshots import (
     SnapshotId,
     SnapshotReader,
@@ -31,14 +31,13 @@ from horolog.storage.directory.contents import copy_aside
 from horolog.storage.file_errors import NotRegular
 from horolog.storage.files import Files
 from horolog.storage.names import TopicPartition
-from horolog.storage.record_file import RecordFile
+from horolog.storage.record_file import Lost, RecordFile
 from horolog.storage.recovery.loading import load_log
 from horolog.storage.recovery.plan import LoadPlan
 from horolog.storage.removal.leftovers import base_offsets
 
 PARTITION: Final = TopicPartition(names.CLUSTER_METADATA, 0)
 TOPIC_ID: Final = UUID(int=1)
-ONE_FILE: Final = "horolog-metadata.log"
 QUORUM_STATE: Final = "quorum-state"
 """Kafka's: JSON with the last leader epoch of its quorum."""
 HISTORY_MS: Final = 366 * 24 * 3_600_000
@@ -52,6 +51,12 @@ _CONFIG = TopicConfig(retention_ms=-1, retention_bytes=-1)
 _logger = logging.getLogger(__name__)
 
 
+def lost_of(lost: Lost, *, is_of_segment: bool = False) -> Damage:
+    """What became of bytes that hold no whole batch."""
+    what = f"bytes {lost.start} to {lost.end}: {lost.reason}"
+    return Damage(lost.path, what, is_of_segment=is_of_segment)
+
+
 class Form(Protocol):
     """A place for the batches of a metadata log; one thread at a time."""
 
@@ -60,6 +65,13 @@ class Form(Protocol):
 
     def replay(self) -> Replay:
         """Read all there is."""
+
+    def needs_snapshot(self, now_ms: int) -> bool:
+        """Whether a snapshot must come before the first append, or records that count are lost.
+
+        Raises:
+            StorageFailed: the disk refused.
+        """
 
     def append(self, batches: Sequence[bytes], now_ms: int) -> None:
         """Append batches that go on at the log end, and wait until the disk has them.
@@ -91,6 +103,8 @@ class KafkaForm:
         self._snapshots: list[SnapshotId] = []
         self._damaged: set[SnapshotId] = set()
         self._end = 0  # after `replay`: of what counts
+        self._is_unsure = False  # recovery of the log may cut off what counts
+        self._is_aligned = False  # the log ends where it should
         self._refused: int | None = None  # the offset of a batch that must be taken off the log
 
     def _exists(self) -> bool:
@@ -109,7 +123,7 @@ class KafkaForm:
 
     def replay(self) -> Replay:
         """See `Form`."""
-        replay = Replay()
+        replay = Replay(self.directory)
         if not self._exists():
             return replay
         present = self._files.names_in(self.directory)
@@ -118,24 +132,24 @@ class KafkaForm:
         expected = start
         self.size_behind_snapshot = 0
         for path in self._segments_from(present, start):
-            file = RecordFile(self._files, path)
+            base_offset = names.base_offset_of(os.path.basename(path), names.LOG)
+            file = RecordFile(self._files, path, base_offset or 0)
             try:
                 for batch in file.read():
                     header = parse_header(batch)
                     if header.last_offset < start:
                         continue
                     if header.base_offset > expected:
-                        replay.damage.append(
-                            f"{self.directory} has no offsets {expected} to "
-                            f"{header.base_offset - 1}"
-                        )
+                        missing = f"offsets {expected} to {header.base_offset - 1} are missing"
+                        replay.damage.append(Damage(self.directory, missing, expected))
                     expected = header.next_offset
                     self.size_behind_snapshot += header.size
                     replay.take(batch, start)
             except NotRegular as error:
-                replay.damage.append(str(error))
+                replay.damage.append(Damage(path, str(error), is_of_segment=True))
+            self._is_unsure |= bool(file.lost)
             replay.damage += [
-                str(lost)
+                lost_of(lost, is_of_segment=True)
                 for lost in file.lost
                 if lost.next_offset is None or lost.next_offset > start
             ]
@@ -152,11 +166,11 @@ class KafkaForm:
     def _from_snapshot(self, present: Sequence[str]) -> tuple[Replay, int]:
         """What the newest whole snapshot says, and the offset of the first record behind it."""
         log_start = min(base_offsets(present, names.LOG), default=None)
-        damage: list[str] = []
+        damage: list[Damage] = []
         partial: tuple[Replay, int] | None = None
         for snapshot in reversed(self._snapshots):
-            replay = Replay()
-            reader = SnapshotReader(self._files, f"{self.directory}/{snapshot.name}")
+            path = f"{self.directory}/{snapshot.name}"
+            replay, reader = Replay(path), SnapshotReader(self._files, path)
             try:
                 for batch in reader.read():
                     replay.take(batch)
@@ -165,30 +179,31 @@ class KafkaForm:
             replay.leader_epoch = replay.last_epoch = snapshot.epoch
             replay.next_offset = snapshot.end_offset
             replay.last_timestamp = reader.last_timestamp
+            replay.path = self.directory
             if reader.damage is None:
                 reaches = log_start is not None and log_start <= snapshot.end_offset
                 if not damage or reaches:  # else records between the two snapshots are lost
                     replay.damage = damage + replay.damage
                     return replay, snapshot.end_offset
             else:
-                damage.append(reader.damage)
+                damage.append(Damage(path, reader.damage))
                 self._damaged.add(snapshot)
                 partial = partial or (replay, snapshot.end_offset)
         if partial is not None and log_start != 0:
             partial[0].damage = damage + partial[0].damage
             return partial
-        replay = Replay()
+        replay = Replay(self.directory)
         replay.damage = damage
         return replay, 0
 
-    def _known_epoch(self, damage: list[str]) -> int:
+    def _known_epoch(self, damage: list[Damage]) -> int:
         """The largest leader epoch that a file beside the log names."""
         epochs = [-1]
         try:
             starts = read_epochs(self._files, f"{self.directory}/{names.LEADER_EPOCHS}")
             epochs += [each.epoch for each in starts]
         except CorruptFile as error:
-            damage.append(str(error))
+            damage.append(Damage(f"{self.directory}/{names.LEADER_EPOCHS}", str(error)))
         path = f"{self.directory}/{QUORUM_STATE}"
         try:
             text = self._files.read_whole(path, _MAX_QUORUM_BYTES)
@@ -197,14 +212,22 @@ class KafkaForm:
                 raise ValueError(f"{epoch!r} is no leader epoch")
             epochs.append(epoch)
         except (ValueError, KeyError, TypeError, RecursionError, StorageFailed) as error:
-            damage.append(f"{path} does not say the leader epoch: {error}")
+            damage.append(Damage(path, f"it does not say the leader epoch: {error}"))
         return max(epochs)
 
     # Writing.
 
+    def needs_snapshot(self, now_ms: int) -> bool:
+        """See `Form`."""
+        if self._is_unsure:
+            return True
+        ends = self._opened(now_ms).log_end_offset
+        snapshot = self._snapshots[-1].end_offset if self._snapshots else 0
+        return self._end not in (ends, snapshot)
+
     def append(self, batches: Sequence[bytes], now_ms: int) -> None:
         """See `Form`."""
-        log = self._opened(now_ms)
+        log = self._aligned(now_ms)
         if self._refused is not None:
             log.truncate_to(self._refused, now_ms)
             self._refused = None
@@ -244,11 +267,17 @@ class KafkaForm:
         log, report = load_log(self._files, self.directory, PARTITION, plan)
         for note in (*report.notes, *report.warnings):
             _logger.warning("%s", note)
-        if log.log_end_offset != self._end:
-            # A snapshot is ahead of the log, or damage was cut off with what follows it: what
-            # follows counts, and is in the snapshot that is written next.
-            log.truncate_fully(self._end, now_ms)
         self._log = log
+        return log
+
+    def _aligned(self, now_ms: int) -> Log:
+        """The log, which goes on behind all that counts."""
+        log = self._opened(now_ms)
+        if not self._is_aligned and log.log_end_offset != self._end:
+            # A snapshot is ahead of the log, or damage was cut off with what follows it, which
+            # counts and is in a snapshot.
+            log.truncate_fully(self._end, now_ms)
+        self._is_aligned = True
         return log
 
     def snapshot(self, snapshot_id: SnapshotId, batches: Iterator[bytes], now_ms: int) -> int:
@@ -264,11 +293,12 @@ class KafkaForm:
             self._files.remove(f"{self.directory}/{damaged.name}")
         snapshots = sorted({*self._snapshots, snapshot_id} - (self._damaged - {snapshot_id}))
         self._damaged.clear()
+        self._is_unsure = False
         self.size_behind_snapshot = 0
         self._snapshots, start = retire_snapshots(
             self._files, self.directory, snapshots, now_ms - HISTORY_MS
         )
-        log = self._opened(now_ms)
+        log = self._aligned(now_ms)
         log.start_at(start)
         log.apply_retention(now_ms, now_ms)
         log.removed_files.remove_due(names.MAX_OFFSET)
@@ -288,17 +318,21 @@ class OneFile:
 
     def __init__(self, files: Files, log_dir: str) -> None:
         self.size_behind_snapshot = 0
-        self._file = RecordFile(files, f"{log_dir}/{ONE_FILE}")
+        self._file = RecordFile(files, f"{log_dir}/{names.METADATA_FILE}")
 
     def replay(self) -> Replay:
         """See `Form`."""
-        replay = Replay()
+        replay = Replay(self._file.path)
         for batch in self._file.read():
             replay.take(batch)
-        replay.damage += map(str, self._file.lost)
+        replay.damage += map(lost_of, self._file.lost)
         replay.next_offset = self._file.next_offset
         self.size_behind_snapshot = self._file.size
         return replay
+
+    def needs_snapshot(self, now_ms: int) -> bool:
+        """No: the file is mended at once."""
+        return False
 
     def append(self, batches: Sequence[bytes], now_ms: int) -> None:
         """See `Form`."""

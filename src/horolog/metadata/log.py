@@ -57,7 +57,7 @@ class MetadataLog:
         self._replay = replay
         self._leads_in: int | None = None
         self._snapshot_bytes = snapshot_bytes
-        self.damage = tuple(replay.damage)
+        self.damage = tuple(map(str, replay.damage))
         """What of the log could not be read, and may be lost; empty where it is whole."""
 
     @classmethod
@@ -124,8 +124,8 @@ class MetadataLog:
         """
         assert records
         values = self._encoded(records)
-        if self._leads_in is None and self.damage:
-            self.snapshot(now_ms)  # recovery of the log may cut off what counts
+        if self._leads_in is None and (self.damage or self._form.needs_snapshot(now_ms)):
+            self.snapshot(now_ms)
         epoch, offset = self.leader_epoch, self._replay.next_offset
         batches = self._opening(now_ms) if self._leads_in is None else []
         offset += len(batches)

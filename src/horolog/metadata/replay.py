@@ -6,7 +6,7 @@ it counts.
 """
 
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, NamedTuple
 
 from horolog.buffers import Buffer
 from horolog.errors import CorruptBatch, RequestRefused
@@ -29,13 +29,28 @@ MOST_BATCH_BYTES: Final = 256 << 20
 _MOST_DAMAGE: Final = 100
 
 
+class Damage(NamedTuple):
+    """Something that does not count, and may be lost."""
+
+    path: str
+    """The file, or the directory of the log."""
+    what: str
+    offset: int | None = None
+    is_of_segment: bool = False
+    """Bytes of a segment that are no batch."""
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.what}"
+
+
 class Replay:
     """See the module."""
 
-    def __init__(self) -> None:
+    def __init__(self, path: str) -> None:
+        """Of a log at a path, which is named where something in it is damaged."""
+        self.path = path
         self.image = Image()
-        self.damage: list[str] = []
-        """What could not be read, as sentences."""
+        self.damage: list[Damage] = []
         self.next_offset = 0
         """The offset after the last batch."""
         self.leader_epoch = -1
@@ -111,4 +126,5 @@ class Replay:
 
     def _note(self, offset: int, error: Exception) -> None:
         if len(self.damage) < _MOST_DAMAGE:
-            self.damage.append(f"the metadata record at offset {offset} does not count: {error}")
+            what = f"the record at offset {offset} does not count: {error}"
+            self.damage.append(Damage(self.path, what, offset))

@@ -74,14 +74,15 @@ class SnapshotReader:
                             began = True
                         ended |= kind == control.SNAPSHOT_FOOTER
                 except CorruptBatch as error:
-                    self.damage = f"{self.path}: {error}"
+                    self.damage = str(error)
             first = False
             yield batch
         if self._file.lost:
-            self.damage = str(self._file.lost[0])
+            lost = self._file.lost[0]
+            self.damage = f"bytes {lost.start} to {lost.end}: {lost.reason}"
         elif not began or not ended:
             which = "footer" if began else "header"
-            self.damage = f"{self.path} is no whole snapshot: it has no {which}"
+            self.damage = f"it is no whole snapshot: it has no {which}"
 
 
 def write_snapshot(files: Files, path: str, batches: Iterable[bytes]) -> None:

@@ -77,6 +77,11 @@ LOG_DIR_FILES = (
 )
 SET_ASIDE = ".set-aside"  # ours: a damaged file of a log directory, before a new one is made
 
+# Ours: what is in logs of Kafka's own form, unless the directory is another's (record_file.py).
+METADATA_FILE = "horolog-metadata.log"
+GROUPS_FILE = "horolog-groups.log"
+RECORD_FILES: Final = (METADATA_FILE, GROUPS_FILE)
+
 METADATA_STORE = "horolog-metadata.sqlite"  # ours: topics and groups (metadata/store.py)
 
 CLUSTER_METADATA = "__cluster_metadata"

@@ -57,13 +57,16 @@ class Lost(NamedTuple):
 class RecordFile:
     """See the module. One thread at a time."""
 
-    def __init__(self, files: Files, path: str) -> None:
+    def __init__(self, files: Files, path: str, least_offset: int = 0) -> None:
+        """Of a path; its offsets are not below `least_offset`."""
         self.path = path
         self.lost: tuple[Lost, ...] = ()
         """What `read` could not read. An append that was interrupted is not among it."""
+        self.torn_bytes = 0
+        """After `read`: what an append that was interrupted has left."""
         self._files = files
         self._end: int | None = None  # bytes of whole batches; None before the file was read
-        self._next_offset = 0
+        self._least_offset = self._next_offset = least_offset
         self._is_longer = False  # than its whole batches
         self._is_in_doubt = False  # the disk may lack what was written before
         self._is_named = True  # on the disk
@@ -91,12 +94,12 @@ class RecordFile:
         try:
             file = self._files.get(self.path)
         except FileMissing:
-            self._set(0, 0, (), is_longer=False)
+            self._set(0, self._least_offset, (), is_longer=False)
             return
-        size = self._files.length(file)
+        self.torn_bytes, size = 0, self._files.length(file)
         log = BatchReader(self._files, file, size, EVERYTHING)
         lost: list[Lost] = []
-        end, next_offset = 0, 0
+        end, next_offset = 0, self._least_offset
         for position, header in self._whole(log, lost):
             base_offset = header.base_offset
             if position > end:
@@ -113,6 +116,8 @@ class RecordFile:
         is_longer = end < size
         if is_longer and not is_torn_tail(self._files, file, end, size):
             lost.append(Lost(self.path, end, size, "no whole batch"))
+        elif is_longer:
+            self.torn_bytes = size - end
         self._set(end, next_offset, tuple(lost), is_longer=is_longer)
 
     def append(self, batch: Buffer, *, sync: bool = True) -> int:
