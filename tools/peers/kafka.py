@@ -237,6 +237,10 @@ class Kafka:
         }
         return node
 
+    def set(self, settings: Mapping[str, str]) -> None:
+        """Further lines of its server.properties, from its next start on."""
+        self._settings.update(settings)
+
     def address_of(self, listener: str) -> str:
         """Where one of the further listeners is."""
         return self._listeners[listener][1]

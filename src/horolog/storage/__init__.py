@@ -26,13 +26,12 @@ There is a room for each thing that is done with a log; it imports only from tho
     append_times   when records were appended, and the floor of a partition's append times
     index          the indexes of a segment, and whether they can be trusted
     adoption       what is read of another Kafka's internal topics
-    record_file    one file of batches, appended to and replaced at once: groups, metadata
     batches        a `.log` walked batch by batch, searched for whole ones, sliced for a response
     directory      what a log directory holds besides logs: lock, identity, small text files
 
 All of them use `files`, through which every log and companion file is opened, read, written and
 synced; only the lock files of a directory are not. `system_calls` are what a test may make fail
-there. `names` says what files are called.
+there. `names` says what files are called. `record_file` is a file of batches that is no segment.
 
 **A full disk, and a failed sync.** A write that the disk refuses fails that append alone, with
 KAFKA_STORAGE_ERROR, which clients retry; nothing of it is in the log, and reads continue. Apache
