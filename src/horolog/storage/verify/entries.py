@@ -16,7 +16,7 @@ from horolog.storage.segments.reader import SegmentReader
 from horolog.storage.verify.findings import Finding, fault
 
 _BLOCK_ENTRIES = 4096
-_CHUNK_BYTES = 1 << 20
+_CHUNK_BYTES = 1 << 16
 _NEVER = 1 << 63
 _LEAST = -(1 << 63)
 REINDEX = "horolog log reindex {path} rebuilds it from the log"
@@ -90,12 +90,17 @@ class IndexFile:
         return fault(self.path, what, self._mend)
 
     def _used_entries(self) -> int:
-        last = 0
+        last = position = 0
         try:
-            for position in range(0, self.size, _CHUNK_BYTES):
+            # A live segment's index is preallocated: ten megabytes, nearly all of them a hole.
+            while position < self.size:
                 file = self._files.get(self.path)
-                chunk = self._files.read_at(file, _CHUNK_BYTES, position).rstrip(b"\0")
-                last = position + len(chunk) if chunk else last
+                position = self._files.data_from(file, position)
+                chunk = self._files.read_at(file, _CHUNK_BYTES, position)
+                if not chunk:
+                    break  # only a hole was left, or the file has become shorter
+                last = position + used if (used := len(chunk.rstrip(b"\0"))) else last
+                position += len(chunk)
         except FileMissing:
             return 0
         width = self._layout.size
