@@ -60,7 +60,7 @@ FEW_ROWS: dict[str, str | int | bool] = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
 
-for profile, examples in (("quick", 12), ("thorough", 500)):
+for profile, examples in (("quick", 9), ("thorough", 500)):
     settings.register_profile(
         profile,
         deadline=None,  # shared machines pause at will

@@ -8,7 +8,7 @@ import pytest
 from other_defaults import OTHER_DEFAULTS
 
 import horolog
-from horolog.config import BrokerConfig, Setting, Settings, Status, TopicConfig, UpdateMode
+from horolog.config import BrokerConfig, Settings, Status, TopicConfig, UpdateMode
 from horolog.config.describe import documentation
 from horolog.config.tables import broker_setting, broker_settings, topic_setting, topic_settings
 
@@ -58,24 +58,23 @@ def in_our_words(valid: str) -> str:
     return " or ".join(valid.strip("[]").split(", "))
 
 
-@pytest.mark.parametrize("row", kafka_rows(), ids=lambda row: f"{row.scope}:{row.name}")
-def test_a_setting_of_kafka_is_in_our_table_as_in_kafkas(row: KafkaRow) -> None:
-    ours = OURS[row.scope][row.name]
-    assert ours.kind.name.lower() == row.kind
-    assert ours.internal == (row.internal == "internal")
-    assert not ours.gone
-    if row.name not in OTHER_DEFAULTS:
-        assert (ours.default or "") == row.default
-    if row.name not in OTHER_RULES:
-        words = ours.rule.words if ours.rule else ""
-        if words.startswith("any of "):
-            assert sorted(words.removeprefix("any of ").split(", ")) == sorted(
-                row.valid.strip("[]").split(", ")
-            )
-        else:
-            assert words == in_our_words(row.valid)
-    if row.scope == "broker" and row.name not in OTHER_MODES:
-        assert ours.update.value == row.mode
+def test_a_setting_of_kafka_is_in_our_table_as_in_kafkas() -> None:
+    for row in kafka_rows():
+        ours = OURS[row.scope][row.name]
+        assert ours.kind.name.lower() == row.kind, row
+        assert ours.internal == (row.internal == "internal"), row
+        assert not ours.gone, row
+        if row.name not in OTHER_DEFAULTS:
+            assert (ours.default or "") == row.default, row
+        if row.name not in OTHER_RULES:
+            words = ours.rule.words if ours.rule else ""
+            if words.startswith("any of "):
+                allowed = words.removeprefix("any of ").split(", ")
+                assert sorted(allowed) == sorted(row.valid.strip("[]").split(", ")), row
+            else:
+                assert words == in_our_words(row.valid), row
+        if row.scope == "broker" and row.name not in OTHER_MODES:
+            assert ours.update.value == row.mode, row
 
 
 def test_what_our_tables_have_beyond_kafka_is_named_as_such() -> None:
@@ -91,18 +90,14 @@ def test_what_our_tables_have_beyond_kafka_is_named_as_such() -> None:
                 assert setting.gone or name.startswith("horolog.") or name in dynamic_only, name
 
 
-@pytest.mark.parametrize(
-    "setting",
-    [*topic_settings().values(), *broker_settings().values()],
-    ids=lambda setting: setting.name,
-)
-def test_a_row_is_complete_and_its_default_is_allowed(setting: Setting) -> None:
-    if setting.default is not None:
-        setting.read(setting.default)
-    assert setting.doc.endswith((".", "..."))
-    assert bool(setting.why) == (setting.status is not Status.OBEYED)
-    if setting.status is not Status.OBEYED:
-        assert setting.why in documentation(setting)
+def test_a_row_is_complete_and_its_default_is_allowed() -> None:
+    for setting in (*topic_settings().values(), *broker_settings().values()):
+        if setting.default is not None:
+            setting.read(setting.default)
+        assert setting.doc.endswith((".", "...")), setting
+        assert bool(setting.why) == (setting.status is not Status.OBEYED), setting
+        if setting.status is not Status.OBEYED:
+            assert setting.why in documentation(setting), setting
 
 
 def test_every_fallback_is_a_broker_setting_of_the_same_family() -> None:
@@ -132,15 +127,13 @@ def test_every_field_of_the_typed_settings_is_an_obeyed_setting_and_the_other_wa
     assert set(BrokerConfig.__dataclass_fields__) == (obeyed - resolved) | read_too
 
 
-@pytest.mark.parametrize(
-    "field", [*TopicConfig.__dataclass_fields__, *BrokerConfig.__dataclass_fields__]
-)
-def test_every_obeyed_setting_is_read_by_the_code(field: str) -> None:
+def test_every_obeyed_setting_is_read_by_the_code() -> None:
     source = Path(horolog.__file__).parent
     readers = (
         path for path in source.rglob("*.py") if "config" not in path.relative_to(source).parts
     )
-    assert any(re.search(rf"\.{field}\b", path.read_text()) for path in readers)
+    read = {name for path in readers for name in re.findall(r"\.(\w+)", path.read_text())}
+    assert {*TopicConfig.__dataclass_fields__, *BrokerConfig.__dataclass_fields__} <= read
 
 
 def test_the_typed_defaults_are_those_of_the_table() -> None:

@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from examples import some_of
 from patience import PATIENCE_S
 from storelogs import NOW
 
@@ -83,7 +84,7 @@ def kill_at_work(directory: Path, to: str, rng: random.Random) -> bool:
     "kills",
     [pytest.param(4, id="short"), pytest.param(60, id="long", marks=pytest.mark.slow)],
 )
-@pytest.mark.parametrize("to", ["v1", "v2"])
+@pytest.mark.parametrize("to", some_of(["v2", "v1"], 2))
 def test_a_conversion_that_is_killed_again_and_again_loses_nothing(
     tmp_path: Path, to: str, kills: int
 ) -> None:

@@ -54,7 +54,12 @@ def count_steps(path: Path) -> int:
 
 
 @pytest.mark.parametrize(
-    ("code", "for_ops"), [(errno.ENOSPC, 1), (errno.EIO, 2), (errno.ENOSPC, 7)]
+    ("code", "for_ops"),
+    [
+        (errno.ENOSPC, 1),
+        pytest.param(errno.ENOSPC, 7, marks=pytest.mark.slow),
+        (errno.EIO, 2),
+    ],
 )
 def test_a_refusal_at_any_step_is_an_error_and_then_all_goes_on(
     tmp_path: Path, code: int, for_ops: int

@@ -228,7 +228,7 @@ def test_the_largest_bound_outlives_many_recordings() -> None:
 
 
 @pytest.mark.parametrize("most_stretches", [1, 3, needing.MOST_STRETCHES])
-@examples(10)
+@examples(4)
 @given(histories(), st.data())
 def test_recordings_one_after_the_other_know_what_one_of_everything_knows(
     most_stretches: int, history: tuple[list[Sent], int, int], data: st.DataObject

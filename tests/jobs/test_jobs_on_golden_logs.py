@@ -104,7 +104,11 @@ def test_latency_is_measured_where_kafka_keeps_both_times_and_elsewhere_it_is_no
 
 
 @pytest.mark.parametrize(
-    ("name", "from_ms"), [("clean", -5_000), ("old-formats", 1_700_000_005_000)]
+    ("name", "from_ms"),
+    [
+        ("clean", -5_000),
+        pytest.param("old-formats", 1_700_000_005_000, marks=pytest.mark.slow),
+    ],
 )
 def test_a_table_gets_exactly_the_committed_records_of_the_range(
     spark: Any, tmp_path: Path, name: str, from_ms: int

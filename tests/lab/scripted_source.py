@@ -1,6 +1,7 @@
 """A source that is followed and says what a test has it say; by itself it says the truth."""
 
 import ssl
+import time
 from collections.abc import Callable, Mapping
 from typing import Any, Self
 from uuid import UUID
@@ -9,6 +10,8 @@ from scripted_broker import ScriptedBroker
 
 from horolog.record.batch import parse_header
 from horolog.wire.api import ApiKey, Versions
+
+MOST_WAIT_MS = 20
 
 Answer = dict[str, Any]
 Tamper = Callable[[str, Answer], Answer]
@@ -128,7 +131,7 @@ class ScriptedSource:
         }
 
     def _fetch(self, request: Any) -> Answer:
-        responses = []
+        responses, has_records = [], False
         for asked in request.topics:
             by_id = {topic.topic_id: name for name, topic in self.topics.items()}
             name = asked.topic or by_id[asked.topic_id]
@@ -147,8 +150,12 @@ class ScriptedSource:
             elif not topic.start <= wanted.fetch_offset <= topic.end:
                 answer |= {"error_code": 1, "high_watermark": -1, "records": b""}
             partition = self._tampered(ApiKey.FETCH, name, answer)
+            has_records = has_records or bool(partition["records"])
             identity = {"topic": name, "topic_id": topic.topic_id}
             responses.append(identity | {"partitions": [partition]})
+        if not has_records:
+            # As a broker does, for long enough that who asks again at once leaves others the CPU.
+            time.sleep(min(request.max_wait_ms, MOST_WAIT_MS) / 1000)
         return {"error_code": 0, "session_id": 0, "responses": responses + self.extra}
 
     def _list_offsets(self, request: Any) -> Answer:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 import pytest
+from examples import some_of
 from patience import PATIENCE_S
 from running_broker import RunningBroker, a_broker
 from scripted_broker import ScriptedBroker
@@ -165,7 +166,7 @@ def small_chunks(monkeypatch: pytest.MonkeyPatch) -> int:
 
 
 @pytest.mark.parametrize("run", ["same run", "another run"])
-@pytest.mark.parametrize("killed_after", [10, 1500, 2400, None])
+@pytest.mark.parametrize("killed_after", some_of([10, 1500, 2400, None], 2))
 def test_dead_letters_are_written_exactly_once_over_attempts(
     broker: RunningBroker, small_chunks: int, run: str, killed_after: int | None
 ) -> None:

@@ -421,7 +421,7 @@ SMALL = {"index_interval_bytes": 300, "segment_bytes": 4_000}
 
 
 @pytest.mark.parametrize("with_kernels", [True, False])
-@pytest.mark.parametrize("case", some_of(range(12), 4))
+@pytest.mark.parametrize("case", some_of(range(12), 6))
 def test_a_log_whose_format_changes_is_read_searched_and_recovered(
     tmp_path: Path, case: int, with_kernels: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
