@@ -168,3 +168,49 @@ def test_kafkas_dump_tool_finds_nothing_to_say_of_it(tmp_path: Path, snapshot: b
             assert complaint not in said.lower(), path
         if path.suffix in (".log", ".checkpoint"):
             assert said.count("payload: ") >= 3
+
+
+def test_a_dynamic_quorum_keeps_its_voters(tmp_path: Path) -> None:
+    kafka = Kafka(tmp_path / "kafka", format_arguments=("--standalone",))
+    kafka.set(
+        {
+            "controller.quorum.voters": "",
+            "controller.quorum.bootstrap.servers": kafka.controller,
+            "metadata.log.max.record.bytes.between.snapshots": "1500",
+        }
+    )
+    with kafka:
+        admin = AdminClient({"bootstrap.servers": kafka.bootstrap, **QUIET})
+        admin.create_topics([NewTopic("plain", 1, 1)])["plain"].result()
+    log = MetadataLog.open(Files(), str(kafka.log_dir), node_id=1)
+    assert log.damage == ()
+    assert [voter.voter_id for voter in log.voters] == [1]
+    assert log.voters[0].directory is not None
+    log.append([m.Config(TOPIC, "plain", "retention.ms", "123456789012")], NOW)
+    log.snapshot(NOW)
+    log.close()
+    for path in sorted((kafka.log_dir / "__cluster_metadata-0").iterdir()):
+        if path.suffix in (".log", ".checkpoint"):
+            assert not [each for each in COMPLAINTS if each in dumped(path).lower()], path
+    with kafka:
+        admin = AdminClient({"bootstrap.servers": kafka.bootstrap, **QUIET})
+        assert settings_of(admin, "plain")["retention.ms"] == "123456789012"
+    again = MetadataLog.open(Files(read_only=True), str(kafka.log_dir), node_id=1)
+    assert (again.damage, again.voters) == ((), log.voters)
+
+
+def test_kafka_goes_on_after_horolog_was_killed(tmp_path: Path) -> None:
+    kafka = Kafka(tmp_path / "kafka")
+    write_directory(kafka.log_dir, snapshot=True)
+    log = MetadataLog.open(Files(), str(kafka.log_dir), node_id=1)
+    log.append([m.Config(TOPIC, "plain", "retention.ms", "123456789012")], NOW)
+    torn = max((kafka.log_dir / "__cluster_metadata-0").glob("*.log"))
+    with torn.open("ab") as file:  # and within the next append
+        file.write(torn.read_bytes()[:60])
+    with kafka:
+        admin = AdminClient({"bootstrap.servers": kafka.bootstrap, **QUIET})
+        assert settings_of(admin, "plain")["retention.ms"] == "123456789012"
+        assert values_of(kafka, "plain") == [b"plain"]
+    again = MetadataLog.open(Files(read_only=True), str(kafka.log_dir), node_id=1)
+    assert again.damage == ()
+    assert set(TOPICS) <= set(again.image.topics)

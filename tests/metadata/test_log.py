@@ -12,7 +12,7 @@ from faultyfiles import FaultyFiles, Killed
 from hypothesis import given
 from hypothesis import strategies as st
 
-from horolog.errors import StorageFailed
+from horolog.errors import CorruptBatch, StorageFailed
 from horolog.metadata.image import TOPIC
 from horolog.metadata.log import MetadataLog
 from horolog.metadata.snapshots import snapshots_in
@@ -124,6 +124,36 @@ def test_records_that_cannot_be_encoded_change_nothing(tmp_path: Path, in_one_fi
     with pytest.raises(ValueError, match="cannot be encoded"):
         log.append([*topic(1), m.FeatureLevel("some", 1 << 20)], NOW)
     assert state(log) == before == state(opened(tmp_path, in_one_file))
+
+
+@pytest.mark.parametrize(
+    "records",
+    [
+        [m.RemoveTopic(UUID(int=1000)), m.RemoveTopic(UUID(int=1000))],
+        [*topic(1), *topic(1)[:1], m.Topic("topic-1", UUID(int=5))],
+        [m.Partition(0, UUID(int=5), (), (), (), (), 1)],
+        [m.BrokerChange(4, 4)],
+    ],
+)
+def test_records_about_what_is_not_there_change_nothing(
+    tmp_path: Path, in_one_file: bool, records: list[Record]
+) -> None:
+    log = begun(opened(tmp_path, in_one_file))
+    log.append(topic(0), NOW)
+    before = state(log)
+    with pytest.raises(CorruptBatch):
+        log.append(records, NOW)
+    assert state(log) == before == state(opened(tmp_path, in_one_file))
+
+
+def test_a_topic_is_removed_and_made_again_in_one_batch(tmp_path: Path, in_one_file: bool) -> None:
+    log = begun(opened(tmp_path, in_one_file))
+    log.append(topic(0, 3), NOW)
+    topic_id = UUID(int=7)
+    partition = m.Partition(0, topic_id, (1,), (1,), (), (), 1, 0, 0, 0, (DIRECTORY,))
+    log.append([m.RemoveTopic(UUID(int=1000)), m.Topic("topic-0", topic_id), partition], NOW)
+    assert log.image.topics["topic-0"].partitions == {0: partition}
+    assert state(log) == state(opened(tmp_path, in_one_file))
 
 
 def test_an_append_that_the_disk_refuses_changes_nothing(tmp_path: Path, in_one_file: bool) -> None:
@@ -318,6 +348,25 @@ def test_a_damaged_snapshot_gives_way_to_the_one_before_it(tmp_path: Path) -> No
     again.append(topic(5), NOW)
     whole = opened(tmp_path, in_one_file=False)
     assert (whole.damage, sorted(whole.image.topics)) == ((), [*names, "topic-5"])
+
+
+def test_something_else_in_the_place_of_a_snapshot_is_moved_out_of_the_way(tmp_path: Path) -> None:
+    log = begun(opened(tmp_path, in_one_file=False))
+    log.append(topic(0), NOW)
+    log.snapshot(NOW)
+    log.close()
+    (snapshot,) = kafkas(tmp_path).glob("*.checkpoint")
+    snapshot.unlink()
+    snapshot.symlink_to("/etc/passwd")
+    (kafkas(tmp_path) / f"{snapshot.name}.part").write_bytes(b"interrupted")
+    again = opened(tmp_path, in_one_file=False)
+    assert "symbolic link" in again.damage[0]
+    again.append(topic(1), NOW)
+    whole = opened(tmp_path, in_one_file=False)
+    assert (whole.damage, list(whole.image.topics)) == ((), ["topic-0", "topic-1"])
+    assert not list(kafkas(tmp_path).glob("*.part"))
+    assert snapshot.is_file()
+    assert not snapshot.is_symlink()
 
 
 def test_a_log_without_what_comes_behind_its_snapshot_says_so(tmp_path: Path) -> None:

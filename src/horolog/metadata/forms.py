@@ -16,6 +16,7 @@ from horolog.config import TopicConfig
 from horolog.errors import CorruptFile, StorageFailed
 from horolog.metadata.replay import Damage, Replay
 from horolog.metadata.snapshots import (
+    PART,
     SnapshotId,
     SnapshotReader,
     retire_snapshots,
@@ -27,7 +28,7 @@ from horolog.record.timestamps import AppendTimeStretch
 from horolog.storage import Log, names
 from horolog.storage.directory.checkpoint_ids import Checkpointed
 from horolog.storage.directory.checkpoints import read_epochs, write_topic_id
-from horolog.storage.directory.contents import copy_aside
+from horolog.storage.directory.contents import clear_the_way, copy_aside
 from horolog.storage.file_errors import NotRegular
 from horolog.storage.files import Files
 from horolog.storage.names import TopicPartition
@@ -285,12 +286,14 @@ class KafkaForm:
         newest = max(self._snapshots, default=snapshot_id)
         if self._damaged and newest.end_offset == snapshot_id.end_offset:
             snapshot_id = max(snapshot_id, newest)  # it must be the one that counts
-        for damaged in self._damaged:
-            copy_aside(self._files, f"{self.directory}/{damaged.name}")
+        self._keep_damaged()
         write_snapshot(self._files, f"{self.directory}/{snapshot_id.name}", batches)
         self._files.sync_path(self.directory)
-        for damaged in self._damaged - {snapshot_id}:
-            self._files.remove(f"{self.directory}/{damaged.name}")
+        for name in self._files.names_in(self.directory):
+            if name.endswith(PART) or any(
+                name == each.name for each in self._damaged - {snapshot_id}
+            ):
+                self._files.remove(f"{self.directory}/{name}")
         snapshots = sorted({*self._snapshots, snapshot_id} - (self._damaged - {snapshot_id}))
         self._damaged.clear()
         self._is_unsure = False
@@ -303,6 +306,14 @@ class KafkaForm:
         log.apply_retention(now_ms, now_ms)
         log.removed_files.remove_due(names.MAX_OFFSET)
         return snapshot_id.end_offset
+
+    def _keep_damaged(self) -> None:
+        """Keep copies of the snapshots that are not whole: another takes their place."""
+        damaged = [each.name for each in self._damaged]
+        clear_the_way(self._files, self.directory, damaged)
+        for name in damaged:
+            if self._files.exists(f"{self.directory}/{name}"):
+                copy_aside(self._files, f"{self.directory}/{name}")
 
     def close(self) -> None:
         """See `Form`."""

@@ -8,7 +8,7 @@ snapshot loses nothing of a Kafka's.
 Not for several threads at a time while records are applied.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 from uuid import UUID
 
@@ -104,6 +104,32 @@ class Image:
                 has changed.
         """
         self._takes[type(record)](record)  # type: ignore[operator]
+
+    def check(self, records: Iterable[Record]) -> None:
+        """Make sure that records can be applied, one after the other.
+
+        Raises:
+            CorruptBatch: one is about something that is not there.
+        """
+        shadow = Image()
+        shadow.brokers = dict(self.brokers)
+        seen: set[UUID] = set()
+        for record in records:
+            touched: Topic | None = None
+            if isinstance(record, metadata.Topic):
+                touched = self.topics.get(record.name)
+            elif isinstance(record, metadata.ClearElr):
+                touched = self.topics.get(record.topic)
+            elif isinstance(
+                record, metadata.Partition | metadata.PartitionChange | metadata.RemoveTopic
+            ):
+                touched = self.by_id.get(record.topic_id)
+            if touched is not None and touched.topic_id not in seen:
+                seen.add(touched.topic_id)
+                copy = Topic(touched.name, touched.topic_id)
+                copy.partitions = dict(touched.partitions)
+                shadow.topics[copy.name] = shadow.by_id[copy.topic_id] = copy
+            shadow.apply(record)
 
     def records(self) -> Iterator[bytes]:
         """The records of a snapshot, at the level of `metadata.version`."""

@@ -120,9 +120,11 @@ class MetadataLog:
 
         Raises:
             ValueError: a number does not fit its field. Nothing has changed.
+            CorruptBatch: a record is about something that is not there. Nothing has changed.
             StorageFailed: the disk refused. Nothing has changed.
         """
         assert records
+        self.image.check(records)
         values = self._encoded(records)
         if self._leads_in is None and (self.damage or self._form.needs_snapshot(now_ms)):
             self.snapshot(now_ms)

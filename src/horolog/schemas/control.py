@@ -40,15 +40,14 @@ def kind_of(key: bytes | None) -> int:
 
 
 def leader_change(leader_id: int, voters: Sequence[Voter]) -> bytes:
-    """That a leader epoch begins; all voters have voted for the leader."""
-    version = int(any(voter.directory is not None for voter in voters))
-    to = Encoder().i16(version).i32(leader_id)
+    """That a leader epoch begins; all voters have voted for the leader.
+
+    Of version 0, without directories: Kafka's readers up to 4.3 take no other.
+    """
+    to = Encoder().i16(0).i32(leader_id)
 
     def write(voter: Voter) -> None:
-        to.i32(voter.voter_id)
-        if version:
-            to.uuid(voter.directory or UUID(int=0))
-        to.tagged()
+        to.i32(voter.voter_id).tagged()
 
     to.array(voters, write).array(voters, write)
     return bytes(to.tagged())
