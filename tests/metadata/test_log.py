@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import errno
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from uuid import UUID
 
 import pytest
-from faultyfiles import FaultyFiles, Killed
+from faultyfiles import FaultyFiles, ForgetfulFiles, Killed
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -325,6 +326,70 @@ def test_what_is_damaged_is_named_and_all_else_counts(
     assert (whole.damage, set(whole.image.topics)) == ((), expected)
     kept = [each.read_bytes() for each in tmp_path.rglob("*") if each.is_file()]
     assert any(bytes(damaged[-100:]) in each for each in kept)
+
+
+def test_a_kill_at_any_step_of_going_on_after_damage_loses_no_more(
+    tmp_path: Path, in_one_file: bool
+) -> None:
+    log = begun(opened(tmp_path / "damaged", in_one_file))
+    for each in range(3):
+        log.append(topic(each), NOW)
+    if not in_one_file:
+        log.snapshot(NOW)
+    log.append(topic(3), NOW)
+    log.append(topic(4), NOW)
+    log.append(topic(5), NOW)
+    log.close()
+    path = path_of(tmp_path / "damaged", in_one_file)
+    batches = batches_of(path)
+    damaged = bytearray(b"".join(batches))
+    for number in (2, 6):  # topic-0, which the snapshot has, and topic-4
+        damaged[sum(map(len, batches[:number])) + 70] ^= 1
+    path.write_bytes(damaged)
+    lost = {"topic-4", *(["topic-0"] if in_one_file else [])}
+    expected = {f"topic-{each}" for each in range(6)} - lost
+
+    def live(directory: Path, files: Files) -> None:
+        log = opened(directory, in_one_file, files)
+        assert set(log.image.topics) == expected
+        log.append([m.FeatureLevel("some.feature", 1)], NOW)
+        log.append(topic(7), NOW)
+        log.close()
+
+    counting = FaultyFiles(None)
+    shutil.copytree(tmp_path / "damaged", tmp_path / "whole")
+    live(tmp_path / "whole", counting)
+    for step in range(counting.count):
+        directory = tmp_path / str(step)
+        shutil.copytree(tmp_path / "damaged", directory)
+        with pytest.raises(Killed):
+            live(directory, FaultyFiles(step, Killed()))
+        log = opened(directory, in_one_file)
+        assert set(log.image.topics) - {"topic-7"} == expected, step
+        log.append(topic(8), NOW)
+        again = opened(directory, in_one_file)
+        assert again.damage == (), step
+        assert set(again.image.topics) - {"topic-7"} == {*expected, "topic-8"}, step
+
+
+def test_what_a_failed_sync_left_in_doubt_is_written_again(
+    tmp_path: Path, in_one_file: bool
+) -> None:
+    files = ForgetfulFiles()
+    log = begun(opened(tmp_path, in_one_file, files))
+    log.append(topic(0), NOW)
+    files.fails = True
+    with pytest.raises(StorageFailed):
+        log.append(topic(1), NOW)
+    files.fails = False
+    log.append(topic(2), NOW)
+    log.append(topic(3), NOW)
+    disk = path_of(tmp_path / "disk", in_one_file)
+    disk.parent.mkdir(parents=True)
+    for path in sorted(path_of(tmp_path, in_one_file).parent.glob("*.log")):
+        (disk.parent / path.name).write_bytes(files.on_disk(str(path)))
+    log = opened(tmp_path / "disk", in_one_file)
+    assert (log.damage, list(log.image.topics)) == ((), ["topic-0", "topic-2", "topic-3"])
 
 
 def test_a_damaged_snapshot_gives_way_to_the_one_before_it(tmp_path: Path) -> None:

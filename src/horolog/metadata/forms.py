@@ -142,12 +142,12 @@ class KafkaForm:
                         continue
                     if header.base_offset > expected:
                         missing = f"offsets {expected} to {header.base_offset - 1} are missing"
-                        replay.damage.append(Damage(self.directory, missing, expected))
+                        replay.note(Damage(self.directory, missing, expected))
                     expected = header.next_offset
                     self.size_behind_snapshot += header.size
                     replay.take(batch, start)
             except NotRegular as error:
-                replay.damage.append(Damage(path, str(error), is_of_segment=True))
+                replay.note(Damage(path, str(error), is_of_segment=True))
             self._is_unsure |= bool(file.lost)
             replay.damage += [
                 lost_of(lost, is_of_segment=True)
@@ -232,6 +232,8 @@ class KafkaForm:
         if self._refused is not None:
             log.truncate_to(self._refused, now_ms)
             self._refused = None
+        if log.is_in_doubt:
+            log.flush()  # writes again what a sync that failed may have lost
         end = log.log_end_offset
         append_ms = max(now_ms, log.last_append_time_ms or now_ms)
         data = b"".join(batches)

@@ -125,6 +125,10 @@ class Replay:
                 self.image.apply(record)
 
     def _note(self, offset: int, error: Exception) -> None:
+        what = f"the record at offset {offset} does not count: {error}"
+        self.note(Damage(self.path, what, offset))
+
+    def note(self, damage: Damage) -> None:
+        """Note something that does not count; of very many only the first."""
         if len(self.damage) < _MOST_DAMAGE:
-            what = f"the record at offset {offset} does not count: {error}"
-            self.damage.append(Damage(self.path, what, offset))
+            self.damage.append(damage)

@@ -35,6 +35,7 @@ from horolog.storage.names import TEMPORARY
 
 _WRITE_BYTES: Final = 1 << 20
 _MOST_OFFSET: Final = 1 << 62  # that a batch can begin at: a file has no room for so many behind it
+_MOST_LOST: Final = 100
 _BASE_OFFSET = Struct(">q")
 
 _logger = logging.getLogger(__name__)
@@ -103,11 +104,11 @@ class RecordFile:
         for position, header in self._whole(log, lost):
             base_offset = header.base_offset
             if position > end:
-                lost.append(Lost(self.path, end, position, "no whole batch", base_offset))
+                _add(lost, Lost(self.path, end, position, "no whole batch", base_offset))
             batch: Buffer = log.batch(position, header)
             if not next_offset <= base_offset <= _MOST_OFFSET:
                 reason = f"{base_offset} is no base offset here"
-                lost.append(Lost(self.path, position, position + 8, reason, next_offset))
+                _add(lost, Lost(self.path, position, position + 8, reason, next_offset))
                 base_offset = next_offset
                 batch = _BASE_OFFSET.pack(base_offset) + bytes(batch[_BASE_OFFSET.size :])
             end = position + header.size
@@ -115,7 +116,7 @@ class RecordFile:
             yield batch
         is_longer = end < size
         if is_longer and not is_torn_tail(self._files, file, end, size):
-            lost.append(Lost(self.path, end, size, "no whole batch"))
+            _add(lost, Lost(self.path, end, size, "no whole batch"))
         elif is_longer:
             self.torn_bytes = size - end
         self._set(end, next_offset, tuple(lost), is_longer=is_longer)
@@ -296,3 +297,13 @@ class RecordFile:
             _logger.warning("%s", error)
         else:
             self._is_longer = False
+
+
+def _add(lost: list[Lost], more: Lost) -> None:
+    """Add one; of very many the last is about all the rest."""
+    if len(lost) < _MOST_LOST:
+        lost.append(more)
+    else:
+        lost[-1] = lost[-1]._replace(
+            end=more.end, reason="much here is no whole batch", next_offset=more.next_offset
+        )
