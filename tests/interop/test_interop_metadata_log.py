@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import pytest
 from confluent_kafka import Consumer, Producer
-from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
+from confluent_kafka.admin import (
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ConfigResource,
+    NewTopic,
+    ResourcePatternType,
+    ResourceType,
+)
+from tools.golden import cluster_metadata
 from tools.golden.scenarios import QUIET
 from tools.peers.kafka import CLUSTER_ID, LAST_WITH_OLD_FORMATS, NEWEST, Kafka, run_tool
 
@@ -214,3 +225,48 @@ def test_kafka_goes_on_after_horolog_was_killed(tmp_path: Path) -> None:
     again = MetadataLog.open(Files(read_only=True), str(kafka.log_dir), node_id=1)
     assert again.damage == ()
     assert set(TOPICS) <= set(again.image.topics)
+
+
+@pytest.mark.parametrize("peer", [NEWEST, LAST_WITH_OLD_FORMATS])
+def test_a_snapshot_of_horolog_loses_nothing_that_kafka_kept(tmp_path: Path, peer: str) -> None:
+    kafka = Kafka(tmp_path / "kafka", peer=peer, settings=cluster_metadata.SETTINGS)
+    with kafka:
+        cluster_metadata.live(kafka)
+        kept = kept_by(kafka)
+        assert len(kept["acls"]) == len(kept["users"]) == 2
+        assert "producer_byte_rate=1024" in kept["quotas"]
+        assert kept["topics"]["settings"]["min.insync.replicas"] == "1"
+    log = MetadataLog.open(Files(), str(kafka.log_dir), node_id=1)
+    assert log.damage == ()
+    log.append([m.Config(BROKER, "", "horolog.state.home", "horolog")], NOW)
+    log.snapshot(NOW)
+    log.close()
+    directory = kafka.log_dir / "__cluster_metadata-0"
+    newest = max(directory.glob("*.checkpoint"))
+    for path in directory.iterdir():  # the snapshot is all that is left
+        if path.suffix == ".checkpoint" and path != newest:
+            path.unlink()
+    assert not [each for each in COMPLAINTS if each in dumped(newest).lower()]
+    with kafka:
+        assert kept_by(kafka) == kept
+
+
+def kept_by(kafka: Kafka) -> dict[str, Any]:
+    """What a Kafka says of what its metadata log keeps."""
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap, **QUIET})
+    anything = AclBindingFilter(
+        ResourceType.ANY, None, ResourcePatternType.ANY, None, None, AclOperation.ANY,
+        AclPermissionType.ANY,
+    )  # fmt: skip
+    users = admin.describe_user_scram_credentials()
+    said = kafka.tool("configs", "--describe", "--entity-type", "users").stdout.decode()
+    topics = admin.list_topics().topics
+    return {
+        "acls": sorted(map(str, admin.describe_acls(anything).result())),
+        "users": sorted(users.result()),
+        "quotas": sorted(re.findall(r"[a-z_]+_byte_rate=\d+", said)),
+        "topics": {
+            name: {"partitions": len(each.partitions), **settings_of(admin, name)}
+            for name, each in topics.items()
+        },
+    }

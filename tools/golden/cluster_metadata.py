@@ -44,7 +44,7 @@ def write(work: Path, kept: Path) -> dict[str, Any]:
     for peer in PEERS:
         kafka = Kafka(work / peer, peer=peer, settings=SETTINGS)
         with kafka:
-            _live(kafka)
+            live(kafka)
         with kafka:
             _live_on(kafka)
         release = ".".join(kafka.version.split(".")[:2])
@@ -70,7 +70,8 @@ def records(path: Path) -> list[list[Any]]:
     return rows
 
 
-def _live(kafka: Kafka) -> None:
+def live(kafka: Kafka) -> None:
+    """Have it write every kind of record that one node makes."""
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap, **QUIET})
     topics = [
         NewTopic("plain", 1, 1),

@@ -51,6 +51,8 @@ def _check_snapshots(files: Files, directory: str) -> Steps[None]:
         except StorageFailed as error:
             yield damage(path, f"It cannot be read: {error}", _MEND_SNAPSHOT)
             continue
+        if not files.exists(path):
+            continue  # a broker has just removed it
         if reader.damage is not None:
             yield damage(path, f"{reader.damage}", _MEND_SNAPSHOT)
         for each in replay.damage:
