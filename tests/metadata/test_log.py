@@ -483,6 +483,33 @@ def test_a_log_is_followed_by_a_snapshot_where_it_has_grown(
     assert (again.damage, list(again.image.topics)) == ((), [])
 
 
+def test_a_large_snapshot_is_made_again_only_after_as_many_changes(
+    tmp_path: Path, in_one_file: bool
+) -> None:
+    def reopened() -> MetadataLog:
+        return MetadataLog.open(
+            Files(), str(tmp_path), node_id=1, in_one_file=in_one_file, snapshot_bytes=1000
+        )
+
+    def snapshots() -> int:
+        """Of one file, its size falls with each."""
+        if in_one_file:
+            return path_of(tmp_path, in_one_file).stat().st_size
+        return len(list(kafkas(tmp_path).glob("*.checkpoint")))
+
+    log = begun(reopened())
+    log.append(topic(0, 300), NOW)  # some 20 kB, with a snapshot of as many behind it
+    before = snapshots()
+    for _ in range(20):
+        log.append([m.FeatureLevel("some", 1)], NOW)
+        log.close()
+        log = reopened()
+    if in_one_file:
+        assert snapshots() > before
+    else:
+        assert snapshots() == before == 1
+
+
 def test_what_is_no_directory_is_refused(tmp_path: Path) -> None:
     kafkas(tmp_path).symlink_to("/tmp")
     with pytest.raises(StorageFailed, match="not a directory"):

@@ -63,6 +63,8 @@ class Form(Protocol):
 
     size_behind_snapshot: int
     """Bytes that a start reads besides a snapshot."""
+    snapshot_size: int
+    """Bytes of that, 0 if there is none."""
 
     def replay(self) -> Replay:
         """Read all there is."""
@@ -97,7 +99,7 @@ class KafkaForm:
 
     def __init__(self, files: Files, log_dir: str) -> None:
         self.directory = f"{log_dir}/{PARTITION}"
-        self.size_behind_snapshot = 0
+        self.size_behind_snapshot = self.snapshot_size = 0
         self._files = files
         self._log_dir = log_dir
         self._log: Log | None = None
@@ -185,6 +187,7 @@ class KafkaForm:
                 reaches = log_start is not None and log_start <= snapshot.end_offset
                 if not damage or reaches:  # else records between the two snapshots are lost
                     replay.damage = damage + replay.damage
+                    self.snapshot_size = self._files.size(path)
                     return replay, snapshot.end_offset
             else:
                 damage.append(Damage(path, reader.damage))
@@ -300,6 +303,7 @@ class KafkaForm:
         self._damaged.clear()
         self._is_unsure = False
         self.size_behind_snapshot = 0
+        self.snapshot_size = self._files.size(f"{self.directory}/{snapshot_id.name}")
         self._snapshots, start = retire_snapshots(
             self._files, self.directory, snapshots, now_ms - HISTORY_MS
         )
@@ -330,17 +334,20 @@ class OneFile:
     """`horolog-metadata.log`, in the root of a directory whose metadata log is another's."""
 
     def __init__(self, files: Files, log_dir: str) -> None:
-        self.size_behind_snapshot = 0
+        self.size_behind_snapshot = self.snapshot_size = 0
         self._file = RecordFile(files, f"{log_dir}/{names.METADATA_FILE}")
 
     def replay(self) -> Replay:
         """See `Form`."""
         replay = Replay(self._file.path)
+        self.size_behind_snapshot = self.snapshot_size = 0
         for batch in self._file.read():
+            self.size_behind_snapshot += len(batch)
             replay.take(batch)
+            if replay.snapshots and not self.snapshot_size:
+                self.snapshot_size, self.size_behind_snapshot = self.size_behind_snapshot, 0
         replay.damage += map(lost_of, self._file.lost)
         replay.next_offset = self._file.next_offset
-        self.size_behind_snapshot = self._file.size
         return replay
 
     def needs_snapshot(self, now_ms: int) -> bool:
@@ -360,7 +367,7 @@ class OneFile:
     ) -> int:
         """See `Form`."""
         self._file.replace(batches)
-        self.size_behind_snapshot = 0
+        self.snapshot_size, self.size_behind_snapshot = self._file.size, 0
         return self._file.next_offset
 
     def close(self) -> None:

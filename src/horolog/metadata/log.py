@@ -36,9 +36,10 @@ from horolog.schemas.metadata import (
 )
 from horolog.storage.files import Files
 
-SNAPSHOT_BYTES: Final = 20 << 20
-"""Behind a snapshot there are not many more, as `metadata.log.max.record.bytes.between.snapshots`
-has it in Kafka."""
+SNAPSHOT_BYTES: Final = 1 << 20
+"""A snapshot follows where so many were appended behind the last one, and at least as many as that
+has. Kafka waits for 20 MB (`metadata.log.max.record.bytes.between.snapshots`); a start that read
+that much here would take seconds."""
 
 _MAX_EPOCH: Final = (1 << 31) - 1
 
@@ -77,7 +78,8 @@ class MetadataLog:
             log_dir: the log directory, which is locked.
             node_id: of this broker, the only voter.
             in_one_file: the directory's `__cluster_metadata-0` is another's: ours is one file.
-            snapshot_bytes: a snapshot follows where the log behind the last one has grown to this.
+            snapshot_bytes: a snapshot follows where the log behind the last one has grown to this,
+                and to the size of the last one.
 
         Raises:
             StorageFailed: the log cannot be read at all.
@@ -147,7 +149,7 @@ class MetadataLog:
         replay.last_epoch = epoch
         replay.last_timestamp = max(replay.last_timestamp, now_ms)
         replay.take_all(records)
-        if self._form.size_behind_snapshot > self._snapshot_bytes:
+        if self._form.size_behind_snapshot > max(self._snapshot_bytes, self._form.snapshot_size):
             try:
                 self.snapshot(now_ms)
             except StorageFailed as error:  # the log has it all

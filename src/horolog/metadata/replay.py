@@ -63,6 +63,8 @@ class Replay:
         """Those of a dynamic quorum."""
         self.kept_control: dict[int, bytes] = {}
         """Values of the last control records of `kraft.version` and the voters, by type."""
+        self.snapshots = 0
+        """How many footers of snapshots there were."""
         self._pending: list[Record] | None = None
 
     @property
@@ -104,6 +106,7 @@ class Replay:
     def _control(self, batch: Buffer) -> None:
         for record in read_records(batch, max_bytes=MOST_BATCH_BYTES):
             kind = kind_of(record.key)
+            self.snapshots += kind == control.SNAPSHOT_FOOTER
             if kind in (control.KRAFT_VERSION, control.VOTERS):
                 if kind == control.VOTERS:
                     self.voters = voters_in(record.value)
