@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import Final, Protocol
 from uuid import UUID
 
+from horolog.buffers import Buffer
 from horolog.config import TopicConfig
 from horolog.errors import CorruptFile, StorageFailed
 from horolog.metadata.replay import Damage, Replay
@@ -68,6 +69,13 @@ class Form(Protocol):
 
     def replay(self) -> Replay:
         """Read all there is."""
+
+    def kept(self) -> Iterator[Buffer]:
+        """All batches that are kept, the oldest first: of a snapshot, where it has replaced some.
+
+        Raises:
+            StorageFailed: they cannot be read.
+        """
 
     def needs_snapshot(self, now_ms: int) -> bool:
         """Whether a snapshot must come before the first append, or records that count are lost.
@@ -159,6 +167,25 @@ class KafkaForm:
         replay.next_offset = self._end = max(expected, start)
         replay.leader_epoch = max(replay.leader_epoch, self._known_epoch(replay.damage))
         return replay
+
+    def kept(self) -> Iterator[Buffer]:
+        """See `Form`."""
+        if not self._exists():
+            return
+        present, start = self._files.names_in(self.directory), 0
+        log_start = min(base_offsets(present, names.LOG), default=0)
+        for snapshot in snapshots_in(present) if log_start else ():
+            reader = SnapshotReader(self._files, f"{self.directory}/{snapshot.name}")
+            for _ in reader.read():
+                pass
+            if reader.damage is None and snapshot.end_offset >= log_start:
+                start = snapshot.end_offset
+                yield from reader.read()
+                break
+        for path in self._segments_from(present, start):
+            for batch in RecordFile(self._files, path).read():
+                if parse_header(batch).last_offset >= start:
+                    yield batch
 
     def _segments_from(self, present: Sequence[str], offset: int) -> list[str]:
         """The paths of the segments that can have records from an offset on."""
@@ -349,6 +376,10 @@ class OneFile:
         replay.damage += map(lost_of, self._file.lost)
         replay.next_offset = self._file.next_offset
         return replay
+
+    def kept(self) -> Iterator[Buffer]:
+        """See `Form`."""
+        return self._file.read()
 
     def needs_snapshot(self, now_ms: int) -> bool:
         """No: the file is mended at once."""

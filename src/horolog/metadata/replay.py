@@ -5,7 +5,7 @@ What cannot be read, or is about something that is not there, is left out and no
 it counts.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from horolog.buffers import Buffer
@@ -65,7 +65,7 @@ class Replay:
         """Values of the last control records of `kraft.version` and the voters, by type."""
         self.snapshots = 0
         """How many footers of snapshots there were."""
-        self._pending: list[Record] | None = None
+        self._pending: list[tuple[int, Record]] | None = None
 
     @property
     def is_in_transaction(self) -> bool:
@@ -74,6 +74,18 @@ class Replay:
 
     def take(self, batch: Buffer, start: int = 0) -> None:
         """Take the records of a whole batch from the offset `start` on."""
+        apply = self.image.apply
+        for offset, record in self.counted(batch, start):
+            try:
+                apply(record)
+            except CorruptBatch as error:
+                self._note(offset, error)
+
+    def counted(self, batch: Buffer, start: int = 0) -> Iterator[tuple[int, Record]]:
+        """Offset and record of all that count from a batch on, which is whole; nothing is applied.
+
+        Records of a transaction come with the batch that ends it.
+        """
         header = parse_header(batch)
         self.next_offset = header.last_offset + 1
         self.leader_epoch = max(self.leader_epoch, header.leader_epoch)
@@ -88,11 +100,24 @@ class Replay:
             self._note(header.base_offset, error)
             return
         for offset, value in enumerate(values, header.base_offset):
-            if offset >= start and value is not None:
-                try:
-                    self._apply(decode(value))
-                except CorruptBatch as error:
-                    self._note(offset, error)
+            if offset < start or value is None:
+                continue
+            try:
+                record = decode(value)
+            except CorruptBatch as error:
+                self._note(offset, error)
+                continue
+            if self._pending is None and not isinstance(record, BeginTransaction):
+                yield offset, record
+            elif isinstance(record, EndTransaction):
+                pending, self._pending = self._pending, None
+                yield from pending or ()
+            elif isinstance(record, BeginTransaction):
+                self._pending = []
+            elif isinstance(record, AbortTransaction):
+                self._pending = None
+            elif self._pending is not None:
+                self._pending.append((offset, record))
 
     def drop_transaction(self) -> None:
         """The transaction that has begun never ends."""
@@ -101,7 +126,7 @@ class Replay:
     def take_all(self, records: Iterable[Record]) -> None:
         """Take records that have just been written."""
         for record in records:
-            self._apply(record)
+            self.image.apply(record)
 
     def _control(self, batch: Buffer) -> None:
         for record in read_records(batch, max_bytes=MOST_BATCH_BYTES):
@@ -111,21 +136,6 @@ class Replay:
                 if kind == control.VOTERS:
                     self.voters = voters_in(record.value)
                 self.kept_control[kind] = record.value or b""
-
-    def _apply(self, record: Record) -> None:
-        match record:
-            case BeginTransaction():
-                self._pending = []
-            case AbortTransaction():
-                self._pending = None
-            case EndTransaction():
-                pending, self._pending = self._pending, None
-                for each in pending or ():
-                    self.image.apply(each)
-            case _ if self._pending is not None:
-                self._pending.append(record)
-            case _:
-                self.image.apply(record)
 
     def _note(self, offset: int, error: Exception) -> None:
         what = f"the record at offset {offset} does not count: {error}"

@@ -1,0 +1,72 @@
+"""The history of the metadata, as far back as it is kept."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from horolog.metadata.changes import changes
+from horolog.metadata.image import TOPIC, Image
+from horolog.metadata.log import MetadataLog
+from horolog.schemas import metadata as m
+from horolog.schemas.metadata import METADATA_VERSION
+from horolog.storage.files import Files
+
+DAY = 86_400_000
+NOW = 1_700_000_000_000
+
+
+def setting(value: int) -> m.Config:
+    return m.Config(TOPIC, "a", "retention.ms", str(value))
+
+
+def image_at(path: Path, time_ms: int, *, in_one_file: bool) -> Image:
+    image = Image()
+    for change in changes(Files(read_only=True), str(path), in_one_file=in_one_file):
+        if change.timestamp > time_ms:
+            break
+        image.apply(change.record)
+    return image
+
+
+@pytest.mark.parametrize("in_one_file", [False, True])
+def test_what_was_known_at_a_time_is_known_from_the_changes_before_it(
+    tmp_path: Path, in_one_file: bool
+) -> None:
+    assert list(changes(Files(read_only=True), str(tmp_path), in_one_file=in_one_file)) == []
+    log = MetadataLog.open(Files(), str(tmp_path), node_id=1, in_one_file=in_one_file)
+    log.append([m.FeatureLevel(METADATA_VERSION, 30)], NOW)
+    log.append([m.Topic("a", UUID(int=4)), setting(0)], NOW + 1)
+    for number in range(1, 5):
+        log.append([setting(number)], NOW + number * DAY)
+    log.append([m.RemoveTopic(UUID(int=4))], NOW + 9 * DAY)
+    assert image_at(tmp_path, NOW, in_one_file=in_one_file).topics == {}
+    for number in range(1, 5):
+        image = image_at(tmp_path, NOW + number * DAY + 1, in_one_file=in_one_file)
+        assert image.settings_of(TOPIC, "a") == {"retention.ms": str(number)}
+    assert image_at(tmp_path, NOW + 10 * DAY, in_one_file=in_one_file).topics == {}
+    times = [each.timestamp for each in changes(Files(), str(tmp_path), in_one_file=in_one_file)]
+    assert times == sorted(times)
+    assert len(times) == 8
+
+
+def test_what_is_older_than_a_year_is_what_a_snapshot_says(tmp_path: Path) -> None:
+    log = MetadataLog.open(Files(), str(tmp_path), node_id=1)
+    log.append([m.FeatureLevel(METADATA_VERSION, 30)], NOW)
+    log.append([m.Topic("a", UUID(int=4))], NOW)
+    for number in range(100):
+        log.append([setting(number)], NOW + 10 * number * DAY)
+        log.snapshot(NOW + 10 * number * DAY)
+    found = list(changes(Files(), str(tmp_path)))
+    assert isinstance(found[0].record, m.FeatureLevel)
+    first, second = found[2], found[3]
+    assert second.timestamp - first.timestamp == 10 * DAY
+    assert 360 * DAY < found[-1].timestamp - first.timestamp < 390 * DAY
+    count = len(found) - 2
+    assert [each.record for each in found[2:]] == list(map(setting, range(100 - count, 100)))
+    log.append([setting(5000)], NOW + 2000 * DAY)
+    assert image_at(tmp_path, NOW + 2000 * DAY, in_one_file=False).settings_of(TOPIC, "a") == {
+        "retention.ms": "5000"
+    }
