@@ -37,7 +37,7 @@ demo: check-java $(MARK) ## the main job: a broker, real clients, Spark, a repor
 
 # Once, before several processes would compile the same beside each other.
 kernels: $(MARK)
-	@$(BIN)/python -c 'from horolog.record.kernels import block_kernels, column_kernels, join_kernels, message_kernels, plain_kernels, scan_kernels'
+	@$(BIN)/python -c 'from horolog.record.kernels import block_kernels, cleaning_kernels, column_kernels, join_kernels, message_kernels, plain_kernels, scan_kernels'
 
 test: check-java ## the tests that need no peer (under ten minutes)
 	@$(MAKE) --no-print-directory --jobs 2 NICE="nice -n 5" test-spark test-core

@@ -18,6 +18,7 @@ There is a room for each thing that is done with a log; it imports only from tho
     log_dir        a log directory as a whole: all its logs, opened, checkpointed and closed
     recovery       from the files of a partition to an open log, whatever the last shutdown left
     logs           the log of one partition: read, appended to, rolled, flushed, truncated
+    cleaning       compaction: what of a log may be cleaned, and what stays of it
     removal        what leaves a log: retention, deleted files, `.cut` files, leftovers of a kill
     validation     what a leader checks before it appends
     producers      what each producer wrote last: retries, transactions, exactly-once sinks

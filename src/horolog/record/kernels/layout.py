@@ -282,3 +282,39 @@ OF_APPEND_TIME: Final = 16
 UNREADABLE: Final = 32
 
 ENTRY_SIZE: Final = 152
+
+# --- cleaning: the keys of records, the latest offset of each, and the records that stay ----
+
+# State of reading keys.
+KEYS_RECORDS: Final = 0  # how many records there must be
+KEYS_BASE_OFFSET: Final = 1
+KEYS_LAST_DELTA: Final = 2  # no offset delta is larger
+KEYS_STATE_SIZE: Final = 3
+
+HAS_KEY: Final = 1
+IS_TOMBSTONE: Final = 2  # it has no value
+
+# A map of keys has three unsigned numbers for each slot: both halves of a hash, and the offset
+# plus 1; that is 0 where the slot is free.
+SLOT_SIZE: Final = 3
+
+# State of noting offsets in a map.
+NOTE_FROM: Final = 0  # records before this offset are passed
+NOTE_ROOM: Final = 1  # how many more keys there is room for
+NOTE_STATE_SIZE: Final = 2
+
+# State of judging which records stay.
+JUDGE_END: Final = 0  # records from there on are not in the map, and stay
+JUDGE_TOMBSTONES: Final = 1  # whether tombstones stay; out: how many did
+JUDGE_KEYLESS: Final = 2  # whether records without a key stay; out: how many there were
+JUDGE_KEPT: Final = 3  # out
+JUDGE_STATE_SIZE: Final = 4
+
+# State of writing the records that stay.
+RETAIN_BASE: Final = 0  # the base timestamp
+RETAIN_TIME_SHIFT: Final = 1  # added to each timestamp delta
+RETAIN_OFFSET_SHIFT: Final = 2  # subtracted from each offset delta
+RETAIN_FILLED: Final = 3  # out: bytes written
+RETAIN_TIMED: Final = 4  # out: how many records had a timestamp
+RETAIN_MAX: Final = 5  # out: the largest of them
+RETAIN_STATE_SIZE: Final = 6

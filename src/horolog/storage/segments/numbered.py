@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from horolog.buffers import Buffer
 from horolog.errors import CorruptBatch
-from horolog.record.batch import MAGIC, BatchHeader, parse_header
+from horolog.record.batch import MAGIC, UNKNOWN_COUNT, BatchHeader, parse_header
 from horolog.record.old_format.plain import PlainMessages, largest_of, list_messages
 from horolog.record.time_stats import Counts
 from horolog.record.timestamps import AppendTimeStretch
@@ -68,10 +68,7 @@ def as_they_are(
     view, position = memoryview(data), 0
     while position < len(view):
         header = parse_header(view, position, least_offset)
-        after = bisect_right(append_times, header.base_offset, key=_OFFSET)
-        appended = append_times[after - 1] if after else _UNKNOWN
-        if not after and append_times and append_times[0].offset <= header.last_offset:
-            appended = append_times[0]  # they are known from within the batch on, as of all of it
+        after, appended = _appended(header, append_times)
         listed = None
         if header.magic != MAGIC and not header.codec_number:
             listed = list_messages(view, header, position, least_offset=least_offset)
@@ -94,6 +91,28 @@ def as_they_are(
             )
         yield batch
         position, least_offset = end, batch.last_offset + 1
+
+
+def appended_at(
+    header: BatchHeader, append_times: Sequence[AppendTimeStretch]
+) -> AppendTimeStretch:
+    """When a batch was appended, by the append times of its log."""
+    return _appended(header, append_times)[1]
+
+
+def _appended(
+    header: BatchHeader, append_times: Sequence[AppendTimeStretch]
+) -> tuple[int, AppendTimeStretch]:
+    """When a batch was appended, and which stretch comes after that."""
+    # Where a compressed message of v0 or v1 begins is not known, if there is a gap before it.
+    is_known = header.records_count != UNKNOWN_COUNT
+    offset = header.base_offset if is_known else header.last_offset
+    after = bisect_right(append_times, offset, key=_OFFSET)
+    if after:
+        return after, append_times[after - 1]
+    if append_times and append_times[0].offset <= header.last_offset:
+        return after, append_times[0]  # known from within the batch on, as of all of it
+    return after, _UNKNOWN
 
 
 def as_it_is(

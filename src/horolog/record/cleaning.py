@@ -1,0 +1,354 @@
+"""Compaction of batches: the keys of their records, and batches of the records that stay.
+
+A key is known by a hash of 128 bits under a secret (SipHash-2-4): two keys with the same hash would
+delete each other's records, and without the secret nobody can make such keys. The latest offset of
+each key is in a map of fixed size, 24 bytes for each key.
+
+A batch that loses records keeps its offsets, its producer, its epochs and its codec (KIP-98), and
+the base timestamp from which deltas count: a batch that is stamped with an append time still holds
+the create times of its records. Apache Kafka writes the append time over them.
+"""
+
+from array import array
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from horolog.buffers import Buffer
+from horolog.errors import CorruptBatch, ErrorCode, RequestRefused
+from horolog.record.batch import (
+    CONTROL_BIT,
+    HEADER_SIZE,
+    LOG_APPEND_TIME_BIT,
+    LOG_OVERHEAD,
+    MAGIC,
+    TRANSACTIONAL_BIT,
+    BatchHeader,
+    pack_header,
+)
+from horolog.record.compression import Codec, compress, decompress
+from horolog.record.kernels import cleaning_twins, layout
+from horolog.record.kernels.loading import CLEANING_KERNELS
+from horolog.record.kernels.scan_twins import to_int64
+from horolog.record.old_format.reading import open_message
+from horolog.record.old_format.sent import MAX_UNCOMPRESSED_BYTES
+from horolog.record.old_format.writing import MAX_SET_BYTES, write_messages
+from horolog.record.timestamps import LOG_APPEND_TIME, NO_TIMESTAMP
+
+__all__ = [
+    "Keys",
+    "OpenedRecords",
+    "Verdict",
+    "emptied",
+    "judge",
+    "latest_offsets",
+    "load_kernels",
+    "new_table",
+    "note_offsets",
+    "open_records",
+    "read_keys",
+    "retained",
+]
+
+SLOT_BYTES: Final = 8 * layout.SLOT_SIZE
+"""Of a map of keys, for one key."""
+
+_SMALLEST_RECORD = 7  # bytes, its length included
+_LONGEST_GROWTH = 15  # bytes by which a record's length and deltas can become longer
+_DELETE_HORIZON_BIT = 0x40
+_FAR_OFFSET: Final = (1 << 63) - 1
+
+UInt64Array = npt.NDArray[np.uint64]
+Int64Array = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.uint8]
+
+
+def load_kernels() -> None:
+    """Load or compile the kernels; returns when they serve."""
+    CLEANING_KERNELS.load()
+
+
+class Keys(NamedTuple):
+    """The keys of records that follow each other, as columns."""
+
+    offsets: Int64Array
+    hashes: UInt64Array
+    """Two for each record, one after the other; zeros for a record without a key."""
+    flags: Mask
+    """`layout.HAS_KEY` and `layout.IS_TOMBSTONE`, which is a record without a value."""
+
+
+class OpenedRecords(NamedTuple):
+    """The records of a batch, decompressed."""
+
+    header: BatchHeader
+    """As format v2 has it, whatever the batch is."""
+    records: Buffer
+
+
+class Verdict(NamedTuple):
+    """Which records of a batch stay."""
+
+    keep: Mask
+    """1 for each that does."""
+    kept: int
+    tombstones: int
+    """Of those that stay."""
+    keyless: int
+    """Records without a key, whether they stay or not."""
+
+
+def open_records(
+    batch: Buffer, header: BatchHeader, *, max_bytes: int = MAX_UNCOMPRESSED_BYTES
+) -> OpenedRecords:
+    """The records of a whole batch of any format. The checksum is not looked at.
+
+    Raises:
+        CorruptBatch: it breaks the format.
+        RequestRefused: it decompresses to more than `max_bytes`.
+    """
+    if header.magic != MAGIC:
+        opened = open_message(batch, header, max_bytes=max_bytes)
+        return OpenedRecords(opened.header, b"".join(opened.pieces))
+    if header.size > len(batch) or header.records_count < 0:
+        raise CorruptBatch(
+            f"The batch at offset {header.base_offset} is {header.size} bytes long with "
+            f"{header.records_count} records, and {len(batch)} bytes are there"
+        )
+    records: Buffer = memoryview(batch)[HEADER_SIZE : header.size]
+    if header.codec is not Codec.NONE and header.records_count:
+        records = decompress(header.codec, records, max_bytes=max_bytes)
+    return OpenedRecords(header, records)
+
+
+def read_keys(opened: OpenedRecords, secret: UInt64Array) -> Keys:
+    """The keys of a batch's records.
+
+    Args:
+        opened: the batch.
+        secret: two numbers.
+
+    Raises:
+        CorruptBatch: the records break the format, are not as many as declared, or their offsets
+            do not grow within the batch.
+    """
+    header, records = opened
+    count = header.records_count
+    if count * _SMALLEST_RECORD > len(records):
+        raise _malformed(header)
+    state = array("q", bytes(8 * layout.KEYS_STATE_SIZE))
+    state[layout.KEYS_RECORDS] = count
+    state[layout.KEYS_BASE_OFFSET] = header.base_offset
+    state[layout.KEYS_LAST_DELTA] = header.last_offset_delta
+    keys = Keys(
+        np.empty(count, np.int64), np.empty(2 * count, np.uint64), np.empty(count, np.uint8)
+    )
+    kernels = _kernels_for(records)
+    if kernels is None:
+        status = cleaning_twins.read_keys(
+            memoryview(records), state, secret, keys.offsets, keys.hashes, keys.flags
+        )
+    else:
+        status = kernels.read_keys(
+            _bytes_of(records), np.frombuffer(state, np.int64), secret, *keys
+        )
+    if status != layout.DONE:
+        raise _malformed(header)
+    return keys
+
+
+# The map of keys.
+
+
+def new_table(slots: int) -> UInt64Array:
+    """A map with room for so many keys; its memory is taken as it fills."""
+    return np.zeros(layout.SLOT_SIZE * slots, np.uint64)
+
+
+def note_offsets(table: UInt64Array, keys: Keys, from_offset: int, room: int) -> tuple[int, int]:
+    """Keep the latest offset of each key.
+
+    Args:
+        table: the map.
+        keys: in the order of their offsets.
+        from_offset: records before that are passed.
+        room: how many more keys the map may take.
+
+    Returns:
+        How many records were noted or passed before there was no room, and the room that is left.
+    """
+    state = array("q", bytes(8 * layout.NOTE_STATE_SIZE))
+    state[layout.NOTE_FROM], state[layout.NOTE_ROOM] = from_offset, room
+    kernels = CLEANING_KERNELS.module
+    if kernels is None:
+        noted = cleaning_twins.note(table, state, *keys)
+    else:
+        noted = int(kernels.note(table, np.frombuffer(state, np.int64), *keys))
+    return noted, state[layout.NOTE_ROOM]
+
+
+def latest_offsets(table: UInt64Array, hashes: UInt64Array) -> Int64Array:
+    """The latest offset that was noted of each key; -1 if there is none."""
+    latest = np.empty(len(hashes) // 2, np.int64)
+    kernels = CLEANING_KERNELS.module
+    if kernels is None:
+        cleaning_twins.find(table, hashes, latest)
+    else:
+        kernels.find(table, hashes, latest)
+    return latest
+
+
+def judge(
+    table: UInt64Array,
+    keys: Keys,
+    end_offset: int,
+    *,
+    keeps_tombstones: bool,
+    keeps_keyless: bool = False,
+) -> Verdict:
+    """Which records stay.
+
+    Args:
+        table: the map.
+        keys: of the records.
+        end_offset: records from there on are not in the map, and stay.
+        keeps_tombstones: whether a tombstone that is the latest record of its key stays.
+        keeps_keyless: whether records without a key do.
+    """
+    state = array("q", bytes(8 * layout.JUDGE_STATE_SIZE))
+    state[layout.JUDGE_END] = min(end_offset, _FAR_OFFSET)
+    state[layout.JUDGE_TOMBSTONES], state[layout.JUDGE_KEYLESS] = keeps_tombstones, keeps_keyless
+    keep = np.empty(len(keys.offsets), np.uint8)
+    kernels = CLEANING_KERNELS.module
+    if kernels is None:
+        cleaning_twins.judge(table, state, *keys, keep)
+    else:
+        kernels.judge(table, np.frombuffer(state, np.int64), *keys, keep)
+    return Verdict(
+        keep,
+        state[layout.JUDGE_KEPT],
+        state[layout.JUDGE_TOMBSTONES],
+        state[layout.JUDGE_KEYLESS],
+    )
+
+
+# The batches that stay.
+
+
+def retained(
+    opened: OpenedRecords,
+    header: BatchHeader,
+    keys: Keys,
+    keep: Mask,
+    *,
+    horizon_ms: int | None = None,
+) -> bytes:
+    """A batch with some of its records, at least one, as Apache Kafka's cleaner writes it.
+
+    Its largest timestamp is that of the records that stay, below zero too (KIP-228), or the append
+    time that all of them have. A compressed message of v0 or v1 has the offset of the last message
+    in it that stays (KIP-31), and in v1 the largest timestamp or the append time (KIP-32).
+
+    Args:
+        opened: its records.
+        header: its header, as it was read.
+        keys: of its records.
+        keep: 1 for each record that stays.
+        horizon_ms: from when on its tombstones may go (KIP-534), in milliseconds; None leaves a
+            horizon that it has. Of v2 only.
+
+    Raises:
+        CorruptBatch: its records break the format.
+        RequestRefused: it becomes larger than a batch can be (10).
+    """
+    shift = 0
+    if header.magic != MAGIC:  # its offsets count from the first record that stays
+        shift = int(keys.offsets[int(np.argmax(keep))]) - opened.header.base_offset
+    state, records = _retain(opened, keep, horizon_ms, shift)
+    stamped = header.timestamp_type is LOG_APPEND_TIME
+    largest = state[layout.RETAIN_MAX] if state[layout.RETAIN_TIMED] else NO_TIMESTAMP
+    count = int(np.count_nonzero(keep))
+    if header.magic != MAGIC:
+        first = opened.header.base_offset + shift
+        inner = opened.header._replace(base_offset=first, records_count=count)
+        written = write_messages(header.magic, inner, [records], codec=header.codec)
+        return written.messages
+    payload = records if header.codec is Codec.NONE else compress(header.codec, records)
+    attributes = header.attributes
+    base_timestamp = header.base_timestamp
+    if horizon_ms is not None:
+        attributes, base_timestamp = attributes | _DELETE_HORIZON_BIT, horizon_ms
+    if len(payload) > MAX_SET_BYTES:
+        raise RequestRefused(
+            ErrorCode.message_too_large,
+            f"The batch at offset {header.base_offset} is too large without some of its records",
+        )
+    changed = header._replace(
+        batch_length=HEADER_SIZE - LOG_OVERHEAD + len(payload),
+        attributes=attributes,
+        base_timestamp=base_timestamp,
+        max_timestamp=header.max_timestamp if stamped else largest,
+        records_count=count,
+    )
+    return b"".join((pack_header(changed, payload), payload))
+
+
+def emptied(header: BatchHeader) -> bytes:
+    """A batch without its records: a header that says how far a producer came, and the log.
+
+    Of a message of v0 or v1, which cannot be empty, a batch of v2 that covers its offset.
+    """
+    kept_bits = LOG_APPEND_TIME_BIT | TRANSACTIONAL_BIT | CONTROL_BIT
+    changed = header._replace(
+        batch_length=HEADER_SIZE - LOG_OVERHEAD,
+        magic=MAGIC,
+        attributes=header.attributes & kept_bits,
+        base_timestamp=NO_TIMESTAMP,
+        records_count=0,
+    )
+    if header.magic != MAGIC:
+        changed = changed._replace(base_offset=header.last_offset, last_offset_delta=0)
+    return pack_header(changed, b"")
+
+
+def _retain(
+    opened: OpenedRecords, keep: Mask, horizon_ms: int | None, offset_shift: int
+) -> "tuple[array[int], memoryview]":
+    header, records = opened
+    state = array("q", bytes(8 * layout.RETAIN_STATE_SIZE))
+    state[layout.RETAIN_BASE] = header.base_timestamp
+    state[layout.RETAIN_OFFSET_SHIFT] = offset_shift
+    room = len(records)
+    if horizon_ms is not None:
+        state[layout.RETAIN_TIME_SHIFT] = to_int64(header.base_timestamp - horizon_ms)
+        room += _LONGEST_GROWTH * len(keep)
+    out = np.empty(max(room, 1), np.uint8)
+    kernels = _kernels_for(records)
+    if kernels is None:
+        status = cleaning_twins.retain(memoryview(records), state, keep, out.data)
+    else:
+        numbers = np.frombuffer(state, np.int64)
+        status = kernels.retain(_bytes_of(records), numbers, keep, out)
+    if status != layout.DONE:
+        raise _malformed(header)
+    return state, out.data[: state[layout.RETAIN_FILLED]]
+
+
+def _kernels_for(data: Buffer) -> Any:
+    """The kernels, if they are loaded and there is something to do; else they are noted."""
+    kernels = CLEANING_KERNELS.module
+    if kernels is None:
+        CLEANING_KERNELS.note_work(len(data))
+    return kernels if len(data) else None
+
+
+def _bytes_of(data: Buffer) -> Mask:
+    return np.frombuffer(memoryview(data).toreadonly(), np.uint8)
+
+
+def _malformed(header: BatchHeader) -> CorruptBatch:
+    return CorruptBatch(
+        f"The {header.records_count} records of the batch at offset {header.base_offset} are "
+        "malformed, or their offsets do not grow within it"
+    )

@@ -1,0 +1,7 @@
+"""Compaction: of each key the latest record stays, at its offset.
+
+choosing   what of a log may be cleaned, and whether it is worth it
+key_map    the latest offset of each key, in memory of fixed size
+rules      what stays besides: tombstones, markers, the last batches of producers
+passes     one pass over segments: their keys, then what becomes of them
+"""

@@ -1,0 +1,75 @@
+"""The latest offset of each key of a log, in memory of fixed size: 24 bytes for each key.
+
+Keys are known by 128 bits of a hash under a secret that is new for each pass over a log, so that no
+producer can send a key with the hash of another one.
+"""
+
+import secrets
+from typing import Final
+
+import numpy as np
+
+from horolog.record import cleaning
+from horolog.record.cleaning import Keys, UInt64Array, Verdict
+
+LOAD_FACTOR: Final = 0.9
+"""How full a map becomes, as `log.cleaner.io.buffer.load.factor` is by default."""
+
+
+class KeyMap:
+    """Filled once from the dirty part of a log, then asked about each of its records."""
+
+    def __init__(self, memory_bytes: int, load_factor: float = LOAD_FACTOR) -> None:
+        """An empty map.
+
+        Args:
+            memory_bytes: that it may take; it takes them as it fills.
+            load_factor: the share of its slots that is used, above 0 and at most 1.
+        """
+        self._slots = max(1, memory_bytes // cleaning.SLOT_BYTES)
+        self._capacity = max(1, min(self._slots, int(self._slots * load_factor)))
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget all keys, and the secret."""
+        self._table = cleaning.new_table(self._slots)
+        self._room = self._capacity
+        self.secret: UInt64Array = np.frombuffer(secrets.token_bytes(16), np.uint64).copy()
+        self.end_offset = 0
+        """Records from this offset on are not in the map."""
+
+    def __len__(self) -> int:
+        return self._capacity - self._room
+
+    @property
+    def capacity(self) -> int:
+        """How many keys fit."""
+        return self._capacity
+
+    def put(self, keys: Keys, from_offset: int = 0) -> int:
+        """Note the latest offset of each key.
+
+        Args:
+            keys: of records in the order of their offsets, behind those that were put before.
+            from_offset: records before that are passed, and those without a key are.
+
+        Returns:
+            How many records, from the first on, were noted or passed. Where they are not all, the
+            next one has no room, and the map is full.
+        """
+        noted, self._room = cleaning.note_offsets(self._table, keys, from_offset, self._room)
+        return noted
+
+    def latest(self, keys: Keys) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
+        """The latest offset of each key; -1 of those that were not put."""
+        return cleaning.latest_offsets(self._table, keys.hashes)
+
+    def judge(self, keys: Keys, *, keeps_tombstones: bool, keeps_keyless: bool = False) -> Verdict:
+        """Which records stay; see `record.cleaning.judge`."""
+        return cleaning.judge(
+            self._table,
+            keys,
+            self.end_offset,
+            keeps_tombstones=keeps_tombstones,
+            keeps_keyless=keeps_keyless,
+        )

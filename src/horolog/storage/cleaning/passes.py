@@ -1,0 +1,416 @@
+"""One pass over the finished segments of a log: first the keys of the dirty ones, then all anew.
+
+    cleaning = CleaningPass(segments, key_map, rules)
+    for size in cleaning.fill(from_offset): ...        # bytes that were read
+    for group in cleaning.groups(config):              # segments that become one
+        for some in cleaning.cleaned(group): ...       # batches, with their append times
+        cleaning.take_aborted()                        # for the new segment's index
+
+All steps are generators, so that the caller can limit the rate, show how far it is, or stop: what
+was cleaned so far takes the place of old segments only when the caller puts it there.
+
+Batches are read once for their keys and once to be written; no batch is held longer than the piece
+of about 4 MiB that it came in, and no object is made for a record. Those of which all records stay
+are written as they are.
+
+Invariants: offsets stay, gaps become larger; append times stay, and the marks that a follower saw
+them; a group has at least one batch, and no append times of both sides of a reset.
+"""
+
+from array import array
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from horolog.buffers import Buffer
+from horolog.config import TopicConfig
+from horolog.errors import CorruptBatch
+from horolog.record import cleaning
+from horolog.record.batch import MAGIC, BatchHeader, parse_header, verify_crc
+from horolog.record.cleaning import Keys, OpenedRecords
+from horolog.record.kernels import layout
+from horolog.record.old_format.plain import PlainMessages, list_messages
+from horolog.record.old_format.reading import open_run
+from horolog.record.timestamps import AppendTimeStretch
+from horolog.storage import names
+from horolog.storage.batches.reader import EVERYTHING
+from horolog.storage.cleaning.key_map import KeyMap
+from horolog.storage.cleaning.rules import Fate, Rules, Transactions, fate_of
+from horolog.storage.index.abort import AbortedTxn
+from horolog.storage.segments.numbered import Numbered, appended_at, as_it_is, as_they_are
+from horolog.storage.segments.reader import SegmentReader
+
+_RUN_BYTES: Final = 512 << 10  # of plain messages of v0 and v1 that are judged together
+_LARGEST_TIME: Final = (1 << 63) - 1
+
+
+class Cleaned(NamedTuple):
+    """A piece of the log as it becomes; its buffers are good until the next one is asked for."""
+
+    batches: Sequence[Numbered]
+    read_bytes: int
+    """Of the piece as it was."""
+    read_records: int
+    """Markers, and records of batches that went or stayed as a whole, are counted, too."""
+    kept_records: int
+
+    @property
+    def kept_bytes(self) -> int:
+        """Bytes of the batches."""
+        return sum(batch.size for batch in self.batches)
+
+
+class _Source(NamedTuple):
+    """A segment that is cleaned."""
+
+    segment: SegmentReader
+    end_offset: int
+    """The base offset of the next one."""
+    append_times: Sequence[AppendTimeStretch]
+
+    @classmethod
+    def of(cls, segment: SegmentReader, end_offset: int) -> "_Source":
+        times: Sequence[AppendTimeStretch] = ()
+        if segment.has_append_times:
+            times = segment.append_times.stretches(segment.base_offset, end_offset, seen=True)
+        return cls(segment, end_offset, times)
+
+    @property
+    def first_ms(self) -> int | None:
+        return next((each.ms for each in self.append_times if each.ms is not None), None)
+
+    @property
+    def last_ms(self) -> int | None:
+        return next((each.ms for each in reversed(self.append_times) if each.ms is not None), None)
+
+    def size_of(self, suffix: str) -> int:
+        return self.segment.log.files.size(self.segment.path_of(suffix))
+
+
+class Group(NamedTuple):
+    """Segments that become one; or more, where its files have no room for all."""
+
+    segments: Sequence[SegmentReader]
+    end_offsets: Sequence[int]
+    """Of each: the base offset of the next one."""
+
+    @property
+    def base_offset(self) -> int:
+        """Of the segment that they become."""
+        return self.segments[0].base_offset
+
+    @property
+    def size(self) -> int:
+        """Bytes of their logs."""
+        return sum(segment.size for segment in self.segments)
+
+
+class CleaningPass:
+    """See the module."""
+
+    def __init__(self, segments: Sequence[SegmentReader], key_map: KeyMap, rules: Rules) -> None:
+        """Of a log.
+
+        Args:
+            segments: all finished ones from the first of the log up to `rules.end_offset`, in
+                order.
+            key_map: an empty one.
+            rules: of the pass.
+        """
+        self._segments = [each for each in segments if each.base_offset < rules.end_offset]
+        following = [each.base_offset for each in self._segments[1:]]
+        self._end_offsets = [*following, rules.end_offset]
+        self._map = key_map
+        self._rules = rules
+        self._transactions = Transactions(rules.aborted)
+        self.keyless = 0
+        """Records without a key among those that `fill` has read."""
+
+    @property
+    def end_offset(self) -> int:
+        """Up to where the log is clean after the pass: the map had no room for what follows."""
+        return self._map.end_offset
+
+    # Which keys there are.
+
+    def fill(self, from_offset: int) -> Iterator[int]:
+        """Note the latest offset of each key from an offset on, as far as the map has room.
+
+        Records of aborted transactions do not count.
+
+        Yields:
+            How many bytes were read since the last time.
+
+        Raises:
+            CorruptBatch: a segment is damaged.
+            StorageFailed: the disk refused.
+        """
+        transactions = Transactions(self._rules.aborted)
+        self._map.end_offset = from_offset
+        for segment, end_offset in zip(self._segments, self._end_offsets, strict=True):
+            if end_offset <= from_offset:
+                continue
+            start, least = 0, segment.base_offset
+            if from_offset > segment.base_offset:
+                start = segment.indexes.position_before(from_offset, segment.size)
+            reader = segment.batches(EVERYTHING)
+            for buffer in reader.wanted(start, names.MAX_OFFSET, None):
+                for part in _parts(buffer, least):
+                    least = part.next_offset
+                    if part.header.is_control or part.header.producer_id >= 0:
+                        is_hidden = transactions.meet(part.header, part.data)
+                        if is_hidden or part.header.is_control:
+                            continue
+                    if part.next_offset > from_offset and not self._note(part, from_offset):
+                        return
+                yield len(buffer)
+            self._map.end_offset = end_offset
+
+    def _note(self, part: "_Part", from_offset: int) -> bool:
+        """Note the keys of a batch; whether there was room for them."""
+        _, keys = part.read(self._map)
+        noted = self._map.put(keys, from_offset)
+        self.keyless += int(np.count_nonzero(keys.flags & layout.HAS_KEY == 0))
+        if noted < len(keys.offsets):
+            self._map.end_offset = int(keys.offsets[noted])
+            return False
+        self._map.end_offset = part.next_offset
+        return True
+
+    # What the segments become.
+
+    def groups(self, config: TopicConfig) -> Iterator[Group]:
+        """The segments up to the end of the map, as many together as one segment has room for.
+
+        As in Kafka by `segment.bytes`, the sizes of indexes, and 2^31 offsets; and by append times,
+        which do not go back within a segment.
+
+        Raises:
+            StorageFailed: the disk refused.
+        """
+        found: list[_Source] = []
+        for segment, end_offset in zip(self._segments, self._end_offsets, strict=True):
+            if segment.base_offset >= self._map.end_offset:
+                break
+            source = _Source.of(segment, end_offset)
+            if found and not _fits(found, source, config):
+                yield _group(found)
+                found = []
+            found.append(source)
+        if found:
+            yield _group(found)
+
+    def cleaned(self, group: Group) -> Iterator[Cleaned]:
+        """The batches of the segment that a group becomes; the groups must come in order.
+
+        Raises:
+            CorruptBatch: a segment is damaged.
+            RequestRefused: a batch decompresses to too much, or becomes too large.
+            StorageFailed: the disk refused.
+        """
+        last, is_empty = None, True
+        for segment, end_offset in zip(group.segments, group.end_offsets, strict=True):
+            source, least = _Source.of(segment, end_offset), segment.base_offset
+            modified_ms = segment.modified_ms()
+            for buffer in segment.batches(EVERYTHING).wanted(0, names.MAX_OFFSET, None):
+                batches: list[Numbered] = []
+                read = kept = 0
+                for part in _parts(buffer, least):
+                    least, last = part.next_offset, (part.header, source.append_times)
+                    counts = self._clean(part, source, modified_ms, batches)
+                    read, kept = read + counts[0], kept + counts[1]
+                is_empty = is_empty and not batches
+                yield Cleaned(batches, len(buffer), read, kept)
+        if is_empty and last is not None:
+            yield Cleaned([_filler(*last)], 0, 0, 0)
+
+    def take_aborted(self) -> list[AbortedTxn]:
+        """The aborted transactions that end in what `cleaned` gave since the last call."""
+        found, self._transactions.kept = self._transactions.kept, []
+        return found
+
+    def _clean(
+        self, part: "_Part", source: _Source, modified_ms: int, batches: list[Numbered]
+    ) -> tuple[int, int]:
+        """Add what stays of a batch; how many records it had, and how many of them stay."""
+        header, rules = part.header, self._rules
+        may_go = False
+        if header.is_control or header.producer_id >= 0:
+            may_go = self._transactions.meet(header, part.data)
+        fate = fate_of(header, rules, may_go, modified_ms)
+        if part.is_run:
+            return self._clean_run(part, source, fate, batches)
+        count = max(0, header.records_count)
+        if not count and header.magic == MAGIC:
+            if fate.stays_empty:
+                batches.append(_numbered(part.data, header, source))
+            return 0, 0
+        opened = keep = keys = None
+        horizon_ms = None
+        if fate.loses_records:
+            kept = 0
+        elif header.is_control:
+            kept = count
+            if fate.needs_horizon:
+                opened, keys = part.read(self._map)
+                keep = np.ones(count, np.uint8)
+                horizon_ms = self._horizon_ms
+        else:
+            opened, keys = part.read(self._map)
+            count = len(keys.offsets)
+            verdict = self._map.judge(
+                keys,
+                keeps_tombstones=fate.keeps_tombstones,
+                keeps_keyless=rules.keeps_keyless,
+            )
+            kept, keep = verdict.kept, verdict.keep
+            if verdict.tombstones and header.magic == MAGIC and not header.has_delete_horizon:
+                horizon_ms = self._horizon_ms
+        if not kept:
+            if fate.stays_empty:
+                batches.append(_numbered(cleaning.emptied(header), header, source))
+        elif kept == count and horizon_ms is None:
+            batches.append(_numbered(part.data, header, source))
+        else:
+            assert opened is not None
+            assert keys is not None
+            assert keep is not None
+            new = cleaning.retained(opened, header, keys, keep, horizon_ms=horizon_ms)
+            batches.append(_numbered(new, header, source))
+        return count, kept
+
+    def _clean_run(
+        self, part: "_Part", source: _Source, fate: Fate, batches: list[Numbered]
+    ) -> tuple[int, int]:
+        """Add what stays of plain messages of v0 or v1."""
+        _, keys = part.read(self._map)
+        verdict = self._map.judge(
+            keys,
+            keeps_tombstones=fate.keeps_tombstones,
+            keeps_keyless=self._rules.keeps_keyless,
+        )
+        count = len(keys.offsets)
+        data = part.data
+        if verdict.kept < count:
+            positions = np.frombuffer(part.positions, np.int64)
+            sizes = np.diff(positions, append=len(data))
+            stays = np.repeat(verdict.keep, sizes).view(bool)
+            data = memoryview(np.frombuffer(data, np.uint8)[stays])
+        if data:
+            batches.extend(as_they_are(data, part.header.base_offset, source.append_times))
+        if not verdict.keep[-1] and part.next_offset == self._rules.end_offset:
+            last = part.last_header
+            batches.append(_numbered(cleaning.emptied(last), last, source))
+        return count, verdict.kept
+
+    @property
+    def _horizon_ms(self) -> int:
+        return min(self._rules.now_ms + self._rules.delete_retention_ms, _LARGEST_TIME)
+
+
+class _Part(NamedTuple):
+    """A batch, or plain messages of v0 or v1 that follow each other."""
+
+    header: BatchHeader
+    """Of the first message."""
+    data: memoryview
+    next_offset: int
+    listed: PlainMessages | None = None
+
+    @property
+    def is_run(self) -> bool:
+        """Whether it is plain messages."""
+        return self.listed is not None
+
+    @property
+    def positions(self) -> "array[int]":
+        """Where each of the plain messages begins in the data."""
+        assert self.listed is not None
+        start = self.listed.positions[0]
+        return array("q", [position - start for position in self.listed.positions])
+
+    @property
+    def last_header(self) -> BatchHeader:
+        """Of the last of the plain messages."""
+        assert self.listed is not None
+        return self.listed.header_of(len(self.listed.offsets) - 1)
+
+    def read(self, key_map: KeyMap) -> tuple[OpenedRecords, Keys]:
+        """Its records, and their keys.
+
+        Raises:
+            CorruptBatch: it breaks the format.
+            RequestRefused: it decompresses to too much.
+        """
+        if self.listed is None:
+            opened = cleaning.open_records(self.data, self.header)
+        else:
+            run = open_run(self.data, self.header)
+            if run.size < len(self.data):
+                raise CorruptBatch(
+                    f"A message behind offset {self.header.base_offset} breaks the format"
+                )
+            opened = OpenedRecords(run.opened.header, b"".join(run.opened.pieces))
+        return opened, cleaning.read_keys(opened, key_map.secret)
+
+
+def _parts(buffer: Buffer, least_offset: int) -> Iterator[_Part]:
+    """The batches of some bytes, plain messages some at a time; checksums are compared.
+
+    Raises:
+        CorruptBatch: one is damaged, or is not whole.
+    """
+    view, position = memoryview(buffer), 0
+    while position < len(view):
+        header = parse_header(view, position, least_offset)
+        listed = None
+        if header.magic != MAGIC and not header.codec_number:
+            within = view[: min(len(view), position + max(_RUN_BYTES, header.size))]
+            listed = list_messages(within, header, position, least_offset=least_offset)
+        if listed is not None:
+            yield _Part(header, view[position : listed.end], listed.next_offset, listed)
+            position, least_offset = listed.end, listed.next_offset
+            continue
+        end = position + header.size
+        if end > len(view):
+            raise CorruptBatch(f"The batch at offset {header.base_offset} is not whole")
+        verify_crc(view, position, header)
+        yield _Part(header, view[position:end], header.next_offset)
+        position, least_offset = end, header.next_offset
+
+
+def _numbered(data: Buffer, header: BatchHeader, source: _Source) -> Numbered:
+    """What stays of a batch with this header, with the append time that this had."""
+    return _of_log(data, header, source.append_times)
+
+
+def _filler(header: BatchHeader, append_times: Sequence[AppendTimeStretch]) -> Numbered:
+    """The batch with this header, without its records: it says how far the log goes."""
+    return _of_log(cleaning.emptied(header), header, append_times)
+
+
+def _of_log(
+    data: Buffer, header: BatchHeader, append_times: Sequence[AppendTimeStretch]
+) -> Numbered:
+    appended = appended_at(header, append_times)
+    new = parse_header(memoryview(data), 0, header.base_offset)
+    return as_it_is(new, [data], appended.ms, is_seen=appended.is_seen)
+
+
+def _fits(found: Sequence[_Source], source: _Source, config: TopicConfig) -> bool:
+    """Whether one segment has room for these and one more."""
+    all_of_them, first = [*found, source], found[0].segment.base_offset
+    if sum(each.segment.size for each in all_of_them) > config.segment_bytes:
+        return False
+    for suffix in (names.OFFSET_INDEX, names.TIME_INDEX):
+        if sum(each.size_of(suffix) for each in all_of_them) > config.segment_index_bytes:
+            return False
+    if source.end_offset - 1 - first > names.MAX_RELATIVE_OFFSET:
+        return False
+    latest_ms = next((each.last_ms for each in reversed(found) if each.last_ms is not None), None)
+    return latest_ms is None or source.first_ms is None or latest_ms <= source.first_ms
+
+
+def _group(found: Sequence[_Source]) -> Group:
+    return Group([each.segment for each in found], [each.end_offset for each in found])

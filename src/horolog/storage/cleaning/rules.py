@@ -1,0 +1,174 @@
+"""What is kept of a batch besides the latest record of each key, as Apache Kafka's cleaner has it.
+
+- Records of aborted transactions go. A marker stays while a batch of its transaction does, and then
+  until the delete horizon that it got at that time (KIP-534).
+- The last batch of a producer stays, if need be without its records: it has the sequence, and a
+  marker the epoch, that the next batch is compared with (KIP-98).
+- So does the batch that ends where the pass does: it says where the log ends.
+- A tombstone stays until its delete horizon, which it gets in the first pass that keeps it. Formats
+  v0 and v1 have no place for one: there it stays while its segment was changed later than
+  `delete.retention.ms` before the last segment that was clean already.
+"""
+
+import heapq
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from horolog.buffers import Buffer
+from horolog.record.batch import MAGIC, BatchHeader
+from horolog.record.markers import read_marker
+from horolog.storage.index.abort import AbortedTxn
+from horolog.storage.producers.states import Producers
+from horolog.storage.segments.reader import SegmentReader
+
+
+class LastOfProducer(NamedTuple):
+    """What the log must go on to say of a producer."""
+
+    last_data_offset: int | None
+    """Of the last batch with records; None if only a marker is known."""
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """Of one pass over a log."""
+
+    now_ms: int
+    """The clock."""
+    delete_retention_ms: int
+    """For how long tombstones and markers stay once they are clean."""
+    end_offset: int
+    """Nothing from there on is cleaned: the base offset of a segment."""
+    legacy_horizon_ms: int = 0
+    """Tombstones of v0 and v1 stay in segments that were changed later; see `legacy_horizon`."""
+    producers: Mapping[int, LastOfProducer] = field(default_factory=dict)
+    """Those that may append again."""
+    aborted: Sequence[AbortedTxn] = ()
+    """Of the whole log; also those whose marker is behind `end_offset`, or will never come."""
+    keeps_keyless: bool = False
+    """Whether records without a key stay; Kafka's cleaner removes them."""
+
+
+def last_of_producers(producers: Producers) -> dict[int, LastOfProducer]:
+    """What a log must go on to say of those that have written it."""
+    return {
+        producer_id: LastOfProducer(
+            state.batches[-1].last_offset if state.batches else None, state.epoch
+        )
+        for producer_id, state in producers
+    }
+
+
+def aborted_in(segments: Iterable[SegmentReader]) -> list[AbortedTxn]:
+    """The aborted transactions of segments.
+
+    Raises:
+        CorruptIndex: an index of them is damaged.
+    """
+    return [entry for segment in segments for entry in segment.aborted()]
+
+
+def legacy_horizon(clean: Sequence[SegmentReader], delete_retention_ms: int) -> int:
+    """`Rules.legacy_horizon_ms` of a log whose segments before the dirty ones are these."""
+    return clean[-1].modified_ms() - delete_retention_ms if clean else 0
+
+
+class Fate(NamedTuple):
+    """What becomes of a batch."""
+
+    loses_records: bool = False
+    """All of them, whatever their keys."""
+    stays_empty: bool = False
+    """It stays without records, where none stays."""
+    keeps_tombstones: bool = True
+    needs_horizon: bool = False
+    """It is a marker whose transaction is gone, and gets a delete horizon."""
+
+
+class Transactions:
+    """Which transactions the batches of a log belong to, in the order of their offsets."""
+
+    def __init__(self, aborted: Iterable[AbortedTxn]) -> None:
+        self._ahead = [(entry.first_offset, entry) for entry in aborted]
+        heapq.heapify(self._ahead)
+        self._aborted: dict[int, AbortedTxn] = {}  # open ones, by producer id
+        self._seen: set[int] = set()  # producers of open aborted ones that have a batch
+        self._committed: set[int] = set()  # the same of the others
+        self.kept: list[AbortedTxn] = []
+        """The aborted transactions of which a batch was met, up to their markers."""
+
+    def meet(self, header: BatchHeader, batch: Buffer) -> bool:
+        """Whether a batch may go: one of an aborted transaction, or the marker of one that is gone.
+
+        Raises:
+            CorruptBatch: a marker cannot be read.
+        """
+        while self._ahead and self._ahead[0][0] <= header.last_offset:
+            _, entry = heapq.heappop(self._ahead)
+            self._aborted[entry.producer_id] = entry
+            self._seen.discard(entry.producer_id)
+        producer_id = header.producer_id
+        if header.is_control:
+            return self._ends(producer_id, header, batch)
+        if not header.is_transactional:
+            return False
+        if producer_id in self._aborted:
+            self._seen.add(producer_id)
+            return True
+        self._committed.add(producer_id)
+        return False
+
+    def _ends(self, producer_id: int, header: BatchHeader, batch: Buffer) -> bool:
+        if not header.records_count:
+            return True  # a pass before has emptied it
+        marker = read_marker(batch)
+        if marker is None:
+            return False  # none that is known
+        if not marker.is_abort:
+            is_seen = producer_id in self._committed
+            self._committed.discard(producer_id)
+            return not is_seen
+        entry = self._aborted.pop(producer_id, None)
+        if entry is None or producer_id not in self._seen:
+            return True
+        self._seen.discard(producer_id)
+        self.kept.append(entry)
+        return False
+
+
+def fate_of(header: BatchHeader, rules: Rules, may_go: bool, modified_ms: int) -> Fate:
+    """What becomes of a batch.
+
+    Args:
+        header: of the batch.
+        rules: of the pass.
+        may_go: as `Transactions.meet` says.
+        modified_ms: when its segment was last changed.
+    """
+    if header.magic != MAGIC:
+        return Fate(
+            stays_empty=header.next_offset == rules.end_offset,
+            keeps_tombstones=modified_ms > rules.legacy_horizon_ms,
+        )
+    horizon_ms = header.base_timestamp if header.has_delete_horizon else None
+    is_over = horizon_ms is not None and horizon_ms <= rules.now_ms
+    loses_records = may_go and (is_over or not header.is_control)
+    return Fate(
+        loses_records,
+        header.next_offset == rules.end_offset or _is_last_of_producer(header, rules),
+        keeps_tombstones=not is_over,
+        needs_horizon=may_go and header.is_control and horizon_ms is None,
+    )
+
+
+def _is_last_of_producer(header: BatchHeader, rules: Rules) -> bool:
+    if header.producer_id < 0:
+        return False
+    last = rules.producers.get(header.producer_id)
+    if last is None:
+        return False
+    if last.last_data_offset is None:
+        return header.is_control and header.producer_epoch == last.epoch
+    return header.last_offset == last.last_data_offset

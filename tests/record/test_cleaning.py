@@ -1,0 +1,178 @@
+"""Keys of batches, the map of their latest offsets, and batches of the records that stay."""
+
+from __future__ import annotations
+
+from array import array
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from horolog.errors import CorruptBatch
+from horolog.record import cleaning
+from horolog.record.batch import HEADER_SIZE, parse_header, verify_crc
+from horolog.record.builder import Record, build_batch, read_records
+from horolog.record.compression import Codec
+from horolog.record.kernels import cleaning_kernels, cleaning_twins, layout
+from horolog.record.old_format.fields import build_messages
+from horolog.record.timestamps import TimestampType
+
+NOW = 1_700_000_000_000
+SECRET = np.array([0x0706050403020100, 0x0F0E0D0C0B0A0908], np.uint64)
+INT64 = st.integers(-(1 << 63), (1 << 63) - 1)
+
+some_records = st.lists(
+    st.builds(
+        Record,
+        st.one_of(st.just(-1), st.integers(NOW - 99, NOW + 99), INT64),
+        st.one_of(st.none(), st.binary(max_size=20)),
+        st.one_of(st.none(), st.binary(max_size=9)),
+    ),
+    min_size=1,
+    max_size=30,
+)
+
+
+def keys_of(data: bytes, secret: np.ndarray = SECRET) -> cleaning.Keys:
+    return cleaning.read_keys(cleaning.open_records(data, parse_header(data)), secret)
+
+
+def test_the_hash_is_siphash_as_its_authors_publish_it() -> None:
+    """SipHash-2-4 of 128 bits of nothing and of one zero byte, under the key 00 01 .. 0f."""
+    data = build_batch([Record(NOW, b"", b""), Record(NOW, b"\0", b"")])
+    found = keys_of(data).hashes.tobytes()
+    assert found[:16].hex() == "a3817f04ba25a8e66df67214c7550293"
+    assert found[16:].hex() == "da87c1d86b99af44347659119b22fc45"
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+def test_keys_are_those_of_the_records(codec: Codec) -> None:
+    records = [Record(NOW, b"a", b"1"), Record(NOW, None, b"2"), Record(NOW, b"a", None)]
+    found = keys_of(build_batch(records, base_offset=70, codec=codec))
+    assert found.offsets.tolist() == [70, 71, 72]
+    assert found.flags.tolist() == [
+        layout.HAS_KEY,
+        0,
+        layout.HAS_KEY | layout.IS_TOMBSTONE,
+    ]
+    first, second, third = found.hashes.reshape(3, 2).tolist()
+    assert first == third != second == [0, 0]
+
+
+@given(some_records, st.randoms(use_true_random=False))
+def test_kernels_and_twins_agree(records: list[Record], rng: object) -> None:
+    data = build_batch(records, base_offset=5)
+    body = bytearray(data[HEADER_SIZE:])
+    if rng.random() < 0.4:  # type: ignore[attr-defined]
+        at = rng.randrange(len(body))  # type: ignore[attr-defined]
+        body[at] = rng.randrange(256)  # type: ignore[attr-defined]
+    count = len(records)
+    keep = np.array([rng.random() < 0.5 for _ in records], np.uint8)  # type: ignore[attr-defined]
+    found = []
+    for module in (cleaning_kernels, cleaning_twins):
+        wrap = module is cleaning_kernels
+        state = array("q", [count, 5, count - 1])
+        keys = np.zeros(count, np.int64), np.zeros(2 * count, np.uint64), np.zeros(count, np.uint8)
+        view = np.frombuffer(bytes(body), np.uint8) if wrap else memoryview(bytes(body))
+        status = module.read_keys(
+            view, np.frombuffer(state, np.int64) if wrap else state, SECRET, *keys
+        )
+        seen: list[object] = [status]
+        if status == layout.DONE:
+            seen += [each.tolist() for each in keys]
+        for shift in (0, 1000):
+            state = array("q", bytes(8 * layout.RETAIN_STATE_SIZE))
+            state[layout.RETAIN_BASE], state[layout.RETAIN_TIME_SHIFT] = NOW, shift
+            out = np.zeros(len(body) + 15 * count, np.uint8)
+            status = module.retain(
+                view,
+                np.frombuffer(state, np.int64) if wrap else state,
+                keep,
+                out if wrap else out.data,
+            )
+            seen.append(status)
+            if status == layout.DONE:
+                seen += [state.tolist(), out[: state[layout.RETAIN_FILLED]].tobytes()]
+        found.append(seen)
+    assert found[0] == found[1]
+
+
+@given(some_records, st.data(), st.sampled_from([Codec.NONE, Codec.GZIP, Codec.LZ4]))
+def test_a_batch_keeps_its_offsets_and_the_records_of_the_mask(
+    records: list[Record], data: st.DataObject, codec: Codec
+) -> None:
+    mask = data.draw(st.lists(st.booleans(), min_size=len(records), max_size=len(records)))
+    if not any(mask):
+        mask[0] = True
+    before = build_batch(records, base_offset=100, codec=codec, producer_id=7, base_sequence=3)
+    header = parse_header(before)
+    opened = cleaning.open_records(before, header)
+    keys = cleaning.read_keys(opened, SECRET)
+    expected = [one for one, stays in zip(read_records(before), mask, strict=True) if stays]
+    for horizon_ms in (None, NOW + 5):
+        keep = np.array(mask, np.uint8)
+        after = cleaning.retained(opened, header, keys, keep, horizon_ms=horizon_ms)
+        new = parse_header(after)
+        verify_crc(after, 0, new)
+        assert list(read_records(after)) == expected
+        assert new.has_delete_horizon == (horizon_ms is not None)
+        same = ("base_offset", "last_offset", "producer_id", "base_sequence", "last_sequence")
+        assert all(getattr(new, name) == getattr(header, name) for name in same)
+        assert new.records_count == len(expected)
+        times = [one.timestamp for one in expected if one.timestamp != -1]
+        assert new.max_timestamp == max(times, default=-1)
+
+
+def test_a_stamped_batch_keeps_the_create_times_below_its_append_time() -> None:
+    records = [Record(NOW + at, b"%d" % at, b"v") for at in range(3)]
+    before = build_batch(records, timestamp_type=TimestampType.LOG_APPEND_TIME, max_timestamp=NOW)
+    header = parse_header(before)
+    opened = cleaning.open_records(before, header)
+    keep = np.array([0, 1, 1], np.uint8)
+    after = cleaning.retained(opened, header, keys_of(before), keep)
+    assert parse_header(after).max_timestamp == header.max_timestamp
+    assert after[HEADER_SIZE:] in before, "the records' bytes are as they were"
+
+
+def test_an_emptied_batch_says_how_far_its_producer_and_the_log_are() -> None:
+    before = build_batch(
+        [Record(NOW, b"a", b"v")] * 4, base_offset=9, producer_id=7, base_sequence=3
+    )
+    header = parse_header(before)
+    after = cleaning.emptied(header)
+    new = parse_header(after)
+    verify_crc(after, 0, new)
+    assert (len(after), new.records_count) == (HEADER_SIZE, 0)
+    assert (new.base_offset, new.last_offset) == (9, 12)
+    assert (new.producer_id, new.last_sequence) == (7, 6)
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_a_compressed_message_has_the_offset_and_time_of_the_last_that_stays(magic: int) -> None:
+    records = [Record(NOW + at, b"%d" % at, b"v", offset=40 + at) for at in range(5)]
+    before = bytes(build_messages(records, magic, codec=Codec.GZIP))
+    header = parse_header(before, 0, 40)
+    opened = cleaning.open_records(before, header)
+    keys = cleaning.read_keys(opened, SECRET)
+    assert keys.offsets.tolist() == [40, 41, 42, 43, 44]
+    after = cleaning.retained(opened, header, keys, np.array([0, 1, 0, 1, 0], np.uint8))
+    new = parse_header(after, 0, 40)
+    assert new.last_offset == 43
+    if magic:
+        assert new.max_timestamp == NOW + 3
+    left = cleaning.open_records(after, new)
+    assert cleaning.read_keys(left, SECRET).offsets.tolist() == [41, 43]
+
+
+def test_records_that_break_the_format_are_refused() -> None:
+    data = build_batch([Record(NOW, b"a", b"v")] * 3)
+    header = parse_header(data)
+    for wrong in (header._replace(records_count=2), header._replace(records_count=4)):
+        opened = cleaning.OpenedRecords(wrong, data[HEADER_SIZE:])
+        with pytest.raises(CorruptBatch):
+            cleaning.read_keys(opened, SECRET)
+    with pytest.raises(CorruptBatch):
+        cleaning.read_keys(
+            cleaning.OpenedRecords(header._replace(records_count=1 << 30), b""), SECRET
+        )
