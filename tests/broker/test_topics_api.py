@@ -95,7 +95,7 @@ def test_minus_one_leaves_the_numbers_to_the_broker(broker: RunningBroker) -> No
         ("t", {"replication_factor": 0}, 38, "larger than 0"),
         ("t", {"configs": [{"name": "retention.ms", "value": "x"}]}, 40, "retention.ms"),
         ("t", {"configs": [{"name": "no.such", "value": "1"}]}, 40, "no.such"),
-        ("t", {"configs": [{"name": "cleanup.policy", "value": "compact"}]}, 40, "compact"),
+        ("t", {"configs": [{"name": "cleanup.policy", "value": "keep"}]}, 40, "compact"),
         ("t", {"assignments": [{"partition_index": 0, "broker_ids": [1]}]}, 42, "replication"),
     ],
 )

@@ -2,9 +2,11 @@
 
 import pytest
 
+from horolog.config import Settings
 from horolog.config.rules import rule_of
 from horolog.config.tables import broker_settings, topic_settings
 from horolog.config.values import Kind, Value, parse, to_text
+from horolog.errors import Misconfigured
 
 
 @pytest.mark.parametrize(
@@ -98,8 +100,22 @@ def test_a_refused_setting_may_keep_its_default() -> None:
 
 
 @pytest.mark.parametrize("text", ["compact", "compact,delete", "delete, compact"])
-def test_compaction_is_refused_by_name(text: str) -> None:
-    with pytest.raises(
-        ValueError, match=r"cleanup\.policy=compact is refused: compaction is not supported"
-    ):
-        topic_settings()["cleanup.policy"].read(text)
+def test_compaction_is_a_policy(text: str) -> None:
+    assert "compact" in topic_settings()["cleanup.policy"].read(text)
+
+
+def test_lags_of_compaction_that_contradict_each_other_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"min\.compaction\.lag\.ms \(6\) > max\.compaction"):
+        Settings().topic_config({"min.compaction.lag.ms": "6", "max.compaction.lag.ms": "5"})
+    equal = {"min.compaction.lag.ms": "5", "max.compaction.lag.ms": "5"}
+    assert Settings().topic_config(equal).max_compaction_lag_ms == 5
+
+
+@pytest.mark.parametrize("threads", ["1", "2"])
+def test_each_thread_that_compacts_has_a_megabyte(threads: str) -> None:
+    given = {"log.cleaner.threads": threads, "log.cleaner.dedupe.buffer.size": str(1 << 20)}
+    if threads == "1":
+        assert Settings(given).broker_config().log_cleaner_threads == 1
+    else:
+        with pytest.raises(Misconfigured, match="at least 1MB per cleaner thread"):
+            Settings(given).broker_config()

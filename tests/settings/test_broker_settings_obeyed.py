@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import compaction_checks
 import connection_checks
 import following_checks
 import group_checks
@@ -22,6 +23,7 @@ from horolog.config import Status, UpdateMode, broker_settings, topic_settings
 from horolog.errors import ErrorCode, Misconfigured, RequestRefused
 
 # Importing them has entered their checks.
+assert compaction_checks
 assert connection_checks
 assert following_checks
 assert group_checks

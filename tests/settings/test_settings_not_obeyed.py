@@ -101,8 +101,6 @@ def test_a_broker_does_not_start_with_what_must_not_be_ignored(setting: Setting)
     ("name", "value", "why"),
     [
         ("remote.storage.enable", "true", "there is no tiered storage"),
-        ("cleanup.policy", "compact", "compaction is not supported"),
-        ("cleanup.policy", "delete,compact", "compaction is not supported"),
         ("retention.ms", "-2", "allowed is a long, at least -1"),
         ("retention.ms", "a week", "not a whole number"),
         ("segment.ms", str(1 << 63), "beyond 64 bits"),
@@ -125,7 +123,7 @@ def test_a_topic_is_refused_what_it_cannot_have(lab: Lab, name: str, value: str,
 
 def test_a_cluster_wide_value_that_a_broker_could_not_start_with_is_refused(lab: Lab) -> None:
     for name, value in (
-        ("log_cleanup_policy", "compact"),
+        ("log_cleanup_policy", "keep"),
         ("log_retention_ms", "0"),
         ("max_connections_per_ip_overrides", "localhost:5"),
         ("nonsense", "1"),

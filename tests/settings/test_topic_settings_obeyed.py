@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+import compaction_checks
 import pytest
 import topic_checks
 from setting_checks import OF_TOPICS, Seen
@@ -13,7 +14,9 @@ from settings_lab import BROKER, WHOLE_CLUSTER, Lab
 from horolog.clock import HOUR_MS
 from horolog.config import Setting, Status, UpdateMode, broker_settings, topic_settings
 
-assert topic_checks  # importing it has entered its checks
+# Importing them has entered their checks.
+assert compaction_checks
+assert topic_checks
 
 OBEYED = [s for s in topic_settings().values() if s.status is Status.OBEYED]
 NAMES = [setting.name for setting in OBEYED]

@@ -145,7 +145,11 @@ def _segments_begun_by(trial: Trial, records: list[tuple[int, int]]) -> int:
 # --- keeping and deleting -------------------------------------------------------------------
 
 
-@of_topic("cleanup.policy", {"delete": 1, "": 0}, beside={"retention.ms": "1000"})
+@of_topic(
+    "cleanup.policy",
+    {"delete": 1, "": 0, "compact": 0, "compact,delete": 1},
+    beside={"retention.ms": "1000"},
+)
 def segments_deleted_when_their_time_is_over(trial: Trial) -> int:
     trial.put_at(trial.now_ms)
     trial.advance(HOUR_MS)

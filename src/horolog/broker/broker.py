@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final, Self, TypeVar
 
 from horolog.broker.background_tasks import BackgroundTasks
+from horolog.broker.cleaner import Cleaner
 from horolog.broker.controller import Controller
 from horolog.broker.conversions import Conversions
 from horolog.broker.following.follower import Follower
@@ -125,6 +126,7 @@ class Broker:
         self.traffic = self.partitions.traffic
         self.conversions = Conversions(self.traffic)
         self.timestamp_warnings = TimestampWarnings(live, clock, self.partitions)
+        self.cleaner = Cleaner(live, clock, self.partitions)
         self.background_tasks = BackgroundTasks(
             live,
             clock,

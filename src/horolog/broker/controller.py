@@ -406,8 +406,8 @@ def check_may_expire(topic: Topic, overrides: Mapping[str, str]) -> None:
     if topic.compacted and "cleanup.policy" not in overrides:
         raise RequestRefused(
             ErrorCode.policy_violation,
-            f"{topic.name} was compacted by Apache Kafka, which does not happen here: say "
-            "cleanup.policy= (nothing expires) or cleanup.policy=delete with the first setting",
+            f"{topic.name} was compacted by Apache Kafka, and its settings are not known: say "
+            "cleanup.policy=compact, delete, or nothing (nothing goes) with the first setting",
         )
 
 

@@ -6,6 +6,7 @@ flush-failed       a partition that refuses appends until a flush succeeds
 not-followed       a cluster that cannot be followed, or a topic or partition of it
 gap                a partition of which another cluster had deleted offsets before they were here,
                    `value` times
+uncleanable        a compacted partition that the cleaner leaves out
 append-time-ahead  a partition whose append times are ahead of the clock, by `value` milliseconds
 set-aside          what recovery took off a log and keeps, `value` bytes
 disk-nearly-full   `value` bytes are left for the log directory
@@ -52,6 +53,10 @@ async def wrong_with(broker: Broker) -> list[Wrong]:
                 served.append(partition)
                 wrong += _wrong_with_partition(broker, partition)
 
+    for left_out, why in broker.cleaner.uncleanable():
+        wrong.append(
+            Wrong("uncleanable", left_out.name, None, f"it is not compacted: {why}"[:_LONGEST])
+        )
     wrong += await _not_followed(broker)
 
     def of_files() -> list[Wrong]:
@@ -67,6 +72,7 @@ _ORDER: Final = (
     "flush-failed",
     "not-followed",
     "gap",
+    "uncleanable",
     "disk-nearly-full",
     "append-time-ahead",
     "set-aside",

@@ -17,7 +17,6 @@ from horolog.storage.adoption.consumer_offsets import KafkaOffsets
 _MOST_LINES: Final = 1_000  # of groups
 _MOST_NAMES: Final = 20  # in a line
 _MOST_CHARACTERS: Final = 200
-_COMPACT: Final = "cleanup.policy"
 
 IsCommitted = Callable[[str, str, int], bool]
 """Whether a group has committed an offset of a topic's partition here."""
@@ -122,7 +121,7 @@ class LeftBehind:
             for setting, value in self.ignored_of(topic, settings).items():
                 yield (
                     f"{setting}={value} of topic {topic}, which Kafka's metadata has, is without "
-                    "effect here" + (": nothing is compacted" if setting == _COMPACT else "")
+                    "effect here"
                 )
         if self.metadata.counted:
             found = [f"{count} of {what}" for what, count in sorted(self.metadata.counted.items())]

@@ -48,7 +48,7 @@ class OpenedStorage:
     topics: tuple[Topic, ...]
     """The topics to serve."""
     left_behind: LeftBehind
-    """By an Apache Kafka that had this directory."""
+    """By an Apache Kafka that had this directory, or by the one that is followed."""
 
     def close(self) -> None:
         """Close everything without a clean shutdown."""
@@ -171,7 +171,7 @@ class _Opening:
                 partitions=self.plan.partitions[row.name],
                 overrides=self.overrides.get(row.name, {}),
                 adopted=row.adopted,
-                compacted=row.name in self.compacted,
+                compacted=self._is_compacted(row.name),
                 unsettled=not self.stored_settings.may_expire(row.name),
                 followed=row.followed,
             )
@@ -198,7 +198,11 @@ class _Opening:
 
     def _topic_config(self, topic: str) -> TopicConfig:
         config = self.settings.topic_config(self.overrides.get(topic))
-        return compacting(config) if topic in self.compacted else config
+        return compacting(config) if self._is_compacted(topic) else config
+
+    def _is_compacted(self, topic: str) -> bool:
+        """Whether it is known to be compacted, though no setting says so."""
+        return topic in self.compacted and "cleanup.policy" not in self.overrides.get(topic, {})
 
     def _follows(self, topic: str) -> bool:
         return topic in self.followed

@@ -2,8 +2,10 @@
 
 import asyncio
 import logging
+import threading
 from collections.abc import Callable, Hashable
 from concurrent.futures import Executor
+from contextlib import closing
 from typing import Final, TypeVar
 
 from horolog.broker.scheduling.checking import Checkers
@@ -13,9 +15,12 @@ from horolog.buffers import Buffer
 from horolog.clock import Clock
 from horolog.config import LONG_MAX, TopicConfig
 from horolog.errors import HorologError
+from horolog.storage.cleaning.choosing import Cleanable
+from horolog.storage.cleaning.key_map import KeyMap
 from horolog.storage.directory.checkpoints import AppendTimeReset
 from horolog.storage.index.counts import Counts
 from horolog.storage.logs.appendable import Appended
+from horolog.storage.logs.cleaning import Cleaning
 from horolog.storage.logs.log import Log
 from horolog.storage.logs.readable import ReadableLog
 from horolog.storage.producers.attempts import Fences
@@ -56,6 +61,8 @@ class Partition:
         """When, on the event loop's clock, the next warning of its records' times is due."""
         self._loop = asyncio.get_running_loop()
         self._workers = workers
+        self._cleaning: CleaningJob | None = None  # the run that is under way
+        self._is_closing = False
         self._writes = WriteQueue(log, workers, checkers, max_uncompressed_bytes, self._tell)
         self._hot_offset = self._next_hot_offset = log.log_end_offset
         self._bytes_since_hot = 0
@@ -103,7 +110,7 @@ class Partition:
     @property
     def is_closed(self) -> bool:
         """Whether the partition is no longer served."""
-        return self._writes.is_closed
+        return self._is_closing or self._writes.is_closed
 
     @property
     def counts(self) -> Counts:
@@ -140,6 +147,61 @@ class Partition:
     def apply_retention(self, clock: Clock) -> "asyncio.Future[list[DeletedSegment]]":
         """Delete segments by retention; return them with the reason."""
         return self.run(lambda: self._log.apply_retention(clock.now_ms(), clock.monotonic_ms()))
+
+    # --- compaction -------------------------------------------------------------------
+
+    @property
+    def is_compacted(self) -> bool:
+        """Whether the cleaner is to clean it."""
+        return self._log.config.compacts and not self._log.retention_exempt
+
+    def cleanable(self, now_ms: int) -> Cleanable | None:
+        """What of it may be cleaned; any thread may ask. See the log."""
+        return self._log.cleanable(now_ms)
+
+    @property
+    def rolls_overdue(self) -> bool:
+        """Whether `max.compaction.lag.ms` may roll its active segment."""
+        log = self._log
+        return log.config.max_compaction_lag_ms < LONG_MAX and log.active.segment.size > 0
+
+    def roll_overdue(self, clock: Clock) -> "asyncio.Future[None]":
+        """Roll the active segment if `max.compaction.lag.ms` is over for what it holds."""
+
+        def roll() -> None:
+            now_ms = clock.now_ms()
+            if self._log.must_roll_to_clean(now_ms):
+                self._log.roll(now_ms)
+
+        return self.run(roll)
+
+    def clean(
+        self,
+        chosen: Cleanable,
+        key_map: KeyMap,
+        clock: Clock,
+        hold: "Callable[[int, threading.Event], None]",
+        threads: Executor,
+    ) -> "CleaningJob":
+        """Clean what was chosen in a thread; no other run may be under way.
+
+        Args:
+            chosen: see `cleanable`.
+            key_map: an empty one.
+            clock: of the broker.
+            hold: called with the bytes of each piece, and an event that ends the wait.
+            threads: where it runs.
+        """
+        assert self._cleaning is None
+        cleaning = Cleaning(
+            self._log, chosen, key_map, now_ms=clock.now_ms, monotonic_ms=clock.monotonic_ms
+        )
+        self._cleaning = job = CleaningJob(self, cleaning, hold, threads)
+        job.done.add_done_callback(self._on_cleaned)
+        return job
+
+    def _on_cleaned(self, done: "asyncio.Future[None]") -> None:
+        self._cleaning = None
 
     def set_aside(self) -> list[tuple[str, int]]:
         """The files that recovery has set aside, with their sizes; any thread may ask."""
@@ -228,6 +290,9 @@ class Partition:
 
     async def close(self) -> None:
         """Refuse further writes, complete the queued ones, and notify listeners."""
+        self._is_closing = True
+        if self._cleaning is not None:
+            await self._cleaning.stop()
         await self._writes.close()
         self._log.producers.attempts.release()
         for listener in list(self.listeners):
@@ -264,6 +329,59 @@ class Partition:
         if self.listeners:
             for listener in list(self.listeners):
                 listener.on_growth(size)
+
+
+class CleaningJob:
+    """A run of the cleaner over one partition, in a thread."""
+
+    def __init__(
+        self,
+        partition: Partition,
+        cleaning: Cleaning,
+        hold: Callable[[int, threading.Event], None],
+        threads: Executor,
+    ) -> None:
+        self.run = cleaning.run
+        """What it has done so far; any thread may look."""
+        self._partition = partition
+        self._cleaning = cleaning
+        self._hold = hold
+        self._stop = threading.Event()
+        self._loop = asyncio.get_running_loop()
+        self.done: asyncio.Future[None] = self._loop.run_in_executor(threads, self._work)
+        """Set when the thread has ended."""
+
+    async def wait(self) -> None:
+        """Wait for its end; cancelled, it stops the run and waits for that.
+
+        Raises:
+            HorologError: the partition cannot be cleaned.
+        """
+        try:
+            await asyncio.shield(self.done)
+        except asyncio.CancelledError:
+            await self.stop()
+            raise
+
+    async def stop(self) -> None:
+        """End it within the piece that it is at, and wait for that."""
+        self._stop.set()
+        await asyncio.wait([self.done])
+
+    def _work(self) -> None:
+        with closing(self._cleaning.steps(self._exclusively)) as steps:
+            for progress in steps:
+                if self._stop.is_set():
+                    return
+                self._hold(progress.read_bytes + progress.written_bytes, self._stop)
+
+    def _exclusively(self, call: Callable[[], bool]) -> bool:
+        """Make a call on the log that no write runs beside; from the run's thread."""
+
+        async def in_order() -> bool:
+            return not self._stop.is_set() and await self._partition.run(call)
+
+        return asyncio.run_coroutine_threadsafe(in_order(), self._loop).result()
 
 
 def log_failure(flushed: "asyncio.Future[None]") -> None:

@@ -177,6 +177,14 @@ class Partitions(Mapping[tuple[str, int], Partition]):
         """Checkpoint the recovery points."""
         await self._in_thread(self._log_dir.checkpoint)
 
+    async def checkpoint_cleaner(self) -> None:
+        """Checkpoint the cleaner points.
+
+        Raises:
+            StorageFailed: a write failed.
+        """
+        await self._in_thread(self._log_dir.checkpoint_cleaner)
+
     async def checkpoint_starts(self) -> None:
         """Checkpoint the log start offsets.
 

@@ -114,6 +114,7 @@ class Service:
             await broker.close()
             raise
         broker.background_tasks.start()
+        broker.cleaner.start()
         await broker.shadow.start()
         if load_kernels:
             loop = asyncio.get_running_loop()
@@ -161,6 +162,7 @@ class Service:
         if self.metrics is not None:
             self.metrics.close()
         await self.background_tasks.stop()
+        await self.broker.cleaner.stop()
         await self.broker.shadow.stop()
 
 

@@ -7,6 +7,7 @@ import typer
 from horolog.cli.connecting import CommandConfig, CommandProperties, connect
 from horolog.cli.options import LOCAL, Bootstrap, Json, Partitions, Topic, Zone, pairs
 from horolog.cli.screen import show_json, show_table
+from horolog.cli.topic_cleaning import cleaning_of, plain_cleaning, show_cleaning
 from horolog.cli.topic_times import plain, show_times, topic_times
 from horolog.client import LeftBehind, ResourceType, TopicMetadata
 from horolog.client.topic_facts import PartitionFacts, partition_facts, partition_numbers
@@ -126,6 +127,7 @@ def describe(
         resource = (ResourceType.TOPIC, topic)
         entries = client.describe_configs([resource])[resource]
         left = client.left_behind(topic, facts[0].partition) if facts else None
+        cleaned = cleaning_of(client, topic, [each.partition for each in facts])
     given = {name: entry for name, entry in entries.items() if everything or not entry.is_default}
     if as_json:
         settings = {name: entry.value for name, entry in given.items()}
@@ -134,6 +136,7 @@ def describe(
                 "topic": topic,
                 "partitions": [_plain(each) for each in facts],
                 "settings": settings,
+                "compaction": [plain_cleaning(*each) for each in cleaned.items()],
                 "left_behind": None if left is None else _plain_left(left),
             }
         )
@@ -165,6 +168,7 @@ def describe(
         typer.echo("")
         rows = [(name, entry.value, _SOURCES.get(entry.source)) for name, entry in given.items()]
         show_table(("setting", "value", "given"), rows)
+    show_cleaning(cleaned, shown_zone)
     if left is not None:
         _show_left_behind(left)
 

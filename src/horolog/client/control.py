@@ -20,6 +20,7 @@ from horolog.wire.questions import (
     ALL_TOPICS,
     APPEND_TIME_RESET,
     APPEND_TIMES_AHEAD,
+    CLEANING,
     DEMOTE,
     FOLLOWING,
     GROUP_LAG,
@@ -37,6 +38,7 @@ from horolog.wire.questions import (
     Action,
     AppendTimesAhead,
     AskAppendTimesAhead,
+    AskCleaning,
     AskFollowing,
     AskGroupLag,
     AskHealth,
@@ -57,6 +59,7 @@ from horolog.wire.questions import (
     LagClock,
     LeftBehind,
     LookupReport,
+    PartitionCleaning,
     PartitionLag,
     PartitionTimes,
     PromotedEntry,
@@ -189,6 +192,20 @@ class ControlCalls(RetriedCalls):
             NoAnswer: no broker answers.
         """
         return self._of_leaders(TIMES, {each: AskTimes(each[1]) for each in partitions})
+
+    def cleaning(
+        self, partitions: Sequence[TopicPartition]
+    ) -> dict[TopicPartition, PartitionCleaning | None]:
+        """How far partitions are compacted, and what the cleaner's last run over each did.
+
+        Returns:
+            None for those whose leader does not report it (Apache Kafka's).
+
+        Raises:
+            RequestRefused: for one partition, which it names.
+            NoAnswer: no broker answers.
+        """
+        return self._of_leaders(CLEANING, {each: AskCleaning(each[1]) for each in partitions})
 
     def group_lag(
         self,

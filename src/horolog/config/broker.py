@@ -5,6 +5,7 @@ without effect, or refuses, with the reason. Times are milliseconds unless the n
 otherwise.
 """
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -58,6 +59,12 @@ class BrokerConfig:
     log_initial_task_delay_ms: int = 30_000
     log_flush_offset_checkpoint_interval_ms: int = 60_000
     log_flush_scheduler_interval_ms: int = (1 << 63) - 1
+    log_cleaner_enable: bool = True
+    log_cleaner_threads: int = 1
+    log_cleaner_backoff_ms: int = 15_000
+    log_cleaner_dedupe_buffer_size: int = 128 << 20
+    log_cleaner_io_buffer_load_factor: float = 0.9
+    log_cleaner_io_max_bytes_per_second: float = sys.float_info.max
 
     # Between brokers.
     inter_broker_protocol_version: str = "3.9-IV0"

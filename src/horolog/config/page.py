@@ -97,13 +97,10 @@ def _name(setting: Setting) -> str:
 
 
 def _fate(setting: Setting) -> str:
-    refusals = "".join(
-        f"; {_code(value)} is refused: {why}" for value, why in setting.refused_values.items()
-    )
     if setting.status is Status.OBEYED:
-        return f"**obeyed**{refusals}"
+        return "**obeyed**"
     word = "accepted" if setting.status is Status.ACCEPTED else "**refused**"
-    return f"{word}: {setting.why}{refusals}"
+    return f"{word}: {setting.why}"
 
 
 def _code(text: str) -> str:

@@ -1,7 +1,6 @@
 """One row of the settings tables: name, type, default, rule, description and status."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 
 from horolog.config.rules import ValueRule
@@ -38,7 +37,6 @@ class Setting:
         update: How a broker setting may change; topic settings always may.
         falls_back_to: The broker settings that a topic setting falls back to, strongest first.
         aliases: Older names of the same setting, weaker than its own.
-        refused_values: Values that Kafka allows and horolog refuses, with the reason.
         internal: Kafka has it for its tests and never lists it.
         gone: Kafka 4 removed it; it is listed only where it is set.
     """
@@ -53,7 +51,6 @@ class Setting:
     update: UpdateMode
     falls_back_to: tuple[str, ...] = ()
     aliases: tuple[str, ...] = ()
-    refused_values: Mapping[str, str] = field(default_factory=dict)
     internal: bool = False
     gone: bool = False
 
@@ -83,7 +80,6 @@ class Setting:
             value = parse(self.kind, text)
         except ValueError as cause:
             raise ValueError(f"{complaint}{cause}; allowed is {self.allowed}") from None
-        self._refuse_parts(name, value)
         if self.rule and not self.rule.accepts(value):
             raise ValueError(f"{complaint}allowed is {self.allowed}")
         if self.status is Status.REFUSED and value != self._default_value():
@@ -92,8 +88,3 @@ class Setting:
 
     def _default_value(self) -> Value:
         return parse(self.kind, self.default) if self.default is not None else ""
-
-    def _refuse_parts(self, name: str, value: Value) -> None:
-        for part in value if isinstance(value, tuple) else (str(value),):
-            if part in self.refused_values:
-                raise ValueError(f"{name}={part} is refused: {self.refused_values[part]}")

@@ -35,6 +35,7 @@ _PROTOCOL = "inter.broker.protocol.version"
 _IGNORE_UNKNOWN = "horolog.ignore.unknown.settings"
 _ZSTD = "may_store_zstd"
 _DIFFERENCE = "message.timestamp.difference.max.ms"
+_LEAST_KEY_MAP_BYTES = 1 << 20
 
 
 class Source(IntEnum):
@@ -83,6 +84,12 @@ class Settings:
                 values[name] = self._record_format(overrides)
             else:
                 values[name] = _typed(name, self._topic_value(setting, overrides))
+        shortest, longest = values["min_compaction_lag_ms"], values["max_compaction_lag_ms"]
+        if shortest > longest:
+            raise ValueError(
+                "conflict topic config setting min.compaction.lag.ms "
+                f"({shortest}) > max.compaction.lag.ms ({longest})"
+            )
         return TopicConfig(**values)
 
     def broker_config(self) -> BrokerConfig:
@@ -236,6 +243,11 @@ class Settings:
             parse_protocols(self._broker_value("listener.security.protocol.map")),
             self._broker_value("controller.listener.names") or (),
         )
+        share = values["log_cleaner_dedupe_buffer_size"] // max(1, values["log_cleaner_threads"])
+        if share < _LEAST_KEY_MAP_BYTES:
+            raise ValueError(
+                "log.cleaner.dedupe.buffer.size must be at least 1MB per cleaner thread."
+            )
         values["log_dir"] = self._log_dir()
         values["max_connections_per_ip_overrides"] = _connection_limits(
             self._broker_value("max.connections.per.ip.overrides") or ""

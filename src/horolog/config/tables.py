@@ -18,10 +18,6 @@ _ALIASES = {
     "log.message.timestamp.type": ("message.timestamp.type",),
     "node.id": ("broker.id",),
 }
-_REFUSED_VALUES = {
-    name: {"compact": "compaction is not supported yet; allowed is delete, or nothing"}
-    for name in ("cleanup.policy", "log.cleanup.policy")
-}
 _EMPTY = '""'  # a default that is there, and not the absence of one
 _STATUS = {
     "obeyed": Status.OBEYED,
@@ -104,7 +100,6 @@ def _read_row(line: str, status: Status, why: str, *, of_topics: bool) -> Settin
         update=UpdateMode.CLUSTER_WIDE if of_topics else UpdateMode(fifth),
         falls_back_to=tuple(fifth.split(", ")) if of_topics and fifth else (),
         aliases=_ALIASES.get(name, ()),
-        refused_values=_REFUSED_VALUES.get(name, {}),
         internal=mark == "internal",
         gone=mark == "gone",
     )

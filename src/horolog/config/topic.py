@@ -29,6 +29,7 @@ class TopicConfig:
     compression_gzip_level: int = -1
     compression_lz4_level: int = 9
     compression_zstd_level: int = 3
+    delete_retention_ms: int = DAY_MS
     file_delete_delay_ms: int = 60_000
     flush_messages: int = LONG_MAX
     flush_ms: int = LONG_MAX
@@ -38,6 +39,7 @@ class TopicConfig:
     horolog_roll_idle: bool = False
     horolog_seen_as_append_time: bool = False
     index_interval_bytes: int = 4096
+    max_compaction_lag_ms: int = LONG_MAX
     max_message_bytes: int = 1_048_588
     may_store_zstd: bool = True
     message_downconversion_enable: bool = True
@@ -45,6 +47,8 @@ class TopicConfig:
     message_timestamp_after_max_ms: int = 3_600_000
     message_timestamp_before_max_ms: int = LONG_MAX
     message_timestamp_type: TimestampType = TimestampType.CREATE_TIME
+    min_cleanable_dirty_ratio: float = 0.5
+    min_compaction_lag_ms: int = 0
     min_insync_replicas: int = 1
     preallocate: bool = False
     retention_bytes: int = -1
@@ -53,3 +57,18 @@ class TopicConfig:
     segment_index_bytes: int = 10 << 20
     segment_jitter_ms: int = 0
     segment_ms: int = 7 * DAY_MS
+
+    @property
+    def compacts(self) -> bool:
+        """Whether of each key the latest record stays, and records without a key are refused."""
+        return "compact" in self.cleanup_policy
+
+    @property
+    def longest_segment_ms(self) -> int:
+        """After how long a segment is rolled: of a compacted topic, `max.compaction.lag.ms` too.
+
+        What is in the active segment is not compacted (KIP-354).
+        """
+        if self.compacts and self.max_compaction_lag_ms < self.segment_ms:
+            return self.max_compaction_lag_ms
+        return self.segment_ms

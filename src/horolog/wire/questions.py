@@ -426,6 +426,50 @@ class PartitionTimes(NamedTuple):
     """The same of its last record."""
 
 
+class AskCleaning(NamedTuple):
+    """How far a partition is compacted."""
+
+    partition: int
+
+
+class CleaningRun(NamedTuple):
+    """What a run of the cleaner over a partition has done, so far."""
+
+    started_ms: int
+    ended_ms: int | None
+    """None while it is under way."""
+    is_whole: bool
+    """Whether it came to its end."""
+    from_offset: int
+    end_offset: int
+    keys: int
+    """Different ones from `from_offset` on."""
+    read_bytes: int
+    records_before: int
+    """In the segments that were replaced; markers count, too."""
+    records_after: int
+    bytes_before: int
+    bytes_after: int
+
+
+class PartitionCleaning(NamedTuple):
+    """How far a partition is compacted, and what the last run since the broker's start did."""
+
+    is_compacted: bool
+    first_dirty: int | None
+    """Before it the log is compacted; None of a log that is not."""
+    end: int | None
+    """Up to here it may be compacted now."""
+    clean_bytes: int
+    dirty_bytes: int
+    """Of what may be compacted now and is not."""
+    overdue_ms: int
+    """For how long max.compaction.lag.ms has been over."""
+    uncleanable: str | None
+    """Why the cleaner leaves it out; None where it does not."""
+    last_run: CleaningRun | None
+
+
 class LagClock(StrEnum):
     """Whose time a lag is measured by."""
 
@@ -616,9 +660,12 @@ TIME_RANGES: Final = Question(
     TimeRanges,
     paged="ranges",
 )
+CLEANING: Final = Question(
+    "horolog.cleaning", ResourceType.TOPIC, AclOperation.DESCRIBE, AskCleaning, PartitionCleaning
+)
 QUESTIONS: Final = (
-    *(APPEND_TIMES_AHEAD, PROMOTED, FOLLOWING, GROUP_LAG, HEALTH, LEFT_BEHIND, LOOKUP_WAY),
-    *(PRODUCER_CLIENTS, REFUSED, RETENTION, RETENTION_UNREAD, TIME_RANGES, TIMES),
+    *(APPEND_TIMES_AHEAD, CLEANING, PROMOTED, FOLLOWING, GROUP_LAG, HEALTH, LEFT_BEHIND),
+    *(LOOKUP_WAY, PRODUCER_CLIENTS, REFUSED, RETENTION, RETENTION_UNREAD, TIME_RANGES, TIMES),
 )
 
 APPEND_TIME_RESET: Final = Action(

@@ -123,14 +123,15 @@ def test_settings_that_are_refused_here_are_kept_and_named_once(
     assert followed(broker).refused_settings("t").keys() == {"min.insync.replicas", "of.the.future"}
 
 
-def test_a_compacted_topic_is_neither_cleaned_nor_expired(broker: RunningBroker) -> None:
+def test_a_compacted_topic_is_cleaned_and_expires_by_its_settings(broker: RunningBroker) -> None:
     given = {"cleanup.policy": "compact,delete", "retention.ms": "1"}
     apply(broker, seen(topic(settings=given)))
     for _ in range(2):
         its = broker.broker.topics.named("t")
-        assert its.compacted
-        assert its.overrides == {"retention.ms": "1"}
-        assert broker.log("t").config.cleanup_policy == {"compact"}
+        assert not its.compacted
+        assert its.overrides == given
+        assert broker.log("t").config.cleanup_policy == {"compact", "delete"}
+        assert broker.broker.partition("t", 0).is_compacted
         broker.restart()
     apply(broker, seen(topic(settings={"cleanup.policy": "delete"})))
     assert not broker.broker.topics.named("t").compacted

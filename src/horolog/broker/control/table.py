@@ -6,6 +6,7 @@ from typing import Any, Final
 from horolog.broker.authorisation import authorise_operation
 from horolog.broker.broker import Broker
 from horolog.broker.control.append_times import describe_append_times, prepare_reset
+from horolog.broker.control.cleaning import describe_cleaning
 from horolog.broker.control.clock import CLOCK_ACTIONS, prepare_clock, show_clock
 from horolog.broker.control.exactly_once import prepare_call, show_queries
 from horolog.broker.control.following import (
@@ -38,6 +39,7 @@ from horolog.wire.config_resources import ResourceType
 from horolog.wire.questions import (
     APPEND_TIME_RESET,
     APPEND_TIMES_AHEAD,
+    CLEANING,
     DEMOTE,
     EXACTLY_ONCE,
     FOLLOWING,
@@ -57,6 +59,7 @@ from horolog.wire.questions import (
 
 QUESTION_ROWS: Final = (
     QuestionRow(APPEND_TIMES_AHEAD, describe_append_times),
+    QuestionRow(CLEANING, describe_cleaning),
     QuestionRow(PROMOTED, describe_promoted),
     QuestionRow(FOLLOWING, describe_following),
     QuestionRow(GROUP_LAG, measure_group),

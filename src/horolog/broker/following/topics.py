@@ -5,8 +5,8 @@ do. Each topic is handled alone: why one cannot be followed is kept by its name,
 
 Settings are merged by three: what has changed at the source since it was last asked is changed
 here, where the value here is still the source's; what was altered here stays. Settings that this
-broker refuses are kept in the topic's row. A topic that the source compacts is neither compacted
-nor expired here.
+broker refuses are kept in the topic's row. A topic that the source compacts is compacted here by
+the settings that it has here, as each replica does it for itself.
 """
 
 import logging

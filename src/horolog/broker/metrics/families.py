@@ -196,6 +196,61 @@ NOT_FOLLOWED: Final = Family(
     "Partitions of another cluster that are not being followed now: refused, or after an error.",
     _TOPIC,
 )
+MAX_DIRTY_PERCENT: Final = Family(
+    "kafka_log_logcleanermanager_max_dirty_percent",
+    "gauge",
+    "The largest share of bytes that are to be compacted, of all compacted partitions, in percent.",
+)
+SINCE_CLEANER_LOOKED: Final = Family(
+    "kafka_log_logcleanermanager_time_since_last_run_ms",
+    "gauge",
+    "Milliseconds since the cleaner last looked for partitions to compact; left out before that.",
+)
+UNCLEANABLE: Final = Family(
+    "kafka_log_logcleanermanager_uncleanable_partitions_count",
+    "gauge",
+    "Compacted partitions that the cleaner leaves out because it failed.",
+)
+UNCLEANABLE_BYTES: Final = Family(
+    "kafka_log_logcleanermanager_uncleanable_bytes", "gauge", "Bytes of their logs."
+)
+RECOPY_PERCENT: Final = Family(
+    "kafka_log_logcleaner_cleaner_recopy_percent",
+    "gauge",
+    "Bytes that the last compaction of each partition has left, in percent of those before it.",
+)
+MAX_CLEAN_TIME: Final = Family(
+    "kafka_log_logcleaner_max_clean_time_secs",
+    "gauge",
+    "Seconds that the longest of these compactions took.",
+)
+MAX_BUFFER_UTILIZATION: Final = Family(
+    "kafka_log_logcleaner_max_buffer_utilization_percent",
+    "gauge",
+    "How full the fullest map of keys of these compactions was, in percent.",
+)
+MAX_COMPACTION_DELAY: Final = Family(
+    "kafka_log_logcleaner_max_compaction_delay_secs",
+    "gauge",
+    "For how long the most overdue partition has been due by max.compaction.lag.ms, in seconds.",
+)
+DIRTY_RATIO: Final = Family(
+    "horolog_log_dirty_ratio",
+    "gauge",
+    "The share of bytes that are to be compacted, when the cleaner last looked: the largest of a "
+    "topic unless partitions are asked for. Of compacted topics only.",
+    _TOPIC,
+    by_partition=True,
+)
+SINCE_CLEANED: Final = Family(
+    "horolog_log_since_cleaned_milliseconds",
+    "gauge",
+    "Milliseconds since a partition was last compacted by this process: the largest of a topic "
+    "unless partitions are asked for. Left out of what was not.",
+    _TOPIC,
+    by_partition=True,
+)
+
 MEMBERS: Final = Family(
     "kafka_consumergroup_members", "gauge", "Members of a consumer group.", ("consumergroup",)
 )
@@ -288,6 +343,16 @@ FAMILIES: Final = (
     FOLLOW_BEHIND,
     FOLLOW_LAG,
     NOT_FOLLOWED,
+    MAX_DIRTY_PERCENT,
+    SINCE_CLEANER_LOOKED,
+    UNCLEANABLE,
+    UNCLEANABLE_BYTES,
+    RECOPY_PERCENT,
+    MAX_CLEAN_TIME,
+    MAX_BUFFER_UTILIZATION,
+    MAX_COMPACTION_DELAY,
+    DIRTY_RATIO,
+    SINCE_CLEANED,
     MEMBERS,
     COMMITTED,
     LAG,

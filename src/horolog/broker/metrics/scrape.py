@@ -8,6 +8,7 @@ from typing import Final
 
 from horolog.broker.broker import Broker
 from horolog.broker.metrics import families as of
+from horolog.broker.metrics.cleaning import add_cleaning
 from horolog.broker.metrics.exposition import Exposition, labels_of
 from horolog.broker.metrics.groups import GroupNumbers
 from horolog.broker.partition import Partition
@@ -68,6 +69,7 @@ class Scrape:
         found.add(of.BYTES_IN, appended.size)
         self._add_traffic(found)
         await self._add_following(turns, found, by_partition=by_partition)
+        await add_cleaning(found, self._broker, turns, by_partition=by_partition)
         await self._groups.add(found, turns, by_partition=by_partition)
         found.add(of.LEFT_OUT, found.left_out)
         parts = []

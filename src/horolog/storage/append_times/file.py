@@ -150,6 +150,10 @@ class AppendTimeFile:
         """The file has another name now, because the segment is deleted."""
         self._entries.path = self._companion.path = path
 
+    def will_rename(self, path: str) -> None:
+        """The file is about to get another name."""
+        self._entries.deleted_path = self._companion.deleted_path = path
+
     # Reading.
 
     def stretches(

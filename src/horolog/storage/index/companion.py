@@ -112,11 +112,21 @@ class Companion:
     map is not written here.
     """
 
-    __slots__ = ("_base_offset", "_is_abandoned", "_lock", "is_growing", "log", "path")
+    __slots__ = (
+        "_base_offset",
+        "_is_abandoned",
+        "_lock",
+        "deleted_path",
+        "is_growing",
+        "log",
+        "path",
+    )
 
     def __init__(self, log: LogFile, base_offset: int) -> None:
         self.log = log
         self.path = log.path.removesuffix(names.LOG) + names.COMPANION
+        self.deleted_path: str | None = None
+        """The name that the file is about to get, because its segment is deleted."""
         self.is_growing = False
         """Whether the segment is appended to, so that the map is in the other file."""
         self._base_offset = base_offset
@@ -136,7 +146,11 @@ class Companion:
     @property
     def exists(self) -> bool:
         """Whether there is one; a kill as it is made leaves an empty one."""
-        return self.log.files.size(self.path) > 0
+        return self._size() > 0
+
+    def _size(self) -> int:
+        size, deleted = self.log.files.size(self.path), self.deleted_path
+        return size if size or deleted is None else self.log.files.size(deleted)
 
     def head(self) -> Head | None:
         """What it begins with; None if that is damaged or missing.
@@ -233,7 +247,7 @@ class Companion:
         if content is None:
             return None
         position, count = _MAP.unpack(content)
-        size = self.log.files.size(self.path)
+        size = self._size()
         if not TIMES_AT <= position <= size or (position - TIMES_AT) % TIME_ENTRY_SIZE:
             return None
         return position, min(count, LONGEST_MAP // ENTRY_SIZE)
@@ -242,5 +256,10 @@ class Companion:
         try:
             file = self.log.files.get(self.path)
         except FileMissing:
-            return b""
+            if self.deleted_path is None:
+                return b""
+            try:
+                file = self.log.files.get(self.deleted_path)
+            except FileMissing:
+                return b""
         return self.log.files.read_at(file, size, position)

@@ -20,7 +20,7 @@ from horolog.errors import CorruptIndex
 from horolog.record.batch import SMALLEST_BATCH
 from horolog.storage.batches.log_file import LogFile
 from horolog.storage.file_errors import FileMissing
-from horolog.storage.files import Files
+from horolog.storage.files import Files, OpenFile
 from horolog.storage.kept_blocks import Columns
 
 _READ_BLOCKS = 1024
@@ -57,6 +57,7 @@ class Entries:
         "_log",
         "_start",
         "capacity",
+        "deleted_path",
         "path",
     )
 
@@ -76,6 +77,8 @@ class Entries:
         `end`: says where in a file that is met for the first time the entries end, if before it.
         """
         self.path = path
+        self.deleted_path: str | None = None
+        """The name that the file is about to get, because its segment is deleted."""
         self._end = end
         self._log = log
         self._start = start
@@ -93,11 +96,19 @@ class Entries:
 
     def __getitem__(self, index: int) -> tuple[int, ...]:
         width = self._layout.size
-        file = self._files.get(self.path)
+        file = self._file()
         data = self._files.read_at(file, width, self._start + index * width)
         if len(data) < width:
             raise CorruptIndex(f"{self.path} ends before entry {index}")
         return self._layout.unpack(data)
+
+    def _file(self) -> OpenFile:
+        try:
+            return self._files.get(self.path)
+        except FileMissing:
+            if self.deleted_path is None:
+                raise
+            return self._files.get(self.deleted_path)
 
     @property
     def allocated_bytes(self) -> int:
@@ -111,7 +122,7 @@ class Entries:
     def append_all(self, entries: Sequence[tuple[int, ...]]) -> None:
         """As `append`, of each, in one write."""
         count = len(self)
-        file = self._files.get(self.path)
+        file = self._file()
         position = self._start + count * self._layout.size
         data = b"".join(self._layout.pack(*values) for values in entries)
         self._files.write_at(file, [data], position)
@@ -192,13 +203,13 @@ class Entries:
         """
         position = self._start + index * self._layout.size
         position -= position % _AROUND_BYTES
-        self._files.will_need(self._files.get(self.path), _AROUND_BYTES, position)
+        self._files.will_need(self._file(), _AROUND_BYTES, position)
 
     def read_between(self, first: int, last: int) -> bytes:
         """The bytes of the entries from number `first` on, before number `last`."""
         width = self._layout.size
         size = max(0, last - first) * width
-        return self._files.read_at(self._files.get(self.path), size, self._start + first * width)
+        return self._files.read_at(self._file(), size, self._start + first * width)
 
     def _starts_of(self, content: _Content, count: int) -> "array[int]":
         """The first column of the first entry of each block, of those not known yet, too."""
@@ -243,13 +254,13 @@ class Entries:
     def trim(self) -> None:
         """Cut the file after the last entry in use."""
         end = self._start + len(self) * self._layout.size
-        self._files.truncate(self._files.get(self.path), end)
+        self._files.truncate(self._file(), end)
 
     def allocate(self) -> None:
         """Make room for more entries, with zeros behind those in use."""
         self.trim()  # what was forgotten must not come back as an entry
         self.capacity = max(self.capacity, len(self))
-        self._files.truncate(self._files.get(self.path), self.allocated_bytes)
+        self._files.truncate(self._file(), self.allocated_bytes)
 
     def _used(self) -> int:
         """Entries before the zeros at the end, if any.
@@ -258,11 +269,11 @@ class Entries:
         is distinguished from padding by the second, and dropped where that is not possible.
         """
         try:
-            file = self._files.get(self.path)
+            file = self._file()
         except FileMissing:
             return 0
         start = self._start
-        size = min(self._files.size(self.path), _MOST_BYTES)
+        size = min(self._files.length(file), _MOST_BYTES)
         if self._end is not None and (end := self._end()) is not None:
             size = min(size, end)
         low, high = 0, (size - start) // self._layout.size

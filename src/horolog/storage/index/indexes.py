@@ -121,11 +121,6 @@ class Indexes:
         with self._replacing:
             self._is_abandoned = True
 
-    def renamed(self, ending: str) -> None:
-        """The files have this behind their names now, because the segment is deleted."""
-        for index in (self.offsets, self.times):
-            index.entries.path += ending
-
     # Of the segment that is appended to: `IndexWriter` adds the entries.
 
     def create(self) -> None:

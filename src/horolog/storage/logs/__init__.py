@@ -4,6 +4,7 @@
     AppendableLog    what a leader does before it appends: checks, offsets, stamps
     TruncatingLog    truncated as its source is: set aside, and right after a kill at any step
     FollowingLog     what a follower does: the batches of a source as they are, a high watermark
+    CleaningLog      cleaned of what other records have the keys of, under its readers
     Log              deleted from as well
 
 writer     the one way to make a log grow: numbered batches, segment by segment

@@ -5,12 +5,12 @@ is returned to the caller: the removal of files after a deletion.
 """
 
 from horolog.errors import ErrorCode, RequestRefused
-from horolog.storage.logs.following import FollowingLog
+from horolog.storage.logs.cleaning import CleaningLog
 from horolog.storage.removal import retention
 from horolog.storage.removal.removed_files import DeletedSegment
 
 
-class Log(FollowingLog):
+class Log(CleaningLog):
     """See the module."""
 
     # Shortening.

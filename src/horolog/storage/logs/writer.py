@@ -88,7 +88,7 @@ class LogWriter:
             batch: that comes next.
             config: of the topic.
             now_ms: the clock.
-            by_time: whether `segment.ms` counts.
+            by_time: whether `segment.ms` counts, and of a compacted topic `max.compaction.lag.ms`.
         """
         active, floor = self.active, self._append_times
         end = active.segment.end
@@ -106,7 +106,7 @@ class LogWriter:
         if batch.is_seen and not config.horolog_seen_as_append_time:
             append_ms = None
         age_ms = active.age_ms(config, timestamp, append_ms, now_ms)
-        return age_ms > config.segment_ms - active.jitter_ms
+        return age_ms > config.longest_segment_ms - active.jitter_ms
 
     def must_roll_idle(self, config: TopicConfig, now_ms: int) -> bool:
         """Whether the active segment's time is over, though nothing is appended."""
@@ -114,7 +114,7 @@ class LogWriter:
         if not config.horolog_roll_idle or not active.segment.size:
             return False
         age_ms = active.age_ms(config, now_ms, now_ms, now_ms)
-        return age_ms > config.segment_ms - active.jitter_ms
+        return age_ms > config.longest_segment_ms - active.jitter_ms
 
     def append(self, batch: Numbered) -> None:
         """Append a batch to the active segment, which is ready and has room for it.
@@ -315,5 +315,5 @@ def active_segment(
 
 def _jitter_ms(config: TopicConfig) -> int:
     """By how much earlier one segment ends: its share of `segment.jitter.ms`."""
-    bound = min(config.segment_jitter_ms, config.segment_ms)
+    bound = min(config.segment_jitter_ms, config.longest_segment_ms)
     return random.randrange(bound) if bound > 0 else 0  # noqa: S311 - spreads rolls, no secret

@@ -200,7 +200,7 @@ class Producers:
             return None
         if header.is_control:
             return self._end_transaction(header, read_batch())
-        if header.base_sequence >= 0 and header.records_count > 0:
+        if header.base_sequence >= 0:  # also of a batch that compaction has emptied
             self.update(header, header.last_offset, header.max_timestamp, now_ms)
         if header.is_transactional:
             self._states.setdefault(

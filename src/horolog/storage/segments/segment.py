@@ -154,16 +154,26 @@ class Segment(SegmentReader):
             if suffix in names.REMOVED_AT_ONCE:
                 self._files.remove(path)
                 continue
+            if suffix == names.COMPANION:
+                self.append_times.will_rename(path + ending)
             if self._files.exists(path):
                 self._files.rename(path, path + ending)
+            self._follow(suffix, path + ending)
             if self._files.exists(path + ending):
                 paths.append(path + ending)
-        if not self._ending:
-            self.log.renamed()
-            self.append_times.rename(self.companion.path + ending)
-            self.indexes.renamed(ending)
-            self._ending = ending
+        self._ending = ending
         return paths
+
+    def _follow(self, suffix: str, path: str) -> None:
+        """Read a file that has another name now."""
+        if suffix == names.LOG:
+            self.log.renamed()
+        elif suffix == names.OFFSET_INDEX:
+            self.indexes.offsets.entries.path = path
+        elif suffix == names.TIME_INDEX:
+            self.indexes.times.entries.path = path
+        elif suffix == names.COMPANION:
+            self.append_times.rename(path)
 
     def _deleted_ending(self) -> str:
         """What the names get behind them; one that no earlier segment of this offset has."""

@@ -1,0 +1,238 @@
+"""Cleans the logs of compacted topics in the background: of those that are due, the dirtiest first.
+
+A run reads and writes in a thread of its own, in pieces: between two of them it is held to
+`log.cleaner.io.max.bytes.per.second`, and stops at once when its partition or the broker does. What
+becomes of segments is put in their place between two writes to the log (storage/logs/cleaning.py).
+
+A partition that cannot be cleaned is named, in the log, by `horolog health` and in the metrics, and
+left out; the others are cleaned. Where the log or an index is damaged that is so until a restart;
+where the disk refused, it is tried again ten minutes later.
+
+The event loop's time determines when the cleaner looks, the Clock what is due.
+"""
+
+import asyncio
+import logging
+import threading
+from collections.abc import Awaitable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final, NamedTuple
+from weakref import WeakKeyDictionary
+
+from horolog.broker.live_settings import LiveSettings
+from horolog.broker.partition import Partition
+from horolog.broker.partitions import Partitions
+from horolog.broker.scheduling.pace import Pace
+from horolog.clock import MINUTE_MS, Clock, SystemClock
+from horolog.errors import HorologError, StorageFailed
+from horolog.storage.cleaning.choosing import Cleanable
+from horolog.storage.cleaning.key_map import KeyMap
+from horolog.storage.logs.cleaning import Run
+
+_LOG = logging.getLogger(__name__)
+
+MOST_THREADS: Final = 64
+RETRY_MS: Final = 10 * MINUTE_MS
+SHORTEST_PAUSE_MS: Final = 10  # log.cleaner.backoff.ms may be 0
+_LONGEST_PAUSE_MS: Final = 500  # until the settings are looked at again
+
+
+class Uncleanable(NamedTuple):
+    """Why a partition is left out."""
+
+    reason: str
+    retry_at_ms: int | None
+    """By a clock that goes on; None where it is not tried again."""
+
+
+class Due(NamedTuple):
+    """A partition that is worth cleaning, and what of it."""
+
+    partition: Partition
+    chosen: Cleanable
+
+
+class Cleaner:
+    """For the event loop's thread."""
+
+    def __init__(self, live: LiveSettings, clock: Clock, partitions: Partitions) -> None:
+        self._live = live
+        self._clock = clock
+        self._partitions = partitions
+        self._pace = Pace()
+        self._executor: ThreadPoolExecutor | None = None  # made when there is something to clean
+        self._busy: set[Partition] = set()
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._steward: asyncio.Task[None] | None = None
+        self.monotonic_ms = SystemClock().monotonic_ms
+        self.runs: WeakKeyDictionary[Partition, Run] = WeakKeyDictionary()
+        """The last run of each partition, or the one under way."""
+        self.found: WeakKeyDictionary[Partition, Cleanable] = WeakKeyDictionary()
+        """What of each compacted partition could be cleaned when the cleaner last looked."""
+        self.looked_ms: int | None = None
+        """When it did, by the clock."""
+        self._uncleanable: WeakKeyDictionary[Partition, Uncleanable] = WeakKeyDictionary()
+
+    # --- what it does by itself -------------------------------------------------------
+
+    def start(self) -> None:
+        """Clean from now on, unless `log.cleaner.enable` is false."""
+        if self._live.config.log_cleaner_enable:
+            self._steward = asyncio.create_task(self._employ())
+
+    async def stop(self) -> None:
+        """Stop all runs; each ends within the piece that it is at."""
+        tasks = [*self._tasks.values(), *([self._steward] if self._steward else [])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._tasks.clear()
+        if self._executor is not None:
+            self._executor.shutdown(wait=False)
+            self._executor = None
+
+    async def _employ(self) -> None:
+        """Have as many tasks as `log.cleaner.threads` says, which may change."""
+        while True:
+            wanted = min(self._live.config.log_cleaner_threads, MOST_THREADS)
+            for number in range(wanted):
+                task = self._tasks.get(number)
+                if task is None or task.done():
+                    self._tasks[number] = asyncio.create_task(self._work(number))
+            await asyncio.sleep(_LONGEST_PAUSE_MS / 1000)
+
+    async def _work(self, number: int) -> None:
+        while number < self._live.config.log_cleaner_threads:
+            try:
+                if await self.clean_dirtiest():
+                    continue
+            except HorologError as error:
+                _LOG.error("the cleaner: %s", error)
+            except Exception:  # noqa: BLE001 - a bug in one round does not end the task for good
+                _LOG.exception("a bug in the cleaner")
+            started_ms = self.monotonic_ms()
+            while True:
+                backoff_ms = self._live.config.log_cleaner_backoff_ms
+                left_ms = max(backoff_ms, SHORTEST_PAUSE_MS) - (self.monotonic_ms() - started_ms)
+                if left_ms <= 0:
+                    break
+                await asyncio.sleep(min(left_ms, _LONGEST_PAUSE_MS) / 1000)
+
+    # --- one run ----------------------------------------------------------------------
+
+    async def clean_all(self) -> list[str]:
+        """Clean everything that is due; the names of the partitions, once for each run."""
+        cleaned = []
+        while (name := await self.clean_dirtiest()) is not None:
+            cleaned.append(name)
+        return cleaned
+
+    async def clean_dirtiest(self) -> str | None:
+        """Clean the dirtiest of the partitions that are due; its name, None if none is.
+
+        One for which `max.compaction.lag.ms` is over goes before those for which it is not.
+        """
+        due = await self._due()
+        due.sort(key=lambda each: (each.chosen.overdue_ms > 0, each.chosen.ratio), reverse=True)
+        for partition, chosen in due:
+            if partition not in self._busy and not partition.is_closed:
+                self._busy.add(partition)
+                try:
+                    await self._clean(partition, chosen)
+                finally:
+                    self._busy.discard(partition)
+                return partition.name
+        return None
+
+    async def _due(self) -> list[Due]:
+        compacted = [each for each in self._partitions.values() if each.is_compacted]
+        self.looked_ms = self._clock.now_ms()
+        if not compacted:
+            return []
+        for partition in compacted:
+            if partition.rolls_overdue and partition not in self._busy:
+                await self._try(partition, partition.roll_overdue(self._clock))
+        loop, now_ms = asyncio.get_running_loop(), self._clock.now_ms()
+        candidates = [each for each in compacted if not self._is_left_out(each)]
+        looked = await loop.run_in_executor(
+            self._threads(), lambda: [_look(each, now_ms) for each in candidates]
+        )
+        due = []
+        for partition, found in zip(candidates, looked, strict=True):
+            if isinstance(found, HorologError):
+                self._leave_out(partition, found)
+            elif found is not None:
+                self.found[partition] = found
+                if found.is_due(partition.log.config):
+                    due.append(Due(partition, found))
+        return due
+
+    async def _clean(self, partition: Partition, chosen: Cleanable) -> None:
+        config = self._live.config
+        share = config.log_cleaner_dedupe_buffer_size // max(1, config.log_cleaner_threads)
+        key_map = KeyMap(share, config.log_cleaner_io_buffer_load_factor)
+
+        def hold(size: int, stop: threading.Event) -> None:
+            live = self._live
+            self._pace.wait(size, lambda: live.config.log_cleaner_io_max_bytes_per_second, stop)
+
+        job = partition.clean(chosen, key_map, self._clock, hold, self._threads())
+        self.runs[partition] = job.run
+        if not await self._try(partition, job.wait()):
+            return
+        run = job.run
+        if not run.is_whole:
+            _LOG.info("%s: cleaning stopped, as its segments or settings changed", partition.name)
+            return
+        self._uncleanable.pop(partition, None)
+        await self._partitions.checkpoint_cleaner()
+        _LOG.info(
+            "%s: cleaned offsets %d to %d: %d of %d records and %d of %d bytes are left, in %d ms",
+            *(partition.name, run.from_offset, run.end_offset),
+            *(run.records_after, run.records_before, run.bytes_after, run.bytes_before),
+            (run.ended_ms or run.started_ms) - run.started_ms,
+        )
+
+    async def _try(self, partition: Partition, job: Awaitable[None]) -> bool:
+        """One partition's trouble is not its neighbours'; whether there was none."""
+        try:
+            await job
+        except HorologError as error:
+            if not partition.is_closed:
+                self._leave_out(partition, error)
+            return False
+        return not partition.is_closed
+
+    # --- what cannot be cleaned -------------------------------------------------------
+
+    def uncleanable(self) -> Iterator[tuple[Partition, str]]:
+        """The partitions that are left out, and why."""
+        for partition, left_out in list(self._uncleanable.items()):
+            if not partition.is_closed and partition.is_compacted:
+                yield partition, left_out.reason
+
+    def _leave_out(self, partition: Partition, error: HorologError) -> None:
+        known = self._uncleanable.get(partition)
+        retry_ms = self.monotonic_ms() + RETRY_MS if isinstance(error, StorageFailed) else None
+        self._uncleanable[partition] = Uncleanable(str(error), retry_ms)
+        if known is None or known.reason != str(error):
+            again = "until a restart" if retry_ms is None else "and tried again in ten minutes"
+            _LOG.error("%s cannot be cleaned, and is left out %s: %s", partition.name, again, error)
+
+    def _is_left_out(self, partition: Partition) -> bool:
+        known = self._uncleanable.get(partition)
+        if known is None:
+            return False
+        return known.retry_at_ms is None or known.retry_at_ms > self.monotonic_ms()
+
+    def _threads(self) -> ThreadPoolExecutor:
+        if self._executor is None:
+            self._executor = ThreadPoolExecutor(MOST_THREADS, thread_name_prefix="horolog-clean")
+        return self._executor
+
+
+def _look(partition: Partition, now_ms: int) -> Cleanable | HorologError | None:
+    try:
+        return partition.cleanable(now_ms)
+    except HorologError as error:
+        return None if partition.is_closed else error

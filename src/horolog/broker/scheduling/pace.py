@@ -1,0 +1,41 @@
+"""Holds threads to a rate of bytes per second, together."""
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Final
+
+_LONGEST_WAIT_S: Final = 0.2  # until the rate is asked again
+_SHORTEST_WAIT_S: Final = 0.001
+
+
+class Pace:
+    """What threads have done beyond their rate; any of them waits until that is over."""
+
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._monotonic = monotonic
+        self._lock = threading.Lock()
+        self._owed = 0.0  # bytes
+        self._at = monotonic()
+
+    def wait(self, size: int, rate: Callable[[], float], stop: threading.Event) -> None:
+        """Wait after so many bytes until they fit the rate, or until the event is set.
+
+        Args:
+            size: bytes that were read or written.
+            rate: gives it, in bytes per second; asked again while this waits.
+            stop: ends the wait.
+        """
+        while not stop.is_set():
+            left_s = self._left_s(size, rate())
+            size = 0
+            if left_s < _SHORTEST_WAIT_S:
+                return
+            stop.wait(min(left_s, _LONGEST_WAIT_S))
+
+    def _left_s(self, size: int, rate: float) -> float:
+        with self._lock:
+            now = self._monotonic()
+            self._owed = max(0.0, self._owed - (now - self._at) * rate) + size
+            self._at = now
+            return self._owed / rate if rate > 0 else _LONGEST_WAIT_S

@@ -1,0 +1,62 @@
+"""How far a compacted topic is compacted, for `horolog topics describe`."""
+
+from collections.abc import Mapping, Sequence
+from datetime import tzinfo
+from typing import Any
+
+import typer
+
+from horolog.cli.screen import show_table
+from horolog.client import Client, PartitionCleaning
+from horolog.clock import format_duration
+from horolog.times import format_time
+
+
+def cleaning_of(
+    client: Client, topic: str, partitions: Sequence[int]
+) -> dict[int, PartitionCleaning]:
+    """What is known of the partitions that are compacted; nothing from Apache Kafka."""
+    found = client.cleaning([(topic, each) for each in partitions])
+    return {
+        number: each
+        for (_, number), each in found.items()
+        if each is not None and each.is_compacted
+    }
+
+
+def plain_cleaning(number: int, state: PartitionCleaning) -> dict[str, Any]:
+    """As JSON has it."""
+    run = state.last_run
+    shown = {"partition": number, **state._asdict()}
+    shown["last_run"] = None if run is None else run._asdict()
+    return shown
+
+
+def show_cleaning(found: Mapping[int, PartitionCleaning], zone: tzinfo) -> None:
+    """Print a table of compacted partitions, and why some are left out."""
+    if not found:
+        return
+    typer.echo("\ncompaction:")
+    show_table(
+        ("partition", "clean to", "dirty", "last run", "took", "records", "bytes"),
+        [_row(number, each, zone) for number, each in found.items()],
+    )
+    for number, each in found.items():
+        if each.uncleanable is not None:
+            typer.echo(f"partition {number} is left out: {each.uncleanable}")
+
+
+def _row(number: int, state: PartitionCleaning, zone: tzinfo) -> tuple[object, ...]:
+    total = state.clean_bytes + state.dirty_bytes
+    dirty = f"{100 * state.dirty_bytes / total:.0f} %" if total else "0 %"
+    run = state.last_run
+    if run is None:
+        return number, state.first_dirty, dirty, None, None, None, None
+    took = "under way" if run.ended_ms is None else format_duration(run.ended_ms - run.started_ms)
+    if run.ended_ms is not None and not run.is_whole:
+        took = "stopped"
+    return (
+        *(number, state.first_dirty, dirty, format_time(run.started_ms, zone), took),
+        f"{run.records_after} of {run.records_before}",
+        f"{run.bytes_after} of {run.bytes_before}",
+    )

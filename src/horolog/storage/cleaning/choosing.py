@@ -1,0 +1,192 @@
+"""What of a log may be cleaned, and whether it is worth it; decides, and changes nothing.
+
+Behind the cleaner point, up to which the log was cleaned, its segments are dirty. They may be
+cleaned up to the first of these: the active segment, what consumers of committed records cannot
+read yet, and the first segment with a record that is younger than `min.compaction.lag.ms`.
+A log is due once more than `min.cleanable.dirty.ratio` of its bytes are dirty, or once the oldest
+of what may be cleaned is older than `max.compaction.lag.ms` (KIP-58, KIP-354).
+
+Ages count from the time that `horolog.retention.by` names, as retention does: by create time, as
+in Kafka, one record from the future would keep all that follows from being cleaned.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+from horolog.config import LONG_MAX, TopicConfig
+from horolog.storage.directory.checkpoints import AppendTimeReset
+from horolog.storage.lookup.by_append_time import last_append_time
+from horolog.storage.removal.retention import bounded, times_that_count
+from horolog.storage.segments.reader import SegmentReader
+
+
+class Stretch(NamedTuple):
+    """A finished segment, as far as the choice looks at it."""
+
+    base_offset: int
+    end_offset: int
+    """The base offset of the next segment."""
+    size: int
+
+
+class Cleanable(NamedTuple):
+    """What of a log may be cleaned now."""
+
+    first_dirty: int
+    """From here on records are not compared with those before them yet."""
+    end: int
+    """Up to here they may be."""
+    clean_bytes: int
+    """Of the segments before `first_dirty`."""
+    dirty_bytes: int
+    """Of those from there to `end`."""
+    overdue_ms: int = 0
+    """For how long the oldest of them has been older than `max.compaction.lag.ms`."""
+
+    @property
+    def ratio(self) -> float:
+        """The share of the dirty bytes; 0 where there are none."""
+        total = self.clean_bytes + self.dirty_bytes
+        return self.dirty_bytes / total if total else 0.0
+
+    def is_due(self, config: TopicConfig) -> bool:
+        """Whether cleaning it now is worth it."""
+        if not self.dirty_bytes:
+            return False
+        return self.overdue_ms > 0 or self.ratio > config.min_cleanable_dirty_ratio
+
+
+def cleanable(
+    segments: Sequence[SegmentReader],
+    config: TopicConfig,
+    cleaner_point: int | None,
+    log_start_offset: int,
+    stable_end: int,
+    now_ms: int,
+    resets: Sequence[AppendTimeReset] = (),
+) -> Cleanable:
+    """What of a log may be cleaned.
+
+    Args:
+        segments: all of the log, in order; the last one is the active one.
+        config: its settings.
+        cleaner_point: up to which it was cleaned, None if it never was. One that is not within the
+            log does not count.
+        log_start_offset: nothing before it can be read any more.
+        stable_end: nothing from there on is cleaned: the last stable offset.
+        now_ms: the clock.
+        resets: where append times were lowered, in order of offsets.
+
+    Raises:
+        StorageFailed: the disk refused.
+        CorruptBatch: the log is damaged where its times have to be read from it.
+    """
+    by_base = {segment.base_offset: segment for segment in segments[:-1]}
+    ends = [segment.base_offset for segment in segments[1:]]
+    stretches = [
+        Stretch(segment.base_offset, end_offset, segment.size)
+        for segment, end_offset in zip(segments[:-1], ends, strict=True)
+    ]
+
+    def latest_ms(stretch: Stretch) -> int:
+        return _latest_ms(by_base[stretch.base_offset], stretch, config, resets, now_ms)
+
+    def first_ms(stretch: Stretch) -> int:
+        return first_time(by_base[stretch.base_offset], config)
+
+    point = first_dirty(cleaner_point, log_start_offset, segments[-1].end.next_offset)
+    return choose(stretches, config, point, stable_end, now_ms, latest_ms, first_ms)
+
+
+def first_dirty(cleaner_point: int | None, log_start_offset: int, log_end_offset: int) -> int:
+    """Where the dirty part of a log begins; a point beyond its end counts as none."""
+    if cleaner_point is None or cleaner_point > log_end_offset:
+        return log_start_offset
+    return max(cleaner_point, log_start_offset)
+
+
+def choose(
+    finished: Sequence[Stretch],
+    config: TopicConfig,
+    first_dirty: int,
+    stable_end: int,
+    now_ms: int,
+    latest_ms: Callable[[Stretch], int],
+    first_ms: Callable[[Stretch], int],
+) -> Cleanable:
+    """The decision of `cleanable`; times are asked for only where a setting needs them.
+
+    Args:
+        finished: all segments but the active one, in order.
+        config: the settings of the log.
+        first_dirty: where its dirty part begins.
+        stable_end: nothing from there on is cleaned.
+        now_ms: the clock.
+        latest_ms: gives the time of the latest record of a segment.
+        first_ms: gives that of its first one.
+    """
+    clean = [each for each in finished if each.end_offset <= first_dirty]
+    dirty = list(_may_be_cleaned(finished[len(clean) :], config, stable_end, now_ms, latest_ms))
+    end = dirty[-1].end_offset if dirty else first_dirty
+    lag_ms, overdue_ms = config.max_compaction_lag_ms, 0
+    if dirty and lag_ms < LONG_MAX:
+        overdue_ms = max(0, now_ms - min(map(first_ms, dirty)) - lag_ms)
+    return Cleanable(
+        first_dirty,
+        end,
+        sum(each.size for each in clean),
+        sum(each.size for each in dirty),
+        overdue_ms,
+    )
+
+
+def _may_be_cleaned(
+    dirty: Sequence[Stretch],
+    config: TopicConfig,
+    stable_end: int,
+    now_ms: int,
+    latest_ms: Callable[[Stretch], int],
+) -> Iterator[Stretch]:
+    lag_ms = config.min_compaction_lag_ms
+    for each in dirty:
+        if each.end_offset > stable_end:
+            return
+        if lag_ms > 0 and each.size and latest_ms(each) > now_ms - lag_ms:
+            return
+        yield each
+
+
+def _latest_ms(
+    segment: SegmentReader,
+    stretch: Stretch,
+    config: TopicConfig,
+    resets: Sequence[AppendTimeReset],
+    now_ms: int,
+) -> int:
+    """The time of the latest record, by `horolog.retention.by`.
+
+    Where that is unknown, when the file was last changed: later than any record was appended.
+    """
+    times = times_that_count(
+        config,
+        lambda: None if (largest := segment.largest()) is None else largest.timestamp,
+        lambda: last_append_time(segment, stretch.end_offset, stretch.size),
+        segment.modified_ms,
+    )
+    found = [bounded(time, stretch.end_offset, resets, now_ms).time_ms for time in times]
+    return max(found) if found else segment.modified_ms()
+
+
+def first_time(segment: SegmentReader, config: TopicConfig) -> int:
+    """The time of the first record, by `horolog.retention.by`; else when the file was changed."""
+    by, found = config.horolog_retention_by, list[int]()
+    if by != "append-time":
+        first = segment.first_timestamp
+        if first is not None and (first >= 0 or config.horolog_retention_before_1970):
+            found.append(first)
+    if by != "create-time":
+        times = segment.append_times
+        appended = times.first_seen_ms if config.horolog_seen_as_append_time else times.earliest_ms
+        if appended is not None:
+            found.append(appended)
+    return max(found) if found else segment.modified_ms()
