@@ -91,8 +91,12 @@ class Form(Protocol):
             StorageFailed: the disk refused; the log is as it was.
         """
 
-    def snapshot(self, snapshot_id: SnapshotId, batches: Iterator[bytes], now_ms: int) -> int:
-        """Keep what all records have come to; the offset of the next record.
+    @property
+    def next_offset(self) -> int:
+        """The offset of the next record."""
+
+    def snapshot(self, snapshot_id: SnapshotId, batches: Iterator[bytes], now_ms: int) -> None:
+        """Keep what all records have come to. It may change the next offset.
 
         Raises:
             StorageFailed: the disk refused; what there was counts.
@@ -313,7 +317,14 @@ class KafkaForm:
         self._is_aligned = True
         return log
 
-    def snapshot(self, snapshot_id: SnapshotId, batches: Iterator[bytes], now_ms: int) -> int:
+    @property
+    def next_offset(self) -> int:
+        """See `Form`."""
+        if self._log is None or not self._is_aligned:
+            return self._end
+        return self._log.log_end_offset if self._refused is None else self._refused
+
+    def snapshot(self, snapshot_id: SnapshotId, batches: Iterator[bytes], now_ms: int) -> None:
         """See `Form`."""
         newest = max(self._snapshots, default=snapshot_id)
         if self._damaged and newest.end_offset == snapshot_id.end_offset:
@@ -338,7 +349,6 @@ class KafkaForm:
         log.start_at(start)
         log.apply_retention(now_ms, now_ms)
         log.removed_files.remove_due(names.MAX_OFFSET)
-        return snapshot_id.end_offset
 
     def _keep_damaged(self) -> None:
         """Keep copies of the snapshots that are not whole: another takes their place."""
@@ -390,16 +400,20 @@ class OneFile:
         self._file.append_all(batches)
         self.size_behind_snapshot += sum(map(len, batches))
 
+    @property
+    def next_offset(self) -> int:
+        """See `Form`."""
+        return self._file.next_offset
+
     def snapshot(
         self,
         snapshot_id: SnapshotId,
         batches: Iterator[bytes],
         now_ms: int,
-    ) -> int:
+    ) -> None:
         """See `Form`."""
         self._file.replace(batches)
         self.snapshot_size, self.size_behind_snapshot = self._file.size, 0
-        return self._file.next_offset
 
     def close(self) -> None:
         """Nothing is left open."""

@@ -198,7 +198,10 @@ class MetadataLog:
             kept_control=replay.kept_control,
         )
         snapshot_id = SnapshotId(replay.next_offset, max(replay.last_epoch, 0))
-        replay.next_offset = self._form.snapshot(snapshot_id, batches, now_ms)
+        try:
+            self._form.snapshot(snapshot_id, batches, now_ms)
+        finally:
+            replay.next_offset = self._form.next_offset
 
     def close(self) -> None:
         """Finish the files; nothing more is appended.
