@@ -61,7 +61,7 @@ class Cleaner:
         self._partitions = partitions
         self._pace = Pace()
         self._executor: ThreadPoolExecutor | None = None  # made when there is something to clean
-        self._busy: set[Partition] = set()
+        self._busy: dict[Partition, asyncio.Future[None]] = {}  # set when the run has ended
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._steward: asyncio.Task[None] | None = None
         self.monotonic_ms = SystemClock().monotonic_ms
@@ -121,11 +121,20 @@ class Cleaner:
     # --- one run ----------------------------------------------------------------------
 
     async def clean_all(self) -> list[str]:
-        """Clean everything that is due; the names of the partitions, once for each run."""
+        """Clean everything that is due, and wait for runs that are under way.
+
+        Returns:
+            The names of the partitions, once for each run that this has done.
+        """
         cleaned = []
-        while (name := await self.clean_dirtiest()) is not None:
-            cleaned.append(name)
-        return cleaned
+        while True:
+            name = await self.clean_dirtiest()
+            if name is not None:
+                cleaned.append(name)
+            elif self._busy:
+                await asyncio.wait(list(self._busy.values()))
+            else:
+                return cleaned
 
     async def clean_dirtiest(self) -> str | None:
         """Clean the dirtiest of the partitions that are due; its name, None if none is.
@@ -136,11 +145,12 @@ class Cleaner:
         due.sort(key=lambda each: (each.chosen.overdue_ms > 0, each.chosen.ratio), reverse=True)
         for partition, chosen in due:
             if partition not in self._busy and not partition.is_closed:
-                self._busy.add(partition)
+                ended = self._busy[partition] = asyncio.get_running_loop().create_future()
                 try:
                     await self._clean(partition, chosen)
                 finally:
-                    self._busy.discard(partition)
+                    del self._busy[partition]
+                    ended.set_result(None)
                 return partition.name
         return None
 

@@ -1,0 +1,185 @@
+"""What a pass leaves: tombstones, transactions, producers, formats, times, and the map's bounds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from batches import marker
+from compacting import COMPACT, clean, put
+from storelogs import NOW, new_follower, new_log, pull, records_in
+
+from horolog.record.batch import iter_headers
+from horolog.record.builder import Record, build_batch
+from horolog.record.compression import Codec
+from horolog.record.old_format.fields import build_messages
+from horolog.record.timestamps import AppendTimeStretch
+from horolog.storage.cleaning.key_map import KeyMap
+from horolog.storage.logs.log import Log
+
+HOUR = 3_600_000
+
+
+def held(log: Log) -> list[tuple[int, bytes | None, bytes | None]]:
+    return [(one.offset or 0, one.key, one.value) for one in records_in(log)]
+
+
+def finish(log: Log, now: int = NOW) -> None:
+    """A segment that another record keeps from being the last one."""
+    log.roll(now)
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
+def test_a_tombstone_goes_once_its_horizon_is_over_and_not_before(
+    tmp_path: Path, codec: Codec
+) -> None:
+    config = replace(COMPACT, delete_retention_ms=HOUR)
+    with new_log(tmp_path, config) as log:
+        put(log, b"k", value=b"v", codec=codec)
+        put(log, b"k", value=None, codec=codec)
+        put(log, b"other", value=b"v", codec=codec)
+        finish(log)
+        clean(log, NOW)
+        assert held(log) == [(1, b"k", None), (2, b"other", b"v")]
+        times = [one.timestamp for one in records_in(log)]
+        assert times == [NOW, NOW], "deltas count from the horizon"
+        for later, is_there in ((HOUR - 1, True), (HOUR, False)):
+            put(log, b"other", value=b"v", codec=codec)
+            finish(log)
+            clean(log, NOW + later)
+            assert ((1, b"k", None) in held(log)) is is_there, later
+
+
+def test_records_of_aborted_transactions_go_and_their_markers_later(tmp_path: Path) -> None:
+    config = replace(COMPACT, delete_retention_ms=HOUR)
+
+    def sent(offset: int, producer: int, sequence: int, *, value: bytes = b"v") -> bytes:
+        return build_batch(
+            [Record(NOW + offset, b"k%d" % producer, value)],
+            base_offset=offset,
+            is_transactional=True,
+            producer_id=producer,
+            producer_epoch=0,
+            base_sequence=sequence,
+        )
+
+    with new_follower(tmp_path, config) as log:
+        pull(log, sent(0, 7, 0, value=b"old"), marker(1, 7, kind=1))
+        pull(log, sent(2, 7, 1, value=b"aborted"), marker(3, 7, kind=0))
+        pull(log, sent(4, 9, 0), marker(5, 9, kind=1))
+        log.roll(NOW)
+        pull(log, build_batch([Record(NOW, b"z", b"v")], base_offset=6))
+        log.roll(NOW)
+        clean(log, NOW)
+        values = [value for _, key, value in held(log) if key in (b"k7", b"k9", b"z")]
+        assert values == [b"old", b"v", b"v"], "the aborted record was not the latest"
+        assert [e.last_offset for e in log.aborted_transactions(0, 7)] == [3]
+        for at in (7, 8, 9):
+            pull(log, build_batch([Record(NOW, b"z", b"v")], base_offset=at))
+            log.roll(NOW)
+            clean(log, NOW + at * HOUR)
+        assert (b"old" in [value for _, _, value in held(log)]) is True
+        offsets = [h.base_offset for s in log.segments for _, h in s.headers(0, s.size)]
+        assert 0 in offsets
+        assert 4 in offsets
+        assert log.last_stable_offset == 10
+
+
+def test_the_last_batch_of_a_producer_stays_empty(tmp_path: Path) -> None:
+    with new_log(tmp_path, COMPACT) as log:
+        more = {"producer_id": 5, "producer_epoch": 1}
+        put(log, b"k", base_sequence=0, **more)
+        put(log, b"k", base_sequence=1, **more)
+        put(log, b"k")
+        finish(log)
+        clean(log)
+        headers = [h for s in log.segments[:-1] for _, h in s.headers(0, s.size)]
+        assert [(h.base_offset, h.records_count, h.producer_id) for h in headers] == [
+            (1, 0, 5),
+            (2, 1, -1),
+        ]
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
+def test_formats_v0_and_v1_are_cleaned_as_they_are(
+    tmp_path: Path, magic: int, codec: Codec
+) -> None:
+    def messages(first: int, keys: Sequence[bytes]) -> bytes:
+        records = [
+            Record(NOW + first + at, key, b"%d" % (first + at), offset=first + at)
+            for at, key in enumerate(keys)
+        ]
+        return bytes(build_messages(records, magic, codec=codec))
+
+    with new_follower(tmp_path, replace(COMPACT, segment_bytes=10_000)) as log:
+        for first in range(0, 40, 4):
+            stamped = [AppendTimeStretch(first, NOW + 1000 * first)]
+            pull(log, messages(first, (b"a", b"b", b"c", b"d")), append_times=stamped)
+        log.roll(NOW)
+        pull(log, messages(40, (b"a",)), append_times=[AppendTimeStretch(40, NOW + 40_000)])
+        clean(log)
+        found = [(offset, key, value) for offset, key, value in held(log)]
+        assert found == [
+            (36, b"a", b"36"),
+            (37, b"b", b"37"),
+            (38, b"c", b"38"),
+            (39, b"d", b"39"),
+            (40, b"a", b"40"),
+        ]
+        assert {h.magic for s in log.segments for _, h in s.headers(0, s.size)} == {magic}
+        assert log.append_times(36, 41) == [
+            AppendTimeStretch(36, NOW + 36_000),
+            AppendTimeStretch(40, NOW + 40_000),
+        ]
+        if magic:
+            at = log.find_by_timestamp(NOW + 37)
+            assert at is not None
+            assert at.offset == 37
+
+
+def test_a_log_ends_where_it_did_though_its_last_records_go(tmp_path: Path) -> None:
+    with new_log(tmp_path, replace(COMPACT, delete_retention_ms=0)) as log:
+        put(log, b"k", value=None)
+        finish(log)
+        for step in range(3):
+            clean(log, NOW + 10 * step)
+            put(log, b"other", now=NOW + 10 * step)
+            finish(log)
+        assert log.log_start_offset == 0
+        assert held(log)[0][0] > 0
+        assert log.read(0, 1 << 20).size > 0
+
+
+def test_append_times_of_both_sides_of_a_reset_stay_apart(tmp_path: Path) -> None:
+    with new_log(tmp_path, replace(COMPACT, segment_bytes=1 << 20)) as log:
+        put(log, b"a", now=NOW + 9 * HOUR)
+        log.reset_append_time(NOW)
+        put(log, b"b", now=NOW)
+        finish(log)
+        clean(log)
+        assert [each.base_offset for each in log.segments] == [0, 1, 2]
+        assert [each.ms for each in log.append_times(0, 2)] == [NOW + 9 * HOUR, NOW]
+        assert [each.offset for each in log.append_time_resets] == [1]
+
+
+def test_a_map_knows_the_latest_offset_of_as_many_keys_as_fit() -> None:
+    key_map = KeyMap(24 * 100, 0.5)
+    assert key_map.capacity == 50
+    assert len(key_map) == 0
+    other = KeyMap(24 * 100, 0.5)
+    assert key_map.secret.tolist() != other.secret.tolist(), "each pass has its own"
+
+
+def test_batches_whose_records_all_stay_are_the_same_bytes(tmp_path: Path) -> None:
+    with new_log(tmp_path, COMPACT) as log:
+        for at in range(10):
+            put(log, b"%d" % at, codec=Codec.LZ4)
+        finish(log)
+        before = b"".join(bytes(log.read(at, 1 << 20).read()) for at in (0,))
+        sizes = [h.crc for _, h in iter_headers(before)]
+        clean(log)
+        after = bytes(log.read(0, 1 << 20).read())
+        assert [h.crc for _, h in iter_headers(after)][: len(sizes)] == sizes
