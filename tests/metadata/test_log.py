@@ -415,6 +415,23 @@ def test_a_damaged_snapshot_gives_way_to_the_one_before_it(tmp_path: Path) -> No
     assert (whole.damage, sorted(whole.image.topics)) == ((), [*names, "topic-5"])
 
 
+def test_something_else_in_the_place_of_a_segment_is_moved_out_of_the_way(tmp_path: Path) -> None:
+    log = begun(opened(tmp_path, in_one_file=False))
+    log.append(topic(0), NOW)
+    log.snapshot(NOW)
+    log.append(topic(1), NOW)
+    log.close()
+    segment = path_of(tmp_path, in_one_file=False)
+    segment.unlink()
+    segment.mkdir()
+    again = opened(tmp_path, in_one_file=False)
+    assert list(again.image.topics) == ["topic-0"]
+    assert "not a regular file" in again.damage[0]
+    again.append(topic(2), NOW)
+    whole = opened(tmp_path, in_one_file=False)
+    assert (whole.damage, list(whole.image.topics)) == ((), ["topic-0", "topic-2"])
+
+
 def test_something_else_in_the_place_of_a_snapshot_is_moved_out_of_the_way(tmp_path: Path) -> None:
     log = begun(opened(tmp_path, in_one_file=False))
     log.append(topic(0), NOW)

@@ -118,6 +118,7 @@ class KafkaForm:
         self._snapshots: list[SnapshotId] = []
         self._damaged: set[SnapshotId] = set()
         self._end = 0  # after `replay`: of what counts
+        self._irregular: list[str] = []  # names of segments that something else has
         self._is_unsure = False  # recovery of the log may cut off what counts
         self._is_aligned = False  # the log ends where it should
         self._refused: int | None = None  # the offset of a batch that must be taken off the log
@@ -161,6 +162,8 @@ class KafkaForm:
                     self.size_behind_snapshot += header.size
                     replay.take(batch, start)
             except NotRegular as error:
+                self._irregular.append(os.path.basename(path))
+                self._is_unsure = True
                 replay.note(Damage(path, str(error), is_of_segment=True))
             self._is_unsure |= bool(file.lost)
             replay.damage += [
@@ -292,6 +295,9 @@ class KafkaForm:
             path = f"{self.directory}/{names.PARTITION_METADATA}"
             write_topic_id(self._files, path, TOPIC_ID, sync=True)
             self._files.sync_path(self._log_dir)
+        for moved in clear_the_way(self._files, self.directory, self._irregular):
+            _logger.warning("%s is not a regular file, and was set aside under this name", moved)
+        self._irregular.clear()
         synced = self._snapshots[-1].end_offset if self._snapshots else None
         plan = LoadPlan(
             _CONFIG,
