@@ -1,4 +1,4 @@
-"""A directory of Apache Kafka's that horolog takes over and gives back (docs/takeover.md)."""
+"""A directory of Apache Kafka's that horolog adopts, and gives back (docs/moving-in-and-out.md)."""
 
 import pytest
 from bench.sides import horolog

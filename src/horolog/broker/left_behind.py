@@ -1,8 +1,8 @@
-"""What is not carried over between an Apache Kafka's log directory and horolog (docs/takeover.md).
+"""What is not carried over between an Apache Kafka's log directory and horolog.
 
 Kafka keeps committed offsets and cluster-wide settings in its internal topics, horolog in its
 metadata store, and neither reads the other's. Each start names what is at stake, in the log;
-`horolog topics describe` asks about one topic.
+`horolog topics describe` asks about one topic. docs/moving-in-and-out.md is the user's side.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -72,7 +72,8 @@ class LeftBehind:
         found = [f"{what} {_listed(names)}" for what, each in unknown.items() if (names := [*each])]
         yield (
             "what is made here is unknown to the Kafka that had this directory, should it be "
-            f"started on it again: {'; '.join(found) or 'so far nothing'} (docs/takeover.md)"
+            f"started on it again: {'; '.join(found) or 'so far nothing'} "
+            "(docs/moving-in-and-out.md)"
         )
 
     def _made(self, topics: Iterable[Topic]) -> list[str]:

@@ -184,13 +184,13 @@ def _show_left_behind(left: LeftBehind) -> None:
     if left.is_made_here:
         typer.echo(
             "\nunknown to the Kafka that had the log directory, which would rename its "
-            "directories to *-stray (docs/takeover.md)"
+            "directories to *-stray (docs/moving-in-and-out.md)"
         )
     if left.settings:
         typer.echo("\nsettings that Kafka gave it, without effect here:")
         show_table(("setting", "value"), list(left.settings.items()))
     if left.offsets:
-        typer.echo("\ncommitted with Kafka and not carried over (docs/takeover.md):")
+        typer.echo("\ncommitted with Kafka and not carried over (docs/moving-in-and-out.md):")
         show_table(("group", "partition", "offset"), left.offsets)
 
 

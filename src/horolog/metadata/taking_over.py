@@ -1,0 +1,130 @@
+"""Whether horolog may go on as the Kafka node that wrote a log directory.
+
+It may where that node was alone: the only voter of its quorum, the only replica of each partition,
+the only broker that is not fenced, with all its records in this directory. Then nobody else can
+have a newer state than the directory has. docs/moving-in-and-out.md is the user's side.
+"""
+
+import logging
+from collections.abc import Collection, Iterator
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from horolog.errors import StorageFailed
+from horolog.json_text import from_json
+from horolog.metadata.image import TOPIC, Image
+from horolog.schemas.control import Voter
+from horolog.schemas.metadata import (
+    METADATA_VERSION,
+    NEWEST_LEVEL,
+    OLDEST_LEVEL,
+    ZkMigrationState,
+)
+from horolog.storage.files import Files
+
+UNASSIGNED: Final = UUID(int=1)
+"""The directory of a replica that has not said yet where it is (KIP-858)."""
+
+_REMOTE: Final = "remote.storage.enable"
+_MAX_QUORUM_BYTES: Final = 1 << 20
+
+_logger = logging.getLogger(__name__)
+
+
+class Node(NamedTuple):
+    """Whose directory it is to be."""
+
+    node_id: int
+    """Of this broker."""
+    found_id: int | None
+    """The `node.id` in `meta.properties`."""
+    directory_id: UUID | None
+    """The `directory.id` in it."""
+
+
+def why_not(
+    image: Image, node: Node, voters: Collection[Voter], damage: Collection[str] = ()
+) -> str | None:
+    """Why the node's metadata cannot be gone on with; None if it can.
+
+    Args:
+        image: what its metadata log says.
+        node: this broker, and what `meta.properties` says.
+        voters: of the quorum, static or dynamic, as far as they are known.
+        damage: of the metadata log.
+    """
+    return next(_reasons(image, node, voters, damage), None)
+
+
+def _reasons(
+    image: Image, node: Node, voters: Collection[Voter], damage: Collection[str]
+) -> Iterator[str]:
+    if METADATA_VERSION not in image.features:
+        yield (
+            "there is no metadata of a Kafka in it: its controllers were elsewhere, or it ran under"
+            " ZooKeeper"
+        )
+    level = image.metadata_version
+    if not OLDEST_LEVEL <= level <= NEWEST_LEVEL:
+        yield (
+            f"its metadata.version is {level}, and {OLDEST_LEVEL} to {NEWEST_LEVEL} are known: "
+            "upgrade it with its Kafka, or use a newer horolog"
+        )
+    if damage:
+        yield f"its metadata log is damaged ({next(iter(damage))}): start its Kafka once before"
+    if node.found_id != node.node_id:
+        yield (
+            f"it is of node {node.found_id}, and this broker is node {node.node_id}: "
+            f"set node.id={node.found_id}"
+        )
+    migration = next((each for each in image.others.values() if _migrates(each)), None)
+    if migration is not None:
+        yield "its migration from ZooKeeper has not ended"
+    yield from _other_nodes(image, node, voters)
+    yield from _elsewhere(image, node)
+
+
+def _migrates(record: object) -> bool:
+    return isinstance(record, ZkMigrationState) and record.state != 0
+
+
+def _other_nodes(image: Image, node: Node, voters: Collection[Voter]) -> Iterator[str]:
+    others = {each.voter_id for each in voters} | image.controllers.keys()
+    others.discard(node.node_id)
+    if others:
+        yield f"node {min(others)} is a voter of its quorum, too"
+    for voter in voters:
+        if voter.directory not in (None, node.directory_id):
+            yield f"the voter of its quorum has another directory, {voter.directory}"
+    for broker in image.brokers.values():
+        if broker.broker_id != node.node_id and not broker.fenced:
+            yield f"broker {broker.broker_id} of its cluster is not fenced: it may be running"
+
+
+def _elsewhere(image: Image, node: Node) -> Iterator[str]:
+    alone, here = {node.node_id}, {node.directory_id, UNASSIGNED}
+    for topic in image.topics.values():
+        for index, its in topic.partitions.items():
+            if {*its.replicas, *its.adding, *its.removing} != alone:
+                yield f"{topic.name}-{index} has the replicas {[*its.replicas]}"
+            if not here.issuperset(its.directories):
+                yield f"{topic.name}-{index} is in another log directory"
+        if image.settings_of(TOPIC, topic.name).get(_REMOTE) == "true":
+            yield f"records of {topic.name} are in remote storage, which is not read here"
+
+
+def static_voters(files: Files, path: str) -> tuple[Voter, ...]:
+    """The voters that Kafka's `quorum-state` names; of a dynamic quorum it names none.
+
+    Args:
+        files: the way to the disk.
+        path: of the file, which need not be there.
+    """
+    try:
+        text = files.read_whole(path, _MAX_QUORUM_BYTES)
+        found = from_json(text) if text else {}
+        named = found.get("currentVoters", ())
+        return tuple(Voter(each["voterId"]) for each in named if type(each["voterId"]) is int)
+    except (StorageFailed, ValueError, KeyError, TypeError, AttributeError) as error:
+        _logger.warning("%s does not say who the voters are: %s", path, error)
+        return ()

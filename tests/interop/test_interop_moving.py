@@ -1,0 +1,314 @@
+"""One directory, served by Apache Kafka and by horolog in turns (docs/moving-in-and-out.md)."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from bench.sides import horolog
+from confluent_kafka import Producer
+from confluent_kafka import TopicPartition as At
+from handing_over import complaints, logs_of, without_epochs
+from moving import Seen, seen, strays, write_metadata
+from patience import eventually
+from raw_connection import RawConnection, produce_fields
+from tools.golden import answers
+from tools.golden.scenarios import QUIET
+from tools.peers.kafka import LAST_WITH_OLD_FORMATS, NEWEST, Kafka
+
+from horolog.client import Client, CommittedOffset, ResourceType
+from horolog.clock import SystemClock
+from horolog.config.tables import broker_settings
+from horolog.record.builder import Record, build_batch
+from horolog.wire.api import ApiKey
+
+HOUR_MS = 3_600_000
+KEEPS = {"retention.ms": "-1"}
+TAKE_OVER = {"horolog.take.over": "true"}
+GROUP, TRANSACTIONAL = "moving", "moving-transactions"
+NEEDS_STORE = pytest.mark.skipif(
+    "horolog.take.over" not in broker_settings(),
+    reason="topics and groups are not kept in logs of Kafka's form yet",
+)
+
+
+class Work:
+    """What is done with a broker between two moves; each turn leaves something to be found."""
+
+    def __init__(self, log_dir: Path) -> None:
+        self.log_dir = log_dir
+        self.times_ms: list[int] = []
+        self.producer_ids: list[int] = []
+        self.sent: list[tuple[bytes, int]] = []
+        """The batches of one idempotent producer, and their offsets."""
+        self.committed = 0
+        self._t0_ms = SystemClock().now_ms() - HOUR_MS
+        self._turn = 0
+        self._logs: dict[str, bytes] = {}
+        self._told: dict[str, dict[str, object]] = {}
+
+    def do(self, bootstrap: str) -> Seen:
+        """Change everything that can be changed; what the tools say then."""
+        turn, topic = self._turn, f"made-{self._turn}"
+        with Client(bootstrap) as client:
+            if turn == 0:
+                client.create_topics({"kept": 1}, configs=KEEPS)
+            at_ms = self._t0_ms + turn * 60_000
+            self.times_ms.append(at_ms + 5)
+            client.create_topics({topic: 2}, configs={**KEEPS, "max.message.bytes": "777777"})
+            for name in ("kept", topic):
+                records = [Record(at_ms + 10 * each, b"k%d" % each, b"v") for each in range(3)]
+                client.produce(name, 0, build_batch(records))
+            changes = {"retention.ms": str(30 * 24 * HOUR_MS + turn), "segment.ms": None}
+            if turn == 0:
+                changes["segment.ms"] = "7654321"
+            client.alter_configs({(ResourceType.TOPIC, "kept"): changes})
+            # Only now: an adopted topic is not changed before it has settings.
+            grown = len(client.metadata(["kept"]).topics["kept"].partitions) + 1
+            client.create_partitions({"kept": grown})
+            self.committed += 1
+            for group in (GROUP, f"{GROUP}-{turn}"):
+                client.offset_commit(group, {("kept", 0): CommittedOffset(self.committed, "note")})
+            if turn > 1:
+                former = f"made-{turn - 2}"
+                client.alter_configs({(ResourceType.TOPIC, former): {"retention.ms": "1"}})
+                client.delete_topics([former])
+            self.producer_ids.append(client.init_producer_id().id)
+        self._produce_idempotently(bootstrap)
+        self._turn += 1
+        return self.note(bootstrap)
+
+    def _produce_idempotently(self, bootstrap: str) -> None:
+        """The last batch again, which is a duplicate, and the next one."""
+        if self.sent:
+            batch, offset = self.sent[-1]
+            assert produce(bootstrap, "kept", batch) == (0, offset)
+        now_ms = SystemClock().now_ms()
+        batch = build_batch(
+            [Record(now_ms, b"i", b"%d" % each) for each in range(2)],
+            producer_id=self.producer_ids[0],
+            producer_epoch=0,
+            base_sequence=2 * len(self.sent),
+        )
+        error, offset = produce(bootstrap, "kept", batch)
+        assert error == 0
+        self.sent.append((batch, offset))
+
+    def note(self, bootstrap: str) -> Seen:
+        """Remember the records and the logs; what the tools say."""
+        self._told = told(bootstrap)
+        self._logs = partition_logs(self.log_dir)
+        return seen(bootstrap, self.times_ms[-2:])
+
+    def check(
+        self, bootstrap: str, before: Seen, only: Callable[[Seen], Seen] = lambda found: found
+    ) -> None:
+        """Another broker says the same as the one before, of the same bytes."""
+        assert only(seen(bootstrap, self.times_ms[-2:])) == only(before)
+        now = told(bootstrap)
+        for name, was in self._told.items():
+            assert without_epochs(now[name]) == without_epochs(was), name
+        logs = partition_logs(self.log_dir)
+        for name, data in self._logs.items():
+            assert logs[name][: len(data)] == data, name
+        assert strays(self.log_dir) == []
+
+
+def partition_logs(log_dir: Path) -> dict[str, bytes]:
+    """The bytes of every log, but not of topics that are being deleted."""
+    return {
+        name: data
+        for name, data in logs_of(log_dir).items()
+        if not name.split("/")[0].endswith(("-delete", "-stray"))
+    }
+
+
+def internal_logs(log_dir: Path) -> dict[Path, bytes]:
+    """The bytes of the logs of Kafka's own topics."""
+    return {path: path.read_bytes() for path in sorted(log_dir.glob("__*/*.log"))}
+
+
+def produce(bootstrap: str, topic: str, batch: bytes) -> tuple[int, int]:
+    """Error code and base offset."""
+    with RawConnection(bootstrap, timeout_s=600) as connection:
+        answer = connection.ask(ApiKey.PRODUCE, 9, **produce_fields(topic, {0: batch}, acks=-1))
+    its = answer.responses[0].partition_responses[0]
+    return int(its.error_code), int(its.base_offset)
+
+
+def against_ours(kafka: Kafka, since: int) -> list[str]:
+    """What Kafka logs against the files that it found, but not of partitions that it makes."""
+    return [line for line in complaints(kafka, since) if "it was missing. Creating" not in line]
+
+
+def told(bootstrap: str) -> dict[str, dict[str, object]]:
+    """Records, offsets and lookups by time of each partition, by librdkafka."""
+    with Client(bootstrap) as client:
+        topics = client.metadata().topics.items()
+    return {
+        f"{name}-{partition}": answers.of_partition(bootstrap, name, partition, lookups=12)
+        for name, topic in topics
+        if not name.startswith("__")
+        for partition in topic.partitions
+    }
+
+
+def transact(bootstrap: str, topic: str, offset: int) -> None:
+    """One committed and one aborted transaction, each with an offset of a group."""
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": "moving", **QUIET})
+    producer.init_transactions(60)
+    with Client(bootstrap) as client:
+        client.offset_commit(TRANSACTIONAL, {(topic, 0): CommittedOffset(0)})
+    from confluent_kafka import Consumer  # noqa: PLC0415 - only for its group's metadata
+
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": TRANSACTIONAL, **QUIET})
+    for end, committed in ((producer.commit_transaction, offset), (producer.abort_transaction, 99)):
+        producer.begin_transaction()
+        producer.produce(topic, key=b"t", value=str(committed).encode(), partition=0)
+        producer.send_offsets_to_transaction(
+            [At(topic, 0, committed)], consumer.consumer_group_metadata(), 60
+        )
+        end(60)
+    consumer.close()
+    with Client(bootstrap) as client:  # markers come after the answer
+        at = {(topic, 0): -1}
+        assert eventually(
+            lambda: client.list_offsets(at, read_committed=True) == client.list_offsets(at)
+        )
+
+
+@contextmanager
+def ours(directory: Path, settings: dict[str, str], *, killed: bool) -> Iterator[str]:
+    """A horolog; the address."""
+    with horolog({"log.retention.check.interval.ms": "500", **settings}, directory) as side:
+        yield side.bootstrap
+        if killed:
+            side.kill()
+
+
+@contextmanager
+def theirs(kafka: Kafka, *, killed: bool) -> Iterator[str]:
+    """An Apache Kafka; the address."""
+    with kafka:
+        yield kafka.bootstrap
+        if killed:
+            kafka.kill()
+
+
+def without_groups(found: Seen) -> Seen:
+    """What a broker says of all but groups, and of the topic that they are kept in."""
+    topics = {name: its for name, its in found.topics.items() if not name.startswith("__")}
+    return found._replace(topics=topics, committed={})
+
+
+def without_settings(found: Seen) -> Seen:
+    """The same, without settings either."""
+    return without_groups(found)._replace(settings={})
+
+
+@pytest.mark.timeout(3600)  # both brokers are started, and many tools
+@pytest.mark.parametrize("killed", [False, True], ids=["stopped", "killed"])
+def test_kafka_serves_what_was_made_here_once_its_metadata_says_so(
+    killed: bool, tmp_path: Path
+) -> None:
+    kafka = Kafka(tmp_path)
+    work = Work(kafka.log_dir)
+    with ours(tmp_path, {}, killed=killed) as bootstrap:
+        work.do(bootstrap)
+        before = work.do(bootstrap)
+    write_metadata(kafka.log_dir)
+    with theirs(kafka, killed=killed) as bootstrap:
+        work.check(bootstrap, before, only=without_groups)
+        work.do(bootstrap)
+        assert strays(kafka.log_dir) == []
+    if not killed:
+        assert against_ours(kafka, 0) == []
+    assert len({*work.producer_ids}) == len(work.producer_ids)
+
+
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("killed", [False, True], ids=["stopped", "killed"])
+@pytest.mark.parametrize("peer", [NEWEST, LAST_WITH_OLD_FORMATS])
+def test_kafka_knows_what_was_changed_in_its_directory_once_its_metadata_says_so(
+    peer: str, killed: bool, tmp_path: Path
+) -> None:
+    kafka = Kafka(tmp_path, peer=peer)
+    work = Work(kafka.log_dir)
+    with theirs(kafka, killed=killed) as bootstrap:
+        work.do(bootstrap)
+        transact(bootstrap, "kept", 2)
+        before = work.note(bootstrap)
+    own = internal_logs(kafka.log_dir)
+    with ours(tmp_path, {}, killed=killed) as bootstrap:
+        # Settings of adopted topics are obeyed, and not shown as their own.
+        work.check(
+            bootstrap, before, only=lambda found: without_groups(found)._replace(settings={})
+        )
+        work.do(bootstrap)
+        before = work.do(bootstrap)
+    assert internal_logs(kafka.log_dir) == own
+    write_metadata(kafka.log_dir)
+    said = kafka.output.stat().st_size
+    with theirs(kafka, killed=killed) as bootstrap:
+        work.check(bootstrap, before, only=without_groups)
+        work.do(bootstrap)
+    if not killed:
+        assert against_ours(kafka, said) == []
+    assert len({*work.producer_ids}) == len(work.producer_ids)
+
+
+@NEEDS_STORE
+@pytest.mark.timeout(3600)  # Kafka is started three times
+@pytest.mark.parametrize("killed", [False, True], ids=["stopped", "killed"])
+@pytest.mark.parametrize("peer", [NEWEST, LAST_WITH_OLD_FORMATS])
+def test_a_directory_of_kafka_moves_in_and_out_again(
+    peer: str, killed: bool, tmp_path: Path
+) -> None:
+    kafka = Kafka(tmp_path, peer=peer)
+    work = Work(kafka.log_dir)
+    with theirs(kafka, killed=killed) as bootstrap:
+        work.do(bootstrap)
+        transact(bootstrap, "kept", 2)
+        before = work.note(bootstrap)
+    assert before.committed[f"{TRANSACTIONAL} kept-0"] == 2
+    transactions = {
+        path: path.read_bytes() for path in kafka.log_dir.glob("__transaction_state-*/*.log")
+    }
+    assert transactions
+    for settings in (TAKE_OVER, {}):
+        with ours(tmp_path, settings, killed=killed) as bootstrap:
+            work.check(bootstrap, before)
+            before = work.do(bootstrap)
+        assert {path: path.read_bytes() for path in transactions} == transactions
+        said = kafka.output.stat().st_size
+        with theirs(kafka, killed=killed) as bootstrap:
+            work.check(bootstrap, before)
+            before = work.do(bootstrap)
+            if not killed:
+                assert against_ours(kafka, said) == []
+        transactions = {path: path.read_bytes() for path in transactions}
+    with ours(tmp_path, {}, killed=killed) as bootstrap:
+        work.check(bootstrap, before)
+    assert len({*work.producer_ids}) == len(work.producer_ids)
+
+
+@NEEDS_STORE
+@pytest.mark.timeout(3600)  # Kafka is started twice
+@pytest.mark.parametrize("killed", [False, True], ids=["stopped", "killed"])
+def test_kafka_opens_a_directory_that_was_made_here(killed: bool, tmp_path: Path) -> None:
+    kafka = Kafka(tmp_path)
+    work = Work(kafka.log_dir)
+    with ours(tmp_path, {}, killed=killed) as bootstrap:
+        work.do(bootstrap)
+        before = work.do(bootstrap)
+    for _ in range(2):
+        said = kafka.output.stat().st_size if kafka.output.exists() else 0
+        with theirs(kafka, killed=killed) as bootstrap:
+            work.check(bootstrap, before)
+            before = work.do(bootstrap)
+            if not killed:
+                assert against_ours(kafka, said) == []
+        with ours(tmp_path, {}, killed=killed) as bootstrap:
+            work.check(bootstrap, before)
+            before = work.do(bootstrap)
+    assert len({*work.producer_ids}) == len(work.producer_ids)
