@@ -256,7 +256,7 @@ def test_more_than_fits_one_answer_is_asked_for_page_by_page(
     groups = [f"group-{at:05}" for at in range(5_000)]
     with (directory / "__consumer_offsets-0" / f"{0:020}.log").open("ab") as log:
         records = [
-            Record(5, b"\0\1\0\x0b%b\0\x0bclient-none\0\0\0\0" % group.encode(), bytes(24))
+            Record(5, b"\0\1\0\x0b%b\0\x0bclient-none\0\0\0\0" % group.encode(), bytes(20))
             for group in groups
         ]
         log.write(build_batch(records, base_offset=10_000))

@@ -24,7 +24,7 @@ def key(group: bytes, topic: bytes, partition: int, version: int = 1) -> bytes:
 def commit(
     group: bytes, topic: bytes, partition: int, offset: int | None, version: int = 1
 ) -> Record:
-    value = None if offset is None else pack(">hq", 3, offset) + b"more"
+    value = None if offset is None else pack(">hqihq", 3, offset, -1, 0, 5)
     return Record(5, key(group, topic, partition, version), value)
 
 

@@ -1,24 +1,18 @@
 """Which offsets groups had committed with a Kafka that had this log directory; read, never written.
 
-Its coordinator keeps them in `__consumer_offsets`, one record for each group and partition:
-
-    key    i16 version (0 or 1) · i16 length and group · i16 length and topic · i32 partition
-    value  i16 version · i64 offset · more (not read); null where the offset is gone
-
-Other versions of the key are about members. A commit within a transaction counts once that has been
-committed (KIP-98).
+Its coordinator keeps them in `__consumer_offsets`, one record for each group and partition
+(schemas/offsets.py). A commit within a transaction counts once that has been committed (KIP-98).
 """
 
 import logging
 from collections.abc import Iterable
 from pathlib import Path
-from struct import Struct
 from typing import Final, NamedTuple
 
 from horolog.errors import HorologError
 from horolog.record.builder import Record, read_records
 from horolog.record.markers import read_marker
-from horolog.schemas.fields import Fields
+from horolog.schemas.offsets import OffsetKey, read_committed, read_key
 from horolog.storage import names
 from horolog.storage.adoption.records import batches_in
 from horolog.storage.file_errors import FileMissing
@@ -30,11 +24,6 @@ MOST_OFFSETS: Final = 100_000
 _MOST_BATCH_BYTES: Final = 16 << 20
 
 _TOPIC = "__consumer_offsets"
-_OFFSET_COMMIT = (0, 1)
-_VERSION = Struct(">h")
-_LENGTH = Struct(">h")
-_PARTITION = Struct(">i")
-_VALUE = Struct(">hq")
 
 _logger = logging.getLogger(__name__)
 
@@ -119,15 +108,12 @@ def _apply(latest: dict[bytes, bytes], records: Iterable[Record]) -> None:
 def _take(found: Committed, key: bytes, value: bytes) -> bool:
     """Add an offset; False if the record holds none."""
     try:
-        fields = Fields(key)
-        if fields.unpack(_VERSION)[0] not in _OFFSET_COMMIT:
+        about = read_key(key)
+        if not isinstance(about, OffsetKey):
             return False
-        group = fields.text_of(*fields.unpack(_LENGTH))
-        topic = fields.text_of(*fields.unpack(_LENGTH))
-        (partition,) = fields.unpack(_PARTITION)
-        _, offset = Fields(value).unpack(_VALUE)
+        offset = read_committed(value).offset
     except HorologError as error:
         _logger.warning("A committed offset of Kafka's is not known: %s", error)
         return False
-    found.setdefault(topic, {})[group, partition] = offset
+    found.setdefault(about.topic, {})[about.group, about.partition] = offset
     return True

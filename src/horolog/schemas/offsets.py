@@ -1,0 +1,295 @@
+"""Records of `__consumer_offsets`: committed offsets and classic groups, as Kafka 4.3 has them.
+
+key    i16 type · fields, never flexible (KIP-482)
+       0, 1  string group · string topic · i32 partition      a committed offset
+       2     string group                                     a classic group
+       else  unknown here: groups of KIP-848, KIP-932, KIP-1071; they are skipped, and kept
+
+value  i16 version · fields, flexible from version 4 on; null removes what the key names
+
+       of an offset (0 to 4)
+           i64 offset · i32 leader epoch (3+) · string metadata · i64 commit time
+           i64 expiry time (1 only) · tag 0: uuid topic id (4+)
+       of a group (0 to 4)
+           string protocol type · i32 generation · string? protocol · string? leader
+           i64 time of the last change (2+) · array of members:
+               string member id · string? instance id (3+) · string client id · string host
+               i32 rebalance timeout (1+) · i32 session timeout · bytes subscription, assignment
+
+Which partition has a group follows from the hash of its name (`partition_for`).
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Final, NamedTuple, TypeVar
+from uuid import UUID
+
+from horolog.errors import CorruptBatch
+from horolog.schemas.fields import Encoder, Fields
+
+_OFFSET_TYPES: Final = (0, 1)
+_OFFSET_TYPE: Final = 1
+_GROUP_TYPE: Final = 2
+_NEWEST: Final = 4
+_FLEXIBLE: Final = 4
+_WITH_EXPIRY: Final = 1
+_GROUP_VERSION: Final = 3
+"""That 4.3 writes; the next one is there to be read after a downgrade (KIP-915)."""
+_NIL: Final = UUID(int=0)
+_TOPIC_ID_TAG: Final = 0
+_NO_TIME: Final = -1
+_MASK: Final = (1 << 32) - 1
+_LOWEST: Final = 1 << 31
+
+_T = TypeVar("_T")
+
+
+class OffsetKey(NamedTuple):
+    """Whose offset it is, and of which partition."""
+
+    group: str
+    topic: str
+    partition: int
+
+
+class GroupKey(NamedTuple):
+    """Which classic group it is."""
+
+    group: str
+
+
+class CommittedValue(NamedTuple):
+    """A committed offset; times in milliseconds."""
+
+    offset: int
+    leader_epoch: int = -1
+    metadata: str = ""
+    commit_ms: int = _NO_TIME
+    expire_ms: int | None = None
+    """When it expires, as clients before 2.1 could say; such a record has no leader epoch."""
+    topic_id: UUID | None = None
+    """None from releases that do not write it."""
+
+
+class MemberValue(NamedTuple):
+    """A member of a classic group."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    rebalance_timeout_ms: int
+    session_timeout_ms: int
+    subscription: bytes
+    assignment: bytes
+
+
+class GroupValue(NamedTuple):
+    """A classic group after its last rebalance, or empty."""
+
+    protocol_type: str
+    generation: int
+    protocol: str | None = None
+    leader: str | None = None
+    changed_ms: int = _NO_TIME
+    members: tuple[MemberValue, ...] = ()
+
+
+Key = OffsetKey | GroupKey
+
+
+def partition_for(group_id: str, partitions: int) -> int:
+    """The partition of `__consumer_offsets` that has a group: its coordinator leads it.
+
+    Java's `String.hashCode`, over UTF-16, and the absolute value as Kafka's `Utils.abs` has it.
+    """
+    units = memoryview(group_id.encode("utf-16-be", "surrogatepass"))
+    hashed = 0
+    for at in range(0, len(units), 2):
+        hashed = 31 * hashed + (units[at] << 8 | units[at + 1]) & _MASK
+    if hashed >= _LOWEST:
+        hashed = 0 if hashed == _LOWEST else (1 << 32) - hashed
+    return hashed % partitions
+
+
+# --- keys ---------------------------------------------------------------------------------
+
+
+def read_key(data: bytes) -> Key | None:
+    """What a record is about; None if that is of a type that is not known.
+
+    Raises:
+        CorruptBatch: the key is of a known type, and ends too early or too late.
+    """
+    fields = Fields(data)
+    kind = fields.i16()
+    key: Key
+    if kind in _OFFSET_TYPES:
+        key = OffsetKey(_text(fields), _text(fields), fields.i32())
+    elif kind == _GROUP_TYPE:
+        key = GroupKey(_text(fields))
+    else:
+        return None
+    _check_end(fields, "key")
+    return key
+
+
+def key_bytes(key: Key) -> bytes:
+    """The inverse of `read_key`.
+
+    Raises:
+        struct.error: a text is longer than 32,767 bytes, or the partition is none.
+    """
+    to = Encoder()
+    if isinstance(key, OffsetKey):
+        to.i16(_OFFSET_TYPE).plain_text(key.group).plain_text(key.topic).i32(key.partition)
+    else:
+        to.i16(_GROUP_TYPE).plain_text(key.group)
+    return bytes(to)
+
+
+# --- values -------------------------------------------------------------------------------
+
+
+def read_committed(data: bytes) -> CommittedValue:
+    """A committed offset, of any version.
+
+    Raises:
+        CorruptBatch: it is none, or of a version that is not known.
+    """
+    fields = Fields(data)
+    version = _version(fields)
+    flexible = version >= _FLEXIBLE
+    offset = fields.i64()
+    leader_epoch = fields.i32() if version >= 3 else -1
+    metadata = _text(fields, flexible)
+    commit_ms = fields.i64()
+    expire_ms = fields.i64() if version == _WITH_EXPIRY else _NO_TIME
+    topic_id = None
+    if flexible:
+        tagged = fields.tagged().get(_TOPIC_ID_TAG)
+        if tagged is not None:
+            within = Fields(tagged)
+            topic_id = UUID(bytes=within.take(16))
+            _check_end(within, "topic id")
+    _check_end(fields, "committed offset")
+    return CommittedValue(
+        offset,
+        leader_epoch,
+        metadata,
+        commit_ms,
+        None if expire_ms == _NO_TIME else expire_ms,
+        None if topic_id == _NIL else topic_id,
+    )
+
+
+def committed_bytes(value: CommittedValue) -> bytes:
+    """A committed offset as Kafka 4.3 writes it: version 1 if it has an expiry time, else 4.
+
+    Raises:
+        struct.error: a number does not fit its field.
+    """
+    if value.expire_ms is not None:
+        to = Encoder().i16(_WITH_EXPIRY).i64(value.offset).plain_text(value.metadata)
+        return bytes(to.i64(value.commit_ms).i64(value.expire_ms))
+    to = Encoder().i16(_NEWEST).i64(value.offset).i32(value.leader_epoch).text(value.metadata)
+    to.i64(value.commit_ms)
+    topic_id = value.topic_id
+    return bytes(to.tagged(None if topic_id is None else {_TOPIC_ID_TAG: topic_id.bytes}))
+
+
+def read_group(data: bytes) -> GroupValue:
+    """A classic group, of any version.
+
+    Raises:
+        CorruptBatch: it is none, or of a version that is not known.
+    """
+    fields = Fields(data)
+    version = _version(fields)
+    flexible = version >= _FLEXIBLE
+    protocol_type, generation = _text(fields, flexible), fields.i32()
+    protocol, leader = _nullable(fields, flexible), _nullable(fields, flexible)
+    changed_ms = fields.i64() if version >= 2 else _NO_TIME
+    read = partial(_read_member, fields, version)
+    members = _there(fields.array(read) if flexible else fields.plain_array(read))
+    if flexible:
+        fields.pass_tagged()
+    _check_end(fields, "group")
+    return GroupValue(protocol_type, generation, protocol, leader, changed_ms, tuple(members))
+
+
+def _read_member(fields: Fields, version: int) -> MemberValue:
+    flexible = version >= _FLEXIBLE
+    member_id = _text(fields, flexible)
+    instance_id = _nullable(fields, flexible) if version >= 3 else None
+    client_id, client_host = _text(fields, flexible), _text(fields, flexible)
+    rebalance_timeout_ms = fields.i32() if version >= 1 else -1
+    session_timeout_ms = fields.i32()
+    read: Callable[[], bytes | None] = fields.data if flexible else fields.plain_data
+    subscription, assignment = _there(read()), _there(read())
+    if flexible:
+        fields.pass_tagged()
+    if rebalance_timeout_ms < 0:  # as Kafka takes it: version 0 has none
+        rebalance_timeout_ms = session_timeout_ms
+    return MemberValue(
+        member_id,
+        instance_id,
+        client_id,
+        client_host,
+        rebalance_timeout_ms,
+        session_timeout_ms,
+        subscription,
+        assignment,
+    )
+
+
+def group_bytes(value: GroupValue) -> bytes:
+    """A classic group as Kafka 4.3 writes it: version 3.
+
+    Raises:
+        struct.error: a number or a text does not fit its field.
+    """
+    to = Encoder().i16(_GROUP_VERSION)
+    to.plain_text(value.protocol_type).i32(value.generation)
+    to.plain_text(value.protocol).plain_text(value.leader).i64(value.changed_ms)
+
+    def write(member: MemberValue) -> None:
+        to.plain_text(member.member_id).plain_text(member.instance_id)
+        to.plain_text(member.client_id).plain_text(member.client_host)
+        to.i32(member.rebalance_timeout_ms).i32(member.session_timeout_ms)
+        to.plain_data(member.subscription).plain_data(member.assignment)
+
+    return bytes(to.plain_array(value.members, write))
+
+
+# --- fields -------------------------------------------------------------------------------
+
+
+def _version(fields: Fields) -> int:
+    version = fields.i16()
+    if not 0 <= version <= _NEWEST:
+        raise CorruptBatch(
+            f"a value of __consumer_offsets has version {version}; known are 0 to {_NEWEST}"
+        )
+    return version
+
+
+def _text(fields: Fields, flexible: bool = False) -> str:
+    return _there(_nullable(fields, flexible))
+
+
+def _nullable(fields: Fields, flexible: bool) -> str | None:
+    return fields.text() if flexible else fields.plain_text()
+
+
+def _there(value: _T | None) -> _T:
+    if value is None:
+        raise CorruptBatch("a field of __consumer_offsets is null that cannot be")
+    return value
+
+
+def _check_end(fields: Fields, what: str) -> None:
+    if fields.left:
+        raise CorruptBatch(
+            f"a {what} of __consumer_offsets is {fields.left} bytes longer than its fields"
+        )

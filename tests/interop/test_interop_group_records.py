@@ -1,0 +1,113 @@
+"""Records of `__consumer_offsets`: what Kafka's coordinator wrote, and what Kafka's tool reads."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+from confluent_kafka import Consumer
+from tools.golden.scenarios import QUIET
+from tools.peers.kafka import LAST_WITH_OLD_FORMATS, NEWEST, Kafka, run_tool
+
+from horolog.client import Client, CommittedOffset
+from horolog.record.builder import Record, build_batch
+from horolog.schemas.offsets import (
+    CommittedValue,
+    GroupKey,
+    GroupValue,
+    MemberValue,
+    OffsetKey,
+    committed_bytes,
+    group_bytes,
+    key_bytes,
+    partition_for,
+    read_committed,
+    read_group,
+    read_key,
+)
+from horolog.storage.adoption.records import records_in
+from horolog.storage.files import Files
+
+GROUPS = ["plain", "gr\u00fcn", "\U0001f600", "polygenelubricants"]
+PARTITIONS = 50
+
+
+@pytest.mark.parametrize("peer", [NEWEST, LAST_WITH_OLD_FORMATS])
+def test_what_kafkas_coordinator_writes_is_read(peer: str, tmp_path: Path) -> None:
+    kafka = Kafka(tmp_path, peer=peer, settings={"offsets.topic.num.partitions": str(PARTITIONS)})
+    with kafka:
+        with Client(kafka.bootstrap) as client:
+            topic_id = client.create_topics({"t": 1})["t"]
+            for number, group in enumerate(GROUPS):
+                committed = CommittedOffset(number, f"note {group}", leader_epoch=0)
+                client.offset_commit(group, {("t", 0): committed})
+        consumer = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": "members", **QUIET})
+        consumer.subscribe(["t"])
+        while not consumer.assignment():
+            consumer.poll(1)
+        consumer.close()
+    offsets: dict[str, CommittedValue] = {}
+    groups: list[GroupValue] = []
+    for log in sorted(kafka.log_dir.glob("__consumer_offsets-*/*.log")):
+        partition = int(log.parent.name.rpartition("-")[2])
+        for record in records_in(Files(read_only=True), str(log)):
+            assert record.key is not None
+            key = read_key(record.key)
+            assert key is not None
+            assert partition_for(key.group, PARTITIONS) == partition
+            assert key_bytes(key) == record.key
+            if isinstance(key, OffsetKey) and record.value is not None:
+                offsets[key.group] = read_committed(record.value)
+            elif record.value is not None:
+                groups.append(read_group(record.value))
+                assert group_bytes(groups[-1]) == record.value
+    for number, group in enumerate(GROUPS):
+        found = offsets[group]
+        assert found[:3] == (number, 0, f"note {group}")
+        assert found.commit_ms > 0
+        # Where the client's version of the request has topic ids; 3.9 writes none.
+        assert found.topic_id in (None, topic_id)
+    joined = next(each for each in groups if each.members)
+    assert (joined.protocol_type, joined.generation) == ("consumer", 1)
+    assert joined.members[0].client_id == "rdkafka"
+    assert joined.members[0].assignment
+
+
+def test_kafkas_dump_tool_reads_what_is_written_here(tmp_path: Path) -> None:
+    member = MemberValue("m-1", "static", "client", "/127.0.0.1", 300, 100, b"", b"")
+    values: list[tuple[bytes, bytes | None]] = [
+        (key_bytes(OffsetKey("g", "t", 3)), committed_bytes(CommittedValue(5, 8, "note", 77))),
+        (
+            key_bytes(OffsetKey("g", "t", 4)),
+            committed_bytes(CommittedValue(6, 8, "", 78, topic_id=UUID(int=9))),
+        ),
+        (key_bytes(OffsetKey("g", "t", 5)), committed_bytes(CommittedValue(7, -1, "", 79, 99))),
+        (key_bytes(OffsetKey("g", "t", 3)), None),
+        (key_bytes(GroupKey("g")), group_bytes(GroupValue("consumer", 2, None, None, 80))),
+        (
+            key_bytes(GroupKey("h")),
+            group_bytes(GroupValue("other", 2, "range", "m-1", 81, (member,))),
+        ),
+    ]
+    log = tmp_path / "__consumer_offsets-0" / "00000000000000000000.log"
+    log.parent.mkdir()
+    log.write_bytes(build_batch([Record(1_000, key, value) for key, value in values]))
+    done = run_tool("dump", "--offsets-decoder", "--files", str(log))
+    rows = [line for line in done.stdout.decode().splitlines() if line.startswith("| offset")]
+    said = [
+        (json.loads(key), value if value == "<DELETE>" else json.loads(value))
+        for key, value in (row.partition(" key: ")[2].split(" payload: ") for row in rows)
+    ]
+    assert [key["type"] for key, _ in said] == ["1"] * 4 + ["2"] * 2
+    assert said[0][0]["data"] == {"group": "g", "topic": "t", "partition": 3}
+    data: list[Any] = [value if isinstance(value, str) else value["data"] for _, value in said]
+    assert (data[0]["offset"], data[0]["leaderEpoch"], data[0]["metadata"]) == (5, 8, "note")
+    assert data[0]["commitTimestamp"] == 77
+    assert data[1]["topicId"] == "AAAAAAAAAAAAAAAAAAAACQ"
+    assert (data[2]["offset"], data[2]["expireTimestamp"]) == (7, 99)
+    assert data[3] == "<DELETE>"
+    assert (data[4]["generation"], data[4]["members"]) == (2, [])
+    assert data[5]["members"][0]["groupInstanceId"] == "static"
