@@ -30,6 +30,8 @@ BROKER_SCOPE = "broker"
 class TopicRow(NamedTuple):
     """A topic. Its partitions are 0 to `partitions` - 1, or those on disk if `AS_FOUND`.
 
+    `indexes` are those that were last seen of one with gaps.
+
     An adopted topic always has the partitions on disk. A salvaged one is adopted because its row
     or its settings were damaged: its records do not expire even with `horolog.adopt.defaults`.
     A followed one is not led here, also where its `FollowedRow` is lost.
@@ -42,6 +44,7 @@ class TopicRow(NamedTuple):
     deleting: bool = False
     is_salvaged: bool = False
     followed: bool = False
+    indexes: tuple[int, ...] = ()
 
 
 class SettingRow(NamedTuple):
@@ -136,8 +139,8 @@ class Stored(NamedTuple):
 
     topics: list[TopicRow]
     settings: list[SettingRow]
-    groups: list[GroupRow]
-    offsets: list[OffsetRow]
+    groups: Sequence[GroupRow] = ()
+    offsets: Sequence[OffsetRow] = ()
     queries: Sequence[QueryRow] = ()
     source: SourceRow | None = None
     followed: Sequence[FollowedRow] = ()
@@ -253,6 +256,18 @@ def _read_query(values: Sequence[Any]) -> QueryRow:
     repeated_tasks(row.repeated)
     _expect(_is_int(row.batch_bytes, 1, names.MAX_PARTITION), "its batches have no size")
     return row
+
+
+def checked_query(row: QueryRow) -> QueryRow:
+    """A query, if a version of horolog writes such a one.
+
+    Raises:
+        ValueError: none does.
+    """
+    found: QueryRow = _read_query(row)
+    for _, partitions in pinned_topics(found.topics).values():
+        _expect(0 < partitions <= names.MAX_PARTITION, f"a topic has {partitions} partitions")
+    return found
 
 
 def pinned_topics(text: str) -> dict[str, tuple[UUID, int]]:

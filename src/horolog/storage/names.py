@@ -78,6 +78,7 @@ LOG_DIR_FILES = (
 SET_ASIDE = ".set-aside"  # ours: a damaged file of a log directory, before a new one is made
 
 # Ours: what is in logs of Kafka's own form, unless the directory is another's (record_file.py).
+QUERIES = "horolog-queries.json"  # ours: queries that write exactly once (metadata/query_file.py)
 METADATA_FILE = "horolog-metadata.log"
 GROUPS_FILE = "horolog-groups.log"
 RECORD_FILES: Final = (METADATA_FILE, GROUPS_FILE)

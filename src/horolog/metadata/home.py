@@ -1,0 +1,90 @@
+"""Whose directory it is, and so where horolog's metadata records are.
+
+    OWN      the directory is horolog's: they are in `__cluster_metadata-0`, as Kafka has them
+    BESIDE   it is another's: they are in `horolog-metadata.log`, and its internal topics are not
+             touched
+
+A directory with another's metadata stays another's, unless horolog goes on as its node: then, and
+in a new directory, horolog's metadata has a mark (`state.HOME`). It is among the settings of all
+brokers, so it survives a stay at Apache Kafka. A second one in `meta.properties` counts where the
+metadata is lost or too damaged to have it.
+
+A directory into which partitions were copied, and nothing else of another, is horolog's.
+"""
+
+import logging
+from collections.abc import Collection
+from enum import Enum
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from horolog.errors import HorologError
+from horolog.storage import names
+from horolog.storage.directory.checkpoints import MetaProperties, read_meta_properties
+from horolog.storage.files import Files
+
+_logger = logging.getLogger(__name__)
+
+PROPERTY: Final = "horolog.metadata"
+"""In `meta.properties`, of a directory that horolog has made."""
+_OWN: Final = "own"
+PROPERTIES: Final = {PROPERTY: _OWN}
+
+
+class Home(Enum):
+    """Where the records of a directory are."""
+
+    OWN = "own"
+    BESIDE = "beside"
+
+
+class Signs(NamedTuple):
+    """What a directory has that says whose it is."""
+
+    is_marked: bool | None
+    """Whether the metadata in `__cluster_metadata-0` has the mark; None without any."""
+    has_file_beside: bool = False
+    """`horolog-metadata.log` is there."""
+    internal: Collection[str] = ()
+    """Kafka's internal topics that have directories."""
+    meta: MetaProperties | None = None
+    had_store: bool = False
+    """A horolog of the time before metadata records has used it."""
+
+
+def home_of(signs: Signs) -> Home:
+    """Whose directory it is, by what it has."""
+    is_made_here = signs.meta is not None and signs.meta.others.get(PROPERTY) == _OWN
+    if signs.is_marked:
+        return Home.OWN
+    if signs.has_file_beside:
+        return Home.BESIDE
+    if is_made_here:
+        return Home.OWN
+    if signs.is_marked is not None or signs.internal:
+        return Home.BESIDE
+    return Home.OWN if signs.meta is None or signs.had_store else Home.BESIDE
+
+
+def signs_in(files: Files, log_dir: Path, is_marked: bool | None) -> Signs:
+    """What a log directory has that says whose it is; nothing is written.
+
+    Args:
+        files: the way to the disk.
+        log_dir: the directory.
+        is_marked: as in `Signs`.
+    """
+    try:
+        meta = read_meta_properties(files, str(log_dir / names.META_PROPERTIES), [])
+    except HorologError as error:  # told where it is opened
+        _logger.debug("%s", error)
+        meta = MetaProperties(None, None, None, {})
+    present = [names.partition_of(each.name) for each in log_dir.iterdir() if each.is_dir()]
+    internal = {each.topic for each in present if each and each.topic in names.INTERNAL_TOPICS}
+    return Signs(
+        is_marked,
+        files.exists(str(log_dir / names.METADATA_FILE)),
+        internal - {names.CLUSTER_METADATA},
+        meta,
+        files.exists(str(log_dir / names.METADATA_STORE)),
+    )

@@ -1,0 +1,235 @@
+"""The broker's durable state besides records and groups: topics, settings, producer ids, queries.
+
+Rows in and out; beneath them the records of a `MetadataLog` (`mapping`, `state`), and for queries
+that write exactly once a file of their own (`query_file`). Every method is one batch, or one
+replacement of that file: a kill leaves all of it or nothing. It is synced before a method returns.
+
+Where the metadata is damaged, settings may be lost that kept records: every topic is exempt from
+retention until it is given settings, and producer ids go on beyond any that can have been given.
+That is in the snapshot that takes the place of what is damaged.
+
+Not thread-safe. Never call it on the event loop, because every change is synced.
+"""
+
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Final
+from uuid import UUID
+
+from horolog.errors import ErrorCode, RequestRefused, StorageFailed
+from horolog.metadata import mapping
+from horolog.metadata.home import Home
+from horolog.metadata.image import Image
+from horolog.metadata.log import MetadataLog
+from horolog.metadata.mapping import Node
+from horolog.metadata.query_file import QueryFile
+from horolog.metadata.rows import FollowedRow, QueryRow, SourceRow, Stored, TopicRow
+from horolog.schemas.metadata import (
+    METADATA_VERSION,
+    NEWEST_LEVEL,
+    FeatureLevel,
+    ProducerIds,
+    Record,
+    RegisterBroker,
+)
+
+MOST_PRODUCER_ID: Final = (1 << 63) - 1
+_PRODUCER_IDS_A_MS: Final = 1000  # more than any broker can allocate
+
+_logger = logging.getLogger(__name__)
+
+
+class LogStore:
+    """The open store of a log directory."""
+
+    def __init__(
+        self,
+        log: MetadataLog,
+        queries: QueryFile,
+        home: Home,
+        now_ms: Callable[[], int],
+        first_producer_id: int = 0,
+    ) -> None:
+        """Make a store of an opened log; nothing is written before the first change.
+
+        Args:
+            log: its records.
+            queries: its file of queries.
+            home: whose directory it is.
+            now_ms: the clock: the time of each change.
+            first_producer_id: the lowest producer id, where it is not known which were given.
+        """
+        self._log = log
+        self._queries = queries
+        self._stored_queries = queries.load()
+        self._home = home
+        self._now_ms = now_ms
+        self._node = Node(0, UUID(int=0))
+        self._guard: list[Record] = []
+        self.refusal: str | None = None
+        """Why writes are refused: what is written cannot be read back."""
+        if log.damage:
+            self._exempt_all(first_producer_id)
+
+    def _exempt_all(self, first_producer_id: int) -> None:
+        for what in self._log.damage:
+            _logger.error("%s", what)
+        _logger.error(
+            "All topics are adopted, because some settings may be lost: their records are kept "
+            "until the topics get settings again. Topics that are not known any more are adopted "
+            "from their directories. Which cluster is followed, or what was promoted, may be lost: "
+            "topics that were followed are not led here until they are followed again or promoted"
+        )
+        least = first_producer_id + self._now_ms() * _PRODUCER_IDS_A_MS
+        least = min(max(least, self.image.next_producer_id), MOST_PRODUCER_ID)
+        self._guard = [*mapping.guarded(self.image), ProducerIds(self._node.broker_id, -1, least)]
+        for record in self._guard:
+            self.image.apply(record)  # so that no snapshot is without them
+
+    @property
+    def image(self) -> Image:
+        """What the records say; to be read by the thread that calls the other methods."""
+        return self._log.image
+
+    def close(self) -> None:
+        """Close the files."""
+        self._log.close()
+
+    def load(self) -> Stored:
+        """All rows, for the start of a broker."""
+        return mapping.stored(self.image, self._stored_queries)
+
+    def register(self, broker: RegisterBroker) -> None:
+        """Say whose partitions are stored from here on; once at the start of a process.
+
+        Raises:
+            StorageFailed: the disk refused.
+        """
+        self._node = Node(broker.broker_id, broker.log_dirs[0])
+        mark: list[Record] = [] if self._home is Home.BESIDE else mapping.marked(self.image)
+        self._append([broker, *mark, *mapping.tidied(self.image)])
+
+    # --- topics and settings ----------------------------------------------------------
+
+    def put_topic(
+        self,
+        topic: TopicRow,
+        overrides: Mapping[str, str] | None = None,
+        followed: FollowedRow | None = None,
+    ) -> None:
+        """Create or replace a topic; `overrides`, if given, replace its settings.
+
+        `followed`, if given, replaces what is known of it as a followed topic. One that is
+        `deleting` stays as a note until it is forgotten, or another of its name is made.
+
+        Raises:
+            StorageFailed: the disk refused; nothing has changed.
+        """
+        self._append(mapping.topic_records(self.image, self._node, topic, overrides, followed))
+
+    def put_topics(self, topics: Iterable[TopicRow]) -> None:
+        """The same for several topics of different names at once."""
+        self._append(
+            [
+                record
+                for topic in topics
+                for record in mapping.topic_records(self.image, self._node, topic)
+            ]
+        )
+
+    def forget_topic(self, name: str) -> None:
+        """Forget a topic with its settings, and that its deletion has begun.
+
+        That it was promoted is kept, and nothing else of that.
+
+        Raises:
+            StorageFailed: as `put_topic`.
+        """
+        self._append(mapping.forgotten(self.image, name))
+
+    def raise_epochs(self, epochs: Mapping[tuple[str, int], int]) -> None:
+        """Store the leader epochs of partitions that are led in later ones than is stored.
+
+        Raises:
+            StorageFailed: as `put_topic`.
+        """
+        self._append(mapping.epochs_raised(self.image, epochs))
+
+    def end_salvage(self) -> None:
+        """Record that every topic on disk has a row again.
+
+        Raises:
+            StorageFailed: as `put_topic`.
+        """
+        self._append(mapping.salvage_ended(self.image))
+
+    def change_settings(self, resource: str, changes: Mapping[str, str | None]) -> None:
+        """Set settings of one broker, or of all (""); None deletes one.
+
+        Raises:
+            StorageFailed: as `put_topic`.
+        """
+        self._append(mapping.settings_changed(self.image, resource, changes))
+
+    def put_source(self, source: SourceRow, forgotten: Collection[str] = ()) -> None:
+        """Replace the cluster that is followed, and forget that these topics were promoted.
+
+        Raises:
+            StorageFailed: as `put_topic`.
+        """
+        self._append(mapping.source_records(self.image, source, forgotten))
+
+    def reserve_producer_ids(self, count: int, at_least: int) -> int:
+        """Reserve `count` unused producer ids from `at_least`; return the first.
+
+        Raises:
+            RequestRefused: there are none left.
+            StorageFailed: as `put_topic`.
+        """
+        first = max(at_least, self.image.next_producer_id)
+        if first > MOST_PRODUCER_ID - count:
+            raise RequestRefused(
+                ErrorCode.unknown_server_error,
+                "No producer id is left: the metadata or a producer in a log has "
+                f"{first - 1}. Restore what is damaged, or remove the log that was copied here",
+            )
+        self._append([self._producer_ids(first + count)])
+        return first
+
+    def raise_producer_ids(self, at_least: int) -> None:
+        """Reserve no producer id below this one from now on.
+
+        Raises:
+            StorageFailed: as `put_topic`.
+        """
+        at_least = min(at_least, MOST_PRODUCER_ID)
+        if self.image.next_producer_id < at_least:
+            self._append([self._producer_ids(at_least)])
+
+    def _producer_ids(self, next_id: int) -> ProducerIds:
+        registered = self.image.brokers.get(self._node.broker_id)
+        epoch = -1 if registered is None else registered.broker_epoch
+        return ProducerIds(self._node.broker_id, epoch, next_id)
+
+    def _append(self, records: Sequence[Record]) -> None:
+        if self.refusal is not None:
+            raise StorageFailed(self.refusal)
+        if not records:
+            return
+        first: list[Record] = []
+        if METADATA_VERSION not in self.image.features:
+            first = [FeatureLevel(METADATA_VERSION, NEWEST_LEVEL)]
+        self._log.append([*first, *self._guard, *records], self._now_ms())
+        self._guard.clear()
+
+    # --- queries ----------------------------------------------------------------------
+
+    def put_query(self, row: QueryRow) -> None:
+        """Create or replace a query that writes exactly once.
+
+        Raises:
+            StorageFailed: the disk refused; nothing has changed.
+        """
+        if self.refusal is not None:
+            raise StorageFailed(self.refusal)
+        self._queries.put(row)

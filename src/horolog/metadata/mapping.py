@@ -1,0 +1,260 @@
+"""Rows to metadata records and back: what a change of the store appends, what an image holds.
+
+Pure: an image and a row in, records out. Each function returns what differs from the image, as one
+change that is appended as one batch; nothing if nothing differs.
+
+A topic is a `Topic` with a `Partition` for each directory and a `Config` for each setting; what
+Kafka has no record for is in `state.py`. A deletion is a `RemoveTopic` and a note, which is removed
+once the directories are renamed.
+"""
+
+import logging
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from horolog.metadata import state
+from horolog.metadata.home import Home
+from horolog.metadata.image import BROKER, TOPIC, Image
+from horolog.metadata.rows import (
+    AS_FOUND,
+    BROKER_SCOPE,
+    TOPIC_SCOPE,
+    FollowedRow,
+    QueryRow,
+    SettingRow,
+    SourceRow,
+    Stored,
+    TopicRow,
+    promoted_once,
+)
+from horolog.schemas.metadata import Config, Partition, Record, RemoveTopic, Topic
+from horolog.storage import names
+
+_ALL_BROKERS: Final = ""
+_TRUE: Final = "true"
+
+_logger = logging.getLogger(__name__)
+
+
+class Node(NamedTuple):
+    """The broker whose directory it is."""
+
+    broker_id: int
+    directory_id: UUID
+
+
+# --- rows to records ----------------------------------------------------------------------
+
+
+def topic_records(
+    image: Image,
+    node: Node,
+    row: TopicRow,
+    overrides: Mapping[str, str] | None = None,
+    followed: FollowedRow | None = None,
+) -> list[Record]:
+    """Create or replace a topic, or begin its deletion; the arguments as `LogStore.put_topic`."""
+    shared = shared_settings(image)
+    changes = _without_deletion(row.name, shared)
+    records: list[Record]
+    if row.deleting:
+        records = _removed(image, row.name)
+        changes |= dict.fromkeys(state.topic_names(row.name, shared))
+        key, note = state.deletion(row)
+        changes[key] = note
+    else:
+        if overrides is None:
+            overrides = _overrides(image, row.name)
+        wanted = state.split(row, overrides)
+        records, own = _partitions(image, node, row)
+        records += _changed(TOPIC, row.name, own, {**dict.fromkeys(own), **wanted.own})
+        changes |= {**dict.fromkeys(state.topic_names(row.name, shared)), **wanted.shared}
+    if followed is not None:
+        changes.update([state.followed_entry(followed)])
+    return [*records, *_changed(BROKER, _ALL_BROKERS, shared, changes)]
+
+
+def _partitions(image: Image, node: Node, row: TopicRow) -> tuple[list[Record], Mapping[str, str]]:
+    """The records of a topic and its partitions, and the settings that it has before them."""
+    before = image.topics.get(row.name)
+    own = image.settings_of(TOPIC, row.name)
+    present: Mapping[int, Partition] = {}
+    if before is not None and before.topic_id == row.topic_id:
+        present = before.partitions
+    indexes: Collection[int] = range(row.partitions)
+    if row.partitions == AS_FOUND:
+        indexes = row.indexes or present.keys()
+    records: list[Record] = []
+    is_new = before is None or before.topic_id != row.topic_id
+    if before is not None and (is_new or not present.keys() <= set(indexes)):
+        records.append(RemoveTopic(before.topic_id))  # no record removes a partition
+        is_new, own = True, {}
+    if is_new:
+        records.append(Topic(row.name, row.topic_id))
+    for index in indexes:
+        if is_new or index not in present:
+            its = present.get(index)
+            records.append(_partition(node, row.topic_id, index) if its is None else its)
+    return records, own
+
+
+def _partition(node: Node, topic_id: UUID, index: int) -> Partition:
+    replicas = (node.broker_id,)
+    return Partition(
+        *(index, topic_id, replicas, replicas, (), (), node.broker_id),
+        leader_epoch=0,
+        partition_epoch=0,
+        directories=(node.directory_id,),
+    )
+
+
+def forgotten(image: Image, name: str) -> list[Record]:
+    """Forget a topic with its settings; but not that it was promoted."""
+    shared = shared_settings(image)
+    changes = _without_deletion(name, shared)
+    changes |= dict.fromkeys(state.topic_names(name, shared))
+    key = state.followed_name(name)
+    its = [row for row in state.followed_in({key: shared.get(key, "")}) if key in shared]
+    if its and its[0].led:
+        changes.update([state.followed_entry(promoted_once(name))])
+    else:
+        changes[key] = None
+    return [*_removed(image, name), *_changed(BROKER, _ALL_BROKERS, shared, changes)]
+
+
+def settings_changed(
+    image: Image, resource: str, changes: Mapping[str, str | None]
+) -> list[Record]:
+    """Change settings of one broker, or of all ("")."""
+    return _changed(BROKER, resource, image.settings_of(BROKER, resource), changes)
+
+
+def source_records(
+    image: Image, source: SourceRow, forgotten_topics: Iterable[str]
+) -> list[Record]:
+    """Replace the cluster that is followed, and forget that these topics were promoted."""
+    shared = shared_settings(image)
+    led = {row.topic for row in state.followed_in(shared) if row.led}
+    changes: dict[str, str | None] = {state.SOURCE: state.source_text(source)}
+    changes |= {state.followed_name(name): None for name in forgotten_topics if name in led}
+    return _changed(BROKER, _ALL_BROKERS, shared, changes)
+
+
+def epochs_raised(image: Image, epochs: Mapping[tuple[str, int], int]) -> list[Record]:
+    """Give partitions leader epochs that are not below those of their batches."""
+    records: list[Record] = []
+    for (topic, index), epoch in epochs.items():
+        known = image.topics.get(topic)
+        its = None if known is None else known.partitions.get(index)
+        if its is not None and its.leader_epoch < epoch:
+            after = its._replace(leader_epoch=epoch, partition_epoch=its.partition_epoch + 1)
+            records.append(after)
+    return records
+
+
+def tidied(image: Image) -> list[Record]:
+    """Remove what is kept of topics that Apache Kafka has deleted, or made again."""
+    shared = shared_settings(image)
+    ids = {name: topic.topic_id for name, topic in image.topics.items()}
+    stale = [*state.stale_names(ids, shared)]
+    stale += [key for key, row in state.deletions(shared) if row.name in ids]
+    return _changed(BROKER, _ALL_BROKERS, shared, dict.fromkeys(stale))
+
+
+def guarded(image: Image) -> list[Record]:
+    """Exempt every topic from retention: some of their settings may be lost."""
+    shared = {**shared_settings(image), state.SALVAGED: _TRUE}
+    records: list[Record] = [Config(BROKER, _ALL_BROKERS, state.SALVAGED, _TRUE)]
+    for row, overrides in _topics(image, shared):
+        wanted = state.split(row._replace(adopted=True, is_salvaged=True), overrides)
+        own = image.settings_of(TOPIC, row.name)
+        records += _changed(TOPIC, row.name, own, {**dict.fromkeys(own), **wanted.own})
+        records += _changed(BROKER, _ALL_BROKERS, shared, wanted.shared)
+    return records
+
+
+def marked(image: Image) -> list[Record]:
+    """Mark the metadata as horolog's own (`home.py`)."""
+    return _changed(BROKER, _ALL_BROKERS, shared_settings(image), {state.HOME: Home.OWN.value})
+
+
+def salvage_ended(image: Image) -> list[Record]:
+    """Every topic on disk has a row again."""
+    return _changed(BROKER, _ALL_BROKERS, shared_settings(image), {state.SALVAGED: None})
+
+
+def shared_settings(image: Image) -> Mapping[str, str]:
+    """The settings of all brokers, with what horolog keeps there."""
+    return image.settings_of(BROKER, _ALL_BROKERS)
+
+
+def _removed(image: Image, name: str) -> list[Record]:
+    before = image.topics.get(name)
+    return [] if before is None else [RemoveTopic(before.topic_id)]
+
+
+def _without_deletion(name: str, shared: Mapping[str, str]) -> dict[str, str | None]:
+    return {key: None for key, row in state.deletions(shared) if row.name == name}
+
+
+def _changed(
+    kind: int, resource: str, before: Mapping[str, str], changes: Mapping[str, str | None]
+) -> list[Record]:
+    return [
+        Config(kind, resource, name, value)
+        for name, value in changes.items()
+        if before.get(name) != value
+    ]
+
+
+# --- records to rows ----------------------------------------------------------------------
+
+
+def stored(image: Image, queries: Sequence[QueryRow] = ()) -> Stored:
+    """The rows of an image."""
+    shared = shared_settings(image)
+    topics: list[TopicRow] = []
+    settings: list[SettingRow] = []
+    for row, overrides in _topics(image, shared):
+        topics.append(row)
+        settings += [SettingRow(TOPIC_SCOPE, row.name, *each) for each in overrides.items()]
+    topics += [row for _, row in state.deletions(shared) if row.name not in image.topics]
+    for (kind, resource), its in image.configs.items():
+        if kind == BROKER:
+            settings += [
+                SettingRow(BROKER_SCOPE, resource, *each)
+                for each in its.items()
+                if resource or not state.is_hidden(each[0])
+            ]
+    return Stored(
+        topics,
+        settings,
+        queries=queries,
+        source=state.source_in(shared),
+        followed=tuple(state.followed_in(shared)),
+        is_salvaged=state.SALVAGED in shared,
+    )
+
+
+def _topics(image: Image, shared: Mapping[str, str]) -> Iterator[tuple[TopicRow, dict[str, str]]]:
+    for name, topic in image.topics.items():
+        if names.partition_of(f"{name}-0") is None:
+            _logger.error("%r in the metadata is no name of a topic: it is ignored", name)
+            continue
+        indexes = tuple(sorted(topic.partitions))
+        is_dense = bool(indexes) and indexes[-1] == len(indexes) - 1
+        row = TopicRow(
+            *(name, topic.topic_id, len(indexes) if is_dense else AS_FOUND),
+            indexes=() if is_dense else indexes,
+        )
+        yield state.joined(row, image.settings_of(TOPIC, name), shared)
+
+
+def _overrides(image: Image, name: str) -> dict[str, str]:
+    """The settings that a topic has."""
+    topic = image.topics.get(name)
+    if topic is None:
+        return {}
+    row = TopicRow(name, topic.topic_id, AS_FOUND)
+    return state.joined(row, image.settings_of(TOPIC, name), shared_settings(image))[1]

@@ -1,0 +1,296 @@
+"""What horolog keeps in metadata records beyond what Kafka has records for.
+
+It is held by settings of the resource of all brokers (type 4, name ""), which Kafka keeps, also in
+its snapshots, and does not obey:
+
+    horolog.state.home              this directory's metadata is horolog's (`home.py`)
+    horolog.state.salvaged          rows of topics may be lost: `Stored.is_salvaged`
+    horolog.state.source            `SourceRow` as JSON
+    horolog.state.followed.TOPIC    `FollowedRow` as JSON
+    horolog.state.topic.TOPIC       `TopicState` as JSON, with the topic id that it is about
+    horolog.deleting.TOPIC-ID       `_Deletion` as JSON, until the directories are renamed
+    horolog.topic.TOPIC.SETTING     a setting of a topic that Kafka would refuse on the topic
+
+Kafka checks all settings of a topic whenever one is altered, so a topic's own resource has only
+what Kafka 4.3 knows. The rest is held beside it (`split` and `joined`):
+
+- settings of `horolog.*`, and those that Kafka 4 removed;
+- `segment.bytes` below 1 MiB, which becomes `internal.segment.bytes`;
+- what a topic says of retention, while nothing of it may expire. Then its own resource says -1.
+
+A topic that Kafka deletes and makes again does not inherit anything: the state has the topic's id.
+A name of `horolog.topic.` is read in one way only, because no setting that is held there ends with
+the name of another behind a dot.
+"""
+
+import json
+import logging
+import re
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import Annotated, Final, NamedTuple
+from uuid import UUID
+
+from horolog.config.tables import topic_settings
+from horolog.json_text import from_json, read_as
+from horolog.metadata.rows import (
+    AS_FOUND,
+    FollowedRow,
+    SourceRow,
+    TopicRow,
+    settings_of_source,
+    settings_text,
+)
+from horolog.storage import names
+from horolog.storage.directory.checkpoints import decode_uuid, kafka_uuid
+
+HOME: Final = "horolog.state.home"
+SALVAGED: Final = "horolog.state.salvaged"
+SOURCE: Final = "horolog.state.source"
+_FOLLOWED: Final = "horolog.state.followed."
+_TOPIC: Final = "horolog.state.topic."
+_DELETING: Final = "horolog.deleting."
+_SETTING: Final = "horolog.topic."
+_HIDDEN: Final = ("horolog.state.", _DELETING, _SETTING)
+
+_RETENTION: Final = ("retention.ms", "retention.bytes")
+_UNLIMITED: Final = "-1"
+_SEGMENT_BYTES: Final = "segment.bytes"
+_INTERNAL_SEGMENT_BYTES: Final = "internal.segment.bytes"
+_LEAST_SEGMENT_BYTES: Final = 1 << 20
+_MOST_DIGITS: Final = 12
+
+Settings = Mapping[str, str]
+
+_logger = logging.getLogger(__name__)
+
+
+class TopicState(NamedTuple):
+    """What is known of one topic besides Kafka's records."""
+
+    id: str
+    """As Kafka prints it."""
+    adopted: bool = False
+    salvaged: bool = False
+    followed: bool = False
+    small_segments: bool = False
+    """Its `internal.segment.bytes` is what it has as `segment.bytes`."""
+
+
+class Split(NamedTuple):
+    """The settings that stand for a topic, by the resource that has them."""
+
+    own: dict[str, str]
+    shared: dict[str, str]
+    """Of the resource of all brokers."""
+
+
+class _Deletion(NamedTuple):
+    topic: str
+    partitions: Annotated[int, range(names.MAX_PARTITION + 2)]
+    adopted: bool = False
+
+
+class _Followed(NamedTuple):
+    source_id: str | None
+    led: bool
+    epoch: Annotated[int, range(-1, 1 << 31)]
+    settings: dict[str, str]
+
+
+def is_hidden(name: str) -> bool:
+    """Whether a setting of all brokers is none that a broker has."""
+    return name.startswith(_HIDDEN)
+
+
+# --- topics -------------------------------------------------------------------------------
+
+
+def split(row: TopicRow, overrides: Settings) -> Split:
+    """Where the flags and the settings of a topic are kept."""
+    own = dict(overrides)
+    held = {name: own.pop(name) for name in overrides if name in held_settings()}
+    if row.adopted:
+        held |= {name: own.pop(name) for name in _RETENTION if name in own}
+        own |= dict.fromkeys(_RETENTION, _UNLIMITED)
+    is_small = _is_small(own.get(_SEGMENT_BYTES))
+    if is_small and _INTERNAL_SEGMENT_BYTES in own:
+        held[_SEGMENT_BYTES] = own.pop(_SEGMENT_BYTES)
+        is_small = False
+    elif is_small:
+        own[_INTERNAL_SEGMENT_BYTES] = own.pop(_SEGMENT_BYTES)
+    shared = {f"{_SETTING}{row.name}.{name}": value for name, value in held.items()}
+    state = TopicState(
+        kafka_uuid(row.topic_id), row.adopted, row.is_salvaged, row.followed, is_small
+    )
+    if shared or any(state[1:]):
+        shared[f"{_TOPIC}{row.name}"] = _json(state)
+    return Split(own, shared)
+
+
+def joined(row: TopicRow, own: Settings, shared: Settings) -> tuple[TopicRow, dict[str, str]]:
+    """A topic with its flags, and its settings: the inverse of `split`.
+
+    Args:
+        row: of the topic; its flags are replaced.
+        own: the settings of its own resource.
+        shared: those of all brokers.
+    """
+    state = _state_of(row, shared)
+    overrides = dict(own)
+    if state is None:
+        state, held = TopicState(""), {}
+    else:
+        held = {name: shared[key] for name, key in _held(row.name) if key in shared}
+    if state.adopted:
+        for name in _RETENTION:
+            if overrides.get(name) == _UNLIMITED:
+                del overrides[name]
+    if state.small_segments and _SEGMENT_BYTES not in overrides:
+        small = overrides.pop(_INTERNAL_SEGMENT_BYTES, None)
+        if small is not None:
+            overrides[_SEGMENT_BYTES] = small
+    return row._replace(
+        adopted=state.adopted, is_salvaged=state.salvaged, followed=state.followed
+    ), {**held, **overrides}
+
+
+def _state_of(row: TopicRow, shared: Settings) -> TopicState | None:
+    """What is kept of a topic; None if that is another's, which had its name."""
+    text = shared.get(f"{_TOPIC}{row.name}")
+    if text is None:
+        return TopicState("")
+    try:
+        state = read_as(TopicState, from_json(text), may_have_more=True)
+    except ValueError as error:
+        _logger.error("what is kept of %s cannot be read, it is adopted: %s", row.name, error)
+        return TopicState("", adopted=True, salvaged=True)
+    return state if state.id == kafka_uuid(row.topic_id) else None
+
+
+def topic_names(name: str, shared: Settings) -> Iterator[str]:
+    """The settings of all brokers that are about a topic of this name, but its `FollowedRow`."""
+    for key in (f"{_TOPIC}{name}", *(key for _, key in _held(name))):
+        if key in shared:
+            yield key
+
+
+def _held(topic: str) -> Iterator[tuple[str, str]]:
+    """Every setting that may be held beside a topic, and under which name."""
+    for name in (*held_settings(), *_RETENTION, _SEGMENT_BYTES):
+        yield name, f"{_SETTING}{topic}.{name}"
+
+
+@cache
+def held_settings() -> tuple[str, ...]:
+    """The settings of topics that Kafka 4 does not know as such, with their older names."""
+    known = topic_settings().values()
+    refused = [each.name for each in known if each.gone or each.name.startswith("horolog.")]
+    return (*refused, *(alias for each in known for alias in each.aliases))
+
+
+def stale_names(topics: Mapping[str, UUID], shared: Settings) -> Iterator[str]:
+    """The names of what is kept of topics that are not there any more, or are others by now."""
+    for key in shared:
+        if not key.startswith(_TOPIC):
+            continue
+        name = key.removeprefix(_TOPIC)
+        topic_id = topics.get(name)
+        row = None if topic_id is None else TopicRow(name, topic_id, AS_FOUND)
+        if row is None or _state_of(row, shared) is None:
+            yield from topic_names(name, shared)
+
+
+def _is_small(segment_bytes: str | None) -> bool:
+    text = (segment_bytes or "").strip()
+    is_number = re.fullmatch(r"[+]?[0-9]+", text, re.ASCII) is not None
+    return is_number and len(text) < _MOST_DIGITS and int(text) < _LEAST_SEGMENT_BYTES
+
+
+# --- deletions ----------------------------------------------------------------------------
+
+
+def deletion(row: TopicRow) -> tuple[str, str]:
+    """The note of a topic whose deletion has begun: name and value."""
+    note = _Deletion(row.name, row.partitions, row.adopted)
+    return f"{_DELETING}{kafka_uuid(row.topic_id)}", _json(note)
+
+
+def deletions(shared: Settings) -> Iterator[tuple[str, TopicRow]]:
+    """The topics whose deletion has begun, by the name of the note."""
+    for key, text in shared.items():
+        if not key.startswith(_DELETING):
+            continue
+        try:
+            topic_id = decode_uuid(key.removeprefix(_DELETING))
+            note = read_as(_Deletion, from_json(text), may_have_more=True)
+            if names.partition_of(f"{note.topic}-0") is None:
+                raise ValueError(f"{note.topic!r:.60} is no name of a topic")
+        except ValueError as error:
+            _logger.error("%s says nothing, and is ignored: %s", key, error)
+            continue
+        yield (
+            key,
+            TopicRow(note.topic, topic_id, note.partitions, note.adopted, deleting=True),
+        )
+
+
+# --- the cluster that is followed ---------------------------------------------------------
+
+
+def source_text(row: SourceRow) -> str:
+    """The value of `SOURCE`."""
+    return _json(row)
+
+
+def source_in(shared: Settings) -> SourceRow | None:
+    """The cluster that is followed, or was; None if there is none, or it cannot be read."""
+    text = shared.get(SOURCE)
+    if text is None:
+        return None
+    try:
+        row = read_as(SourceRow, from_json(text), may_have_more=True)
+        if not row.servers or not (row.cluster_id or row.ended):
+            raise ValueError("it has no cluster id or no servers")
+        re.compile(row.topics)
+    except (ValueError, re.error, RecursionError) as error:
+        _logger.error("which cluster was followed cannot be read: %s", error)
+        return None
+    return row
+
+
+def followed_entry(row: FollowedRow) -> tuple[str, str]:
+    """The name and the value that stand for a followed topic."""
+    source_id = None if row.source_id is None else kafka_uuid(row.source_id)
+    value = _Followed(source_id, row.led, row.epoch, settings_of_source(row.settings))
+    return followed_name(row.topic), _json(value)
+
+
+def followed_name(topic: str) -> str:
+    """The name that stands for a followed topic."""
+    return f"{_FOLLOWED}{topic}"
+
+
+def followed_in(shared: Settings) -> Iterator[FollowedRow]:
+    """What is known of each topic that is followed, or was."""
+    for key, text in shared.items():
+        if not key.startswith(_FOLLOWED):
+            continue
+        topic = key.removeprefix(_FOLLOWED)
+        try:
+            if names.partition_of(f"{topic}-0") is None:
+                raise ValueError("the name is no name of a topic")
+            its = read_as(_Followed, from_json(text), may_have_more=True)
+            source_id = None if its.source_id is None else decode_uuid(its.source_id)
+        except ValueError as error:
+            _logger.error("what is kept of the followed topic %s is lost: %s", topic, error)
+            continue
+        yield FollowedRow(topic, source_id, its.led, its.epoch, settings_text(its.settings))
+
+
+def _json(value: NamedTuple) -> str:
+    """An object without the members that have their defaults."""
+    defaults = value._field_defaults
+    members = value._asdict().items()
+    given = {name: each for name, each in members if each != defaults.get(name, ...)}
+    return json.dumps(given, separators=(",", ":"))

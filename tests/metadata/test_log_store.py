@@ -1,0 +1,242 @@
+from collections.abc import Iterator
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+from faultyfiles import FaultyFiles, Killed
+
+from horolog.errors import RequestRefused, StorageFailed
+from horolog.metadata.home import Home
+from horolog.metadata.image import TOPIC as TOPIC_RESOURCE
+from horolog.metadata.log import MetadataLog
+from horolog.metadata.log_store import LogStore
+from horolog.metadata.query_file import QueryFile
+from horolog.metadata.rows import (
+    AS_FOUND,
+    BROKER_SCOPE,
+    TOPIC_SCOPE,
+    FollowedRow,
+    QueryRow,
+    SettingRow,
+    SourceRow,
+    TopicRow,
+)
+from horolog.schemas.metadata import Endpoint, RegisterBroker
+from horolog.storage.files import Files
+
+NOW_MS = 1_700_000_000_000
+SOURCE = SourceRow("source-id", "kafka:9092", ".*", "")
+TOPIC = TopicRow("t", UUID(int=7), 3)
+DIRECTORY = UUID(int=1 << 100)
+BROKER = RegisterBroker(
+    *(1, False, UUID(int=9), 5, (Endpoint("PLAINTEXT", "localhost", 9092),), ()),
+    log_dirs=(DIRECTORY,),
+)
+QUERY = QueryRow("q", 0, 3, 7, -1, NOW_MS, -1, 1, 100, "", 1, "[]", "{}")
+
+
+def opened(path: Path, home: Home = Home.OWN, files: Files | None = None) -> LogStore:
+    files = files or Files()
+    log = MetadataLog.open(files, str(path), node_id=1, in_one_file=home is Home.BESIDE)
+    return LogStore(log, QueryFile(files, path), home, lambda: NOW_MS)
+
+
+@pytest.fixture(params=Home)
+def home(request: pytest.FixtureRequest) -> Home:
+    return Home(request.param)
+
+
+@pytest.fixture
+def store(tmp_path: Path, home: Home) -> Iterator[LogStore]:
+    store = opened(tmp_path, home)
+    store.register(BROKER)
+    yield store
+    store.close()
+
+
+def test_a_topic_comes_back_with_its_settings(store: LogStore, tmp_path: Path, home: Home) -> None:
+    given = {"retention.ms": "5", "segment.bytes": "6", "horolog.roll.idle": "true"}
+    store.put_topic(TOPIC, given)
+    store.change_settings("", {"log.retention.ms": "9"})
+    stored = opened(tmp_path, home).load()
+    assert stored.topics == [TOPIC]
+    its = {row.name: row.value for row in stored.settings if row.scope == TOPIC_SCOPE}
+    assert its == given
+    of_brokers = [row for row in stored.settings if row.scope == BROKER_SCOPE]
+    assert of_brokers == [SettingRow(BROKER_SCOPE, "", "log.retention.ms", "9")]
+
+
+def test_partitions_are_led_by_the_broker_that_has_registered(store: LogStore) -> None:
+    store.put_topic(TOPIC)
+    its = store.image.topics["t"].partitions
+    assert [*its] == [0, 1, 2]
+    assert {(each.replicas, each.leader, each.directories) for each in its.values()} == {
+        ((1,), 1, (DIRECTORY,))
+    }
+    store.raise_epochs({("t", 1): 4, ("t", 2): 0, ("gone", 0): 9})
+    assert [each.leader_epoch for each in its.values()] == [0, 4, 0]
+
+
+def test_replacing_a_topic_keeps_its_settings_unless_new_ones_are_given(store: LogStore) -> None:
+    store.put_topic(TOPIC, {"retention.ms": "5"})
+    store.put_topic(TOPIC._replace(partitions=4))
+    assert store.load().topics == [TOPIC._replace(partitions=4)]
+    assert len(store.load().settings) == 1
+    store.put_topic(TOPIC)
+    assert store.load().topics == [TOPIC], "a growth that failed is taken back"
+    store.put_topic(TOPIC._replace(topic_id=UUID(int=8)))
+    assert store.load().topics[0].topic_id == UUID(int=8)
+    assert len(store.load().settings) == 1
+    store.put_topic(TOPIC, {})
+    assert store.load().settings == []
+
+
+def test_an_adopted_topic_with_gaps_comes_back(store: LogStore, tmp_path: Path, home: Home) -> None:
+    row = TopicRow("t", TOPIC.topic_id, AS_FOUND, adopted=True, indexes=(2, 5))
+    store.put_topics([row, TOPIC._replace(name="u", topic_id=UUID(int=8), adopted=True)])
+    own = store.image.settings_of(TOPIC_RESOURCE, "t")
+    assert own == {"retention.ms": "-1", "retention.bytes": "-1"}
+    stored = opened(tmp_path, home).load()
+    assert stored.topics[0] == row
+    assert stored.topics[1].adopted
+    assert stored.settings == []
+    store.put_topic(row._replace(adopted=False), {"retention.ms": "7"})
+    assert store.image.settings_of(TOPIC_RESOURCE, "t") == {"retention.ms": "7"}
+
+
+def test_a_deletion_is_a_note_until_it_is_forgotten(
+    store: LogStore, tmp_path: Path, home: Home
+) -> None:
+    store.put_topic(TOPIC, {"horolog.roll.idle": "true"})
+    doomed = TOPIC._replace(deleting=True)
+    store.put_topic(doomed)
+    assert store.image.topics == {}
+    stored = opened(tmp_path, home).load()
+    assert (stored.topics, stored.settings) == ([doomed], [])
+    store.forget_topic("t")
+    stored = opened(tmp_path, home).load()
+    assert (stored.topics, stored.settings) == ([], [])
+
+
+def test_a_topic_that_takes_the_name_of_a_deleted_one_inherits_nothing(store: LogStore) -> None:
+    store.put_topic(TOPIC, {"horolog.roll.idle": "true"})
+    store.put_topic(TOPIC._replace(deleting=True))
+    again = TOPIC._replace(topic_id=UUID(int=8))
+    store.put_topic(again, {})
+    assert (store.load().topics, store.load().settings) == ([again], [])
+
+
+def test_a_topic_is_created_promoted_and_forgotten_with_what_it_is_at_the_source(
+    store: LogStore,
+) -> None:
+    row = FollowedRow("t", TOPIC.topic_id, False, -1, '{"retention.ms": "5"}')
+    store.put_source(SOURCE)
+    store.put_topic(TOPIC._replace(followed=True), {"retention.ms": "5"}, row)
+    stored = store.load()
+    assert stored.topics == [TOPIC._replace(followed=True)]
+    assert (stored.source, stored.followed) == (SOURCE, (row,))
+    store.forget_topic("t")
+    assert store.load().followed == ()
+    store.put_topic(TOPIC, None, row._replace(led=True, epoch=7))
+    store.forget_topic("t")
+    kept = (FollowedRow("t", None, True, 0, "{}"),)
+    assert store.load().followed == kept, "it is not followed again, and one of its name is new"
+    store.put_source(SOURCE, ["t"])
+    assert store.load().followed == ()
+
+
+def test_a_producer_id_is_never_given_twice(store: LogStore, tmp_path: Path, home: Home) -> None:
+    assert store.reserve_producer_ids(1000, at_least=0) == 0
+    again = opened(tmp_path, home)
+    assert again.reserve_producer_ids(1000, at_least=0) == 1000
+    assert again.reserve_producer_ids(1000, at_least=70_000) == 70_000
+    assert again.reserve_producer_ids(1000, at_least=5) == 71_000
+    again.raise_producer_ids((1 << 63) - 1000)
+    with pytest.raises(RequestRefused, match="No producer id is left"):
+        again.reserve_producer_ids(1000, at_least=0)
+    again.raise_producer_ids(1 << 63)
+    with pytest.raises(RequestRefused, match="No producer id is left"):
+        again.reserve_producer_ids(1, at_least=0)
+    again.close()
+
+
+def test_a_query_comes_back(store: LogStore, tmp_path: Path, home: Home) -> None:
+    store.put_query(QUERY)
+    store.put_query(QUERY._replace(query="é\n", slot=4))
+    store.put_query(QUERY._replace(batch=8))
+    stored = opened(tmp_path, home).load()
+    assert stored.queries == [QUERY._replace(batch=8), QUERY._replace(query="é\n", slot=4)]
+
+
+def test_damage_leaves_no_topic_that_expires_and_gives_no_producer_id_twice(
+    tmp_path: Path, home: Home, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = opened(tmp_path, home)
+    store.register(BROKER)
+    store.put_topic(TOPIC, {"retention.ms": "5"})
+    store.put_topic(TOPIC._replace(name="u", topic_id=UUID(int=8)), {"retention.ms": "5"})
+    store.reserve_producer_ids(1000, at_least=0)
+    store.close()
+    is_own = home is Home.OWN
+    name = f"__cluster_metadata-0/{0:020}.log" if is_own else "horolog-metadata.log"
+    path = tmp_path / name
+    data = path.read_bytes()
+    at = data.rindex(b"retention.ms")
+    path.write_bytes(data[:at] + b"x" + data[at + 1 :])
+    for _ in range(2):  # until something is written, each start finds the damage again
+        damaged = opened(tmp_path, home)
+        stored = damaged.load()
+        assert stored.is_salvaged
+        (row,) = stored.topics
+        assert (row.name, row.adopted, row.is_salvaged) == ("t", True, True)
+    assert "All topics are adopted" in caplog.text
+    damaged.register(BROKER)
+    again = opened(tmp_path, home)
+    assert again.load().is_salvaged
+    assert again.load().topics[0].is_salvaged
+    assert again.reserve_producer_ids(1000, at_least=0) >= NOW_MS * 1000
+    again.end_salvage()
+    assert not opened(tmp_path, home).load().is_salvaged
+
+
+def test_no_kill_leaves_damaged_metadata_without_its_guard(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    store = opened(tmp_path / "a")
+    store.register(BROKER)
+    store.put_topic(TOPIC, {"retention.ms": "5"})
+    store.put_topic(TOPIC, {"retention.ms": "6"})
+    store.close()
+    path = Path("__cluster_metadata-0", f"{0:020}.log")
+    files = {each.name: each.read_bytes() for each in (tmp_path / "a" / path).parent.iterdir()}
+    data = files[path.name]
+    at = data.rindex(b"retention.ms")
+    files[path.name] = data[:at] + b"x" + data[at + 1 :]
+    for step in range(200):
+        log_dir = tmp_path / f"killed-{step}"
+        (log_dir / path).parent.mkdir(parents=True)
+        for name, content in files.items():
+            (log_dir / path).with_name(name).write_bytes(content)
+        faulty = FaultyFiles(None)
+        damaged = opened(log_dir, files=faulty)
+        faulty.fail_after(step, Killed())
+        try:
+            damaged.register(BROKER)
+            is_done = True
+        except Killed:
+            is_done = False
+        (row,) = opened(log_dir).load().topics
+        assert row.adopted, step
+        if is_done:
+            break
+    assert is_done
+    assert step > 3
+
+
+def test_a_write_that_fails_changes_nothing(store: LogStore) -> None:
+    store.refusal = "it cannot be read back"
+    with pytest.raises(StorageFailed, match="read back"):
+        store.put_topic(TOPIC)
+    with pytest.raises(StorageFailed, match="read back"):
+        store.put_query(QUERY)
+    store.refusal = None
+    assert (store.load().topics, store.load().queries) == ([], [])
