@@ -163,6 +163,13 @@ REQUESTS: dict[str, tuple[ApiKey, int, int, Callable[[int], dict[str, Any]]]] = 
     "metadata in few bytes": (METADATA, 9, 25_000, lambda n: {"topics": [{"name": ""}] * n}),
     "fetch": (FETCH, 4, 60_000, lambda n: fetch_of_many(n, 0)),
     "fetch that waits": (FETCH, 4, 60_000, lambda n: fetch_of_many(n, 1, max_wait_ms=500)),
+    "fetch that begins a session": (
+        *(FETCH, 11, 40_000),
+        lambda n: {
+            "session_epoch": 0,
+            "topics": parts("wide", n, "partition", topic="topic", among=3000, fetch_offset=0),
+        },
+    ),
     "fetch of what is not there": (FETCH, 4, 60_000, lambda n: fetch_of_many(n, 99)),
     "produce": (PRODUCE, 8, 20_000, produce_to_many),
     "produce nothing": (PRODUCE, 8, 60_000, lambda n: produce_to_many(n, b"")),

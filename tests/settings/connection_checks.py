@@ -283,3 +283,12 @@ def bytes_of_a_fetch_that_would_take_more(lab: Lab) -> int:
     with lab.connect() as connection:
         answer = connection.ask(ApiKey.FETCH, 11, **fetch_fields("t", {0: 0}))
     return len(answer.responses[0].partitions[0].records)
+
+
+@of_broker("max.incremental.fetch.session.cache.slots", {"0": 0, "2": 2, "1000": 3})
+def fetch_sessions_of_three_clients(lab: Lab) -> int:
+    lab.topic("t")
+    fields = fetch_fields("t", {0: 0}, session_epoch=0)
+    with lab.connect() as connection:
+        answers = [connection.ask(ApiKey.FETCH, 11, **fields) for _ in range(3)]
+    return sum(answer.session_id != 0 for answer in answers)

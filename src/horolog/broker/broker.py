@@ -17,6 +17,7 @@ from horolog.broker.background_tasks import BackgroundTasks
 from horolog.broker.cleaner import Cleaner
 from horolog.broker.controller import Controller
 from horolog.broker.conversions import Conversions
+from horolog.broker.fetch_sessions import FetchSessions
 from horolog.broker.following.follower import Follower
 from horolog.broker.following.shadow import Shadow
 from horolog.broker.following.topics import FollowedTopics
@@ -76,6 +77,9 @@ class Broker:
         self._workers = workers
         self._checkers = Checkers()
         self.searchers = FairPool(SEARCHERS, "horolog-search")
+        self.fetch_sessions = FetchSessions(
+            config.max_incremental_fetch_session_cache_slots, clock.monotonic_ms
+        )
         self._delayed_fetches: dict[DelayedFetch, None] = {}  # fetches that wait for appends
         self._ends_delayed_fetches = False  # true once the broker stops
         self.topics = TopicRegistry()

@@ -45,6 +45,7 @@ class FetchReading:
     """The records that a request has read so far, and its remaining limits."""
 
     __slots__ = (
+        "_asks_any",
         "_broker",
         "_committed",
         "_format",
@@ -57,7 +58,9 @@ class FetchReading:
         "size",
     )
 
-    def __init__(self, request: Request[FetchRequest], broker: Broker) -> None:
+    def __init__(
+        self, request: Request[FetchRequest], broker: Broker, *, asks_any: bool = True
+    ) -> None:
         self._request = request
         self._broker = broker
         self._left = min(request.body.max_bytes, broker.config.fetch_max_bytes)
@@ -68,6 +71,7 @@ class FetchReading:
         self._format = newest_format(request.version)
         if self._format < MAGIC:
             self._left = min(self._left, CONVERTED_BYTES)
+        self._asks_any = asks_any
         self._has_failed = False
         self.size = 0
         """Bytes of records."""
@@ -165,7 +169,7 @@ class FetchReading:
             body.max_wait_ms > 0
             and self.size < body.min_bytes
             and not self._has_failed
-            and bool(body.topics)
+            and self._asks_any
         )
 
 

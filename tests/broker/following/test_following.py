@@ -57,6 +57,19 @@ def test_what_is_there_and_what_comes_is_followed_byte_by_byte(
     assert_same(source, shadow, 1)
 
 
+def test_a_follower_fetches_in_one_session(source: RunningBroker, shadow: RunningBroker) -> None:
+    for number in range(6):
+        source.append("t", batch(number), number % 2)
+        assert_same(source, shadow, number % 2)
+    sessions = source.broker.fetch_sessions
+    assert (len(sessions), sessions.partitions) == (1, 2)
+    (first,) = sessions.ids
+    source.call(lambda: sessions.end(first))
+    source.append("t", batch(7))
+    assert_same(source, shadow)
+    assert eventually(lambda: len(sessions) == 1)
+
+
 def test_a_topic_that_is_made_grown_and_deleted_is_followed(
     source: RunningBroker, shadow: RunningBroker
 ) -> None:

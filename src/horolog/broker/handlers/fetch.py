@@ -5,7 +5,7 @@ v2   format v1, up to v3
 v3   max_bytes of the whole response (KIP-74); before, each partition has its own limit
 v4   format v2; isolation level (KIP-98)
 v5   log start offset
-v7   sessions (KIP-227), always declined: session id 0, every fetch names all partitions
+v7   sessions (KIP-227): `broker/fetch_sessions.py`
 v9   the client's leader epoch is checked (KIP-320)
 v10  zstd (KIP-110)
 v11  rack, no other replica to prefer (KIP-392)
@@ -21,7 +21,7 @@ however large it is, so that a reader never gets stuck (KIP-74).
 """
 
 import asyncio
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple, TypeVar, cast
 from uuid import UUID
@@ -29,6 +29,8 @@ from uuid import UUID
 from horolog.broker.broker import Broker
 from horolog.broker.dispatch import Apart, Request, api
 from horolog.broker.fetch_reading import FetchReading, WantedPartition
+from horolog.broker.fetch_sessions import SessionFetch, SessionPartition, SessionTopic
+from horolog.broker.partition import Partition
 from horolog.broker.scheduling.delayed_fetch import DelayedFetch
 from horolog.errors import ErrorCode, HorologError, RequestRefused
 from horolog.network.reply import Reply
@@ -38,7 +40,10 @@ from horolog.wire.requests import FetchPartition, FetchRequest, FetchTopic
 
 # Partitions per time slice: each takes some 20 microseconds.
 AT_ONCE = 100
+# Of a session, of which most have no news, which takes a microsecond.
+_OF_SESSION_AT_ONCE = 1_000
 _ZSTD_SINCE = 10
+_NO_SESSION = -1  # its epoch
 
 T = TypeVar("T")
 
@@ -49,22 +54,47 @@ class _Topic(NamedTuple):
     wanted: Sequence[WantedPartition]
 
 
+class _Quiet(NamedTuple):
+    """A partition of a session without news when it was looked at."""
+
+    known: SessionPartition
+    partition: Partition
+
+
+class _Asked(NamedTuple):
+    """The partitions to read: those of the request, or of its session."""
+
+    topics: Sequence[FetchTopic | SessionTopic]
+    session: SessionFetch | None = None
+    slice_size: int = AT_ONCE
+
+
 @api(ApiKey.FETCH)
 def fetch(
     request: Request[FetchRequest], broker: Broker
 ) -> Reply | Coroutine[Any, Any, Reply | Apart]:
     """What there is; at once if that is enough and in the page cache."""
     body = request.body
-    if body.session_id and body.session_epoch > 0:
-        # A session of another broker, or from before a restart: there are no sessions here.
-        code = ErrorCode.fetch_session_id_not_found
-        return encode_fetch_response(request.version, (), error_code=code)
-    if sum(len(asked.partitions) for asked in body.topics) <= AT_ONCE:
+    asked = _Asked(body.topics)
+    if body.session_id or body.session_epoch != _NO_SESSION:
+        try:
+            asked = _of_session(request, broker)
+        except RequestRefused as refusal:
+            return encode_fetch_response(request.version, (), error_code=refusal.code)
+    if sum(len(topic.partitions) for topic in asked.topics) <= asked.slice_size:
+        quiet: list[_Quiet] = []
         topics = [
-            _Topic(*_named(request, broker, asked), _find(request, broker, asked, asked.partitions))
-            for asked in body.topics
+            _Topic(
+                *_named(request, broker, topic),
+                _find(request, broker, topic, topic.partitions, quiet),
+            )
+            for topic in asked.topics
         ]
-        reading = FetchReading(request, broker)
+        if asked.session is not None:
+            topics = [topic for topic in topics if topic.wanted]
+            if sum(len(topic.wanted) for topic in topics) > AT_ONCE:
+                return _fetch_in_time(request, broker, asked)
+        reading = FetchReading(request, broker, asks_any=bool(asked.topics))
         found = []
         for topic in topics:
             partitions = reading.read_nowait(topic.wanted)
@@ -73,21 +103,61 @@ def fetch(
             found.append(FetchedTopic(topic.name, topic.topic_id, partitions))
         else:
             if not reading.must_go_on:
-                _count(broker, found)
-                return encode_fetch_response(request.version, found)
-            return _fetch_in_time(request, broker, _Seen(topics, reading.size))
-    return _fetch_in_time(request, broker)
+                return _answer(request, broker, asked, found)()
+            return _fetch_in_time(request, broker, asked, _Seen(topics, quiet, reading.size))
+    return _fetch_in_time(request, broker, asked)
+
+
+def _of_session(request: Request[FetchRequest], broker: Broker) -> _Asked:
+    """What a fetch with a session id or epoch reads.
+
+    Raises:
+        RequestRefused: it is not the next one of a session.
+    """
+    body, sessions = request.body, broker.fetch_sessions
+    if body.session_epoch in (0, _NO_SESSION):
+        sessions.end(body.session_id)
+        return _Asked(body.topics)
+    session = sessions.go_on(request.version, body)
+    if session is None:
+        return _Asked(body.topics)
+    return _Asked(session.topics, session, _OF_SESSION_AT_ONCE)
+
+
+def _answer(
+    request: Request[FetchRequest], broker: Broker, asked: _Asked, found: Sequence[FetchedTopic]
+) -> Callable[[], Reply]:
+    """Count the bytes that are sent, and note in the session what its client knows then.
+
+    What is returned packs the response, and may be called in a thread.
+    """
+    body, version, session_id = request.body, request.version, 0
+    if asked.session is not None:
+        try:
+            found, session_id = asked.session.news(found), asked.session.session_id
+        except RequestRefused as refusal:
+            return partial(encode_fetch_response, version, (), error_code=refusal.code)
+    elif body.session_epoch == 0:
+        session_id = broker.fetch_sessions.begin(version, body, found)
+    for topic in found:
+        if size := sum(len(partition.records) for partition in topic.partitions):
+            broker.traffic.bytes_out.add(topic.name, size)
+    return partial(encode_fetch_response, version, found, session_id=session_id)
 
 
 class _Seen(NamedTuple):
-    """What is known to be too little: the topics as they were found, and the bytes in them."""
+    """What is known to be too little: the topics as they were found, and the bytes in them.
+
+    The quiet partitions of a session have no news.
+    """
 
     topics: Sequence[_Topic]
+    quiet: Sequence[_Quiet]
     size: int
 
 
 async def _fetch_in_time(
-    request: Request[FetchRequest], broker: Broker, seen: _Seen | None = None
+    request: Request[FetchRequest], broker: Broker, asked: _Asked, seen: _Seen | None = None
 ) -> Reply | Apart:
     """Read, and wait for appends, until `min_bytes` are available or the timeout elapses.
 
@@ -100,8 +170,10 @@ async def _fetch_in_time(
     is_over = False
     while True:
         # Looked up in every round, because a partition may have been deleted meanwhile.
-        topics = await _find_all(request, broker) if seen is None else seen.topics
+        quiet: Sequence[_Quiet]
+        topics, quiet = await _find_all(request, broker, asked) if seen is None else seen[:2]
         partitions = [wanted.partition for topic in topics for wanted in topic.wanted]
+        partitions += [each.partition for each in quiet]
         # The delayed fetch listens before the read, so that it does not miss an append.
         with (
             broker.delay(DelayedFetch(filter(None, partitions), until)) as delayed,
@@ -109,38 +181,37 @@ async def _fetch_in_time(
         ):
             del partitions
             if seen is None:
-                reading = FetchReading(request, broker)
+                reading = FetchReading(request, broker, asks_any=bool(asked.topics))
                 found = await _read_all(request, broker, reading, topics)
                 if is_over or not reading.must_go_on:
-                    _count(broker, found)
-                    if not request.is_long:
-                        return encode_fetch_response(request.version, found)
-                    return Apart(partial(encode_fetch_response, request.version, found))
+                    answer = _answer(request, broker, asked, found)
+                    return Apart(answer) if request.is_long else answer()
                 size = reading.size
                 del found  # which holds open files
+                if any(not known.has_no_news(partition.log) for known, partition in quiet):
+                    continue  # it grew before the delayed fetch listened
             else:
                 size, seen = seen.size, None
-            del topics
+            del topics, quiet
             is_over = await delayed.grown_by(body.min_bytes - size)
             request.has_waited()
 
 
-def _count(broker: Broker, found: Sequence[FetchedTopic]) -> None:
-    """Count the bytes that are sent."""
-    for topic in found:
-        if size := sum(len(partition.records) for partition in topic.partitions):
-            broker.traffic.bytes_out.add(topic.name, size)
-
-
-async def _find_all(request: Request[FetchRequest], broker: Broker) -> Sequence[_Topic]:
+async def _find_all(
+    request: Request[FetchRequest], broker: Broker, asked: _Asked
+) -> tuple[Sequence[_Topic], Sequence[_Quiet]]:
+    """The partitions to read, and those of a session that are quiet."""
     topics = []
-    for asked in request.body.topics:
+    quiet: list[_Quiet] = []
+    for topic in asked.topics:
         wanted: list[WantedPartition] = []
-        for some in _stretches(asked.partitions):
+        partitions: Sequence[FetchPartition | SessionPartition] = topic.partitions
+        for some in _stretches(partitions):
             await request.checkpoint()
-            wanted += _find(request, broker, asked, some)
-        topics.append(_Topic(*_named(request, broker, asked), wanted))
-    return topics
+            wanted += _find(request, broker, topic, some, quiet)
+        if wanted or asked.session is None:
+            topics.append(_Topic(*_named(request, broker, topic), wanted))
+    return topics, quiet
 
 
 async def _read_all(
@@ -172,7 +243,7 @@ def _stretches(partitions: Sequence[T]) -> Iterator[Sequence[T]]:
 
 
 def _named(
-    request: Request[FetchRequest], broker: Broker, asked: FetchTopic
+    request: Request[FetchRequest], broker: Broker, asked: FetchTopic | SessionTopic
 ) -> tuple[str, UUID | None]:
     """Name and id of a topic; an empty name if the id is unknown."""
     if request.version < 13:
@@ -184,10 +255,11 @@ def _named(
 def _find(
     request: Request[FetchRequest],
     broker: Broker,
-    asked: FetchTopic,
-    some: Sequence[FetchPartition],
+    asked: FetchTopic | SessionTopic,
+    some: Sequence[FetchPartition | SessionPartition],
+    quiet: list[_Quiet],
 ) -> list[WantedPartition]:
-    """Find some of the requested partitions of a topic."""
+    """Find some of the requested partitions of a topic; those without news are added to `quiet`."""
     name, _ = _named(request, broker, asked)
     found = []
     for wanted in some:
@@ -202,6 +274,9 @@ def _find(
                     f"{partition.name} is compressed with zstd, which clients read from Fetch "
                     f"version {_ZSTD_SINCE} on (KIP-110)",
                 )
+            if isinstance(wanted, SessionPartition) and wanted.has_no_news(partition.log):
+                quiet.append(_Quiet(wanted, partition))
+                continue
             partition.log.check_epoch(wanted.current_leader_epoch)
         except HorologError as refusal:
             partition, error = None, refusal

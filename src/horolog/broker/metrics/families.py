@@ -114,6 +114,21 @@ ALL_PARTITIONS: Final = Family(
     "gauge",
     "Partitions of all topics, served or offline.",
 )
+FETCH_SESSIONS: Final = Family(
+    "kafka_server_fetchsessioncache_numincrementalfetchsessions",
+    "gauge",
+    "Fetch sessions (KIP-227).",
+)
+FETCH_SESSION_PARTITIONS: Final = Family(
+    "kafka_server_fetchsessioncache_numincrementalfetchpartitionscached",
+    "gauge",
+    "Partitions of all fetch sessions.",
+)
+FETCH_SESSION_EVICTIONS: Final = Family(
+    "kafka_server_fetchsessioncache_incrementalfetchsessionevictions_total",
+    "counter",
+    "Fetch sessions that made room for others.",
+)
 LOG_SIZE: Final = Family(
     "kafka_log_log_size", "gauge", "Bytes of the segments' logs.", _TOPIC, by_partition=True
 )
@@ -329,6 +344,9 @@ FAMILIES: Final = (
     ACTIVE_CONTROLLERS,
     TOPICS,
     ALL_PARTITIONS,
+    FETCH_SESSIONS,
+    FETCH_SESSION_PARTITIONS,
+    FETCH_SESSION_EVICTIONS,
     LOG_SIZE,
     SEGMENTS,
     BROKERS,

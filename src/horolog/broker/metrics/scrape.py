@@ -119,6 +119,9 @@ class Scrape:
             (of.ACTIVE_CONTROLLERS, 1),
             (of.TOPICS, len(topics)),
             (of.ALL_PARTITIONS, served + offline),
+            (of.FETCH_SESSIONS, len(broker.fetch_sessions)),
+            (of.FETCH_SESSION_PARTITIONS, broker.fetch_sessions.partitions),
+            (of.FETCH_SESSION_EVICTIONS, broker.fetch_sessions.evictions),
             (of.BROKERS, 1),
         ):
             found.add(family, number)

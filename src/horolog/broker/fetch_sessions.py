@@ -1,0 +1,372 @@
+"""Fetch sessions (KIP-227): what a client fetches, kept between its requests.
+
+The first fetch of a session names all partitions, those that follow only what has changed, and
+their responses have only the partitions with records, an error, or another high watermark or log
+start offset than the client knows. A partition that gave records goes to the end of the order, so
+that none starves where `max_bytes` are used up before it.
+
+    session id    epoch    meaning
+    0             -1       no session
+    0             0        a new session, if there is room for one
+    id            0        a new session in place of this one
+    id            -1       no session, and the end of this one
+    id            1...     the next fetch of this session; after 2^31 - 1 comes 1
+
+Whether a session makes room for a new one is decided as in Apache Kafka 4.3 (`FetchSessionCache`,
+without its shards): the one used least recently, if that was over two minutes ago. Else the
+smallest of those older than two minutes, followers last, if it is smaller than the new one; for a
+follower any session of a consumer. A client that gets none names all partitions in each
+fetch. A session belongs to no connection, as in Kafka.
+
+For the event loop's thread only.
+"""
+
+import secrets
+from bisect import bisect_left, insort
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from itertools import groupby
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from horolog.errors import ErrorCode, RequestRefused
+from horolog.storage.logs.readable import ReadableLog
+from horolog.wire.fetch import FetchedPartition, FetchedTopic
+from horolog.wire.requests import FetchPartition, FetchRequest, FetchTopic
+
+__all__ = ["FetchSession", "FetchSessions", "SessionFetch"]
+
+MIN_EVICTION_MS: Final = 120_000
+MOST_PARTITIONS: Final = 10_000
+"""Of one session: they are looked through in each of its fetches."""
+MOST_PARTITIONS_OF_ALL: Final = 100_000
+"""Of all sessions: some 40 MB."""
+_MOST_NAME: Final = 249
+_LAST_EPOCH: Final = 0x7FFF_FFFF
+_TOPIC_IDS_SINCE: Final = 13
+
+_Key = tuple[str | UUID | None, int]
+
+
+_Rank = tuple[bool, int, int]
+"""Of a session: whether it is a follower's, its size and its id. The lowest is evicted first."""
+
+
+class SessionPartition:
+    """A partition of a session: what the client asks for, and what it knows.
+
+    Has the fields of `wire.requests.FetchPartition` that are read.
+    """
+
+    __slots__ = (
+        "current_leader_epoch",
+        "fetch_offset",
+        "high_watermark",
+        "log_start_offset",
+        "partition",
+        "partition_max_bytes",
+        "topic",
+        "topic_id",
+    )
+
+    def __init__(self, topic: FetchTopic, wanted: FetchPartition) -> None:
+        self.topic, self.topic_id = topic.topic, topic.topic_id
+        self.partition = wanted.partition
+        self.high_watermark = self.log_start_offset = -1
+        """As of the last response that named it; -1 unknown, or after an error."""
+        self.ask(wanted)
+
+    def ask(self, wanted: FetchPartition) -> None:
+        """Fetch from another offset, or with other limits."""
+        self.fetch_offset = wanted.fetch_offset
+        self.partition_max_bytes = wanted.partition_max_bytes
+        self.current_leader_epoch = wanted.current_leader_epoch
+
+    def has_no_news(self, log: ReadableLog) -> bool:
+        """Whether a read certainly gives nothing that the client does not know."""
+        return (
+            self.fetch_offset == self.high_watermark == log.high_watermark
+            and self.log_start_offset == log.log_start_offset
+            and self.current_leader_epoch in (-1, log.leader_epoch)
+        )
+
+    def note(self, found: FetchedPartition) -> bool:
+        """Note what a response says; whether it says anything new."""
+        is_new = bool(
+            found.error_code
+            or len(found.records)
+            or found.high_watermark != self.high_watermark
+            or found.log_start_offset != self.log_start_offset
+        )
+        self.high_watermark = -1 if found.error_code else found.high_watermark
+        self.log_start_offset = found.log_start_offset
+        return is_new
+
+
+class SessionTopic(NamedTuple):
+    """Partitions of one topic that follow one another in a session; as `FetchTopic`."""
+
+    topic: str
+    topic_id: UUID | None
+    partitions: Sequence[SessionPartition]
+
+
+class FetchSession:
+    """One session."""
+
+    __slots__ = (
+        "created_ms",
+        "epoch",
+        "has_topic_ids",
+        "id",
+        "is_privileged",
+        "partitions",
+        "ranked",
+        "size",
+        "used_ms",
+    )
+
+    def __init__(
+        self,
+        id_: int,
+        partitions: dict[_Key, SessionPartition],
+        now_ms: int,
+        *,
+        has_topic_ids: bool,
+        is_privileged: bool,
+    ) -> None:
+        self.id = id_
+        self.partitions = partitions
+        self.has_topic_ids = has_topic_ids
+        self.is_privileged = is_privileged
+        self.created_ms = self.used_ms = now_ms
+        self.epoch = 1
+        """Of the next fetch."""
+        self.size = len(partitions)
+        """Partitions at its last use."""
+        self.ranked: tuple[_Rank, int] | None = None
+        """Its place among those that may be evicted, and for how many kinds of client."""
+
+
+class SessionFetch:
+    """One fetch of a session: the partitions to read, and what its response says of them."""
+
+    __slots__ = ("_epoch", "_session", "topics")
+
+    def __init__(self, session: FetchSession) -> None:
+        self._session = session
+        self._epoch = session.epoch
+        self.topics = [
+            SessionTopic(topic, topic_id, tuple(partitions))
+            for (topic, topic_id), partitions in groupby(
+                session.partitions.values(), lambda each: (each.topic, each.topic_id)
+            )
+        ]
+
+    @property
+    def session_id(self) -> int:
+        """Of the session."""
+        return self._session.id
+
+    def news(self, found: Iterable[FetchedTopic]) -> Sequence[FetchedTopic]:
+        """What of a read the client does not know yet; from now on it does.
+
+        Raises:
+            RequestRefused: meanwhile another fetch of this session was begun.
+        """
+        session = self._session
+        if session.epoch != self._epoch:
+            raise RequestRefused(
+                ErrorCode.invalid_fetch_session_epoch, "another fetch of this session has begun"
+            )
+        topics = []
+        for topic in found:
+            name = topic.topic_id if session.has_topic_ids else topic.name
+            partitions = []
+            for each in topic.partitions:
+                key = name, each.partition_index
+                known = session.partitions[key]
+                if known.note(each):
+                    partitions.append(each)
+                    if len(each.records):
+                        session.partitions[key] = session.partitions.pop(key)
+            if partitions:
+                topics.append(topic._replace(partitions=partitions))
+        return topics
+
+
+class FetchSessions:
+    """The sessions of a broker.
+
+    Args:
+        slots: how many there may be.
+        monotonic_ms: a clock.
+    """
+
+    def __init__(self, slots: int, monotonic_ms: Callable[[], int]) -> None:
+        self._slots = slots
+        self._monotonic_ms = monotonic_ms
+        self._sessions: OrderedDict[int, FetchSession] = OrderedDict()  # least recently used first
+        self._for_consumers: list[_Rank] = []  # what may be evicted for them, in order
+        self._for_followers: list[_Rank] = []
+        self.partitions = 0
+        """Of all sessions."""
+        self.evictions = 0
+        """Sessions that made room for others."""
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    @property
+    def ids(self) -> Iterable[int]:
+        """Of all sessions, that used least recently first."""
+        return self._sessions.keys()
+
+    def begin(self, version: int, request: FetchRequest, found: Iterable[FetchedTopic]) -> int:
+        """The id of a new session of all partitions of a fetch, of which `found` was read.
+
+        0 if there is no room for it.
+        """
+        partitions = self._asked(version, request)
+        if partitions is None:
+            return 0
+        size, is_privileged = len(partitions), _is_follower(request)
+        now_ms = self._monotonic_ms()
+        while len(self._sessions) >= self._slots or self.partitions + size > MOST_PARTITIONS_OF_ALL:
+            evicted = self._evicted(is_privileged, size, now_ms)
+            if evicted is None:
+                return 0
+            self.end(evicted)
+            self.evictions += 1
+        has_topic_ids = version >= _TOPIC_IDS_SINCE
+        for topic in found:
+            name = topic.topic_id if has_topic_ids else topic.name
+            for each in topic.partitions:
+                if (known := partitions.get((name, each.partition_index))) is not None:
+                    known.note(each)
+        session = FetchSession(
+            self._new_id(),
+            partitions,
+            now_ms,
+            has_topic_ids=has_topic_ids,
+            is_privileged=is_privileged,
+        )
+        self._sessions[session.id] = session
+        self.partitions += size
+        self._rank(session)
+        return session.id
+
+    def end(self, session_id: int) -> None:
+        """End a session, if there is one."""
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            self.partitions -= session.size
+            self._unrank(session)
+
+    def go_on(self, version: int, request: FetchRequest) -> SessionFetch | None:
+        """The next fetch of a session; None if nothing is left to fetch, which ends it.
+
+        Raises:
+            RequestRefused: there is no such session (70), the fetch is not the next one (71), or it
+                names topics by id where the session has names, or the other way round (106).
+        """
+        session = self._sessions.get(request.session_id)
+        if session is None:
+            raise RequestRefused(ErrorCode.fetch_session_id_not_found, "there is no such session")
+        if session.epoch != request.session_epoch:
+            raise RequestRefused(
+                ErrorCode.invalid_fetch_session_epoch, f"the next fetch is {session.epoch}"
+            )
+        if session.has_topic_ids != (version >= _TOPIC_IDS_SINCE):
+            raise RequestRefused(
+                ErrorCode.fetch_session_topic_id_error, "the session names topics otherwise"
+            )
+        self._change(session, version, request)
+        if not session.partitions:
+            self.end(session.id)
+            return None
+        session.used_ms = self._monotonic_ms()
+        self._sessions.move_to_end(session.id)
+        self._rank(session)
+        session.epoch = session.epoch + 1 if session.epoch < _LAST_EPOCH else 1
+        return SessionFetch(session)
+
+    def _change(self, session: FetchSession, version: int, request: FetchRequest) -> None:
+        partitions = session.partitions
+        asked = self._asked(version, request, partitions) if request.topics else partitions
+        if asked is not None:
+            for topic in request.forgotten_topics_data:
+                name = topic.topic_id if session.has_topic_ids else topic.topic
+                for index in topic.partitions:
+                    partitions.pop((name, index), None)
+            self.partitions += len(partitions) - session.size
+            session.size = len(partitions)
+            if self.partitions <= MOST_PARTITIONS_OF_ALL:
+                return
+        self.end(session.id)
+        # The client begins anew, and is declined.
+        raise RequestRefused(ErrorCode.fetch_session_id_not_found, "the session is too large")
+
+    @staticmethod
+    def _asked(
+        version: int, request: FetchRequest, known: dict[_Key, SessionPartition] | None = None
+    ) -> dict[_Key, SessionPartition] | None:
+        """Add the partitions of a request to those that are `known`; None if they are too many."""
+        partitions = {} if known is None else known
+        if sum(len(topic.partitions) for topic in request.topics) > MOST_PARTITIONS:
+            return None
+        for topic in request.topics:
+            if len(topic.topic) > _MOST_NAME:
+                return None
+            name = topic.topic_id if version >= _TOPIC_IDS_SINCE else topic.topic
+            for wanted in topic.partitions:
+                found = partitions.get((name, wanted.partition))
+                if found is None:
+                    partitions[name, wanted.partition] = SessionPartition(topic, wanted)
+                else:
+                    found.ask(wanted)
+        return None if len(partitions) > MOST_PARTITIONS else partitions
+
+    def _evicted(self, is_privileged: bool, size: int, now_ms: int) -> int | None:
+        """The id of the session that makes room for one of this size, if one does."""
+        if not self._sessions:
+            return None
+        oldest = next(iter(self._sessions.values()))
+        if now_ms - oldest.used_ms > MIN_EVICTION_MS:
+            return oldest.id
+        ranks = self._for_followers if is_privileged else self._for_consumers
+        if not ranks or (is_privileged, size, 0) < ranks[0]:
+            return None
+        return ranks[0][2]
+
+    def _rank(self, session: FetchSession) -> None:
+        """Put a session among those that may be evicted, or where it is now among them."""
+        rank = session.is_privileged, session.size, session.id
+        if session.used_ms - session.created_ms > MIN_EVICTION_MS:
+            lists = [self._for_consumers, self._for_followers]
+        else:
+            lists = [] if session.is_privileged else [self._for_followers]
+        if session.ranked != (rank, len(lists)):
+            self._unrank(session)
+            for ranks in lists:
+                insort(ranks, rank)
+            session.ranked = rank, len(lists)
+
+    def _unrank(self, session: FetchSession) -> None:
+        if session.ranked is not None:
+            rank, _ = session.ranked
+            for ranks in (self._for_consumers, self._for_followers):
+                place = bisect_left(ranks, rank)
+                if ranks[place : place + 1] == [rank]:
+                    del ranks[place]
+
+    def _new_id(self) -> int:
+        while True:
+            id_ = secrets.randbelow(_LAST_EPOCH) + 1
+            if id_ not in self._sessions:
+                return id_
+
+
+def _is_follower(request: FetchRequest) -> bool:
+    state = request.replica_state
+    return (request.replica_id if state is None else state.replica_id) >= 0
