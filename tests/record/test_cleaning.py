@@ -146,6 +146,7 @@ def test_an_emptied_batch_says_how_far_its_producer_and_the_log_are() -> None:
     assert (len(after), new.records_count) == (HEADER_SIZE, 0)
     assert (new.base_offset, new.last_offset) == (9, 12)
     assert (new.producer_id, new.last_sequence) == (7, 6)
+    assert new.max_timestamp == -1
 
 
 @pytest.mark.parametrize("magic", [0, 1])

@@ -20,7 +20,6 @@ from horolog.errors import CorruptBatch, ErrorCode, RequestRefused
 from horolog.record.batch import (
     CONTROL_BIT,
     HEADER_SIZE,
-    LOG_APPEND_TIME_BIT,
     LOG_OVERHEAD,
     MAGIC,
     TRANSACTIONAL_BIT,
@@ -297,14 +296,18 @@ def retained(
 def emptied(header: BatchHeader) -> bytes:
     """A batch without its records: a header that says how far a producer came, and the log.
 
+    It has no time, as there is no record of that time any more: indexes and lookups take the
+    largest of a batch from its header. (Kafka leaves it in the header, and out of its indexes.)
+
     Of a message of v0 or v1, which cannot be empty, a batch of v2 that covers its offset.
     """
-    kept_bits = LOG_APPEND_TIME_BIT | TRANSACTIONAL_BIT | CONTROL_BIT
+    kept_bits = TRANSACTIONAL_BIT | CONTROL_BIT
     changed = header._replace(
         batch_length=HEADER_SIZE - LOG_OVERHEAD,
         magic=MAGIC,
         attributes=header.attributes & kept_bits,
         base_timestamp=NO_TIMESTAMP,
+        max_timestamp=NO_TIMESTAMP,
         records_count=0,
     )
     if header.magic != MAGIC:
