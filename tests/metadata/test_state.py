@@ -63,6 +63,12 @@ def test_a_topics_own_resource_has_only_what_kafka_takes() -> None:
     assert shared["horolog.topic.a.b-c.message.format.version"] == "2.8"
 
 
+def test_releases_that_refuse_a_name_are_not_given_it() -> None:
+    own, shared = state.split(ROW, {"segment.bytes": "1000"}, level=21)
+    assert own == {}
+    assert state.joined(ROW, own, shared) == (ROW, {"segment.bytes": "1000"})
+
+
 def test_kafka_deletes_nothing_of_an_adopted_topic() -> None:
     own, shared = state.split(ROW._replace(adopted=True), {"retention.ms": "5"})
     assert own == {"retention.ms": "-1", "retention.bytes": "-1"}

@@ -49,6 +49,7 @@ class LogStore:
         home: Home,
         now_ms: Callable[[], int],
         first_producer_id: int = 0,
+        beside: Image | None = None,
     ) -> None:
         """Make a store of an opened log; nothing is written before the first change.
 
@@ -58,11 +59,13 @@ class LogStore:
             home: whose directory it is.
             now_ms: the clock: the time of each change.
             first_producer_id: the lowest producer id, where it is not known which were given.
+            beside: what was kept beside a log that is taken over now.
         """
         self._log = log
         self._queries = queries
         self._stored_queries = queries.load()
         self._home = home
+        self._beside = beside
         self._now_ms = now_ms
         self._node = Node(0, UUID(int=0))
         self._guard: list[Record] = []
@@ -107,7 +110,11 @@ class LogStore:
         """
         self._node = Node(broker.broker_id, broker.log_dirs[0])
         mark: list[Record] = [] if self._home is Home.BESIDE else mapping.marked(self.image)
-        self._append([broker, *mark, *mapping.tidied(self.image)])
+        carried: list[Record] = []
+        if self._beside is not None:
+            carried = mapping.carried(self.image, self._beside, self._node)
+        self._append([broker, *mark, *mapping.tidied(self.image), *carried])
+        self._beside = None
 
     # --- topics and settings ----------------------------------------------------------
 

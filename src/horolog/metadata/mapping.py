@@ -66,7 +66,7 @@ def topic_records(
     else:
         if overrides is None:
             overrides = _overrides(image, row.name)
-        wanted = state.split(row, overrides)
+        wanted = state.split(row, overrides, image.metadata_version)
         records, own = _partitions(image, node, row)
         records += _changed(TOPIC, row.name, own, {**dict.fromkeys(own), **wanted.own})
         changes |= {**dict.fromkeys(state.topic_names(row.name, shared)), **wanted.shared}
@@ -115,8 +115,8 @@ def forgotten(image: Image, name: str) -> list[Record]:
     changes = _without_deletion(name, shared)
     changes |= dict.fromkeys(state.topic_names(name, shared))
     key = state.followed_name(name)
-    its = [row for row in state.followed_in({key: shared.get(key, "")}) if key in shared]
-    if its and its[0].led:
+    its = state.followed_in({key: shared[key]} if key in shared else {})
+    if any(row.led for row in its):
         changes.update([state.followed_entry(promoted_once(name))])
     else:
         changes[key] = None
@@ -182,6 +182,31 @@ def marked(image: Image) -> list[Record]:
 def salvage_ended(image: Image) -> list[Record]:
     """Every topic on disk has a row again."""
     return _changed(BROKER, _ALL_BROKERS, shared_settings(image), {state.SALVAGED: None})
+
+
+def carried(image: Image, beside: Image, node: Node) -> list[Record]:
+    """What horolog kept beside another's log that it goes on with now.
+
+    These are topics that were made here, settings that were given here, and what is followed. An
+    adopted topic that the log has is as it is there. A topic of the log that was deleted here is
+    not deleted in it: its records are gone, and it is served empty.
+    """
+    rows = stored(beside)
+    given: dict[str, dict[str, str]] = {row.name: {} for row in rows.topics}
+    records: list[Record] = []
+    for setting in rows.settings:
+        if setting.scope == TOPIC_SCOPE:
+            given[setting.resource][setting.name] = setting.value
+        elif setting.scope == BROKER_SCOPE:
+            records.append(Config(BROKER, setting.resource, setting.name, setting.value))
+    followed = {row.topic: row for row in rows.followed}
+    for row in rows.topics:
+        if not row.deleting and not (row.adopted and row.topic_id in image.by_id):
+            its = followed.get(row.name)
+            records += topic_records(image, node, row, given[row.name], its)
+    if rows.source is not None:
+        records += source_records(image, rows.source, ())
+    return records
 
 
 def shared_settings(image: Image) -> Mapping[str, str]:

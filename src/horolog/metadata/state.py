@@ -15,7 +15,8 @@ Kafka checks all settings of a topic whenever one is altered, so a topic's own r
 what Kafka 4.3 knows. The rest is held beside it (`split` and `joined`):
 
 - settings of `horolog.*`, and those that Kafka 4 removed;
-- `segment.bytes` below 1 MiB, which becomes `internal.segment.bytes`;
+- `segment.bytes` below 1 MiB, which keeps a Kafka 4.3 from starting: there it becomes
+  `internal.segment.bytes`, which earlier releases refuse;
 - what a topic says of retention, while nothing of it may expire. Then its own resource says -1.
 
 A topic that Kafka deletes and makes again does not inherit anything: the state has the topic's id.
@@ -41,6 +42,7 @@ from horolog.metadata.rows import (
     settings_of_source,
     settings_text,
 )
+from horolog.schemas.metadata import NEWEST_LEVEL
 from horolog.storage import names
 from horolog.storage.directory.checkpoints import decode_uuid, kafka_uuid
 
@@ -58,6 +60,8 @@ _UNLIMITED: Final = "-1"
 _SEGMENT_BYTES: Final = "segment.bytes"
 _INTERNAL_SEGMENT_BYTES: Final = "internal.segment.bytes"
 _LEAST_SEGMENT_BYTES: Final = 1 << 20
+_WITH_INTERNAL: Final = 30
+"""The `metadata.version` of a Kafka that was seen to know `internal.segment.bytes` (4.3)."""
 _MOST_DIGITS: Final = 12
 
 Settings = Mapping[str, str]
@@ -106,15 +110,15 @@ def is_hidden(name: str) -> bool:
 # --- topics -------------------------------------------------------------------------------
 
 
-def split(row: TopicRow, overrides: Settings) -> Split:
-    """Where the flags and the settings of a topic are kept."""
+def split(row: TopicRow, overrides: Settings, level: int = NEWEST_LEVEL) -> Split:
+    """Where the flags and the settings of a topic are kept, at a level of `metadata.version`."""
     own = dict(overrides)
     held = {name: own.pop(name) for name in overrides if name in held_settings()}
     if row.adopted:
         held |= {name: own.pop(name) for name in _RETENTION if name in own}
         own |= dict.fromkeys(_RETENTION, _UNLIMITED)
     is_small = _is_small(own.get(_SEGMENT_BYTES))
-    if is_small and _INTERNAL_SEGMENT_BYTES in own:
+    if is_small and (_INTERNAL_SEGMENT_BYTES in own or level < _WITH_INTERNAL):
         held[_SEGMENT_BYTES] = own.pop(_SEGMENT_BYTES)
         is_small = False
     elif is_small:

@@ -1,0 +1,87 @@
+"""Opens the store of a log directory: the directory's own metadata log, or one beside another's.
+
+With `horolog.take.over` the log of a Kafka node that was alone is gone on with. What horolog has
+kept beside it until then is carried into it, and a mark says from then on that the directory is
+horolog's (`home`): both with the first change, so that a kill before it leaves all as it was.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from uuid import UUID
+
+from horolog.errors import Misconfigured
+from horolog.metadata import mapping, state
+from horolog.metadata.forms import QUORUM_STATE
+from horolog.metadata.home import Home, Signs, home_of, signs_in
+from horolog.metadata.log import MetadataLog
+from horolog.metadata.log_store import LogStore
+from horolog.metadata.query_file import QueryFile
+from horolog.metadata.taking_over import Node, static_voters, why_not
+from horolog.storage import names
+from horolog.storage.directory.checkpoints import decode_uuid
+from horolog.storage.files import Files
+from horolog.storage.names import TopicPartition
+
+
+def open_log_store(
+    files: Files,
+    log_dir: Path,
+    node_id: int,
+    now_ms: Callable[[], int],
+    *,
+    first_producer_id: int = 0,
+    take_over: bool = False,
+) -> LogStore:
+    """Open the store of a directory; nothing is written before the first change.
+
+    Args:
+        files: the way to the disk.
+        log_dir: the log directory, which is locked.
+        node_id: of this broker.
+        now_ms: the clock.
+        first_producer_id: the lowest producer id, where it is not known which were given.
+        take_over: go on as the Kafka node whose directory it is. Without effect on a directory
+            that is horolog's.
+
+    Raises:
+        Misconfigured: the directory cannot be taken over, and why.
+        StorageFailed: a log cannot be read at all.
+    """
+    log = MetadataLog.open(files, str(log_dir), node_id=node_id)
+    queries = QueryFile(files, log_dir)
+    signs = signs_in(files, log_dir, _is_marked(log))
+    home, carried = home_of(signs), None
+    if home is Home.BESIDE:
+        beside = MetadataLog.open(files, str(log_dir), node_id=node_id, in_one_file=True)
+        if take_over:
+            _check(files, log_dir, log, signs, node_id)
+            home, carried = Home.OWN, beside.image
+        else:
+            log = beside
+    return LogStore(log, queries, home, now_ms, first_producer_id, carried)
+
+
+def _is_marked(log: MetadataLog) -> bool | None:
+    if not log.next_offset or not log.image.features:
+        return None
+    return state.HOME in mapping.shared_settings(log.image)
+
+
+def _check(files: Files, log_dir: Path, log: MetadataLog, signs: Signs, node_id: int) -> None:
+    directory = log_dir / str(TopicPartition(names.CLUSTER_METADATA, 0))
+    voters = log.voters or static_voters(files, str(directory / QUORUM_STATE))
+    why = why_not(log.image, _node(node_id, signs), voters, log.damage)
+    if why is not None:
+        raise Misconfigured(f"{log_dir} cannot be taken over: {why} (docs/moving-in-and-out.md)")
+
+
+def _node(node_id: int, signs: Signs) -> Node:
+    if signs.meta is None:
+        return Node(node_id, None, None)
+    directory_id: UUID | None = None
+    if signs.meta.directory_id is not None:
+        try:
+            directory_id = decode_uuid(signs.meta.directory_id)
+        except ValueError:
+            directory_id = None  # no record can name it
+    return Node(node_id, signs.meta.node_id, directory_id)

@@ -1,0 +1,162 @@
+"""Which metadata log is appended to, and what is written there first."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from golden import GOLDEN
+from horolog.errors import Misconfigured
+from horolog.metadata import mapping, state
+from horolog.metadata.image import BROKER, TOPIC, Image
+from horolog.metadata.log import MetadataLog
+from horolog.metadata.log_store import LogStore
+from horolog.metadata.opening import open_log_store
+from horolog.metadata.rows import FollowedRow, SourceRow, TopicRow
+from horolog.schemas import metadata as m
+from horolog.schemas.metadata import METADATA_VERSION, NEWEST_LEVEL, Record
+from horolog.storage import names
+from horolog.storage.files import Files
+
+NOW = 1_800_000_000_000
+HERE, MADE = UUID(int=500), UUID(int=7)
+SOURCE = SourceRow("cluster", "127.0.0.1:1", ".*", "", ended=True)
+
+
+@pytest.fixture
+def kafkas(tmp_path: Path) -> Path:
+    """A directory that a single Kafka node has left."""
+    shutil.copytree(GOLDEN / "clean", tmp_path / "kafka")
+    return tmp_path / "kafka"
+
+
+def opened(path: Path, *, take_over: bool = False, node_id: int = 1) -> LogStore:
+    return open_log_store(Files(), path, node_id, lambda: NOW, take_over=take_over)
+
+
+def started(path: Path, *, take_over: bool = False) -> LogStore:
+    """A store as a broker has it once it has started."""
+    store = opened(path, take_over=take_over)
+    ids = m.Endpoint("PLAINTEXT", "localhost", 9092)
+    store.register(m.RegisterBroker(1, False, UUID(int=9), 5, (ids,), (), log_dirs=(HERE,)))
+    return store
+
+
+def start(path: Path, *, take_over: bool = False) -> Image:
+    store = started(path, take_over=take_over)
+    store.close()
+    return store.image
+
+
+def is_marked(image: Image) -> bool:
+    return state.HOME in mapping.shared_settings(image)
+
+
+def test_a_new_directory_has_its_own_log_with_a_level_and_a_mark(tmp_path: Path) -> None:
+    for take_over in (False, True):  # it is nobody else's
+        image = start(tmp_path, take_over=take_over)
+        assert (image.metadata_version, is_marked(image)) == (NEWEST_LEVEL, True)
+    assert not (tmp_path / names.METADATA_FILE).exists()
+
+
+def test_beside_a_kafkas_log_nothing_of_it_is_touched(kafkas: Path) -> None:
+    own = kafkas / "__cluster_metadata-0"
+    before = {path.name: path.read_bytes() for path in own.iterdir()}
+    for _ in range(2):
+        image = start(kafkas)
+        assert (image.topics, is_marked(image)) == ({}, False)
+    assert (kafkas / names.METADATA_FILE).exists()
+    assert {path.name: path.read_bytes() for path in own.iterdir()} == before
+
+
+def test_a_kafkas_log_is_gone_on_with_once_it_is_taken_over(kafkas: Path) -> None:
+    theirs = MetadataLog.open(Files(read_only=True), str(kafkas), node_id=1).image
+    assert theirs.topics
+    for take_over in (True, False, True):
+        image = start(kafkas, take_over=take_over)
+        assert is_marked(image)
+        assert {*image.topics} == {*theirs.topics}
+        assert image.metadata_version == theirs.metadata_version
+    assert not (kafkas / names.METADATA_FILE).exists()
+
+
+def test_a_kill_before_the_mark_leaves_it_to_be_taken_over_again(kafkas: Path) -> None:
+    opened(kafkas, take_over=True).close()
+    assert opened(kafkas).image.topics == {}
+    assert is_marked(start(kafkas, take_over=True))
+
+
+def test_what_was_made_beside_it_is_carried_over(kafkas: Path) -> None:
+    theirs = MetadataLog.open(Files(read_only=True), str(kafkas), node_id=1).image
+    name, topic = next((n, t) for n, t in theirs.topics.items() if not n.startswith("__"))
+    led = FollowedRow("made", None, True, 7, "{}")
+    beside = started(kafkas)
+    made = TopicRow("made", MADE, 2)
+    beside.put_topic(made, {"horolog.retention.by": "append-time"}, led)
+    known = TopicRow(name, topic.topic_id, len(topic.partitions))
+    beside.put_topic(known, {"retention.ms": "77"})
+    other = next(n for n in theirs.topics if n not in (name, "made") and not n.startswith("__"))
+    beside.put_topic(TopicRow(other, theirs.topics[other].topic_id, 1, adopted=True))
+    beside.put_topic(TopicRow("gone", UUID(int=8), 1, deleting=True))
+    beside.put_source(SOURCE)
+    beside.change_settings("", {"log.retention.ms": "99"})
+    beside.close()
+
+    for take_over in (True, False):
+        image = start(kafkas, take_over=take_over)
+        assert image.topics["made"].topic_id == MADE
+        assert sorted(image.topics["made"].partitions) == [0, 1]
+        assert image.settings_of(TOPIC, name) == {"retention.ms": "77"}
+        assert image.settings_of(TOPIC, other) == theirs.settings_of(TOPIC, other)
+        assert image.settings_of(BROKER, "")["log.retention.ms"] == "99"
+        assert "gone" not in image.topics
+        stored = mapping.stored(image)
+        assert (stored.source, stored.followed) == (SOURCE, (led,))
+        assert ("made", "horolog.retention.by", "append-time") in [
+            each[1:] for each in stored.settings
+        ]
+
+
+@pytest.mark.parametrize(
+    ("record", "node_id", "why"),
+    [
+        (None, 2, "set node.id=1"),
+        (
+            m.RegisterBroker(2, False, UUID(int=3), 5, (), (), None, False),
+            1,
+            "broker 2 of its cluster is not fenced",
+        ),
+        (m.RegisterController(9, UUID(int=3), False, (), ()), 1, "node 9 is a voter"),
+        (m.FeatureLevel(METADATA_VERSION, 31), 1, "metadata.version is 31"),
+    ],
+)
+def test_a_node_that_was_not_alone_is_refused_and_nothing_is_written(
+    record: Record | None, node_id: int, why: str, kafkas: Path
+) -> None:
+    if record is not None:
+        log = MetadataLog.open(Files(), str(kafkas), node_id=1)
+        log.append([record], NOW)
+        log.close()
+    before = {path: path.read_bytes() for path in kafkas.rglob("*") if path.is_file()}
+    with pytest.raises(Misconfigured, match=why):
+        opened(kafkas, take_over=True, node_id=node_id)
+    assert {path: path.read_bytes() for path in kafkas.rglob("*") if path.is_file()} == before
+
+
+def test_other_voters_of_a_static_quorum_are_refused(kafkas: Path) -> None:
+    quorum = kafkas / "__cluster_metadata-0" / "quorum-state"
+    text = quorum.read_text()
+    assert '"voterId":1' in text
+    quorum.write_text(text.replace('[{"voterId":1}]', '[{"voterId":1},{"voterId":3}]'))
+    with pytest.raises(Misconfigured, match="node 3 is a voter"):
+        opened(kafkas, take_over=True)
+
+
+def test_a_broker_without_metadata_is_refused_and_adopted(kafkas: Path) -> None:
+    shutil.rmtree(kafkas / "__cluster_metadata-0")
+    with pytest.raises(Misconfigured, match="there is no metadata of a Kafka"):
+        opened(kafkas, take_over=True)
+    assert not is_marked(start(kafkas))
