@@ -1,0 +1,112 @@
+"""Logs that horolog has compacted, for Apache Kafka: its dump tool, its broker, its cleaner."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+from handing_over import complaints, give_to_kafka
+from patience import eventually
+from running_broker import RunningBroker
+from storelogs import records_in
+from tools.golden import answers, scenarios
+from tools.golden.scenarios import Scenario
+from tools.peers.kafka import NEWEST, Kafka
+
+from horolog.client import Client
+from horolog.clock import SystemClock
+from horolog.record.builder import Record, build_batch
+from horolog.record.compression import Codec
+
+COMPACT = {
+    "cleanup.policy": "compact",
+    "segment.bytes": "1048576",
+    "min.cleanable.dirty.ratio": "0.01",
+    "delete.retention.ms": "1",
+}
+TOPICS = [
+    Scenario(f"compacted-{codec.name.lower()}", "by key", scenarios.nothing, COMPACT)
+    for codec in (Codec.NONE, Codec.LZ4)
+]
+BATCHES, RECORDS = 40, 500
+
+
+def batches(codec: Codec) -> list[bytes]:
+    """Records of a thousand keys in turn; one in seven is a tombstone."""
+    now_ms = SystemClock().now_ms()
+    found = []
+    for first in range(0, BATCHES * RECORDS, RECORDS):
+        records = [
+            Record(now_ms + n, b"key %d" % (n % 1000), None if n % 7 == 3 else b"%d " % n * 20)
+            for n in range(first, first + RECORDS)
+        ]
+        found.append(build_batch(records, codec=codec))
+    return found
+
+
+def consumed(bootstrap: str, topic: str) -> list[tuple[int, bytes | None, bytes | None]]:
+    """Everything that a consumer gets."""
+    settings = {"bootstrap.servers": bootstrap, "group.id": "g", "enable.partition.eof": True}
+    consumer = Consumer(settings)
+    consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
+    found = []
+    while True:
+        message = consumer.poll(600)
+        assert message is not None
+        if message.error() is not None:
+            consumer.close()
+            return found
+        found.append((message.offset(), message.key(), message.value()))
+
+
+@pytest.mark.timeout(3600)  # Kafka is started twice
+def test_kafka_opens_what_we_compacted_and_compacts_on_and_we_open_the_result(
+    tmp_path: Path,
+) -> None:
+    broker = RunningBroker(tmp_path / "ours")
+    with broker:
+        for scenario, codec in zip(TOPICS, (Codec.NONE, Codec.LZ4), strict=True):
+            given = {name.replace(".", "_"): value for name, value in COMPACT.items()}
+            broker.create_topic(scenario.topic, **{**given, "segment_bytes": "200000"})
+            for batch in batches(codec):
+                broker.append(scenario.topic, batch)
+            broker.roll(scenario.topic)
+            broker.append(scenario.topic, build_batch([Record(1, b"last", b"v")]))
+        broker.run(broker.broker.cleaner.clean_all())
+        before = {one.topic: consumed(broker.address, one.topic) for one in TOPICS}
+    assert all(len(found) < 3000 for found in before.values())
+    answers.of_files(tmp_path / "ours", peer=NEWEST)  # fails on any complaint
+
+    empty = Kafka(tmp_path / "kafka", settings={"log.cleaner.backoff.ms": "500"})
+    with empty:
+        scenarios.create(empty.bootstrap, TOPICS)
+        scenarios.settle(2)
+    give_to_kafka(tmp_path / "ours", empty)
+    shutil.copy2(tmp_path / "ours" / "cleaner-offset-checkpoint", empty.log_dir)
+    said = empty.output.stat().st_size
+    with empty:
+        scenarios.settle(2)
+        assert {one.topic: consumed(empty.bootstrap, one.topic) for one in TOPICS} == before
+        points = empty.log_dir / "cleaner-offset-checkpoint"
+        at_first = points.read_text()
+        for scenario, codec in zip(TOPICS, (Codec.NONE, Codec.LZ4), strict=True):
+            for batch in batches(codec):
+                produce(empty.bootstrap, scenario.topic, batch)
+        # The segments of one of them are full: 1 MiB is the least that Kafka takes.
+        assert eventually(lambda: points.read_text() != at_first, 60), "its cleaner went on"
+        after = {one.topic: consumed(empty.bootstrap, one.topic) for one in TOPICS}
+    assert complaints(empty, said) == []
+    answers.of_files(empty.log_dir, peer=NEWEST)
+
+    shutil.copytree(empty.log_dir, tmp_path / "back")
+    with RunningBroker(tmp_path / "back") as broker:
+        for one in TOPICS:
+            found = [(r.offset, r.key, r.value) for r in records_in(broker.log(one.topic))]
+            assert {key: value for _, key, value in found} == {
+                key: value for _, key, value in after[one.topic]
+            }
+
+
+def produce(bootstrap: str, topic: str, batch: bytes) -> None:
+    with Client(bootstrap, timeout_ms=600_000) as client:
+        client.produce(topic, 0, batch)
