@@ -13,6 +13,9 @@ from tools.golden.scenarios import QUIET
 from tools.peers.kafka import LAST_WITH_OLD_FORMATS, NEWEST, Kafka, run_tool
 
 from horolog.client import Client, CommittedOffset
+from horolog.groups.replay import Replay
+from horolog.groups.rows import GroupChange, GroupRow, OffsetRow
+from horolog.metadata.group_file import GroupFile
 from horolog.record.builder import Record, build_batch
 from horolog.schemas.offsets import (
     CommittedValue,
@@ -28,7 +31,7 @@ from horolog.schemas.offsets import (
     read_group,
     read_key,
 )
-from horolog.storage.adoption.records import records_in
+from horolog.storage.adoption.records import batches_in, records_in
 from horolog.storage.files import Files
 
 GROUPS = ["plain", "gr\u00fcn", "\U0001f600", "polygenelubricants"]
@@ -70,6 +73,16 @@ def test_what_kafkas_coordinator_writes_is_read(peer: str, tmp_path: Path) -> No
         assert found.commit_ms > 0
         # Where the client's version of the request has topic ids; 3.9 writes none.
         assert found.topic_id in (None, topic_id)
+    replay = Replay()
+    for log in sorted(kafka.log_dir.glob("__consumer_offsets-*/*.log")):
+        for _, batch in batches_in(Files(read_only=True), str(log)):
+            replay.add(batch)
+    group_rows, offset_rows = replay.rows(lambda _: topic_id)
+    assert replay.unreadable == 0
+    assert {row.group_id: row.committed for row in offset_rows} == {
+        group: number for number, group in enumerate(GROUPS)
+    }
+    assert {row.group_id for row in group_rows} <= {*GROUPS, "members"}
     joined = next(each for each in groups if each.members)
     assert (joined.protocol_type, joined.generation) == ("consumer", 1)
     assert joined.members[0].client_id == "rdkafka"
@@ -111,3 +124,30 @@ def test_kafkas_dump_tool_reads_what_is_written_here(tmp_path: Path) -> None:
     assert data[3] == "<DELETE>"
     assert (data[4]["generation"], data[4]["members"]) == (2, [])
     assert data[5]["members"][0]["groupInstanceId"] == "static"
+
+
+def test_kafkas_dump_tool_reads_the_file_of_groups(tmp_path: Path) -> None:
+    log = tmp_path / "__consumer_offsets-0" / "00000000000000000000.log"
+    log.parent.mkdir()
+    file = GroupFile(
+        Files(),
+        str(log),
+        topic_id=lambda _: UUID(int=9),
+        offsets_of=lambda _: [("t", 3)],
+        now_ms=lambda: 1000,
+    )
+    put = GroupChange(
+        groups=[GroupRow("g", "consumer", 80)],
+        offsets=[OffsetRow("g", "t", 3, 5, 8, "note", 77)],
+    )
+    assert file.write_groups([put]) == [None]
+    assert file.write_groups([GroupChange(dropped_groups=["g"])]) == [None]
+    done = run_tool("dump", "--offsets-decoder", "--files", str(log))
+    lines = done.stdout.decode().splitlines()
+    rows = [line for line in lines if line.startswith("| offset")]
+    values = [row.partition(" payload: ")[2] for row in rows]
+    assert [values[2], values[3]] == ["<DELETE>"] * 2
+    group, offset = (json.loads(value)["data"] for value in values[:2])
+    assert (group["protocolType"], group["currentStateTimestamp"]) == ("consumer", 80)
+    assert (offset["offset"], offset["topicId"]) == (5, "AAAAAAAAAAAAAAAAAAAACQ")
+    assert sum("isvalid: true" in line for line in lines) == 2

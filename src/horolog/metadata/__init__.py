@@ -2,7 +2,8 @@
 
 `topics` and `reconcile` are pure: arguments in, values out. `store` is the broker's way
 to the file; sockets and timers belong to `horolog.broker`. `log` keeps what is to take its place:
-records of Kafka's metadata log, and their `image`.
+records of Kafka's metadata log, and their `image`. So does `group_file` for groups and offsets,
+beside another's `__consumer_offsets`.
 
 One file, so that creating or deleting a topic is atomic, for settings, committed offsets and
 producer ids too. Each row has a checksum, because records expire and topics are deleted by what

@@ -1,0 +1,204 @@
+"""Groups and committed offsets as records of `__consumer_offsets`, and back (schemas/offsets.py).
+
+`records_of` has the records of a change. `Replay` takes batches in the order of their log and has
+what they add up to: the last value of each key; nothing of a key whose last record is a tombstone.
+Records of a transaction count from its commit on, and never if it is aborted (KIP-98). Of an
+offset committed outside a transaction and one inside, the later in the log counts, as in Kafka.
+
+A record that cannot be read is counted and left out; those around it count. Keys of unknown types
+are kept as they are.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from struct import error as StructError  # noqa: N812 - its own name says nothing
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from horolog.buffers import Buffer
+from horolog.errors import CorruptBatch, ErrorCode, RequestRefused
+from horolog.groups.rows import GroupChange, GroupRow, OffsetRow
+from horolog.record.batch import parse_header
+from horolog.record.builder import Record, read_records
+from horolog.record.markers import read_marker
+from horolog.schemas.offsets import (
+    CommittedValue,
+    GroupKey,
+    GroupValue,
+    OffsetKey,
+    committed_bytes,
+    group_bytes,
+    key_bytes,
+    read_committed,
+    read_group,
+    read_key,
+)
+
+MOST_BATCH_BYTES: Final = 64 << 20
+"""That a batch may hold when decompressed."""
+_NO_TIME: Final = -1
+
+OffsetsOf = Callable[[str], Iterable[tuple[str, int]]]
+"""The topics and partitions for which a group has committed offsets."""
+TopicId = Callable[[str], UUID | None]
+"""The id of a topic; None if there is no such topic."""
+
+
+def records_of(
+    change: GroupChange, offsets_of: OffsetsOf, topic_id: TopicId, now_ms: int
+) -> list[Record]:
+    """The records of a change in their order, stamped with `now_ms`.
+
+    A group is dropped after its offsets: what a kill leaves of a drop still has the group.
+
+    Raises:
+        RequestRefused: a text or a number does not fit the fields of a record.
+    """
+    try:
+        pairs = [*_dropped(change, offsets_of), *_put(change, topic_id)]
+    except (StructError, UnicodeError) as error:
+        raise RequestRefused(
+            ErrorCode.invalid_commit_offset_size, f"no record can hold it: {error}"
+        ) from error
+    return [Record(now_ms, key, value) for key, value in pairs]
+
+
+def _dropped(change: GroupChange, offsets_of: OffsetsOf) -> Iterator[tuple[bytes, None]]:
+    for offset in change.dropped_offsets:
+        yield key_bytes(OffsetKey(*offset)), None
+    for group_id in change.dropped_groups:
+        for topic, partition in offsets_of(group_id):
+            yield key_bytes(OffsetKey(group_id, topic, partition)), None
+        yield key_bytes(GroupKey(group_id)), None
+
+
+def _put(change: GroupChange, topic_id: TopicId) -> Iterator[tuple[bytes, bytes]]:
+    for group in change.groups:
+        since_ms = _NO_TIME if group.empty_since_ms is None else group.empty_since_ms
+        value = GroupValue(group.protocol_type, 0, changed_ms=since_ms)
+        yield key_bytes(GroupKey(group.group_id)), group_bytes(value)
+    for row in change.offsets:
+        committed = CommittedValue(
+            row.committed,
+            row.leader_epoch,
+            row.metadata,
+            row.commit_ms,
+            row.expire_ms,
+            topic_id(row.topic),
+        )
+        key = OffsetKey(row.group_id, row.topic, row.partition)
+        yield key_bytes(key), committed_bytes(committed)
+
+
+class _Kept(NamedTuple):
+    """The last record of a key; `at` is its offset."""
+
+    at: int
+    timestamp: int
+    key: bytes
+    value: bytes
+
+
+class Replay:
+    """See the module. Groups and offsets are decoded once each key's last record is known."""
+
+    def __init__(self) -> None:
+        self.seen = 0
+        """Records so far, those of transactions when they end."""
+        self.unreadable = 0
+        """Records, or batches, that could not be read."""
+        self.reason: str | None = None
+        """Why the first of them could not."""
+        self._kept: dict[bytes, _Kept] = {}
+        self._pending: dict[int, list[Record]] = {}  # by producer id
+
+    @property
+    def count(self) -> int:
+        """Keys that have a value."""
+        return len(self._kept)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether no transaction is open."""
+        return not self._pending
+
+    def add(self, batch: Buffer) -> None:
+        """Take the next batch; what of it cannot be read is left out."""
+        header = parse_header(batch)
+        try:
+            if header.is_control:
+                marker = read_marker(batch)
+                if marker is not None:
+                    pending = self._pending.pop(header.producer_id, [])
+                    self._take([] if marker.is_abort else pending)
+                return
+            records = list(read_records(batch, max_bytes=MOST_BATCH_BYTES))
+        except (CorruptBatch, RequestRefused) as error:
+            self._note(f"the batch at {header.base_offset}: {error}")
+            return
+        if header.is_transactional:
+            self._pending.setdefault(header.producer_id, []).extend(records)
+        else:
+            self._take(records)
+
+    def _take(self, records: Iterable[Record]) -> None:
+        for record in records:
+            self.seen += 1
+            if record.key is None:
+                self._note(f"the record at {record.offset} has no key")
+                continue
+            at = record.offset or 0
+            before = self._kept.get(record.key)
+            if before is not None and before.at > at:
+                continue  # committed outside, after this was committed inside a transaction
+            if record.value is None:
+                self._kept.pop(record.key, None)
+            else:
+                self._kept[record.key] = _Kept(at, record.timestamp, record.key, record.value)
+
+    def _note(self, reason: str) -> None:
+        self.unreadable += 1
+        if self.reason is None:
+            self.reason = reason
+
+    def records(self) -> Iterator[Record]:
+        """The last record of each key in the order of the log, of unknown types too."""
+        for kept in sorted(self._kept.values(), key=lambda each: each.at):
+            yield Record(kept.timestamp, kept.key, kept.value)
+
+    def rows(self, topic_id: TopicId) -> tuple[list[GroupRow], list[OffsetRow]]:
+        """Groups and committed offsets; what cannot be read is left out and noted.
+
+        An offset whose topic was deleted, and made again or not, is left out: its value has
+        another topic id. Values without one, of earlier releases, count whatever the topic is.
+        """
+        groups, offsets = [], []
+        for kept in self._kept.values():
+            try:
+                key = read_key(kept.key)
+                if isinstance(key, GroupKey):
+                    groups.append(_group_row(key, read_group(kept.value)))
+                elif isinstance(key, OffsetKey):
+                    value = read_committed(kept.value)
+                    if value.topic_id is None or value.topic_id == topic_id(key.topic):
+                        offsets.append(_offset_row(key, value))
+            except CorruptBatch as error:
+                self._note(f"the record at {kept.at}: {error}")
+        return groups, offsets
+
+
+def _group_row(key: GroupKey, value: GroupValue) -> GroupRow:
+    has_since = value.changed_ms != _NO_TIME and not value.members
+    return GroupRow(key.group, value.protocol_type, value.changed_ms if has_since else None)
+
+
+def _offset_row(key: OffsetKey, value: CommittedValue) -> OffsetRow:
+    return OffsetRow(
+        key.group,
+        key.topic,
+        key.partition,
+        value.offset,
+        value.leader_epoch,
+        value.metadata,
+        value.commit_ms,
+        value.expire_ms,
+    )

@@ -1,0 +1,164 @@
+"""Groups and committed offsets in one file: records of `__consumer_offsets` (groups/replay.py).
+
+For a directory whose `__consumer_offsets` is another's. Changes are appended, and survive a kill
+of the process, as Kafka's do. Each is in one batch, so that a kill leaves all of it or nothing;
+only a drop of very many offsets is in several, and its group goes with the last of them.
+
+When the file has grown to several times what counts, it is replaced by the last record of each key.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final
+
+from horolog.errors import ErrorCode, RequestRefused, StorageFailed
+from horolog.groups.replay import OffsetsOf, Replay, TopicId, records_of
+from horolog.groups.rows import GroupChange, GroupRow, OffsetRow
+from horolog.record.builder import Record, build_batch
+from horolog.storage.files import Files
+from horolog.storage.record_file import RecordFile
+
+_BATCH_BYTES: Final = 1 << 20  # of keys and values, unless one change has more
+_MOST_CHANGE_BYTES: Final = 8 << 20
+_RECORD_BYTES: Final = 32  # beside key and value, at most
+_GROWN: Final = 4  # times what counts
+_LEAST_BYTES: Final = 1 << 20  # below it the file is not replaced
+
+_logger = logging.getLogger(__name__)
+
+
+class GroupFile:
+    """See the module. One thread at a time; `load` comes first."""
+
+    def __init__(
+        self,
+        files: Files,
+        path: str,
+        *,
+        topic_id: TopicId,
+        offsets_of: OffsetsOf,
+        now_ms: Callable[[], int],
+        least_bytes: int = _LEAST_BYTES,
+    ) -> None:
+        """At a path.
+
+        Args:
+            files: reads and writes.
+            path: of the file; made by the first change.
+            topic_id: tells a topic from an earlier one of the same name.
+            offsets_of: what is dropped with a group.
+            now_ms: the time of the broker's clock, which records are stamped with.
+            least_bytes: a smaller file is never replaced.
+        """
+        self._file = RecordFile(files, path)
+        self._topic_id = topic_id
+        self._offsets_of = offsets_of
+        self._now_ms = now_ms
+        self._least_bytes = self._replace_at = least_bytes
+
+    def load(self) -> tuple[list[GroupRow], list[OffsetRow]]:
+        """All groups and committed offsets; what is damaged is named in the log, and left out.
+
+        Raises:
+            StorageFailed: the file cannot be read.
+        """
+        replay = self._replay()
+        groups, offsets = replay.rows(self._topic_id)
+        for lost in self._file.lost:
+            _logger.error("Groups or committed offsets may be lost: %s", lost)
+        if replay.unreadable:
+            _logger.error(
+                "%s: %d records cannot be read and are left out; the first: %s",
+                self._file.path,
+                replay.unreadable,
+                replay.reason,
+            )
+        self._replace_at = max(self._least_bytes, 2 * self._file.size)
+        if replay.seen > _GROWN * replay.count and self._file.size >= self._least_bytes:
+            self._replace(replay)
+        return groups, offsets
+
+    def write_groups(self, changes: Sequence[GroupChange]) -> list[Exception | None]:
+        """Append changes in order, in one write; the error of each or None.
+
+        A change that no record can hold fails alone. A write that fails changes nothing.
+        """
+        now_ms = self._now_ms()
+        outcomes: list[Exception | None] = []
+        accepted: list[list[Record]] = []
+        for change in changes:
+            try:
+                accepted.extend(self._parts(change, now_ms))
+            except RequestRefused as error:
+                outcomes.append(error)
+            else:
+                outcomes.append(None)
+        batches = [*_batches(accepted)]
+        if batches:
+            try:
+                self._file.append_all(batches, sync=False)
+            except StorageFailed as error:
+                return [error if outcome is None else outcome for outcome in outcomes]
+            if self._file.size >= self._replace_at:
+                self._replace(None)
+        return outcomes
+
+    def close(self) -> None:
+        """Wait until the disk has all changes.
+
+        Raises:
+            StorageFailed: the disk refused.
+        """
+        self._file.sync()
+
+    def _parts(self, change: GroupChange, now_ms: int) -> Iterator[list[Record]]:
+        """The records of a change, by batch."""
+        records = records_of(change, self._offsets_of, self._topic_id, now_ms)
+        if sum(map(_size, records)) <= _MOST_CHANGE_BYTES:
+            return iter([records])
+        if change.groups or change.offsets:
+            raise RequestRefused(
+                ErrorCode.invalid_commit_offset_size,
+                f"{len(records)} records have more than {_MOST_CHANGE_BYTES} bytes",
+            )
+        return _gathered([record] for record in records)
+
+    def _replay(self) -> Replay:
+        replay = Replay()
+        for batch in self._file.read():
+            replay.add(batch)
+        return replay
+
+    def _replace(self, replay: Replay | None) -> None:
+        """Put the last record of each key in the place of all; a failure leaves the file."""
+        try:
+            if replay is None:
+                replay = self._replay()
+            if replay.is_settled and not replay.unreadable:
+                self._file.replace(_batches([record] for record in replay.records()))
+        except StorageFailed as error:
+            _logger.warning("%s is not replaced by a smaller one: %s", self._file.path, error)
+        self._replace_at = max(self._least_bytes, _GROWN * self._file.size)
+
+
+def _size(record: Record) -> int:
+    return len(record.key or b"") + len(record.value or b"") + _RECORD_BYTES
+
+
+def _gathered(parts: Iterable[list[Record]]) -> Iterator[list[Record]]:
+    """Whole parts, joined up to the size of a batch."""
+    records: list[Record] = []
+    size = 0
+    for part in parts:
+        more = sum(map(_size, part))
+        if records and size + more > _BATCH_BYTES:
+            yield records
+            records, size = [], 0
+        records.extend(part)
+        size += more
+    if records:
+        yield records
+
+
+def _batches(parts: Iterable[list[Record]]) -> Iterator[bytes]:
+    return map(build_batch, _gathered(parts))
