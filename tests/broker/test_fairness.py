@@ -391,7 +391,7 @@ def test_very_many_small_requests_leave_others_their_turn(broker: RunningBroker)
     assert longest_s() < LONGEST_S * _slowness()
 
 
-TOGETHER = 100
+TOGETHER = 50
 GROWING = 40
 
 

@@ -239,16 +239,16 @@ def test_a_question_of_another_form_is_refused(broker: RunningBroker, question: 
         broker.client.describe_configs([resource], names=[name])
 
 
-def test_a_log_of_ten_answers_is_explained_as_its_files_are(
+def test_a_log_of_several_answers_is_explained_as_its_files_are(
     explain: Run, broker: RunningBroker, clock: ManualClock
 ) -> None:
     """A string of the protocol holds some hundred segments."""
 
     at, data = clock.now_ms(), build_batch([Record(FAR, b"k", b"v")])
-    for _ in range(1_200):
+    for _ in range(400):
         broker.client.produce("clicks", 1, data)
         broker.call(lambda: broker.log("clicks", 1).roll(at))
     (of_broker,) = explain("clicks", "-p", 1, "--json").json
     (of_files,) = explain(broker.log_dir / "clicks-1", "--at", f"{at}ms", "--json").json
-    assert len(of_broker["segments"]) == 1_201
+    assert len(of_broker["segments"]) == 401
     assert bare(of_broker) == bare(of_files)

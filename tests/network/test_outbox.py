@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
 import pytest
 from patience import PATIENCE_S
 from running_broker import new_event_loop
@@ -23,7 +24,7 @@ from horolog.storage.batches.slices import Slice
 from horolog.storage.files import Files, OpenFile
 
 FILE_BYTES = 6 << 20
-CONTENT = b"".join(number.to_bytes(4, "big") for number in range(FILE_BYTES // 4))
+CONTENT = np.arange(FILE_BYTES // 4, dtype=">u4").tobytes()
 LOOPS = pytest.mark.parametrize(
     "new_loop", [new_event_loop, asyncio.new_event_loop], ids=["uvloop", "asyncio"]
 )
