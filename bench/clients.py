@@ -3,6 +3,7 @@
 Prints one JSON object: seconds, how busy the busiest thread was, and what the client counted.
 """
 
+import contextlib
 import json
 import os
 import random
@@ -409,6 +410,25 @@ def raw_lookup(bootstrap: str, topic: str, lookups: int, records: int) -> dict[s
     return {**watch.numbers(), "lookups": lookups, **_percentiles(took)}
 
 
+def raw_commits(bootstrap: str, topic: str, commits: int, groups: int) -> dict[str, float]:
+    """Commits for one partition, one under way for each group; the times are of whole rounds."""
+    with contextlib.ExitStack() as stack:
+        connections = [stack.enter_context(raw.Connection(bootstrap)) for _ in range(groups)]
+        watch = Watch()
+        took = []
+        for offset in range(commits // groups):
+            bodies = [
+                raw.commit_request(f"group-{group}", topic, 1, offset) for group in range(groups)
+            ]
+            started = time.perf_counter()
+            for connection, body in zip(connections, bodies, strict=True):
+                connection.send(raw.OFFSET_COMMIT, body)
+            for connection in connections:
+                raw.check_committed(connection.receive())
+            took.append(time.perf_counter() - started)
+    return {**watch.numbers(), "commits": commits, **_percentiles(took)}
+
+
 CLIENTS: dict[str, Callable[..., dict[str, float]]] = {
     one.__name__: one
     for one in (
@@ -426,6 +446,7 @@ CLIENTS: dict[str, Callable[..., dict[str, float]]] = {
         fill,
         round_robin,
         raw_lookup,
+        raw_commits,
     )
 }
 

@@ -10,6 +10,7 @@ from typing import Self
 
 CLIENT_ID = b"bench"
 PRODUCE, FETCH, LIST_OFFSETS = (0, 7), (1, 4), (2, 1)  # 7: the first that may carry zstd
+OFFSET_COMMIT = 8, 2
 
 
 def _string(text: str) -> bytes:
@@ -38,6 +39,16 @@ def list_offsets_request(topic: str, timestamp_ms: int, *, partition: int = 0) -
     return (
         struct.pack(">ii", -1, 1) + _string(topic) + struct.pack(">iiq", 1, partition, timestamp_ms)
     )
+
+
+def commit_request(group: str, topic: str, partitions: int, offset: int) -> bytes:
+    """The body of an OffsetCommit request of a group without members: the same offset in each.
+
+    A topic with fewer partitions refuses those that it does not have.
+    """
+    head = _string(group) + struct.pack(">i", -1) + _string("") + struct.pack(">qi", -1, 1)
+    rows = [struct.pack(">iq", index, offset) + _string("") for index in range(partitions)]
+    return head + _string(topic) + struct.pack(">i", partitions) + b"".join(rows)
 
 
 class Connection:
@@ -123,6 +134,17 @@ def found(answer: memoryview) -> tuple[int, int]:
     if error:
         raise Refused(f"list offsets: error {error}")
     return int(timestamp), int(offset)
+
+
+def check_committed(answer: memoryview) -> None:
+    """Check an OffsetCommit v2 answer of one topic: no partition is refused."""
+    (name_size,) = struct.unpack_from(">h", answer, 4)
+    at = 4 + 2 + name_size
+    (partitions,) = struct.unpack_from(">i", answer, at)
+    for index in range(partitions):
+        (error,) = struct.unpack_from(">h", answer, at + 4 + 6 * index + 4)
+        if error:
+            raise Refused(f"commit: error {error}")
 
 
 def next_offset(records: memoryview, offset: int) -> int:
