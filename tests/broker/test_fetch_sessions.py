@@ -220,7 +220,12 @@ def test_a_fetch_waits_for_partitions_that_it_does_not_name(broker: RunningBroke
     assert [each.partition_index for each in topic.partitions] == [1]
 
 
-def test_of_two_fetches_at_once_the_earlier_is_refused(broker: RunningBroker) -> None:
+@pytest.mark.parametrize(
+    "later", ["goes on", "forgets all", "is too large", "ends it", "evicts it"]
+)
+def test_of_two_fetches_at_once_the_earlier_is_refused(
+    broker: RunningBroker, later: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     session = Session(broker)
     session.fetch({0: 0})
     sent = {"session_id": session.id, "session_epoch": session.epoch, "topics": []}
@@ -229,11 +234,31 @@ def test_of_two_fetches_at_once_the_earlier_is_refused(broker: RunningBroker) ->
         listeners = broker.broker.partitions["t", 0].listeners
         assert eventually(lambda: broker.call(lambda: len(listeners)) > 0)
         session.epoch += 1
-        session.fetch()
+        match later:
+            case "goes on":
+                session.fetch()
+            case "forgets all":
+                assert session.ask(None, [0]).session_id == 0
+            case "is too large":
+                monkeypatch.setattr(fetch_sessions, "MOST_PARTITIONS", 1)
+                refused = session.ask({1: 0})
+                assert refused.error_code == ErrorCode.fetch_session_id_not_found
+            case "ends it":
+                assert session.ask({1: 0}, session_epoch=-1).error_code == 0
+            case "evicts it":
+                broker.call(lambda: sessions_of(broker).end(session.id))
         broker.append("t", BATCH)
         _, answer = connection.receive()
-    assert answer.error_code == ErrorCode.invalid_fetch_session_epoch
-    assert session.fetch() == [0], "nothing of it was lost"
+    if later in ("ends it", "evicts it"):
+        assert answer.error_code == 0, "it has what it asked for, as in Kafka"
+        assert len(answer.responses) == 1
+    else:
+        assert answer.error_code == ErrorCode.invalid_fetch_session_epoch
+    if later == "goes on":
+        assert session.fetch() == [0], "nothing of it was lost"
+    else:
+        assert session.ask().error_code == ErrorCode.fetch_session_id_not_found
+        assert sessions_of(broker).partitions == 0
 
 
 # Room.

@@ -283,13 +283,18 @@ class FetchSessions:
             )
         self._change(session, version, request)
         if not session.partitions:
-            self.end(session.id)
+            self._end_changed(session)
             return None
         session.used_ms = self._monotonic_ms()
         self._sessions.move_to_end(session.id)
         self._rank(session)
         session.epoch = session.epoch + 1 if session.epoch < _LAST_EPOCH else 1
         return SessionFetch(session)
+
+    def _end_changed(self, session: FetchSession) -> None:
+        """End a session that another fetch may still be reading, which is refused then."""
+        session.epoch = 0
+        self.end(session.id)
 
     def _change(self, session: FetchSession, version: int, request: FetchRequest) -> None:
         partitions = session.partitions
@@ -303,7 +308,7 @@ class FetchSessions:
             session.size = len(partitions)
             if self.partitions <= MOST_PARTITIONS_OF_ALL:
                 return
-        self.end(session.id)
+        self._end_changed(session)
         # The client begins anew, and is declined.
         raise RequestRefused(ErrorCode.fetch_session_id_not_found, "the session is too large")
 
