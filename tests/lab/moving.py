@@ -9,8 +9,7 @@ from uuid import uuid4
 from tools.peers.kafka import NEWEST, run_tool
 
 from horolog.clock import SystemClock
-from horolog.metadata.image import BROKER, TOPIC
-from horolog.metadata.log import MetadataLog
+from horolog.metadata.opening import open_log_store
 from horolog.metadata.rows import TOPIC_SCOPE
 from horolog.metadata.store import FILE_NAME, MetadataStore
 from horolog.schemas import metadata as m
@@ -91,66 +90,47 @@ def strays(log_dir: Path) -> list[str]:
 
 
 def write_metadata(log_dir: Path) -> None:
-    """Write what horolog's store has of topics into the metadata log, as Kafka has to find it.
+    """Have what horolog's store keeps of topics in the metadata log, as Kafka has to find it.
 
-    A stand-in for a store that keeps them there itself.
+    A stand-in for a broker that keeps it there itself.
     """
-    files, now_ms = Files(), SystemClock().now_ms()
-    store = MetadataStore(log_dir / FILE_NAME)
-    stored = store.load()
-    next_producer_id = store.reserve_producer_ids(1, 0)
-    store.close()
+    files = Files()
+    old = MetadataStore(log_dir / FILE_NAME)
+    stored = old.load()
+    next_producer_id = old.reserve_producer_ids(1, 0)
+    old.close()
     meta = read_meta_properties(files, str(log_dir / "meta.properties"), [])
     assert meta is not None
     assert meta.node_id is not None
-    node = meta.node_id
-    directory = decode_uuid(str(meta.directory_id))
-    log = MetadataLog.open(files, str(log_dir), node_id=node)
-    assert log.damage == ()
-    if METADATA_VERSION not in log.image.features:
-        log.append([m.FeatureLevel(METADATA_VERSION, m.NEWEST_LEVEL)], now_ms)
-    image = log.image
-    epoch = log.next_offset
-    level = m.Supported(METADATA_VERSION, m.OLDEST_LEVEL, image.metadata_version)
+    store = open_log_store(
+        files, log_dir, meta.node_id, lambda: SystemClock().now_ms(), take_over=True
+    )
     listens = m.Endpoint("PLAINTEXT", "127.0.0.1", 9092)
-    records: list[m.Record] = [
+    level = m.Supported(METADATA_VERSION, m.OLDEST_LEVEL, m.NEWEST_LEVEL)
+    store.register(
         # Fenced: or else Kafka waits for the end of this session before it begins its own.
-        m.RegisterBroker(node, False, uuid4(), epoch, (listens,), (level,), log_dirs=(directory,)),
-        m.Config(BROKER, "", "horolog.state.home", "own"),
-        m.ProducerIds(node, epoch, max(next_producer_id, image.next_producer_id)),
-    ]
-    rows = {row.name: row for row in stored.topics}
-    for name, topic in image.topics.items():
-        if not name.startswith(INTERNAL) and name not in rows:
-            records.append(m.RemoveTopic(topic.topic_id))
-    for name, row in rows.items():
-        known = image.by_id.get(row.topic_id)
-        if known is None:
-            records.append(m.Topic(name, row.topic_id))
-        for index in range(row.partitions):
-            its = m.Partition(
-                *(index, row.topic_id, (node,), (node,), (), (), node),
-                leader_epoch=_leader_epoch(files, log_dir / f"{name}-{index}"),
-                partition_epoch=0,
-                directories=(directory,),
-            )
-            if known is not None and (before := known.partitions.get(index)) is not None:
-                its = its._replace(
-                    leader_epoch=max(its.leader_epoch, before.leader_epoch),
-                    partition_epoch=before.partition_epoch + 1,
-                )
-            records.append(its)
-    settings: dict[str, dict[str, str]] = {name: {} for name in rows}
+        m.RegisterBroker(
+            *(meta.node_id, False, uuid4(), 0, (listens,), (level,)),
+            log_dirs=(decode_uuid(str(meta.directory_id)),),
+        )
+    )
+    settings: dict[str, dict[str, str]] = {row.name: {} for row in stored.topics}
     for setting in stored.settings:
         if setting.scope == TOPIC_SCOPE:
             settings[setting.resource][setting.name] = setting.value
-    for name, given in settings.items():
-        if given:  # else it is adopted, and has Kafka's
-            removed = dict.fromkeys(image.settings_of(TOPIC, name))
-            changed: dict[str, str | None] = {**removed, **given}
-            records += [m.Config(TOPIC, name, *each) for each in changed.items()]
-    log.append(records, now_ms)
-    log.close()
+    for name in [name for name in store.image.topics if not name.startswith(INTERNAL)]:
+        if name not in settings:
+            store.forget_topic(name)
+    epochs = {}
+    for row in stored.topics:
+        if not (row.adopted and row.name in store.image.topics):
+            store.put_topic(row, settings[row.name])
+        for index in range(row.partitions):
+            directory = log_dir / f"{row.name}-{index}"
+            epochs[row.name, index] = _leader_epoch(files, directory)
+    store.raise_epochs(epochs)
+    store.raise_producer_ids(next_producer_id)
+    store.close()
 
 
 def _leader_epoch(files: Files, directory: Path) -> int:

@@ -155,6 +155,22 @@ def test_other_voters_of_a_static_quorum_are_refused(kafkas: Path) -> None:
         opened(kafkas, take_over=True)
 
 
+def test_what_is_damaged_is_not_taken_over(kafkas: Path) -> None:
+    quorum = kafkas / "__cluster_metadata-0" / "quorum-state"
+    whole = quorum.read_bytes()
+    quorum.write_bytes(whole[:-9])
+    with pytest.raises(Misconfigured, match=r"cannot be taken over: .*quorum-state"):
+        opened(kafkas, take_over=True)
+    quorum.write_bytes(whole)
+    start(kafkas)
+    beside = kafkas / names.METADATA_FILE
+    beside.write_bytes(b"\7" * 200 + beside.read_bytes())
+    with pytest.raises(Misconfigured, match=f"{names.METADATA_FILE} is damaged"):
+        opened(kafkas, take_over=True)
+    beside.unlink()
+    assert is_marked(start(kafkas, take_over=True))
+
+
 def test_a_broker_without_metadata_is_refused_and_adopted(kafkas: Path) -> None:
     shutil.rmtree(kafkas / "__cluster_metadata-0")
     with pytest.raises(Misconfigured, match="there is no metadata of a Kafka"):

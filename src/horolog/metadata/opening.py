@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from uuid import UUID
 
-from horolog.errors import Misconfigured
+from horolog.errors import CorruptFile, Misconfigured
 from horolog.metadata import mapping, state
 from horolog.metadata.forms import QUORUM_STATE
 from horolog.metadata.home import Home, Signs, home_of, signs_in
@@ -54,7 +54,13 @@ def open_log_store(
     if home is Home.BESIDE:
         beside = MetadataLog.open(files, str(log_dir), node_id=node_id, in_one_file=True)
         if take_over:
-            _check(files, log_dir, log, signs, node_id)
+            why = _why_not(files, log_dir, log, signs, node_id)
+            if beside.damage:
+                why = f"{names.METADATA_FILE} is damaged ({beside.damage[0]}): move it away"
+            if why is not None:
+                raise Misconfigured(
+                    f"{log_dir} cannot be taken over: {why} (docs/moving-in-and-out.md)"
+                )
             home, carried = Home.OWN, beside.image
         else:
             log = beside
@@ -67,12 +73,15 @@ def _is_marked(log: MetadataLog) -> bool | None:
     return state.HOME in mapping.shared_settings(log.image)
 
 
-def _check(files: Files, log_dir: Path, log: MetadataLog, signs: Signs, node_id: int) -> None:
+def _why_not(
+    files: Files, log_dir: Path, log: MetadataLog, signs: Signs, node_id: int
+) -> str | None:
     directory = log_dir / str(TopicPartition(names.CLUSTER_METADATA, 0))
-    voters = log.voters or static_voters(files, str(directory / QUORUM_STATE))
-    why = why_not(log.image, _node(node_id, signs), voters, log.damage)
-    if why is not None:
-        raise Misconfigured(f"{log_dir} cannot be taken over: {why} (docs/moving-in-and-out.md)")
+    try:
+        voters = log.voters or static_voters(files, str(directory / QUORUM_STATE))
+    except CorruptFile as error:
+        return str(error)
+    return why_not(log.image, _node(node_id, signs), voters, log.damage)
 
 
 def _node(node_id: int, signs: Signs) -> Node:

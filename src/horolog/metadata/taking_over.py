@@ -5,12 +5,11 @@ the only broker that is not fenced, with all its records in this directory. Then
 have a newer state than the directory has. docs/moving-in-and-out.md is the user's side.
 """
 
-import logging
 from collections.abc import Collection, Iterator
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from horolog.errors import StorageFailed
+from horolog.errors import CorruptFile
 from horolog.json_text import from_json
 from horolog.metadata.image import TOPIC, Image
 from horolog.schemas.control import Voter
@@ -27,8 +26,6 @@ UNASSIGNED: Final = UUID(int=1)
 
 _REMOTE: Final = "remote.storage.enable"
 _MAX_QUORUM_BYTES: Final = 1 << 20
-
-_logger = logging.getLogger(__name__)
 
 
 class Node(NamedTuple):
@@ -119,12 +116,18 @@ def static_voters(files: Files, path: str) -> tuple[Voter, ...]:
     Args:
         files: the way to the disk.
         path: of the file, which need not be there.
+
+    Raises:
+        CorruptFile: it does not say who they are.
+        StorageFailed: it cannot be read.
     """
-    try:
-        text = files.read_whole(path, _MAX_QUORUM_BYTES)
-        found = from_json(text) if text else {}
-        named = found.get("currentVoters", ())
-        return tuple(Voter(each["voterId"]) for each in named if type(each["voterId"]) is int)
-    except (StorageFailed, ValueError, KeyError, TypeError, AttributeError) as error:
-        _logger.warning("%s does not say who the voters are: %s", path, error)
+    text = files.read_whole(path, _MAX_QUORUM_BYTES)
+    if text is None:
         return ()
+    try:
+        voters = [each["voterId"] for each in from_json(text).get("currentVoters", ())]
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CorruptFile(f"{path} does not say who the voters are: {error!r}") from None
+    if not all(type(voter) is int for voter in voters):
+        raise CorruptFile(f"{path} names voters without a number")
+    return tuple(map(Voter, voters))
