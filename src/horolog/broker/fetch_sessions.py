@@ -25,7 +25,6 @@ import secrets
 from bisect import bisect_left, insort
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
-from itertools import groupby
 from typing import Final, NamedTuple
 from uuid import UUID
 
@@ -144,8 +143,8 @@ class FetchSession:
         """Of the next fetch."""
         self.size = len(partitions)
         """Partitions at its last use."""
-        self.ranked: tuple[_Rank, int] | None = None
-        """Its place among those that may be evicted, and for how many kinds of client."""
+        self.ranked: tuple[int, int] | None = None
+        """By which size, and whether not at all (0), for followers (1) or for all (2)."""
 
 
 class SessionFetch:
@@ -156,12 +155,14 @@ class SessionFetch:
     def __init__(self, session: FetchSession) -> None:
         self._session = session
         self._epoch = session.epoch
-        self.topics = [
-            SessionTopic(topic, topic_id, tuple(partitions))
-            for (topic, topic_id), partitions in groupby(
-                session.partitions.values(), lambda each: (each.topic, each.topic_id)
-            )
-        ]
+        self.topics: list[SessionTopic] = []
+        before: SessionPartition | None = None
+        for each in session.partitions.values():
+            if before is None or each.topic != before.topic or each.topic_id != before.topic_id:
+                together: list[SessionPartition] = []
+                self.topics.append(SessionTopic(each.topic, each.topic_id, together))
+            together.append(each)
+            before = each
 
     @property
     def session_id(self) -> int:
@@ -188,10 +189,10 @@ class SessionFetch:
                 known = session.partitions[key]
                 if known.note(each):
                     partitions.append(each)
-                    if len(each.records):
+                    if len(each.records) and len(session.partitions) > 1:
                         session.partitions[key] = session.partitions.pop(key)
             if partitions:
-                topics.append(topic._replace(partitions=partitions))
+                topics.append(FetchedTopic(topic.name, topic.topic_id, partitions))
         return topics
 
 
@@ -304,8 +305,12 @@ class FetchSessions:
                 name = topic.topic_id if session.has_topic_ids else topic.topic
                 for index in topic.partitions:
                     partitions.pop((name, index), None)
-            self.partitions += len(partitions) - session.size
-            session.size = len(partitions)
+            size = len(partitions)
+            if size == session.size:
+                return
+            self.partitions += size - session.size
+            self._unrank(session)
+            session.size, session.ranked = size, None
             if self.partitions <= MOST_PARTITIONS_OF_ALL:
                 return
         self._end_changed(session)
@@ -318,9 +323,11 @@ class FetchSessions:
     ) -> dict[_Key, SessionPartition] | None:
         """Add the partitions of a request to those that are `known`; None if they are too many."""
         partitions = {} if known is None else known
-        if sum(len(topic.partitions) for topic in request.topics) > MOST_PARTITIONS:
-            return None
+        count = 0
         for topic in request.topics:
+            count += len(topic.partitions)
+            if count > MOST_PARTITIONS:
+                return None
             if len(topic.topic) > _MOST_NAME:
                 return None
             name = topic.topic_id if version >= _TOPIC_IDS_SINCE else topic.topic
@@ -346,24 +353,24 @@ class FetchSessions:
 
     def _rank(self, session: FetchSession) -> None:
         """Put a session among those that may be evicted, or where it is now among them."""
-        rank = session.is_privileged, session.size, session.id
         if session.used_ms - session.created_ms > MIN_EVICTION_MS:
-            lists = [self._for_consumers, self._for_followers]
+            kinds = 2
         else:
-            lists = [] if session.is_privileged else [self._for_followers]
-        if session.ranked != (rank, len(lists)):
-            self._unrank(session)
-            for ranks in lists:
-                insort(ranks, rank)
-            session.ranked = rank, len(lists)
+            kinds = 0 if session.is_privileged else 1
+        if session.ranked is not None and session.ranked == (session.size, kinds):
+            return
+        self._unrank(session)
+        rank = session.is_privileged, session.size, session.id
+        for ranks in (self._for_followers, self._for_consumers)[:kinds]:
+            insort(ranks, rank)
+        session.ranked = session.size, kinds
 
     def _unrank(self, session: FetchSession) -> None:
         if session.ranked is not None:
-            rank, _ = session.ranked
-            for ranks in (self._for_consumers, self._for_followers):
-                place = bisect_left(ranks, rank)
-                if ranks[place : place + 1] == [rank]:
-                    del ranks[place]
+            size, kinds = session.ranked
+            rank = session.is_privileged, size, session.id
+            for ranks in (self._for_followers, self._for_consumers)[:kinds]:
+                del ranks[bisect_left(ranks, rank)]
 
     def _new_id(self) -> int:
         while True:
