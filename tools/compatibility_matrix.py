@@ -17,6 +17,8 @@ _ADMIN = "tests/clients/test_admin.py"
 _MORE = "tests/compatibility/test_more_of_python_clients.py"
 _INTEROP = "tests/interop/test_interop_clients.py"
 _INTEROP_MORE = "tests/interop/test_interop_more.py"
+_SESSIONS = "tests/clients/test_fetch_sessions.py"
+_INTEROP_SESSIONS = "tests/interop/test_interop_fetch_sessions.py"
 _TOOLS = "tests/interop/test_interop_tools.py"
 
 
@@ -166,6 +168,17 @@ FEATURES = (
         (f"{_RECORDS}::test_append_time_reaches_producer_and_consumer[{{}}]",),
         (f"{_INTEROP}::test_append_time_reaches_producer_and_consumer[horolog-{{}}]",),
         "franz-go's producer keeps the time it was given; KafkaJS does not return a time's type",
+    ),
+    _feature(
+        "fetch sessions (KIP-227)",
+        (f"{_SESSIONS}::test_all_is_read_once_and_in_order_also_where_sessions_are_lost[{{}}]",),
+        tuple(
+            f"{_INTEROP_SESSIONS}::test_a_consumer_reads_all_in_sessions[{{}}-{each}]"
+            for each in ("kept", "lost")
+        ),
+        aiokafka="aiokafka asks for none",
+        confluent_kafka="librdkafka asks for none",
+        node="KafkaJS asks for none",
     ),
 )
 

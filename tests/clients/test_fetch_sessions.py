@@ -75,6 +75,7 @@ def with_librdkafka(broker: RunningBroker, go_on: Callable[[int], None]) -> list
 @pytest.mark.parametrize(
     ("read", "has_sessions"),
     [(with_kafka_python, True), (with_aiokafka, False), (with_librdkafka, False)],
+    ids=["kafka-python", "aiokafka", "confluent-kafka"],
 )
 def test_all_is_read_once_and_in_order_also_where_sessions_are_lost(
     broker: RunningBroker, read: Callable[..., list[Any]], has_sessions: bool
