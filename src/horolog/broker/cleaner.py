@@ -26,7 +26,6 @@ from horolog.broker.scheduling.pace import Pace
 from horolog.clock import MINUTE_MS, Clock, SystemClock
 from horolog.errors import HorologError, StorageFailed
 from horolog.storage.cleaning.choosing import Cleanable
-from horolog.storage.cleaning.key_map import KeyMap
 from horolog.storage.logs.cleaning import Run
 
 _LOG = logging.getLogger(__name__)
@@ -180,6 +179,10 @@ class Cleaner:
     async def _clean(self, partition: Partition, chosen: Cleanable) -> None:
         config = self._live.config
         share = config.log_cleaner_dedupe_buffer_size // max(1, config.log_cleaner_threads)
+        from horolog.storage.cleaning.key_map import (  # noqa: PLC0415 - numpy, once it is needed
+            KeyMap,
+        )
+
         key_map = KeyMap(share, config.log_cleaner_io_buffer_load_factor)
 
         def hold(size: int, stop: threading.Event) -> None:

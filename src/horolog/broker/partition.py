@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Hashable
 from concurrent.futures import Executor
 from contextlib import closing
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from horolog.broker.scheduling.checking import Checkers
 from horolog.broker.scheduling.delayed_fetch import DelayedFetch
@@ -16,7 +16,6 @@ from horolog.clock import Clock
 from horolog.config import LONG_MAX, TopicConfig
 from horolog.errors import HorologError
 from horolog.storage.cleaning.choosing import Cleanable
-from horolog.storage.cleaning.key_map import KeyMap
 from horolog.storage.directory.checkpoints import AppendTimeReset
 from horolog.storage.index.counts import Counts
 from horolog.storage.logs.appendable import Appended
@@ -26,6 +25,9 @@ from horolog.storage.logs.readable import ReadableLog
 from horolog.storage.producers.attempts import Fences
 from horolog.storage.removal.removed_files import DeletedSegment
 from horolog.wire.fetch import AbortedTransaction
+
+if TYPE_CHECKING:
+    from horolog.storage.cleaning.key_map import KeyMap
 
 _LOG = logging.getLogger(__name__)
 
@@ -178,7 +180,7 @@ class Partition:
     def clean(
         self,
         chosen: Cleanable,
-        key_map: KeyMap,
+        key_map: "KeyMap",
         clock: Clock,
         hold: "Callable[[int, threading.Event], None]",
         threads: Executor,

@@ -19,14 +19,12 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from horolog.config import LONG_MAX, TopicConfig
 from horolog.errors import HorologError, StorageFailed
 from horolog.storage import names
 from horolog.storage.cleaning.choosing import Cleanable, cleanable, first_time
-from horolog.storage.cleaning.key_map import KeyMap
-from horolog.storage.cleaning.passes import CleaningPass, Group
 from horolog.storage.cleaning.rules import Rules, last_of_producers, legacy_horizon
 from horolog.storage.files import Files
 from horolog.storage.index.abort import AbortedTxn
@@ -37,6 +35,10 @@ from horolog.storage.logs.writer import LogWriter, new_segment
 from horolog.storage.removal.leftovers import base_offsets, finish_replacement
 from horolog.storage.removal.replacement import Replacement
 from horolog.storage.segments.segment import Segment
+
+if TYPE_CHECKING:
+    from horolog.storage.cleaning.key_map import KeyMap
+    from horolog.storage.cleaning.passes import CleaningPass, Group
 
 T = TypeVar("T")
 
@@ -210,7 +212,7 @@ class Cleaning:
         self,
         log: CleaningLog,
         chosen: Cleanable,
-        key_map: KeyMap,
+        key_map: "KeyMap",
         *,
         now_ms: Callable[[], int],
         monotonic_ms: Callable[[], int],
@@ -271,6 +273,10 @@ class Cleaning:
 
         if not exclusively(begin):
             return
+        from horolog.storage.cleaning.passes import (  # noqa: PLC0415 - numpy, once it is needed
+            CleaningPass,
+        )
+
         cleaning = CleaningPass(segments, self._key_map, rules[0])
         for size in cleaning.fill(chosen.first_dirty):
             run.read_bytes += size
@@ -305,7 +311,7 @@ class Cleaning:
             aborted=log.aborted_transactions(segments[0].base_offset, end_offset),
         )
 
-    def _write(self, cleaning: CleaningPass, group: Group) -> Iterator[Progress]:
+    def _write(self, cleaning: "CleaningPass", group: "Group") -> Iterator[Progress]:
         """Write what becomes of a group, and have the disk keep it."""
         files, work, config, run = self._files, self._work, self._config, self.run
         if files.exists(work):
@@ -333,7 +339,7 @@ class Cleaning:
                 segment = Segment(self._files, self._work, base, self._config, size=0)
                 segment.write_aborted(entries)
 
-    def _put(self, group: Group) -> bool:
+    def _put(self, group: "Group") -> bool:
         log, run = self._log, self.run
         found = {id(each): each for each in log.segments}
         old = [found[id(each)] for each in group.segments if id(each) in found]
