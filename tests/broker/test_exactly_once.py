@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from patience import PATIENCE_S
 from running_broker import NOW_MS, BrokerProcess, RunningBroker, a_broker
+from stored import opened_store
 from storelogs import records_in
 
 from horolog.broker import queries as registry
@@ -21,11 +22,11 @@ from horolog.client.queries import QueryBatch, TaskRows
 from horolog.clock import ManualClock
 from horolog.errors import ErrorCode, RequestRefused
 from horolog.metadata.rows import QueryRow
-from horolog.metadata.store import FILE_NAME, MetadataStore
 from horolog.record.attempts import FIRST_PRODUCER_ID, MOST_ROWS, AttemptId, slot_of
 from horolog.record.batch import iter_headers
 from horolog.record.builder import Record, build_batch, read_records
 from horolog.record.compression import Codec
+from horolog.storage import names
 from horolog.storage.producers.attempts import Fences
 from horolog.wire.questions import EXACTLY_ONCE
 
@@ -485,8 +486,7 @@ def test_the_logs_alone_keep_a_query_from_doubling(broker: RunningBroker, client
     batch = client.begin_batch("q", 9, topics=["clicks"])
     send(client, batch, 0, 0, rows("a"))
     broker.kill()
-    for path in broker.log_dir.glob("horolog-metadata.sqlite*"):
-        path.unlink()
+    (broker.log_dir / names.QUERIES).unlink()
     broker.restart()
     with pytest.raises(RequestRefused, match="hold batch 9 of query q"):
         client.begin_batch("q", 8, topics=["clicks"])
@@ -734,11 +734,10 @@ def _run_model(broker: RunningBroker, client: Client, steps: list[tuple[object, 
 
 def test_a_stored_query_that_is_too_long_is_ignored(broker: RunningBroker) -> None:
     broker.stop()
-    store = MetadataStore(broker.log_dir / FILE_NAME)
     row = QueryRow("q" * 5_000_000, 0, 1, 1, 1, NOW_MS, -1, 1, 1000, "", 1, "[]", "{}")
-    for query in (row, row._replace(query="sound", slot=2)):
-        store.put_query(query)
-    store.close()
+    with opened_store(broker.log_dir) as store:
+        for query in (row, row._replace(query="sound", slot=2)):
+            store.put_query(query)
     again = RunningBroker(broker.log_dir)
     listed = run_command("queries", "list", "--bootstrap-server", again.address)
     again.stop()

@@ -1,8 +1,6 @@
 """What a broker that follows another cluster refuses, and where it sends producers."""
 
-import sqlite3
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +8,13 @@ import pytest
 from batches import batch
 from raw_connection import produce_fields
 from running_broker import NOW_MS, RunningBroker, a_broker
+from stored import lose_metadata, opened_store, spoil_state
 
 from horolog.broker.following.source import SourcePartition, SourceTopic, SourceTopics
 from horolog.client.config import Address
 from horolog.errors import ErrorCode, Misconfigured, RequestRefused
+from horolog.metadata import state
 from horolog.metadata.rows import FollowedRow, SourceRow
-from horolog.metadata.store import FILE_NAME, MetadataStore
 from horolog.wire.api import ApiKey
 
 SOURCE = SourceRow("source-id", "kafka:9092", "t.*", "")
@@ -26,13 +25,12 @@ broker = a_broker("t", "led", partitions=2)
 def follow(broker: RunningBroker, **settings: str) -> None:
     """Start again as a broker that follows `t`."""
     broker.stop()
-    store = MetadataStore(broker.log_dir / FILE_NAME)
-    store.put_source(SOURCE)
-    for row in store.load().topics:
-        if row.name == "t":
-            followed = FollowedRow("t", row.topic_id, False, -1, "{}")
-            store.put_topic(row._replace(followed=True), None, followed)
-    store.close()
+    with opened_store(broker.log_dir) as store:
+        store.put_source(SOURCE)
+        for row in store.load().topics:
+            if row.name == "t":
+                followed = FollowedRow("t", row.topic_id, False, -1, "{}")
+                store.put_topic(row._replace(followed=True), None, followed)
     broker.restart(**settings)
 
 
@@ -137,17 +135,15 @@ def test_new_addresses_of_the_source_are_kept_and_its_cluster_id_is(broker: Runn
     moved = SOURCE._replace(servers="other:9092", topics="t|u")
     assert broker.broker.placement.source == moved
     broker.stop()
-    store = MetadataStore(broker.log_dir / FILE_NAME)
-    assert store.load().source == moved
-    store.close()
+    with opened_store(broker.log_dir) as store:
+        assert store.load().source == moved
 
 
 def test_a_followed_topic_whose_row_is_lost_is_not_led(broker: RunningBroker) -> None:
     broker.append("t", batch(NOW_MS))
     follow(broker)
     broker.stop()
-    with closing(sqlite3.connect(broker.log_dir / FILE_NAME, isolation_level=None)) as database:
-        database.execute("UPDATE followed SET checksum = 0")
+    spoil_state(broker.log_dir, state.followed_name("t"))
     broker.restart()
     assert broker.produce("t", batch(NOW_MS)).error_code == ErrorCode.not_leader_or_follower
     assert broker.count("t") == 1
@@ -158,8 +154,7 @@ def test_a_followed_topic_whose_source_is_lost_is_wrong_until_it_is_promoted(
 ) -> None:
     follow(broker)
     broker.stop()
-    with closing(sqlite3.connect(broker.log_dir / FILE_NAME, isolation_level=None)) as database:
-        database.execute("UPDATE sources SET checksum = 0")
+    spoil_state(broker.log_dir, state.SOURCE)
     broker.restart()
     (health,) = broker.client.health().values()
     assert {(each.kind, each.subject) for each in health.wrong} == {
@@ -178,7 +173,7 @@ def test_what_a_broker_that_follows_finds_on_disk_is_not_led_before_the_source_w
     broker.append("t", batch(NOW_MS))
     broker.append("led", batch(NOW_MS))
     broker.stop()
-    (broker.log_dir / FILE_NAME).unlink()
+    lose_metadata(broker.log_dir)
     broker.restart(horolog_follow="127.0.0.1:1", horolog_follow_topics="t.*")
     assert broker.produce("t", batch(NOW_MS)).error_code == ErrorCode.not_leader_or_follower
     assert broker.append("led", batch(NOW_MS)) == 1, "its name does not match"

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from raw_connection import RawConnection, delete_fields, produce_fields, topic_fields
 from running_broker import NOW_MS, BrokerProcess, MakeBroker, RunningBroker
+from stored import lose_metadata, opened_store
 
 from horolog.broker.producer_ids import FIRST as FIRST_PRODUCER_ID
 from horolog.clock import DAY_MS, ManualClock
 from horolog.errors import Misconfigured
-from horolog.metadata.store import FILE_NAME, MetadataStore
 from horolog.record.builder import Record, build_batch
 from horolog.wire.api import ApiKey
 
@@ -141,10 +141,9 @@ def test_a_deletion_that_was_begun_is_finished(make_broker: MakeBroker) -> None:
     broker.create_topic("t", partitions=2)
     broker.create_topic("other")
     broker.stop()
-    store = MetadataStore(broker.log_dir / FILE_NAME)
-    (row,) = (row for row in store.load().topics if row.name == "t")
-    store.put_topic(row._replace(deleting=True))
-    store.close()
+    with opened_store(broker.log_dir) as store:
+        (row,) = (row for row in store.load().topics if row.name == "t")
+        store.put_topic(row._replace(deleting=True))
     again = make_broker(log_dir=broker.log_dir)
     assert set(again.client.metadata().topics) == {"other"}
     assert not (broker.log_dir / "t-0").exists()
@@ -158,7 +157,7 @@ def test_the_metadata_may_be_lost_and_the_records_are_still_served(
     broker.append("t", batch(), 1)
     topic_id = broker.broker.topics.named("t").topic_id
     broker.stop()
-    (broker.log_dir / FILE_NAME).unlink()
+    lose_metadata(broker.log_dir)
     again = make_broker(log_dir=broker.log_dir)
     assert again.count("t", 1) == 1
     assert again.broker.topics.named("t").topic_id == topic_id
@@ -177,8 +176,7 @@ def foreign(make_broker: MakeBroker, tmp_path: Path) -> Path:
         records = build_batch([Record(NOW_MS - 100 * DAY_MS, None, b"old")])
         broker.append("t", records, partition)
     broker.stop()
-    for path in broker.log_dir.glob(f"{FILE_NAME}*"):
-        path.unlink()
+    lose_metadata(broker.log_dir, and_identity=True)
     return broker.log_dir
 
 
@@ -244,8 +242,7 @@ def test_producer_ids_lie_above_those_in_adopted_logs(
     first.create_topic("t")
     first.append("t", batch(producer_id=found, producer_epoch=0, base_sequence=0))
     first.stop()
-    for path in first.log_dir.glob(f"{FILE_NAME}*"):
-        path.unlink()
+    lose_metadata(first.log_dir, and_identity=True)
     again = make_broker(log_dir=first.log_dir)
     answer = again.ask(ApiKey.INIT_PRODUCER_ID, 4)
     assert answer.producer_id == granted

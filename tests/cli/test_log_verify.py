@@ -4,15 +4,15 @@ import json
 import re
 import shlex
 import shutil
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 
 import pytest
 from command_runner import Run, run_command
 from damage import NO_FILES
 from running_broker import NOW_MS, MakeBroker, RunningBroker
+from stored import metadata_dir, opened_store, spoil_state
 
+from horolog.metadata import state
 from horolog.record.batch import iter_headers
 
 
@@ -62,14 +62,18 @@ def test_the_metadata_store_is_checked_with_its_log_directory(
     seen = offline("log", "verify", broker.log_dir)
     assert (seen.code, "in use" in seen.lines[-1]) == (0, True)
     broker.stop()
-    store = broker.log_dir / "horolog-metadata.sqlite"
-    with closing(sqlite3.connect(store)) as db:
-        db.execute("UPDATE topics SET partitions = -3")
-        db.commit()
+    with opened_store(broker.log_dir) as store:
+        (row,) = store.load().topics
+        store.put_topic(row._replace(partitions=3))
     seen = offline("log", "verify", broker.log_dir)
     assert seen.code == 1
-    assert "horolog-metadata.sqlite" in seen.out
-    assert "its checksum does not match" in seen.out
+    assert "t is stored with 3 partitions, and the directories of t-1, t-2 are gone" in seen.out
+    spoil_state(broker.log_dir, state.SOURCE)
+    log = next(metadata_dir(broker.log_dir).glob("*.log"))
+    log.write_bytes(log.read_bytes()[:-1] + b"?")
+    seen = offline("log", "verify", broker.log_dir)
+    assert seen.code == 1
+    assert "The checksum of the batch" in seen.out
 
 
 def test_a_path_without_a_log_is_misuse(offline: Run, tmp_path: Path) -> None:

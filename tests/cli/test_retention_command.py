@@ -8,6 +8,7 @@ import pytest
 from command_runner import Ran, Run, run_command
 from running_broker import MakeBroker, RunningBroker
 from scripted_broker import ScriptedBroker
+from stored import lose_metadata
 
 from horolog.client import ResourceType
 from horolog.clock import ManualClock
@@ -176,7 +177,7 @@ def test_a_damaged_partition_does_not_hide_its_neighbours(
 
 def test_an_adopted_topic_is_said_to_be_exempt(explain: Run, broker: RunningBroker) -> None:
     broker.stop()
-    (broker.log_dir / "horolog-metadata.sqlite").unlink()
+    lose_metadata(broker.log_dir)
     broker.restart()
     said = explain("clicks", "-p", 0)
     assert said.code == 0

@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import sqlite3
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -14,11 +13,13 @@ from batches import batch
 from damage import DAMAGES
 from raw_connection import RawConnection, fetch_fields, produce_fields
 from running_broker import MakeBroker, RunningBroker
+from stored import append_records, metadata_dir, opened_store
 
 from horolog.errors import StorageFailed
-from horolog.metadata.rows import TOPICS, TopicRow
-from horolog.metadata.store import FILE_NAME, MetadataStore
+from horolog.metadata.image import BROKER, TOPIC
+from horolog.metadata.rows import TopicRow
 from horolog.record.builder import Record, build_batch
+from horolog.schemas.metadata import Config, Partition, Topic
 from horolog.storage.files import Files
 from horolog.storage.index.abort import AbortedTxn, write_aborted
 from horolog.storage.names import INTERNAL_TOPICS
@@ -49,10 +50,9 @@ def stopped(make_broker: MakeBroker) -> Path:
 
 
 def set_topics(log_dir: Path, *rows: TopicRow) -> None:
-    store = MetadataStore(log_dir / FILE_NAME)
-    for row in rows:
-        store.put_topic(row)
-    store.close()
+    with opened_store(log_dir) as store:
+        for row in rows:
+            store.put_topic(row)
 
 
 def partitions_on_disk(log_dir: Path, topic: str) -> set[str]:
@@ -453,10 +453,10 @@ def test_what_a_damaged_store_said_is_not_guessed(
     batch = build_batch([Record(5, None, b"v")])
     broker.ask(ApiKey.PRODUCE, 9, **produce_fields("kept", {0: batch}))
     broker.stop()
-    path = broker.log_dir / FILE_NAME
+    (path,) = metadata_dir(broker.log_dir).glob("*.log")
     if how == "few-bits-of-rows":
         data = path.read_bytes()
-        path.write_bytes(data.replace(b"retention.ms-1", b"retention.ms+1"))
+        path.write_bytes(data.replace(b"retention.ms\x03-1", b"retention.ms\x03+1"))
         assert path.read_bytes() != data
     else:
         DAMAGES[how](path)
@@ -503,9 +503,8 @@ def test_a_stored_setting_that_makes_no_sense_stops_no_start_and_expires_nothing
     batch = build_batch([Record(5, None, b"v")])
     broker.ask(ApiKey.PRODUCE, 9, **produce_fields("kept", {0: batch}))
     broker.stop()
-    store = MetadataStore(broker.log_dir / FILE_NAME)
-    store.change_settings(scope, resource, {name: value})
-    store.close()
+    kind = TOPIC if scope == "topic" else BROKER
+    append_records(broker.log_dir, Config(kind, resource, name, value))
     again = make_broker(log_dir=broker.log_dir)
     assert f"A stored setting of {scope}" in caplog.text
     assert name in caplog.text
@@ -521,11 +520,10 @@ def test_a_store_that_names_a_directory_outside_makes_none(
     make_broker: MakeBroker, stopped: Path
 ) -> None:
     """Checksums are no secret: names are checked all the same."""
-    with sqlite3.connect(stopped / FILE_NAME) as db:
-        for name in ("../../evil", "/tmp/evil", "", ".", "a/b", "a\0b"):
-            values = TOPICS.checked((name, uuid4().bytes, 1, 0, 0))
-            db.execute(TOPICS.insert, values)
-    db.close()
+    for name in ("../../evil", "/tmp/evil", "", ".", "a/b", "a\0b"):
+        topic_id = uuid4()
+        partition = Partition(0, topic_id, (1,), (1,), (), (), 1, 0, 0, 0, (uuid4(),))
+        append_records(stopped, Topic(name, topic_id), partition)
     around = [*stopped.parent.iterdir()]
     broker = make_broker(log_dir=stopped)
     assert described(broker) == {"d": {0: 0, 1: 0}, "other": {0: 0}}

@@ -23,13 +23,11 @@ TOPIC_ID = UUID(int=5)
 
 
 def row(offset: int, group: str = "g", partition: int = 0, topic: str = "t") -> OffsetRow:
-    return OffsetRow(group, topic, partition, offset, 3, "note", 1000)
+    return OffsetRow(group, topic, partition, offset, 3, "note", 1000, topic_id=TOPIC_ID)
 
 
-def records(
-    change: GroupChange, *held: tuple[str, int], topic_id: UUID | None = TOPIC_ID
-) -> list[Record]:
-    return records_of(change, lambda _: held, lambda _: topic_id, 2000)
+def records(change: GroupChange) -> list[Record]:
+    return records_of(change, 2000)
 
 
 def commit(offset: int, base_offset: int, producer_id: int = -1) -> bytes:
@@ -56,13 +54,15 @@ def test_a_change_comes_back_as_it_was() -> None:
     groups = [GroupRow("g", "consumer", 5), GroupRow("members", "consumer", None)]
     rows = [row(1), row(2, partition=1)._replace(expire_ms=9000, leader_epoch=-1)]
     replay = replayed(build_batch(records(GroupChange(groups, rows))))
+    rows[1] = rows[1]._replace(topic_id=None)  # a value with an expire time has none
     assert replay.rows(lambda _: TOPIC_ID) == (groups, rows)
     assert (replay.unreadable, replay.count) == (0, 4)
 
 
 def test_a_dropped_group_takes_its_offsets_and_no_others() -> None:
     put = GroupChange([GroupRow("g", "", 5)], [row(1), row(2, partition=1), row(3, "h")])
-    drop = records(GroupChange(dropped_groups=["g"]), ("t", 0), ("t", 1))
+    held = [("g", "t", 0), ("g", "t", 1)]
+    drop = records(GroupChange(dropped_groups=["g"], dropped_offsets=held))
     assert drop[-1] == Record(2000, key_bytes(GroupKey("g")), None)
     replay = replayed(build_batch(records(put)), build_batch(drop, base_offset=10))
     assert replay.rows(lambda _: TOPIC_ID) == ([], [row(3, "h")])
@@ -72,8 +72,9 @@ def test_offsets_of_a_topic_that_was_made_again_are_left_out() -> None:
     replay = replayed(commit(1, 0))
     assert offsets(replay, UUID(int=6)) == offsets(replay, None) == []
     assert offsets(replay) == [row(1)]
-    without_id = replayed(build_batch(records(GroupChange(offsets=[row(1)]), topic_id=None)))
-    assert offsets(without_id, UUID(int=6)) == [row(1)]
+    without_id = row(1)._replace(topic_id=None)
+    replay = replayed(build_batch(records(GroupChange(offsets=[without_id]))))
+    assert offsets(replay, UUID(int=6)) == [without_id]
 
 
 @pytest.mark.parametrize(("kind", "found"), [(0, 1), (1, 2)])

@@ -132,16 +132,16 @@ def test_kafkas_dump_tool_reads_the_file_of_groups(tmp_path: Path) -> None:
     file = GroupFile(
         Files(),
         str(log),
-        topic_id=lambda _: UUID(int=9),
-        offsets_of=lambda _: [("t", 3)],
         now_ms=lambda: 1000,
     )
     put = GroupChange(
         groups=[GroupRow("g", "consumer", 80)],
-        offsets=[OffsetRow("g", "t", 3, 5, 8, "note", 77)],
+        offsets=[OffsetRow("g", "t", 3, 5, 8, "note", 77, topic_id=UUID(int=9))],
     )
     assert file.write_groups([put]) == [None]
-    assert file.write_groups([GroupChange(dropped_groups=["g"])]) == [None]
+    assert file.write_groups(
+        [GroupChange(dropped_groups=["g"], dropped_offsets=[("g", "t", 3)])]
+    ) == [None]
     done = run_tool("dump", "--offsets-decoder", "--files", str(log))
     lines = done.stdout.decode().splitlines()
     rows = [line for line in lines if line.startswith("| offset")]

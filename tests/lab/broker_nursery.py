@@ -266,7 +266,6 @@ def _die() -> None:
 
 def _count_steps(files: Any, last: int, counts_now: list[bool]) -> None:
     from horolog.broker.service import Service
-    from horolog.metadata import store
 
     left = [last]
 
@@ -313,28 +312,6 @@ def _count_steps(files: Any, last: int, counts_now: list[bool]) -> None:
         rmtree(self, path)
 
     files.os_pwritev, files.os_rmtree = pwritev, remove_tree
-
-    class Database:
-        """SQLite writes by itself; here it is killed between any two of its statements."""
-
-        def __init__(self, real: Any) -> None:
-            self._real = real
-
-        def __getattr__(self, name: str) -> Any:
-            return getattr(self._real, name)
-
-        def execute(self, statement: str, *args: Any) -> Any:
-            if not statement.startswith(("SELECT", "PRAGMA")) and at_last():
-                _die()
-            return self._real.execute(statement, *args)
-
-    create = store.MetadataStore.__init__
-
-    def init(self: Any, path: Path) -> None:
-        create(self, path)
-        self._db = Database(self._db)
-
-    store.MetadataStore.__init__ = init
 
 
 def _tear(files: Any, number: int, permille: int) -> None:

@@ -44,7 +44,7 @@ def log(log_dir: Path, *values: bytes, base_offset: int = 0) -> Path:
 
 
 def read(log_dir: Path) -> Overrides:
-    return read_cluster_metadata(FILES, log_dir).topics
+    return read_cluster_metadata(FILES, log_dir, is_own=False).topics
 
 
 @pytest.mark.parametrize("name", ["clean", "killed"])
@@ -95,7 +95,7 @@ def test_settings_that_are_no_topics_are_told_apart_by_whose_they_are(tmp_path: 
         setting("1", "log.cleaner.threads", None, resource_type=4),
         setting("g", "consumer.session.timeout.ms", "4", resource_type=32),
     )
-    found = read_cluster_metadata(FILES, tmp_path)
+    found = read_cluster_metadata(FILES, tmp_path, is_own=False)
     assert found.topics == {}
     assert found.topic_ids == {"a": FIRST}
     assert found.others == {
@@ -126,7 +126,7 @@ def test_access_control_scram_users_and_quotas_are_counted(tmp_path: Path) -> No
         quota(None, remove=False),
         quota("bob", remove=True),
     )
-    found = read_cluster_metadata(FILES, tmp_path)
+    found = read_cluster_metadata(FILES, tmp_path, is_own=False)
     assert found.counted == {"access control entry": 1, "SCRAM credential": 1, "client quota": 1}
 
 

@@ -34,13 +34,18 @@ class Lab:
         return GroupFile(
             files,
             str(self.path),
-            topic_id=lambda _: TOPIC_ID,
-            offsets_of=self.offsets.of_group,
             now_ms=lambda: 1000,
             least_bytes=least_bytes,
         )
 
+    def drop(self, group_id: str) -> GroupChange:
+        """The drop of a group with all its offsets."""
+        gone = [(group_id, *key) for key in self.offsets.of_group(group_id)]
+        return GroupChange(dropped_groups=[group_id], dropped_offsets=gone)
+
     def write(self, change: GroupChange) -> None:
+        for group_id in change.dropped_groups:
+            change = self.drop(group_id)
         assert self.file.write_groups([change]) == [None]
         for group_id in change.dropped_groups:
             self.groups.pop(group_id, None)
@@ -56,12 +61,12 @@ class Lab:
         return set(self.groups.values()), {row for rows in held for row in rows.values()}
 
     def found(self) -> tuple[set[GroupRow], set[OffsetRow]]:
-        groups, offsets = self.opened(Files()).load()
+        groups, offsets = self.opened(Files()).load(lambda _: TOPIC_ID)
         return set(groups), set(offsets)
 
 
 def row(offset: int, group: str = "g", partition: int = 0) -> OffsetRow:
-    return OffsetRow(group, "t", partition, offset, -1, "", 1000)
+    return OffsetRow(group, "t", partition, offset, -1, "", 1000, topic_id=TOPIC_ID)
 
 
 names = st.sampled_from(["a", "b", "ü"])
@@ -143,7 +148,7 @@ def test_the_file_stays_small_and_keeps_what_it_does_not_know(tmp_path: Path) ->
     unknown = Record(1, b"\0\x09later", b"state")
     RecordFile(Files(), str(lab.path)).append(build_batch([unknown]))
     lab.file = lab.opened(Files(), 4096)
-    lab.file.load()
+    lab.file.load(lambda _: TOPIC_ID)
     for offset in range(500):
         lab.write(GroupChange(offsets=[row(offset)]))
         assert lab.path.stat().st_size < 8192

@@ -13,9 +13,9 @@ from horolog.errors import Misconfigured
 from horolog.metadata import mapping, state
 from horolog.metadata.image import BROKER, TOPIC, Image
 from horolog.metadata.log import MetadataLog
-from horolog.metadata.log_store import LogStore
-from horolog.metadata.opening import open_log_store
+from horolog.metadata.opening import open_store
 from horolog.metadata.rows import FollowedRow, SourceRow, TopicRow
+from horolog.metadata.store import MetadataStore
 from horolog.schemas import metadata as m
 from horolog.schemas.metadata import METADATA_VERSION, NEWEST_LEVEL, Record
 from horolog.storage import names
@@ -33,11 +33,11 @@ def kafkas(tmp_path: Path) -> Path:
     return tmp_path / "kafka"
 
 
-def opened(path: Path, *, take_over: bool = False, node_id: int = 1) -> LogStore:
-    return open_log_store(Files(), path, node_id, lambda: NOW, take_over=take_over)
+def opened(path: Path, *, take_over: bool = False, node_id: int = 1) -> MetadataStore:
+    return open_store(Files(), path, node_id, lambda: NOW, take_over=take_over)
 
 
-def started(path: Path, *, take_over: bool = False) -> LogStore:
+def started(path: Path, *, take_over: bool = False) -> MetadataStore:
     """A store as a broker has it once it has started."""
     store = opened(path, take_over=take_over)
     ids = m.Endpoint("PLAINTEXT", "localhost", 9092)

@@ -56,7 +56,7 @@ def test_a_deletion_that_was_begun_is_finished() -> None:
 
 def test_a_topic_without_a_row_is_adopted_with_its_id_and_its_gaps() -> None:
     made = plan(found={"t": {2: THEIRS, 5: THEIRS}})
-    assert made.rows == made.put == [TopicRow("t", THEIRS, AS_FOUND, adopted=True)]
+    assert made.rows == made.put == [TopicRow("t", THEIRS, AS_FOUND, adopted=True, indexes=(2, 5))]
     assert made.partitions == {"t": (2, 5)}
     assert not made.create
     assert made.adopted == ["t"]
@@ -108,7 +108,7 @@ def test_a_copied_directory_does_not_take_its_originals_id() -> None:
 def test_a_deletion_spares_directories_with_another_id() -> None:
     made = plan(ROW._replace(deleting=True), found={"t": {0: OURS, 1: THEIRS}})
     assert made.delete == [("t", 0)]
-    assert made.rows == [TopicRow("t", THEIRS, AS_FOUND, adopted=True)]
+    assert made.rows == [TopicRow("t", THEIRS, AS_FOUND, adopted=True, indexes=(1,))]
     assert made.partitions == {"t": (1,)}
 
 
@@ -132,7 +132,8 @@ def test_a_directory_beyond_the_number_of_partitions_outlives_the_topic() -> Non
 def test_gaps_of_an_adopted_topic_are_never_filled(adopt_defaults: bool) -> None:
     found: dict[str, FoundPartitions] = {"t": {0: THEIRS, 2_147_483_647: THEIRS}}
     first = plan(found=found, adopt_defaults=adopt_defaults)
-    assert first.rows == [TopicRow("t", THEIRS, AS_FOUND, adopted=not adopt_defaults)]
+    row = TopicRow("t", THEIRS, AS_FOUND, adopted=not adopt_defaults, indexes=(0, 2_147_483_647))
+    assert first.rows == [row]
     again = plan(*first.put, found=found)
     for made in (first, again):
         assert made.partitions == {"t": (0, 2_147_483_647)}
@@ -265,4 +266,4 @@ def test_a_followed_topic_stays_one_when_its_row_is_lost_or_its_directories_are_
     replaced = plan(followed, found={"t": {0: THEIRS}})
     assert replaced.put == [TopicRow("t", THEIRS, 1, adopted=True, followed=True)]
     deleted = plan(followed._replace(deleting=True), found={"t": {0: OURS, 1: THEIRS}})
-    assert deleted.put == [TopicRow("t", THEIRS, AS_FOUND, adopted=True)]
+    assert deleted.put == [TopicRow("t", THEIRS, AS_FOUND, adopted=True, indexes=(1,))]

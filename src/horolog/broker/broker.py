@@ -88,13 +88,13 @@ class Broker:
         self.partitions = Partitions(
             opened.log_dir, opened.topics, live, clock, workers, self._checkers
         )
-        self.metadata = MetadataThread(store)
+        self.metadata = MetadataThread(store, opened.group_file)
         self.groups = GroupCoordinator(
             _group_limits(config),
             self.metadata,
             clock,
-            opened.stored.groups,
-            [row for row in opened.stored.offsets if row.topic in self.topics],
+            opened.groups,
+            opened.offsets,
             capacity=Capacity(config.horolog_groups_max_bytes),
         )
         self.group_lags = GroupLags(self.partitions, self.groups.offsets, clock)

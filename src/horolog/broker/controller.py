@@ -26,7 +26,7 @@ from horolog.config import (
 )
 from horolog.errors import ErrorCode, RequestRefused, StorageFailed
 from horolog.metadata.reconcile import stored_count
-from horolog.metadata.rows import BROKER_SCOPE, FollowedRow, TopicRow
+from horolog.metadata.rows import AS_FOUND, FollowedRow, TopicRow
 from horolog.metadata.store import MetadataStore
 from horolog.metadata.topics import (
     NewPartitions,
@@ -363,7 +363,7 @@ class Controller:
             resource = str(self._live.config.node_id)
             old, new = self._live.settings.dynamic_broker, after.dynamic_broker
         changes: dict[str, str | None] = {**dict.fromkeys(old), **new}
-        await self._metadata.run(self._store.change_settings, BROKER_SCOPE, resource, changes)
+        await self._metadata.run(self._store.change_settings, resource, changes)
         self._live.replace(after)
         for sentence in after.deprecated():
             _LOG.warning("%s", sentence)
@@ -418,5 +418,8 @@ def _default(factor: int, default: int, assignments: Mapping[int, Sequence[int]]
 def _row(topic: Topic) -> TopicRow:
     count = stored_count(topic.partitions)
     return TopicRow(
-        topic.name, topic.topic_id, count, adopted=topic.adopted, followed=topic.followed
+        *(topic.name, topic.topic_id, count),
+        adopted=topic.adopted,
+        followed=topic.followed,
+        indexes=topic.partitions if count == AS_FOUND else (),
     )

@@ -11,6 +11,7 @@ operation depends on.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -19,7 +20,7 @@ from horolog.broker.scheduling.group_queue import Decided
 from horolog.broker.scheduling.turns import TimeSlice
 from horolog.clock import Clock
 from horolog.config import LONG_MAX
-from horolog.errors import ErrorCode, HorologError, RequestRefused, code_for
+from horolog.errors import ErrorCode, HorologError, RequestRefused, StorageFailed, code_for
 from horolog.groups.capacity import Capacity
 from horolog.groups.group import Group
 from horolog.groups.offsets import CommittedOffsets, TopicPartition
@@ -310,15 +311,19 @@ class GroupCoordinator:
             raise RequestRefused(
                 ErrorCode.non_empty_group, f"the group {entry.group_id!r} is not empty"
             )
-        change = GroupChange(dropped_groups=[entry.group_id])
-        return Decided(None, change, partial(self._groups.forget, entry))
+        return Decided(None, self._drop(entry.group_id), partial(self._groups.forget, entry))
+
+    def _drop(self, group_id: str) -> GroupChange:
+        """Drop a group with its offsets."""
+        gone = [(group_id, *key) for key in self.offsets.of_group(group_id)]
+        return GroupChange(dropped_groups=[group_id], dropped_offsets=gone)
 
     async def forget_topic(self, topic: str, forget: Callable[[], Awaitable[object]]) -> None:
         """Drop the offsets of a deleted topic, which accepts no more commits.
 
-        `forget` removes them from the store. It is called after all accepted commits are written.
-        They are removed from memory even if it fails: the next start, or a new topic of that name,
-        completes the removal.
+        `forget` removes the topic from the store. It is called after all accepted commits are
+        written. Where the offsets cannot be dropped on the disk, a start leaves them out: they are
+        of a topic with another id.
         """
         await self._groups.settle()
         try:
@@ -331,11 +336,13 @@ class GroupCoordinator:
                 dropping.append(self._groups.entry(group_id).queue.run(drop, exclusive=True))
                 await turns.pause()
             for dropped in dropping:
-                await dropped
+                with suppress(StorageFailed):
+                    await dropped
 
     def _drop_topic(self, group_id: str, topic: str) -> Decided[None]:
+        gone = [(group_id, *key) for key in self.offsets.of_group(group_id) if key[0] == topic]
         self.offsets.drop_topic(group_id, topic)
-        return Decided(None)
+        return Decided(None, GroupChange(dropped_offsets=gone) if gone else None)
 
     async def expire(self, retention_ms: int) -> int:
         """Expire offsets after `retention_ms`, and groups without any (KIP-211).
@@ -381,7 +388,7 @@ class GroupCoordinator:
         )
         if group.is_idle and len(gone) == self.offsets.count(group_id):
             forget = partial(self._groups.forget, entry)
-            return Decided((len(gone), 1), GroupChange(dropped_groups=[group_id]), forget)
+            return Decided((len(gone), 1), self._drop(group_id), forget)
         if not gone:
             return Decided((0, 0))
         change = GroupChange(dropped_offsets=[(group_id, *key) for key in gone])

@@ -1,6 +1,6 @@
 """The settings that the topics of a log directory have, read without a broker.
 
-In a directory of horolog's they are in its metadata store. In one of an Apache Kafka, which
+In a directory of horolog's they are in its metadata. In one of an Apache Kafka, which
 horolog would adopt, they are in Kafka's metadata, where that is a controller, too. What was given
 on the command line of a broker or in its `server.properties` is in no file here: the defaults count
 unless it is given again.
@@ -16,8 +16,7 @@ from horolog.config import Settings, TopicConfig
 from horolog.config.tables import topic_settings
 from horolog.errors import Misconfigured
 from horolog.metadata.adopted import read_cluster_metadata
-from horolog.metadata.copies import read_stored
-from horolog.metadata.store import FILE_NAME
+from horolog.metadata.opening import is_own, read_stored
 from horolog.storage.files import Files
 
 
@@ -36,22 +35,20 @@ class OfflineTopic(NamedTuple):
 class OfflineSettings:
     """The settings of all topics of a log directory."""
 
-    def __init__(self, log_dir: Path, tried: Mapping[str, str], now_ms: int) -> None:
+    def __init__(self, log_dir: Path, tried: Mapping[str, str]) -> None:
         """Read all that is stored.
 
         Args:
             log_dir: the directory of the partitions.
             tried: settings in the place of a topic's, or of the broker's by their names.
-            now_ms: the clock.
 
         Raises:
-            Misconfigured: a tried setting is unknown or invalid, or a newer version has written
-                the store.
-            StorageFailed: the metadata store cannot be read.
+            Misconfigured: a tried setting is unknown or invalid.
+            StorageFailed: the metadata cannot be read.
         """
         of_topics = {name: text for name, text in tried.items() if _is_of_topics(name)}
         static = {name: text for name, text in tried.items() if name not in of_topics}
-        stored = read_stored(log_dir, now_ms)
+        stored = read_stored(log_dir)
         found = StoredSettings() if stored is None else read_stored_settings(stored.settings)
         node = Settings(static)
         self._tried = of_topics
@@ -63,7 +60,9 @@ class OfflineSettings:
         self._found = found
         self._rows = {row.name: row for row in stored.topics} if stored is not None else {}
         self._has_store = stored is not None
-        self._of_kafka = read_cluster_metadata(Files(read_only=True), log_dir).topics
+        self._of_kafka = read_cluster_metadata(
+            Files(read_only=True), log_dir, is_own=is_own(log_dir)
+        ).topics
         self._log_dir = log_dir
         self._configured(of_topics)
 
@@ -71,7 +70,7 @@ class OfflineSettings:
         """The settings of a topic."""
         row = self._rows.get(topic)
         if row is not None and not row.adopted:
-            overrides, source = self._found.topics.get(topic, {}), FILE_NAME
+            overrides, source = self._found.topics.get(topic, {}), "the metadata of the directory"
             is_exempt = not self._found.may_expire(topic)
         else:
             overrides = obeyed_settings(self._settings, self._of_kafka.get(topic, {}))

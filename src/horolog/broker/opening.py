@@ -6,12 +6,13 @@ fails, everything opened before is closed again.
 
 import logging
 import uuid
-from collections.abc import Collection, Mapping
-from contextlib import ExitStack
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
+from typing import Final
 
 from horolog.broker.adopted_settings import compacting, obeyed_settings
 from horolog.broker.left_behind import LeftBehind
@@ -21,17 +22,33 @@ from horolog.broker.stored_settings import StoredSettings, read_stored_settings
 from horolog.clock import Clock
 from horolog.config import BrokerConfig, Settings, TopicConfig
 from horolog.errors import StorageFailed
+from horolog.groups.rows import GroupRow, OffsetRow
 from horolog.metadata.adopted import read_cluster_metadata
+from horolog.metadata.group_file import GroupFile
+from horolog.metadata.home import PROPERTIES
+from horolog.metadata.opening import open_store
 from horolog.metadata.reconcile import StartPlan, TopicOnDisk, reconcile
-from horolog.metadata.rows import Stored
-from horolog.metadata.salvage import open_store
-from horolog.metadata.store import FILE_NAME, MetadataStore
+from horolog.metadata.rows import SourceRow, Stored
+from horolog.metadata.store import MetadataStore
 from horolog.metadata.topics import Topic
+from horolog.schemas.metadata import (
+    METADATA_VERSION,
+    NEWEST_LEVEL,
+    OLDEST_LEVEL,
+    Endpoint,
+    RegisterBroker,
+    Supported,
+)
+from horolog.storage import names
 from horolog.storage.adoption.consumer_offsets import read_consumer_offsets
+from horolog.storage.directory.checkpoints import decode_uuid
 from horolog.storage.directory.lock import DirectoryLock, lock_log_dir
 from horolog.storage.files import Files
 from horolog.storage.log_dir.log_dir import FoundPartitions, LogDir
 from horolog.storage.names import TopicPartition
+
+_UNASSIGNED: Final = uuid.UUID(int=1)
+"""Kafka's id of a directory that is not known."""
 
 _LOG = logging.getLogger(__name__)
 
@@ -44,6 +61,9 @@ class OpenedStorage:
     """Those given, with the dynamic ones of the last run."""
     store: MetadataStore
     stored: Stored
+    group_file: GroupFile
+    groups: Sequence[GroupRow]
+    offsets: Sequence[OffsetRow]
     log_dir: LogDir
     topics: tuple[Topic, ...]
     """The topics to serve."""
@@ -67,8 +87,21 @@ def open_storage(settings: Settings, clock: Clock, max_open_files: int) -> Opene
     with ExitStack() as undo:
         lock = lock_log_dir(path)
         undo.callback(lock.close)
-        store, stored = open_store(path / FILE_NAME, FIRST_PRODUCER_ID, clock.now_ms())
+        if (path / names.METADATA_STORE).exists():
+            _LOG.error(
+                "%s is of an earlier development version and is not read: its topics are adopted, "
+                "without their settings and committed offsets. Remove it to end this message",
+                path / names.METADATA_STORE,
+            )
+        store = open_store(
+            Files(),
+            path,
+            settings.broker_config().node_id,
+            clock.now_ms,
+            first_producer_id=FIRST_PRODUCER_ID,
+        )
         undo.callback(store.close)
+        stored = store.load()
         found = read_stored_settings(stored.settings)
         settings = _with_stored(settings, found.brokers)
         opening = _Opening(path, settings, store, stored, found, clock)
@@ -112,7 +145,7 @@ class _Opening:
 
     def open(self, files: Files, lock: DirectoryLock) -> OpenedStorage:
         self.overrides |= self.stored_settings.topics
-        self._follow_source()
+        followed = self._follow_source()
         self._take_over_settings({row.name for row in self.stored.topics if not row.adopted})
         log_dir = LogDir.open(
             self.path,
@@ -125,32 +158,59 @@ class _Opening:
             follows=self._follows,
             files=files,
             lock=lock,
+            properties=PROPERTIES if self.store.is_own else {},
         )
         try:
             _log_recoveries(log_dir)
+            self._register(log_dir)
+            if followed is not None:
+                self.store.put_source(followed)
             self._carry_out(log_dir)
+            topics = tuple(self._topics())
+            group_file = GroupFile(
+                Files(), str(self.path / names.GROUPS_FILE), now_ms=self.clock.now_ms
+            )
+            ids = {topic.name: topic.topic_id for topic in topics}
+            groups, offsets = group_file.load(ids.get)
         except BaseException:
             log_dir.close(clean=False)
             raise
-        topics = tuple(self._topics())
-        self._warn_of_what_is_left_behind(topics)
+        self._warn_of_what_is_left_behind(topics, offsets)
         return OpenedStorage(
-            self.settings, self.store, self.stored, log_dir, topics, self.left_behind
+            *(self.settings, self.store, self.stored, group_file, groups, offsets),
+            *(log_dir, topics, self.left_behind),
         )
 
-    def _follow_source(self) -> None:
-        """Which cluster is followed by the settings, and what it compacts."""
+    def _register(self, log_dir: LogDir) -> None:
+        """Say in the metadata which broker has the partitions; fenced, as after its end."""
+        config, directory_id = self.config, _UNASSIGNED
+        if log_dir.meta.directory_id is not None:
+            with suppress(ValueError):  # no record can name it
+                directory_id = decode_uuid(log_dir.meta.directory_id)
+        self.store.register(
+            RegisterBroker(
+                *(config.node_id, False, uuid.uuid4(), 0),
+                tuple(Endpoint(e.name, e.host, e.port) for e in config.advertised_listeners),
+                (Supported(METADATA_VERSION, OLDEST_LEVEL, NEWEST_LEVEL),),
+                log_dirs=(directory_id,),
+            )
+        )
+
+    def _follow_source(self) -> SourceRow | None:
+        """Which cluster is followed by the settings, and what it compacts; a change to store."""
         stored = self.stored.source
         source = source_of(self.config, stored)
-        if source is not None and stored is not None and source != stored:
-            self.store.put_source(source)
         self.stored = self.stored._replace(source=source)
         for row in self.stored.followed:
             if row.is_compacted and "cleanup.policy" not in self.overrides.get(row.topic, {}):
                 self.compacted.add(row.topic)
+        is_changed = source is not None and stored is not None and source != stored
+        return source if is_changed else None
 
-    def _warn_of_what_is_left_behind(self, topics: tuple[Topic, ...]) -> None:
-        committed = {(row.group_id, row.topic, row.partition) for row in self.stored.offsets}
+    def _warn_of_what_is_left_behind(
+        self, topics: tuple[Topic, ...], offsets: Sequence[OffsetRow]
+    ) -> None:
+        committed = {(row.group_id, row.topic, row.partition) for row in offsets}
         made_here = {
             "settings of topics": sorted(self.stored_settings.topics),
             "settings of brokers": sorted(
@@ -184,7 +244,7 @@ class _Opening:
         They are read at every start, because that Kafka may have run in between.
         """
         files = Files(read_only=True)
-        metadata = read_cluster_metadata(files, self.path)
+        metadata = read_cluster_metadata(files, self.path, is_own=self.store.is_own)
         ignored = {}
         for topic, given in metadata.topics.items():
             if topic in owned:
@@ -210,10 +270,14 @@ class _Opening:
     def _choose(self, found: FoundPartitions) -> Mapping[TopicPartition, str]:
         """Reconcile the directories found; return those to leave alone, with the reason."""
         self.plan = self._reconciled(found)
-        self.left_behind = replace(self.left_behind, is_kafkas=bool(found.internal))
+        self.left_behind = replace(self.left_behind, is_kafkas=bool(self._internal(found)))
         self.followed.update(row.name for row in self.plan.rows if row.followed)
         self.owned.update((row.name, row.topic_id) for row in self.plan.rows if not row.adopted)
         return {TopicPartition(*key): why for key, why in self.plan.left_alone.items()}
+
+    def _internal(self, found: FoundPartitions) -> set[str]:
+        """Kafka's internal topics that have directories, without what is horolog's own."""
+        return set(found.internal) - ({names.CLUSTER_METADATA} if self.store.is_own else set())
 
     def _reconciled(self, found: FoundPartitions) -> StartPlan:
         by_topic: dict[str, tuple[dict[int, uuid.UUID | None], dict[int, str]]] = {}
@@ -227,7 +291,7 @@ class _Opening:
             new_id=uuid.uuid4,
             adopt_defaults=self.config.horolog_adopt_defaults,
             compacted=self.compacted,
-            internal=found.internal,
+            internal=self._internal(found),
             is_salvaged=self.stored.is_salvaged,
             followed={row.topic for row in self.stored.followed if not row.led},
         )
@@ -276,6 +340,10 @@ class _Opening:
                     log.retention_exempt = row.adopted or not may_expire
         if self.stored.is_salvaged:
             self.store.end_salvage()
+        try:
+            self.store.raise_epochs({key: log.leader_epoch for key, log in log_dir.logs.items()})
+        except StorageFailed as error:  # the next start says it
+            _LOG.error("leader epochs are not noted in the metadata: %s", error)
 
     def _place(self, log_dir: LogDir) -> None:
         """Have logs follow or lead that were opened before that was known of them.

@@ -57,7 +57,7 @@ def explained_by_files(
 ) -> Iterator[Explained]:
     """The same of a log directory, a partition or a segment, without a broker."""
     target = find_target(path)
-    stored = OfflineSettings(target.log_dir, settings, now_ms)
+    stored = OfflineSettings(target.log_dir, settings)
     files = Files(read_only=True)
     for directory in target.partitions:
         partition = names.partition_of(directory.name) or TopicPartition(directory.name, 0)

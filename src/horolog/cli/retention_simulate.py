@@ -89,7 +89,7 @@ def simulate(
             now_ms = client.cluster_time_ms() or now_ms
         configs = dict.fromkeys({each.topic for each in log.partitions}, config)
     else:
-        stored = OfflineSettings(find_target(path).log_dir, given, now_ms)
+        stored = OfflineSettings(find_target(path).log_dir, given)
         log = ArrivalLog(options_of_path(str(path), None), partitions)
         configs = {each.topic: stored.of(each.topic).config for each in log.partitions}
     where = parse_zone(zone) if zone else None

@@ -37,15 +37,11 @@ MOST_BATCH_BYTES: Final = 64 << 20
 """That a batch may hold when decompressed."""
 _NO_TIME: Final = -1
 
-OffsetsOf = Callable[[str], Iterable[tuple[str, int]]]
-"""The topics and partitions for which a group has committed offsets."""
 TopicId = Callable[[str], UUID | None]
 """The id of a topic; None if there is no such topic."""
 
 
-def records_of(
-    change: GroupChange, offsets_of: OffsetsOf, topic_id: TopicId, now_ms: int
-) -> list[Record]:
+def records_of(change: GroupChange, now_ms: int) -> list[Record]:
     """The records of a change in their order, stamped with `now_ms`.
 
     A group is dropped after its offsets: what a kill leaves of a drop still has the group.
@@ -54,7 +50,7 @@ def records_of(
         RequestRefused: a text or a number does not fit the fields of a record.
     """
     try:
-        pairs = [*_dropped(change, offsets_of), *_put(change, topic_id)]
+        pairs = [*_dropped(change), *_put(change)]
     except (StructError, UnicodeError) as error:
         raise RequestRefused(
             ErrorCode.invalid_commit_offset_size, f"no record can hold it: {error}"
@@ -62,16 +58,14 @@ def records_of(
     return [Record(now_ms, key, value) for key, value in pairs]
 
 
-def _dropped(change: GroupChange, offsets_of: OffsetsOf) -> Iterator[tuple[bytes, None]]:
+def _dropped(change: GroupChange) -> Iterator[tuple[bytes, None]]:
     for offset in change.dropped_offsets:
         yield key_bytes(OffsetKey(*offset)), None
     for group_id in change.dropped_groups:
-        for topic, partition in offsets_of(group_id):
-            yield key_bytes(OffsetKey(group_id, topic, partition)), None
         yield key_bytes(GroupKey(group_id)), None
 
 
-def _put(change: GroupChange, topic_id: TopicId) -> Iterator[tuple[bytes, bytes]]:
+def _put(change: GroupChange) -> Iterator[tuple[bytes, bytes]]:
     for group in change.groups:
         since_ms = _NO_TIME if group.empty_since_ms is None else group.empty_since_ms
         value = GroupValue(group.protocol_type, 0, changed_ms=since_ms)
@@ -83,7 +77,7 @@ def _put(change: GroupChange, topic_id: TopicId) -> Iterator[tuple[bytes, bytes]
             row.metadata,
             row.commit_ms,
             row.expire_ms,
-            topic_id(row.topic),
+            row.topic_id,
         )
         key = OffsetKey(row.group_id, row.topic, row.partition)
         yield key_bytes(key), committed_bytes(committed)
@@ -201,4 +195,5 @@ def _offset_row(key: OffsetKey, value: CommittedValue) -> OffsetRow:
         value.metadata,
         value.commit_ms,
         value.expire_ms,
+        value.topic_id,
     )

@@ -1,7 +1,8 @@
-"""The stored rows of groups, and the changes that are written in one transaction."""
+"""The stored rows of groups, and the changes that are written as one batch."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
+from uuid import UUID
 
 
 class OffsetRow(NamedTuple):
@@ -15,6 +16,8 @@ class OffsetRow(NamedTuple):
     metadata: str
     commit_ms: int
     expire_ms: int | None = None
+    topic_id: UUID | None = None
+    """Tells the topic from another of its name; None if it is not known."""
 
 
 class GroupRow(NamedTuple):
@@ -26,7 +29,10 @@ class GroupRow(NamedTuple):
 
 
 class GroupChange(NamedTuple):
-    """Changes of groups in one transaction; rows are dropped before others are set."""
+    """Changes of groups that count together; rows are dropped before others are set.
+
+    With a group all its offsets are dropped.
+    """
 
     groups: Sequence[GroupRow] = ()
     offsets: Sequence[OffsetRow] = ()

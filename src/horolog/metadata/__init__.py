@@ -1,12 +1,20 @@
-"""Topics, their settings, and the SQLite file that keeps them over a restart.
+"""Topics, their settings, and the records that keep them over a restart.
 
-`topics` and `reconcile` are pure: arguments in, values out. `store` is the broker's way
-to the file; sockets and timers belong to `horolog.broker`. `log` keeps what is to take its place:
-records of Kafka's metadata log, and their `image`. So does `group_file` for groups and offsets,
-beside another's `__consumer_offsets`.
+Open first:
+    topics        the topics of a broker, and the rules for creating one
+    store         rows in, rows out: the broker's way to what is kept
+    log           the metadata log: one batch a change, snapshots, and the `image` of all of it
+and beneath them:
+    mapping state   rows to records and back; what horolog keeps beyond Kafka's records
+    home opening    whose directory it is, and so where the log is; `taking_over` of a Kafka's
+    forms replay snapshots   where the batches are, and what they come to
+    changes         every change that is still kept, with its time
+    group_file query_file   files of groups with their offsets, and of exactly-once queries
+    reserve         space that deletions need on a full disk
+    reconcile       stored topics compared with directories, at a start; `verify` says it
+    checks          whether the records can be read
+    adopted         what another's metadata says of topics that are adopted
 
-One file, so that creating or deleting a topic is atomic, for settings, committed offsets and
-producer ids too. Each row has a checksum, because records expire and topics are deleted by what
-a row says. The sound rows of a damaged file go into a new one (`damaged`, `salvage`); `verify`
-checks it on a copy, without a lock.
+`topics`, `reconcile`, `mapping` and `image` are pure; sockets and timers belong to
+`horolog.broker`. A change is one batch, so that creating or deleting a topic is atomic.
 """

@@ -43,12 +43,13 @@ class ClusterMetadata(NamedTuple):
     """How many there are of what is no setting, by what it is called."""
 
 
-def read_cluster_metadata(files: Files, log_dir: Path) -> ClusterMetadata:
+def read_cluster_metadata(files: Files, log_dir: Path, *, is_own: bool) -> ClusterMetadata:
     """Read the metadata of the Kafka that has had a log directory; empty if it holds none.
 
-    Unreadable records are skipped with a warning.
+    Unreadable records are skipped with a warning. In a directory that `is_own` the metadata is
+    horolog's, and nothing of it is read here.
     """
-    image = _image(files, log_dir)
+    image = Image() if is_own else _image(files, log_dir)
     topics: Overrides = {}
     others = {}
     for (kind, name), settings in image.configs.items():

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 from horolog.errors import ErrorCode, RequestRefused, StorageFailed
-from horolog.groups.replay import OffsetsOf, Replay, TopicId, records_of
+from horolog.groups.replay import Replay, TopicId, records_of
 from horolog.groups.rows import GroupChange, GroupRow, OffsetRow
 from horolog.record.builder import Record, build_batch
 from horolog.storage.files import Files
@@ -35,8 +35,6 @@ class GroupFile:
         files: Files,
         path: str,
         *,
-        topic_id: TopicId,
-        offsets_of: OffsetsOf,
         now_ms: Callable[[], int],
         least_bytes: int = _LEAST_BYTES,
     ) -> None:
@@ -45,25 +43,24 @@ class GroupFile:
         Args:
             files: reads and writes.
             path: of the file; made by the first change.
-            topic_id: tells a topic from an earlier one of the same name.
-            offsets_of: what is dropped with a group.
             now_ms: the time of the broker's clock, which records are stamped with.
             least_bytes: a smaller file is never replaced.
         """
         self._file = RecordFile(files, path)
-        self._topic_id = topic_id
-        self._offsets_of = offsets_of
         self._now_ms = now_ms
         self._least_bytes = self._replace_at = least_bytes
 
-    def load(self) -> tuple[list[GroupRow], list[OffsetRow]]:
+    def load(self, topic_id: TopicId) -> tuple[list[GroupRow], list[OffsetRow]]:
         """All groups and committed offsets; what is damaged is named in the log, and left out.
+
+        Args:
+            topic_id: tells a topic from an earlier one of the same name.
 
         Raises:
             StorageFailed: the file cannot be read.
         """
         replay = self._replay()
-        groups, offsets = replay.rows(self._topic_id)
+        groups, offsets = replay.rows(topic_id)
         for lost in self._file.lost:
             _logger.error("Groups or committed offsets may be lost: %s", lost)
         if replay.unreadable:
@@ -113,7 +110,7 @@ class GroupFile:
 
     def _parts(self, change: GroupChange, now_ms: int) -> Iterator[list[Record]]:
         """The records of a change, by batch."""
-        records = records_of(change, self._offsets_of, self._topic_id, now_ms)
+        records = records_of(change, now_ms)
         if sum(map(_size, records)) <= _MOST_CHANGE_BYTES:
             return iter([records])
         if change.groups or change.offsets:

@@ -25,10 +25,9 @@ from horolog.storage.files import Files
 
 _logger = logging.getLogger(__name__)
 
-PROPERTY: Final = "horolog.metadata"
-"""In `meta.properties`, of a directory that horolog has made."""
 _OWN: Final = "own"
-PROPERTIES: Final = {PROPERTY: _OWN}
+PROPERTIES: Final = {names.METADATA_PROPERTY: _OWN}
+"""In `meta.properties`, of a directory that horolog has made."""
 
 
 class Home(Enum):
@@ -51,15 +50,19 @@ class Signs(NamedTuple):
     had_store: bool = False
     """A horolog of the time before metadata records has used it."""
 
+    @property
+    def is_made_here(self) -> bool:
+        """Whether `meta.properties` says so."""
+        return self.meta is not None and self.meta.others.get(names.METADATA_PROPERTY) == _OWN
+
 
 def home_of(signs: Signs) -> Home:
     """Whose directory it is, by what it has."""
-    is_made_here = signs.meta is not None and signs.meta.others.get(PROPERTY) == _OWN
     if signs.is_marked:
         return Home.OWN
     if signs.has_file_beside:
         return Home.BESIDE
-    if is_made_here:
+    if signs.is_made_here:
         return Home.OWN
     if signs.is_marked is not None or signs.internal:
         return Home.BESIDE

@@ -54,7 +54,7 @@ def topic_records(
     overrides: Mapping[str, str] | None = None,
     followed: FollowedRow | None = None,
 ) -> list[Record]:
-    """Create or replace a topic, or begin its deletion; the arguments as `LogStore.put_topic`."""
+    """Create or replace a topic, or begin its deletion; arguments as `MetadataStore.put_topic`."""
     shared = shared_settings(image)
     changes = _without_deletion(row.name, shared)
     records: list[Record]

@@ -7,6 +7,7 @@ horolog's (`home`): both with the first change, so that a kill before it leaves 
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Final
 from uuid import UUID
 
 from horolog.errors import CorruptFile, Misconfigured
@@ -14,16 +15,20 @@ from horolog.metadata import mapping, state
 from horolog.metadata.forms import QUORUM_STATE
 from horolog.metadata.home import Home, Signs, home_of, signs_in
 from horolog.metadata.log import MetadataLog
-from horolog.metadata.log_store import LogStore
-from horolog.metadata.query_file import QueryFile
+from horolog.metadata.query_file import QueryFile, read_queries
+from horolog.metadata.reserve import Reserve
+from horolog.metadata.rows import Stored
+from horolog.metadata.store import MetadataStore
 from horolog.metadata.taking_over import Node, static_voters, why_not
 from horolog.storage import names
 from horolog.storage.directory.checkpoints import decode_uuid
 from horolog.storage.files import Files
 from horolog.storage.names import TopicPartition
 
+_MOST_READS: Final = 3
 
-def open_log_store(
+
+def open_store(
     files: Files,
     log_dir: Path,
     node_id: int,
@@ -31,7 +36,7 @@ def open_log_store(
     *,
     first_producer_id: int = 0,
     take_over: bool = False,
-) -> LogStore:
+) -> MetadataStore:
     """Open the store of a directory; nothing is written before the first change.
 
     Args:
@@ -64,7 +69,49 @@ def open_log_store(
             home, carried = Home.OWN, beside.image
         else:
             log = beside
-    return LogStore(log, queries, home, now_ms, first_producer_id, carried)
+    is_lost = home is Home.OWN and signs.is_made_here and not log.image.features
+    reserve = Reserve(files, log_dir)
+    return MetadataStore(
+        *(log, queries, reserve, home, now_ms, first_producer_id, carried), is_lost=is_lost
+    )
+
+
+def read_stored(log_dir: Path) -> Stored | None:
+    """What a broker that starts in a directory finds in its store; None if there is none.
+
+    Nothing is written, and a broker may be at work there.
+
+    Raises:
+        StorageFailed: it cannot be read.
+    """
+    files = Files(read_only=True)
+    log = _settled(files, log_dir, in_one_file=False)
+    signs = signs_in(files, log_dir, _is_marked(log))
+    if home_of(signs) is Home.BESIDE:
+        log = _settled(files, log_dir, in_one_file=True)
+    if not log.image.features and not log.damage:
+        return Stored([], [], is_salvaged=True) if signs.is_made_here else None
+    if log.damage:
+        for record in mapping.guarded(log.image):
+            log.image.apply(record)
+    return mapping.stored(log.image, read_queries(files, str(log_dir / names.QUERIES), []))
+
+
+def is_own(log_dir: Path) -> bool:
+    """Whether a directory's `__cluster_metadata-0` is horolog's (`home`); nothing is written."""
+    files = Files(read_only=True)
+    log = MetadataLog.open(files, str(log_dir), node_id=0)
+    return home_of(signs_in(files, log_dir, _is_marked(log))) is Home.OWN
+
+
+def _settled(files: Files, log_dir: Path, *, in_one_file: bool) -> MetadataLog:
+    """The log of a directory in which a broker may be writing the last batch."""
+    for _ in range(_MOST_READS):
+        log = MetadataLog.open(files, str(log_dir), node_id=0, in_one_file=in_one_file)
+        if not log.damage:
+            break
+        files.close()
+    return log
 
 
 def _is_marked(log: MetadataLog) -> bool | None:

@@ -251,7 +251,9 @@ class _Reconciliation:
         self._adopt(row, partitions, is_new=True)
 
     def _adopt(self, row: TopicRow, partitions: Collection[int], *, is_new: bool = False) -> None:
-        row = row._replace(partitions=stored_count(sorted(partitions)))
+        indexes = tuple(sorted(partitions))
+        count = stored_count(indexes)
+        row = row._replace(partitions=count, indexes=indexes if count == AS_FOUND else ())
         ids = {self.found.partitions.get(index) for index in partitions}
         is_one_topic = ids <= {None, row.topic_id}
         may_expire = is_one_topic and not row.is_salvaged and row.name not in self.compacted

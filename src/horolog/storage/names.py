@@ -79,11 +79,13 @@ SET_ASIDE = ".set-aside"  # ours: a damaged file of a log directory, before a ne
 
 # Ours: what is in logs of Kafka's own form, unless the directory is another's (record_file.py).
 QUERIES = "horolog-queries.json"  # ours: queries that write exactly once (metadata/query_file.py)
+METADATA_PROPERTY = "horolog.metadata"  # ours, in meta.properties: "own" (metadata/home.py)
 METADATA_FILE = "horolog-metadata.log"
 GROUPS_FILE = "horolog-groups.log"
+RESERVE = "horolog-reserve"  # ours: space for deletions on a full disk (metadata/reserve.py)
 RECORD_FILES: Final = (METADATA_FILE, GROUPS_FILE)
 
-METADATA_STORE = "horolog-metadata.sqlite"  # ours: topics and groups (metadata/store.py)
+METADATA_STORE = "horolog-metadata.sqlite"  # ours, of before metadata was kept in records
 
 CLUSTER_METADATA = "__cluster_metadata"
 # Topics that Apache Kafka keeps for itself. None is served: requests may not create one, and

@@ -1,21 +1,20 @@
 """Topics are here as they are at the source, whatever happens to them there."""
 
 import logging
-import sqlite3
 from collections.abc import Mapping
-from contextlib import closing
 from uuid import UUID
 
 import pytest
 from batches import batch
 from running_broker import NOW_MS, RunningBroker, a_broker
+from stored import lose_metadata, opened_store, spoil_state
 
 from horolog.broker.following.source import SourcePartition, SourceTopic, SourceTopics
 from horolog.broker.following.topics import FollowedTopics
 from horolog.broker.placement import Placement
 from horolog.client.config import Address
 from horolog.errors import ErrorCode, RequestRefused
-from horolog.metadata.store import FILE_NAME, MetadataStore
+from horolog.metadata import state
 
 ONE, OTHER = UUID(int=1), UUID(int=2)
 
@@ -221,8 +220,7 @@ def test_a_source_whose_row_is_lost_is_not_taken_for_another_with_topics_of_the_
     """Else its topics would be deleted, as if they had been re-created."""
     apply(broker, seen(topic()))
     broker.stop()
-    with closing(sqlite3.connect(broker.log_dir / FILE_NAME, isolation_level=None)) as database:
-        database.execute("UPDATE sources SET checksum = 0")
+    spoil_state(broker.log_dir, state.SOURCE)
     broker.restart()
     assert broker.broker.placement.source.cluster_id == ""
     other = seen(topic(topic_id=OTHER))._replace(cluster_id="other-id")
@@ -249,7 +247,7 @@ def test_a_topic_whose_row_is_lost_is_followed_again_and_keeps_its_records(
 ) -> None:
     apply(broker, seen(topic(settings={"retention.ms": "1"})))
     broker.stop()
-    (broker.log_dir / FILE_NAME).unlink()
+    lose_metadata(broker.log_dir)
     broker.restart()
     assert broker.log("t").is_following
     assert followed(broker).known() == {}
@@ -309,11 +307,11 @@ def test_a_promotion_that_a_kill_interrupts_is_completed_at_the_start(
 ) -> None:
     apply(broker, seen(topic()))
     broker.kill()
-    store = MetadataStore(broker.log_dir / FILE_NAME)
-    (row,) = [row for row in store.load().topics if row.name == "t"]
-    (of_source,) = store.load().followed
-    store.put_topic(row._replace(followed=False), None, of_source._replace(led=True, epoch=9))
-    store.close()
+    with opened_store(broker.log_dir) as store:
+        (row,) = [row for row in store.load().topics if row.name == "t"]
+        (of_source,) = store.load().followed
+        promoted = of_source._replace(led=True, epoch=9)
+        store.put_topic(row._replace(followed=False), None, promoted)
     broker.restart()
     for _ in range(2):
         assert broker.log("t", 1).leader_epoch >= 9

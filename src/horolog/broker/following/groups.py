@@ -143,6 +143,7 @@ class FollowedGroups:
                 -1 if its.leader_epoch is None else its.leader_epoch,
                 its.metadata,
                 now_ms,
+                topic_id=self._asked[key[0]],
             )
             for key, its in offsets.items()
             if self._is_followed(*key)

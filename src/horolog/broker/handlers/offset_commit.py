@@ -156,6 +156,7 @@ def _row(
         metadata,
         committed_ms,
         None if retention_ms < 0 else min(now_ms + retention_ms, LONG_MAX),
+        topic.topic_id,
     )
 
 

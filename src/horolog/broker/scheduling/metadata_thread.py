@@ -1,16 +1,21 @@
-"""Runs the metadata store in its own thread, because a commit may wait for the disk.
+"""Runs the metadata store in its own thread, because a change waits for the disk.
 
-Calls run in order. Changes of groups and offsets are batched: those that arrive during a
-transaction go into the next one.
+Calls run in order. Changes of groups and offsets are batched: those that arrive during a write go
+into the next one.
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import ParamSpec, TypeAlias, TypeVar
 
+from horolog.errors import StorageFailed
 from horolog.groups.rows import GroupChange
+from horolog.metadata.group_file import GroupFile
 from horolog.metadata.store import MetadataStore
+
+_LOG = logging.getLogger(__name__)
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -22,8 +27,9 @@ Gathered: TypeAlias = "list[tuple[Sequence[GroupChange], asyncio.Future[Outcomes
 class MetadataThread:
     """Runs the calls of the store. For the event loop's thread only."""
 
-    def __init__(self, store: MetadataStore) -> None:
+    def __init__(self, store: MetadataStore, groups: GroupFile) -> None:
         self._store = store
+        self._groups = groups
         self._loop = asyncio.get_running_loop()
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="horolog-metadata")
         self._gathered: Gathered = []
@@ -46,10 +52,16 @@ class MetadataThread:
         gathered, self._gathered = self._gathered, []
         self._writing = self._loop.run_in_executor(
             self._executor,
-            self._store.write_groups,
+            self._write_groups,
             [change for changes, _ in gathered for change in changes],
         )
         self._writing.add_done_callback(lambda written: self._on_written(gathered, written))
+
+    def _write_groups(self, changes: Sequence[GroupChange]) -> Outcomes:
+        refusal = self._store.refusal
+        if refusal is not None:
+            return [StorageFailed(refusal)] * len(changes)
+        return self._groups.write_groups(changes)
 
     def _on_written(self, gathered: Gathered, written: "asyncio.Future[Outcomes]") -> None:
         self._writing = None
@@ -60,8 +72,13 @@ class MetadataThread:
             done.set_result([next(outcomes) for _ in changes])
 
     async def close(self) -> None:
-        """Complete pending calls, then close the store."""
+        """Complete pending calls, then close the files."""
         while self._writing is not None:
             await asyncio.wait((self._writing,))
-        await self.run(self._store.close)
+        for close in (self._groups.close, self._store.close):
+            try:
+                if self._store.refusal is None:  # else the directory may be another's
+                    await self.run(close)
+            except StorageFailed as error:
+                _LOG.error("not closed cleanly, the next start will recover it: %s", error)
         self._executor.shutdown()

@@ -2,6 +2,7 @@
 
 import logging
 import uuid
+from collections.abc import Mapping
 from pathlib import Path
 
 from horolog.config import BrokerConfig
@@ -20,8 +21,12 @@ from horolog.storage.files import Files
 _logger = logging.getLogger(__name__)
 
 
-def directory_identity(files: Files, path: Path, config: BrokerConfig) -> MetaProperties:
+def directory_identity(
+    files: Files, path: Path, config: BrokerConfig, new: Mapping[str, str]
+) -> MetaProperties:
     """Read `meta.properties`; a new directory is given a cluster of its own.
+
+    One that is written has the properties of `new`, too.
 
     A damaged file is kept under another name, and what it still says goes into a new one.
 
@@ -50,7 +55,7 @@ def directory_identity(files: Files, path: Path, config: BrokerConfig) -> MetaPr
         found.directory_id
         if found is not None and (found.directory_id or not found.version)
         else kafka_uuid(uuid.uuid4()),
-        {} if found is None else found.others,
+        {**({} if found is None else found.others), **new},
         1 if found is None else found.version,
     )
     write_meta_properties(files, target, meta)

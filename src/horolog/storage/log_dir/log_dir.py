@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
 from horolog.config import BrokerConfig, TopicConfig
@@ -102,6 +103,7 @@ class LogDir:
         follows: Callable[[str], bool] = lambda topic: False,
         files: Files | None = None,
         lock: DirectoryLock | None = None,
+        properties: Mapping[str, str] = MappingProxyType({}),
     ) -> "LogDir":
         """Lock a directory, made if it is not there, and load its logs.
 
@@ -119,6 +121,7 @@ class LogDir:
             files: the way to the disk.
             lock: what `lock_log_dir` returned, if it was called before; let go of with the
                 log directory, also where it cannot be opened.
+            properties: what a `meta.properties` that is made gets, too.
 
         Raises:
             Misconfigured: another broker has it, or it cannot be a log directory.
@@ -132,7 +135,9 @@ class LogDir:
             for moved in clear_the_way(files, str(path), own):
                 _logger.error("%s is not a regular file and was set aside under this name", moved)
             log_dir = cls(
-                path, files, lock, directory_identity(files, path, broker_config), broker_config
+                *(path, files, lock),
+                directory_identity(files, path, broker_config, properties),
+                broker_config,
             )
             log_dir._load(topic_config, is_ours, choose, topic_id, follows, now_ms)
         except BaseException:

@@ -15,6 +15,7 @@ from horolog.record.transactions import AbortedTransaction
 from horolog.storage import names
 from horolog.storage.adoption.transaction_state import read_prepared_commits
 from horolog.storage.batches.reader import BatchReader
+from horolog.storage.directory.checkpoints import read_meta_properties
 from horolog.storage.files import Files
 from horolog.storage.names import TopicPartition
 
@@ -86,6 +87,13 @@ def _committed_by(files: Files, log_dir: str, partition: TopicPartition) -> froz
     In a log directory that horolog has adopted no coordinator is left that could end one. In any
     other a Kafka may be at work, or the directory is a copy of what one is writing.
     """
-    if not files.exists(f"{log_dir}/{names.METADATA_STORE}"):
+    if not _is_horologs(files, log_dir):
         return None
     return read_prepared_commits(files, log_dir).get(partition, frozenset())
+
+
+def _is_horologs(files: Files, log_dir: str) -> bool:
+    if files.exists(f"{log_dir}/{names.METADATA_FILE}"):
+        return True
+    meta = read_meta_properties(files, f"{log_dir}/{names.META_PROPERTIES}", [])
+    return meta is not None and names.METADATA_PROPERTY in meta.others

@@ -1,0 +1,49 @@
+"""What a broker keeps of topics and settings, changed or lost while it is stopped."""
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from horolog.clock import SystemClock
+from horolog.metadata.image import BROKER
+from horolog.metadata.log import MetadataLog
+from horolog.metadata.opening import open_store
+from horolog.metadata.store import MetadataStore
+from horolog.schemas.metadata import Config, Record
+from horolog.storage import names
+from horolog.storage.files import Files
+
+
+def metadata_dir(log_dir: Path) -> Path:
+    """Where the metadata log of horolog's own directory is."""
+    return log_dir / f"{names.CLUSTER_METADATA}-0"
+
+
+@contextmanager
+def opened_store(log_dir: Path) -> Iterator[MetadataStore]:
+    """The store of a stopped broker."""
+    store = open_store(Files(), log_dir, 1, SystemClock().now_ms)
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+def append_records(log_dir: Path, *records: Record) -> None:
+    """Append metadata records, whatever they say."""
+    log = MetadataLog.open(Files(), str(log_dir), node_id=1)
+    log.append(records, SystemClock().now_ms())
+    log.close()
+
+
+def spoil_state(log_dir: Path, name: str) -> None:
+    """Have what is kept under a name no meaning any more."""
+    append_records(log_dir, Config(BROKER, "", name, "{"))
+
+
+def lose_metadata(log_dir: Path, *, and_identity: bool = False) -> None:
+    """Remove the metadata; with `and_identity` the directory does not say whose it was either."""
+    shutil.rmtree(metadata_dir(log_dir))
+    if and_identity:
+        (log_dir / names.META_PROPERTIES).unlink()
