@@ -15,7 +15,7 @@ from horolog.record.batch import iter_headers
 from horolog.record.builder import Record, build_batch
 from horolog.record.compression import Codec
 from horolog.record.old_format.fields import build_messages
-from horolog.record.timestamps import AppendTimeStretch
+from horolog.record.timestamps import AppendTimeStretch, TimestampType
 from horolog.storage.cleaning.key_map import KeyMap
 from horolog.storage.logs.log import Log
 
@@ -138,6 +138,28 @@ def test_formats_v0_and_v1_are_cleaned_as_they_are(
             at = log.find_by_timestamp(NOW + 37)
             assert at is not None
             assert at.offset == 37
+
+
+def test_messages_of_v1_with_different_append_times_are_cleaned(tmp_path: Path) -> None:
+    def message(offset: int, key: bytes) -> bytes:
+        return build_messages(
+            [Record(NOW, key, b"v")],
+            1,
+            base_offset=offset,
+            timestamp_type=TimestampType.LOG_APPEND_TIME,
+            append_time=NOW + offset // 2,
+        )
+
+    with new_follower(tmp_path, COMPACT) as log:
+        pull(log, b"".join(message(offset, b"k%d" % (offset % 3)) for offset in range(7)))
+        log.roll(NOW)
+        pull(log, build_batch([Record(NOW, b"z", b"v")], base_offset=7))
+        clean(log, NOW)
+        assert [(one.offset, one.timestamp - NOW) for one in records_in(log)][:3] == [
+            (4, 2),
+            (5, 2),
+            (6, 3),
+        ]
 
 
 def test_a_log_ends_where_it_did_though_its_last_records_go(tmp_path: Path) -> None:

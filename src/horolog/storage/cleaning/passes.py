@@ -32,7 +32,7 @@ from horolog.record.cleaning import Keys, OpenedRecords
 from horolog.record.kernels import layout
 from horolog.record.old_format.plain import PlainMessages, list_messages
 from horolog.record.old_format.reading import open_run
-from horolog.record.timestamps import AppendTimeStretch
+from horolog.record.timestamps import LOG_APPEND_TIME, AppendTimeStretch
 from horolog.storage import names
 from horolog.storage.batches.reader import EVERYTHING
 from horolog.storage.cleaning.key_map import KeyMap
@@ -369,7 +369,8 @@ def _parts(buffer: Buffer, least_offset: int) -> Iterator[_Part]:
             within = view[: min(len(view), position + max(_RUN_BYTES, header.size))]
             listed = list_messages(within, header, position, least_offset=least_offset)
         if listed is not None:
-            yield _Part(header, view[position : listed.end], listed.next_offset, listed)
+            for run in _of_one_time(listed):
+                yield _Part(run.header, view[run.positions[0] : run.end], run.next_offset, run)
             position, least_offset = listed.end, listed.next_offset
             continue
         end = position + header.size
@@ -378,6 +379,28 @@ def _parts(buffer: Buffer, least_offset: int) -> Iterator[_Part]:
         verify_crc(view, position, header)
         yield _Part(header, view[position:end], header.next_offset)
         position, least_offset = end, header.next_offset
+
+
+def _of_one_time(listed: PlainMessages) -> Iterator[PlainMessages]:
+    """Messages that have one append time, some at a time: all records of a batch do."""
+    times, count = listed.times, len(listed.times)
+    first = 0
+    if listed.header.timestamp_type is LOG_APPEND_TIME:
+        for at in range(1, count):
+            if times[at] != times[first]:
+                yield _between(listed, first, at)
+                first = at
+    yield listed if first == 0 else _between(listed, first, count)
+
+
+def _between(listed: PlainMessages, first: int, end: int) -> PlainMessages:
+    return PlainMessages(
+        listed.header_of(first),
+        listed.positions[first:end],
+        listed.offsets[first:end],
+        listed.times[first:end],
+        listed.end_of(end - 1),
+    )
 
 
 def _numbered(data: Buffer, header: BatchHeader, source: _Source) -> Numbered:
