@@ -218,7 +218,8 @@ def test_topics_that_kafka_keeps_for_itself_are_never_changed(tmp_path: Path) ->
     assert len(before) >= 3
     done = convert(path, 1)
     assert not [each for each in done if "/__" in each.path]
-    (refused,) = convert(path / "__cluster_metadata-0", 1)
+    assert convert(path / "__cluster_metadata-0", 1) == []
+    (refused,) = convert(path / "__consumer_offsets-0", 1)
     assert "never changed" in (refused.refused or "")
     assert {log: log.read_bytes() for each in own for log in each.glob("*.log")} == before
     assert formats_in(path / "client-gzip-0") == {1}

@@ -97,7 +97,9 @@ class Conversion:
         done = []
         for directory in self.target.partitions:
             if _is_kafkas_own(directory.name):
-                if not self.target.is_log_dir:
+                # The metadata log is in every directory of horolog's: no topic of the user's.
+                is_metadata = directory.name == f"{names.CLUSTER_METADATA}-0"
+                if not self.target.is_log_dir and not is_metadata:
                     own = "a topic that Kafka keeps for itself: these logs are never changed"
                     done.append(ConvertedSegment(str(directory), refused=own))
                 continue
