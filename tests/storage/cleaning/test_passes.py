@@ -87,6 +87,36 @@ def test_records_of_aborted_transactions_go_and_their_markers_later(tmp_path: Pa
         assert log.last_stable_offset == 10
 
 
+def test_what_a_producer_commits_counts_though_it_has_aborted_before(tmp_path: Path) -> None:
+    def sent(offset: int, sequence: int, key: bytes, value: bytes | None) -> bytes:
+        return build_batch(
+            [Record(NOW, key, value)],
+            base_offset=offset,
+            is_transactional=True,
+            producer_id=7,
+            producer_epoch=0,
+            base_sequence=sequence,
+        )
+
+    def end_segment(log: Log, offset: int) -> None:
+        log.roll(NOW)
+        pull(log, build_batch([Record(NOW, b"z", b"v")], base_offset=offset))
+        log.roll(NOW)
+
+    with new_follower(tmp_path, replace(COMPACT, delete_retention_ms=HOUR)) as log:
+        pull(log, build_batch([Record(NOW, b"k", b"deleted")], base_offset=0))
+        pull(log, sent(1, 0, b"x", b"aborted"), marker(2, 7, kind=0))
+        end_segment(log, 3)
+        clean(log, NOW)
+        assert [e.last_offset for e in log.aborted_transactions(0, 4)] == [2]
+        pull(log, sent(4, 1, b"k", None), marker(5, 7, kind=1))
+        end_segment(log, 6)
+        for later in (1, 2 * HOUR):
+            clean(log, NOW + later)
+            assert b"deleted" not in [value for _, _, value in held(log)], later
+            end_segment(log, 6 + later)
+
+
 def test_the_last_batch_of_a_producer_stays_empty(tmp_path: Path) -> None:
     with new_log(tmp_path, COMPACT) as log:
         more = {"producer_id": 5, "producer_epoch": 1}

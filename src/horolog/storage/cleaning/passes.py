@@ -146,7 +146,10 @@ class CleaningPass:
             CorruptBatch: a segment is damaged.
             StorageFailed: the disk refused.
         """
-        transactions = Transactions(self._rules.aborted)
+        # Markers before that are not read, so nothing would end what they have ended: a later
+        # transaction of the same producer, committed, would count as aborted.
+        aborted = [each for each in self._rules.aborted if each.last_offset >= from_offset]
+        transactions = Transactions(aborted)
         self._map.end_offset = from_offset
         for segment, end_offset in zip(self._segments, self._end_offsets, strict=True):
             if end_offset <= from_offset:
