@@ -6,4 +6,5 @@ fields      the primitive types of Kafka's protocol, decoded with bounds checks,
 declared    records of Kafka's protocol generator, declared as classes
 metadata    the records of the metadata log, `__cluster_metadata`
 offsets     committed offsets and groups, `__consumer_offsets`
+transactions  transactional ids, `__transaction_state`
 """

@@ -1,0 +1,204 @@
+"""Records of `__transaction_state`: one per transactional id, as Kafka 4.3 has them.
+
+key    i16 version (0) · string transactional id; a key of a higher version is skipped, and kept
+
+value  i16 version · fields, flexible in version 1 (KIP-482); null removes the transactional id
+       i64 producer id · i16 producer epoch · i32 timeout · i8 status
+       array? of topics: string topic · array of i32 partition
+       i64 time of the last change · i64 start of the transaction
+       tags of version 1 (KIP-890):
+           0 i64 previous producer id · 1 i64 next producer id
+           2 i16 client's transaction version · 3 i16 next producer epoch
+
+Times are wall-clock milliseconds. Kafka writes version 0 while `transaction.version` is 0, and
+version 1 from level 1 on. Which partition has an id follows as for groups (`partition_for`).
+"""
+
+from collections.abc import Mapping
+from enum import IntEnum
+from struct import Struct
+from types import MappingProxyType
+from typing import Final, NamedTuple, TypeVar
+
+from horolog.errors import CorruptBatch
+from horolog.schemas.fields import Encoder, Fields
+
+_NEWEST: Final = 1
+_PREVIOUS_ID, _NEXT_ID, _CLIENT_VERSION, _NEXT_EPOCH = range(4)
+_I16, _I64 = Struct(">h"), Struct(">q")
+_T = TypeVar("_T")
+
+
+class Status(IntEnum):
+    """State of a transactional id; the numbers are Kafka's."""
+
+    EMPTY = 0
+    ONGOING = 1
+    PREPARE_COMMIT = 2
+    PREPARE_ABORT = 3
+    COMPLETE_COMMIT = 4
+    COMPLETE_ABORT = 5
+    DEAD = 6
+    PREPARE_EPOCH_FENCE = 7
+
+
+class TransactionValue(NamedTuple):
+    """State of a transactional id; times in milliseconds, -1 where there is none."""
+
+    producer_id: int
+    producer_epoch: int
+    timeout_ms: int
+    status: Status
+    partitions: Mapping[str, tuple[int, ...]] | None = MappingProxyType({})
+    """Of an open transaction, by topic; None is written where the id has no transaction."""
+    updated_ms: int = -1
+    started_ms: int = -1
+    previous_producer_id: int = -1
+    next_producer_id: int = -1
+    client_version: int = 0
+    """The transaction version that the client of this transaction uses."""
+    next_producer_epoch: int = -1
+
+
+def read_transaction_key(data: bytes) -> str | None:
+    """The transactional id of a record; None if the key is of a version that is not known.
+
+    Raises:
+        CorruptBatch: the key ends too early or too late.
+    """
+    fields = Fields(data)
+    if fields.i16() != 0:
+        return None
+    transactional_id = _there(fields.plain_text())
+    _check_end(fields, "key")
+    return transactional_id
+
+
+def transaction_key(transactional_id: str) -> bytes:
+    """The inverse of `read_transaction_key`.
+
+    Raises:
+        struct.error: the id is longer than 32,767 bytes.
+    """
+    return bytes(Encoder().i16(0).plain_text(transactional_id))
+
+
+def read_transaction(data: bytes) -> TransactionValue:
+    """The state of a transactional id, of any version.
+
+    Raises:
+        CorruptBatch: it is none, or of a version or a status that is not known.
+    """
+    fields = Fields(data)
+    version = fields.i16()
+    if not 0 <= version <= _NEWEST:
+        raise CorruptBatch(
+            f"a value of __transaction_state has version {version}; known are 0 and {_NEWEST}"
+        )
+    flexible = version >= 1
+    producer_id, epoch, timeout_ms = fields.i64(), fields.i16(), fields.i32()
+    status = _status(fields.i8())
+
+    def topic() -> tuple[str, tuple[int, ...]]:
+        name = _there(fields.text() if flexible else fields.plain_text())
+        indexes = fields.array(fields.i32) if flexible else fields.plain_array(fields.i32)
+        if flexible:
+            fields.pass_tagged()
+        return name, tuple(_there(indexes))
+
+    found = fields.array(topic) if flexible else fields.plain_array(topic)
+    updated_ms, started_ms = fields.i64(), fields.i64()
+    tagged = fields.tagged() if flexible else {}
+    _check_end(fields, "value")
+    return TransactionValue(
+        producer_id,
+        epoch,
+        timeout_ms,
+        status,
+        None if found is None else _by_topic(found),
+        updated_ms,
+        started_ms,
+        _number(tagged, _PREVIOUS_ID, _I64, -1),
+        _number(tagged, _NEXT_ID, _I64, -1),
+        _number(tagged, _CLIENT_VERSION, _I16, 0),
+        _number(tagged, _NEXT_EPOCH, _I16, -1),
+    )
+
+
+def transaction_bytes(value: TransactionValue, version: int = _NEWEST) -> bytes:
+    """The inverse of `read_transaction`; version 0 loses what is tagged.
+
+    Raises:
+        struct.error: a number or a text does not fit its field.
+    """
+    flexible = version >= 1
+    to = Encoder().i16(version).i64(value.producer_id).i16(value.producer_epoch)
+    to.i32(value.timeout_ms).i8(value.status)
+
+    def write(topic: tuple[str, tuple[int, ...]]) -> None:
+        name, indexes = topic
+        if flexible:
+            to.text(name).array(indexes, to.i32).tagged()
+        else:
+            to.plain_text(name).plain_array(indexes, to.i32)
+
+    topics = None if value.partitions is None else value.partitions.items()
+    if flexible:
+        to.array(topics, write)
+    else:
+        to.plain_array(topics, write)
+    to.i64(value.updated_ms).i64(value.started_ms)
+    if flexible:
+        to.tagged(_tagged(value))
+    return bytes(to)
+
+
+def _tagged(value: TransactionValue) -> dict[int, bytes]:
+    tagged = {}
+    if value.previous_producer_id != -1:
+        tagged[_PREVIOUS_ID] = _I64.pack(value.previous_producer_id)
+    if value.next_producer_id != -1:
+        tagged[_NEXT_ID] = _I64.pack(value.next_producer_id)
+    if value.client_version != 0:
+        tagged[_CLIENT_VERSION] = _I16.pack(value.client_version)
+    if value.next_producer_epoch != -1:
+        tagged[_NEXT_EPOCH] = _I16.pack(value.next_producer_epoch)
+    return tagged
+
+
+def _by_topic(found: list[tuple[str, tuple[int, ...]]]) -> dict[str, tuple[int, ...]]:
+    """Partitions by topic; a topic that is named twice has the partitions of both."""
+    partitions: dict[str, tuple[int, ...]] = {}
+    for topic, indexes in found:
+        partitions[topic] = partitions.get(topic, ()) + indexes
+    return partitions
+
+
+def _status(number: int) -> Status:
+    try:
+        return Status(number)
+    except ValueError:
+        raise CorruptBatch(f"a value of __transaction_state has status {number}") from None
+
+
+def _number(tagged: dict[int, bytes], tag: int, shape: Struct, default: int) -> int:
+    data = tagged.get(tag)
+    if data is None:
+        return default
+    if len(data) != shape.size:
+        raise CorruptBatch(f"tag {tag} of a value of __transaction_state has {len(data)} bytes")
+    (value,) = shape.unpack(data)
+    return int(value)
+
+
+def _there(value: _T | None) -> _T:
+    if value is None:
+        raise CorruptBatch("a field of __transaction_state is null that cannot be")
+    return value
+
+
+def _check_end(fields: Fields, what: str) -> None:
+    if fields.left:
+        raise CorruptBatch(
+            f"a {what} of __transaction_state is {fields.left} bytes longer than its fields"
+        )
