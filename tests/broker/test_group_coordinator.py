@@ -17,12 +17,12 @@ from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 
-from horolog.broker.group_coordinator import Committer, GroupCoordinator
+from horolog.broker.group_coordinator import GroupCoordinator
 from horolog.clock import ManualClock
 from horolog.errors import ErrorCode, RequestRefused, StorageFailed
 from horolog.groups.capacity import Capacity
 from horolog.groups.rows import GroupChange, GroupRow, OffsetRow
-from horolog.groups.values import GroupLimits, GroupState, Join, Joined, Protocol, Sync
+from horolog.groups.values import Committer, GroupLimits, GroupState, Join, Joined, Protocol, Sync
 
 SESSION_MS = 10_000
 REBALANCE_MS = 20_000

@@ -11,7 +11,14 @@ from hypothesis import strategies as st
 
 from horolog.errors import RequestRefused, StorageFailed
 from horolog.groups.offsets import CommittedOffsets
-from horolog.groups.rows import GroupChange, GroupRow, OffsetRow
+from horolog.groups.rows import (
+    GroupChange,
+    GroupRow,
+    OffsetRow,
+    PendingRow,
+    TransactionalProducer,
+    TransactionEnd,
+)
 from horolog.metadata.group_file import GroupFile
 from horolog.record.builder import Record, build_batch
 from horolog.storage.files import Files
@@ -61,7 +68,7 @@ class Lab:
         return set(self.groups.values()), {row for rows in held for row in rows.values()}
 
     def found(self) -> tuple[set[GroupRow], set[OffsetRow]]:
-        groups, offsets = self.opened(Files()).load(lambda _: TOPIC_ID)
+        groups, offsets, _ = self.opened(Files()).load(lambda _: TOPIC_ID)
         return set(groups), set(offsets)
 
 
@@ -109,6 +116,18 @@ def test_a_kill_within_a_write_leaves_each_change_whole_or_out(tmp_path: Path) -
     for size in range(len(whole)):
         lab.path.write_bytes(whole[:size])
         assert lab.found() in states
+
+
+def test_offsets_of_a_transaction_are_pending_after_a_kill_until_its_marker(tmp_path: Path) -> None:
+    lab = Lab(tmp_path)
+    producer = TransactionalProducer(7, 2)
+    changes = [GroupChange(offsets=[row(1)]), GroupChange(offsets=[row(2)], producer=producer)]
+    assert lab.file.write_groups(changes) == [None, None]
+    loaded = lab.opened(Files()).load(lambda _: TOPIC_ID)
+    assert loaded == ([], [row(1)], [PendingRow(7, row(2))])
+    end = GroupChange(ended=TransactionEnd(producer, 0, is_commit=True))
+    assert lab.file.write_groups([end]) == [None]
+    assert lab.opened(Files()).load(lambda _: TOPIC_ID) == ([], [row(2)], [])
 
 
 def test_a_change_that_does_not_fit_fails_alone(tmp_path: Path) -> None:

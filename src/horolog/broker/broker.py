@@ -95,6 +95,7 @@ class Broker:
             clock,
             opened.groups,
             opened.offsets,
+            opened.pending,
             capacity=Capacity(config.horolog_groups_max_bytes),
         )
         self.group_lags = GroupLags(self.partitions, self.groups.offsets, clock)

@@ -13,8 +13,9 @@ import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final
 
+from horolog.broker.group_transactions import GroupTransactions
 from horolog.broker.live_groups import GroupEntry, GroupStore, LiveGroups
 from horolog.broker.scheduling.group_queue import Decided
 from horolog.broker.scheduling.turns import TimeSlice
@@ -24,8 +25,9 @@ from horolog.errors import ErrorCode, HorologError, RequestRefused, StorageFaile
 from horolog.groups.capacity import Capacity
 from horolog.groups.group import Group
 from horolog.groups.offsets import CommittedOffsets, TopicPartition
-from horolog.groups.rows import GroupChange, GroupRow, OffsetRow
+from horolog.groups.rows import GroupChange, GroupRow, OffsetRow, PendingRow
 from horolog.groups.values import (
+    Committer,
     GroupDescription,
     GroupLimits,
     GroupState,
@@ -34,19 +36,15 @@ from horolog.groups.values import (
     Sync,
     Synced,
 )
+from horolog.schemas.offsets import partition_for
+
+OFFSETS_PARTITIONS: Final = 50
+"""Of `__consumer_offsets`."""
 
 _LOG = logging.getLogger(__name__)
 
 _LEAVES_AT_ONCE: Final = 500  # in one turn of the event loop
 _ROOM_INTERVAL_S: Final = 10.0  # between two early expiries of idle groups
-
-
-class Committer(NamedTuple):
-    """The sender of a commit: a member of a generation, or a standalone consumer with -1."""
-
-    member_id: str
-    instance_id: str | None
-    generation: int
 
 
 class GroupCoordinator:
@@ -59,15 +57,21 @@ class GroupCoordinator:
         clock: Clock,
         rows: Iterable[GroupRow] = (),
         offsets: Iterable[OffsetRow] = (),
+        pending: Iterable[PendingRow] = (),
         *,
         capacity: Capacity | None = None,
+        partitions: int = OFFSETS_PARTITIONS,
     ) -> None:
-        self.offsets = CommittedOffsets(offsets)
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         if capacity is None:
             capacity = Capacity()
+        self.offsets = CommittedOffsets(offsets, pending, capacity=capacity)
         self._groups = LiveGroups(limits, store, clock, self.offsets, capacity)
+        self.transactions = GroupTransactions(
+            *(self._groups, store, self.offsets),
+            partial(partition_for, partitions=partitions),
+        )
         self._making_room: asyncio.Task[None] | None = None
         self._next_room_at = self._loop.time()
         for row in rows:
@@ -273,9 +277,7 @@ class GroupCoordinator:
         subscribed = frozenset(
             topic for topic in {topic for topic, _ in keys} if is_subscribed(topic)
         )
-        gone = [
-            key for key in keys if key[0] not in subscribed and self.offsets.get(group_id, *key)
-        ]
+        gone = [key for key in keys if key[0] not in subscribed and self.offsets.has(group_id, key)]
         if not gone:
             return Decided(subscribed)
         change = GroupChange(dropped_offsets=[(group_id, *key) for key in gone])
@@ -315,7 +317,7 @@ class GroupCoordinator:
 
     def _drop(self, group_id: str) -> GroupChange:
         """Drop a group with its offsets."""
-        gone = [(group_id, *key) for key in self.offsets.of_group(group_id)]
+        gone = [(group_id, *key) for key in self.offsets.keys(group_id)]
         return GroupChange(dropped_groups=[group_id], dropped_offsets=gone)
 
     async def forget_topic(self, topic: str, forget: Callable[[], Awaitable[object]]) -> None:
@@ -340,7 +342,7 @@ class GroupCoordinator:
                     await dropped
 
     def _drop_topic(self, group_id: str, topic: str) -> Decided[None]:
-        gone = [(group_id, *key) for key in self.offsets.of_group(group_id) if key[0] == topic]
+        gone = [(group_id, *key) for key in self.offsets.keys(group_id) if key[0] == topic]
         self.offsets.drop_topic(group_id, topic)
         return Decided(None, GroupChange(dropped_offsets=gone) if gone else None)
 
@@ -386,7 +388,8 @@ class GroupCoordinator:
         gone = self.offsets.expired(
             group_id, now_ms, retention_ms, entry.empty_since_ms, group.subscriptions
         )
-        if group.is_idle and len(gone) == self.offsets.count(group_id):
+        is_last = len(gone) == len(self.offsets.keys(group_id))
+        if group.is_idle and is_last:
             forget = partial(self._groups.forget, entry)
             return Decided((len(gone), 1), self._drop(group_id), forget)
         if not gone:

@@ -129,7 +129,7 @@ class LiveGroups:
     def drop_if_unused(self, entry: GroupEntry) -> None:
         """Drop a group that a refused join created, unless something of it is stored."""
         group = entry.group
-        if group is None or entry.stored is not None or self._offsets.count(entry.group_id):
+        if group is None or entry.stored is not None or not self._offsets.is_empty(entry.group_id):
             return
         if group.is_unused:
             self.forget(entry)

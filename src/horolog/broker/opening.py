@@ -22,7 +22,7 @@ from horolog.broker.stored_settings import StoredSettings, read_stored_settings
 from horolog.clock import Clock
 from horolog.config import BrokerConfig, Settings, TopicConfig
 from horolog.errors import StorageFailed
-from horolog.groups.rows import GroupRow, OffsetRow
+from horolog.groups.rows import GroupRow, OffsetRow, PendingRow
 from horolog.metadata.adopted import read_cluster_metadata
 from horolog.metadata.group_file import GroupFile
 from horolog.metadata.home import PROPERTIES
@@ -64,6 +64,8 @@ class OpenedStorage:
     group_file: GroupFile
     groups: Sequence[GroupRow]
     offsets: Sequence[OffsetRow]
+    pending: Sequence[PendingRow]
+    """Offsets of open transactions."""
     log_dir: LogDir
     topics: tuple[Topic, ...]
     """The topics to serve."""
@@ -171,13 +173,13 @@ class _Opening:
                 Files(), str(self.path / names.GROUPS_FILE), now_ms=self.clock.now_ms
             )
             ids = {topic.name: topic.topic_id for topic in topics}
-            groups, offsets = group_file.load(ids.get)
+            groups, offsets, pending = group_file.load(ids.get)
         except BaseException:
             log_dir.close(clean=False)
             raise
         self._warn_of_what_is_left_behind(topics, offsets)
         return OpenedStorage(
-            *(self.settings, self.store, self.stored, group_file, groups, offsets),
+            *(self.settings, self.store, self.stored, group_file, groups, offsets, pending),
             *(log_dir, topics, self.left_behind),
         )
 

@@ -153,6 +153,19 @@ class Group:
             raise _rebalancing()  # partitions are being reassigned
         self._extend_session(member, now_ms)
 
+    def check_transactional_commit(
+        self, member_id: str, instance_id: str | None, generation: int
+    ) -> None:
+        """Refuse offsets that a producer commits for a member of another generation (KIP-447).
+
+        A producer that names no member is from before KIP-447, and is not checked. Partitions may
+        be reassigned meanwhile: a member that has the generation was given them in it.
+        """
+        if generation < 0 and (self.state is _EMPTY or (not member_id and instance_id is None)):
+            return
+        self._members.known(member_id, instance_id)
+        self._check_generation(generation)
+
     # --- timeouts ---------------------------------------------------------------------
 
     def next_deadline_ms(self) -> int | None:

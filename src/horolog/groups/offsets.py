@@ -1,23 +1,47 @@
-"""The committed offsets of groups, and their expiry."""
+"""The committed offsets of groups, those pending in transactions, and their expiry."""
 
 from collections.abc import Callable, Iterable, Iterator
 
-from horolog.groups.rows import OffsetRow
+from horolog.groups.capacity import Capacity
+from horolog.groups.pending import PendingOffsets
+from horolog.groups.rows import OffsetRow, PendingRow
 
 TopicPartition = tuple[str, int]
 
 
 class CommittedOffsets:
-    """Every group's committed offsets, in memory."""
+    """Every group's committed offsets, in memory.
 
-    def __init__(self, rows: Iterable[OffsetRow] = ()) -> None:
+    Changes come in the order of the log, in which the later of two commits counts, within a
+    transaction or not.
+    """
+
+    def __init__(
+        self,
+        rows: Iterable[OffsetRow] = (),
+        pending: Iterable[PendingRow] = (),
+        *,
+        capacity: Capacity | None = None,
+    ) -> None:
         self._groups: dict[str, dict[TopicPartition, OffsetRow]] = {}
+        self.pending = PendingOffsets(capacity)
         for row in rows:
             self.put(row)
+        for each in pending:
+            self.pending.put(each)
 
     def put(self, row: OffsetRow) -> None:
-        """Replace the committed offset of a partition."""
+        """Replace the committed offset of a partition; what is pending for it never counts."""
         self._groups.setdefault(row.group_id, {})[row.topic, row.partition] = row
+        if self.pending:
+            self.pending.supersede(row.group_id, row.topic, row.partition)
+
+    def end_transaction(
+        self, producer_id: int, is_ended: Callable[[str], bool], *, commit: bool
+    ) -> None:
+        """A producer's pending offsets of groups count from now on, or never."""
+        for row in self.pending.end(producer_id, is_ended, commit=commit):
+            self._groups.setdefault(row.group_id, {})[row.topic, row.partition] = row
 
     def get(self, group_id: str, topic: str, partition: int) -> OffsetRow | None:
         """The committed offset of a partition, or None."""
@@ -31,26 +55,41 @@ class CommittedOffsets:
         """The number of partitions with a committed offset."""
         return len(self._groups.get(group_id, ()))
 
+    def is_empty(self, group_id: str) -> bool:
+        """Whether a group has neither committed nor pending offsets."""
+        return group_id not in self._groups and not self.pending.of_group(group_id)
+
     def group_ids(self) -> Iterator[str]:
-        """The groups with committed offsets."""
-        return iter(list(self._groups))
+        """The groups with committed or pending offsets."""
+        return iter({*self._groups, *self.pending.group_ids()})
+
+    def keys(self, group_id: str) -> list[TopicPartition]:
+        """The partitions with a committed offset, a pending one, or both."""
+        committed = self._groups.get(group_id, {})
+        return [*committed, *(self.pending.of_group(group_id) - committed.keys())]
+
+    def has(self, group_id: str, key: TopicPartition) -> bool:
+        """Whether a partition has a committed or a pending offset."""
+        return key in self._groups.get(group_id, ()) or self.pending.has(group_id, key)
 
     def drop(self, group_id: str, keys: Iterable[TopicPartition]) -> None:
-        """Remove some of a group's offsets."""
+        """Remove some of a group's offsets, committed and pending."""
         group = self._groups.get(group_id, {})
+        keys = list(keys)
         for key in keys:
             group.pop(key, None)
         if not group:
             self._groups.pop(group_id, None)
+        self.pending.drop(group_id, keys)
 
     def drop_group(self, group_id: str) -> None:
         """Remove all of a group's offsets."""
         self._groups.pop(group_id, None)
+        self.pending.drop(group_id, self.pending.of_group(group_id))
 
     def drop_topic(self, group_id: str, topic: str) -> None:
         """Remove a group's offsets of a topic."""
-        group = self._groups.get(group_id, {})
-        self.drop(group_id, [key for key in group if key[0] == topic])
+        self.drop(group_id, [key for key in self.keys(group_id) if key[0] == topic])
 
     def expired(
         self,
@@ -60,7 +99,7 @@ class CommittedOffsets:
         empty_since_ms: int | None,
         subscriptions: Callable[[], Callable[[str], bool]],
     ) -> list[TopicPartition]:
-        """The expired offsets of a group (KIP-211).
+        """The expired offsets of a group (KIP-211); one that is pending again does not expire.
 
         `empty_since_ms` is when the last member left; None if the group has members, or never had
         any (the offsets of a client that assigns its own partitions expire from their commit).
@@ -73,7 +112,7 @@ class CommittedOffsets:
             else:
                 since_ms = max(row.commit_ms, empty_since_ms or row.commit_ms)
                 is_over = now_ms - since_ms >= retention_ms
-            if is_over:
+            if is_over and not self.pending.has(group_id, key):
                 over.append(key)
         if not over:
             return over

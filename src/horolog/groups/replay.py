@@ -1,9 +1,11 @@
 """Groups and committed offsets as records of `__consumer_offsets`, and back (schemas/offsets.py).
 
-`records_of` has the records of a change. `Replay` takes batches in the order of their log and has
-what they add up to: the last value of each key; nothing of a key whose last record is a tombstone.
+`records_of` has the records of a change, `transaction_batch` the batch of one that is part of a
+transaction, or ends it. `Replay` takes batches in the order of their log and has what they add up
+to: the last value of each key; nothing of a key whose last record is a tombstone.
 Records of a transaction count from its commit on, and never if it is aborted (KIP-98). Of an
-offset committed outside a transaction and one inside, the later in the log counts, as in Kafka.
+offset committed outside a transaction and one inside, the later in the log counts, as in Kafka. A
+tombstone drops what is pending before it.
 
 A record that cannot be read is counted and left out; those around it count. Keys of unknown types
 are kept as they are.
@@ -16,10 +18,10 @@ from uuid import UUID
 
 from horolog.buffers import Buffer
 from horolog.errors import CorruptBatch, ErrorCode, RequestRefused
-from horolog.groups.rows import GroupChange, GroupRow, OffsetRow
+from horolog.groups.rows import GroupChange, GroupRow, OffsetRow, PendingRow
 from horolog.record.batch import parse_header
-from horolog.record.builder import Record, read_records
-from horolog.record.markers import read_marker
+from horolog.record.builder import Record, build_batch, read_records
+from horolog.record.markers import build_marker, read_marker
 from horolog.schemas.offsets import (
     CommittedValue,
     GroupKey,
@@ -83,6 +85,27 @@ def _put(change: GroupChange) -> Iterator[tuple[bytes, bytes]]:
         yield key_bytes(key), committed_bytes(committed)
 
 
+def transaction_batch(change: GroupChange, now_ms: int) -> bytes | None:
+    """The whole batch of a change that is part of a transaction or ends one; None for others.
+
+    Raises:
+        RequestRefused: as `records_of`.
+    """
+    if change.ended is not None:
+        producer, coordinator_epoch, is_commit = change.ended
+        return build_marker(
+            *producer, coordinator_epoch=coordinator_epoch, commit=is_commit, now_ms=now_ms
+        )
+    if change.producer is None:
+        return None
+    return build_batch(
+        records_of(change, now_ms),
+        producer_id=change.producer.id,
+        producer_epoch=change.producer.epoch,
+        is_transactional=True,
+    )
+
+
 class _Kept(NamedTuple):
     """The last record of a key; `at` is its offset."""
 
@@ -140,6 +163,8 @@ class Replay:
             if record.key is None:
                 self._note(f"the record at {record.offset} has no key")
                 continue
+            if record.value is None and self._pending:
+                self._drop_pending(record.key)
             at = record.offset or 0
             before = self._kept.get(record.key)
             if before is not None and before.at > at:
@@ -148,6 +173,12 @@ class Replay:
                 self._kept.pop(record.key, None)
             else:
                 self._kept[record.key] = _Kept(at, record.timestamp, record.key, record.value)
+
+    def _drop_pending(self, key: bytes) -> None:
+        for producer_id, records in list(self._pending.items()):
+            records[:] = [record for record in records if record.key != key]
+            if not records:
+                del self._pending[producer_id]
 
     def _note(self, reason: str) -> None:
         self.unreadable += 1
@@ -167,17 +198,42 @@ class Replay:
         """
         groups, offsets = [], []
         for kept in self._kept.values():
-            try:
-                key = read_key(kept.key)
-                if isinstance(key, GroupKey):
-                    groups.append(_group_row(key, read_group(kept.value)))
-                elif isinstance(key, OffsetKey):
-                    value = read_committed(kept.value)
-                    if value.topic_id is None or value.topic_id == topic_id(key.topic):
-                        offsets.append(_offset_row(key, value))
-            except CorruptBatch as error:
-                self._note(f"the record at {kept.at}: {error}")
+            row = self._row(kept.at, kept.key, kept.value, topic_id)
+            if isinstance(row, GroupRow):
+                groups.append(row)
+            elif row is not None:
+                offsets.append(row)
         return groups, offsets
+
+    def pending(self, topic_id: TopicId) -> list[PendingRow]:
+        """The offsets of open transactions in the order of the log; left out as by `rows`."""
+        found: list[tuple[int, PendingRow]] = []
+        for producer_id, records in self._pending.items():
+            for record in records:
+                at = record.offset or 0
+                if record.key is None or record.value is None:
+                    continue
+                row = self._row(at, record.key, record.value, topic_id)
+                if isinstance(row, OffsetRow):
+                    kept = self._kept.get(record.key)
+                    is_superseded = kept is not None and kept.at > at
+                    found.append((at, PendingRow(producer_id, row, is_superseded)))
+        return [pending for _, pending in sorted(found, key=lambda each: each[0])]
+
+    def _row(
+        self, at: int, key: bytes, value: bytes, topic_id: TopicId
+    ) -> GroupRow | OffsetRow | None:
+        try:
+            named = read_key(key)
+            if isinstance(named, GroupKey):
+                return _group_row(named, read_group(value))
+            if isinstance(named, OffsetKey):
+                committed = read_committed(value)
+                if committed.topic_id is None or committed.topic_id == topic_id(named.topic):
+                    return _offset_row(named, committed)
+        except CorruptBatch as error:
+            self._note(f"the record at {at}: {error}")
+        return None
 
 
 def _group_row(key: GroupKey, value: GroupValue) -> GroupRow:

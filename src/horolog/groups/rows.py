@@ -28,6 +28,30 @@ class GroupRow(NamedTuple):
     empty_since_ms: int | None
 
 
+class TransactionalProducer(NamedTuple):
+    """The producer in whose transaction offsets are committed."""
+
+    id: int
+    epoch: int
+
+
+class TransactionEnd(NamedTuple):
+    """The marker that commits or drops the offsets of a producer's transaction (KIP-98)."""
+
+    producer: TransactionalProducer
+    coordinator_epoch: int
+    is_commit: bool
+
+
+class PendingRow(NamedTuple):
+    """An offset committed in a transaction that has not ended."""
+
+    producer_id: int
+    row: OffsetRow
+    is_superseded: bool = False
+    """Another commit of the partition is later in the log: this one will never count."""
+
+
 class GroupChange(NamedTuple):
     """Changes of groups that count together; rows are dropped before others are set.
 
@@ -38,3 +62,7 @@ class GroupChange(NamedTuple):
     offsets: Sequence[OffsetRow] = ()
     dropped_offsets: Sequence[tuple[str, str, int]] = ()
     dropped_groups: Sequence[str] = ()
+    producer: TransactionalProducer | None = None
+    """The offsets are part of its transaction; the change has nothing else."""
+    ended: TransactionEnd | None = None
+    """A transaction ends; the change has nothing else."""

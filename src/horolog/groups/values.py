@@ -173,3 +173,11 @@ class GroupDescription(NamedTuple):
     protocol_type: str
     protocol_name: str
     members: tuple[MemberDescription, ...]
+
+
+class Committer(NamedTuple):
+    """The sender of a commit: a member of a generation, or a standalone consumer with -1."""
+
+    member_id: str
+    instance_id: str | None
+    generation: int

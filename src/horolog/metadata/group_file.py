@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 from horolog.errors import ErrorCode, RequestRefused, StorageFailed
-from horolog.groups.replay import Replay, TopicId, records_of
-from horolog.groups.rows import GroupChange, GroupRow, OffsetRow
+from horolog.groups.replay import Replay, TopicId, records_of, transaction_batch
+from horolog.groups.rows import GroupChange, GroupRow, OffsetRow, PendingRow
 from horolog.record.builder import Record, build_batch
 from horolog.storage.files import Files
 from horolog.storage.record_file import RecordFile
@@ -50,8 +50,10 @@ class GroupFile:
         self._now_ms = now_ms
         self._least_bytes = self._replace_at = least_bytes
 
-    def load(self, topic_id: TopicId) -> tuple[list[GroupRow], list[OffsetRow]]:
-        """All groups and committed offsets; what is damaged is named in the log, and left out.
+    def load(self, topic_id: TopicId) -> tuple[list[GroupRow], list[OffsetRow], list[PendingRow]]:
+        """All groups, committed offsets, and those of open transactions.
+
+        What is damaged is named in the log, and left out.
 
         Args:
             topic_id: tells a topic from an earlier one of the same name.
@@ -61,6 +63,7 @@ class GroupFile:
         """
         replay = self._replay()
         groups, offsets = replay.rows(topic_id)
+        pending = replay.pending(topic_id)
         for lost in self._file.lost:
             _logger.error("Groups or committed offsets may be lost: %s", lost)
         if replay.unreadable:
@@ -73,7 +76,7 @@ class GroupFile:
         self._replace_at = max(self._least_bytes, 2 * self._file.size)
         if replay.seen > _GROWN * replay.count and self._file.size >= self._least_bytes:
             self._replace(replay)
-        return groups, offsets
+        return groups, offsets, pending
 
     def write_groups(self, changes: Sequence[GroupChange]) -> list[Exception | None]:
         """Append changes in order, in one write; the error of each or None.
@@ -82,15 +85,21 @@ class GroupFile:
         """
         now_ms = self._now_ms()
         outcomes: list[Exception | None] = []
+        batches: list[bytes] = []
         accepted: list[list[Record]] = []
         for change in changes:
             try:
-                accepted.extend(self._parts(change, now_ms))
+                in_transaction = self._transaction_batch(change, now_ms)
+                if in_transaction is None:
+                    accepted.extend(self._parts(change, now_ms))
+                else:
+                    batches += *_batches(accepted), in_transaction
+                    accepted = []
             except RequestRefused as error:
                 outcomes.append(error)
             else:
                 outcomes.append(None)
-        batches = [*_batches(accepted)]
+        batches += _batches(accepted)
         if batches:
             try:
                 self._file.append_all(batches, sync=False)
@@ -114,11 +123,14 @@ class GroupFile:
         if sum(map(_size, records)) <= _MOST_CHANGE_BYTES:
             return iter([records])
         if change.groups or change.offsets:
-            raise RequestRefused(
-                ErrorCode.invalid_commit_offset_size,
-                f"{len(records)} records have more than {_MOST_CHANGE_BYTES} bytes",
-            )
+            raise _too_large(change)
         return _gathered([record] for record in records)
+
+    def _transaction_batch(self, change: GroupChange, now_ms: int) -> bytes | None:
+        batch = transaction_batch(change, now_ms)
+        if batch is not None and len(batch) > _MOST_CHANGE_BYTES:
+            raise _too_large(change)
+        return batch
 
     def _replay(self) -> Replay:
         replay = Replay()
@@ -136,6 +148,13 @@ class GroupFile:
         except StorageFailed as error:
             _logger.warning("%s is not replaced by a smaller one: %s", self._file.path, error)
         self._replace_at = max(self._least_bytes, _GROWN * self._file.size)
+
+
+def _too_large(change: GroupChange) -> RequestRefused:
+    return RequestRefused(
+        ErrorCode.invalid_commit_offset_size,
+        f"{len(change.offsets)} offsets have more than {_MOST_CHANGE_BYTES} bytes",
+    )
 
 
 def _size(record: Record) -> int:

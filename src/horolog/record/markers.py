@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from horolog.buffers import Buffer
 from horolog.errors import CorruptBatch, RequestRefused
-from horolog.record.builder import read_records
+from horolog.record.builder import Record, build_batch, read_records
 
 _KEY = Struct(">hh")
 _VALUE = Struct(">hi")
@@ -47,3 +47,18 @@ def read_marker(batch: Buffer) -> Marker | None:
             if record.value is not None and len(record.value) >= _VALUE.size:
                 _, epoch = _VALUE.unpack_from(record.value)
             return Marker(kind == _ABORT, epoch)
+
+
+def build_marker(
+    producer_id: int, producer_epoch: int, *, coordinator_epoch: int, commit: bool, now_ms: int
+) -> bytes:
+    """The control batch that ends a producer's transaction in a partition, as in Kafka 4.3."""
+    kind = _COMMIT if commit else _ABORT
+    record = Record(now_ms, _KEY.pack(0, kind), _VALUE.pack(0, coordinator_epoch))
+    return build_batch(
+        [record],
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        is_transactional=True,
+        is_control=True,
+    )

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Final
 from uuid import UUID
 
-from horolog.broker.group_coordinator import Committer, GroupCoordinator
+from horolog.broker.group_coordinator import GroupCoordinator
 from horolog.broker.placement import Placement
 from horolog.broker.scheduling.turns import TimeSlice
 from horolog.client.client import Client
@@ -22,6 +22,7 @@ from horolog.client.offset_lookups import TopicPartition
 from horolog.clock import Clock
 from horolog.errors import ErrorCode, HorologError, RequestRefused
 from horolog.groups.rows import OffsetRow
+from horolog.groups.values import Committer
 from horolog.metadata.topics import TopicRegistry
 
 _LOG = logging.getLogger(__name__)

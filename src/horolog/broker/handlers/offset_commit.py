@@ -19,11 +19,11 @@ from uuid import UUID
 
 from horolog.broker.broker import Broker
 from horolog.broker.dispatch import Request, api
-from horolog.broker.group_coordinator import Committer
 from horolog.broker.handlers.group_errors import group_error_code
 from horolog.config import LONG_MAX
 from horolog.errors import ErrorCode, HorologError, RequestRefused, code_for
 from horolog.groups.rows import OffsetRow
+from horolog.groups.values import Committer
 from horolog.metadata.topics import Topic, unknown_topic
 from horolog.wire.api import ApiKey
 from horolog.wire.requests import (
