@@ -112,6 +112,38 @@ def test_what_the_disk_refused_is_tried_again_later(
     assert list(cleaner.uncleanable()) == []
 
 
+def test_memory_that_one_run_lacks_or_a_bug_does_not_keep_others_from_being_cleaned(
+    broker: RunningBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for partition in range(3):
+        fill(broker, partition, 30 - partition)
+    cleaner, now_ms = cleaner_of(broker), 5
+    cleaner.monotonic_ms = lambda: now_ms
+    files = broker.log("t", 0)._files
+    make_directory = files.make_directory
+    with monkeypatch.context() as patched:
+
+        def refuse(path: str) -> None:
+            if "t-0/" in path:
+                raise MemoryError
+            if "t-1/" in path:
+                raise IndexError("out of range")
+            make_directory(path)
+
+        patched.setattr(files, "make_directory", refuse)
+        assert sorted(clean(broker)) == ["t-0", "t-1", "t-2"]
+    assert clean(broker) == []
+    assert {each.name: why for each, why in cleaner.uncleanable()} == {
+        "t-0": "MemoryError",
+        "t-1": "IndexError out of range",
+    }
+    assert offsets(broker, 0) == list(range(30))
+    assert offsets(broker, 2) != list(range(28))
+    assert "t-1 cannot be cleaned, and is left out and tried again in ten minutes" in caplog.text
+    now_ms += RETRY_MS
+    assert sorted(clean(broker)) == ["t-0", "t-1"]
+
+
 class Held:
     """A run that is held at its first piece."""
 

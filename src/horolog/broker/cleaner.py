@@ -6,7 +6,7 @@ becomes of segments is put in their place between two writes to the log (storage
 
 A partition that cannot be cleaned is named, in the log, by `horolog health` and in the metrics, and
 left out; the others are cleaned. Where the log or an index is damaged that is so until a restart;
-where the disk refused, it is tried again ten minutes later.
+where the disk refused, or memory or a bug did, it is tried again ten minutes later.
 
 The event loop's time determines when the cleaner looks, the Clock what is due.
 """
@@ -168,7 +168,7 @@ class Cleaner:
         )
         due = []
         for partition, found in zip(candidates, looked, strict=True):
-            if isinstance(found, HorologError):
+            if isinstance(found, Exception):
                 self._leave_out(partition, found)
             elif found is not None:
                 self.found[partition] = found
@@ -179,21 +179,24 @@ class Cleaner:
     async def _clean(self, partition: Partition, chosen: Cleanable) -> None:
         config = self._live.config
         share = config.log_cleaner_dedupe_buffer_size // max(1, config.log_cleaner_threads)
-        from horolog.storage.cleaning.key_map import (  # noqa: PLC0415 - numpy, once it is needed
-            KeyMap,
-        )
-
-        key_map = KeyMap(share, config.log_cleaner_io_buffer_load_factor)
 
         def hold(size: int, stop: threading.Event) -> None:
             live = self._live
             self._pace.wait(size, lambda: live.config.log_cleaner_io_max_bytes_per_second, stop)
 
-        job = partition.clean(chosen, key_map, self._clock, hold, self._threads())
-        self.runs[partition] = job.run
-        if not await self._try(partition, job.wait()):
+        async def clean() -> None:
+            from horolog.storage.cleaning.key_map import (  # noqa: PLC0415 - numpy, if needed
+                KeyMap,
+            )
+
+            key_map = KeyMap(share, config.log_cleaner_io_buffer_load_factor)
+            job = partition.clean(chosen, key_map, self._clock, hold, self._threads())
+            self.runs[partition] = job.run
+            await job.wait()
+
+        if not await self._try(partition, clean()):
             return
-        run = job.run
+        run = self.runs[partition]
         if not run.is_whole:
             _LOG.info("%s: cleaning stopped, as its segments or settings changed", partition.name)
             return
@@ -210,7 +213,7 @@ class Cleaner:
         """One partition's trouble is not its neighbours'; whether there was none."""
         try:
             await job
-        except HorologError as error:
+        except Exception as error:  # noqa: BLE001 - a bug, or memory that one run lacks, likewise
             if not partition.is_closed:
                 self._leave_out(partition, error)
             return False
@@ -224,13 +227,21 @@ class Cleaner:
             if not partition.is_closed and partition.is_compacted:
                 yield partition, left_out.reason
 
-    def _leave_out(self, partition: Partition, error: HorologError) -> None:
+    def _leave_out(self, partition: Partition, error: Exception) -> None:
         known = self._uncleanable.get(partition)
-        retry_ms = self.monotonic_ms() + RETRY_MS if isinstance(error, StorageFailed) else None
-        self._uncleanable[partition] = Uncleanable(str(error), retry_ms)
-        if known is None or known.reason != str(error):
-            again = "until a restart" if retry_ms is None else "and tried again in ten minutes"
-            _LOG.error("%s cannot be cleaned, and is left out %s: %s", partition.name, again, error)
+        is_foreseen = isinstance(error, HorologError)
+        is_damage = is_foreseen and not isinstance(error, StorageFailed)
+        retry_ms = None if is_damage else self.monotonic_ms() + RETRY_MS
+        reason = str(error) if is_foreseen else f"{type(error).__name__} {error}".rstrip()
+        self._uncleanable[partition] = Uncleanable(reason, retry_ms)
+        if known is None or known.reason != reason:
+            _LOG.error(
+                "%s cannot be cleaned, and is left out %s: %s",
+                partition.name,
+                "until a restart" if is_damage else "and tried again in ten minutes",
+                reason,
+                exc_info=None if is_foreseen else error,
+            )
 
     def _is_left_out(self, partition: Partition) -> bool:
         known = self._uncleanable.get(partition)
@@ -244,8 +255,8 @@ class Cleaner:
         return self._executor
 
 
-def _look(partition: Partition, now_ms: int) -> Cleanable | HorologError | None:
+def _look(partition: Partition, now_ms: int) -> Cleanable | Exception | None:
     try:
         return partition.cleanable(now_ms)
-    except HorologError as error:
+    except Exception as error:  # noqa: BLE001 - one partition's; the others are looked at
         return None if partition.is_closed else error

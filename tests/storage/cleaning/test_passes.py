@@ -6,17 +6,20 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import crc32c
 import pytest
 from batches import marker
 from compacting import COMPACT, clean, put
 from storelogs import NOW, new_follower, new_log, pull, records_in
 
-from horolog.record.batch import iter_headers
+from horolog.errors import CorruptBatch
+from horolog.record.batch import CRC_START, iter_headers
 from horolog.record.builder import Record, build_batch
 from horolog.record.compression import Codec
 from horolog.record.old_format.fields import build_messages
 from horolog.record.timestamps import AppendTimeStretch, TimestampType
 from horolog.storage.cleaning.key_map import KeyMap
+from horolog.storage.logs.cleaning import Cleaning
 from horolog.storage.logs.log import Log
 
 HOUR = 3_600_000
@@ -235,3 +238,34 @@ def test_batches_whose_records_all_stay_are_the_same_bytes(tmp_path: Path) -> No
         clean(log)
         after = bytes(log.read(0, 1 << 20).read())
         assert [h.crc for _, h in iter_headers(after)][: len(sizes)] == sizes
+
+
+def test_a_batch_of_a_negative_number_of_records_is_damage(tmp_path: Path) -> None:
+    with new_log(tmp_path, COMPACT) as log:
+        put(log, b"k")
+        put(log, b"k")
+        finish(log)
+        path = Path(log.segments[0].log.path)
+        data = bytearray(path.read_bytes())
+        data[57:61] = (-1).to_bytes(4, signed=True)
+        size = 12 + int.from_bytes(data[8:12])
+        data[17:21] = crc32c.crc32c(bytes(data[CRC_START:size])).to_bytes(4)
+        path.write_bytes(data)
+        with pytest.raises(CorruptBatch, match="-1 records"):
+            clean(log)
+        assert path.read_bytes() == data
+
+
+def test_what_was_chosen_is_left_alone_once_the_log_begins_elsewhere(tmp_path: Path) -> None:
+    """The dirty part would begin before what the run has looked at."""
+    with new_log(tmp_path, COMPACT) as log:
+        for _ in range(8):
+            put(log, b"k", b"other", value=bytes(200))
+        chosen = log.cleanable(NOW)
+        assert chosen is not None
+        assert chosen.dirty_bytes
+        late = Cleaning(log, chosen, KeyMap(1 << 16), now_ms=lambda: NOW, monotonic_ms=lambda: 0)
+        log.delete_records(4)
+        assert list(late.steps(lambda call: call())) == []
+        assert not late.run.is_whole
+        assert clean(log) is not None

@@ -238,6 +238,10 @@ class CleaningPass:
     ) -> tuple[int, int]:
         """Add what stays of a batch; how many records it had, and how many of them stay."""
         header, rules = part.header, self._rules
+        if header.magic == MAGIC and header.records_count < 0:
+            raise CorruptBatch(
+                f"The batch at offset {header.base_offset} has {header.records_count} records"
+            )
         may_go = False
         if header.is_control or header.producer_id >= 0:
             may_go = self._transactions.meet(header, part.data)

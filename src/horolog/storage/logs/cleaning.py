@@ -266,6 +266,9 @@ class Cleaning:
         rules: list[Rules] = []
 
         def begin() -> bool:
+            now = log.cleanable(self._now_ms())  # a truncation may have come since it was chosen
+            if now is None or now.first_dirty != chosen.first_dirty or now.end < chosen.end:
+                return False
             found = log.segments_to_clean(chosen.end)
             segments.extend(found)
             rules.append(self._rules(found))
