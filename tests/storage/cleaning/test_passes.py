@@ -12,6 +12,7 @@ from batches import marker
 from compacting import COMPACT, clean, put
 from storelogs import NOW, new_follower, new_log, pull, records_in
 
+from horolog.config import LONG_MAX
 from horolog.errors import CorruptBatch
 from horolog.record.batch import CRC_START, iter_headers
 from horolog.record.builder import Record, build_batch
@@ -258,7 +259,8 @@ def test_a_batch_of_a_negative_number_of_records_is_damage(tmp_path: Path) -> No
 
 def test_what_was_chosen_is_left_alone_once_the_log_begins_elsewhere(tmp_path: Path) -> None:
     """The dirty part would begin before what the run has looked at."""
-    with new_log(tmp_path, COMPACT) as log:
+    both = replace(COMPACT, cleanup_policy=frozenset({"compact", "delete"}), retention_ms=LONG_MAX)
+    with new_log(tmp_path, both) as log:
         for _ in range(8):
             put(log, b"k", b"other", value=bytes(200))
         chosen = log.cleanable(NOW)
