@@ -27,7 +27,8 @@ def image_at(path: Path, time_ms: int, *, in_one_file: bool) -> Image:
     for change in changes(Files(read_only=True), str(path), in_one_file=in_one_file):
         if change.timestamp > time_ms:
             break
-        image.apply(change.record)
+        for record in change.records:
+            image.apply(record)
     return image
 
 
@@ -47,9 +48,10 @@ def test_what_was_known_at_a_time_is_known_from_the_changes_before_it(
         image = image_at(tmp_path, NOW + number * DAY + 1, in_one_file=in_one_file)
         assert image.settings_of(TOPIC, "a") == {"retention.ms": str(number)}
     assert image_at(tmp_path, NOW + 10 * DAY, in_one_file=in_one_file).topics == {}
-    times = [each.timestamp for each in changes(Files(), str(tmp_path), in_one_file=in_one_file)]
+    found = list(changes(Files(), str(tmp_path), in_one_file=in_one_file))
+    times = [each.timestamp for each in found]
     assert times == sorted(times)
-    assert len(times) == 8
+    assert [len(each.records) for each in found] == [1, 2, 1, 1, 1, 1, 1]
 
 
 def test_what_is_older_than_a_year_is_what_a_snapshot_says(tmp_path: Path) -> None:
@@ -60,12 +62,13 @@ def test_what_is_older_than_a_year_is_what_a_snapshot_says(tmp_path: Path) -> No
         log.append([setting(number)], NOW + 10 * number * DAY)
         log.snapshot(NOW + 10 * number * DAY)
     found = list(changes(Files(), str(tmp_path)))
-    assert isinstance(found[0].record, m.FeatureLevel)
-    first, second = found[2], found[3]
+    first, second = found[:2]
+    assert isinstance(first.records[0], m.FeatureLevel)
+    assert (first.is_snapshot, second.is_snapshot) == (True, False)
     assert second.timestamp - first.timestamp == 10 * DAY
     assert 360 * DAY < found[-1].timestamp - first.timestamp < 390 * DAY
-    count = len(found) - 2
-    assert [each.record for each in found[2:]] == list(map(setting, range(100 - count, 100)))
+    records = [first.records[-1], *(each.records[0] for each in found[1:])]
+    assert records == list(map(setting, range(100 - len(found), 100)))
     log.append([setting(5000)], NOW + 2000 * DAY)
     assert image_at(tmp_path, NOW + 2000 * DAY, in_one_file=False).settings_of(TOPIC, "a") == {
         "retention.ms": "5000"

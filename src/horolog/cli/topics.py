@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from horolog.cli.connecting import CommandConfig, CommandProperties, connect
+from horolog.cli.history import topic_history
 from horolog.cli.options import LOCAL, Bootstrap, Json, Partitions, Topic, Zone, pairs
 from horolog.cli.screen import show_json, show_table
 from horolog.cli.topic_cleaning import cleaning_of, plain_cleaning, show_cleaning
@@ -221,6 +222,9 @@ def alter(
         if partitions is not None:
             client.create_partitions({topic: partitions})
     typer.echo(f"altered {topic}")
+
+
+app.command("history", no_args_is_help=True)(topic_history)
 
 
 @app.command("reset-append-time")

@@ -12,6 +12,12 @@ from horolog.client.link import Link
 from horolog.client.offset_lookups import TopicPartition
 from horolog.client.retrying import RetriedCalls
 from horolog.errors import ErrorCode, RequestRefused
+from horolog.history import (
+    AskGroupHistory,
+    AskTopicHistory,
+    GroupHistory,
+    TopicHistory,
+)
 from horolog.offsets import OffsetRange
 from horolog.wire.api import ApiKey
 from horolog.wire.malformed import MalformedResponse
@@ -25,6 +31,8 @@ from horolog.wire.questions import (
     FOLLOWING,
     GROUP_LAG,
     HEALTH,
+    HISTORY_GROUP,
+    HISTORY_TOPIC,
     LEFT_BEHIND,
     LOOKUP_WAY,
     PRODUCER_CLIENTS,
@@ -275,6 +283,31 @@ class ControlCalls(RetriedCalls):
             NoAnswer: no broker answers.
         """
         return self._of_leader(LEFT_BEHIND, topic, partition, AskLeftBehind())
+
+    def topic_history(self, ask: AskTopicHistory) -> TopicHistory | None:
+        """How a topic has changed, deleted ones too; None from a broker that cannot say it.
+
+        Args:
+            ask: the topic, and which of its changes.
+
+        Raises:
+            RequestRefused: the broker refuses.
+            NoAnswer: no broker answers.
+        """
+        return self._of_broker(HISTORY_TOPIC, "", ask)
+
+    def group_history(self, group: str, ask: AskGroupHistory) -> GroupHistory | None:
+        """What a group has committed and when; None from a broker that cannot say it.
+
+        Args:
+            group: its id.
+            ask: which of its changes.
+
+        Raises:
+            RequestRefused: the broker refuses.
+            NoAnswer: no broker answers.
+        """
+        return self._of_broker(HISTORY_GROUP, group, ask)
 
     def producer_clients(self, producers: Iterable[int]) -> dict[int, str]:
         """The client ids of idempotent producers, by producer id, of those that are known.

@@ -140,22 +140,26 @@ class Replay:
 
     def add(self, batch: Buffer) -> None:
         """Take the next batch; what of it cannot be read is left out."""
+        self._take(self.counted(batch))
+
+    def counted(self, batch: Buffer) -> list[Record]:
+        """The records that count from the next batch on: of a transaction, with its marker."""
         header = parse_header(batch)
         try:
             if header.is_control:
                 marker = read_marker(batch)
-                if marker is not None:
-                    pending = self._pending.pop(header.producer_id, [])
-                    self._take([] if marker.is_abort else pending)
-                return
+                if marker is None:
+                    return []
+                pending = self._pending.pop(header.producer_id, [])
+                return [] if marker.is_abort else pending
             records = list(read_records(batch, max_bytes=MOST_BATCH_BYTES))
         except (CorruptBatch, RequestRefused) as error:
             self._note(f"the batch at {header.base_offset}: {error}")
-            return
-        if header.is_transactional:
-            self._pending.setdefault(header.producer_id, []).extend(records)
-        else:
-            self._take(records)
+            return []
+        if not header.is_transactional:
+            return records
+        self._pending.setdefault(header.producer_id, []).extend(records)
+        return []
 
     def _take(self, records: Iterable[Record]) -> None:
         for record in records:

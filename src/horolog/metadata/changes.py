@@ -8,22 +8,26 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from horolog.metadata.forms import Form, KafkaForm, OneFile
-from horolog.metadata.replay import Replay
+from horolog.metadata.replay import Damage, Replay
 from horolog.record.batch import parse_header
 from horolog.schemas.metadata import Record
 from horolog.storage.files import Files
 
 
 class Change(NamedTuple):
-    """A record that counts."""
+    """Records that count together: a batch, a transaction, or a part of a snapshot."""
 
     timestamp: int
-    """When it was written, by the clock of the node that led; milliseconds."""
+    """When they were written, by the clock of the node that led; milliseconds."""
     leader_epoch: int
-    record: Record
+    records: list[Record]
+    is_snapshot: bool
+    """It was so by then; when it changed is not known."""
 
 
-def changes(files: Files, log_dir: str, *, in_one_file: bool = False) -> Iterator[Change]:
+def changes(
+    files: Files, log_dir: str, *, in_one_file: bool = False, damage: list[Damage] | None = None
+) -> Iterator[Change]:
     """The changes in order; those of a transaction at the time of its end.
 
     What cannot be read is left out. Applied to an `Image`, those before a time give what was known
@@ -33,13 +37,19 @@ def changes(files: Files, log_dir: str, *, in_one_file: bool = False) -> Iterato
         files: the way to the disk; nothing is written.
         log_dir: the log directory, of a broker that runs or not.
         in_one_file: as of `MetadataLog.open`.
+        damage: what cannot be read is added to it.
 
     Raises:
         StorageFailed: the log cannot be read at all.
     """
     form: Form = OneFile(files, log_dir) if in_one_file else KafkaForm(files, log_dir)
     replay = Replay(log_dir)
-    for batch in form.kept():
+    if damage is not None:
+        replay.damage = damage
+    for batch in form.kept(replay.damage):
         header = parse_header(batch)
-        for _, record in replay.counted(batch):
-            yield Change(header.max_timestamp, header.leader_epoch, record)
+        records = [record for _, record in replay.counted(batch)]
+        if records:
+            snapshot_ms = replay.snapshot_ms
+            time_ms = header.max_timestamp if snapshot_ms is None else snapshot_ms
+            yield Change(time_ms, header.leader_epoch, records, snapshot_ms is not None)

@@ -70,11 +70,14 @@ class Form(Protocol):
     def replay(self) -> Replay:
         """Read all there is."""
 
-    def kept(self) -> Iterator[Buffer]:
+    def kept(self, damage: list[Damage]) -> Iterator[Buffer]:
         """All batches that are kept, the oldest first: of a snapshot, where it has replaced some.
 
+        Args:
+            damage: what cannot be read is added to it.
+
         Raises:
-            StorageFailed: they cannot be read.
+            StorageFailed: they cannot be read at all.
         """
 
     def needs_snapshot(self, now_ms: int) -> bool:
@@ -175,7 +178,7 @@ class KafkaForm:
         replay.leader_epoch = max(replay.leader_epoch, self._known_epoch(replay.damage))
         return replay
 
-    def kept(self) -> Iterator[Buffer]:
+    def kept(self, damage: list[Damage]) -> Iterator[Buffer]:
         """See `Form`."""
         if not self._exists():
             return
@@ -189,10 +192,22 @@ class KafkaForm:
                 start = snapshot.end_offset
                 yield from reader.read()
                 break
+        expected = start
         for path in self._segments_from(present, start):
-            for batch in RecordFile(self._files, path).read():
-                if parse_header(batch).last_offset >= start:
+            file = RecordFile(self._files, path)
+            try:
+                for batch in file.read():
+                    header = parse_header(batch)
+                    if header.last_offset < start:
+                        continue
+                    if header.base_offset > expected:
+                        missing = f"offsets {expected} to {header.base_offset - 1} are missing"
+                        damage.append(Damage(self.directory, missing, expected))
+                    expected = header.next_offset
                     yield batch
+            except NotRegular as error:
+                damage.append(Damage(path, str(error), is_of_segment=True))
+            damage += [lost_of(lost, is_of_segment=True) for lost in file.lost]
 
     def _segments_from(self, present: Sequence[str], offset: int) -> list[str]:
         """The paths of the segments that can have records from an offset on."""
@@ -393,9 +408,10 @@ class OneFile:
         replay.next_offset = self._file.next_offset
         return replay
 
-    def kept(self) -> Iterator[Buffer]:
+    def kept(self, damage: list[Damage]) -> Iterator[Buffer]:
         """See `Form`."""
-        return self._file.read()
+        yield from self._file.read()
+        damage += map(lost_of, self._file.lost)
 
     def needs_snapshot(self, now_ms: int) -> bool:
         """No: the file is mended at once."""

@@ -5,6 +5,8 @@ of the process, as Kafka's do. Each is in one batch, so that a kill leaves all o
 only a drop of very many offsets is in several, and its group goes with the last of them.
 
 When the file has grown to several times what counts, it is replaced by the last record of each key.
+Batches of such a replacement have the leader epoch `REWRITTEN`: behind them every change is there
+(`group_history`).
 """
 
 import logging
@@ -18,6 +20,7 @@ from horolog.record.builder import Record, build_batch
 from horolog.storage.files import Files
 from horolog.storage.record_file import RecordFile
 
+REWRITTEN: Final = 1
 _BATCH_BYTES: Final = 1 << 20  # of keys and values, unless one change has more
 _MOST_CHANGE_BYTES: Final = 8 << 20
 _RECORD_BYTES: Final = 32  # beside key and value, at most
@@ -144,7 +147,7 @@ class GroupFile:
             if replay is None:
                 replay = self._replay()
             if replay.is_settled and not replay.unreadable:
-                self._file.replace(_batches([record] for record in replay.records()))
+                self._file.replace(_batches(([each] for each in replay.records()), REWRITTEN))
         except StorageFailed as error:
             _logger.warning("%s is not replaced by a smaller one: %s", self._file.path, error)
         self._replace_at = max(self._least_bytes, _GROWN * self._file.size)
@@ -176,5 +179,6 @@ def _gathered(parts: Iterable[list[Record]]) -> Iterator[list[Record]]:
         yield records
 
 
-def _batches(parts: Iterable[list[Record]]) -> Iterator[bytes]:
-    return map(build_batch, _gathered(parts))
+def _batches(parts: Iterable[list[Record]], leader_epoch: int = 0) -> Iterator[bytes]:
+    for records in _gathered(parts):
+        yield build_batch(records, leader_epoch=leader_epoch)

@@ -15,7 +15,7 @@ from horolog.record.batch import parse_header
 from horolog.record.builder import read_records
 from horolog.record.values import read_values
 from horolog.schemas import control
-from horolog.schemas.control import Voter, kind_of, voters_in
+from horolog.schemas.control import Voter, header_timestamp, kind_of, voters_in
 from horolog.schemas.metadata import (
     AbortTransaction,
     BeginTransaction,
@@ -65,6 +65,8 @@ class Replay:
         """Values of the last control records of `kraft.version` and the voters, by type."""
         self.snapshots = 0
         """How many footers of snapshots there were."""
+        self.snapshot_ms: int | None = None
+        """Within a snapshot: the timestamp of the last record that is in it."""
         self._pending: list[tuple[int, Record]] | None = None
 
     @property
@@ -131,7 +133,11 @@ class Replay:
     def _control(self, batch: Buffer) -> None:
         for record in read_records(batch, max_bytes=MOST_BATCH_BYTES):
             kind = kind_of(record.key)
-            self.snapshots += kind == control.SNAPSHOT_FOOTER
+            if kind == control.SNAPSHOT_HEADER:
+                self.snapshot_ms = header_timestamp(record.value)
+            elif kind == control.SNAPSHOT_FOOTER:
+                self.snapshots += 1
+                self.snapshot_ms = None
             if kind in (control.KRAFT_VERSION, control.VOTERS):
                 if kind == control.VOTERS:
                     self.voters = voters_in(record.value)

@@ -17,6 +17,7 @@ from enum import StrEnum
 from itertools import chain
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
+from horolog.history import AskGroupHistory, AskTopicHistory, GroupHistory, TopicHistory
 from horolog.json_text import from_json, read_as
 from horolog.offsets import OffsetRange
 from horolog.wire.acl import AclOperation
@@ -663,9 +664,29 @@ TIME_RANGES: Final = Question(
 CLEANING: Final = Question(
     "horolog.cleaning", ResourceType.TOPIC, AclOperation.DESCRIBE, AskCleaning, PartitionCleaning
 )
+HISTORY_GROUP: Final = Question(
+    "horolog.history.group",
+    ResourceType.GROUP,
+    AclOperation.DESCRIBE,
+    AskGroupHistory,
+    GroupHistory,
+    paged="events",
+    repeated=("end",),
+)
+HISTORY_TOPIC: Final = Question(
+    "horolog.history.topic",
+    ResourceType.BROKER,
+    AclOperation.DESCRIBE_CONFIGS,
+    AskTopicHistory,
+    TopicHistory,
+    paged="changes",
+    repeated=("end",),
+)
+"""About the broker, because a topic may have been deleted."""
 QUESTIONS: Final = (
-    *(APPEND_TIMES_AHEAD, CLEANING, PROMOTED, FOLLOWING, GROUP_LAG, HEALTH, LEFT_BEHIND),
-    *(LOOKUP_WAY, PRODUCER_CLIENTS, REFUSED, RETENTION, RETENTION_UNREAD, TIME_RANGES, TIMES),
+    *(APPEND_TIMES_AHEAD, CLEANING, PROMOTED, FOLLOWING, GROUP_LAG, HEALTH),
+    *(HISTORY_GROUP, HISTORY_TOPIC, LEFT_BEHIND, LOOKUP_WAY, PRODUCER_CLIENTS, REFUSED),
+    *(RETENTION, RETENTION_UNREAD, TIME_RANGES, TIMES),
 )
 
 APPEND_TIME_RESET: Final = Action(

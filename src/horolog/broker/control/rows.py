@@ -44,15 +44,18 @@ Show: TypeAlias = Callable[[Broker, str, Collection[str] | None], Iterable[Descr
 """Entries of a resource that are described as settings are: by name, or without any (None)."""
 
 
-def as_many_as_fit(items: Iterator[tuple[int, T]]) -> tuple[tuple[T, ...], int | None]:
+def as_many_as_fit(
+    items: Iterator[tuple[int, T]], beside: object = ()
+) -> tuple[tuple[T, ...], int | None]:
     """The first items, as many as fit one answer, and where the next item begins.
 
     Args:
         items: where each begins, and what JSON has of it; none is taken beyond the first that does
             not fit.
+        beside: what else is in the answer, if that may be long.
     """
     taken: list[T] = []
-    left = MOST_LIST_BYTES
+    left = MOST_LIST_BYTES - json_bytes(beside)
     for begin, item in items:
         left -= json_bytes(item) + 1
         if left < 0:

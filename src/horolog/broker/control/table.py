@@ -17,6 +17,7 @@ from horolog.broker.control.following import (
 )
 from horolog.broker.control.group_lag import find_unread, measure_group
 from horolog.broker.control.health import describe_health
+from horolog.broker.control.history import show_group_history, show_topic_history
 from horolog.broker.control.left_behind import list_left_behind
 from horolog.broker.control.producer_clients import name_producers
 from horolog.broker.control.refused import list_refused
@@ -45,6 +46,8 @@ from horolog.wire.questions import (
     FOLLOWING,
     GROUP_LAG,
     HEALTH,
+    HISTORY_GROUP,
+    HISTORY_TOPIC,
     LEFT_BEHIND,
     LOOKUP_WAY,
     PRODUCER_CLIENTS,
@@ -64,6 +67,8 @@ QUESTION_ROWS: Final = (
     QuestionRow(FOLLOWING, describe_following),
     QuestionRow(GROUP_LAG, measure_group),
     QuestionRow(HEALTH, describe_health),
+    QuestionRow(HISTORY_GROUP, show_group_history),
+    QuestionRow(HISTORY_TOPIC, show_topic_history),
     QuestionRow(LEFT_BEHIND, list_left_behind),
     QuestionRow(LOOKUP_WAY, explain_lookup),
     QuestionRow(PRODUCER_CLIENTS, name_producers),

@@ -1,0 +1,44 @@
+"""How a topic or a group has changed, read again from the logs that hold it."""
+
+from horolog.broker.broker import Broker
+from horolog.broker.control.rows import as_many_as_fit
+from horolog.history import AskGroupHistory, AskTopicHistory, GroupHistory, TopicHistory
+from horolog.metadata.group_history import read_group_history
+from horolog.metadata.topic_history import read_topic_history
+from horolog.network.peer import Peer
+
+
+async def show_topic_history(
+    broker: Broker, peer: Peer, name: str, ask: AskTopicHistory
+) -> TopicHistory:
+    """How a topic has changed, or what was in force at a time.
+
+    Raises:
+        StorageFailed: the disk refused.
+    """
+
+    def page() -> TopicHistory:
+        found = read_topic_history(broker.log_dir_path, ask)
+        first = found.end - len(found.changes)
+        changes, following = as_many_as_fit(iter(enumerate(found.changes, first)), found.logs)
+        return found._replace(changes=changes, next=following)
+
+    return await broker.searchers.run(peer, page)
+
+
+async def show_group_history(
+    broker: Broker, peer: Peer, group: str, ask: AskGroupHistory
+) -> GroupHistory:
+    """What a group has committed, or what was in force at a time.
+
+    Raises:
+        StorageFailed: the disk refused.
+    """
+
+    def page() -> GroupHistory:
+        found = read_group_history(broker.log_dir_path, group, ask)
+        first = found.end - len(found.events)
+        events, following = as_many_as_fit(iter(enumerate(found.events, first)), found.logs)
+        return found._replace(events=events, next=following)
+
+    return await broker.searchers.run(peer, page)

@@ -1,0 +1,227 @@
+"""`horolog topics history` and `horolog groups history`: both as they were."""
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, tzinfo
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import typer
+
+from horolog.cli.connecting import CommandConfig, CommandProperties, connect
+from horolog.cli.options import LOCAL, Bootstrap, Json, Topic, Zone
+from horolog.cli.screen import say, show_json, show_table
+from horolog.client import Client
+from horolog.clock import SystemClock
+from horolog.errors import Misconfigured
+from horolog.history import (
+    MOST_ENTRIES,
+    AskGroupHistory,
+    AskTopicHistory,
+    GroupAspect,
+    GroupEvent,
+    KeptLog,
+    TopicAspect,
+    TopicChange,
+)
+from horolog.metadata.group_history import read_group_history
+from horolog.metadata.topic_history import read_topic_history
+from horolog.storage.verify import find_target
+from horolog.times import format_time, parse_time, parse_zone
+
+LogDirectory = Annotated[
+    Path | None,
+    typer.Option(
+        "--log-dir",
+        exists=True,
+        file_okay=False,
+        help="Read this log directory, of horolog or Apache Kafka, instead of asking a broker; one "
+        "may be at work in it.",
+    ),
+]
+At = Annotated[
+    str | None,
+    typer.Option("--at", metavar="TIME", help="Show instead what was in force at this time."),
+]
+Last = Annotated[
+    int,
+    typer.Option("--last", min=1, max=MOST_ENTRIES, help="Show at most so many, the last ones."),
+]
+
+T = TypeVar("T")
+
+
+def topic_history(
+    topic: Topic,
+    bootstrap: Bootstrap = LOCAL,
+    client_config: CommandConfig = None,
+    client_properties: CommandProperties = None,
+    log_dir: LogDirectory = None,
+    at: At = None,
+    last: Last = MOST_ENTRIES,
+    zone: Zone = None,
+    as_json: Json = False,
+) -> None:
+    """Show how a topic's settings and partitions have changed, and when.
+
+    Deleted topics are shown, too; one that was made again has another id. The times are those of
+    the metadata log's records, which are kept for a year; what changed before is in the first
+    entries, "by" the time of a snapshot. The exit code is 1 if a log is damaged, or nothing is
+    known of the topic.
+    """
+    at_ms, shown_zone = _time(at, zone)
+    ask = AskTopicHistory(topic, at_ms, last)
+    if log_dir is None:
+        with connect(bootstrap, client_config, client_properties) as client:
+            found = _known(client, client.topic_history(ask))
+    else:
+        found = read_topic_history(_checked(log_dir), ask)
+    if as_json:
+        changes = [each._asdict() for each in found.changes]
+        show_json({"topic": topic, "at": at_ms, "changes": changes, **_plain(found)})
+    elif found.changes:
+        _show_topic(found.changes, shown_zone, is_state=at_ms is not None)
+    elif at_ms is None:
+        typer.echo(f"nothing is known of a topic {topic}")
+    else:
+        typer.echo(f"there was no topic {topic} at {format_time(at_ms, shown_zone)}")
+    left_out = found.end - len(found.changes)
+    _end(found.logs, left_out, shown_zone, at_ms, as_json, is_known=bool(found.changes or at))
+
+
+def group_history(
+    group: Annotated[str, typer.Argument(metavar="GROUP", show_default=False)],
+    bootstrap: Bootstrap = LOCAL,
+    client_config: CommandConfig = None,
+    client_properties: CommandProperties = None,
+    log_dir: LogDirectory = None,
+    at: At = None,
+    topic: Annotated[
+        str | None, typer.Option("--topic", help="Show committed offsets of this topic only.")
+    ] = None,
+    last: Last = MOST_ENTRIES,
+    zone: Zone = None,
+    as_json: Json = False,
+) -> None:
+    """Show what a group has committed, and when.
+
+    Each commit is kept for seven days, and for longer if it is the last of its partition. Of a
+    time before that an offset is right, but others may be missing. The exit code is 1 if a log is
+    damaged, or nothing is known of the group.
+    """
+    at_ms, shown_zone = _time(at, zone)
+    ask = AskGroupHistory(at_ms, topic, last)
+    if log_dir is None:
+        with connect(bootstrap, client_config, client_properties) as client:
+            found = _known(client, client.group_history(group, ask))
+    else:
+        found = read_group_history(_checked(log_dir), group, ask)
+    if as_json:
+        events = [each._asdict() for each in found.events]
+        show_json({"group": group, "at": at_ms, "events": events, **_plain(found)})
+    elif found.events:
+        _show_group(found.events, shown_zone)
+    elif at_ms is None:
+        typer.echo(f"nothing is known of a group {group}")
+    else:
+        typer.echo(f"{group} had committed nothing at {format_time(at_ms, shown_zone)}")
+    left_out = found.end - len(found.events)
+    _end(found.logs, left_out, shown_zone, at_ms, as_json, is_known=bool(found.events or at))
+
+
+def _time(at: str | None, zone: str | None) -> tuple[int | None, tzinfo]:
+    where = parse_zone(zone) if zone else None
+    now_ms = SystemClock().now_ms()
+    at_ms = None if at is None else parse_time(at, now_ms=now_ms, zone=where)
+    return at_ms, where or UTC
+
+
+def _known(client: Client, found: T | None) -> T:
+    if found is None:
+        raise Misconfigured(
+            f"the broker at {client.config.bootstrap_servers} does not tell the past, as only "
+            "horolog does: give its log directory with --log-dir"
+        )
+    return found
+
+
+def _checked(log_dir: Path) -> Path:
+    target = find_target(log_dir)
+    if not target.is_log_dir:
+        raise Misconfigured(f"{log_dir} is not a log directory")
+    return target.log_dir
+
+
+def _plain(found: Any) -> dict[str, Any]:
+    return {"logs": [each._asdict() for each in found.logs], "total": found.end}
+
+
+def _show_topic(changes: Sequence[TopicChange], zone: tzinfo, *, is_state: bool) -> None:
+    has_logs = len({each.log for each in changes}) > 1
+    rows = []
+    for each in changes:
+        time = format_time(each.time, zone)
+        what = each.aspect.value
+        if each.aspect in (TopicAspect.SETTING, TopicAspect.STATE):
+            what = each.name or what
+        values = (each.after,) if is_state else (each.before, each.after)
+        rows.append(
+            (f"by {time}" if each.is_earlier else time, what, *values, each.topic_id)
+            + ((each.log,) if has_logs else ())
+        )
+    columns = ("since", "what", "value") if is_state else ("time", "what", "before", "after")
+    show_table((*columns, "topic id", *(("log",) if has_logs else ())), rows)
+
+
+def _show_group(events: Sequence[GroupEvent], zone: tzinfo) -> None:
+    has_logs = len({each.log for each in events}) > 1
+    rows = []
+    for each in events:
+        value: object = each.committed
+        if each.aspect is GroupAspect.GROUP:
+            value = f"generation {each.generation}, {each.members} members"
+        row = (
+            *(format_time(each.time, zone), each.aspect.value, each.topic, each.partition),
+            *(value, each.metadata or None, each.topic_id),
+        )
+        rows.append(row + ((each.log,) if has_logs else ()))
+    columns = ("time", "what", "topic", "partition", "offset", "metadata", "topic id")
+    show_table((*columns, *(("log",) if has_logs else ())), rows)
+
+
+def _end(
+    logs: Sequence[KeptLog],
+    left_out: int,
+    zone: tzinfo,
+    at_ms: int | None,
+    as_json: bool,
+    *,
+    is_known: bool,
+) -> None:
+    """Say what is missing.
+
+    Raises:
+        Exit: with code 1 if a log is damaged, or nothing is known.
+    """
+    if not as_json:
+        for sentence in _limits(logs, left_out, zone, at_ms):
+            typer.echo(sentence)
+    damage = [f"{each.name}: {what}" for each in logs for what in each.damage]
+    for each in damage:
+        say(each)
+    if damage or not is_known:
+        raise typer.Exit(1)
+
+
+def _limits(
+    logs: Sequence[KeptLog], left_out: int, zone: tzinfo, at_ms: int | None
+) -> Iterator[str]:
+    if left_out:
+        yield f"{left_out} more came before these and are not shown"
+    for log in logs:
+        if log.whole_from is not None and (at_ms is None or at_ms < log.whole_from):
+            yield (
+                f"{log.name} has every change since {format_time(log.whole_from, zone)}, and of "
+                "what was before only what was not replaced by then"
+            )
+    if not logs:
+        yield "there is no log of it"

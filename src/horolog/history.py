@@ -1,0 +1,120 @@
+"""What questions about the past take and give: topics and groups as they were."""
+
+from enum import StrEnum
+from typing import Annotated, Final, NamedTuple
+
+MOST_ENTRIES: Final = 1_000
+"""In one answer, all its pages together."""
+
+_Most = Annotated[int, range(1, MOST_ENTRIES + 1)]
+
+
+class KeptLog(NamedTuple):
+    """A log that an answer comes from."""
+
+    name: str
+    """A partition of one of Kafka's internal topics, or a file of the log directory."""
+    whole_from: int | None
+    """Since when it has every change, in milliseconds; None: since its beginning. Of earlier times
+    it has what was not replaced since."""
+    damage: tuple[str, ...] = ()
+    """What of it could not be read."""
+
+
+class TopicAspect(StrEnum):
+    """What of a topic has changed."""
+
+    CREATED = "created"
+    DELETED = "deleted"
+    PARTITIONS = "partitions"
+    SETTING = "setting"
+    STATE = "state"
+    """What horolog knows of it beyond Kafka: whether it is adopted, or followed."""
+
+
+class TopicChange(NamedTuple):
+    """One change of a topic."""
+
+    time: int
+    """When it was written, in milliseconds."""
+    log: str
+    topic_id: str
+    """As Kafka prints it."""
+    aspect: TopicAspect
+    name: str | None = None
+    """Of the setting or the state."""
+    before: str | None = None
+    after: str | None = None
+    is_earlier: bool = False
+    """It was so by then: when it came about is not kept."""
+
+
+class AskTopicHistory(NamedTuple):
+    """How a topic has changed, or what was in force at a time, from one entry on."""
+
+    topic: str
+    at: int | None = None
+    most: _Most = MOST_ENTRIES
+    """Of all entries the last ones, so many."""
+    start: int = 0
+    end: int | None = None
+
+
+class TopicHistory(NamedTuple):
+    """How a topic has changed, as far back as that is kept."""
+
+    changes: tuple[TopicChange, ...]
+    logs: tuple[KeptLog, ...]
+    end: int
+    """How many changes there are, with those that are left out."""
+    next: int | None = None
+
+
+class GroupAspect(StrEnum):
+    """What of a group has changed."""
+
+    COMMITTED = "committed"
+    REMOVED = "removed"
+    """A committed offset."""
+    GROUP = "group"
+    """Its members, after a rebalance."""
+    GROUP_REMOVED = "group-removed"
+
+
+class GroupEvent(NamedTuple):
+    """One change of a group."""
+
+    time: int
+    """When it was written, and in a transaction when that was committed; milliseconds."""
+    log: str
+    aspect: GroupAspect
+    topic: str | None = None
+    partition: int | None = None
+    committed: int | None = None
+    topic_id: str | None = None
+    """As Kafka prints it; None from releases that do not write it."""
+    metadata: str | None = None
+    generation: int | None = None
+    members: int | None = None
+
+
+class AskGroupHistory(NamedTuple):
+    """How a group has changed, or what was in force at a time, from one entry on."""
+
+    at: int | None = None
+    topic: str | None = None
+    """Only its committed offsets."""
+    most: _Most = MOST_ENTRIES
+    """Of all entries the last ones, so many; those at a time are in order of partitions."""
+    start: int = 0
+    end: int | None = None
+
+
+class GroupHistory(NamedTuple):
+    """What a group has committed, and how it has changed, as far back as that is kept."""
+
+    events: tuple[GroupEvent, ...]
+    logs: tuple[KeptLog, ...]
+    end: int
+    """How many events there are, with those that are left out."""
+    next: int | None = None

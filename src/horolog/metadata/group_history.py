@@ -1,0 +1,165 @@
+"""Groups as they were: what one has committed and when, and what was in force at a time.
+
+From the partition of `__consumer_offsets` that has the group, and from `horolog-groups.log`, where
+there is one: beside another's log. Both are read from their first record on for each answer.
+
+**How far back.** A log that is compacted keeps all records for `min.compaction.lag.ms`, and of
+older ones the last of each key. Where offsets are missing, records were removed: behind the last
+such place every change is there. An entry from before is right, but others may be missing.
+"""
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Final
+
+from horolog.errors import CorruptBatch
+from horolog.groups.replay import Replay
+from horolog.history import AskGroupHistory, GroupAspect, GroupEvent, GroupHistory
+from horolog.metadata.group_file import REWRITTEN
+from horolog.metadata.log import MetadataLog
+from horolog.metadata.past import PastLog, answered, shortened
+from horolog.record.batch import BatchHeader, parse_header
+from horolog.record.builder import Record
+from horolog.schemas.offsets import (
+    GroupKey,
+    OffsetKey,
+    key_bytes,
+    partition_for,
+    read_committed,
+    read_group,
+    read_key,
+)
+from horolog.storage import names
+from horolog.storage.directory.checkpoints import kafka_uuid
+from horolog.storage.files import Files
+from horolog.storage.names import TopicPartition
+from horolog.storage.record_file import RecordFile
+from horolog.storage.removal.leftovers import base_offsets
+
+_TOPIC: Final = "__consumer_offsets"
+_TYPE_BYTES: Final = 2  # of a key, before its fields
+
+
+def read_group_history(log_dir: Path, group: str, ask: AskGroupHistory) -> GroupHistory:
+    """The history of a group in a log directory, of a broker that runs or not; nothing is written.
+
+    Args:
+        log_dir: the log directory.
+        group: its id.
+        ask: which of its entries; those from `ask.start` on are the last of the answer.
+
+    Raises:
+        StorageFailed: a log cannot be read at all.
+    """
+
+    def logs(files: Files) -> Iterator[PastLog[GroupEvent]]:
+        for partition in _partitions(files, str(log_dir), group):
+            yield _GroupLog(files, str(log_dir), partition, group, ask.topic)
+        if files.exists(f"{log_dir}/{names.GROUPS_FILE}"):
+            yield _GroupLog(files, str(log_dir), names.GROUPS_FILE, group, ask.topic)
+
+    return GroupHistory(*answered(logs, _in_force, ask.at, ask.most, ask.start, ask.end))
+
+
+def _partitions(files: Files, log_dir: str, group: str) -> list[str]:
+    """The directories that can have the group: one, where it is known how many there are in all."""
+    found = (names.partition_of(each) for each in files.names_in(log_dir))
+    present = sorted(each.partition for each in found if each and each.topic == _TOPIC)
+    if not present:
+        return []
+    topic = MetadataLog.open(files, log_dir, node_id=0).image.topics.get(_TOPIC)
+    if topic is not None and topic.partitions:
+        only = partition_for(group, len(topic.partitions))
+        present = [only] if only in present else []
+    return [str(TopicPartition(_TOPIC, each)) for each in present]
+
+
+class _GroupLog(PastLog[GroupEvent]):
+    """Batches with changes of groups, read for one."""
+
+    def __init__(
+        self, files: Files, log_dir: str, name: str, group: str, topic: str | None
+    ) -> None:
+        super().__init__(name)
+        self._files = files
+        self._path = f"{log_dir}/{name}"
+        self._is_one_file = name == names.GROUPS_FILE
+        self._key = key_bytes(GroupKey(group))[_TYPE_BYTES:]
+        self._topic = topic
+        self._next_offset = None if self._is_one_file else 0
+
+    def entries(self) -> Iterator[GroupEvent]:
+        """See `PastLog`."""
+        replay = Replay()
+        for path in self._paths():
+            file = RecordFile(self._files, path)
+            for batch in file.read():
+                header = parse_header(batch)
+                if self._is_incomplete(header):
+                    self.whole_from = header.max_timestamp
+                self._next_offset = header.next_offset
+                for record in replay.counted(batch):
+                    if record.key is not None and record.key.startswith(self._key, _TYPE_BYTES):
+                        yield from self._event(record, header)
+            for lost in file.lost:
+                self.note(str(lost))
+            if not self._files.exists(path):
+                self.note(f"{path} was removed while it was read")
+        if replay.unreadable:
+            self.note(f"{replay.unreadable} batches cannot be read: {replay.reason}")
+
+    def _paths(self) -> list[str]:
+        if self._is_one_file:
+            return [self._path]
+        bases = base_offsets(self._files.names_in(self._path), names.LOG)
+        return [f"{self._path}/{names.segment_file(each, names.LOG)}" for each in bases]
+
+    def _is_incomplete(self, header: BatchHeader) -> bool:
+        """Whether records that came before the end of a batch were removed."""
+        if self._is_one_file and header.leader_epoch == REWRITTEN:
+            return True
+        is_gap = self._next_offset not in (None, header.base_offset)
+        return is_gap or header.records_count <= header.last_offset_delta
+
+    def _event(self, record: Record, header: BatchHeader) -> Iterator[GroupEvent]:
+        assert record.key is not None
+        time_ms = header.max_timestamp if header.is_control else record.timestamp
+        try:
+            key = read_key(record.key)
+            if isinstance(key, OffsetKey) and self._topic in (None, key.topic):
+                yield _committed(time_ms, self.name, key, record.value)
+            elif isinstance(key, GroupKey) and self._topic is None:
+                yield _group(time_ms, self.name, record.value)
+        except CorruptBatch as error:
+            self.note(f"the record at offset {record.offset} cannot be read: {error}")
+
+
+def _committed(time_ms: int, log: str, key: OffsetKey, data: bytes | None) -> GroupEvent:
+    topic = shortened(key.topic)
+    if data is None:
+        return GroupEvent(time_ms, log, GroupAspect.REMOVED, topic, key.partition)
+    value = read_committed(data)
+    return GroupEvent(
+        *(time_ms, log, GroupAspect.COMMITTED, topic, key.partition, value.offset),
+        topic_id=None if value.topic_id is None else kafka_uuid(value.topic_id),
+        metadata=shortened(value.metadata),
+    )
+
+
+def _group(time_ms: int, log: str, data: bytes | None) -> GroupEvent:
+    if data is None:
+        return GroupEvent(time_ms, log, GroupAspect.GROUP_REMOVED)
+    value = read_group(data)
+    members = len(value.members)
+    return GroupEvent(time_ms, log, GroupAspect.GROUP, generation=value.generation, members=members)
+
+
+def _in_force(entries: Iterable[GroupEvent]) -> list[GroupEvent]:
+    """The group and its committed offsets after these."""
+    found: dict[tuple[str, int], GroupEvent] = {}
+    for each in entries:
+        key = each.topic or "", -1 if each.partition is None else each.partition
+        found.pop(key, None)
+        if each.aspect in (GroupAspect.COMMITTED, GroupAspect.GROUP):
+            found[key] = each
+    return [found[key] for key in sorted(found)]

@@ -1,0 +1,121 @@
+"""What answers about the past have in common: logs that are read again, and their last entries."""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from heapq import merge
+from itertools import chain, islice
+from typing import Final, Generic, Protocol, TypeVar
+
+from horolog.errors import printable
+from horolog.history import KeptLog
+from horolog.storage.files import Files
+
+_MOST_READS: Final = 3
+_MOST_DAMAGE: Final = 5
+_MOST_LOGS: Final = 20
+LONGEST: Final = 300
+"""Characters of a text in an answer."""
+
+
+class _Timed(Protocol):
+    @property
+    def time(self) -> int: ...
+
+
+EntryT = TypeVar("EntryT", bound=_Timed)
+
+
+class PastLog(Generic[EntryT]):
+    """A log whose records are changes."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.whole_from: int | None = None
+        """After `entries`: as of `KeptLog`."""
+        self.damage: list[str] = []
+        """After `entries`: what could not be read."""
+
+    def note(self, damage: str) -> None:
+        """Note what could not be read; of very much only the first."""
+        if len(self.damage) < _MOST_DAMAGE:
+            self.damage.append(damage)
+
+    def entries(self) -> Iterator[EntryT]:
+        """The changes, in the order of the log."""
+        raise NotImplementedError
+
+
+def answered(
+    logs: Callable[[Files], Iterable[PastLog[EntryT]]],
+    in_force: Callable[[Iterable[EntryT]], list[EntryT]],
+    at_ms: int | None,
+    most: int,
+    start: int,
+    end: int | None,
+) -> tuple[tuple[EntryT, ...], tuple[KeptLog, ...], int]:
+    """The entries of an answer, the logs that they are from, and the number behind the last one.
+
+    A log that is damaged is read again: a broker may have been writing, or replacing a file.
+
+    Args:
+        logs: the logs, by a way to the disk; nothing is written.
+        in_force: what holds after some entries of one log.
+        at_ms: only what was in force at that time, in milliseconds; None: all changes.
+        most: of all entries the last ones, so many.
+        start: the number of the first entry that is wanted.
+        end: entries from this number on came later, and are left out.
+
+    Raises:
+        StorageFailed: a log cannot be read at all.
+    """
+    for _ in range(_MOST_READS):
+        files = Files(read_only=True)
+        try:
+            read = list(logs(files))
+            found: Iterable[EntryT]
+            if at_ms is None:
+                found = merge(*(each.entries() for each in read), key=lambda each: each.time)
+            else:
+                found = chain.from_iterable(_at(each, at_ms, in_force) for each in read)
+            entries, count = _last(found, most, start, end)
+        finally:
+            files.close()
+        if not any(each.damage for each in read):
+            break
+    return entries, _kept(read), count
+
+
+def _at(
+    log: PastLog[EntryT], at_ms: int, in_force: Callable[[Iterable[EntryT]], list[EntryT]]
+) -> list[EntryT]:
+    # To the end of the log: a clock may have been ahead for a while.
+    return in_force(each for each in log.entries() if each.time <= at_ms)
+
+
+def _last(
+    entries: Iterable[EntryT], most: int, start: int, end: int | None
+) -> tuple[tuple[EntryT, ...], int]:
+    """The last entries from a number on, and the number behind the last one."""
+    count = 0
+    kept: deque[EntryT] = deque(maxlen=most)
+    for each in entries:
+        if end is None or count < end:
+            kept.append(each)
+            count += 1
+    skipped = max(0, start - (count - len(kept)))
+    return tuple(islice(kept, skipped, None)), count
+
+
+def _kept(logs: Iterable[PastLog[EntryT]]) -> tuple[KeptLog, ...]:
+    """What an answer says of the logs: an answer that has to fit a string of the protocol."""
+    kept, left = [], _MOST_DAMAGE
+    for log in islice(logs, _MOST_LOGS):
+        damage = [printable(each)[:LONGEST] for each in log.damage[:left]]
+        left -= len(damage)
+        kept.append(KeptLog(log.name, log.whole_from, tuple(damage)))
+    return tuple(kept)
+
+
+def shortened(text: str | None) -> str | None:
+    """A text as an answer has it."""
+    return text if text is None or len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"

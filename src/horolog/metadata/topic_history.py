@@ -1,0 +1,161 @@
+"""Topics as they were: how one has changed, and what was in force at a time.
+
+The metadata log is read from its first record that is kept; nothing is remembered between answers.
+Where horolog keeps its records beside another's log, both are read, and each entry says which it is
+from.
+"""
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from horolog.errors import CorruptBatch
+from horolog.history import AskTopicHistory, TopicAspect, TopicChange, TopicHistory
+from horolog.metadata import state
+from horolog.metadata.changes import changes
+from horolog.metadata.forms import PARTITION
+from horolog.metadata.image import BROKER, TOPIC, Image
+from horolog.metadata.mapping import shared_settings
+from horolog.metadata.past import PastLog, answered, shortened
+from horolog.metadata.replay import Damage
+from horolog.metadata.rows import AS_FOUND, TopicRow
+from horolog.schemas import metadata as m
+from horolog.schemas.metadata import Record
+from horolog.storage import names
+from horolog.storage.directory.checkpoints import kafka_uuid
+from horolog.storage.files import Files
+
+_TRUE: Final = "true"
+
+_Facts = dict[tuple[TopicAspect, str | None], str]
+
+
+class _View(NamedTuple):
+    """What a topic is at a time."""
+
+    topic_id: UUID
+    facts: _Facts
+
+
+def read_topic_history(log_dir: Path, ask: AskTopicHistory) -> TopicHistory:
+    """The history of a topic in a log directory, of a broker that runs or not; nothing is written.
+
+    Args:
+        log_dir: the log directory.
+        ask: which of its entries; those from `ask.start` on are the last of the answer.
+
+    Raises:
+        StorageFailed: a log cannot be read at all.
+    """
+
+    def logs(files: Files) -> Iterator[PastLog[TopicChange]]:
+        for in_one_file in (False, True):
+            log = _MetadataLog(files, str(log_dir), ask.topic, in_one_file=in_one_file)
+            if files.exists(log.path):
+                yield log
+
+    return TopicHistory(*answered(logs, _in_force, ask.at, ask.most, ask.start, ask.end))
+
+
+class _MetadataLog(PastLog[TopicChange]):
+    """One of a directory, read for one topic."""
+
+    def __init__(self, files: Files, log_dir: str, topic: str, *, in_one_file: bool) -> None:
+        super().__init__(names.METADATA_FILE if in_one_file else str(PARTITION))
+        self.path = f"{log_dir}/{self.name}"
+        self._files = files
+        self._log_dir = log_dir
+        self._topic = topic
+        self._in_one_file = in_one_file
+
+    def entries(self) -> Iterator[TopicChange]:
+        """See `PastLog`."""
+        image, before = Image(), None
+        damage: list[Damage] = []
+        read = changes(self._files, self._log_dir, in_one_file=self._in_one_file, damage=damage)
+        for change in read:
+            touches = False
+            for record in change.records:
+                touches |= _touches(image, self._topic, record)
+                try:
+                    image.apply(record)
+                except CorruptBatch as error:
+                    damage.append(Damage(self.path, f"a record does not count: {error}"))
+                    touches = True
+            if change.is_snapshot:
+                self.whole_from = change.timestamp
+            if touches:
+                after = _view(image, self._topic)
+                for each in _differences(before, after):
+                    yield each._replace(
+                        time=change.timestamp, log=self.name, is_earlier=change.is_snapshot
+                    )
+                before = after
+        for lost in damage:
+            self.note(str(lost))
+
+
+def _touches(image: Image, topic: str, record: Record) -> bool:
+    """Whether a record may change what a topic is."""
+    match record:
+        case m.Topic():
+            return record.name == topic
+        case m.Config():
+            resource = record.resource_type, record.resource
+            return resource == (TOPIC, topic) or (resource == (BROKER, "") and topic in record.name)
+        case m.Partition() | m.RemoveTopic():
+            its = image.topics.get(topic)
+            return its is not None and its.topic_id == record.topic_id
+        case _:
+            return False
+
+
+def _view(image: Image, name: str) -> _View | None:
+    """What an image has of a topic; None if there is none."""
+    topic = image.topics.get(name)
+    if topic is None:
+        return None
+    row = TopicRow(name, topic.topic_id, AS_FOUND)
+    row, settings = state.joined(row, image.settings_of(TOPIC, name), shared_settings(image))
+    indexes = sorted(topic.partitions)
+    is_dense = bool(indexes) and indexes[-1] == len(indexes) - 1
+    partitions = str(len(indexes)) if is_dense else ",".join(map(str, indexes))
+    facts: _Facts = {(TopicAspect.PARTITIONS, None): partitions}
+    flags = {"adopted": row.adopted, "followed": row.followed, "salvaged": row.is_salvaged}
+    facts |= {(TopicAspect.STATE, flag): _TRUE for flag, holds in flags.items() if holds}
+    facts |= {(TopicAspect.SETTING, setting): settings[setting] for setting in sorted(settings)}
+    return _View(topic.topic_id, facts)
+
+
+def _differences(before: _View | None, after: _View | None) -> Iterator[TopicChange]:
+    """What has changed, at no time yet."""
+    is_same = before is not None and after is not None and before.topic_id == after.topic_id
+    if before is not None and not is_same:
+        yield TopicChange(0, "", kafka_uuid(before.topic_id), TopicAspect.DELETED)
+    if after is None:
+        return
+    topic_id = kafka_uuid(after.topic_id)
+    if not is_same:
+        yield TopicChange(0, "", topic_id, TopicAspect.CREATED)
+    old = before.facts if before is not None and is_same else {}
+    for key in dict.fromkeys([*old, *after.facts]):
+        was, comes = old.get(key), after.facts.get(key)
+        if was != comes:
+            aspect, name = key
+            yield TopicChange(
+                *(0, "", topic_id, aspect, shortened(name), shortened(was), shortened(comes))
+            )
+
+
+def _in_force(entries: Iterable[TopicChange]) -> list[TopicChange]:
+    """The last change of all that holds after these."""
+    found: dict[tuple[TopicAspect, str | None], TopicChange] = {}
+    for each in entries:
+        if each.aspect in (TopicAspect.CREATED, TopicAspect.DELETED):
+            found.clear()
+        if each.aspect is TopicAspect.CREATED or each.after is not None:
+            found[each.aspect, each.name] = each
+        else:
+            found.pop((each.aspect, each.name), None)
+    return list(found.values())

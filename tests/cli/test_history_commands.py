@@ -1,0 +1,174 @@
+"""`horolog topics history` and `horolog groups history`: of a broker, and of its directory."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command_runner import Ran, run_command
+from running_broker import NOW_MS, RunningBroker, a_broker
+
+from horolog.client import CommittedOffset
+from horolog.clock import DAY_MS, ManualClock
+from horolog.times import format_time
+
+broker = a_broker()
+
+
+def ask(broker: RunningBroker, *args: object, offline: bool = False) -> Ran:
+    where = ("--log-dir", broker.log_dir) if offline else ("-b", broker.address)
+    return run_command(*args, *where)
+
+
+def same(broker: RunningBroker, *args: object) -> Any:
+    """What a broker answers, which is what its directory says."""
+    found, of_files = (ask(broker, *args, "--json", offline=each) for each in (False, True))
+    assert (found.code, of_files.code) == (0, 0)
+    assert found.json == of_files.json
+    return found.json
+
+
+def shown(found: Any) -> list[tuple[Any, ...]]:
+    return [
+        (each["time"] - NOW_MS, each["aspect"], each["name"], each["before"], each["after"])
+        for each in found["changes"]
+    ]
+
+
+def test_every_change_of_a_topic_has_its_time(broker: RunningBroker, clock: ManualClock) -> None:
+    broker.create_topic("t", 2, retention_ms="5000")
+    broker.create_topic("t2", 1, retention_ms="6000")
+    clock.advance("1d")
+    broker.alter("t", retention_ms="7000", horolog_retention_by="append-time")
+    clock.advance("1d")
+    broker.client.create_partitions({"t": 5})
+    clock.advance("1d")
+    broker.alter("t", ("retention.ms", 1, None))
+    broker.client.delete_topics(["t"])
+    broker.create_topic("t", 1)
+    found = same(broker, "topics", "history", "t")
+    assert shown(found) == [
+        (0, "created", None, None, None),
+        (0, "partitions", None, None, "2"),
+        (0, "setting", "retention.ms", None, "5000"),
+        (DAY_MS, "setting", "retention.ms", "5000", "7000"),
+        (DAY_MS, "setting", "horolog.retention.by", None, "append-time"),
+        (2 * DAY_MS, "partitions", None, "2", "5"),
+        (3 * DAY_MS, "setting", "retention.ms", "7000", None),
+        (3 * DAY_MS, "deleted", None, None, None),
+        (3 * DAY_MS, "created", None, None, None),
+        (3 * DAY_MS, "partitions", None, None, "1"),
+    ]
+    ids = [each["topic_id"] for each in found["changes"]]
+    assert ids[:-2] == ids[:1] * 8
+    assert ids[-2:] == ids[-1:] * 2
+    assert ids[0] != ids[-1]
+    assert found["logs"] == [{"name": "__cluster_metadata-0", "whole_from": None, "damage": []}]
+    last = same(broker, "topics", "history", "t", "--last", 2)
+    assert (last["changes"], last["total"]) == (found["changes"][-2:], 10)
+    text = ask(broker, "topics", "history", "t", "--last", 2).out
+    assert "8 more came before these" in text
+
+
+@pytest.mark.parametrize(
+    ("days", "settings", "partitions"),
+    [
+        (0.5, {"retention.ms": "5000"}, "2"),
+        (1.0, {"retention.ms": "7000"}, "2"),
+        (2.5, {"retention.ms": "7000"}, "5"),
+    ],
+)
+def test_what_was_in_force_between_two_changes(
+    broker: RunningBroker,
+    clock: ManualClock,
+    days: float,
+    settings: dict[str, str],
+    partitions: str,
+) -> None:
+    broker.create_topic("t", 2, retention_ms="5000")
+    clock.advance("1d")
+    broker.alter("t", retention_ms="7000")
+    clock.advance("1d")
+    broker.client.create_partitions({"t": 5})
+    clock.advance("1d")
+    broker.client.delete_topics(["t"])
+    at = format_time(NOW_MS + int(days * DAY_MS))
+    found = same(broker, "topics", "history", "t", "--at", at)
+    of_settings = [each for each in found["changes"] if each["aspect"] == "setting"]
+    assert {each["name"]: each["after"] for each in of_settings} == settings
+    (count,) = (each["after"] for each in found["changes"] if each["aspect"] == "partitions")
+    assert count == partitions
+    assert "retention.ms" in ask(broker, "topics", "history", "t", "--at", at).out
+    after = ask(broker, "topics", "history", "t", "--at", NOW_MS + 3 * DAY_MS)
+    assert (after.code, after.out) == (
+        0,
+        f"there was no topic t at {format_time(clock.now_ms())}\n",
+    )
+
+
+def test_a_topic_that_never_was_is_said_to_be_unknown(broker: RunningBroker) -> None:
+    for offline in (False, True):
+        found = ask(broker, "topics", "history", "none", offline=offline)
+        assert (found.code, found.lines[0]) == (1, "nothing is known of a topic none")
+        found = ask(broker, "groups", "history", "none", offline=offline)
+        assert (found.code, found.lines[0]) == (1, "nothing is known of a group none")
+
+
+def test_many_changes_come_in_pages(broker: RunningBroker, clock: ManualClock) -> None:
+    broker.create_topic("t")
+    for number in range(400):
+        clock.advance(1)
+        broker.alter("t", retention_ms=str(number))
+    found = same(broker, "topics", "history", "t")
+    assert [each["after"] for each in found["changes"][2:]] == list(map(str, range(400)))
+    found = same(broker, "topics", "history", "t", "--last", 300)
+    assert [each["after"] for each in found["changes"]] == list(map(str, range(100, 400)))
+
+
+def commit(broker: RunningBroker, group: str, topic: str, offset: int, partition: int = 0) -> None:
+    committed = CommittedOffset(offset, f"note {offset}")
+    broker.client.offset_commit(group, {(topic, partition): committed})
+
+
+def committed(found: Any) -> list[tuple[Any, ...]]:
+    return [
+        (each["time"] - NOW_MS, each["topic"], each["partition"], each["committed"])
+        for each in found["events"]
+        if each["topic"] is not None
+    ]
+
+
+def test_every_commit_of_a_group_has_its_time(broker: RunningBroker, clock: ManualClock) -> None:
+    broker.create_topic("t", 2)
+    broker.create_topic("u")
+    commit(broker, "g", "t", 1)
+    clock.advance("1h")
+    commit(broker, "g", "t", 5)
+    commit(broker, "g", "t", 3, partition=1)
+    commit(broker, "gg", "t", 77)
+    clock.advance("1h")
+    commit(broker, "g", "u", 9)
+    clock.advance("1h")
+    broker.client.delete_topics(["t"])
+    found = same(broker, "groups", "history", "g")
+    hour = DAY_MS // 24
+    events = committed(found)
+    assert events[:4] == [
+        (0, "t", 0, 1),
+        (hour, "t", 0, 5),
+        (hour, "t", 1, 3),
+        (2 * hour, "u", 0, 9),
+    ]
+    assert events[4:] == [(3 * hour, "t", 0, None), (3 * hour, "t", 1, None)]
+    assert {each["metadata"] for each in found["events"]} >= {"note 1", "note 5"}
+    at = same(broker, "groups", "history", "g", "--at", NOW_MS + hour + 1)
+    assert committed(at) == [(hour, "t", 0, 5), (hour, "t", 1, 3)]
+    only = same(broker, "groups", "history", "g", "--topic", "u")
+    assert committed(only) == [(2 * hour, "u", 0, 9)]
+    at = same(broker, "groups", "history", "g", "--at", clock.now_ms())
+    assert committed(at) == [(2 * hour, "u", 0, 9)]
+
+
+def test_a_directory_that_is_none_is_refused(tmp_path: Path) -> None:
+    refused = run_command("topics", "history", "t", "--log-dir", tmp_path)
+    assert refused.code == 2
+    assert "is not a log directory" in refused.err
