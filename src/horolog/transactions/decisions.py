@@ -1,0 +1,258 @@
+"""From state to state: each decision has the next state, or refuses the request.
+
+A state counts once its record is written. So a decision whose write fails is made again from the
+same state, and a fence whose write failed bumps no second time (KAFKA-9666).
+"""
+
+from collections.abc import Collection
+from typing import Final
+
+from horolog.errors import ErrorCode, RequestRefused
+from horolog.schemas.transactions import Status
+from horolog.transactions.values import LAST_EPOCH, NONE, Producer, TopicPartition, Transaction
+
+_COMPLETE = {
+    Status.PREPARE_COMMIT: Status.COMPLETE_COMMIT,
+    Status.PREPARE_ABORT: Status.COMPLETE_ABORT,
+}
+BUMPING_VERSION: Final = 2
+"""The first `transaction.version` in which each end of a transaction bumps the epoch."""
+
+
+# --- InitProducerId -----------------------------------------------------------------------
+
+
+def check_initialisable(transaction: Transaction, expected: Producer | None) -> None:
+    """Refuse an InitProducerId that cannot be answered now, or never (KIP-360).
+
+    Raises:
+        RequestRefused: PRODUCER_FENCED for a producer that another has replaced,
+            CONCURRENT_TRANSACTIONS while markers are being written.
+    """
+    producer = transaction.producer
+    if expected is not None and producer.epoch != NONE:
+        is_retry = expected.id == transaction.previous_id and expected.epoch >= LAST_EPOCH - 1
+        if expected.id != producer.id and not is_retry:
+            raise _fenced(expected, producer)
+    if transaction.is_preparing:
+        raise concurrent()
+    if expected is None or producer.epoch == NONE:
+        return
+    if expected.epoch not in (producer.epoch, transaction.last_epoch):
+        # Of an open transaction, too: a producer that is fenced cannot abort its successor's.
+        raise _fenced(expected, producer)
+
+
+def rotates(transaction: Transaction, expected: Producer | None) -> bool:
+    """Whether InitProducerId needs a new producer id, because the epochs are used up."""
+    return transaction.is_exhausted and (
+        expected is None or expected.epoch == transaction.producer.epoch
+    )
+
+
+def initialised(
+    transaction: Transaction,
+    expected: Producer | None,
+    timeout_ms: int,
+    now_ms: int,
+    new_id: int | None,
+) -> Transaction:
+    """The state after InitProducerId; without an open transaction, after `check_initialisable`.
+
+    Args:
+        transaction: the present state.
+        expected: the producer that the client has, from version 3 on.
+        timeout_ms: of the client's transactions.
+        now_ms: the time.
+        new_id: given if it `rotates`.
+    """
+    producer, last_epoch = transaction.producer, NONE
+    if new_id is not None:
+        last_epoch = NONE if expected is None else producer.epoch
+        producer = Producer(new_id, 0)
+    elif expected is None or producer.epoch == NONE or expected.epoch == producer.epoch:
+        last_epoch = NONE if expected is None else producer.epoch
+        producer = Producer(producer.id, producer.epoch + 1)
+    else:  # a retry whose answer was lost: the same answer
+        last_epoch = transaction.last_epoch
+    return transaction._replace(
+        producer=producer,
+        timeout_ms=timeout_ms,
+        status=Status.EMPTY,
+        partitions=frozenset(),
+        started_ms=NONE,
+        updated_ms=now_ms,
+        last_epoch=last_epoch,
+        previous_id=transaction.producer.id,
+        next_id=NONE,
+    )
+
+
+# --- adding partitions --------------------------------------------------------------------
+
+
+def check_producer(transaction: Transaction, producer: Producer) -> None:
+    """Refuse a producer that is not the present one, or has to wait for the former transaction.
+
+    Raises:
+        RequestRefused: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED or CONCURRENT_TRANSACTIONS.
+    """
+    if transaction.is_preparing and producer == transaction.next_producer:
+        raise concurrent()
+    present = transaction.producer
+    if producer.id != present.id:
+        raise RequestRefused(
+            ErrorCode.invalid_producer_id_mapping,
+            f"the transactional id has another producer id than {producer.id}",
+        )
+    if producer.epoch != present.epoch or producer.epoch == LAST_EPOCH:
+        raise _fenced(producer, present)
+    if transaction.is_preparing:
+        raise concurrent()
+
+
+def with_partitions(
+    transaction: Transaction,
+    partitions: Collection[TopicPartition],
+    client_version: int,
+    now_ms: int,
+) -> Transaction:
+    """The state with further partitions; itself if it has them. After `check_producer`."""
+    if transaction.status is Status.ONGOING and transaction.partitions.issuperset(partitions):
+        return transaction
+    is_first = transaction.status is not Status.ONGOING
+    return transaction._replace(
+        status=Status.ONGOING,
+        partitions=transaction.partitions.union(partitions),
+        started_ms=now_ms if is_first else transaction.started_ms,
+        updated_ms=now_ms,
+        client_version=client_version if is_first else transaction.client_version,
+        previous_id=transaction.producer.id,
+    )
+
+
+# --- ending -------------------------------------------------------------------------------
+
+
+def ended(
+    transaction: Transaction, producer: Producer, client_version: int, now_ms: int, *, commit: bool
+) -> Transaction:
+    """The state after EndTxn; itself where a retry has its answer already.
+
+    Where that is Prepare of an exhausted producer under version 2, `with_next_id` has to follow.
+
+    Raises:
+        RequestRefused: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, INVALID_TXN_STATE, or
+            CONCURRENT_TRANSACTIONS while markers of the same end are being written.
+    """
+    bumps = client_version >= BUMPING_VERSION
+    is_retry = bumps and _is_retry(transaction, producer)
+    present = transaction.producer
+    if producer.id != present.id and not is_retry:
+        raise RequestRefused(
+            ErrorCode.invalid_producer_id_mapping,
+            f"the transactional id has another producer id than {producer.id}",
+        )
+    if producer.epoch != present.epoch and not is_retry:
+        raise _fenced(producer, present)
+    status, prepare = transaction.status, _prepare(commit=commit)
+    if status is Status.ONGOING:
+        return prepared(transaction, client_version, now_ms, commit=commit)
+    if transaction.is_preparing:
+        raise concurrent() if status is prepare else _wrong_state(transaction, commit=commit)
+    if status is _COMPLETE[prepare] and (is_retry or not bumps):
+        return transaction
+    if is_retry or not bumps or commit:
+        raise _wrong_state(transaction, commit=commit)
+    # Under version 2 the client cannot know whether a write has begun what it aborts.
+    return prepared(transaction, client_version, now_ms, commit=commit)
+
+
+def prepared(
+    transaction: Transaction,
+    client_version: int,
+    now_ms: int,
+    *,
+    commit: bool,
+    fences: bool = False,
+) -> Transaction:
+    """The state with its outcome decided; `fences` bumps the epoch whatever the version.
+
+    Under version 2 markers have the bumped epoch, and no producer can write after them with the
+    one before (KIP-890).
+    """
+    epoch = transaction.producer.epoch
+    bumps = fences or client_version >= BUMPING_VERSION
+    is_empty = transaction.status is not Status.ONGOING
+    return transaction._replace(
+        producer=Producer(transaction.producer.id, min(epoch + bumps, LAST_EPOCH)),
+        status=_prepare(commit=commit),
+        started_ms=now_ms if is_empty else transaction.started_ms,
+        updated_ms=now_ms,
+        last_epoch=NONE if fences else epoch if bumps else transaction.last_epoch,
+        previous_id=transaction.producer.id,
+        client_version=client_version,
+    )
+
+
+def wants_next_id(transaction: Transaction) -> bool:
+    """Whether Prepare has to reserve the producer id that Complete takes (KAFKA-18660)."""
+    return (
+        transaction.is_preparing
+        and transaction.client_version >= BUMPING_VERSION
+        and transaction.producer.epoch == LAST_EPOCH
+        and transaction.next_id == NONE
+    )
+
+
+def completed(transaction: Transaction, now_ms: int) -> Transaction:
+    """The state once all markers are written."""
+    return transaction._replace(
+        producer=transaction.next_producer,
+        status=_COMPLETE[transaction.status],
+        partitions=frozenset(),
+        updated_ms=now_ms,
+        previous_id=transaction.producer.id,
+        next_id=NONE,
+    )
+
+
+def _is_retry(transaction: Transaction, producer: Producer) -> bool:
+    """Whether it is an EndTxn of version 2 whose answer, with a bumped epoch, was lost."""
+    present = transaction.producer
+    if transaction.status in (Status.EMPTY, Status.ONGOING):  # no end has bumped the epoch last
+        return False
+    if producer.id == present.id and producer.epoch == present.epoch - 1:
+        return True
+    return (
+        producer == Producer(transaction.previous_id, LAST_EPOCH - 1)
+        and present.epoch == 0
+        and transaction.status in _COMPLETE.values()
+    )
+
+
+def _prepare(*, commit: bool) -> Status:
+    return Status.PREPARE_COMMIT if commit else Status.PREPARE_ABORT
+
+
+def concurrent() -> RequestRefused:
+    """The refusal while the former transaction ends; clients retry."""
+    return RequestRefused(
+        ErrorCode.concurrent_transactions, "the transaction before is still being ended"
+    )
+
+
+def _fenced(producer: Producer, present: Producer) -> RequestRefused:
+    return RequestRefused(
+        ErrorCode.producer_fenced,
+        f"the producer {producer.id} with epoch {producer.epoch} is fenced: "
+        f"the present epoch is {present.epoch}",
+    )
+
+
+def _wrong_state(transaction: Transaction, *, commit: bool) -> RequestRefused:
+    return RequestRefused(
+        ErrorCode.invalid_txn_state,
+        f"a transaction in state {transaction.status.name} cannot be "
+        f"{'committed' if commit else 'aborted'}",
+    )

@@ -1,0 +1,69 @@
+"""Transactional ids as records of `__transaction_state`, and what a log of those adds up to."""
+
+from typing import Final
+
+from horolog.buffers import Buffer
+from horolog.errors import CorruptBatch, HorologError, RequestRefused
+from horolog.record.batch import parse_header
+from horolog.record.builder import Record, read_records
+from horolog.schemas.transactions import (
+    read_transaction,
+    read_transaction_key,
+    transaction_bytes,
+    transaction_key,
+)
+from horolog.transactions.values import Transaction, transaction_of
+
+MOST_BATCH_BYTES: Final = 64 << 20
+"""That a batch may hold when decompressed."""
+
+
+def record_of(transactional_id: str, transaction: Transaction | None, now_ms: int) -> Record:
+    """The record of a state; None removes the id.
+
+    Raises:
+        struct.error: the id is longer than 32,767 bytes.
+    """
+    value = None if transaction is None else transaction_bytes(transaction.value())
+    return Record(now_ms, transaction_key(transactional_id), value)
+
+
+class Replay:
+    """The states that records leave; the last one of each id counts."""
+
+    def __init__(self) -> None:
+        self.states: dict[str, Transaction] = {}
+        self.unreadable = 0
+        """Records, or whole batches, that are left out because they are damaged."""
+        self.reason = ""
+        """Of the first of them."""
+
+    def take(self, batch: Buffer) -> None:
+        """Apply a batch; batches come in the order of the log. One without records is ignored."""
+        try:
+            if parse_header(batch).is_control:
+                return
+            records = list(read_records(batch, max_bytes=MOST_BATCH_BYTES))
+        except (CorruptBatch, RequestRefused) as error:
+            self._note(error)
+            return
+        for record in records:
+            try:
+                self._apply(record.key, record.value)
+            except CorruptBatch as error:
+                self._note(error)
+
+    def _note(self, error: HorologError) -> None:
+        self.unreadable += 1
+        self.reason = self.reason or str(error)
+
+    def _apply(self, key: bytes | None, value: bytes | None) -> None:
+        if key is None:
+            raise CorruptBatch("a record of __transaction_state has no key")
+        transactional_id = read_transaction_key(key)
+        if transactional_id is None:
+            return
+        if value is None:
+            self.states.pop(transactional_id, None)
+        else:
+            self.states[transactional_id] = transaction_of(read_transaction(value))

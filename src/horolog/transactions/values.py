@@ -1,0 +1,121 @@
+"""One transactional id in one state."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+from horolog.schemas.transactions import Status, TransactionValue
+
+LAST_EPOCH: Final = (1 << 15) - 1
+"""Only markers have it: no producer is given it, and so no one can write after them."""
+
+NONE: Final = -1
+"""No producer id, epoch or time."""
+
+STATUS_NAMES: Final = MappingProxyType(
+    {
+        Status.EMPTY: "Empty",
+        Status.ONGOING: "Ongoing",
+        Status.PREPARE_COMMIT: "PrepareCommit",
+        Status.PREPARE_ABORT: "PrepareAbort",
+        Status.COMPLETE_COMMIT: "CompleteCommit",
+        Status.COMPLETE_ABORT: "CompleteAbort",
+        Status.DEAD: "Dead",
+        Status.PREPARE_EPOCH_FENCE: "PrepareEpochFence",
+    }
+)
+"""As Kafka's tools spell them."""
+
+TopicPartition = tuple[str, int]
+
+
+class Producer(NamedTuple):
+    """A producer id with its epoch."""
+
+    id: int
+    epoch: int
+
+
+class Transaction(NamedTuple):
+    """A transactional id: its producer, and its open or last transaction."""
+
+    producer: Producer
+    timeout_ms: int
+    status: Status = Status.EMPTY
+    partitions: frozenset[TopicPartition] = frozenset()
+    started_ms: int = NONE
+    """Wall-clock time of the first partition's addition."""
+    updated_ms: int = NONE
+    last_epoch: int = NONE
+    """The epoch before the present one, where a retry by its producer is answered (KIP-360)."""
+    previous_id: int = NONE
+    """The producer id before the last change, for retries across a change of it."""
+    next_id: int = NONE
+    """The producer id that Complete takes, because epochs of the present one are used up."""
+    client_version: int = 0
+    """The `transaction.version` by which the client works: 2 from EndTxn 5 on (KIP-890)."""
+
+    @property
+    def is_preparing(self) -> bool:
+        """Whether the outcome is decided, and markers are being written."""
+        return self.status in (Status.PREPARE_COMMIT, Status.PREPARE_ABORT)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether partitions may have records that no marker ends."""
+        return self.status is Status.ONGOING or self.is_preparing
+
+    @property
+    def is_exhausted(self) -> bool:
+        """Whether the producer id has no further epoch to give out."""
+        return self.producer.epoch >= LAST_EPOCH - 1
+
+    @property
+    def next_producer(self) -> Producer:
+        """The producer once the transaction has ended."""
+        return self.producer if self.next_id == NONE else Producer(self.next_id, 0)
+
+    def topics(self) -> dict[str, tuple[int, ...]]:
+        """The partitions by topic, sorted."""
+        found: dict[str, list[int]] = {}
+        for topic, index in sorted(self.partitions):
+            found.setdefault(topic, []).append(index)
+        return {topic: tuple(indexes) for topic, indexes in found.items()}
+
+    def value(self) -> TransactionValue:
+        """The record of it."""
+        topics: Mapping[str, tuple[int, ...]] | None = self.topics()
+        if self.status is Status.EMPTY and not topics:
+            topics = None  # as Kafka writes it
+        return TransactionValue(
+            self.producer.id,
+            self.producer.epoch,
+            self.timeout_ms,
+            self.status,
+            topics,
+            self.updated_ms,
+            self.started_ms,
+            self.previous_id,
+            self.next_id,
+            self.client_version,
+        )
+
+
+def transaction_of(value: TransactionValue) -> Transaction:
+    """The state that a record has."""
+    return Transaction(
+        Producer(value.producer_id, value.producer_epoch),
+        value.timeout_ms,
+        value.status,
+        frozenset(
+            (topic, index)
+            for topic, indexes in (value.partitions or {}).items()
+            for index in indexes
+        ),
+        value.started_ms,
+        value.updated_ms,
+        NONE,
+        value.previous_producer_id,
+        value.next_producer_id,
+        value.client_version,
+    )
