@@ -21,13 +21,14 @@ from storelogs import (
     new_log,
     open_dir,
     partition_dir,
+    pull,
     records_in,
     reopened,
 )
 
 from horolog.config import TopicConfig
 from horolog.errors import StorageFailed
-from horolog.record.builder import Record
+from horolog.record.builder import Record, build_batch
 from horolog.record.compression import Codec
 from horolog.record.timestamps import TimestampType
 from horolog.storage.cleaning.key_map import KeyMap
@@ -203,6 +204,54 @@ def test_a_group_of_which_a_segment_has_gone_is_left(tmp_path: Path) -> None:
         assert not cleaning.run.is_whole
         assert records_in(log) == before
         assert left_over(tmp_path) == []
+
+
+@pytest.mark.parametrize("pieces", [0, 1, 3])
+@pytest.mark.parametrize("again", [False, True])
+def test_a_run_over_a_log_that_is_truncated_meanwhile_removes_nothing_more(
+    tmp_path: Path, pieces: int, again: bool
+) -> None:
+    with new_log(tmp_path / "leader", COMPACT) as log:
+        fill(log)
+        sent = b"".join(Path(e.log.path).read_bytes()[: e.size] for e in log.segments)
+    with new_follower(tmp_path / "log", COMPACT) as log:
+        pull(log, sent)
+        chosen = log.cleanable(NOW)
+        assert chosen is not None
+        cleaning = Cleaning(
+            log, chosen, KeyMap(1 << 16), now_ms=lambda: NOW, monotonic_ms=lambda: 0
+        )
+        steps = cleaning.steps(lambda call: call())
+        for _ in range(pieces):
+            next(steps)
+        log.truncate_to(9, NOW)
+        if again:
+            log.roll(NOW)
+            for at in range(log.log_end_offset, 40):
+                pull(log, build_batch([Record(NOW, b"new", b"v" * 20)], base_offset=at))
+        before = records_in(log)
+        for _ in steps:
+            pass
+        assert not cleaning.run.is_whole
+        assert records_in(log) == before, "those that were the latest are gone"
+        assert log.cleaner_point is None
+        if again:
+            clean(log)
+            assert records_in(log) == latest(before, log.segments[-1].base_offset)
+        assert left_over(tmp_path / "log") == []
+
+
+def test_a_run_does_not_begin_where_another_one_has_been(tmp_path: Path) -> None:
+    with new_log(tmp_path, COMPACT) as log:
+        fill(log)
+        chosen = log.cleanable(NOW)
+        assert chosen is not None
+        clean(log)
+        before = records_in(log)
+        late = Cleaning(log, chosen, KeyMap(1 << 16), now_ms=lambda: NOW, monotonic_ms=lambda: 0)
+        assert list(late.steps(lambda call: call())) == []
+        assert not late.run.is_whole
+        assert records_in(log) == before
 
 
 @pytest.mark.parametrize("to", [0, 3, 12, 27])

@@ -11,8 +11,9 @@ one step that no write runs beside has it take the group's place:
     5  the old ones are removed `file.delete.delay.ms` later
 
 Invariant: a kill at any point leaves the old segments or the new ones. What the disk refuses half-
-way is ended before the next thing that changes segments. A group of which a segment has gone
-meanwhile, by retention or a truncation, is left as it is, and the run ends there.
+way is ended before the next thing that changes segments. A run ends, and leaves what it has not
+replaced, once a segment of the next group has gone by retention, or the log was truncated: records
+behind others of their keys, for which those would go, may be gone themselves.
 """
 
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -24,7 +25,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from horolog.config import LONG_MAX, TopicConfig
 from horolog.errors import HorologError, StorageFailed
 from horolog.storage import names
-from horolog.storage.cleaning.choosing import Cleanable, cleanable, first_time
+from horolog.storage.cleaning.choosing import Cleanable, cleanable, first_dirty, first_time
 from horolog.storage.cleaning.rules import Rules, last_of_producers, legacy_horizon
 from horolog.storage.files import Files
 from horolog.storage.index.abort import AbortedTxn
@@ -96,10 +97,19 @@ class CleaningLog(FollowingLog):
             return False
         return now_ms - first_time(active, config) > lag_ms
 
-    def segments_to_clean(self, end: int) -> list[Segment]:
-        """The segments before an offset at which one begins, once nothing is half-way any more."""
+    def segments_to_clean(self, chosen: Cleanable) -> list[Segment]:
+        """The segments of what was chosen, once nothing is half-way any more.
+
+        None where the log has changed since: it was cleaned, truncated, or is another one.
+        """
         with self._exclusively():
-            return [each for each in self.segments[:-1] if each.base_offset < end]
+            point = first_dirty(self.cleaner_point, self.log_start_offset, self.log_end_offset)
+            stable_end = min(self.last_stable_offset, self.high_watermark)
+            if point != chosen.first_dirty or chosen.end > stable_end or self.retention_exempt:
+                return []
+            if all(each.base_offset != chosen.end for each in self.segments):
+                return []
+            return [each for each in self.segments[:-1] if each.base_offset < chosen.end]
 
     def put_cleaned(self, old: Sequence[Segment], work: str, due_ms: int) -> bool:
         """Put the segments of a directory in the place of old ones; False if these are not there.
@@ -234,6 +244,7 @@ class Cleaning:
         self._chosen = chosen
         self._config: TopicConfig = log.config
         self._work = f"{log.directory}/{names.CLEANING}"
+        self._truncations = log.truncations
         self.run = Run(now_ms(), chosen.first_dirty, chosen.end)
 
     def steps(self, exclusively: "Exclusively[bool]") -> Generator[Progress, None, None]:
@@ -266,12 +277,11 @@ class Cleaning:
         rules: list[Rules] = []
 
         def begin() -> bool:
-            now = log.cleanable(self._now_ms())  # a truncation may have come since it was chosen
-            if now is None or now.first_dirty != chosen.first_dirty or now.end < chosen.end:
-                return False
-            found = log.segments_to_clean(chosen.end)
-            segments.extend(found)
-            rules.append(self._rules(found))
+            self._truncations = log.truncations
+            found = log.segments_to_clean(chosen)
+            if found:
+                segments.extend(found)
+                rules.append(self._rules(found))
             return bool(found)
 
         if not exclusively(begin):
@@ -297,8 +307,7 @@ class Cleaning:
             if not exclusively(partial(self._put, group)):
                 return
             segments[:] = [each for each in segments if each not in group.segments]
-        exclusively(self._note)
-        run.is_whole = True
+        run.is_whole = exclusively(self._note)
 
     def _rules(self, segments: Sequence[Segment]) -> Rules:
         log, chosen = self._log, self._chosen
@@ -346,7 +355,7 @@ class Cleaning:
         log, run = self._log, self.run
         found = {id(each): each for each in log.segments}
         old = [found[id(each)] for each in group.segments if id(each) in found]
-        if len(old) < len(group.segments):
+        if len(old) < len(group.segments) or log.truncations != self._truncations:
             return False
         names_of_logs = base_offsets(self._files.names_in(self._work), names.LOG)
         size = sum(
@@ -363,5 +372,7 @@ class Cleaning:
         return True
 
     def _note(self) -> bool:
+        if self._log.truncations != self._truncations:
+            return False
         self._log.cleaned_to(self.run.end_offset)
         return True

@@ -79,6 +79,8 @@ class TruncatingLog(AppendableLog):
         """Writes the checkpoints of the log directory; of a log that has none, nothing."""
         self.cleaner_point = parts.cleaner_point
         """All records before this offset were cleaned; None if it never was."""
+        self.truncations = 0
+        """How many have begun: what was read before one may not be in the log any more."""
         self._truncation: _Truncation | None = None
 
     def truncate_to(self, offset: int, now_ms: int) -> None:
@@ -168,6 +170,7 @@ class TruncatingLog(AppendableLog):
     ) -> None:
         """Let readers see the shorter log, and the log remember what is left to do."""
         self._is_settled = False
+        self.truncations += 1
         before, config = self.segments, self.config
         truncation = _Truncation(going, cut, now_ms, anew=anew)
         if cut is None:
