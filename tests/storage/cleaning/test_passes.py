@@ -241,13 +241,16 @@ def test_batches_whose_records_all_stay_are_the_same_bytes(tmp_path: Path) -> No
         assert [h.crc for _, h in iter_headers(after)][: len(sizes)] == sizes
 
 
-def test_a_batch_of_a_negative_number_of_records_is_damage(tmp_path: Path) -> None:
+@pytest.mark.parametrize("bits", [0, 0x10, 0x30])
+def test_a_batch_of_a_negative_number_of_records_is_damage(tmp_path: Path, bits: int) -> None:
+    """Also a marker, or one of a transaction."""
     with new_log(tmp_path, COMPACT) as log:
         put(log, b"k")
         put(log, b"k")
         finish(log)
         path = Path(log.segments[0].log.path)
         data = bytearray(path.read_bytes())
+        data[22] |= bits
         data[57:61] = (-1).to_bytes(4, signed=True)
         size = 12 + int.from_bytes(data[8:12])
         data[17:21] = crc32c.crc32c(bytes(data[CRC_START:size])).to_bytes(4)

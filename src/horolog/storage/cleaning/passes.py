@@ -238,17 +238,13 @@ class CleaningPass:
     ) -> tuple[int, int]:
         """Add what stays of a batch; how many records it had, and how many of them stay."""
         header, rules = part.header, self._rules
-        if header.magic == MAGIC and header.records_count < 0:
-            raise CorruptBatch(
-                f"The batch at offset {header.base_offset} has {header.records_count} records"
-            )
         may_go = False
         if header.is_control or header.producer_id >= 0:
             may_go = self._transactions.meet(header, part.data)
         fate = fate_of(header, rules, may_go, modified_ms)
         if part.is_run:
             return self._clean_run(part, source, fate, batches)
-        count = max(0, header.records_count)
+        count = header.records_count
         if not count and header.magic == MAGIC:
             if fate.stays_empty:
                 batches.append(_numbered(part.data, header, source))
@@ -384,6 +380,10 @@ def _parts(buffer: Buffer, least_offset: int) -> Iterator[_Part]:
         if end > len(view):
             raise CorruptBatch(f"The batch at offset {header.base_offset} is not whole")
         verify_crc(view, position, header)
+        if header.magic == MAGIC and header.records_count < 0:
+            raise CorruptBatch(
+                f"The batch at offset {header.base_offset} has {header.records_count} records"
+            )
         yield _Part(header, view[position:end], header.next_offset)
         position, least_offset = end, header.next_offset
 
