@@ -1,15 +1,20 @@
 """`horolog topics history` and `horolog groups history`: of a broker, and of its directory."""
 
+import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from command_runner import Ran, run_command
-from running_broker import NOW_MS, RunningBroker, a_broker
+from running_broker import NOW_MS, MakeBroker, RunningBroker, a_broker
 
-from horolog.client import CommittedOffset
+from golden import GOLDEN
+from horolog.client import CommittedOffset, control
 from horolog.clock import DAY_MS, ManualClock
+from horolog.history import AskTopicHistory
 from horolog.times import format_time
+from horolog.wire.questions import HISTORY_TOPIC
 
 broker = a_broker()
 
@@ -172,3 +177,55 @@ def test_a_directory_that_is_none_is_refused(tmp_path: Path) -> None:
     refused = run_command("topics", "history", "t", "--log-dir", tmp_path)
     assert refused.code == 2
     assert "is not a log directory" in refused.err
+
+
+def test_beside_a_kafkas_logs_both_are_told(make_broker: MakeBroker, tmp_path: Path) -> None:
+    directory = tmp_path / "data"
+    shutil.copytree(GOLDEN / "clean", directory)
+    broker = make_broker(log_dir=directory)
+    commit(broker, "golden", "several", 4321)
+    broker.alter("several", retention_ms="99000")
+    found = same(broker, "groups", "history", "golden", "--topic", "several")
+    assert {each["log"] for each in found["events"]} == {
+        "__consumer_offsets-0",
+        "horolog-groups.log",
+    }
+    assert found["events"][-1]["committed"] == 4321
+    found = same(broker, "topics", "history", "several")
+    assert {each["log"] for each in found["changes"]} == {
+        "__cluster_metadata-0",
+        "horolog-metadata.log",
+    }
+    last = found["changes"][-1]
+    assert (last["name"], last["after"]) == ("retention.ms", "99000")
+    assert "horolog-metadata.log" in ask(broker, "topics", "history", "several").out
+
+
+def test_long_texts_are_cut_so_that_each_entry_fits_a_page(broker: RunningBroker) -> None:
+    broker.create_topic("t")
+    broker.client.offset_commit("g", {("t", 0): CommittedOffset(1, "\U0001f600" * 1_000)})
+    (event, *_) = [
+        each for each in same(broker, "groups", "history", "g")["events"] if each["metadata"]
+    ]
+    assert event["metadata"] == "\U0001f600" * 299 + "…"
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "count"), [(-5, None, 2), (1, None, 1), (9, None, 0), (0, 1, 1), (0, -1, 0)]
+)
+def test_a_question_may_begin_and_end_anywhere(
+    broker: RunningBroker, start: int, end: int | None, count: int
+) -> None:
+    broker.create_topic("t")
+    found = broker.client.topic_history(AskTopicHistory("t", start=start, end=end))
+    assert found is not None
+    assert (len(found.changes), found.next) == (count, None)
+
+
+def test_kafkas_brokers_cannot_be_asked(
+    broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(control, "HISTORY_TOPIC", replace(HISTORY_TOPIC, name="horolog.none"))
+    refused = ask(broker, "topics", "history", "t")
+    assert refused.code == 2
+    assert "--log-dir" in refused.err

@@ -10,9 +10,10 @@ such place every change is there. An entry from before is right, but others may 
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from struct import error as StructError  # noqa: N812 - its own name says nothing
 from typing import Final
 
-from horolog.errors import CorruptBatch
+from horolog.errors import CorruptBatch, ErrorCode, RequestRefused, StorageFailed
 from horolog.groups.replay import Replay
 from horolog.history import AskGroupHistory, GroupAspect, GroupEvent, GroupHistory
 from horolog.metadata.group_file import REWRITTEN
@@ -49,8 +50,13 @@ def read_group_history(log_dir: Path, group: str, ask: AskGroupHistory) -> Group
         ask: which of its entries; those from `ask.start` on are the last of the answer.
 
     Raises:
-        StorageFailed: a log cannot be read at all.
+        RequestRefused: no group can have this id.
+        StorageFailed: the directory cannot be read.
     """
+    try:
+        key_bytes(GroupKey(group))
+    except (StructError, UnicodeError) as error:
+        raise RequestRefused(ErrorCode.invalid_group_id, f"no group has this id: {error}") from None
 
     def logs(files: Files) -> Iterator[PastLog[GroupEvent]]:
         for partition in _partitions(files, str(log_dir), group):
@@ -91,8 +97,16 @@ class _GroupLog(PastLog[GroupEvent]):
     def entries(self) -> Iterator[GroupEvent]:
         """See `PastLog`."""
         replay = Replay()
-        for path in self._paths():
-            file = RecordFile(self._files, path)
+        try:
+            for path in self._paths():
+                yield from self._of_file(RecordFile(self._files, path), replay)
+        except StorageFailed as error:  # e.g. something else has the name of the directory
+            self.note(str(error))
+        if replay.unreadable:
+            self.note(f"{replay.unreadable} batches cannot be read: {replay.reason}")
+
+    def _of_file(self, file: RecordFile, replay: Replay) -> Iterator[GroupEvent]:
+        try:
             for batch in file.read():
                 header = parse_header(batch)
                 if self._is_incomplete(header):
@@ -101,12 +115,12 @@ class _GroupLog(PastLog[GroupEvent]):
                 for record in replay.counted(batch):
                     if record.key is not None and record.key.startswith(self._key, _TYPE_BYTES):
                         yield from self._event(record, header)
-            for lost in file.lost:
-                self.note(str(lost))
-            if not self._files.exists(path):
-                self.note(f"{path} was removed while it was read")
-        if replay.unreadable:
-            self.note(f"{replay.unreadable} batches cannot be read: {replay.reason}")
+        except StorageFailed as error:  # those of other files count
+            self.note(str(error))
+        for lost in file.lost:
+            self.note(str(lost))
+        if not self._files.exists(file.path):
+            self.note(f"{file.path} was removed while it was read")
 
     def _paths(self) -> list[str]:
         if self._is_one_file:

@@ -66,7 +66,7 @@ def answered(
         end: entries from this number on came later, and are left out.
 
     Raises:
-        StorageFailed: a log cannot be read at all.
+        StorageFailed: the directory cannot be read.
     """
     for _ in range(_MOST_READS):
         files = Files(read_only=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from horolog.errors import CorruptBatch
+from horolog.errors import CorruptBatch, StorageFailed
 from horolog.history import AskTopicHistory, TopicAspect, TopicChange, TopicHistory
 from horolog.metadata import state
 from horolog.metadata.changes import changes
@@ -46,7 +46,7 @@ def read_topic_history(log_dir: Path, ask: AskTopicHistory) -> TopicHistory:
         ask: which of its entries; those from `ask.start` on are the last of the answer.
 
     Raises:
-        StorageFailed: a log cannot be read at all.
+        StorageFailed: the directory cannot be read.
     """
 
     def logs(files: Files) -> Iterator[PastLog[TopicChange]]:
@@ -71,8 +71,16 @@ class _MetadataLog(PastLog[TopicChange]):
 
     def entries(self) -> Iterator[TopicChange]:
         """See `PastLog`."""
-        image, before = Image(), None
         damage: list[Damage] = []
+        try:
+            yield from self._entries(damage)
+        except StorageFailed as error:  # e.g. something else has the name of the directory
+            self.note(str(error))
+        for lost in damage:
+            self.note(str(lost))
+
+    def _entries(self, damage: list[Damage]) -> Iterator[TopicChange]:
+        image, before = Image(), None
         read = changes(self._files, self._log_dir, in_one_file=self._in_one_file, damage=damage)
         for change in read:
             touches = False
@@ -82,7 +90,6 @@ class _MetadataLog(PastLog[TopicChange]):
                     image.apply(record)
                 except CorruptBatch as error:
                     damage.append(Damage(self.path, f"a record does not count: {error}"))
-                    touches = True
             if change.is_snapshot:
                 self.whole_from = change.timestamp
             if touches:
@@ -92,8 +99,6 @@ class _MetadataLog(PastLog[TopicChange]):
                         time=change.timestamp, log=self.name, is_earlier=change.is_snapshot
                     )
                 before = after
-        for lost in damage:
-            self.note(str(lost))
 
 
 def _touches(image: Image, topic: str, record: Record) -> bool:

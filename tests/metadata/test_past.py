@@ -1,0 +1,253 @@
+"""Topics and groups as they were: logs that Kafka wrote, that are damaged, compacted, rewritten."""
+
+from __future__ import annotations
+
+import shutil
+import tarfile
+from collections.abc import Sequence
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+from batches import marker
+
+from golden import GOLDEN
+from horolog.errors import RequestRefused
+from horolog.groups.rows import GroupChange, OffsetRow
+from horolog.history import AskGroupHistory, AskTopicHistory, GroupHistory, TopicAspect
+from horolog.metadata.group_file import GroupFile
+from horolog.metadata.group_history import read_group_history
+from horolog.metadata.image import TOPIC
+from horolog.metadata.log import MetadataLog
+from horolog.metadata.topic_history import read_topic_history
+from horolog.record.batch import parse_header
+from horolog.record.builder import Record, build_batch
+from horolog.schemas import metadata as m
+from horolog.schemas.metadata import METADATA_VERSION
+from horolog.schemas.offsets import CommittedValue, OffsetKey, committed_bytes, key_bytes
+from horolog.storage.files import Files
+from horolog.storage.record_file import RecordFile
+
+NOW = 1_700_000_000_000
+DAY = 86_400_000
+A = UUID(int=4)
+
+
+def setting(value: int) -> m.Config:
+    return m.Config(TOPIC, "a", "retention.ms", str(value))
+
+
+def metadata_log(path: Path, *, days: int, in_one_file: bool = False) -> MetadataLog:
+    """Topic a, whose retention.ms is each day's number."""
+    log = MetadataLog.open(Files(), str(path), node_id=1, in_one_file=in_one_file)
+    log.append([m.FeatureLevel(METADATA_VERSION, 30), m.Topic("a", A)], NOW)
+    for day in range(days):
+        log.append([setting(day)], NOW + day * DAY)
+    return log
+
+
+def values_of(path: Path, at: int | None = None) -> list[str | None]:
+    found = read_topic_history(path, AskTopicHistory("a", at))
+    return [each.after for each in found.changes if each.name == "retention.ms"]
+
+
+@pytest.fixture(scope="module")
+def kafkas(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("metadata")
+    with tarfile.open(GOLDEN / "metadata.tar.xz") as archive:
+        archive.extractall(path, filter="data")
+    return path
+
+
+@pytest.mark.parametrize("release", ["4.3", "3.9"])
+def test_a_log_that_kafka_wrote_tells_of_a_topic_that_was_made_again(
+    kafkas: Path, release: str
+) -> None:
+    found = read_topic_history(kafkas / release, AskTopicHistory("goes"))
+    told = [(each.aspect, each.name, each.after) for each in found.changes]
+    assert told == [
+        (TopicAspect.CREATED, None, None),
+        (TopicAspect.PARTITIONS, None, "2"),
+        (TopicAspect.SETTING, "retention.ms", "1"),
+        (TopicAspect.DELETED, None, None),
+        (TopicAspect.CREATED, None, None),
+        (TopicAspect.PARTITIONS, None, "1"),
+    ]
+    ids = [each.topic_id for each in found.changes]
+    assert ids == [ids[0]] * 4 + [ids[-1]] * 2
+    assert ids[0] != ids[-1]
+    times = [each.time for each in found.changes]
+    assert times == sorted(times)
+    assert times[2] < times[3]
+    alive = read_topic_history(kafkas / release, AskTopicHistory("goes", at=times[3] - 1))
+    assert list(alive.changes) == list(found.changes[:3])
+    again = read_topic_history(kafkas / release, AskTopicHistory("goes", at=times[-1]))
+    assert list(again.changes) == list(found.changes[4:])
+    assert [(each.whole_from, each.damage) for each in found.logs] == [(None, ())]
+
+
+@pytest.mark.parametrize("release", ["4.3", "3.9"])
+def test_where_a_log_begins_with_kafkas_snapshot_that_is_said(
+    kafkas: Path, tmp_path: Path, release: str
+) -> None:
+    whole = read_topic_history(kafkas / release, AskTopicHistory("settings"))
+    shutil.copytree(kafkas / release, tmp_path / "d")
+    directory = tmp_path / "d" / "__cluster_metadata-0"
+    snapshot = max(directory.glob("*.checkpoint"))
+    start = int(snapshot.name.partition("-")[0])
+    segment = directory / f"{0:020}.log"
+    kept = [
+        bytes(batch)
+        for batch in RecordFile(Files(read_only=True), str(segment)).read()
+        if parse_header(batch).base_offset >= start
+    ]
+    for path in directory.glob(f"{0:020}.*"):
+        path.unlink()
+    (directory / f"{start:020}.log").write_bytes(b"".join(kept))
+    found = read_topic_history(tmp_path / "d", AskTopicHistory("settings"))
+    (log,) = found.logs
+    assert log.damage == ()
+    assert log.whole_from is not None
+    by_snapshot = [each for each in found.changes if each.is_earlier]
+    assert {each.time for each in by_snapshot} == {log.whole_from}
+    before = read_topic_history(
+        kafkas / release, AskTopicHistory("settings", at=log.whole_from)
+    ).changes
+    assert {(each.name, each.after) for each in by_snapshot} == {
+        (each.name, each.after) for each in before
+    }
+    later = [each for each in whole.changes if each.time > log.whole_from]
+    assert [each for each in found.changes if not each.is_earlier] == later
+
+
+def test_what_a_year_has_removed_is_by_a_snapshot(tmp_path: Path) -> None:
+    log = metadata_log(tmp_path, days=0)
+    for number in range(100):
+        log.append([setting(number)], NOW + 10 * number * DAY)
+        log.snapshot(NOW + 10 * number * DAY)
+    found = read_topic_history(tmp_path, AskTopicHistory("a"))
+    assert [each.is_earlier for each in found.changes[:4]] == [True, True, True, False]
+    assert found.logs[0].whole_from == found.changes[0].time
+    assert values_of(tmp_path)[-1] == "99"
+    assert values_of(tmp_path, at=found.changes[0].time - 1) == []
+
+
+@pytest.mark.parametrize("in_one_file", [False, True])
+def test_damage_is_named_and_the_rest_is_told(tmp_path: Path, in_one_file: bool) -> None:
+    metadata_log(tmp_path, days=20, in_one_file=in_one_file).close()
+    segment = f"__cluster_metadata-0/{0:020}.log"
+    path = tmp_path / ("horolog-metadata.log" if in_one_file else segment)
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    (log,) = read_topic_history(tmp_path, AskTopicHistory("a")).logs
+    assert path.name in " ".join(log.damage)
+    assert len(values_of(tmp_path)) == 19
+    path.unlink()
+    path.mkdir()
+    (log,) = read_topic_history(tmp_path, AskTopicHistory("a")).logs
+    assert log.damage
+
+
+def test_kafkas_commits_are_told_with_their_times() -> None:
+    found = read_group_history(GOLDEN / "clean", "golden", AskGroupHistory())
+    assert len(found.events) == found.end == 60
+    assert [(each.name, each.whole_from, each.damage) for each in found.logs] == [
+        ("__consumer_offsets-0", None, ())
+    ]
+    ids = {each.topic_id for each in found.events}
+    assert None not in ids
+    assert len(ids) > 20
+    first = found.events[0]
+    only = AskGroupHistory(at=first.time, topic=first.topic)
+    assert read_group_history(GOLDEN / "clean", "golden", only).events == (first,)
+    assert read_group_history(GOLDEN / "clean", "gold", AskGroupHistory()).events == ()
+
+
+def committed(number: int, time: int, partition: int = 0) -> Record:
+    key = key_bytes(OffsetKey("g", "t", partition))
+    return Record(time, key, committed_bytes(CommittedValue(number, commit_ms=time)))
+
+
+def partition_of(path: Path, *batches: bytes) -> None:
+    directory = path / "__consumer_offsets-0"
+    directory.mkdir()
+    (directory / f"{0:020}.log").write_bytes(b"".join(batches))
+
+
+def offsets(found: GroupHistory) -> list[tuple[int, int | None, int | None]]:
+    return [(each.time - NOW, each.partition, each.committed) for each in found.events]
+
+
+def test_where_compaction_has_removed_commits_that_is_said(tmp_path: Path) -> None:
+    partition_of(
+        tmp_path,
+        build_batch([committed(1, NOW)], base_offset=0),
+        build_batch([committed(5, NOW + 10, 1)], base_offset=7),
+        build_batch([committed(6, NOW + 20)], base_offset=8),
+    )
+    found = read_group_history(tmp_path, "g", AskGroupHistory())
+    assert offsets(found) == [(0, 0, 1), (10, 1, 5), (20, 0, 6)]
+    assert found.logs[0].whole_from == NOW + 10
+
+
+def test_commits_of_a_transaction_come_with_its_end(tmp_path: Path) -> None:
+    def transactional(number: int, base_offset: int, producer: int) -> bytes:
+        return build_batch(
+            [committed(number, NOW)],
+            base_offset=base_offset,
+            is_transactional=True,
+            producer_id=producer,
+            producer_epoch=0,
+            base_sequence=0,
+        )
+
+    partition_of(
+        tmp_path,
+        transactional(1, 0, 10),
+        transactional(2, 1, 11),
+        marker(2, 11, kind=0, ms=NOW + 2),
+        marker(3, 10, kind=1, ms=NOW + 3),
+        transactional(4, 4, 12),
+    )
+    assert offsets(read_group_history(tmp_path, "g", AskGroupHistory())) == [(3, 0, 1)]
+    assert offsets(read_group_history(tmp_path, "g", AskGroupHistory(at=NOW + 2))) == []
+
+
+def commit_to(file: GroupFile, numbers: Sequence[int], now: list[int]) -> None:
+    for number in numbers:
+        now[0] = NOW + number
+        rows = [OffsetRow("g", "t", 0, number, -1, "", now[0])]
+        assert file.write_groups([GroupChange(offsets=rows)]) == [None]
+
+
+def test_since_when_a_rewritten_file_is_whole(tmp_path: Path) -> None:
+    now = [NOW]
+    path = str(tmp_path / "horolog-groups.log")
+    file = GroupFile(Files(), path, now_ms=lambda: now[0], least_bytes=5_000)
+    file.load(lambda _: None)
+    commit_to(file, range(20), now)
+    found = read_group_history(tmp_path, "g", AskGroupHistory())
+    assert (len(found.events), found.logs[0].whole_from) == (20, None)
+    commit_to(file, range(20, 60), now)
+    found = read_group_history(tmp_path, "g", AskGroupHistory())
+    first = found.events[0]
+    assert (first.committed or 0) > 20
+    assert found.logs[0].whole_from == first.time
+    assert offsets(found) == [(n, 0, n) for n in range(first.committed or 0, 60)]
+
+
+def test_a_commit_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    bad = Record(NOW, key_bytes(OffsetKey("g", "t", 0)), b"\0\x7fnonsense")
+    partition_of(tmp_path, build_batch([bad, committed(3, NOW + 1)]))
+    found = read_group_history(tmp_path, "g", AskGroupHistory())
+    assert offsets(found) == [(1, 0, 3)]
+    assert "offset 0 cannot be read" in found.logs[0].damage[0]
+    (tmp_path / "__consumer_offsets-1").write_text("")
+    assert len(read_group_history(tmp_path, "g", AskGroupHistory()).logs) == 2
+
+
+def test_an_id_that_no_group_can_have_is_refused(tmp_path: Path) -> None:
+    for group in ("g" * 40_000, "\ud800"):
+        with pytest.raises(RequestRefused):
+            read_group_history(tmp_path, group, AskGroupHistory())
