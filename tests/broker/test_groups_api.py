@@ -2,6 +2,7 @@
 
 import gc
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -12,6 +13,7 @@ from running_broker import MakeBroker, RunningBroker, a_broker
 from stepped_loop import SteppedLoop
 
 from horolog.clock import DAY_MS, ManualClock
+from horolog.groups.rows import OffsetRow, PendingRow
 from horolog.metadata.verify import check_store
 from horolog.wire.api import ApiKey
 
@@ -426,3 +428,33 @@ def test_many_groups_partitions_and_members_are_answered_as_few_are(broker: Runn
         gone = [{"member_id": f"{n}"} for n in range(1_200)]
         left = connection.ask(ApiKey.LEAVE_GROUP, 3, group_id="1", members=gone)
         assert [member.error_code for member in left.members] == [25] * 1_200
+
+
+def test_pending_offsets_are_unstable_for_those_who_ask(broker: RunningBroker) -> None:
+    with broker.connect() as connection:
+        assert commit(connection, {0: 1, 1: 2}) == [0, 0]
+        topic_id = broker.broker.topics.named("t").topic_id
+        pending = broker.broker.groups.offsets.pending
+        for partition in (1, 2):
+            row = OffsetRow("g", "t", partition, 9, -1, "", 0, topic_id=topic_id)
+            broker.call(partial(pending.put, PendingRow(7, row)))
+
+        def found(*, partitions: list[int] | None, **more: Any) -> list[tuple[int, int, int]]:
+            topics = None
+            if partitions is not None:
+                topics = [{"name": "t", "partition_indexes": partitions}]
+            answer = connection.ask(ApiKey.OFFSET_FETCH, 7, group_id="g", topics=topics, **more)
+            return [
+                (each.partition_index, each.committed_offset, each.error_code)
+                for topic in answer.topics
+                for each in topic.partitions
+            ]
+
+        stable = found(partitions=[0, 1, 2], require_stable=True)
+        assert stable == [(0, 1, 0), (1, -1, 88), (2, -1, 88)]
+        assert found(partitions=None, require_stable=True) == [(0, 1, 0), (1, -1, 88)]
+        assert found(partitions=[0, 1, 2]) == [(0, 1, 0), (1, 2, 0), (2, -1, 0)]
+        groups = [{"group_id": "g", "topics": [{"name": "t", "partition_indexes": [1]}]}]
+        answer = connection.ask(ApiKey.OFFSET_FETCH, 8, groups=groups, require_stable=True)
+        (group,) = answer.groups
+        assert (group.error_code, group.topics[0].partitions[0].error_code) == (0, 88)

@@ -7,7 +7,7 @@ v2   all topics on null, and an error for the group
 v3   throttle time
 v5   leader epoch of the last record read
 v6   flexible
-v7   require_stable: nothing to wait for without transactions
+v7   require_stable: offsets that a transaction has pending are UNSTABLE_OFFSET_COMMIT (KIP-447)
 v8   several groups in one request (KIP-709)
 v9   member id and epoch of the new group protocol: not checked, all groups are classic
 v10  topics by id
@@ -17,7 +17,7 @@ A group that is asked for several times is answered once, and INVALID_REQUEST af
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
 from horolog.broker.broker import Broker
@@ -42,7 +42,28 @@ if TYPE_CHECKING:
         OffsetFetchResponseTopics,
     )
 
-Committed: TypeAlias = Mapping[TopicPartition, OffsetRow]
+
+class Committed(NamedTuple):
+    """What a group has committed, and which partitions have no stable offset."""
+
+    rows: Mapping[TopicPartition, OffsetRow]
+    unstable: frozenset[TopicPartition]
+
+    def partition(
+        self, topic: str, index: int, missing: ErrorCode = ErrorCode.none
+    ) -> "OffsetFetchResponsePartition":
+        """The answer for a partition, with the error of one without a commit."""
+        key = (topic, index)
+        row = None if key in self.unstable else self.rows.get(key)
+        error_code = missing if row is None else ErrorCode.none
+        return {
+            "partition_index": index,
+            "committed_offset": -1 if row is None else row.committed,
+            "committed_leader_epoch": -1 if row is None else row.leader_epoch,
+            "metadata": "" if row is None else row.metadata,
+            "error_code": ErrorCode.unstable_offset_commit if key in self.unstable else error_code,
+        }
+
 
 _MANY: Final = 1_000  # groups, and partitions asked for or committed
 
@@ -61,8 +82,11 @@ async def offset_fetch(
     for group in asked:
         await request.checkpoint()
         if group.group_id not in committed:
-            committed[group.group_id] = offsets.of_group(group.group_id)
-            size += len(committed[group.group_id])
+            committed[group.group_id] = Committed(
+                offsets.of_group(group.group_id),
+                offsets.pending.of_group(group.group_id) if body.require_stable else frozenset(),
+            )
+            size += len(committed[group.group_id].rows)
         size += sum(1 + len(topic.partition_indexes) for topic in group.topics or ())
     make = (
         partial(_of_one_group, request.version, broker.topics, body, committed[body.group_id])
@@ -80,7 +104,7 @@ def _of_one_group(
     found: list[OffsetFetchResponseTopic]
     if body.topics is None:
         found = [
-            {"name": name, "partitions": [_partition(row.partition, row) for row in rows]}
+            {"name": name, "partitions": [committed.partition(name, row.partition) for row in rows]}
             for name, _, rows in _existing(topics, committed)
         ]
     else:
@@ -129,7 +153,7 @@ def _topics(
             {
                 "name": name,
                 "topic_id": topic_id,
-                "partitions": [_partition(row.partition, row) for row in rows],
+                "partitions": [committed.partition(name, row.partition) for row in rows],
             }
             for name, topic_id, rows in _existing(topics, committed)
         ]
@@ -155,7 +179,7 @@ def _existing(
 ) -> list[tuple[str, UUID, list[OffsetRow]]]:
     """The topics that have commits and exist, with their ids."""
     rows: dict[str, list[OffsetRow]] = {}
-    for row in committed.values():
+    for row in committed.rows.values():
         rows.setdefault(row.topic, []).append(row)
     return [
         (name, topic.topic_id, of_topic)
@@ -168,16 +192,4 @@ def _partitions(
     name: str, indexes: Sequence[int], committed: Committed, missing: ErrorCode
 ) -> "list[OffsetFetchResponsePartition]":
     """The commits of a topic, with the error of partitions without one."""
-    return [_partition(index, committed.get((name, index)), missing) for index in indexes]
-
-
-def _partition(
-    index: int, row: OffsetRow | None, missing: ErrorCode = ErrorCode.none
-) -> "OffsetFetchResponsePartition":
-    return {
-        "partition_index": index,
-        "committed_offset": -1 if row is None else row.committed,
-        "committed_leader_epoch": -1 if row is None else row.leader_epoch,
-        "metadata": "" if row is None else row.metadata,
-        "error_code": missing if row is None else ErrorCode.none,
-    }
+    return [committed.partition(name, index, missing) for index in indexes]

@@ -1,0 +1,131 @@
+"""What OffsetCommit and TxnOffsetCommit name: topics, partitions, and the offsets to commit."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NotRequired, Protocol, TypedDict, TypeVar
+from uuid import UUID
+
+from horolog.broker.broker import Broker
+from horolog.broker.dispatch import Request
+from horolog.errors import ErrorCode, RequestRefused, code_for
+from horolog.groups.rows import OffsetRow
+from horolog.metadata.topics import Topic, unknown_topic
+
+
+class CommittedPartition(TypedDict):
+    """The answer for one partition."""
+
+    partition_index: int
+    error_code: NotRequired[int]
+
+
+class NamedPartition(Protocol):
+    """A partition in a request."""
+
+    partition_index: int
+    committed_offset: int
+    committed_leader_epoch: int
+    committed_metadata: str | None
+
+
+NamedPartitionT = TypeVar("NamedPartitionT", bound=NamedPartition)
+
+
+@dataclass(slots=True)
+class NamedTopic:
+    """One topic of a request, and its results."""
+
+    topic: Topic | None
+    rows: list[OffsetRow] = field(default_factory=list)
+    partitions: list[CommittedPartition] = field(default_factory=list)
+
+    def fail(self, error_code: ErrorCode) -> None:
+        """Refuse the partitions that were not refused before."""
+        for partition in self.partitions:
+            if partition["error_code"] is ErrorCode.none:
+                partition["error_code"] = error_code
+
+
+async def named_topics(
+    request: Request[Any],
+    named: Iterable[tuple[Callable[[], Topic], Sequence[NamedPartitionT]]],
+    row: Callable[[Topic, NamedPartitionT], OffsetRow],
+) -> list[NamedTopic]:
+    """The topics of a request in their order, and which of their partitions cannot be committed.
+
+    Args:
+        request: whose topics they are.
+        named: for each what finds it, or raises RequestRefused, and its partitions.
+        row: the offset to commit; RequestRefused is the error of the partition.
+    """
+    topics = []
+    partitions_of: dict[UUID, frozenset[int]] = {}  # a topic may be named often
+    for find, partitions in named:
+        refused, known = ErrorCode.none, frozenset[int]()
+        try:
+            of_topic = NamedTopic(find())
+        except RequestRefused as error:
+            of_topic = NamedTopic(None)
+            refused = code_for(error)
+        topics.append(of_topic)
+        topic = of_topic.topic
+        if topic is not None:
+            if topic.topic_id not in partitions_of:
+                partitions_of[topic.topic_id] = frozenset(topic.partitions)
+            known = partitions_of[topic.topic_id]
+        for wanted in partitions:
+            await request.checkpoint()
+            error_code = refused
+            if topic is not None:
+                try:
+                    if wanted.partition_index not in known:
+                        raise unknown_topic(topic.name)
+                    of_topic.rows.append(row(topic, wanted))
+                except RequestRefused as error:
+                    error_code = code_for(error)
+            of_topic.partitions.append(
+                {"partition_index": wanted.partition_index, "error_code": error_code}
+            )
+    return topics
+
+
+def offset_row(
+    broker: Broker,
+    group_id: str,
+    topic: Topic,
+    wanted: NamedPartition,
+    commit_ms: int,
+    expire_ms: int | None = None,
+) -> OffsetRow:
+    """The offset of a partition as it is stored.
+
+    Raises:
+        RequestRefused: OFFSET_METADATA_TOO_LARGE.
+    """
+    metadata = wanted.committed_metadata or ""
+    if len(metadata.encode()) > broker.config.offset_metadata_max_bytes:
+        raise RequestRefused(ErrorCode.offset_metadata_too_large, "offset.metadata.max.bytes")
+    return OffsetRow(
+        group_id,
+        topic.name,
+        wanted.partition_index,
+        wanted.committed_offset,
+        wanted.committed_leader_epoch,
+        metadata,
+        commit_ms,
+        expire_ms,
+        topic.topic_id,
+    )
+
+
+def existing_rows(broker: Broker, topics: list[NamedTopic]) -> list[OffsetRow]:
+    """The offsets to commit, of topics that still exist."""
+    rows: list[OffsetRow] = []
+    for of_topic in topics:
+        if of_topic.topic is None:
+            continue
+        if broker.topics.find_id(of_topic.topic.topic_id) is None:
+            of_topic.fail(code_for(unknown_topic(of_topic.topic.name)))
+        else:
+            rows += of_topic.rows
+    return rows
