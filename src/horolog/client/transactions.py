@@ -23,6 +23,7 @@ from horolog.wire.api import ApiKey
 
 __all__ = ["Transaction", "TransactionCalls"]
 
+_FIRST_FLOW: Final = 3  # a transaction is ended in the epoch in which it was begun
 _LAST_OF_INIT: Final = 4  # later ones are for transactions of KIP-890
 
 
@@ -174,7 +175,8 @@ class TransactionCalls(RetriedCalls):
         deadline: Deadline,
     ) -> Any:
         link = self._coordinator_of(transaction.id, deadline)
-        return link.ask(api_key, link.version(api_key), request, deadline).body
+        version = link.version(api_key, highest=_FIRST_FLOW)
+        return link.ask(api_key, version, request, deadline).body
 
 
 def _producer_of(transaction: Transaction) -> dict[str, Any]:

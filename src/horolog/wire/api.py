@@ -54,6 +54,8 @@ class ApiKey(IntEnum):
     DESCRIBE_USER_SCRAM_CREDENTIALS = 50
     DESCRIBE_QUORUM = 55
     DESCRIBE_CLUSTER = 60
+    DESCRIBE_TRANSACTIONS = 65
+    LIST_TRANSACTIONS = 66
     LIST_CONFIG_RESOURCES = 74
 
     @property
@@ -97,11 +99,10 @@ SUPPORTED: Final = MappingProxyType(
         # Version 6 only adds two-phase commit (KIP-939), which is unstable in Kafka itself.
         ApiKey.INIT_PRODUCER_ID: Versions(0, 5),
         ApiKey.OFFSET_FOR_LEADER_EPOCH: Versions(0, 4),
-        # Later versions are for brokers among each other, or end a transaction under another epoch
-        # (KIP-890): the driver of a write ends those that its tasks have opened.
-        ApiKey.ADD_PARTITIONS_TO_TXN: Versions(0, 3),
-        ApiKey.ADD_OFFSETS_TO_TXN: Versions(0, 3),
-        ApiKey.END_TXN: Versions(0, 3),
+        # From version 4 on AddPartitionsToTxn is for brokers among each other (KIP-890).
+        ApiKey.ADD_PARTITIONS_TO_TXN: Versions(0, 5),
+        ApiKey.ADD_OFFSETS_TO_TXN: Versions(0, 4),
+        ApiKey.END_TXN: Versions(0, 5),
         ApiKey.TXN_OFFSET_COMMIT: Versions(0, 3),
         ApiKey.DESCRIBE_CONFIGS: Versions(0, 4),
         ApiKey.ALTER_CONFIGS: Versions(0, 2),
@@ -118,6 +119,8 @@ SUPPORTED: Final = MappingProxyType(
         ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: Versions(0, 0),
         ApiKey.DESCRIBE_QUORUM: Versions(0, 2),
         ApiKey.DESCRIBE_CLUSTER: Versions(0, 2),
+        ApiKey.DESCRIBE_TRANSACTIONS: Versions(0, 0),
+        ApiKey.LIST_TRANSACTIONS: Versions(0, 2),
         ApiKey.LIST_CONFIG_RESOURCES: Versions(0, 1),
     }
 )
@@ -130,6 +133,8 @@ CLIENT_ONLY: Final = frozenset(
         ApiKey.ADD_OFFSETS_TO_TXN,
         ApiKey.END_TXN,
         ApiKey.TXN_OFFSET_COMMIT,
+        ApiKey.DESCRIBE_TRANSACTIONS,
+        ApiKey.LIST_TRANSACTIONS,
     }
 )
 """Requests that `horolog.client` sends to secured brokers and to brokers with transactions; this
@@ -179,6 +184,8 @@ FLEXIBLE_FROM: Final = MappingProxyType(
         ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: 0,
         ApiKey.DESCRIBE_QUORUM: 0,
         ApiKey.DESCRIBE_CLUSTER: 0,
+        ApiKey.DESCRIBE_TRANSACTIONS: 0,
+        ApiKey.LIST_TRANSACTIONS: 0,
         ApiKey.LIST_CONFIG_RESOURCES: 0,
     }
 )

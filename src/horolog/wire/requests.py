@@ -446,14 +446,26 @@ class AddPartitionsToTxnTopic:
     partitions: tuple[int, ...]
 
 
+class AddPartitionsToTxnTransaction:
+    """`AddPartitionsToTxnTransaction` of AddPartitionsToTxn."""
+
+    __slots__ = ()
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    verify_only: bool
+    topics: tuple[AddPartitionsToTxnTopic, ...]
+
+
 class AddPartitionsToTxnRequest:
     """`AddPartitionsToTxnRequest` of AddPartitionsToTxn."""
 
     __slots__ = ()
-    v3_and_below_transactional_id: str
-    v3_and_below_producer_id: int
-    v3_and_below_producer_epoch: int
-    v3_and_below_topics: tuple[AddPartitionsToTxnTopic, ...]
+    transactions: tuple[AddPartitionsToTxnTransaction, ...] = ()
+    v3_and_below_transactional_id: str = ""
+    v3_and_below_producer_id: int = 0
+    v3_and_below_producer_epoch: int = 0
+    v3_and_below_topics: tuple[AddPartitionsToTxnTopic, ...] = ()
 
 
 class AddOffsetsToTxnRequest:
@@ -774,6 +786,23 @@ class DescribeClusterRequest:
     include_fenced_brokers: bool = False
 
 
+class DescribeTransactionsRequest:
+    """`DescribeTransactionsRequest` of DescribeTransactions."""
+
+    __slots__ = ()
+    transactional_ids: tuple[str, ...]
+
+
+class ListTransactionsRequest:
+    """`ListTransactionsRequest` of ListTransactions."""
+
+    __slots__ = ()
+    state_filters: tuple[str, ...]
+    producer_id_filters: tuple[int, ...]
+    duration_filter: int = -1
+    transactional_id_pattern: str | None = None
+
+
 class ListConfigResourcesRequest:
     """`ListConfigResourcesRequest` of ListConfigResources."""
 
@@ -870,6 +899,7 @@ VIEWS: Final[Mapping[ApiKey, Mapping[str, type]]] = MappingProxyType(
         },
         ApiKey.ADD_PARTITIONS_TO_TXN: {
             "AddPartitionsToTxnRequest": AddPartitionsToTxnRequest,
+            "AddPartitionsToTxnTransaction": AddPartitionsToTxnTransaction,
             "AddPartitionsToTxnTopic": AddPartitionsToTxnTopic,
         },
         ApiKey.ADD_OFFSETS_TO_TXN: {
@@ -945,6 +975,12 @@ VIEWS: Final[Mapping[ApiKey, Mapping[str, type]]] = MappingProxyType(
         },
         ApiKey.DESCRIBE_CLUSTER: {
             "DescribeClusterRequest": DescribeClusterRequest,
+        },
+        ApiKey.DESCRIBE_TRANSACTIONS: {
+            "DescribeTransactionsRequest": DescribeTransactionsRequest,
+        },
+        ApiKey.LIST_TRANSACTIONS: {
+            "ListTransactionsRequest": ListTransactionsRequest,
         },
         ApiKey.LIST_CONFIG_RESOURCES: {
             "ListConfigResourcesRequest": ListConfigResourcesRequest,

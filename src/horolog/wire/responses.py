@@ -439,11 +439,20 @@ class AddPartitionsToTxnTopicResult(TypedDict):
     results_by_partition: Sequence[AddPartitionsToTxnPartitionResult]
 
 
+class AddPartitionsToTxnResult(TypedDict):
+    """`AddPartitionsToTxnResult` of AddPartitionsToTxn."""
+
+    transactional_id: str
+    topic_results: Sequence[AddPartitionsToTxnTopicResult]
+
+
 class AddPartitionsToTxnResponse(TypedDict):
     """`AddPartitionsToTxnResponse` of AddPartitionsToTxn."""
 
     throttle_time_ms: NotRequired[int]
-    results_by_topic_v3_and_below: Sequence[AddPartitionsToTxnTopicResult]
+    error_code: NotRequired[int]
+    results_by_transaction: NotRequired[Sequence[AddPartitionsToTxnResult]]
+    results_by_topic_v3_and_below: NotRequired[Sequence[AddPartitionsToTxnTopicResult]]
 
 
 class AddOffsetsToTxnResponse(TypedDict):
@@ -458,6 +467,8 @@ class EndTxnResponse(TypedDict):
 
     throttle_time_ms: NotRequired[int]
     error_code: NotRequired[int]
+    producer_id: NotRequired[int]
+    producer_epoch: NotRequired[int]
 
 
 class TxnOffsetCommitResponsePartition(TypedDict):
@@ -850,6 +861,50 @@ class DescribeClusterResponse(TypedDict):
     controller_id: NotRequired[int]
     brokers: Sequence[DescribeClusterBroker]
     cluster_authorized_operations: NotRequired[int]
+
+
+class DescribeTransactionsTopicData(TypedDict):
+    """`TopicData` of DescribeTransactions."""
+
+    topic: str
+    partitions: NotRequired[Sequence[int]]
+
+
+class TransactionState(TypedDict):
+    """`TransactionState` of DescribeTransactions."""
+
+    error_code: NotRequired[int]
+    transactional_id: str
+    transaction_state: str
+    transaction_timeout_ms: int
+    transaction_start_time_ms: int
+    producer_id: int
+    producer_epoch: int
+    topics: Sequence[DescribeTransactionsTopicData]
+
+
+class DescribeTransactionsResponse(TypedDict):
+    """`DescribeTransactionsResponse` of DescribeTransactions."""
+
+    throttle_time_ms: NotRequired[int]
+    transaction_states: Sequence[TransactionState]
+
+
+class ListTransactionsTransactionState(TypedDict):
+    """`TransactionState` of ListTransactions."""
+
+    transactional_id: str
+    producer_id: int
+    transaction_state: str
+
+
+class ListTransactionsResponse(TypedDict):
+    """`ListTransactionsResponse` of ListTransactions."""
+
+    throttle_time_ms: NotRequired[int]
+    error_code: NotRequired[int]
+    unknown_state_filters: NotRequired[Sequence[str]]
+    transaction_states: Sequence[ListTransactionsTransactionState]
 
 
 class ConfigResource(TypedDict):

@@ -1,0 +1,147 @@
+"""Completes transactions whose outcome is written: markers, then Complete.
+
+Each marker is retried until it is written or has no place: its partition is gone, or another
+coordinator has ended the transaction. A kill leaves the rest to the next start.
+"""
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from typing import Any, Protocol
+from uuid import UUID
+
+from horolog.broker.transaction_states import MOST_RETRY_S, RETRY_S, Entry, TransactionStates
+from horolog.clock import Clock
+from horolog.errors import ErrorCode, HorologError, RequestRefused
+from horolog.schemas.transactions import Status
+from horolog.storage.names import TopicPartition
+from horolog.transactions import decisions
+from horolog.transactions.values import Producer, Transaction
+
+_LOG = logging.getLogger(__name__)
+
+
+class Markers(Protocol):
+    """Ends transactions in the logs of partitions."""
+
+    def topic_id(self, topic: str) -> UUID | None:
+        """The id of a topic; None if there is none."""
+        ...
+
+    async def end(
+        self,
+        partition: TopicPartition,
+        producer: Producer,
+        index: int,
+        *,
+        commit: bool,
+        strict: bool,
+    ) -> None:
+        """Write the marker; nothing to do for a partition that is gone.
+
+        Args:
+            partition: of the transaction.
+            producer: with the epoch of the marker.
+            index: of the partition of `__transaction_state`, whose leader epoch is in the marker.
+            commit: the outcome.
+            strict: the epoch is one that no batch has (KIP-890).
+
+        Raises:
+            RequestRefused: INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED: another has
+                ended the transaction.
+            StorageFailed: the disk refused.
+        """
+        ...
+
+
+class Completion:
+    """See the module. For the event loop's thread only."""
+
+    def __init__(self, states: TransactionStates, markers: Markers, clock: Clock) -> None:
+        self._states = states
+        self._markers = markers
+        self._clock = clock
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._is_closed = False
+
+    def begin(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+        """Run a task until `close`."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._on_done)
+        return task
+
+    def _on_done(self, task: "asyncio.Task[None]") -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _LOG.error("a bug in the transaction coordinator", exc_info=error)
+
+    async def settle(self) -> None:
+        """Wait until all tasks have ended."""
+        while self._tasks:
+            await asyncio.wait(list(self._tasks))
+
+    async def close(self) -> None:
+        """Cancel all tasks."""
+        self._is_closed = True
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def complete_soon(self, entry: Entry) -> None:
+        """Complete a prepared transaction; `entry.completing` ends with that."""
+        if not self._is_closed:
+            entry.completing = self.begin(self._complete(entry))
+
+    async def _complete(self, entry: Entry) -> None:
+        transaction = self._states.known(entry)
+        left = [TopicPartition(*partition) for partition in sorted(transaction.partitions)]
+        wait_s = RETRY_S
+        while True:
+            ended = await asyncio.gather(*(self._mark(entry, transaction, each) for each in left))
+            left = [each for each, is_ended in zip(left, ended, strict=True) if not is_ended]
+            if not left:
+                try:
+                    async with entry.lock:
+                        now_ms = self._clock.now_ms()
+                        await self._states.write(entry, decisions.completed(transaction, now_ms))
+                except HorologError as error:
+                    _LOG.warning("%r is not completed yet: %s", entry.transactional_id, error)
+                else:
+                    entry.since_ms = self._clock.monotonic_ms()
+                    entry.topic_ids = {}
+                    entry.completing = None
+                    return
+            await asyncio.sleep(wait_s)
+            wait_s = min(2 * wait_s, MOST_RETRY_S)
+
+    async def _mark(
+        self, entry: Entry, transaction: Transaction, partition: TopicPartition
+    ) -> bool:
+        """Write one marker; whether the transaction has ended in the partition."""
+        topic_id = self._markers.topic_id(partition.topic)
+        if topic_id is None or topic_id != entry.topic_ids.get(partition.topic):
+            return True  # it was deleted, and what was written to it
+        try:
+            await self._markers.end(
+                partition,
+                transaction.producer,
+                self._states.log.partition_of(entry.transactional_id),
+                commit=transaction.status is Status.PREPARE_COMMIT,
+                strict=transaction.client_version >= decisions.BUMPING_VERSION,
+            )
+        except RequestRefused as error:
+            if error.code in (
+                ErrorCode.invalid_producer_epoch,
+                ErrorCode.transaction_coordinator_fenced,
+                ErrorCode.unknown_topic_or_partition,
+            ):
+                _LOG.info("no marker for %r in %s: %s", entry.transactional_id, partition, error)
+                return True
+            _LOG.warning("marker for %r in %s: %s", entry.transactional_id, partition, error)
+            return False
+        except HorologError as error:
+            _LOG.warning("marker for %r in %s: %s", entry.transactional_id, partition, error)
+            return False
+        return True

@@ -1,0 +1,396 @@
+"""The transaction coordinator: runs the decisions of `transactions`, stores and completes them.
+
+Each transactional id has a lock: a decision is made, written to `__transaction_state`, and then
+counts in memory. A write that fails changes nothing, and is answered with a retriable error.
+
+EndTxn is answered once the outcome is written (Prepare). A task then writes the marker of each
+partition, as often as it takes, and Complete. A start goes on with what it finds prepared.
+
+Timeouts count in monotonic time from the start that is stored, so that a step of the wall clock
+aborts nothing.
+"""
+
+import asyncio
+import logging
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Collection,
+    Iterator,
+    Mapping,
+)
+from typing import Final, NamedTuple
+
+from horolog.broker.transaction_completion import Completion, Markers
+from horolog.broker.transaction_states import (
+    Entry,
+    StateLog,
+    TransactionStates,
+    check_id,
+    loading,
+    unavailable,
+)
+from horolog.clock import Clock
+from horolog.errors import ErrorCode, HorologError, RequestRefused, StorageFailed
+from horolog.schemas.transactions import Status
+from horolog.storage.names import TopicPartition
+from horolog.transactions import decisions
+from horolog.transactions.values import NONE, Producer, Transaction
+
+_LOG = logging.getLogger(__name__)
+
+_IMPLICIT_SINCE: Final = 12  # version of Produce that adds partitions by itself (KIP-890)
+_ABORTABLE_SINCE: Final = 11  # version of Produce that knows TRANSACTION_ABORTABLE
+_RETRY_S: Final = 0.1  # between two tries of a marker or a record that the disk refused
+_MOST_RETRY_S: Final = 5.0
+_OF_COORDINATORS: Final = (
+    ErrorCode.coordinator_load_in_progress,
+    ErrorCode.coordinator_not_available,
+    ErrorCode.not_coordinator,
+)
+
+
+class TransactionLimits(NamedTuple):
+    """The settings that the coordinator obeys, in milliseconds."""
+
+    max_timeout_ms: int = 900_000
+    """`transaction.max.timeout.ms`"""
+    expiration_ms: int = 604_800_000
+    """`transactional.id.expiration.ms`"""
+    verifies: bool = True
+    """`transaction.partition.verification.enable`"""
+    most_wait_ms: int = 100
+    """`add.partitions.to.txn.retry.backoff.max.ms`"""
+
+
+class TransactionCoordinator:
+    """The transactional ids of this broker. For the event loop's thread only."""
+
+    def __init__(
+        self,
+        limits: Callable[[], TransactionLimits],
+        log: StateLog,
+        markers: Markers,
+        new_producer_id: Callable[[], Awaitable[int]],
+        clock: Clock,
+    ) -> None:
+        self._limits = limits
+        self._markers = markers
+        self._new_producer_id = new_producer_id
+        self._clock = clock
+        self._states = TransactionStates(log, markers.topic_id, clock)
+        self._completion = Completion(self._states, markers, clock)
+
+    # --- start and stop ---------------------------------------------------------------
+
+    def start(self) -> None:
+        """Load what the log has, and complete what it has prepared."""
+        if self._states.is_loading:
+            self._completion.begin(self._states.load(self._completion.complete_soon))
+
+    async def close(self) -> None:
+        """Stop; the next start completes what is prepared."""
+        await self._completion.close()
+
+    async def settle(self) -> None:
+        """Wait until all is loaded, and what is prepared is completed."""
+        await self._completion.settle()
+
+    # --- InitProducerId ---------------------------------------------------------------
+
+    async def initialise(
+        self, transactional_id: str, timeout_ms: int, expected: Producer | None = None
+    ) -> Producer:
+        """Give a producer its id and epoch; what another has open is aborted.
+
+        Raises:
+            RequestRefused: INVALID_REQUEST, INVALID_TRANSACTION_TIMEOUT, PRODUCER_FENCED,
+                CONCURRENT_TRANSACTIONS while a transaction is being ended, or one that is retried.
+        """
+        check_id(transactional_id)
+        if not 0 < timeout_ms <= self._limits().max_timeout_ms:
+            raise RequestRefused(
+                ErrorCode.invalid_transaction_timeout,
+                f"transaction.timeout.ms={timeout_ms} is not in 1 to "
+                f"{self._limits().max_timeout_ms}, transaction.max.timeout.ms of the broker",
+            )
+        self._states.check_loaded(transactional_id)
+        entry = self._states.open(transactional_id)
+        try:
+            async with entry.lock:
+                return await self._initialise(entry, timeout_ms, expected)
+        finally:
+            self._states.drop_if_unused(entry)
+
+    async def _initialise(
+        self, entry: Entry, timeout_ms: int, expected: Producer | None
+    ) -> Producer:
+        transaction = entry.transaction
+        if transaction is None:
+            transaction = Transaction(Producer(await self._next_id(), NONE), timeout_ms)
+        decisions.check_initialisable(transaction, expected)
+        if transaction.status is Status.ONGOING:
+            await self._abort(entry, transaction)
+            raise decisions.concurrent()
+        rotates = decisions.rotates(transaction, expected)
+        new_id = await self._next_id() if rotates else None
+        now_ms = self._clock.now_ms()
+        after = decisions.initialised(transaction, expected, timeout_ms, now_ms, new_id)
+        await self._states.write(entry, after)
+        return after.producer
+
+    async def _abort(self, entry: Entry, transaction: Transaction) -> None:
+        """Abort an open transaction, and fence its producer."""
+        version = transaction.client_version
+        now_ms = self._clock.now_ms()
+        after = decisions.prepared(transaction, version, now_ms, commit=False, fences=True)
+        await self._prepare(entry, after)
+
+    # --- adding partitions ------------------------------------------------------------
+
+    async def add_partitions(
+        self,
+        transactional_id: str,
+        producer: Producer,
+        partitions: Collection[TopicPartition],
+        client_version: int = 1,
+    ) -> None:
+        """Add partitions, which begins a transaction; waits a little while the former one ends.
+
+        Raises:
+            RequestRefused: as the errors of AddPartitionsToTxn.
+        """
+        entry = self._states.find(transactional_id)
+        if self._has(entry, producer, partitions):
+            return
+        is_last_try = False
+        while True:
+            async with entry.lock:
+                transaction = self._states.known(entry)
+                try:
+                    decisions.check_producer(transaction, producer)
+                except RequestRefused as error:
+                    if is_last_try or error.code is not ErrorCode.concurrent_transactions:
+                        raise
+                    completing = entry.completing
+                else:
+                    await self._add(entry, transaction, partitions, client_version)
+                    return
+            is_last_try = True
+            if completing is not None:
+                await asyncio.wait([completing], timeout=self._limits().most_wait_ms / 1000)
+
+    def _has(
+        self, entry: Entry, producer: Producer, partitions: Collection[TopicPartition]
+    ) -> bool:
+        """Whether all of them are in the open transaction of this producer."""
+        transaction = entry.transaction
+        return (
+            transaction is not None
+            and transaction.status is Status.ONGOING
+            and transaction.producer == producer
+            and transaction.partitions.issuperset(partitions)
+            and all(
+                entry.topic_ids.get(topic) == self._markers.topic_id(topic)
+                for topic, _ in partitions
+            )
+        )
+
+    async def _add(
+        self,
+        entry: Entry,
+        transaction: Transaction,
+        partitions: Collection[TopicPartition],
+        client_version: int,
+    ) -> None:
+        is_first = transaction.status is not Status.ONGOING
+        after = decisions.with_partitions(
+            transaction,
+            [(topic, index) for topic, index in partitions],
+            client_version,
+            self._clock.now_ms(),
+        )
+        topic_ids = {topic: self._markers.topic_id(topic) for topic, _ in partitions}
+        if after is not transaction:
+            await self._states.write(entry, after)
+        if is_first:
+            entry.since_ms = self._clock.monotonic_ms()
+            entry.topic_ids = {}
+        entry.topic_ids |= topic_ids
+
+    async def admit(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: Collection[TopicPartition],
+        produce_version: int,
+    ) -> Mapping[TopicPartition, ErrorCode]:
+        """The code for each partition of a Produce request: 0 to append there.
+
+        Up to Produce 11 a partition must be in the transaction; from 12 on it is added.
+        """
+        producer = Producer(producer_id, producer_epoch)
+        try:
+            if produce_version >= _IMPLICIT_SINCE:
+                await self.add_partitions(transactional_id, producer, partitions, 2)
+                return dict.fromkeys(partitions, ErrorCode.none)
+            if not self._limits().verifies:
+                return dict.fromkeys(partitions, ErrorCode.none)
+            return {
+                partition: _produce_code(code, produce_version)
+                for partition, code in self.verify(transactional_id, producer, partitions).items()
+            }
+        except RequestRefused as error:
+            return dict.fromkeys(partitions, _produce_code(error.code, produce_version))
+
+    def verify(
+        self, transactional_id: str, producer: Producer, partitions: Collection[TopicPartition]
+    ) -> dict[TopicPartition, ErrorCode]:
+        """Whether each partition is in the open transaction: TRANSACTION_ABORTABLE if not.
+
+        Raises:
+            RequestRefused: as the errors of AddPartitionsToTxn.
+        """
+        entry = self._states.find(transactional_id)
+        decisions.check_producer(self._states.known(entry), producer)
+        return {
+            partition: ErrorCode.none
+            if self._has(entry, producer, [partition])
+            else ErrorCode.transaction_abortable
+            for partition in partitions
+        }
+
+    # --- ending -----------------------------------------------------------------------
+
+    async def end(
+        self, transactional_id: str, producer: Producer, client_version: int, *, commit: bool
+    ) -> Producer:
+        """Decide a transaction; returns the producer of the next one once that is written.
+
+        Raises:
+            RequestRefused: as the errors of EndTxn.
+        """
+        entry = self._states.find(transactional_id)
+        async with entry.lock:
+            transaction = self._states.known(entry)
+            after = decisions.ended(
+                transaction, producer, client_version, self._clock.now_ms(), commit=commit
+            )
+            if after is not transaction:
+                after = await self._prepare(entry, after)
+            return after.next_producer
+
+    async def _prepare(self, entry: Entry, after: Transaction) -> Transaction:
+        if decisions.wants_next_id(after):
+            after = after._replace(next_id=await self._next_id())
+        await self._states.write(entry, after)
+        self._completion.complete_soon(entry)
+        return after
+
+    # --- time -------------------------------------------------------------------------
+
+    async def abort_timed_out(self) -> int:
+        """Abort what is open for longer than its timeout, and fence its producers; how many."""
+        aborted = 0
+        async for entry in self._states.each():
+            if not self._is_timed_out(entry):
+                continue
+            async with entry.lock:
+                transaction = entry.transaction
+                if transaction is None or not self._is_timed_out(entry):
+                    continue
+                try:
+                    await self._abort(entry, transaction)
+                except HorologError as error:
+                    _LOG.warning("%r is not aborted yet: %s", entry.transactional_id, error)
+                else:
+                    aborted += 1
+                    _LOG.info("%r was aborted: it timed out", entry.transactional_id)
+        return aborted
+
+    def _is_timed_out(self, entry: Entry) -> bool:
+        transaction = entry.transaction
+        return (
+            transaction is not None
+            and transaction.status is Status.ONGOING
+            and self._clock.monotonic_ms() - entry.since_ms > transaction.timeout_ms
+        )
+
+    async def remove_expired(self) -> int:
+        """Remove transactional ids that were idle for `transactional.id.expiration.ms`."""
+        removed = 0
+        async for entry in self._states.each():
+            if not self._is_expired(entry):
+                continue
+            async with entry.lock:
+                if not self._is_expired(entry):
+                    continue
+                try:
+                    await self._states.write(entry, None)
+                except HorologError as error:
+                    _LOG.warning("%r does not expire yet: %s", entry.transactional_id, error)
+                    continue
+                removed += 1
+            self._states.drop_if_unused(entry)
+        return removed
+
+    def _is_expired(self, entry: Entry) -> bool:
+        transaction = entry.transaction
+        idle_ms = self._clock.monotonic_ms() - entry.since_ms
+        return (
+            transaction is not None
+            and not transaction.is_open
+            and idle_ms >= self._limits().expiration_ms
+        )
+
+    # --- administration ---------------------------------------------------------------
+
+    def describe(self, transactional_id: str) -> Transaction:
+        """The state of a transactional id.
+
+        Raises:
+            RequestRefused: TRANSACTIONAL_ID_NOT_FOUND, or it is not loaded yet.
+        """
+        check_id(transactional_id)
+        self._states.check_loaded(transactional_id)
+        entry = self._states.get(transactional_id)
+        if entry is None or entry.transaction is None:
+            raise RequestRefused(
+                ErrorCode.transactional_id_not_found, f"there is no {transactional_id!r}"
+            )
+        return entry.transaction
+
+    def all(self) -> Iterator[tuple[str, Transaction, int]]:
+        """Each id, its state, and for how long its transaction has been open (-1 if it is not).
+
+        Raises:
+            RequestRefused: COORDINATOR_LOAD_IN_PROGRESS.
+        """
+        if self._states.is_loading:
+            raise loading()
+        now_ms = self._clock.monotonic_ms()
+        for entry in self._states:
+            transaction = entry.transaction
+            if transaction is not None:
+                open_ms = now_ms - entry.since_ms if transaction.is_open else -1
+                yield entry.transactional_id, transaction, open_ms
+
+    async def _next_id(self) -> int:
+        try:
+            return await self._new_producer_id()
+        except StorageFailed as error:
+            raise unavailable(error) from error
+
+
+def _produce_code(code: ErrorCode, version: int) -> ErrorCode:
+    """The code of Produce for one of the coordinator, as clients of this version retry it."""
+    if code is ErrorCode.producer_fenced:
+        return ErrorCode.invalid_producer_epoch
+    if code in _OF_COORDINATORS:
+        return ErrorCode.not_enough_replicas
+    if code is ErrorCode.concurrent_transactions and version < _IMPLICIT_SINCE:
+        return ErrorCode.not_enough_replicas
+    if code is ErrorCode.transaction_abortable and version < _ABORTABLE_SINCE:
+        return ErrorCode.invalid_txn_state
+    return code

@@ -1,0 +1,227 @@
+"""The transactional ids of this broker in memory, as `__transaction_state` has them.
+
+A state is written, and then counts in memory; a write that fails changes nothing. Until a partition
+of the log is loaded its transactional ids are answered with COORDINATOR_LOAD_IN_PROGRESS.
+"""
+
+import asyncio
+import logging
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from struct import error as StructError  # noqa: N812 - its own name says nothing
+from typing import Final, Protocol
+from uuid import UUID
+
+from horolog.broker.scheduling.turns import TimeSlice
+from horolog.buffers import Buffer
+from horolog.clock import Clock
+from horolog.errors import ErrorCode, RequestRefused, StorageFailed
+from horolog.record.builder import build_batch
+from horolog.transactions.replay import Replay, record_of
+from horolog.transactions.values import Transaction
+
+_LOG = logging.getLogger(__name__)
+
+RETRY_S: Final = 0.1
+"""The first pause before what the disk refused is tried again; each further one is doubled."""
+MOST_RETRY_S: Final = 5.0
+
+TopicId = Callable[[str], UUID | None]
+"""The id of a topic; None if there is none."""
+
+
+class StateLog(Protocol):
+    """The topic of the records; see `state_topics.StateTopic`."""
+
+    @property
+    def exists(self) -> bool: ...  # noqa: D102
+    @property
+    def count(self) -> int: ...  # noqa: D102
+    async def ready(self) -> None: ...  # noqa: D102
+    def partition_of(self, key: str) -> int: ...  # noqa: D102
+    def append(self, index: int, batches: Sequence[bytes]) -> Awaitable[None]: ...  # noqa: D102
+    async def load(self, index: int, take: Callable[[Buffer], None]) -> None: ...  # noqa: D102
+
+
+class Entry:
+    """A transactional id."""
+
+    __slots__ = ("completing", "lock", "since_ms", "topic_ids", "transaction", "transactional_id")
+
+    def __init__(self, transactional_id: str) -> None:
+        self.transactional_id = transactional_id
+        self.lock = asyncio.Lock()
+        self.transaction: Transaction | None = None
+        self.topic_ids: dict[str, UUID | None] = {}
+        """Of the open transaction: a topic that is made again has none of its records."""
+        self.since_ms = 0
+        """Monotonic: the start of the open transaction, or else the last change."""
+        self.completing: asyncio.Task[None] | None = None
+
+
+class TransactionStates:
+    """See the module. For the event loop's thread only."""
+
+    def __init__(self, log: StateLog, topic_id: TopicId, clock: Clock) -> None:
+        """Of a log; nothing is loaded yet.
+
+        Args:
+            log: has the records.
+            topic_id: tells a topic from an earlier one of the same name.
+            clock: of the broker.
+        """
+        self.log = log
+        self._topic_id = topic_id
+        self._clock = clock
+        self._entries: dict[str, Entry] = {}
+        self._loading: set[int] = set(range(log.count)) if log.exists else set()
+
+    @property
+    def is_loading(self) -> bool:
+        """Whether a part of the log is not loaded yet."""
+        return bool(self._loading)
+
+    def get(self, transactional_id: str) -> Entry | None:
+        """The entry of an id, if there is one."""
+        return self._entries.get(transactional_id)
+
+    def open(self, transactional_id: str) -> Entry:
+        """The entry of an id, a new one without a state if there is none."""
+        entry = self._entries.get(transactional_id)
+        if entry is None:
+            entry = self._entries[transactional_id] = Entry(transactional_id)
+        return entry
+
+    def __iter__(self) -> Iterator[Entry]:
+        return iter(self._entries.values())
+
+    async def each(self) -> AsyncIterator[Entry]:
+        """All entries, with a pause where they take long."""
+        turns = TimeSlice()
+        for entry in list(self._entries.values()):
+            await turns.pause()
+            yield entry
+
+    async def load(self, on_prepared: Callable[[Entry], None]) -> None:
+        """Load all partitions of the log; each prepared transaction is given to `on_prepared`."""
+        for index in sorted(self._loading):
+            wait_s = RETRY_S
+            while True:
+                replay = Replay()
+                try:
+                    await self.log.load(index, replay.take)
+                    break
+                except StorageFailed as error:
+                    _LOG.error("transactions of partition %d cannot be loaded: %s", index, error)
+                    await asyncio.sleep(wait_s)
+                    wait_s = min(2 * wait_s, MOST_RETRY_S)
+            if replay.unreadable:
+                _LOG.error(
+                    "__transaction_state-%d: %d records cannot be read; the first: %s",
+                    *(index, replay.unreadable, replay.reason),
+                )
+            await self._take_over(replay.states, on_prepared)
+            self._loading.discard(index)
+
+    async def _take_over(
+        self, states: Mapping[str, Transaction], on_prepared: Callable[[Entry], None]
+    ) -> None:
+        now_ms, monotonic_ms = self._clock.now_ms(), self._clock.monotonic_ms()
+        turns = TimeSlice()
+        for transactional_id, transaction in states.items():
+            entry = self._entries[transactional_id] = Entry(transactional_id)
+            entry.transaction = transaction
+            at_ms = transaction.started_ms if transaction.is_open else transaction.updated_ms
+            entry.since_ms = monotonic_ms - max(0, now_ms - at_ms)
+            for topic in {topic for topic, _ in transaction.partitions}:
+                entry.topic_ids[topic] = self._topic_id(topic)
+            if transaction.is_preparing:
+                on_prepared(entry)
+            await turns.pause()
+
+    def find(self, transactional_id: str) -> Entry:
+        """The entry of an id.
+
+        Raises:
+            RequestRefused: INVALID_REQUEST, INVALID_PRODUCER_ID_MAPPING, or it is not loaded yet.
+        """
+        check_id(transactional_id)
+        self.check_loaded(transactional_id)
+        entry = self._entries.get(transactional_id)
+        if entry is None:
+            raise unmapped(transactional_id)
+        return entry
+
+    def known(self, entry: Entry) -> Transaction:
+        """The state of an entry.
+
+        Raises:
+            RequestRefused: INVALID_PRODUCER_ID_MAPPING: it has none.
+        """
+        if entry.transaction is None:
+            raise unmapped(entry.transactional_id)
+        return entry.transaction
+
+    def check_loaded(self, transactional_id: str) -> None:
+        """Refuse an id whose partition is being loaded: COORDINATOR_LOAD_IN_PROGRESS."""
+        if self._loading and self.log.partition_of(transactional_id) in self._loading:
+            raise loading()
+
+    def drop_if_unused(self, entry: Entry) -> None:
+        """Forget an id without a state: nothing of it was written, or it has expired."""
+        is_held = entry.lock.locked() or self._entries.get(entry.transactional_id) is not entry
+        if entry.transaction is None and not is_held:
+            del self._entries[entry.transactional_id]
+
+    async def write(self, entry: Entry, after: Transaction | None) -> None:
+        """Write a state, which counts from then on; None removes the id.
+
+        Raises:
+            RequestRefused: INVALID_REQUEST for an id that no record can hold, or
+                COORDINATOR_NOT_AVAILABLE if the disk refused: it is as it was.
+        """
+        transactional_id = entry.transactional_id
+        try:
+            record = record_of(transactional_id, after, self._clock.now_ms())
+        except (StructError, UnicodeError) as error:
+            raise RequestRefused(
+                ErrorCode.invalid_request, f"no record can hold it: {error}"
+            ) from error
+        try:
+            await self.log.ready()
+            index = self.log.partition_of(transactional_id)
+            await self.log.append(index, [build_batch([record])])
+        except StorageFailed as error:
+            raise unavailable(error) from error
+        entry.transaction = after
+        if after is None or not after.is_open:
+            entry.since_ms = self._clock.monotonic_ms()
+
+
+def check_id(transactional_id: str) -> None:
+    """Refuse an empty transactional id: INVALID_REQUEST."""
+    if not transactional_id:
+        raise RequestRefused(ErrorCode.invalid_request, "a transactional id must not be empty")
+
+
+def unmapped(transactional_id: str) -> RequestRefused:
+    """INVALID_PRODUCER_ID_MAPPING."""
+    return RequestRefused(
+        ErrorCode.invalid_producer_id_mapping, f"no producer has the id {transactional_id!r}"
+    )
+
+
+def loading() -> RequestRefused:
+    """COORDINATOR_LOAD_IN_PROGRESS."""
+    return RequestRefused(ErrorCode.coordinator_load_in_progress, "transactions are being loaded")
+
+
+def unavailable(error: StorageFailed) -> RequestRefused:
+    """COORDINATOR_NOT_AVAILABLE, because the disk refused; clients retry."""
+    return RequestRefused(ErrorCode.coordinator_not_available, str(error))

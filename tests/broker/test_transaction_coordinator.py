@@ -1,0 +1,426 @@
+"""The transaction coordinator over a log in memory: order, failures, restarts, time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+
+from horolog.broker.transaction_coordinator import TransactionCoordinator, TransactionLimits
+from horolog.buffers import Buffer
+from horolog.clock import ManualClock
+from horolog.errors import ErrorCode, RequestRefused, StorageFailed
+from horolog.schemas.offsets import partition_for
+from horolog.schemas.transactions import Status
+from horolog.storage.names import TopicPartition
+from horolog.transactions.replay import Replay
+from horolog.transactions.values import LAST_EPOCH, Producer
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+@dataclass
+class LogInMemory:
+    """`__transaction_state`, which outlives the coordinator."""
+
+    count: int = 3
+    exists: bool = False
+    batches: dict[int, list[bytes]] = field(default_factory=lambda: defaultdict(list))
+    fails: int = 0
+    loads_after: asyncio.Event | None = None
+
+    async def ready(self) -> None:
+        self.exists = True
+
+    def partition_of(self, key: str) -> int:
+        return partition_for(key, self.count)
+
+    def append(self, index: int, batches: Sequence[bytes]) -> asyncio.Future[None]:
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if self.fails:
+            self.fails -= 1
+            done.set_exception(StorageFailed("full"))
+        else:
+            self.batches[index] += batches
+            done.set_result(None)
+        return done
+
+    async def load(self, index: int, take: Callable[[Buffer], None]) -> None:
+        if self.loads_after is not None:
+            await self.loads_after.wait()
+        for batch in self.batches[index]:
+            take(batch)
+
+
+@dataclass
+class MarkersInMemory:
+    """The logs of partitions: who has ended what there, and how."""
+
+    topics: dict[str, UUID] = field(default_factory=lambda: {"t": uuid4(), "u": uuid4()})
+    written: list[tuple[TopicPartition, Producer, bool, bool]] = field(default_factory=list)
+    fails: int = 0
+    hold: asyncio.Event | None = None
+
+    def topic_id(self, topic: str) -> UUID | None:
+        return self.topics.get(topic)
+
+    async def end(
+        self,
+        partition: TopicPartition,
+        producer: Producer,
+        index: int,
+        *,
+        commit: bool,
+        strict: bool,
+    ) -> None:
+        if self.hold is not None:
+            await self.hold.wait()
+        if self.fails:
+            self.fails -= 1
+            raise StorageFailed("full")
+        self.written.append((partition, producer, commit, strict))
+
+
+class Lab:
+    """A coordinator that can be started again."""
+
+    def __init__(self) -> None:
+        self.log, self.markers, self.clock = LogInMemory(), MarkersInMemory(), ManualClock()
+        self.limits = TransactionLimits()
+        self.last_id = 0
+        self.start()
+
+    def start(self) -> None:
+        self.coordinator = TransactionCoordinator(
+            lambda: self.limits, self.log, self.markers, self.next_id, self.clock
+        )
+        self.coordinator.start()
+
+    async def restart(self) -> None:
+        await self.coordinator.close()
+        self.start()
+
+    async def next_id(self) -> int:
+        self.last_id += 1
+        return self.last_id
+
+    async def begin(self, version: int = 2, name: str = "a") -> Producer:
+        producer = await self.coordinator.initialise(name, 60_000)
+        await self.coordinator.add_partitions(name, producer, [T0], version)
+        return producer
+
+    def status(self, name: str = "a") -> Status:
+        return self.coordinator.describe(name).status
+
+    def stored(self, name: str = "a") -> Status | None:
+        replay = Replay()
+        for batch in self.log.batches[self.log.partition_of(name)]:
+            replay.take(batch)
+        state = replay.states.get(name)
+        return None if state is None else state.status
+
+
+Test = Callable[[Lab], Coroutine[Any, Any, None]]
+
+
+def in_loop(test: Test) -> Callable[[], None]:
+    """Run a test in an event loop of its own."""
+
+    def run() -> None:
+        async def work() -> None:
+            lab = Lab()
+            await asyncio.wait_for(test(lab), 60)
+            await lab.coordinator.close()
+
+        asyncio.run(work())
+
+    run.__name__, run.__doc__ = test.__name__, test.__doc__
+    return run
+
+
+async def refused(coroutine: Coroutine[Any, Any, Any]) -> ErrorCode:
+    with pytest.raises(RequestRefused) as error:
+        await coroutine
+    return error.value.code
+
+
+@in_loop
+async def test_commit_writes_prepare_markers_and_complete(lab: Lab) -> None:
+    producer = await lab.begin()
+    lab.markers.hold = asyncio.Event()
+    after = await lab.coordinator.end("a", producer, 2, commit=True)
+    assert after == Producer(producer.id, 1)
+    assert lab.stored() is Status.PREPARE_COMMIT
+    lab.markers.hold.set()
+    await lab.coordinator.settle()
+    assert lab.markers.written == [(T0, after, True, True)]
+    assert lab.stored() is Status.COMPLETE_COMMIT
+
+
+@in_loop
+async def test_first_flow_ends_in_the_epoch_of_its_records(lab: Lab) -> None:
+    producer = await lab.begin(version=1)
+    assert await lab.coordinator.end("a", producer, 1, commit=False) == producer
+    await lab.coordinator.settle()
+    assert lab.markers.written == [(T0, producer, False, False)]
+
+
+@in_loop
+async def test_kill_between_prepare_and_complete_is_completed_by_the_next_start(lab: Lab) -> None:
+    """KAFKA-19999: it is no livelock, and the markers are of the same epoch."""
+    producer = await lab.begin()
+    lab.markers.hold = asyncio.Event()
+    after = await lab.coordinator.end("a", producer, 2, commit=True)
+    await lab.restart()
+    await asyncio.sleep(0)
+    assert await refused(lab.coordinator.initialise("a", 60_000)) in (
+        ErrorCode.concurrent_transactions,
+        ErrorCode.coordinator_load_in_progress,
+    )
+    lab.markers.hold.set()
+    await lab.coordinator.settle()
+    assert lab.markers.written == [(T0, after, True, True)]
+    assert lab.status() is Status.COMPLETE_COMMIT
+    assert (await lab.coordinator.end("a", producer, 2, commit=True)) == after  # its retry
+    assert await lab.coordinator.initialise("a", 60_000) == Producer(producer.id, 2)
+
+
+@in_loop
+async def test_failed_write_changes_nothing(lab: Lab) -> None:
+    producer = await lab.begin()
+    lab.log.fails = 1
+    code = await refused(lab.coordinator.end("a", producer, 2, commit=True))
+    assert code is ErrorCode.coordinator_not_available
+    assert lab.status() is Status.ONGOING
+    lab.log.fails = 1
+    code = await refused(lab.coordinator.initialise("b", 60_000))
+    assert code is ErrorCode.coordinator_not_available
+    assert await refused(lab.coordinator.end("b", producer, 2, commit=True)) is (
+        ErrorCode.invalid_producer_id_mapping
+    )
+
+
+@in_loop
+async def test_fence_whose_write_failed_bumps_the_epoch_once(lab: Lab) -> None:
+    """KAFKA-9666, KAFKA-19367."""
+    producer = await lab.begin()
+    lab.log.fails = 1
+    code = await refused(lab.coordinator.initialise("a", 60_000))
+    assert code is ErrorCode.coordinator_not_available
+    code = await refused(lab.coordinator.initialise("a", 60_000))
+    assert code is ErrorCode.concurrent_transactions
+    await lab.coordinator.settle()
+    assert lab.markers.written == [(T0, Producer(producer.id, 1), False, True)]
+    assert await lab.coordinator.initialise("a", 60_000) == Producer(producer.id, 2)
+    assert await refused(lab.coordinator.end("a", producer, 2, commit=True)) is (
+        ErrorCode.producer_fenced
+    )
+
+
+@in_loop
+async def test_markers_and_complete_are_tried_until_the_disk_takes_them(lab: Lab) -> None:
+    producer = await lab.begin()
+    lab.markers.fails = 1
+    await lab.coordinator.end("a", producer, 2, commit=True)
+    lab.log.fails = 1
+    await lab.coordinator.settle()
+    assert len(lab.markers.written) == 1
+    assert lab.stored() is Status.COMPLETE_COMMIT
+
+
+@in_loop
+async def test_topic_that_was_deleted_or_made_again_is_left_out(lab: Lab) -> None:
+    producer = await lab.begin()
+    await lab.coordinator.add_partitions("a", producer, [TopicPartition("u", 0)], 2)
+    del lab.markers.topics["t"]
+    lab.markers.topics["u"] = uuid4()
+    codes = await lab.coordinator.admit("a", *producer, [TopicPartition("u", 0)], 11)
+    assert codes == {TopicPartition("u", 0): ErrorCode.transaction_abortable}
+    after = await lab.coordinator.end("a", producer, 2, commit=True)
+    await lab.coordinator.settle()
+    assert lab.markers.written == []
+    assert lab.status() is Status.COMPLETE_COMMIT
+    u0 = TopicPartition("u", 0)
+    assert await lab.coordinator.admit("a", *after, [u0], 12) == {u0: ErrorCode.none}
+    await lab.coordinator.end("a", after, 2, commit=True)
+    await lab.coordinator.settle()
+    assert [each[0] for each in lab.markers.written] == [u0]
+
+
+@pytest.mark.parametrize(
+    ("version", "code"), [(10, ErrorCode.invalid_txn_state), (11, ErrorCode.transaction_abortable)]
+)
+def test_write_outside_the_transaction_is_refused(version: int, code: ErrorCode) -> None:
+    @in_loop
+    async def test(lab: Lab) -> None:
+        producer = await lab.begin(version=1)
+        codes = await lab.coordinator.admit("a", *producer, [T0, T1], version)
+        assert codes == {T0: ErrorCode.none, T1: code}
+        stale = await lab.coordinator.admit("a", producer.id, 5, [T0], version)
+        assert stale == {T0: ErrorCode.invalid_producer_epoch}
+        other = await lab.coordinator.admit("b", *producer, [T0], version)
+        assert other == {T0: ErrorCode.invalid_producer_id_mapping}
+        lab.limits = TransactionLimits(verifies=False)
+        assert await lab.coordinator.admit("a", *producer, [T1], version) == {T1: ErrorCode.none}
+
+    test()
+
+
+@in_loop
+async def test_write_of_version_12_adds_its_partition(lab: Lab) -> None:
+    producer = await lab.coordinator.initialise("a", 60_000)
+    assert await lab.coordinator.admit("a", *producer, [T1], 12) == {T1: ErrorCode.none}
+    assert lab.coordinator.describe("a").partitions == {T1}
+    assert lab.coordinator.describe("a").client_version == 2
+
+
+@in_loop
+async def test_write_waits_for_the_former_transaction_in_the_broker(lab: Lab) -> None:
+    """KAFKA-18654: without an answer of 51, for which the client would wait 100 ms."""
+    producer = await lab.begin()
+    lab.limits = TransactionLimits(most_wait_ms=30_000)
+    lab.markers.hold = asyncio.Event()
+    after = await lab.coordinator.end("a", producer, 2, commit=True)
+    admitting = asyncio.ensure_future(lab.coordinator.admit("a", *after, [T1], 12))
+    await asyncio.sleep(0.01)
+    assert not admitting.done()
+    lab.markers.hold.set()
+    assert await admitting == {T1: ErrorCode.none}
+
+
+@pytest.mark.parametrize(
+    ("version", "code"),
+    [(11, ErrorCode.not_enough_replicas), (12, ErrorCode.concurrent_transactions)],
+)
+def test_write_that_has_waited_too_long_is_retried_by_its_client(
+    version: int, code: ErrorCode
+) -> None:
+    """KAFKA-18662."""
+
+    @in_loop
+    async def test(lab: Lab) -> None:
+        producer = await lab.begin()
+        lab.limits = TransactionLimits(most_wait_ms=1)
+        lab.markers.hold = asyncio.Event()
+        after = await lab.coordinator.end("a", producer, 2, commit=True)
+        assert await lab.coordinator.admit("a", *after, [T1], version) == {T1: code}
+        lab.markers.hold.set()
+
+    test()
+
+
+@in_loop
+async def test_ids_of_a_log_that_is_being_loaded_are_retried(lab: Lab) -> None:
+    producer = await lab.begin()
+    lab.log.loads_after = asyncio.Event()
+    await lab.restart()
+    code = ErrorCode.coordinator_load_in_progress
+    assert await refused(lab.coordinator.initialise("a", 60_000)) is code
+    assert await refused(lab.coordinator.end("a", producer, 2, commit=True)) is code
+    assert await lab.coordinator.admit("a", *producer, [T0], 12) == {
+        T0: ErrorCode.not_enough_replicas
+    }
+    lab.log.loads_after.set()
+    await lab.coordinator.settle()
+    assert lab.status() is Status.ONGOING
+
+
+@in_loop
+async def test_open_transaction_times_out_by_time_that_passes_and_not_by_a_step(lab: Lab) -> None:
+    producer = await lab.begin()
+    lab.clock.step("365d")
+    assert await lab.coordinator.abort_timed_out() == 0
+    lab.clock.advance("60s")
+    assert await lab.coordinator.abort_timed_out() == 0
+    lab.clock.advance("1ms")
+    assert await lab.coordinator.abort_timed_out() == 1
+    await lab.coordinator.settle()
+    assert lab.markers.written == [(T0, Producer(producer.id, 1), False, True)]
+    assert await refused(lab.coordinator.end("a", producer, 2, commit=True)) in (
+        ErrorCode.producer_fenced,
+        ErrorCode.invalid_txn_state,
+    )
+
+
+@in_loop
+async def test_timeout_goes_on_over_a_restart(lab: Lab) -> None:
+    await lab.begin()
+    lab.clock.advance("59s")
+    await lab.restart()
+    await lab.coordinator.settle()
+    assert await lab.coordinator.abort_timed_out() == 0
+    lab.clock.advance("1001ms")
+    assert await lab.coordinator.abort_timed_out() == 1
+
+
+@in_loop
+async def test_idle_id_expires_and_an_open_one_does_not(lab: Lab) -> None:
+    lab.limits = TransactionLimits(expiration_ms=1_000)
+    await lab.coordinator.initialise("idle", 60_000)
+    await lab.begin(name="open")
+    lab.clock.step("10d")
+    assert await lab.coordinator.remove_expired() == 0
+    lab.clock.advance("1s")
+    assert await lab.coordinator.remove_expired() == 1
+    assert (lab.stored("idle"), lab.stored("open")) == (None, Status.ONGOING)
+    with pytest.raises(RequestRefused):
+        lab.coordinator.describe("idle")
+
+
+@in_loop
+async def test_bad_requests_are_refused_as_in_kafka(lab: Lab) -> None:
+    coordinator = lab.coordinator
+    assert await refused(coordinator.initialise("", 1)) is ErrorCode.invalid_request
+    for timeout_ms in (0, -1, 900_001):
+        code = await refused(coordinator.initialise("a", timeout_ms))
+        assert code is ErrorCode.invalid_transaction_timeout
+    nobody = Producer(1, 0)
+    unmapped = ErrorCode.invalid_producer_id_mapping
+    assert await refused(coordinator.add_partitions("x", nobody, [T0])) is unmapped
+    assert await refused(coordinator.end("x", nobody, 1, commit=True)) is unmapped
+    assert await refused(coordinator.initialise("\ud800", 1)) is ErrorCode.invalid_request
+
+
+@in_loop
+async def test_exhausted_epochs_go_on_with_another_producer_id(lab: Lab) -> None:
+    """KAFKA-18660, over a kill between Prepare and Complete."""
+    producer = await lab.begin()
+    entry = lab.coordinator.describe("a")
+    await lab.restart()
+    await lab.coordinator.settle()
+    worn = entry._replace(producer=Producer(producer.id, LAST_EPOCH - 1))
+    state = lab.coordinator._states.get("a")
+    assert state is not None
+    await lab.coordinator._states.write(state, worn)
+    lab.markers.hold = asyncio.Event()
+    after = await lab.coordinator.end("a", worn.producer, 2, commit=True)
+    assert after == Producer(producer.id + 1, 0)
+    await lab.restart()
+    lab.markers.hold.set()
+    await lab.coordinator.settle()
+    assert lab.markers.written == [(T0, Producer(producer.id, LAST_EPOCH), True, True)]
+    assert lab.coordinator.describe("a").producer == after
+    assert await lab.coordinator.end("a", worn.producer, 2, commit=True) == after
+    assert await lab.coordinator.admit("a", *after, [T0], 12) == {T0: ErrorCode.none}
+
+
+@in_loop
+async def test_requests_of_many_producers_at_once_each_have_one_outcome(lab: Lab) -> None:
+    producers = await asyncio.gather(*(lab.begin(name=f"p{index}") for index in range(50)))
+    await asyncio.gather(
+        *(
+            lab.coordinator.end(f"p{index}", producer, 2, commit=index % 2 == 0)
+            for index, producer in enumerate(producers)
+        )
+    )
+    await lab.coordinator.settle()
+    assert len(lab.markers.written) == 50
+    assert {state.status for _, state, _ in lab.coordinator.all()} == {
+        Status.COMPLETE_COMMIT,
+        Status.COMPLETE_ABORT,
+    }
