@@ -296,6 +296,26 @@ def test_a_torn_tail_is_no_damage(tmp_path: Path, in_one_file: bool) -> None:
     assert list(opened(tmp_path, in_one_file).image.topics) == ["topic-1", "topic-3"]
 
 
+def test_a_torn_tail_is_damage_where_the_last_stop_was_clean(
+    tmp_path: Path, in_one_file: bool
+) -> None:
+    log = begun(opened(tmp_path, in_one_file))
+    log.append(topic(1), NOW)
+    log.append(topic(2), NOW)
+    log.close()
+    path = path_of(tmp_path, in_one_file)
+    size = RecordFile(Files(), str(path)).size
+    marker = tmp_path / ".kafka_cleanshutdown"
+    marker.touch()
+    assert opened(tmp_path, in_one_file).damage == ()
+    with path.open("r+b") as file:
+        file.truncate(size - 5)
+    (what,) = opened(tmp_path, in_one_file).damage
+    assert "though the last stop was clean" in what
+    marker.unlink()
+    assert opened(tmp_path, in_one_file).damage == ()
+
+
 def path_of(path: Path, in_one_file: bool) -> Path:
     return path / "horolog-metadata.log" if in_one_file else kafkas(path) / f"{0:020}.log"
 

@@ -59,6 +59,17 @@ def lost_of(lost: Lost, *, is_of_segment: bool = False) -> Damage:
     return Damage(lost.path, what, is_of_segment=is_of_segment)
 
 
+def torn_after_clean_stop(files: Files, log_dir: str, file: RecordFile) -> list[Damage]:
+    """What a file that was read has lost at its end, if the last stop of its broker was clean.
+
+    Then no append was interrupted: what looks like one is a file that was cut.
+    """
+    if not file.torn_bytes or not files.exists(f"{log_dir}/{names.CLEAN_SHUTDOWN}"):
+        return []
+    what = f"the last {file.torn_bytes} bytes are no whole batch, though the last stop was clean"
+    return [Damage(file.path, what, is_of_segment=True)]
+
+
 class Form(Protocol):
     """A place for the batches of a metadata log; one thread at a time."""
 
@@ -169,6 +180,7 @@ class KafkaForm:
                 self._is_unsure = True
                 replay.note(Damage(path, str(error), is_of_segment=True))
             self._is_unsure |= bool(file.lost)
+            replay.damage += torn_after_clean_stop(self._files, self._log_dir, file)
             replay.damage += [
                 lost_of(lost, is_of_segment=True)
                 for lost in file.lost
@@ -393,6 +405,8 @@ class OneFile:
 
     def __init__(self, files: Files, log_dir: str) -> None:
         self.size_behind_snapshot = self.snapshot_size = 0
+        self._files = files
+        self._log_dir = log_dir
         self._file = RecordFile(files, f"{log_dir}/{names.METADATA_FILE}")
 
     def replay(self) -> Replay:
@@ -405,6 +419,7 @@ class OneFile:
             if replay.snapshots and not self.snapshot_size:
                 self.snapshot_size, self.size_behind_snapshot = self.size_behind_snapshot, 0
         replay.damage += map(lost_of, self._file.lost)
+        replay.damage += torn_after_clean_stop(self._files, self._log_dir, self._file)
         replay.next_offset = self._file.next_offset
         return replay
 
