@@ -247,11 +247,11 @@ def test_without_acks_an_error_closes_the_connection(
     assert "acks=0" in caplog.text
 
 
-def test_transactions_are_refused(broker: RunningBroker) -> None:
+def test_records_of_a_transaction_are_refused_without_its_id(broker: RunningBroker) -> None:
     records = batch(NOW_MS, producer_id=5, producer_epoch=0, base_sequence=0, is_transactional=True)
     answer = broker.produce("t", records)
-    assert answer.error_code == 48
-    assert "transactions" in answer.error_message
+    assert answer.error_code == 53
+    assert "transactional.id" in answer.error_message
 
 
 def test_a_retry_of_an_idempotent_producer_is_answered_with_the_first_offset(

@@ -44,7 +44,7 @@ class Replica:
     def lead(self, epoch: int) -> None:
         if not self.log.is_following:
             self.log.begin_following(self.log.high_watermark)
-        self.log.lead(epoch)
+        self.log.lead(epoch, 0)
 
     def step_down(self) -> None:
         if not self.log.is_following:

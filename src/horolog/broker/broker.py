@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, Self, TypeVar
 
+from horolog.broker.admission import NoTransactions, ProducerTurns, Transactions
 from horolog.broker.background_tasks import BackgroundTasks
 from horolog.broker.cleaner import Cleaner
 from horolog.broker.controller import Controller
@@ -127,6 +128,8 @@ class Broker:
             self.metadata, store, clock, self.topics, self.partitions, opened.stored.queries
         )
         self.producer_clients = ProducerClients()
+        self.transactions: Transactions = NoTransactions()
+        self.producer_turns = ProducerTurns()
         self.left_behind = opened.left_behind
         self.traffic = self.partitions.traffic
         self.conversions = Conversions(self.traffic)

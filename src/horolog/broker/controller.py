@@ -326,6 +326,8 @@ class Controller:
                 "%s was adopted and has settings now: retention applies from now on", topic.name
             )
             await self._partitions.claim(topic)
+            if not topic.followed:  # else a start would find them open, with nobody to end them
+                await self._partitions.end_unended(topic)
         await self._metadata.run(self._store.put_topic, _row(after), overrides)
         self._topics.put(after)
         self._warn_of_deprecated(topic.name, overrides)

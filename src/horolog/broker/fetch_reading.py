@@ -31,6 +31,11 @@ _NO_STORAGE = 5  # the last version without KAFKA_STORAGE_ERROR
 _FEW_TRIED = 16
 
 
+def is_committed(body: FetchRequest) -> bool:
+    """Whether a consumer asks for committed records only."""
+    return body.isolation_level & ~(WITH_APPEND_TIMES | WITH_SEEN_TIMES) == READ_COMMITTED
+
+
 class WantedPartition(NamedTuple):
     """One requested partition, or the error why it cannot be read."""
 
@@ -67,7 +72,7 @@ class FetchReading:
         level = request.body.isolation_level
         self._with_append_times = bool(level & WITH_APPEND_TIMES)
         self._with_seen_times = bool(level & WITH_SEEN_TIMES)
-        self._committed = level & ~(WITH_APPEND_TIMES | WITH_SEEN_TIMES) == READ_COMMITTED
+        self._committed = is_committed(request.body)
         self._format = newest_format(request.version)
         if self._format < MAGIC:
             self._left = min(self._left, CONVERTED_BYTES)
@@ -193,7 +198,9 @@ def _read_partition(
                 records = SlicedRecords(found, broker.slices_to_send)
             elif records is None:
                 records = _first_records(partition, wanted.offset, up_to) if nothing_yet else b""
-        aborted = partition.aborted(wanted.offset) if committed else None
+        aborted = None
+        if committed:
+            aborted = partition.aborted(wanted.offset, len(cast(Buffer, records)), stable)
     except HorologError as error:
         return FetchedPartition(wanted.partition_index, code_for(error))
     return FetchedPartition(

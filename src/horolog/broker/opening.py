@@ -360,8 +360,10 @@ class _Opening:
                 if not log.is_following:
                     log.begin_following(log.log_end_offset)
             elif epoch > log.leader_epoch:
-                log.lead(epoch)
+                log.lead(epoch, self.clock.now_ms())
                 _LOG.info("%s-%d is led in epoch %d, as it was promoted to", topic, index, epoch)
+            elif epoch >= 0 and log.producers.unended():
+                log.end_inherited(epoch, self.clock.now_ms())
 
 
 def _log_recoveries(log_dir: LogDir) -> None:

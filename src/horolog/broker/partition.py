@@ -23,6 +23,7 @@ from horolog.storage.logs.cleaning import Cleaning
 from horolog.storage.logs.log import Log
 from horolog.storage.logs.readable import ReadableLog
 from horolog.storage.producers.attempts import Fences
+from horolog.storage.producers.states import Admission
 from horolog.storage.removal.removed_files import DeletedSegment
 from horolog.wire.fetch import AbortedTransaction
 
@@ -68,11 +69,8 @@ class Partition:
         self._writes = WriteQueue(log, workers, checkers, max_uncompressed_bytes, self._tell)
         self._hot_offset = self._next_hot_offset = log.log_end_offset
         self._bytes_since_hot = 0
-        self._has_transactions = (
-            log.is_following
-            or any(s.has_aborted for s in log.segments)
-            or bool(log.producers.unended())
-        )
+        self._told_stable = log.last_stable_offset  # as listeners know it
+        self._unstable_bytes = 0  # appended behind it
 
     # --- writing ----------------------------------------------------------------------
 
@@ -84,22 +82,71 @@ class Partition:
         owner: Hashable,
         *,
         in_thread: bool = False,
+        admission: Admission | None = None,
     ) -> "Appended | asyncio.Future[Appended]":
         """Validate and append a producer's batch; returns the result directly if possible.
 
         Batches of one `owner` (a connection) are appended in the order of the calls. `in_thread`
-        validates the batch in a thread, even a small one.
+        validates the batch in a thread, even a small one. One of a transaction has an `admission`.
 
         Raises (or sets on the future):
             RequestRefused, CorruptBatch, StorageFailed: as storage does.
         """
-        return self._writes.append(batch, now_ms, produce_version, owner, in_thread=in_thread)
+        return self._writes.append(
+            batch, now_ms, produce_version, owner, in_thread=in_thread, admission=admission
+        )
 
     def append_nowait(
         self, batch: Buffer, now_ms: int, produce_version: int, owner: Hashable
     ) -> Appended | None:
         """As `append`; None, without any effect, if a write of it may block or has to queue."""
         return self._writes.append_nowait(batch, now_ms, produce_version, owner)
+
+    def admit(self, producer_id: int, *, is_strict: bool) -> Admission:
+        """The admission of a batch that is appended before anything else is awaited.
+
+        The coordinator of its producer has this partition in the transaction. See `Admission`.
+        """
+        return self._log.producers.admit(producer_id, is_strict=is_strict)
+
+    def end_transaction(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        coordinator_epoch: int,
+        *,
+        commit: bool,
+        strict: bool,
+        now_ms: int,
+    ) -> "asyncio.Future[Appended]":
+        """Append the marker that ends a transaction, after all writes that are validated by now.
+
+        What was admitted to it and is not validated yet is refused when it is. See the log.
+
+        Raises (set on the future):
+            RequestRefused: an earlier epoch (47), coordinator (35), or another leader (6).
+            StorageFailed: the disk refused.
+        """
+        ended = self._writes.run(
+            lambda: self._log.end_transaction(
+                producer_id,
+                producer_epoch,
+                coordinator_epoch,
+                commit=commit,
+                strict=strict,
+                now_ms=now_ms,
+            )
+        )
+        ended.add_done_callback(self._on_ended)
+        return ended
+
+    def _on_ended(self, ended: "asyncio.Future[Appended]") -> None:
+        if not ended.cancelled() and ended.exception() is None and ended.result().rolled:
+            self.flush_rolled().add_done_callback(log_failure)
+
+    def end_unended(self, clock: Clock) -> "asyncio.Future[None]":
+        """Write the markers of transactions that another broker left open; see the log."""
+        return self.run(lambda: self._log.end_unended(clock.now_ms()))
 
     def run(self, call: Callable[[], T]) -> "asyncio.Future[T]":
         """Run a call on the log in a thread, after all writes that are validated by now."""
@@ -123,15 +170,14 @@ class Partition:
 
     def begin_following(self) -> "asyncio.Future[None]":
         """Take the batches of a source, and no more those of producers; see the log."""
-        self._has_transactions = True  # the source's may have any
         return self.run(lambda: self._log.begin_following(self._log.log_end_offset))
 
-    def lead(self, epoch: int) -> "asyncio.Future[None]":
+    def lead(self, epoch: int, clock: Clock) -> "asyncio.Future[None]":
         """Take the batches of producers in this epoch, unless the log leads already."""
 
         def lead() -> None:
             if self._log.is_following:
-                self._log.lead(epoch)
+                self._log.lead(epoch, clock.now_ms())
 
         return self.run(lead)
 
@@ -304,21 +350,27 @@ class Partition:
 
     def is_hot(self, offset: int, *, committed: bool) -> bool:
         """Whether a read from `offset` finds its records in the page cache."""
-        return offset >= self._hot_offset and not (committed and self._has_transactions)
+        return offset >= self._hot_offset and not (committed and self._log.has_transactions)
 
     def check_indexes(self, readers: Executor) -> "asyncio.Future[bool]":
         """Check the indexes of one segment among the reads; see `Log.check_indexes`."""
         return self._loop.run_in_executor(readers, self._log.check_indexes)
 
-    def aborted(self, offset: int) -> list[AbortedTransaction]:
-        """The aborted transactions that a committed reader has to know from there on.
+    def aborted(self, offset: int, size: int, end_offset: int) -> list[AbortedTransaction]:
+        """The aborted transactions that a committed reader of some bytes has to know.
 
-        Only logs that were adopted, or follow, have any: none are made here. What was open when
-        the broker of an adopted log stopped is one of them, so that everything is stable.
+        What was open when the broker of an adopted log stopped is one of them, so that everything
+        there is stable.
+
+        Args:
+            offset: from which on is read.
+            size: how many bytes are.
+            end_offset: the last stable offset when they were looked for.
         """
-        if not self._has_transactions:
+        if not self._log.has_transactions or not size:
             return []
-        found = self._log.aborted_transactions(offset, self._log.log_end_offset)
+        end_offset = self._log.end_of_read(offset, size, end_offset)
+        found = self._log.aborted_transactions(offset, end_offset)
         return [AbortedTransaction(entry.producer_id, entry.first_offset) for entry in found]
 
     def _tell(self, size: int) -> None:
@@ -328,9 +380,15 @@ class Partition:
             self._bytes_since_hot = 0
             self._hot_offset = self._next_hot_offset
             self._next_hot_offset = self._log.log_end_offset
-        if self.listeners:
-            for listener in list(self.listeners):
-                listener.on_growth(size)
+        log, stable_size = self._log, size
+        if log.has_transactions and not log.is_following:
+            stable, stable_size = log.last_stable_offset, size + self._unstable_bytes
+            self._unstable_bytes = 0
+            if stable == self._told_stable:  # only what is open has grown
+                self._unstable_bytes, stable_size = stable_size, 0
+            self._told_stable = stable
+        for listener in list(self.listeners):
+            listener.on_growth(stable_size if listener.is_committed else size)
 
 
 class CleaningJob:

@@ -149,7 +149,16 @@ class Partitions(Mapping[tuple[str, int], Partition]):
             StorageFailed: a write failed; some partitions may lead.
         """
         for partition in self._of(topic):
-            await partition.lead(epoch)
+            await partition.lead(epoch, self._clock)
+
+    async def end_unended(self, topic: Topic) -> None:
+        """Write the markers of transactions that another broker left open in an adopted topic.
+
+        Raises:
+            StorageFailed: the disk refused; some may be written.
+        """
+        for partition in self._of(topic):
+            await partition.end_unended(self._clock)
 
     def _of(self, topic: Topic) -> list[Partition]:
         found = (self.find(topic.name, index) for index in topic.partitions)

@@ -70,7 +70,7 @@ CODEC_BITS = 0x07
 LOG_APPEND_TIME_BIT = 0x08
 TRANSACTIONAL_BIT = 0x10
 CONTROL_BIT = 0x20
-_DELETE_HORIZON_BIT = 0x40
+DELETE_HORIZON_BIT = 0x40
 _KNOWN_BITS = 0x7F
 _SEQUENCES = 1 << 31  # after 2147483647 comes 0
 
@@ -151,7 +151,7 @@ class BatchHeader(NamedTuple):
     @property
     def has_delete_horizon(self) -> bool:
         """`base_timestamp` is when tombstones may go (KIP-534), not the first record's time."""
-        return bool(self.attributes & _DELETE_HORIZON_BIT)
+        return bool(self.attributes & DELETE_HORIZON_BIT)
 
     @property
     def last_sequence(self) -> int:

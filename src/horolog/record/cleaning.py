@@ -19,6 +19,7 @@ from horolog.buffers import Buffer
 from horolog.errors import CorruptBatch, ErrorCode, RequestRefused
 from horolog.record.batch import (
     CONTROL_BIT,
+    DELETE_HORIZON_BIT,
     HEADER_SIZE,
     LOG_OVERHEAD,
     MAGIC,
@@ -55,7 +56,6 @@ SLOT_BYTES: Final = 8 * layout.SLOT_SIZE
 
 _SMALLEST_RECORD = 7  # bytes, its length included
 _LONGEST_GROWTH = 15  # bytes by which a record's length and deltas can become longer
-_DELETE_HORIZON_BIT = 0x40
 _FAR_OFFSET: Final = (1 << 63) - 1
 
 UInt64Array = npt.NDArray[np.uint64]
@@ -277,7 +277,7 @@ def retained(
     attributes = header.attributes
     base_timestamp = header.base_timestamp
     if horizon_ms is not None:
-        attributes, base_timestamp = attributes | _DELETE_HORIZON_BIT, horizon_ms
+        attributes, base_timestamp = attributes | DELETE_HORIZON_BIT, horizon_ms
     if len(payload) > MAX_SET_BYTES:
         raise RequestRefused(
             ErrorCode.message_too_large,

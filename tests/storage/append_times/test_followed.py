@@ -95,6 +95,6 @@ def test_a_follower_has_the_append_times_of_its_leader_and_goes_on_no_earlier(
             last = time_at(leader, end - 1)
             assert last is not None
             assert follower.last_append_time_ms == last
-            follower.lead(7)
+            follower.lead(7, 0)
             append(follower, NOW, now=NOW - 80 * DAY)
             assert time_at(follower, end) == max(last, NOW - 80 * DAY)

@@ -159,7 +159,7 @@ def test_records_whose_source_gives_no_append_times_are_kept_as_seen_now(tmp_pat
         assert log.append_times(0, 4) == [AppendTimeStretch(0, None)]
     with reopened(tmp_path, CONFIG, follows=True) as (_, log):
         assert all_times(log) == expected
-        log.lead(9)
+        log.lead(9, 0)
         append(log, NOW - DAY, now=NOW - DAY)
         assert all_times(log)[-1] == AppendTimeStretch(4, NOW + 9)
 

@@ -147,7 +147,7 @@ def test_append_times_of_the_source_are_kept_and_never_made_up(tmp_path: Path) -
 def test_a_log_that_leads_again_stamps_no_earlier_than_its_source_did(tmp_path: Path) -> None:
     with new_follower(tmp_path, FOREVER) as log:
         pull(log, v2(0), append_times=[AppendTimeStretch(0, NOW + 500)])
-        log.lead(9)
+        log.lead(9, 0)
         append(log, NOW, now=NOW)
         assert log.append_times(1, 2) == [AppendTimeStretch(1, NOW + 500)]
 
@@ -284,7 +284,7 @@ def test_producers_are_refused_until_it_leads(tmp_path: Path) -> None:
         with pytest.raises(RequestRefused) as refused:
             append(log, NOW)
         assert code_for(refused.value) is ErrorCode.not_leader_or_follower
-        log.lead(6)
+        log.lead(6, 0)
         assert not log.is_following
         assert append(log, NOW).base_offset == 1
         assert log.epochs.entries == (EpochStart(5, 0), EpochStart(6, 1))
@@ -294,7 +294,7 @@ def test_producers_are_refused_until_it_leads(tmp_path: Path) -> None:
 def test_the_epoch_of_a_log_that_leads_is_on_disk_before_its_first_batch(tmp_path: Path) -> None:
     with new_follower(tmp_path) as log:
         pull(log, v2(0, epoch=5))
-        log.lead(8)
+        log.lead(8, 0)
     with reopened(tmp_path) as (_, log):
         assert log.leader_epoch >= 8
 
@@ -386,8 +386,9 @@ def test_what_is_open_counts_as_aborted_once_it_leads(tmp_path: Path) -> None:
     with new_follower(tmp_path) as log:
         pull(log, v2(0), v2(1, base_sequence=0, **PRODUCER))
         assert log.aborted_transactions(0, 2) == []
-        log.lead(4)
-        assert log.last_stable_offset == 2
+        log.lead(4, 0)
+        assert log.last_stable_offset == log.log_end_offset == 3, "a marker ends it"
+        assert log.unended == ()
         (aborted,) = log.aborted_transactions(0, 2)
         assert (aborted.producer_id, aborted.first_offset) == (9, 1)
 
@@ -448,8 +449,9 @@ def test_what_another_source_said_is_forgotten(tmp_path: Path) -> None:
     with new_follower(tmp_path) as log:
         pull(log, part(0, 5))
         log.count_unended([Unended(5, 0)])
-        log.lead(4)
-        assert log.unended == (Unended(5, 0),)
+        log.lead(4, 0)
+        assert aborted_in(log) == [(5, 0, 1)], "by a marker of this leader"
+        log.truncate_to(1, NOW)
         log.begin_following(1)
         assert (log.unended, log.last_stable_offset) == ((), 0)
 
@@ -458,7 +460,7 @@ def test_a_retry_of_a_followed_batch_is_known_once_it_leads(tmp_path: Path) -> N
     more = {"producer_id": 9, "producer_epoch": 0, "base_sequence": 0}
     with new_follower(tmp_path) as log:
         pull(log, v2(0, **more))
-        log.lead(4)
+        log.lead(4, 0)
         done = append(log, NOW, **more)
         assert (done.duplicate, done.base_offset) == (True, 0)
 

@@ -159,7 +159,7 @@ def test_a_log_that_leads_afterwards_goes_on_in_a_new_segment(tmp_path: Path) ->
     with new_follower(tmp_path) as log:
         pull(log, some(0, 5), append_times=stamps(0, 5))
         log.truncate_to(2, NOW)
-        log.lead(7)
+        log.lead(7, 0)
         assert append(log, NOW, now=NOW).base_offset == 2
         assert append(log, NOW, now=NOW).base_offset == 3
         assert [each.base_offset for each in log.segments] == [0, 2]
@@ -259,7 +259,7 @@ def test_producers_are_as_before_the_batches_that_go(tmp_path: Path) -> None:
     with new_follower(tmp_path, SMALL) as log:
         pull(log, *(v2(at, base_sequence=at, **PRODUCER) for at in range(12)))
         log.truncate_to(5, NOW)
-        log.lead(8)
+        log.lead(8, 0)
         done = append(log, NOW, base_sequence=4, **PRODUCER)
         assert (done.duplicate, done.base_offset) == (True, 4)
         assert append(log, NOW, base_sequence=5, **PRODUCER).base_offset == 5

@@ -28,7 +28,7 @@ from uuid import UUID
 
 from horolog.broker.broker import Broker
 from horolog.broker.dispatch import Apart, Request, api
-from horolog.broker.fetch_reading import FetchReading, WantedPartition
+from horolog.broker.fetch_reading import FetchReading, WantedPartition, is_committed
 from horolog.broker.fetch_sessions import SessionFetch, SessionPartition, SessionTopic
 from horolog.broker.partition import Partition
 from horolog.broker.scheduling.delayed_fetch import DelayedFetch
@@ -167,6 +167,7 @@ async def _fetch_in_time(
     body = request.body
     loop = asyncio.get_running_loop()
     until = loop.time() + body.max_wait_ms / 1000
+    committed = is_committed(body)
     is_over = False
     while True:
         # Looked up in every round, because a partition may have been deleted meanwhile.
@@ -176,7 +177,9 @@ async def _fetch_in_time(
         partitions += [each.partition for each in quiet]
         # The delayed fetch listens before the read, so that it does not miss an append.
         with (
-            broker.delay(DelayedFetch(filter(None, partitions), until)) as delayed,
+            broker.delay(
+                DelayedFetch(filter(None, partitions), until, is_committed=committed)
+            ) as delayed,
             request.peer.when_gone(delayed.end),
         ):
             del partitions

@@ -19,9 +19,10 @@ import asyncio
 import time
 from collections.abc import Coroutine, Sequence
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 from uuid import UUID
 
+from horolog.broker.admission import Admitted, admit, transactional_header
 from horolog.broker.authorisation import Authorise
 from horolog.broker.broker import Broker
 from horolog.broker.dispatch import Apart, Request, api, shortcut
@@ -39,7 +40,9 @@ from horolog.metadata.topics import Topic
 from horolog.network.dispatching import Hangup
 from horolog.network.peer import Peer
 from horolog.network.reply import Reply
+from horolog.record.batch import BatchHeader
 from horolog.storage.logs.appendable import Appended
+from horolog.storage.names import TopicPartition
 from horolog.storage.producers.attempts import RunsDiffer
 from horolog.wire.api import ApiKey
 from horolog.wire.frame import response_prefix
@@ -71,8 +74,17 @@ def produce(
     request: Request[ProduceRequest], broker: Broker
 ) -> Reply | Apart | Coroutine[Any, Any, Reply | Apart | None] | None:
     """Append each batch; returns without waiting if all appends complete inline."""
+    if request.body.transactional_id is not None:
+        return _produce_in_transaction(request, broker, request.body.transactional_id)
     if request.is_large:
         return _produce_in_turns(request, broker)
+    return _produce_at_once(request, broker)
+
+
+def _produce_at_once(
+    request: Request[ProduceRequest], broker: Broker, admitted: Admitted | None = None
+) -> Reply | Apart | Coroutine[Any, Any, Reply | Apart | None] | None:
+    """Begin all appends; what has to wait is in the coroutine that is returned."""
     now_ms = broker.clock.now_ms()
     inline_until: float | None = None  # the first batch has all of that time
     topics: list[ProducedTopic] = []
@@ -85,7 +97,10 @@ def produce(
                 inline_until, in_thread = time.monotonic() + INLINE_SECONDS, False
             else:
                 in_thread = time.monotonic() > inline_until
-            _append(request, broker, topic, wanted, now_ms, in_thread, outcomes, appending)
+            _append(
+                *(request, broker, topic, wanted, now_ms, in_thread, outcomes, appending),
+                admitted,
+            )
         topics.append(_named(asked, topic, outcomes))
     if appending:
         return _reply_later(request, broker, topics, appending)
@@ -125,8 +140,58 @@ def produce_single(broker: Broker, authorise: Authorise, peer: Peer, frame: byte
     return (answers.pack(correlation_id, index, 0, base_offset, time_ms, start_offset),)
 
 
-async def _produce_in_turns(
+async def _produce_in_transaction(
+    request: Request[ProduceRequest], broker: Broker, transactional_id: str
+) -> Reply | Apart | None:
+    """Append what the coordinator of the transaction admits (KIP-890)."""
+    async with broker.producer_turns.turn(request.peer, transactional_id):
+        headers = await _transactional_headers(request, broker)
+        admitted = await admit(broker.transactions, transactional_id, headers, request.version)
+        if request.is_large:
+            return await _produce_in_turns(request, broker, admitted)
+        reply = _produce_at_once(request, broker, admitted)
+    return await reply if isinstance(reply, Coroutine) else reply
+
+
+async def _transactional_headers(
     request: Request[ProduceRequest], broker: Broker
+) -> dict[TopicPartition, BatchHeader]:
+    """The headers of the transaction's batches for partitions that can be appended to."""
+    headers: dict[TopicPartition, BatchHeader] = {}
+    body, version = request.body, request.version
+    for asked in body.topic_data:
+        topic = find_topic(broker, version, asked.name, asked.topic_id)
+        for wanted in asked.partition_data:
+            await request.pause()
+            header = transactional_header(wanted.records)
+            if header is None or topic is None:
+                continue
+            try:
+                find_partition(broker, version, body.acks, topic, wanted.index)
+                _refuse_adopted(topic)
+            except HorologError:
+                continue  # `_append` says it
+            headers[TopicPartition(topic.name, wanted.index)] = header
+    return headers
+
+
+def _refuse_adopted(topic: Topic) -> None:
+    """Refuse a transaction where what is open counts as aborted after a restart.
+
+    Raises:
+        RequestRefused: the topic is adopted (44).
+    """
+    if topic.adopted:
+        raise RequestRefused(
+            ErrorCode.policy_violation,
+            f"{topic.name} was adopted from directories written elsewhere, where what is open "
+            "counts as aborted; give it a setting first (retention.ms, say) if it is to take "
+            "transactions",
+        )
+
+
+async def _produce_in_turns(
+    request: Request[ProduceRequest], broker: Broker, admitted: Admitted | None = None
 ) -> Reply | Apart | None:
     """As `produce`, for very many partitions: nothing else of the client is begun meanwhile."""
     now_ms = broker.clock.now_ms()
@@ -138,7 +203,10 @@ async def _produce_in_turns(
             for wanted in asked.partition_data:
                 await request.checkpoint()
                 topic = find_topic(broker, request.version, asked.name, asked.topic_id)
-                _append(request, broker, topic, wanted, now_ms, False, outcomes, appending)
+                _append(
+                    *(request, broker, topic, wanted, now_ms, False, outcomes, appending),
+                    admitted,
+                )
             topics.append(
                 _named(
                     asked, find_topic(broker, request.version, asked.name, asked.topic_id), outcomes
@@ -158,13 +226,21 @@ def _append(
     in_thread: bool,
     outcomes: list[ProducedPartition],
     appending: list[_Appending],
+    admitted: Admitted | None,
 ) -> None:
     """Append to one partition, or have it done; `outcomes` gets the result."""
     partition = None
     try:
         partition = find_partition(broker, request.version, request.body.acks, topic, wanted.index)
+        admission = None
+        if admitted is not None and transactional_header(wanted.records) is not None:
+            _refuse_adopted(cast("Topic", topic))
+            admitted.refuse_unless_in(TopicPartition(partition.topic, partition.index))
+            admission = partition.admit(admitted.producer_id, is_strict=admitted.is_strict)
         appended = partition.append(
-            wanted.records or b"", now_ms, request.version, request.peer, in_thread=in_thread
+            *(wanted.records or b"", now_ms, request.version, request.peer),
+            in_thread=in_thread,
+            admission=admission,
         )
     except HorologError as error:
         if isinstance(error, RunsDiffer):

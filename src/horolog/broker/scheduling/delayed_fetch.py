@@ -19,8 +19,12 @@ class Growing(Protocol):
 class DelayedFetch:
     """Counts appends to partitions from its creation until `until` (event loop time, seconds)."""
 
-    def __init__(self, partitions: Iterable[Growing], until: float) -> None:
+    def __init__(
+        self, partitions: Iterable[Growing], until: float, *, is_committed: bool = False
+    ) -> None:
         loop = asyncio.get_running_loop()
+        self.is_committed = is_committed
+        """Whether it reads committed records only: what is open is no growth to it."""
         self._timed_out: asyncio.Future[bool] = loop.create_future()
         self._partitions = tuple(partitions)
         self._grown_bytes = 0

@@ -6,6 +6,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from horolog.buffers import Buffer
+from horolog.storage.producers.states import Admission
 from horolog.storage.validation.validate import Prepared
 
 
@@ -13,6 +14,7 @@ class Append:
     """A batch to append; `prepared` is set once it is validated."""
 
     __slots__ = (
+        "admission",
         "batch",
         "check",
         "in_thread",
@@ -24,12 +26,19 @@ class Append:
     )
 
     def __init__(
-        self, owner: Hashable, batch: Buffer, now_ms: int, produce_version: int, in_thread: bool
+        self,
+        owner: Hashable,
+        batch: Buffer,
+        now_ms: int,
+        produce_version: int,
+        in_thread: bool,
+        admission: Admission | None = None,
     ) -> None:
         self.owner = owner
         self.batch = batch
         self.now_ms = now_ms
         self.produce_version = produce_version
+        self.admission = admission
         self.in_thread = in_thread  # has to be checked there
         self.is_refused = False
         self.check: Future[Prepared] | None = None  # while it is being checked

@@ -23,6 +23,7 @@ from horolog.record.scan import kernels_ready
 from horolog.storage.logs.appendable import Appended
 from horolog.storage.logs.following import Followed
 from horolog.storage.logs.log import Log
+from horolog.storage.producers.states import Admission
 from horolog.storage.validation.validate import Prepared, is_old_format, prepare
 
 T = TypeVar("T")
@@ -70,10 +71,17 @@ class WriteQueue:
         return not (self._working or self._jobs or self._unchecked)
 
     def append(
-        self, batch: Buffer, now_ms: int, produce_version: int, owner: Hashable, *, in_thread: bool
+        self,
+        batch: Buffer,
+        now_ms: int,
+        produce_version: int,
+        owner: Hashable,
+        *,
+        in_thread: bool,
+        admission: Admission | None = None,
     ) -> "Appended | asyncio.Future[Appended]":
         """See `Partition.append`."""
-        append = Append(owner, batch, now_ms, produce_version, in_thread)
+        append = Append(owner, batch, now_ms, produce_version, in_thread, admission)
         if not self._working and not self._jobs and owner not in self._unchecked:
             appended = None if self._closing else self._append_nowait(append)
             if appended is not None:
@@ -144,11 +152,20 @@ class WriteQueue:
 
     def _check_batch(self, append: Append, max_uncompressed_bytes: int) -> Prepared:
         return self._prepare(
-            append.batch, append.now_ms, append.produce_version, max_uncompressed_bytes
+            append.batch,
+            append.now_ms,
+            append.produce_version,
+            max_uncompressed_bytes,
+            append.admission,
         )
 
     def _prepare(
-        self, batch: Buffer, now_ms: int, produce_version: int, max_uncompressed_bytes: int
+        self,
+        batch: Buffer,
+        now_ms: int,
+        produce_version: int,
+        max_uncompressed_bytes: int,
+        admission: Admission | None = None,
     ) -> Prepared:
         return prepare(
             batch,
@@ -158,6 +175,7 @@ class WriteQueue:
             produce_version=produce_version,
             max_uncompressed_bytes=max_uncompressed_bytes,
             fences=self._log.producers.attempts.fences,
+            admission=admission,
         )
 
     def _write(self, append: Append) -> Appended:

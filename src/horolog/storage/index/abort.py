@@ -6,6 +6,7 @@
 34 bytes an entry, in the order in which the transactions ended.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterable
 from struct import Struct
 from typing import Final, NamedTuple
@@ -27,13 +28,16 @@ class AbortedTxn(NamedTuple):
     last_stable_offset: int
 
 
-def read_aborted(files: Files, path: str, size: int | None = None) -> list[AbortedTxn]:
+def read_aborted(
+    files: Files, path: str, size: int | None = None, *, from_offset: int = 0
+) -> list[AbortedTxn]:
     """The aborted transactions that ended in a segment; empty if there is no such file.
 
     Args:
         files: the way to the disk.
         path: of the file.
         size: bytes of the entries that are published; None if all of the file is.
+        from_offset: only transactions that ended there or later.
 
     Raises:
         CorruptIndex: the file is not what its format says.
@@ -44,8 +48,13 @@ def read_aborted(files: Files, path: str, size: int | None = None) -> list[Abort
     data = data[:size]
     if len(data) % ENTRY.size:
         raise CorruptIndex(f"{path}: {len(data)} bytes are no whole number of entries")
-    found = []
-    for version, *fields in ENTRY.iter_unpack(data):
+    found, start = [], 0
+    if from_offset:  # markers are in offset order
+        count = len(data) // ENTRY.size
+        start = ENTRY.size * bisect_left(
+            range(count), from_offset, key=lambda at: ENTRY.unpack_from(data, at * ENTRY.size)[3]
+        )
+    for version, *fields in ENTRY.iter_unpack(memoryview(data)[start:]):
         entry = AbortedTxn(*fields)
         if not can_be(version, entry.first_offset, entry.last_offset):
             raise CorruptIndex(f"{path}: version {version} of {entry} cannot be")

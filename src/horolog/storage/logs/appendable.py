@@ -15,6 +15,9 @@ from functools import partial
 from typing import NamedTuple, NoReturn, cast
 
 from horolog.errors import ErrorCode, RequestRefused, StorageFailed
+from horolog.record.batch import HEADER_SIZE, parse_header, restamp
+from horolog.record.markers import build_marker
+from horolog.record.scan import scan_batch
 from horolog.record.timestamps import LOG_APPEND_TIME, NO_TIMESTAMP
 from horolog.storage.directory.checkpoints import AppendTimeReset
 from horolog.storage.index.counts import Counts
@@ -26,7 +29,7 @@ from horolog.storage.producers.attempts import Repeat
 from horolog.storage.producers.states import WrittenBatch
 from horolog.storage.removal.retention import expired_ms
 from horolog.storage.segments.active import ActiveSegment
-from horolog.storage.segments.numbered import Numbered
+from horolog.storage.segments.numbered import Numbered, as_it_is
 from horolog.storage.validation.validate import Prepared
 
 
@@ -83,6 +86,7 @@ class AppendableLog(ReadableLog):
         )
         self._is_settled = parts.is_settled  # all files are as `finish` leaves them
         self._writing = threading.Lock()  # held while something is changed; never waited for
+        self._find_unstable()
 
     @property
     def active(self) -> ActiveSegment:
@@ -160,7 +164,10 @@ class AppendableLog(ReadableLog):
             writer.active.make_ready(append_ms)
         if begins:
             self.epochs.assign(batch.leader_epoch, base_offset)
-        writer.append(batch)
+        if prepared.admission is None:
+            writer.append(batch)
+        else:
+            self._append_unstable(batch)
         new_producer = None
         if is_idempotent:
             new_producer = self._note_producer(prepared, batch, now_ms)
@@ -168,11 +175,145 @@ class AppendableLog(ReadableLog):
             flusher.flush(self)
         return self._appended(prepared, batch, now_ms, new_producer, rolled=rolls or resets)
 
+    def _append_unstable(self, batch: Numbered) -> None:
+        """Append a batch of a transaction, which readers of committed records do not see."""
+        self.has_transactions = True
+        if self._first_unstable is None:
+            self._first_unstable = batch.base_offset
+        try:
+            self._writer.append(batch)
+        except StorageFailed:
+            self._find_unstable()
+            raise
+
+    def _find_unstable(self) -> None:
+        """Find the first transaction whose end consumers cannot read."""
+        self._first_unstable = self.producers.first_unstable(self.high_watermark, self._unended)
+
+    def end_transaction(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        coordinator_epoch: int,
+        *,
+        commit: bool,
+        strict: bool,
+        now_ms: int,
+    ) -> Appended:
+        """Append the marker that ends a producer's transaction, if one is open or not.
+
+        Args:
+            producer_id: of the transaction.
+            producer_epoch: of the marker; producers with earlier ones are fenced.
+            coordinator_epoch: of the coordinator that has decided it.
+            commit: else it is aborted.
+            strict: the epoch is the marker's own; see `Producers.check_end`.
+            now_ms: the clock.
+
+        Raises:
+            RequestRefused: it is of an earlier epoch (47) or coordinator (35), or the log follows
+                another broker (6).
+            StorageFailed: the disk refused; the transaction is open, unless it was the flush that
+                `flush.messages` asks for: then it has ended.
+        """
+        with self._exclusively():
+            if self._flusher.is_in_doubt:
+                self._refuse_in_doubt()
+            if self._high_watermark is not None:
+                self._refuse_following()
+            self.producers.check_end(
+                producer_id, producer_epoch, coordinator_epoch, is_strict=strict
+            )
+            before = self.segments[-1]
+            marker = build_marker(
+                producer_id,
+                producer_epoch,
+                coordinator_epoch=coordinator_epoch,
+                commit=commit,
+                now_ms=now_ms,
+            )
+            numbered = self._append_marker(marker, now_ms)
+            if self.log_end_offset - self._flusher.recovery_point >= self.config.flush_messages:
+                self._flusher.flush(self)
+            is_stamped = self.config.message_timestamp_type is LOG_APPEND_TIME
+            append_ms = numbered.append_ms
+            assert append_ms is not None
+            return Appended(
+                numbered.base_offset,
+                numbered.last_offset,
+                append_ms if is_stamped else NO_TIMESTAMP,
+                self.log_start_offset,
+                rolled=self.segments[-1] is not before,
+                duplicate=False,
+                ahead_ms=append_ms - now_ms,
+                records_ahead_ms=0,
+                size=numbered.size,
+            )
+
+    def end_unended(self, now_ms: int) -> None:
+        """Append the markers of transactions that another broker left open, as they count.
+
+        Raises:
+            StorageFailed: the disk refused; the rest count as before.
+        """
+        with self._exclusively():
+            self._end_unended(now_ms)
+
+    def _end_unended(self, now_ms: int) -> None:
+        while self._unended:
+            producer_id, _, is_committed = self._unended[0]
+            epochs = self.producers.epochs_of(producer_id)
+            marker = build_marker(
+                producer_id,
+                epochs.producer,
+                coordinator_epoch=epochs.coordinator,
+                commit=is_committed,
+                now_ms=now_ms,
+            )
+            self._append_marker(marker, now_ms)
+
+    def _append_marker(self, marker: bytes, now_ms: int) -> Numbered:
+        """Append a control batch of a transaction of this broker, and end that."""
+        append_ms = self._append_times.next(now_ms)
+        resets = append_ms > now_ms and self.log_start_offset >= self.log_end_offset
+        if resets:
+            append_ms = now_ms
+        self._make_ready(append_ms, now_ms, resets=resets)
+        timestamp_type = self.config.message_timestamp_type
+        header = parse_header(marker)
+        stamped = restamp(
+            header,
+            marker,
+            base_offset=self.log_end_offset,
+            leader_epoch=self.leader_epoch,
+            timestamp_type=timestamp_type,
+            max_timestamp=append_ms if timestamp_type is LOG_APPEND_TIME else None,
+        )
+        facts = scan_batch(marker, header, max_bytes=len(marker), arrival_ms=append_ms)
+        parts = stamped, memoryview(marker)[HEADER_SIZE:]
+        numbered = as_it_is(parse_header(stamped), parts, append_ms)._replace(
+            counts=facts.counts, is_stamped=timestamp_type is LOG_APPEND_TIME
+        )
+        try:
+            self._writer.extend(
+                [numbered],
+                self.config,
+                now_ms,
+                by_time=not self.retention_exempt,
+                roll=partial(self._roll, now_ms),
+            )
+        finally:
+            is_open = self.producers.is_open
+            self._unended = tuple(each for each in self._unended if is_open(*each[:2]))
+            self.has_transactions = True
+            self._find_unstable()
+        return numbered
+
     def _repeated(self, prepared: Prepared) -> Appended | None:
         """What became of a batch that its producer has sent before; None if it has not."""
         header, written = prepared.header, cast("WrittenBatch | Repeat | None", None)
         if prepared.digest is None:
-            written = self.producers.find_duplicate(header)
+            written = self.producers.find_duplicate(header, prepared.admission)
         else:
             written = self.producers.attempts.find_repeat(header, prepared.digest)
         if written is None:

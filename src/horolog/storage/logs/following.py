@@ -8,12 +8,13 @@ kept when the records were seen.
 Invariant: the high watermark is at most the log end, and goes back with a truncation alone.
 """
 
+import logging
 from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import NamedTuple
 
 from horolog.buffers import Buffer
-from horolog.errors import CorruptBatch
+from horolog.errors import CorruptBatch, StorageFailed
 from horolog.record.batch import parse_header, verify_crc
 from horolog.record.timestamps import AppendTimeStretch
 from horolog.storage import names
@@ -21,6 +22,8 @@ from horolog.storage.logs.parts import LogParts
 from horolog.storage.logs.truncating import TruncatingLog
 from horolog.storage.producers.states import Unended
 from horolog.storage.segments.numbered import Numbered, as_they_are
+
+_logger = logging.getLogger(__name__)
 
 
 class Followed(NamedTuple):
@@ -44,8 +47,6 @@ class FollowingLog(TruncatingLog):
 
     def __init__(self, parts: LogParts) -> None:
         super().__init__(parts)
-        if self.is_following:
-            self._find_unstable()
 
     def begin_following(self, high_watermark: int) -> None:
         """Take the batches of a source from here on, and none of producers.
@@ -57,17 +58,20 @@ class FollowingLog(TruncatingLog):
             end_offset = self.log_end_offset
             self._said_unended = frozenset()
             self.producers.keeps_ended = True
+            self.has_transactions = True  # the source's may have any
             self._high_watermark = max(self.log_start_offset, min(high_watermark, end_offset))
             # An epoch in which this log led, and wrote nothing, is not known to another leader.
             self.epochs.truncate_from_end(end_offset)
             self._truncate_append_times(end_offset)
             self._find_unstable()
 
-    def lead(self, epoch: int) -> None:
+    def lead(self, epoch: int, now_ms: int) -> None:
         """Take the batches of producers from here on, in a leader epoch that is the largest so far.
 
-        All records are readable. Transactions that are open count as aborted: the producers that
-        could end them write to another leader. The epoch is on the disk before any batch of it.
+        All records are readable. Transactions that are open end as the source said, or are aborted:
+        the producers that could end them write to another leader. Where the disk refuses their
+        markers they count so meanwhile, and the next start writes them (`end_inherited`). The epoch
+        is on the disk before any batch of it.
 
         Raises:
             StorageFailed: the disk refused; the log still follows.
@@ -78,9 +82,31 @@ class FollowingLog(TruncatingLog):
             self.epochs.assign(epoch, self.log_end_offset)
             self.leader_epoch = epoch
             self.producers.keeps_ended = False
+            said = {each[:2]: each for each in self._said_unended}
             self._said_unended = frozenset()
-            self._unended = tuple(Unended(*each) for each in self.producers.unended())
-            self._high_watermark = self._first_unstable = None
+            opened = self.producers.unended()
+            self._unended = tuple(said.get(each, Unended(*each)) for each in opened)
+            self._high_watermark = None
+            self._find_unstable()
+            try:
+                self._end_unended(now_ms)
+            except StorageFailed as error:
+                _logger.warning("%s: open transactions count as aborted: %s", self, error)
+
+    def end_inherited(self, epoch: int, now_ms: int) -> None:
+        """Abort what was open before the log was first led in an epoch, if anything still is.
+
+        Raises:
+            StorageFailed: the disk refused; the rest count as aborted.
+        """
+        with self._exclusively():
+            before = self.epochs.end_offset_for(epoch - 1, self.log_end_offset)
+            if before is None:
+                return
+            start, opened = before.start_offset, self.producers.unended()
+            self._unended = tuple(Unended(*each) for each in opened if each[1] < start)
+            self._find_unstable()
+            self._end_unended(now_ms)
 
     def led_in(self, epoch: int) -> None:
         """The source leads in this epoch, and all that is here is in its log.

@@ -7,7 +7,7 @@ which advances only after a batch is completely in the file.
 Any thread may read while one appends (logs/appendable.py).
 """
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Container, Iterable, Iterator
 
 from horolog.config import TopicConfig
@@ -69,8 +69,14 @@ class ReadableLog:
         self._first_unstable: int | None = None
         # Transactions that another broker left open, and that no marker will end.
         self._unended: tuple[Unended, ...] = ()
-        if not self.is_following:
+        if parts.retention_exempt:
             self._unended = tuple(Unended(*each) for each in parts.producers.unended())
+        self.has_transactions = (
+            self.is_following
+            or any(segment.has_aborted for segment in self.segments)
+            or bool(parts.producers.unended())
+        )
+        """Whether there may be an open or aborted transaction."""
         # Of a log that follows: what the source said of transactions without a marker, also of
         # those that are not here yet.
         self._said_unended: frozenset[Unended] = frozenset()
@@ -105,12 +111,12 @@ class ReadableLog:
     def last_stable_offset(self) -> int:
         """Consumers of committed records read up to here: no transaction is open before it.
 
-        The high watermark of a log that leads, since none is begun here, and one that another
-        broker left open counts as aborted or committed (`aborted_transactions`). In a log that
-        follows such a one counts as soon as the source has said so.
+        One that another broker left open counts as aborted or committed (`aborted_transactions`);
+        in a log that follows as soon as the source has said so. Of an open one whose first records
+        were deleted it is the log start.
         """
         stable, unstable = self.high_watermark, self._first_unstable
-        return stable if unstable is None else min(stable, unstable)
+        return stable if unstable is None else min(stable, max(unstable, self.log_start_offset))
 
     def readable_end(self, *, committed: bool) -> int:
         """The end offset for a consumer by isolation level."""
@@ -185,13 +191,33 @@ class ReadableLog:
         everything up to the log end is stable.
         """
         unended = self._unended  # first: one that a marker ends meanwhile is in a segment then
-        found = [entry for segment in self.segments for entry in segment.aborted()]
+        found: list[AbortedTxn] = []
+        for segment in self.segments_from(offset):
+            # Each is where its marker is.
+            found += segment.aborted_from(offset)
+            if found and found[-1].last_stable_offset >= end_offset:
+                break  # those that ended later began later
         found += [
             AbortedTxn(each.producer_id, each.first_offset, end_offset, end_offset)
             for each in unended
             if not each.is_committed
         ]
         return [e for e in found if e.last_offset >= offset and e.first_offset < end_offset]
+
+    def end_of_read(self, offset: int, size: int, end_offset: int) -> int:
+        """An offset behind the batches of `size` bytes from `offset` on; `end_offset` at most.
+
+        As near as the offset index says without a look into the log.
+        """
+        segment = self.segments_from(offset)[0]
+        end, before = segment.size, segment.indexes.position_before
+        behind = before(offset, end) + size
+        if behind >= end:
+            return end_offset
+        # The first batch is at most one interval of the index behind its entry.
+        first = segment.locate(offset)
+        behind = size + (before(offset, end) if first is None else first[0])
+        return bisect_left(range(end_offset), behind, lo=offset, key=lambda at: before(at, end))
 
     @property
     def unended(self) -> tuple[Unended, ...]:

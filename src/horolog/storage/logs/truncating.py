@@ -276,8 +276,7 @@ class TruncatingLog(AppendableLog):
             now_ms,
             self._high_watermark,
         )
-        if self.is_following:
-            self._find_unstable()
+        self._find_unstable()
 
     def _written_for(self, *suffixes: str) -> list[int]:
         present = self._files.names_in(self.directory)
@@ -289,6 +288,7 @@ class TruncatingLog(AppendableLog):
         One that is open here, and that the source says no marker ends, counts as it does there.
         It is named among those before the last stable offset passes it.
         """
-        is_open = self.producers.is_open
-        self._unended = tuple(each for each in self._said_unended if is_open(*each[:2]))
-        self._first_unstable = self.producers.first_unstable(self.high_watermark, self._unended)
+        if self.is_following:
+            is_open = self.producers.is_open
+            self._unended = tuple(each for each in self._said_unended if is_open(*each[:2]))
+        super()._find_unstable()

@@ -29,7 +29,7 @@ from typing import NamedTuple
 
 import crc32c
 
-from horolog.errors import BatchRefused, CorruptFile, ErrorCode
+from horolog.errors import BatchRefused, CorruptFile, ErrorCode, RequestRefused
 from horolog.record.attempts import FIRST_PRODUCER_ID, is_attempt
 from horolog.record.batch import BatchHeader
 from horolog.record.markers import Marker, read_marker
@@ -79,6 +79,28 @@ class ProducerState:
     last_append_ms: int = 0
     is_heard: bool = False
     """Whether it has appended in this epoch since the log was opened."""
+    ended: int = 0
+    """How many of its transactions have ended since the log was opened."""
+
+
+class Admission(NamedTuple):
+    """A coordinator has this partition in the transaction that a batch is of.
+
+    Made when the batch is handed to the log. If that transaction is over once it is the batch's
+    turn, nothing of it is appended: no marker would come for it (Kafka's verification guard).
+    """
+
+    ended: int
+    """How many transactions of the producer had ended by then (`Producers.admit`)."""
+    is_strict: bool = False
+    """The producer uses the second flow of KIP-890: unknown here, it begins at sequence 0."""
+
+
+class Epochs(NamedTuple):
+    """Of a producer, and of the coordinator of its transactions."""
+
+    producer: int
+    coordinator: int
 
 
 class Unended(NamedTuple):
@@ -131,31 +153,74 @@ class Producers:
     def __iter__(self) -> Iterator[tuple[int, ProducerState]]:
         return iter(self._states.items())
 
-    def find_duplicate(self, header: BatchHeader) -> WrittenBatch | None:
+    def find_duplicate(
+        self, header: BatchHeader, admission: Admission | None = None
+    ) -> WrittenBatch | None:
         """The batch that was written before with exactly these sequences.
 
+        Args:
+            header: of a producer's batch.
+            admission: of a transactional batch to its transaction.
+
         Raises:
-            BatchRefused: the epoch is over (47), or batches are missing before it (45).
+            BatchRefused: the epoch is over (47), batches are missing before it (45), it is not of
+                a transaction that goes on, or not of the one that is open (48).
         """
         state = self._states.get(header.producer_id)
-        if state is None:
-            return None
-        first, last = header.base_sequence, header.last_sequence
-        if header.producer_epoch == state.epoch:
-            for batch in state.batches:
-                if batch.last_sequence == last and batch.first_sequence == first:
-                    return batch
-        self._check_sequence(header, state)
+        if state is not None:
+            first, last = header.base_sequence, header.last_sequence
+            if header.producer_epoch == state.epoch:
+                for batch in state.batches:
+                    if batch.last_sequence == last and batch.first_sequence == first:
+                        return batch
+            self._check_epoch(header, state)
+        if header.is_transactional:
+            self._check_admission(header, state, admission)
+        elif self._open and header.producer_id in self._open:
+            raise BatchRefused(
+                ErrorCode.invalid_txn_state,
+                f"Expected transactional write from producer {header.producer_id}, of which a "
+                f"transaction is open since offset {self._open[header.producer_id]}",
+            )
+        if state is not None:
+            self._check_sequence(header, state)
         return None
 
-    def _check_sequence(self, header: BatchHeader, state: ProducerState) -> None:
-        first = header.base_sequence
+    def admit(self, producer_id: int, *, is_strict: bool) -> Admission:
+        """What to remember of a producer while a batch that its coordinator admits is on its way.
+
+        Any thread may ask.
+        """
+        state = self._states.get(producer_id)
+        return Admission(0 if state is None else state.ended, is_strict)
+
+    def _check_admission(
+        self, header: BatchHeader, state: ProducerState | None, admission: Admission | None
+    ) -> None:
+        ended = 0 if state is None else state.ended
+        is_open = header.producer_id in self._open
+        if admission is None or (admission.ended != ended and not is_open):
+            raise BatchRefused(
+                ErrorCode.invalid_txn_state,
+                f"Record was not part of an ongoing transaction of producer {header.producer_id}",
+            )
+        if state is None and admission.is_strict and header.base_sequence != 0:
+            raise BatchRefused(
+                ErrorCode.out_of_order_sequence_number,
+                f"Invalid sequence number for new producer ID {header.producer_id}: "
+                f"{header.base_sequence}, and 0 is expected",
+            )
+
+    def _check_epoch(self, header: BatchHeader, state: ProducerState) -> None:
         if header.producer_epoch < state.epoch:
             raise BatchRefused(
                 ErrorCode.invalid_producer_epoch,
                 f"Epoch of producer {header.producer_id} is {header.producer_epoch}, which is "
                 f"smaller than the last seen epoch {state.epoch}",
             )
+
+    def _check_sequence(self, header: BatchHeader, state: ProducerState) -> None:
+        first = header.base_sequence
         if header.producer_epoch > state.epoch:
             expected = 0
         else:
@@ -171,7 +236,10 @@ class Producers:
     def update(
         self, header: BatchHeader, last_offset: int, timestamp: int, now_ms: int
     ) -> ProducerState:
-        """Take note of a batch that was written."""
+        """Take note of a batch that was written; one of a transaction begins it or goes on in it.
+
+        One without sequences is a coordinator's: offsets that a group commits in a transaction.
+        """
         state = self._states.get(header.producer_id)
         if state is None:
             state = self._states[header.producer_id] = ProducerState(header.producer_epoch)
@@ -179,9 +247,14 @@ class Producers:
             state.epoch = header.producer_epoch
             state.batches.clear()
             state.is_heard = False
-        batch = WrittenBatch(header.last_sequence, last_offset, header.last_offset_delta, timestamp)
-        state.batches.append(batch)
-        del state.batches[:-CACHED_BATCHES]
+        delta = header.last_offset_delta
+        if header.base_sequence >= 0:
+            batch = WrittenBatch(header.last_sequence, last_offset, delta, timestamp)
+            state.batches.append(batch)
+            del state.batches[:-CACHED_BATCHES]
+        if header.is_transactional and header.records_count:
+            # What compaction has emptied is of a transaction that has ended.
+            self._open.setdefault(header.producer_id, last_offset - delta)
         state.last_append_ms = now_ms
         return state
 
@@ -199,14 +272,9 @@ class Producers:
             self.attempts.replay(header, read_batch)
             return None
         if header.is_control:
-            return self._end_transaction(header, read_batch())
-        if header.base_sequence >= 0:  # also of a batch that compaction has emptied
+            return self._end_transaction(header, read_batch(), now_ms)
+        if header.base_sequence >= 0 or header.is_transactional:
             self.update(header, header.last_offset, header.max_timestamp, now_ms)
-        if header.is_transactional:
-            self._states.setdefault(
-                header.producer_id, ProducerState(header.producer_epoch, last_append_ms=now_ms)
-            )
-            self._open.setdefault(header.producer_id, header.base_offset)
         return None
 
     def ended_by(self, header: BatchHeader, batch: bytes) -> CompletedTransaction | None:
@@ -228,7 +296,9 @@ class Producers:
             header.producer_id, first, header.last_offset, marker.is_abort, stable
         )
 
-    def _end_transaction(self, header: BatchHeader, batch: bytes) -> CompletedTransaction | None:
+    def _end_transaction(
+        self, header: BatchHeader, batch: bytes, now_ms: int
+    ) -> CompletedTransaction | None:
         marker = read_marker(batch)
         if marker is None:
             return None
@@ -239,6 +309,8 @@ class Producers:
             state.batches.clear()
         if marker.coordinator_epoch is not None:
             state.coordinator_epoch = marker.coordinator_epoch
+        state.last_append_ms = now_ms
+        state.ended += 1
         self._open.pop(header.producer_id, None)
         if completed is not None and self.keeps_ended:
             while self._ended and self._ended[-1].first_offset >= completed.first_offset:
@@ -258,9 +330,46 @@ class Producers:
         firsts = [each.first_offset for each in islice(self._ended, 1)]
         return min([*firsts, *islice(begun, 1)], default=None)
 
+    def epochs_of(self, producer_id: int) -> Epochs:
+        """What a marker has that goes on from the state of a producer that is known."""
+        state = self._states[producer_id]
+        return Epochs(max(0, state.epoch), max(0, state.coordinator_epoch))
+
     def is_open(self, producer_id: int, first_offset: int) -> bool:
         """Whether a transaction of this producer that began there has not ended."""
         return self._open.get(producer_id) == first_offset
+
+    def check_end(
+        self, producer_id: int, producer_epoch: int, coordinator_epoch: int, *, is_strict: bool
+    ) -> None:
+        """Refuse a marker that is not of the producer's last coordinator, or epoch.
+
+        Args:
+            producer_id: whose transaction ends.
+            producer_epoch: of the marker.
+            coordinator_epoch: of the marker.
+            is_strict: the marker has an epoch of its own, as in the second flow of KIP-890. With
+                that of the state it can only be a retry, if nothing is open (KAFKA-19999).
+
+        Raises:
+            RequestRefused: the epoch is over (47), or the coordinator is (35).
+        """
+        state = self._states.get(producer_id)
+        if state is None:
+            return
+        is_used = is_strict and producer_epoch == state.epoch and producer_id in self._open
+        if producer_epoch < state.epoch or is_used:
+            raise RequestRefused(
+                ErrorCode.invalid_producer_epoch,
+                f"Epoch {producer_epoch} of a marker for producer {producer_id} is "
+                f"{'not above' if is_used else 'below'} its epoch {state.epoch}",
+            )
+        if coordinator_epoch < state.coordinator_epoch:
+            raise RequestRefused(
+                ErrorCode.transaction_coordinator_fenced,
+                f"A coordinator of epoch {coordinator_epoch} ends a transaction of producer "
+                f"{producer_id}, and one of epoch {state.coordinator_epoch} has ended one before",
+            )
 
     def unended(self) -> tuple[tuple[int, int], ...]:
         """Producer id and first offset of each transaction that has not ended, in offset order."""

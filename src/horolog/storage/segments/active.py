@@ -272,6 +272,7 @@ class ActiveSegment:
             OF_APPEND_TIME if batch.is_stamped else OF_CREATE_TIME,
             None if batch.is_seen else batch.append_ms,
             batch.counts,
+            is_control=batch.header is not None and batch.header.is_control,
             batches=sum(len(listed.positions) for listed in messages) if messages else 1,
             last_position=position + last,
         )

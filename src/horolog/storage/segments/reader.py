@@ -331,6 +331,19 @@ class SegmentReader:
             return []
         return read_aborted(self._files, self.path_of(names.TXN_INDEX), self._aborted_size)
 
+    def aborted_from(self, offset: int) -> list[AbortedTxn]:
+        """Those of `aborted` whose markers are at or after an offset; reads no more of the file.
+
+        Raises:
+            CorruptIndex: as `aborted`.
+        """
+        if not self.has_aborted:
+            return []
+        if offset <= self.base_offset:
+            return self.aborted()
+        path = self.path_of(names.TXN_INDEX)
+        return read_aborted(self._files, path, self._aborted_size, from_offset=offset)
+
 
 def _next_offset_of_torn(log: BatchReader, position: int) -> int | None:
     """The offset that follows a batch which is longer than the file; None if it is none."""

@@ -19,9 +19,10 @@ from typing import NamedTuple
 
 from horolog.buffers import Buffer
 from horolog.config import TopicConfig
-from horolog.errors import BatchRefused, CorruptBatch, ErrorCode, RequestRefused
+from horolog.errors import CorruptBatch, ErrorCode, RequestRefused
 from horolog.record.attempts import is_attempt, rows_digest
 from horolog.record.batch import (
+    DELETE_HORIZON_BIT,
     HEADER_SIZE,
     LOG_OVERHEAD,
     MAGIC,
@@ -37,6 +38,7 @@ from horolog.record.old_format.sent import Sent
 from horolog.record.scan import RecordFacts, find_faults, scan_batch, scan_plain
 from horolog.record.timestamps import LOG_APPEND_TIME, NO_TIMESTAMP, TimestampType
 from horolog.storage.producers.attempts import Fences
+from horolog.storage.producers.states import Admission
 from horolog.storage.segments.numbered import Numbered, new_numbered
 from horolog.storage.validation.message_sets import (
     MessageSet,
@@ -84,6 +86,8 @@ class Prepared(NamedTuple):
     """What is stored in place of the batch, where the topic has format v0 or v1."""
     is_converted: bool = False
     """Whether the producer sent another format than is stored."""
+    admission: Admission | None = None
+    """Of a transactional batch to the transaction that it is of."""
 
     def numbered(self, base_offset: int, leader_epoch: int, append_ms: int) -> Numbered:
         """What is stored: with offsets, epoch and, on a LogAppendTime topic, append time.
@@ -92,7 +96,7 @@ class Prepared(NamedTuple):
             RequestRefused: as `MessageSet.placed`.
         """
         # Read at once: each field by its name costs as much as all of them.
-        header, sent, records, timestamp_type, timestamp, _, facts, _, messages, _ = self
+        header, sent, records, timestamp_type, timestamp, _, facts, _, messages, _, _ = self
         stamps, counts = timestamp_type is LOG_APPEND_TIME, facts.counts
         if messages is not None:
             return messages.numbered(base_offset, leader_epoch, append_ms, counts, stamps=stamps)
@@ -138,6 +142,7 @@ def prepare(
     produce_version: int | None = None,
     max_uncompressed_bytes: int = MAX_UNCOMPRESSED_BYTES,
     fences: Fences | None = None,
+    admission: Admission | None = None,
 ) -> Prepared:
     """Check what a producer sent for one partition.
 
@@ -150,6 +155,7 @@ def prepare(
         max_uncompressed_bytes: what the records may decompress to.
         fences: the batches of exactly-once sinks: the timestamps of all attempts at one are
             checked against the time of its start, so that a retry is not refused for its age.
+        admission: to a transaction; a transactional batch without one is refused (53).
 
     Raises:
         RequestRefused: with Kafka's code and a sentence; BatchRefused where Kafka's log and not
@@ -175,6 +181,7 @@ def prepare(
         produce_version=produce_version,
         max_uncompressed_bytes=max_uncompressed_bytes,
         fences=fences,
+        admission=admission,
     )
 
 
@@ -215,6 +222,7 @@ def _prepare_carefully(
     produce_version: int | None,
     max_uncompressed_bytes: int,
     fences: Fences | None,
+    admission: Admission | None,
 ) -> Prepared:
     """As `prepare`, check by check."""
     stored = config.message_format_version
@@ -237,7 +245,7 @@ def _prepare_carefully(
     if stored != MAGIC:
         refuse_in_messages(header, stored, partition)
         max_uncompressed_bytes = most_uncompressed(config, max_uncompressed_bytes)
-    _check_header(header)
+    _check_header(header, admission)
     sent = memoryview(batch)[:size]
     facts = _scan(sent, header, max_uncompressed_bytes, now_ms)
     if not facts.dense_offsets:
@@ -263,7 +271,14 @@ def _prepare_carefully(
             _packed_anew(sent, header, target, config, partition, max_uncompressed_bytes)
         )
         header = parse_header(sent)
-    return _prepared(header, sent, facts, config, now_ms, digest, is_converted=is_old)
+    elif header.has_delete_horizon:
+        # The cleaner alone says when tombstones go. (Kafka stores what the producer claims.)
+        records = sent[HEADER_SIZE:]
+        header = header._replace(attributes=header.attributes & ~DELETE_HORIZON_BIT)
+        sent = memoryview(b"".join((pack_header(header, records), records)))
+        header = parse_header(sent)
+    prepared = _prepared(header, sent, facts, config, now_ms, digest, is_converted=is_old)
+    return prepared._replace(admission=admission) if header.is_transactional else prepared
 
 
 def _prepared(
@@ -292,6 +307,7 @@ def _prepared(
             digest,
             None,
             is_converted,
+            None,
         )
     )
     return prepared
@@ -390,7 +406,7 @@ def _is_whole(records: Buffer, position: int) -> bool:
     return bool(length + LOG_OVERHEAD <= len(records) - position)
 
 
-def _check_header(header: BatchHeader) -> None:
+def _check_header(header: BatchHeader, admission: Admission | None) -> None:
     if header.last_offset_delta < 0:
         raise invalid(
             f"Batch has an invalid offset range: its last offset delta is "
@@ -406,11 +422,13 @@ def _check_header(header: BatchHeader) -> None:
     if header.is_control:
         raise invalid("Clients are not allowed to write control records")
     if header.is_transactional:
-        # What Kafka answers to a batch outside of a transaction; here there are none.
-        raise BatchRefused(
-            ErrorCode.invalid_txn_state,
-            "This broker runs no transactions: produce without transactional.id",
-        )
+        if admission is None:
+            raise RequestRefused(
+                ErrorCode.transactional_id_authorization_failed,
+                "Transactional records come with the transactional.id of their producer",
+            )
+        if header.producer_id < 0 or is_attempt(header):
+            raise invalid(f"Producer id {header.producer_id} cannot have a transaction")
     if header.producer_id >= 0 and header.base_sequence < 0:
         raise invalid(
             f"Invalid sequence number {header.base_sequence} in record batch with producerId "

@@ -1,0 +1,118 @@
+"""Which batches of a Produce request are of a transaction, and whether its coordinator admits them.
+
+The coordinator is asked before anything is appended. Requests of one producer over one connection
+wait for each other there, so that its batches reach the logs in the order of their sequences.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Collection, Mapping
+from contextlib import asynccontextmanager
+from typing import Final, NamedTuple, Protocol
+from weakref import WeakValueDictionary
+
+from horolog.buffers import Buffer
+from horolog.errors import CorruptBatch, ErrorCode, RequestRefused
+from horolog.network.peer import Peer
+from horolog.record.batch import MAGIC, BatchHeader, parse_header
+from horolog.storage.names import TopicPartition
+
+_ADDS_PARTITIONS_SINCE: Final = 12
+"""The version of Produce that adds partitions to transactions (KIP-890)."""
+
+
+class Transactions(Protocol):
+    """What a coordinator of transactions is asked before their batches are appended."""
+
+    async def admit(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: Collection[TopicPartition],
+        produce_version: int,
+    ) -> Mapping[TopicPartition, ErrorCode]:
+        """The code for each partition, as this version of Produce has it: 0 to append there."""
+        ...
+
+
+class NoTransactions:
+    """Admits nothing: there is no coordinator."""
+
+    async def admit(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: Collection[TopicPartition],
+        produce_version: int,
+    ) -> Mapping[TopicPartition, ErrorCode]:
+        """See `Transactions`."""
+        return dict.fromkeys(partitions, ErrorCode.invalid_txn_state)
+
+
+class Admitted(NamedTuple):
+    """What the coordinator has said of the batches of one request."""
+
+    producer_id: int
+    is_strict: bool
+    codes: Mapping[TopicPartition, ErrorCode]
+    """Of the partitions that get a batch of the transaction."""
+
+    def refuse_unless_in(self, partition: TopicPartition) -> None:
+        """Refuse the batch for a partition that is not in the transaction.
+
+        Raises:
+            RequestRefused: with the code of the coordinator.
+        """
+        code = self.codes.get(partition, ErrorCode.invalid_txn_state)
+        if code:
+            raise RequestRefused(
+                code, f"{partition} is in no ongoing transaction of producer {self.producer_id}"
+            )
+
+
+class ProducerTurns:
+    """The order in which the transactional requests of each connection are admitted."""
+
+    def __init__(self) -> None:
+        self._locks: WeakValueDictionary[tuple[Peer, str], asyncio.Lock] = WeakValueDictionary()
+
+    @asynccontextmanager
+    async def turn(self, peer: Peer, transactional_id: str) -> AsyncIterator[None]:
+        """Wait until the requests before this one have begun to append."""
+        lock = self._locks.setdefault((peer, transactional_id), asyncio.Lock())
+        async with lock:
+            yield
+
+
+def transactional_header(records: Buffer | None) -> BatchHeader | None:
+    """The header of a batch if it is of a transaction; validation judges everything else."""
+    if not records:
+        return None
+    try:
+        header = parse_header(records)
+    except CorruptBatch:
+        return None
+    is_of_one = header.magic == MAGIC and header.is_transactional and header.producer_id >= 0
+    return header if is_of_one else None
+
+
+async def admit(
+    transactions: Transactions,
+    transactional_id: str,
+    headers: Mapping[TopicPartition, BatchHeader],
+    produce_version: int,
+) -> Admitted | None:
+    """Ask the coordinator for all batches of a transaction in one request; None without any."""
+    if not headers:
+        return None
+    producers = {(each.producer_id, each.producer_epoch) for each in headers.values()}
+    (producer_id, epoch), *others = producers
+    codes: Mapping[TopicPartition, ErrorCode]
+    if others:  # Kafka refuses the request, too
+        codes = dict.fromkeys(headers, ErrorCode.invalid_producer_id_mapping)
+    else:
+        codes = await transactions.admit(
+            transactional_id, producer_id, epoch, headers.keys(), produce_version
+        )
+    return Admitted(producer_id, produce_version >= _ADDS_PARTITIONS_SINCE, codes)

@@ -1,0 +1,282 @@
+"""Transactions in logs that this broker leads: batches, markers, and what consumers are given."""
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import pytest
+from batches import batch
+from raw_connection import fetch_fields, lookup_fields, produce_fields
+from running_broker import NOW_MS, MakeBroker, RunningBroker, a_broker
+
+from horolog.clock import ManualClock
+from horolog.errors import ErrorCode, RequestRefused
+from horolog.record.batch import HEADER_SIZE, pack_header, parse_header
+from horolog.record.markers import Marker, read_marker
+from horolog.storage.names import TopicPartition
+from horolog.wire.api import ApiKey
+
+broker = a_broker("t", partitions=2)
+ID = 1 << 52
+
+
+class Admits:
+    """Admits everything, but where a test says otherwise."""
+
+    def __init__(self) -> None:
+        self.codes: dict[TopicPartition, ErrorCode] = {}
+        self.asked: list[tuple[Any, ...]] = []
+
+    async def admit(self, *about: Any) -> Mapping[TopicPartition, ErrorCode]:
+        self.asked.append(about)
+        partitions: Collection[TopicPartition] = about[3]
+        return {each: self.codes.get(each, ErrorCode.none) for each in partitions}
+
+
+@pytest.fixture(autouse=True)
+def admits(broker: RunningBroker) -> Admits:
+    found = Admits()
+    broker.broker.transactions = found
+    return found
+
+
+def transactional(sequence: int, *, epoch: int = 0, producer_id: int = ID, count: int = 1) -> bytes:
+    return batch(
+        *[NOW_MS] * count,
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        base_sequence=sequence,
+        is_transactional=True,
+    )
+
+
+def send(broker: RunningBroker, records: bytes, *, topic: str = "t", version: int = 9) -> Any:
+    """Produce in the transaction of "x"."""
+    fields = produce_fields(topic, {0: records}, acks=-1, transactional_id="x")
+    (answer,) = broker.ask(ApiKey.PRODUCE, version, **fields).responses
+    return answer.partition_responses[0]
+
+
+def end(
+    broker: RunningBroker,
+    *,
+    commit: bool,
+    epoch: int = 0,
+    coordinator: int = 0,
+    strict: bool = False,
+    producer_id: int = ID,
+) -> None:
+    async def ended() -> None:
+        partition = broker.broker.partition("t", 0)
+        await partition.end_transaction(
+            *(producer_id, epoch, coordinator),
+            commit=commit,
+            strict=strict,
+            now_ms=broker.clock.now_ms(),
+        )
+
+    broker.run(ended())
+
+
+def code_of_end(broker: RunningBroker, **more: Any) -> ErrorCode:
+    with pytest.raises(RequestRefused) as refused:
+        end(broker, **more)
+    return refused.value.code
+
+
+def latest(broker: RunningBroker, level: int = 1, time: int = -1) -> int:
+    fields = lookup_fields("t", {0: time}, isolation_level=level)
+    (answer,) = broker.ask(ApiKey.LIST_OFFSETS, 7, **fields).topics
+    return int(answer.partitions[0].offset)
+
+
+def committed(broker: RunningBroker, offset: int = 0) -> Any:
+    return broker.fetch("t", offset, isolation_level=1)
+
+
+def test_what_is_open_is_stable_once_it_is_committed(broker: RunningBroker) -> None:
+    broker.append("t", batch(NOW_MS))
+    assert send(broker, transactional(0)).base_offset == 1
+    broker.append("t", batch(NOW_MS))
+    found = committed(broker)
+    assert (found.high_watermark, found.last_stable_offset) == (3, 1)
+    assert parse_header(found.records).size == len(found.records)
+    assert (latest(broker), latest(broker, 0)) == (1, 3)
+    assert latest(broker, 1, NOW_MS) == 0
+    end(broker, commit=True)
+    found = committed(broker)
+    assert (found.high_watermark, found.last_stable_offset) == (4, 4)
+    assert found.aborted_transactions in (None, [], ())
+    assert latest(broker) == 4
+
+
+def test_what_is_aborted_is_named_to_consumers_of_committed_records(broker: RunningBroker) -> None:
+    send(broker, transactional(0))
+    end(broker, commit=False)
+    send(broker, transactional(1))
+    end(broker, commit=True)
+    found = committed(broker)
+    named = [(each.producer_id, each.first_offset) for each in found.aborted_transactions]
+    assert named == [(ID, 0)]
+    assert committed(broker, 2).aborted_transactions in (None, [], ())
+    headers = broker.headers("t")
+    assert [header.is_control for header in headers] == [False, True, False, True]
+    assert read_marker(broker.fetch("t", 1).records[: headers[1].size]) == Marker(True, 0)
+
+
+def test_an_open_transaction_outlives_a_restart_and_a_kill(
+    broker: RunningBroker, admits: Admits
+) -> None:
+    broker.append("t", batch(NOW_MS))
+    send(broker, transactional(0))
+    broker.restart()
+    broker.broker.transactions = admits
+    assert latest(broker) == 1
+    assert send(broker, transactional(1)).error_code == 0
+    end(broker, commit=False)
+    assert latest(broker) == 4
+    broker.restart()
+    assert [each.first_offset for each in committed(broker).aborted_transactions] == [1]
+
+
+def test_a_producer_with_an_open_transaction_writes_nothing_outside_of_it(
+    broker: RunningBroker,
+) -> None:
+    send(broker, transactional(0))
+    plain = batch(NOW_MS, producer_id=ID, producer_epoch=0, base_sequence=1)
+    assert broker.produce("t", plain).error_code == ErrorCode.invalid_txn_state
+    end(broker, commit=True)
+    assert broker.produce("t", plain).error_code == 0
+
+
+def test_transactional_records_without_a_transactional_id_are_refused(
+    broker: RunningBroker, admits: Admits
+) -> None:
+    refused = broker.produce("t", transactional(0))
+    assert refused.error_code == ErrorCode.transactional_id_authorization_failed
+    assert not broker.headers("t")
+    assert send(broker, batch(NOW_MS)).error_code == 0, "plain ones in such a request are taken"
+    assert not admits.asked
+
+
+def test_what_the_coordinator_refuses_is_not_appended(
+    broker: RunningBroker, admits: Admits
+) -> None:
+    admits.codes[TopicPartition("t", 0)] = ErrorCode.transaction_abortable
+    fields = produce_fields("t", {0: transactional(0), 1: transactional(0)}, transactional_id="x")
+    (answer,) = broker.ask(ApiKey.PRODUCE, 12, **{**fields, "acks": -1}).responses
+    codes = [each.error_code for each in answer.partition_responses]
+    assert codes == [ErrorCode.transaction_abortable, 0]
+    assert [about[:3] + about[4:] for about in admits.asked] == [("x", ID, 0, 12)]
+
+
+def test_batches_of_two_producers_in_one_request_are_refused(broker: RunningBroker) -> None:
+    other = transactional(0, producer_id=ID + 1)
+    fields = produce_fields("t", {0: transactional(0), 1: other}, acks=-1, transactional_id="x")
+    (answer,) = broker.ask(ApiKey.PRODUCE, 9, **fields).responses
+    codes = {each.error_code for each in answer.partition_responses}
+    assert codes == {ErrorCode.invalid_producer_id_mapping}
+
+
+def test_only_the_second_flow_asks_for_sequence_0_of_an_unknown_producer(
+    broker: RunningBroker,
+) -> None:
+    answer = send(broker, transactional(5), version=12)
+    assert answer.error_code == ErrorCode.out_of_order_sequence_number
+    assert send(broker, transactional(5), version=11).error_code == 0
+
+
+def test_a_marker_of_an_earlier_epoch_or_coordinator_is_refused(broker: RunningBroker) -> None:
+    send(broker, transactional(0, epoch=3))
+    assert code_of_end(broker, commit=True, epoch=2) == ErrorCode.invalid_producer_epoch
+    assert code_of_end(broker, commit=True, epoch=3, strict=True) == (
+        ErrorCode.invalid_producer_epoch
+    )
+    end(broker, commit=True, epoch=4, coordinator=5, strict=True)
+    end(broker, commit=True, epoch=4, coordinator=5, strict=True)  # a retry
+    fenced = code_of_end(broker, commit=True, epoch=4, coordinator=4)
+    assert fenced == ErrorCode.transaction_coordinator_fenced
+    assert send(broker, transactional(1, epoch=3)).error_code == ErrorCode.invalid_producer_epoch
+    assert send(broker, transactional(0, epoch=4)).error_code == 0
+
+
+def test_a_batch_that_was_admitted_before_the_marker_is_not_appended_after_it(
+    broker: RunningBroker,
+) -> None:
+    send(broker, transactional(0))
+
+    async def late() -> None:
+        partition = broker.broker.partition("t", 0)
+        admission = partition.admit(ID, is_strict=False)
+        await partition.end_transaction(ID, 0, 0, commit=True, strict=False, now_ms=NOW_MS)
+        appended = partition.append(transactional(1), NOW_MS, 9, "me", admission=admission)
+        if not hasattr(appended, "base_offset"):
+            await appended
+
+    with pytest.raises(RequestRefused) as refused:
+        broker.run(late())
+    assert refused.value.code is ErrorCode.invalid_txn_state
+    assert latest(broker) == 2
+
+
+def test_a_waiting_fetch_of_committed_records_is_answered_by_the_marker(
+    broker: RunningBroker,
+) -> None:
+    fields = fetch_fields("t", {0: 0}, isolation_level=1, max_wait_ms=60_000, min_bytes=1)
+    with broker.connect() as waiting:
+        waiting.send(ApiKey.FETCH, 12, **fields)
+        send(broker, transactional(0))
+        end(broker, commit=True)
+        (answer,) = waiting.receive()[1].responses
+    found = answer.partitions[0]
+    assert found.last_stable_offset == 2
+    assert parse_header(found.records).base_offset == 0
+
+
+def test_a_producer_gives_no_batch_a_delete_horizon(broker: RunningBroker) -> None:
+    plain = batch(NOW_MS)
+    header = parse_header(plain)
+    claimed = pack_header(header._replace(attributes=0x40), plain[HEADER_SIZE:])
+    assert broker.produce("t", claimed + plain[HEADER_SIZE:]).error_code == 0
+    (stored,) = broker.headers("t")
+    assert stored.attributes == 0
+    assert stored.base_timestamp == NOW_MS
+
+
+@pytest.mark.parametrize("type_", ["CreateTime", "LogAppendTime"])
+def test_a_marker_has_the_time_of_its_append(make_broker: MakeBroker, type_: str) -> None:
+    one = make_broker(clock=ManualClock(NOW_MS))
+    one.create_topic("t", message_timestamp_type=type_)
+    one.broker.transactions = Admits()
+    send(one, transactional(0))
+    one.clock.advance(7)
+    end(one, commit=True)
+    last = one.headers("t")[-1]
+    assert (last.max_timestamp, last.is_control) == (NOW_MS + 7, True)
+    assert latest(one, 1, -3) in (0, 1)
+
+
+def test_consumers_are_named_what_was_aborted_in_what_they_are_given(
+    make_broker: MakeBroker,
+) -> None:
+    one = make_broker(clock=ManualClock(NOW_MS))
+    one.create_topic("t", segment_bytes="300")
+    one.broker.transactions = Admits()
+    for sequence in range(20):
+        send(one, transactional(sequence))
+        end(one, commit=sequence % 2 == 0)
+    assert len(one.log("t").segments) > 3
+
+    def aborted() -> list[int]:
+        return [each.first_offset for each in one.log("t").aborted_transactions(0, 40)]
+
+    assert aborted() == list(range(2, 40, 4))
+    named, offset = set[int](), 0
+    while offset < 40:
+        found = committed(one, offset)
+        assert all(each.first_offset < 40 for each in found.aborted_transactions or ())
+        named |= {each.first_offset for each in found.aborted_transactions or ()}
+        header = parse_header(found.records)
+        offset = header.next_offset
+    assert named == set(aborted())
+    one.restart(crash=True)
+    assert aborted() == list(range(2, 40, 4))
