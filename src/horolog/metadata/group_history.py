@@ -13,6 +13,7 @@ from pathlib import Path
 from struct import error as StructError  # noqa: N812 - its own name says nothing
 from typing import Final
 
+from horolog.buffers import Buffer
 from horolog.errors import CorruptBatch, ErrorCode, RequestRefused, StorageFailed
 from horolog.groups.replay import Replay
 from horolog.history import AskGroupHistory, GroupAspect, GroupEvent, GroupHistory
@@ -112,6 +113,8 @@ class _GroupLog(PastLog[GroupEvent]):
                 if self._is_incomplete(header):
                     self.whole_from = header.max_timestamp
                 self._next_offset = header.next_offset
+                if self._is_of_others(header, batch):
+                    continue
                 for record in replay.counted(batch):
                     if record.key is not None and record.key.startswith(self._key, _TYPE_BYTES):
                         yield from self._event(record, header)
@@ -134,6 +137,11 @@ class _GroupLog(PastLog[GroupEvent]):
             return True
         is_gap = self._next_offset not in (None, header.base_offset)
         return is_gap or header.records_count <= header.last_offset_delta
+
+    def _is_of_others(self, header: BatchHeader, batch: Buffer) -> bool:
+        """Whether a batch has no key with the group, seen without an object for each record."""
+        is_plain = not header.codec_number and not header.is_control
+        return is_plain and self._key not in bytes(batch)
 
     def _event(self, record: Record, header: BatchHeader) -> Iterator[GroupEvent]:
         assert record.key is not None
