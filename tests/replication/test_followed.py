@@ -179,6 +179,42 @@ def test_a_log_without_records_starts_where_the_source_does(partition: FollowedP
     assert partition.gaps == []
 
 
+def test_an_empty_log_starts_earlier_when_another_leader_does(
+    partition: FollowedPartition,
+) -> None:
+    """After an unclean election the leader may have less, and have begun anew from there."""
+    partition.lead(1, 5, EMPTY, NOW_MS)
+    out_of_range(partition)
+    assert partition.on_bounds(150, 150, EMPTY, NOW_MS) == StartAt(150)
+    started = LocalLog(150, 150, 150, ())
+    partition.lead(2, 6, started, NOW_MS)
+    assert partition.asks is Asks.BOUNDS
+    assert partition.on_bounds(100, 170, started, NOW_MS) == StartAt(100)
+    assert (partition.asks, partition.failures) == (Asks.RECORDS, 0)
+    assert partition.position(LocalLog(100, 100, 100, ())) == 100
+
+
+def test_a_log_that_was_emptied_here_is_not_filled_again(partition: FollowedPartition) -> None:
+    partition.lead(1, 5, EMPTY, NOW_MS)
+    out_of_range(partition)
+    assert partition.on_bounds(150, 200, EMPTY, NOW_MS) == StartAt(150)
+    emptied = LocalLog(180, 180, 180, ())
+    partition.lead(2, 6, emptied, NOW_MS)
+    assert partition.asks is Asks.RECORDS
+    assert partition.position(emptied) == 180
+
+
+def test_offsets_of_a_gap_that_another_leader_has_are_followed(led: FollowedPartition) -> None:
+    out_of_range(led)
+    assert led.on_bounds(150, 200, LOG, NOW_MS) is None
+    led.lead(2, 6, LOG, NOW_MS)
+    assert led.on_epoch_end(5, 120, LOG, NOW_MS) is None
+    assert (led.position(LOG), led.gaps) == (100, [])
+    out_of_range(led)
+    assert led.on_bounds(150, 200, LOG, NOW_MS) is None
+    assert led.gaps == [Gap(100, 150)]
+
+
 def test_beyond_the_end_the_epochs_decide(led: FollowedPartition) -> None:
     out_of_range(led)
     assert led.on_bounds(0, 70, LOG, NOW_MS) is None

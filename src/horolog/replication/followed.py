@@ -128,6 +128,7 @@ class FollowedPartition:
         self._backoff_ms = backoff_ms
         self._longest_backoff_ms = longest_backoff_ms
         self._resume = 0  # behind a gap
+        self._started_at: int | None = None  # the empty log, because the source started there
         self._beyond: int | None = None  # the source's end, where it is before the log's
         self._fallen_since_ms: int | None = None
 
@@ -167,7 +168,13 @@ class FollowedPartition:
         self.is_refused, self.why, self.failures, self.not_before_ms = False, None, 0, 0
         self.turn += 1
         self._beyond = None
+        # After an unclean election the leader may have offsets that the one before had deleted.
+        if self._resume > log.end:
+            self._resume = 0
+            del self.gaps[-1:]
         self._ask_epoch_end(log)
+        if self._may_start_earlier(log):
+            self.asks = Asks.BOUNDS
 
     def release(self) -> None:
         """Ask nothing more, and take no answer that is still to come."""
@@ -179,6 +186,10 @@ class FollowedPartition:
             self.asks, self.asked_epoch = Asks.EPOCH_END, log.latest_epoch
         else:  # empty, or of formats v0 and v1, which have no epochs
             self.asks = Asks.RECORDS
+
+    def _may_start_earlier(self, log: LocalLog) -> bool:
+        """Whether the log is empty, and starts where it does because its source did."""
+        return log.start == log.end == self._started_at
 
     def _fall(self, epoch: int, log: LocalLog, now_ms: int) -> None:
         if self._fallen_since_ms is None:
@@ -253,11 +264,18 @@ class FollowedPartition:
         self.source_start, self.source_end = start, end
         position = self.position(log)
         self.asks = Asks.RECORDS
+        if self._may_start_earlier(log) and start <= position <= end:
+            self.failures, self.why = 0, None
+            if start == position:
+                return None
+            self._started_at = start
+            return StartAt(start)
         if position < start:
             self.failures, self.why = 0, None
-            self._resume = start
             if log.start == log.end:
+                self._started_at = start
                 return StartAt(start)
+            self._resume = start
             self._note_gap(Gap(position, start))
             return None
         if self._resume > end:
