@@ -77,8 +77,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(1800), append=True)
 
 
+# Collecting tests makes millions of objects and hardly any garbage, which each full collection of
+# the garbage collector would visit again.
+gc.disable()
+
+
 def pytest_collection_finish() -> None:
     """Exclude the tests themselves, millions of objects, from every collection while they run."""
+    gc.enable()
     gc.collect()
     gc.freeze()
 
