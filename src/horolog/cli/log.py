@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from horolog.cli.compacting import compact
 from horolog.cli.converting import convert
 from horolog.cli.log_screen import (
     batch_json,
@@ -41,7 +42,7 @@ app = typer.Typer(no_args_is_help=True)
 
 @app.callback()
 def log() -> None:
-    """Inspect and verify log directories, rebuild indexes, convert formats, offline."""
+    """Inspect and verify log directories, rebuild indexes, convert formats, compact, offline."""
 
 
 @app.command(no_args_is_help=True)
@@ -162,3 +163,4 @@ def _show_summary(path: Path, looks: Sequence[InspectedLog], zone: tzinfo) -> No
 app.command(no_args_is_help=True)(verify)
 app.command(no_args_is_help=True)(reindex)
 app.command(no_args_is_help=True)(convert)
+app.command(no_args_is_help=True)(compact)

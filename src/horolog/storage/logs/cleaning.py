@@ -28,11 +28,10 @@ from horolog.storage import names
 from horolog.storage.cleaning.choosing import Cleanable, cleanable, first_dirty, first_time
 from horolog.storage.cleaning.rules import Rules, last_of_producers, legacy_horizon
 from horolog.storage.files import Files
-from horolog.storage.index.abort import AbortedTxn
 from horolog.storage.logs.following import FollowingLog
 from horolog.storage.logs.parts import LogParts
-from horolog.storage.logs.replacing import begin_replacement, make_alike, take_back
-from horolog.storage.logs.writer import LogWriter, new_segment
+from horolog.storage.logs.replacing import begin_replacement, take_back
+from horolog.storage.logs.rewriting import size_of_logs, write_cleaned
 from horolog.storage.removal.leftovers import base_offsets, finish_replacement
 from horolog.storage.removal.replacement import Replacement
 from horolog.storage.segments.segment import Segment
@@ -324,32 +323,13 @@ class Cleaning:
         )
 
     def _write(self, cleaning: "CleaningPass", group: "Group") -> Iterator[Progress]:
-        """Write what becomes of a group, and have the disk keep it."""
-        files, work, config, run = self._files, self._work, self._config, self.run
-        if files.exists(work):
-            files.remove_tree(work)
-        files.make_directory(work)
-        writer = LogWriter(files, work, new_segment(files, work, group.base_offset, config, 0))
-        for piece in cleaning.cleaned(group):
-            writer.extend(piece.batches, config)
+        run = self.run
+        for piece in write_cleaned(self._files, self._work, cleaning, group, self._config):
             run.read_bytes += piece.read_bytes
             run.records_before += piece.read_records
             run.records_after += piece.kept_records
             yield Progress(piece.read_bytes, piece.kept_bytes)
-        writer.finish()
-        self._write_aborted(cleaning.take_aborted())
-        last = group.segments[-1]
-        make_alike(files, work, last)
         yield Progress()
-
-    def _write_aborted(self, aborted: Sequence[AbortedTxn]) -> None:
-        """Write the index of aborted transactions, each where its marker is."""
-        bases = base_offsets(self._files.names_in(self._work), names.LOG)
-        for base, end in zip(bases, [*bases[1:], names.MAX_OFFSET], strict=True):
-            entries = [each for each in aborted if base <= each.last_offset < end]
-            if entries:
-                segment = Segment(self._files, self._work, base, self._config, size=0)
-                segment.write_aborted(entries)
 
     def _put(self, group: "Group") -> bool:
         log, run = self._log, self.run
@@ -358,10 +338,7 @@ class Cleaning:
         if len(old) < len(group.segments) or log.truncations != self._truncations:
             return False
         names_of_logs = base_offsets(self._files.names_in(self._work), names.LOG)
-        size = sum(
-            self._files.size(f"{self._work}/{names.segment_file(base, names.LOG)}")
-            for base in names_of_logs
-        )
+        size = size_of_logs(self._files, self._work)
         due_ms = self._monotonic_ms() + self._config.file_delete_delay_ms
         if not log.put_cleaned(old, self._work, due_ms):
             return False

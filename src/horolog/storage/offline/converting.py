@@ -96,7 +96,7 @@ class Conversion:
         """Convert every segment; yields how much was read, returns what was done."""
         done = []
         for directory in self.target.partitions:
-            if _is_kafkas_own(directory.name):
+            if is_kafkas_own(directory.name):
                 # The metadata log is in every directory of horolog's: no topic of the user's.
                 is_metadata = directory.name == f"{names.CLUSTER_METADATA}-0"
                 if not self.target.is_log_dir and not is_metadata:
@@ -323,7 +323,8 @@ def _digest(readers: Sequence[SegmentReader], magic: int) -> tuple[str, int]:
     return digest.hexdigest(), records
 
 
-def _is_kafkas_own(name: str) -> bool:
+def is_kafkas_own(name: str) -> bool:
+    """Whether a directory of this name is of a topic that Kafka keeps for itself."""
     partition = names.partition_of(name)
     return partition is not None and partition.topic in names.INTERNAL_TOPICS
 

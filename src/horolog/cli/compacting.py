@@ -1,0 +1,94 @@
+"""`horolog log compact`: keep the latest record of each key, and print what was done."""
+
+import os
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from horolog.cli.options import Json
+from horolog.cli.screen import show_json, size
+from horolog.cli.verifying import INTERVAL_BYTES, IntervalBytes, LogPath, Tally, bytes_of
+from horolog.clock import SystemClock
+from horolog.storage.verify import find_target
+
+_DAY_MS = 86_400_000
+
+
+def compact(
+    path: LogPath,
+    delete_retention_ms: Annotated[
+        int,
+        typer.Option("--delete-retention-ms", min=0, help="For how long tombstones still stay."),
+    ] = _DAY_MS,
+    segment_bytes: Annotated[
+        int, typer.Option("--segment-bytes", min=1 << 10, help="How large segments become.")
+    ] = 1 << 30,
+    memory_bytes: Annotated[
+        int,
+        typer.Option("--memory-bytes", min=1 << 10, help="For the keys, 24 bytes for each."),
+    ] = 128 << 20,
+    remove_keyless: Annotated[
+        bool,
+        typer.Option(
+            "--remove-keyless", help="Remove records without a key, as Kafka's cleaner does."
+        ),
+    ] = False,
+    interval_bytes: IntervalBytes = INTERVAL_BYTES,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only print what would be left.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Compact logs, whatever their topics' policies: of each key the latest record stays.
+
+    What the broker's cleaner does (docs/compaction.md), over all segments but the last one. What
+    becomes of them takes their place once it is on the disk; it may be stopped or killed at any
+    time. Offsets and times stay. A broker that uses the directory must be stopped first. The exit
+    code is 1 if a partition was left as it is, or not compacted to its end.
+    """
+    from horolog.storage.offline.compacting import (  # noqa: PLC0415 - numpy, once it is needed
+        Compaction,
+    )
+
+    target = find_target(path)
+    work = Compaction(
+        target,
+        SystemClock().now_ms(),
+        delete_retention_ms=delete_retention_ms,
+        segment_bytes=segment_bytes,
+        interval_bytes=interval_bytes,
+        memory_bytes=memory_bytes,
+        removes_keyless=remove_keyless,
+        dry_run=dry_run,
+    )
+    with work.locked():
+        done = Tally().of(work.steps(), f"compacting {path}", 2 * bytes_of(target))
+    refused = [each for each in done if each.refused]
+    if as_json:
+        show_json(
+            {
+                "path": str(path.absolute()),
+                "ok": not refused,
+                "dry_run": dry_run,
+                "partitions": [asdict(each) for each in done],
+            }
+        )
+    else:
+        would = "would be " if dry_run else ""
+        for each in done:
+            name = os.path.basename(each.path)
+            if each.records_before:
+                typer.echo(
+                    f"{name}: {each.records_after} of {each.records_before} records {would}left "
+                    f"before offset {each.end_offset}, {size(each.bytes_before)} before and "
+                    f"{size(each.bytes_after)} {'then' if dry_run else 'now'}"
+                )
+            if each.keyless:
+                what = f"{would}removed" if remove_keyless else "kept (--remove-keyless)"
+                typer.echo(f"{name}: {each.keyless} records without a key {what}")
+            if each.refused:
+                typer.echo(f"{name}: {each.refused}")
+        typer.echo(f"{len(done)} partitions, {len(refused)} not compacted to their end")
+    if refused:
+        raise typer.Exit(1)

@@ -1,0 +1,246 @@
+"""Compacts the logs of a directory without a broker: of each key the latest record stays.
+
+It is the pass of the broker's cleaner (`cleaning/passes.py`), over all finished segments. What
+becomes of a group of them is written in `<partition>/cleaning/`, synced, and only then takes their
+place (logs/replacing.py): a kill leaves the ones or the others, and the next run begins anew.
+
+No settings are known here: what a topic would say is an argument. As after any compaction offsets,
+append times, producers and the times of records stay. Nothing is compacted from the first
+transaction on that has not ended, nor of the last segment, to which a broker appends.
+"""
+
+import os
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from horolog.config import TopicConfig
+from horolog.errors import CorruptBatch, CorruptIndex, Misconfigured, RequestRefused, StorageFailed
+from horolog.record.batch import BatchHeader
+from horolog.storage import names
+from horolog.storage.append_times.earlier import take_over
+from horolog.storage.batches.reader import BatchReader, TornTail
+from horolog.storage.cleaning.key_map import KeyMap
+from horolog.storage.cleaning.passes import CleaningPass, Group
+from horolog.storage.cleaning.rules import Rules, last_of_producers
+from horolog.storage.directory.lock import lock_against_others, lock_offline
+from horolog.storage.files import Files
+from horolog.storage.index.abort import AbortedTxn
+from horolog.storage.logs.replacing import replace_segments
+from horolog.storage.logs.rewriting import size_of_logs, write_cleaned
+from horolog.storage.offline.converting import is_kafkas_own
+from horolog.storage.producers.states import Producers
+from horolog.storage.removal.leftovers import base_offsets, tidy
+from horolog.storage.segments.reader import SegmentReader
+from horolog.storage.verify import VerifyTarget
+from horolog.storage.verify.findings import Checked, Steps
+
+MEMORY_BYTES: Final = 128 << 20
+"""For the keys, as `log.cleaner.dedupe.buffer.size` is by default."""
+DELETE_RETENTION_MS: Final = 86_400_000
+"""As `delete.retention.ms` is by default."""
+_REASON: Final = "it would append to what is compacted"
+
+
+@dataclass(slots=True)
+class CompactedPartition:
+    """What was done about one partition."""
+
+    path: str
+    end_offset: int = 0
+    """Up to where each key has one record."""
+    records_before: int = 0
+    records_after: int = 0
+    bytes_before: int = 0
+    bytes_after: int = 0
+    keyless: int = 0
+    """Records without a key."""
+    refused: str | None = None
+    """Why it was left as it is, or was not compacted to its end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compaction:
+    """The work at one target; only to be done while `locked` keeps brokers away."""
+
+    target: VerifyTarget
+    now_ms: int
+    """The clock: delete horizons count from it."""
+    delete_retention_ms: int = DELETE_RETENTION_MS
+    segment_bytes: int = 1 << 30
+    interval_bytes: int = 4096
+    memory_bytes: int = MEMORY_BYTES
+    removes_keyless: bool = False
+    """Whether records without a key go, as they do in Kafka's cleaner."""
+    dry_run: bool = False
+    """Write nothing; report what would be left."""
+    files: Files = field(default_factory=Files)
+
+    def locked(self) -> AbstractContextManager[None]:
+        """Keep brokers away from the log directory meanwhile, if there is one.
+
+        Raises:
+            Misconfigured: a broker is at work there, or the target is one segment of a log.
+        """
+        if self.target.segment is not None:
+            raise Misconfigured(
+                f"{self.target.segment} is one segment: a key's latest record may be in another. "
+                "Name the partition's directory"
+            )
+        return lock_offline(self.target.log_dir, _REASON)
+
+    def steps(self) -> Steps[list[CompactedPartition]]:
+        """Compact every partition; yields how much was read, returns what was done.
+
+        A partition that is damaged is left as it is, and the others are compacted.
+        """
+        done = []
+        for directory in self.target.partitions:
+            if is_kafkas_own(directory.name):
+                continue
+            partition = _Partition(self, directory)
+            try:
+                yield from partition.steps()
+            except CorruptBatch as error:
+                partition.done.refused = (
+                    f"its log is damaged: {error.reason}. `horolog log verify` says where"
+                )
+            except (CorruptIndex, RequestRefused, StorageFailed) as error:
+                partition.done.refused = str(error)
+            yield Checked(partitions=1)
+            done.append(partition.done)
+        return done
+
+
+class _Partition:
+    """One partition whose log is compacted."""
+
+    def __init__(self, compaction: Compaction, directory: Path) -> None:
+        self.done = CompactedPartition(str(directory))
+        self._compaction = compaction
+        self._files = compaction.files
+        self._directory = str(directory)
+        self._work = f"{directory}/{names.CLEANING}"
+        self._producers = Producers()
+        self._aborted: list[AbortedTxn] = []
+        self._config = TopicConfig(
+            segment_bytes=compaction.segment_bytes, index_interval_bytes=compaction.interval_bytes
+        )
+
+    def steps(self) -> Steps[None]:
+        """Compact it, in as many passes as its keys need."""
+        with self._alone(self._directory):
+            if not self._compaction.dry_run:
+                kept = tidy(self._files, self._directory, keep=True, now_ms=self._compaction.now_ms)
+                take_over(self._files, self._directory, kept.present)
+            segments = self._segments()
+        if len(segments) < 2:
+            return
+        yield from self._walk(segments)
+        unstable = self._producers.first_unstable(0, ())
+        bases = [each.base_offset for each in segments]
+        end = max((each for each in bases if unstable is None or each <= unstable), default=0)
+        first_dirty = bases[0]
+        try:
+            while first_dirty < end:
+                finished = [each for each in segments if each.base_offset < end]
+                reached = yield from self._pass(finished, first_dirty, end)
+                if reached <= first_dirty:
+                    raise StorageFailed("the keys of not even one record fit into the memory")
+                first_dirty = self.done.end_offset = reached
+                if self._compaction.dry_run:
+                    break
+                segments = self._segments()
+        finally:
+            if not self._compaction.dry_run and self._files.exists(self._work):
+                self._files.remove_tree(self._work)
+        if first_dirty < end:
+            self.done.refused = "its keys do not fit into the memory at once: a run takes several"
+
+    def _alone(self, path: str) -> AbstractContextManager[None]:
+        return nullcontext() if self._compaction.dry_run else lock_against_others(path)
+
+    def _segments(self) -> list[SegmentReader]:
+        files, directory = self._files, self._directory
+        return [
+            SegmentReader.at(files, f"{directory}/{names.segment_file(base, names.LOG)}", base)
+            for base in base_offsets(files.names_in(directory), names.LOG)
+        ]
+
+    def _walk(self, segments: Sequence[SegmentReader]) -> Steps[None]:
+        """Find out who has written the log, and which transactions were aborted.
+
+        Kafka's index of them may be missing from a copy.
+        """
+        for segment in segments:
+            reader, is_last = segment.batches(), segment is segments[-1]
+            try:
+                for position, header, listed in reader.stretches():
+                    if listed is not None or header.producer_id < 0:
+                        continue
+                    if header.is_control:
+                        ended = self._producers.ended_by(header, _batch(reader, position, header))
+                        if ended is not None and ended.aborted is not None:
+                            self._aborted.append(ended.aborted)
+                    self._producers.replay(header, partial(_batch, reader, position, header), 0)
+            except TornTail:
+                if not is_last:
+                    raise
+            yield Checked()
+
+    def _pass(self, segments: Sequence[SegmentReader], first_dirty: int, end: int) -> Steps[int]:
+        """One pass; where the keys had no more room."""
+        compaction, done = self._compaction, self.done
+        rules = Rules(
+            now_ms=compaction.now_ms,
+            delete_retention_ms=compaction.delete_retention_ms,
+            end_offset=end,
+            producers=last_of_producers(self._producers),
+            aborted=self._aborted,
+            keeps_keyless=not compaction.removes_keyless,
+        )
+        cleaning = CleaningPass(segments, KeyMap(compaction.memory_bytes), rules)
+        for size in cleaning.fill(first_dirty):
+            yield Checked(bytes=size)
+        done.keyless += cleaning.keyless
+        if cleaning.end_offset > first_dirty:
+            for group in cleaning.groups(self._config):
+                yield from self._group(cleaning, group)
+        return cleaning.end_offset
+
+    def _group(self, cleaning: CleaningPass, group: Group) -> Steps[None]:
+        files, done = self._files, self.done
+        if self._compaction.dry_run:
+            for piece in cleaning.cleaned(group):
+                done.bytes_after += piece.kept_bytes
+                done.records_before += piece.read_records
+                done.records_after += piece.kept_records
+                yield Checked(bytes=piece.read_bytes)
+            done.bytes_before += group.size
+            return
+        with ExitStack() as locks:
+            for segment in group.segments:
+                path = segment.path_of(names.LOG)
+                locks.enter_context(lock_against_others(path))
+                if os.stat(path).st_size != segment.size:
+                    raise StorageFailed(f"{path} has changed meanwhile: nothing more was done")
+            before = after = 0
+            for piece in write_cleaned(files, self._work, cleaning, group, self._config):
+                before, after = before + piece.read_records, after + piece.kept_records
+                yield Checked(bytes=piece.read_bytes)
+            size = size_of_logs(files, self._work)
+            with lock_against_others(self._directory):
+                bases = [each.base_offset for each in group.segments]
+                replace_segments(files, self._directory, self._work, bases)
+        done.bytes_before += group.size
+        done.bytes_after += size
+        done.records_before += before
+        done.records_after += after
+        yield Checked(segments=len(group.segments))
+
+
+def _batch(reader: BatchReader, position: int, header: BatchHeader) -> bytes:
+    return bytes(reader.batch(position, header))
