@@ -81,6 +81,15 @@ def requests(topic_id: UUID) -> dict[ApiKey, Any]:
             "topics": [{"name": "t", "partitions": [{"partition_index": 0, "offset": 0}]}]
         },
         ApiKey.INIT_PRODUCER_ID: {},
+        ApiKey.ADD_PARTITIONS_TO_TXN: lambda v: (
+            {"v3_and_below_transactional_id": "x", "v3_and_below_topics": []}
+            if v < 4
+            else {"transactions": [{"transactional_id": "x", "topics": []}]}
+        ),
+        ApiKey.ADD_OFFSETS_TO_TXN: {"transactional_id": "x", "group_id": "g"},
+        ApiKey.END_TXN: {"transactional_id": "x"},
+        ApiKey.DESCRIBE_TRANSACTIONS: {"transactional_ids": ["x"]},
+        ApiKey.LIST_TRANSACTIONS: {"transactional_id_pattern": ".*"},
         ApiKey.OFFSET_FOR_LEADER_EPOCH: {
             "topics": [
                 {
@@ -153,6 +162,9 @@ EXPECTED_ERRORS = {
     ApiKey.DELETE_GROUPS: {69},
     ApiKey.OFFSET_DELETE: {69},
     ApiKey.ELECT_LEADERS: {84},
+    ApiKey.ADD_OFFSETS_TO_TXN: {49},
+    ApiKey.END_TXN: {49},
+    ApiKey.DESCRIBE_TRANSACTIONS: {105},
 }
 
 

@@ -270,8 +270,8 @@ def test_unused_offsets_expire_by_the_clock(broker: RunningBroker) -> None:
         assert not connection.ask(ApiKey.LIST_GROUPS, 4).groups
 
 
-@pytest.mark.parametrize(("key_type", "code"), [(0, 0), (1, 53), (2, 42), (3, 42)])
-def test_only_groups_have_a_coordinator_here(
+@pytest.mark.parametrize(("key_type", "code"), [(0, 0), (1, 0), (2, 42), (3, 42)])
+def test_groups_and_transactional_ids_have_a_coordinator_here(
     broker: RunningBroker, key_type: int, code: int
 ) -> None:
     answer = broker.ask(ApiKey.FIND_COORDINATOR, 3, key="g", key_type=key_type)
@@ -289,11 +289,6 @@ def test_producer_ids_are_never_given_twice(broker: RunningBroker) -> None:
                 given.append(answer.producer_id)
         broker.restart()
     assert len(set(given)) == 12
-
-
-def test_a_transactional_producer_is_refused(broker: RunningBroker) -> None:
-    answer = broker.ask(ApiKey.INIT_PRODUCER_ID, 4, transactional_id="x")
-    assert (answer.error_code, answer.producer_id) == (53, -1)
 
 
 def test_nothing_waits_for_an_answer_after_a_refusal(

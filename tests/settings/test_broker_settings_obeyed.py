@@ -15,6 +15,7 @@ import group_checks
 import log_dir_checks
 import pytest
 import topic_checks
+import transaction_checks
 from setting_checks import OF_BROKERS, OF_TOPICS, REFUSED, BrokerCheck
 from settings_lab import BROKER, SOON_S, WHOLE_CLUSTER, Lab
 
@@ -29,6 +30,7 @@ assert following_checks
 assert group_checks
 assert log_dir_checks
 assert topic_checks
+assert transaction_checks
 
 OBEYED = {s.name: s for s in broker_settings().values() if s.status is Status.OBEYED}
 OF_TOPIC_SETTINGS = {name for s in topic_settings().values() for name in s.falls_back_to}

@@ -18,6 +18,7 @@ from horolog.broker.live_settings import LiveSettings
 from horolog.broker.partition import Partition
 from horolog.broker.partitions import Partitions
 from horolog.broker.timestamp_warnings import TimestampWarnings
+from horolog.broker.transaction_coordinator import TransactionCoordinator
 from horolog.clock import MINUTE_MS, Clock, SystemClock
 from horolog.config import LONG_MAX
 from horolog.errors import HorologError
@@ -53,6 +54,7 @@ class BackgroundTasks:
         groups: GroupCoordinator,
         group_lags: GroupLags,
         timestamp_warnings: TimestampWarnings,
+        transactions: TransactionCoordinator,
         store: MetadataStore,
         readers: Executor,
     ) -> None:
@@ -62,6 +64,7 @@ class BackgroundTasks:
         self._groups = groups
         self._group_lags = group_lags
         self._timestamp_warnings = timestamp_warnings
+        self._transactions = transactions
         self._store = store
         self._readers = readers
         self.monotonic_ms: Callable[[], int] = SystemClock().monotonic_ms
@@ -84,6 +87,16 @@ class BackgroundTasks:
             (self.checkpoint, config.log_flush_offset_checkpoint_interval_ms, first_ms),
             (self.expire_offsets, config.offsets_retention_check_interval_ms, None),
             (self.expire_producers, config.producer_id_expiration_check_interval_ms, None),
+            (
+                self.abort_timed_out,
+                config.transaction_abort_timed_out_transaction_cleanup_interval_ms,
+                None,
+            ),
+            (
+                self.expire_transactional_ids,
+                config.transaction_remove_expired_transaction_cleanup_interval_ms,
+                None,
+            ),
         ):
             delay = interval_ms if delay_ms is None else delay_ms
             self._tasks.append(asyncio.create_task(self._repeat(task, interval_ms, delay)))
@@ -174,6 +187,14 @@ class BackgroundTasks:
                 expiry = partition.expire_producers(self._clock, limit_ms)
                 gone += await self._do("expiry", partition, expiry) or 0
         return gone
+
+    async def abort_timed_out(self) -> int:
+        """Abort transactions that are open for longer than their timeout; how many."""
+        return await self._transactions.abort_timed_out()
+
+    async def expire_transactional_ids(self) -> int:
+        """Remove transactional ids that were idle for long; how many."""
+        return await self._transactions.remove_expired()
 
     async def _do(self, what: str, partition: Partition, job: Awaitable[T]) -> T | None:
         """One partition's trouble is not its neighbours', and one that is gone needs no task."""

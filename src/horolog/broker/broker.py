@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, Self, TypeVar
 
-from horolog.broker.admission import NoTransactions, ProducerTurns, Transactions
+from horolog.broker.admission import ProducerTurns
 from horolog.broker.background_tasks import BackgroundTasks
 from horolog.broker.cleaner import Cleaner
 from horolog.broker.controller import Controller
@@ -38,6 +38,9 @@ from horolog.broker.scheduling.delayed_fetch import DelayedFetch
 from horolog.broker.scheduling.fair_pool import FairPool
 from horolog.broker.scheduling.metadata_thread import MetadataThread
 from horolog.broker.timestamp_warnings import TimestampWarnings
+from horolog.broker.transaction_coordinator import TransactionCoordinator, TransactionLimits
+from horolog.broker.transaction_file_log import FileStateLog
+from horolog.broker.transaction_markers import LocalMarkers
 from horolog.clock import Clock, SystemClock
 from horolog.config import BrokerConfig, Endpoint, Settings
 from horolog.errors import StorageFailed
@@ -128,8 +131,14 @@ class Broker:
             self.metadata, store, clock, self.topics, self.partitions, opened.stored.queries
         )
         self.producer_clients = ProducerClients()
-        self.transactions: Transactions = NoTransactions()
         self.producer_turns = ProducerTurns()
+        self.transactions = TransactionCoordinator(
+            lambda: _transaction_limits(live.config),
+            FileStateLog(self.metadata, opened.transaction_file),
+            LocalMarkers(self.topics, self.partitions, self.groups, clock),
+            self.producer_ids.next,
+            clock,
+        )
         self.left_behind = opened.left_behind
         self.traffic = self.partitions.traffic
         self.conversions = Conversions(self.traffic)
@@ -142,6 +151,7 @@ class Broker:
             self.groups,
             self.group_lags,
             self.timestamp_warnings,
+            self.transactions,
             store,
             readers,
         )
@@ -184,6 +194,7 @@ class Broker:
 
     async def close(self, *, clean: bool = True) -> None:
         """Complete queued writes and close the logs; without `clean`, as after a crash."""
+        await self.transactions.close()
         await self.groups.close()
         await self.queries.close()
         await self.partitions.close(clean=clean)
@@ -254,6 +265,15 @@ class Broker:
         finally:
             del self._delayed_fetches[delayed]
             delayed.close()
+
+
+def _transaction_limits(config: BrokerConfig) -> TransactionLimits:
+    return TransactionLimits(
+        max_timeout_ms=config.transaction_max_timeout_ms,
+        expiration_ms=config.transactional_id_expiration_ms,
+        verifies=config.transaction_partition_verification_enable,
+        most_wait_ms=config.add_partitions_to_txn_retry_backoff_max_ms,
+    )
 
 
 def _group_limits(config: BrokerConfig) -> GroupLimits:

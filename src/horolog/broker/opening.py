@@ -31,6 +31,7 @@ from horolog.metadata.reconcile import StartPlan, TopicOnDisk, reconcile
 from horolog.metadata.rows import SourceRow, Stored
 from horolog.metadata.store import MetadataStore
 from horolog.metadata.topics import Topic
+from horolog.metadata.transaction_file import TransactionFile
 from horolog.schemas.metadata import (
     METADATA_VERSION,
     NEWEST_LEVEL,
@@ -62,6 +63,7 @@ class OpenedStorage:
     store: MetadataStore
     stored: Stored
     group_file: GroupFile
+    transaction_file: TransactionFile
     groups: Sequence[GroupRow]
     offsets: Sequence[OffsetRow]
     pending: Sequence[PendingRow]
@@ -172,6 +174,9 @@ class _Opening:
             group_file = GroupFile(
                 Files(), str(self.path / names.GROUPS_FILE), now_ms=self.clock.now_ms
             )
+            transaction_file = TransactionFile(
+                Files(), str(self.path / names.TRANSACTIONS_FILE), now_ms=self.clock.now_ms
+            )
             ids = {topic.name: topic.topic_id for topic in topics}
             groups, offsets, pending = group_file.load(ids.get)
         except BaseException:
@@ -179,7 +184,8 @@ class _Opening:
             raise
         self._warn_of_what_is_left_behind(topics, offsets)
         return OpenedStorage(
-            *(self.settings, self.store, self.stored, group_file, groups, offsets, pending),
+            *(self.settings, self.store, self.stored, group_file, transaction_file),
+            *(groups, offsets, pending),
             *(log_dir, topics, self.left_behind),
         )
 

@@ -113,6 +113,7 @@ class Service:
             dispatcher.close()
             await broker.close()
             raise
+        broker.transactions.start()
         broker.background_tasks.start()
         broker.cleaner.start()
         await broker.shadow.start()

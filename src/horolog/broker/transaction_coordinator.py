@@ -153,7 +153,7 @@ class TransactionCoordinator:
         transactional_id: str,
         producer: Producer,
         partitions: Collection[TopicPartition],
-        client_version: int = 1,
+        client_version: int = 0,
     ) -> None:
         """Add partitions, which begins a transaction; waits a little while the former one ends.
 

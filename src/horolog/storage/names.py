@@ -81,9 +81,10 @@ SET_ASIDE = ".set-aside"  # ours: a damaged file of a log directory, before a ne
 QUERIES = "horolog-queries.json"  # ours: queries that write exactly once (metadata/query_file.py)
 METADATA_PROPERTY = "horolog.metadata"  # ours, in meta.properties: "own" (metadata/home.py)
 METADATA_FILE = "horolog-metadata.log"
+TRANSACTIONS_FILE = "horolog-transactions.log"
 GROUPS_FILE = "horolog-groups.log"
 RESERVE = "horolog-reserve"  # ours: space for deletions on a full disk (metadata/reserve.py)
-RECORD_FILES: Final = (METADATA_FILE, GROUPS_FILE)
+RECORD_FILES: Final = (METADATA_FILE, GROUPS_FILE, TRANSACTIONS_FILE)
 
 METADATA_STORE = "horolog-metadata.sqlite"  # ours, of before metadata was kept in records
 

@@ -1,6 +1,8 @@
 """One module per API, named as Kafka names it; importing them fills the table in `dispatch`."""
 
 from horolog.broker.handlers import (
+    add_offsets_to_txn,
+    add_partitions_to_txn,
     alter_configs,
     alter_partition_reassignments,
     api_versions,
@@ -15,8 +17,10 @@ from horolog.broker.handlers import (
     describe_groups,
     describe_log_dirs,
     describe_quorum,
+    describe_transactions,
     describe_user_scram_credentials,
     elect_leaders,
+    end_txn,
     fetch,
     find_coordinator,
     heartbeat,
@@ -28,6 +32,7 @@ from horolog.broker.handlers import (
     list_groups,
     list_offsets,
     list_partition_reassignments,
+    list_transactions,
     metadata,
     offset_commit,
     offset_delete,
@@ -38,6 +43,8 @@ from horolog.broker.handlers import (
 )
 
 __all__ = [
+    "add_offsets_to_txn",
+    "add_partitions_to_txn",
     "alter_configs",
     "alter_partition_reassignments",
     "api_versions",
@@ -52,8 +59,10 @@ __all__ = [
     "describe_groups",
     "describe_log_dirs",
     "describe_quorum",
+    "describe_transactions",
     "describe_user_scram_credentials",
     "elect_leaders",
+    "end_txn",
     "fetch",
     "find_coordinator",
     "heartbeat",
@@ -65,6 +74,7 @@ __all__ = [
     "list_groups",
     "list_offsets",
     "list_partition_reassignments",
+    "list_transactions",
     "metadata",
     "offset_commit",
     "offset_delete",

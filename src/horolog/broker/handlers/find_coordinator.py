@@ -1,6 +1,6 @@
-"""FindCoordinator: the coordinator of a group, which is this broker.
+"""FindCoordinator: the coordinator of a group or a transactional id, which is this broker.
 
-v1  coordinators of transactions, not served here
+v1  coordinators of transactions
 v2  like v1
 v3  flexible
 v4  several keys (KIP-699)
@@ -22,23 +22,17 @@ if TYPE_CHECKING:
     from horolog.wire.responses import Coordinator, FindCoordinatorResponse
 
 GROUP: Final = 0
+TRANSACTION: Final = 1
+_SHARE: Final = 2
 
 _MANY: Final = 1_000  # keys
-# Every client treats it as fatal; librdkafka retries other errors until its timeout.
-_NOT_SERVED: Final = {
-    1: (
-        ErrorCode.transactional_id_authorization_failed,
-        "This broker runs no transactions: leave out transactional.id",
-    ),
-    2: (ErrorCode.invalid_request, "This broker has no share groups"),
-}
 
 
 @api(ApiKey.FIND_COORDINATOR)
 def find_coordinator(
     request: Request[FindCoordinatorRequest], broker: Broker
 ) -> "FindCoordinatorResponse | Apart":
-    """This broker, for every group."""
+    """This broker, for every group and transactional id."""
     body = request.body
     here = broker.endpoint(request.peer.listener)
     find = partial(_coordinator, broker.config.node_id, here.host, here.port, body.key_type)
@@ -75,9 +69,14 @@ def _coordinator(node_id: int, host: str, port: int, key_type: int, key: str) ->
 
 
 def _refusal(key: str, key_type: int) -> tuple[ErrorCode, str | None]:
-    if key_type != GROUP:
-        unknown = ErrorCode.invalid_request, f"there is no key type {key_type}"
-        return _NOT_SERVED.get(key_type, unknown)
-    if not key:
-        return ErrorCode.invalid_group_id, "a group id must not be empty"
+    if key_type == GROUP:
+        if not key:
+            return ErrorCode.invalid_group_id, "a group id must not be empty"
+    elif key_type == TRANSACTION:
+        if not key:
+            return ErrorCode.invalid_request, "a transactional id must not be empty"
+    elif key_type == _SHARE:
+        return ErrorCode.invalid_request, "This broker has no share groups"
+    else:
+        return ErrorCode.invalid_request, f"there is no key type {key_type}"
     return ErrorCode.none, None

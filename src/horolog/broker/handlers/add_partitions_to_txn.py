@@ -1,0 +1,109 @@
+"""AddPartitionsToTxn: partitions of a transaction, before they are written to.
+
+v2  error PRODUCER_FENCED; before it is INVALID_PRODUCER_EPOCH
+v3  flexible
+v4  several transactions, from brokers (KIP-890); partitions may be verified only
+v5  as v4
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Final
+
+from horolog.broker.broker import Broker
+from horolog.broker.dispatch import Request, api
+from horolog.broker.handlers.transaction_errors import transaction_code
+from horolog.errors import ErrorCode, HorologError
+from horolog.storage.names import TopicPartition
+from horolog.transactions.values import Producer
+from horolog.wire.api import ApiKey
+from horolog.wire.requests import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
+
+if TYPE_CHECKING:
+    from horolog.wire.responses import AddPartitionsToTxnResponse, AddPartitionsToTxnTopicResult
+
+_KNOWS_FENCED: Final = 2
+_BATCHED: Final = 4
+_FIRST_FLOW, _SECOND_FLOW = 0, 2  # of clients, as Kafka stores it
+
+
+@api(ApiKey.ADD_PARTITIONS_TO_TXN)
+async def add_partitions_to_txn(
+    request: Request[AddPartitionsToTxnRequest], broker: Broker
+) -> "AddPartitionsToTxnResponse":
+    """Add all partitions of a transaction, or none."""
+    body, version = request.body, request.version
+    if version < _BATCHED:
+        producer = Producer(body.v3_and_below_producer_id, body.v3_and_below_producer_epoch)
+        results = await _add(
+            broker,
+            version,
+            body.v3_and_below_transactional_id,
+            producer,
+            body.v3_and_below_topics,
+            verify_only=False,
+        )
+        return {"results_by_topic_v3_and_below": results}
+    return {
+        "error_code": ErrorCode.none,
+        "results_by_transaction": [
+            {
+                "transactional_id": each.transactional_id,
+                "topic_results": await _add(
+                    broker,
+                    version,
+                    each.transactional_id,
+                    Producer(each.producer_id, each.producer_epoch),
+                    each.topics,
+                    verify_only=each.verify_only,
+                ),
+            }
+            for each in body.transactions
+        ],
+    }
+
+
+async def _add(
+    broker: Broker,
+    version: int,
+    transactional_id: str,
+    producer: Producer,
+    topics: Iterable[AddPartitionsToTxnTopic],
+    *,
+    verify_only: bool,
+) -> "list[AddPartitionsToTxnTopicResult]":
+    partitions = {
+        TopicPartition(topic.name, index): ErrorCode.none
+        for topic in topics
+        for index in topic.partitions
+    }
+    missing = {each for each in partitions if broker.partitions.find(*each) is None}
+    codes: Mapping[TopicPartition, ErrorCode] = partitions
+    try:
+        if missing:
+            codes = {
+                each: ErrorCode.unknown_topic_or_partition
+                if each in missing
+                else ErrorCode.operation_not_attempted
+                for each in partitions
+            }
+        elif verify_only:
+            codes = broker.transactions.verify(transactional_id, producer, partitions)
+        else:
+            flow = _SECOND_FLOW if version >= _BATCHED else _FIRST_FLOW
+            await broker.transactions.add_partitions(transactional_id, producer, partitions, flow)
+    except HorologError as error:
+        code = transaction_code(error, knows_fenced=version >= _KNOWS_FENCED)
+        codes = dict.fromkeys(partitions, code)
+    return [
+        {
+            "name": topic.name,
+            "results_by_partition": [
+                {
+                    "partition_index": index,
+                    "partition_error_code": codes[TopicPartition(topic.name, index)],
+                }
+                for index in topic.partitions
+            ],
+        }
+        for topic in topics
+    ]

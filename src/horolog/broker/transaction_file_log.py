@@ -1,0 +1,34 @@
+"""The states of transactional ids in one file, where `__transaction_state` is another's."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
+
+from horolog.broker.scheduling.metadata_thread import MetadataThread
+from horolog.buffers import Buffer
+from horolog.metadata.transaction_file import TransactionFile
+
+
+class FileStateLog:
+    """See `transaction_states.StateLog`: one partition, which is always there."""
+
+    exists: Final = True
+    count: Final = 1
+
+    def __init__(self, thread: MetadataThread, file: TransactionFile) -> None:
+        self._thread = thread
+        self._file = file
+
+    async def ready(self) -> None:
+        """It is."""
+
+    def partition_of(self, key: str) -> int:
+        """The one."""
+        return 0
+
+    def append(self, index: int, batches: Sequence[bytes]) -> Awaitable[None]:
+        """Append batches; they survive a kill of the process."""
+        return self._thread.run(self._file.append, batches)
+
+    async def load(self, index: int, take: Callable[[Buffer], None]) -> None:
+        """Give all batches to `take`, in the thread of the file."""
+        await self._thread.run(self._file.load, take)

@@ -1,0 +1,68 @@
+"""Ends transactions in the partitions of this broker, which leads all that can be in one."""
+
+from typing import Final
+from uuid import UUID
+
+from horolog.broker.group_coordinator import GroupCoordinator
+from horolog.broker.partitions import Partitions
+from horolog.clock import Clock
+from horolog.errors import StorageFailed
+from horolog.groups.rows import TransactionalProducer, TransactionEnd
+from horolog.metadata.topics import TopicRegistry
+from horolog.storage.names import TopicPartition
+from horolog.transactions.values import Producer
+
+OFFSETS_TOPIC: Final = "__consumer_offsets"
+STATE_TOPIC: Final = "__transaction_state"
+_OF_OFFSETS: Final = UUID(int=3)
+"""Stands for the topic id of `__consumer_offsets`, which is never made again."""
+
+
+class LocalMarkers:
+    """See `transaction_completion.Markers`. For the event loop's thread only."""
+
+    def __init__(
+        self,
+        topics: TopicRegistry,
+        partitions: Partitions,
+        groups: GroupCoordinator,
+        clock: Clock,
+    ) -> None:
+        self._topics = topics
+        self._partitions = partitions
+        self._groups = groups
+        self._clock = clock
+
+    def topic_id(self, topic: str) -> UUID | None:
+        """The id of a topic; None if there is none."""
+        if topic == OFFSETS_TOPIC:
+            return _OF_OFFSETS
+        known = self._topics.find(topic)
+        return None if known is None else known.topic_id
+
+    async def end(
+        self,
+        partition: TopicPartition,
+        producer: Producer,
+        index: int,
+        *,
+        commit: bool,
+        strict: bool,
+    ) -> None:
+        """See `Markers.end`."""
+        state = self._partitions.find(STATE_TOPIC, index)
+        coordinator_epoch = 0 if state is None else state.log.leader_epoch
+        if partition.topic == OFFSETS_TOPIC:
+            ended = TransactionEnd(TransactionalProducer(*producer), coordinator_epoch, commit)
+            await self._groups.transactions.end(partition.partition, ended)
+            return
+        log = self._partitions.find(*partition)
+        if log is None:
+            raise StorageFailed(f"{partition} is offline")
+        await log.end_transaction(
+            *producer,
+            coordinator_epoch,
+            commit=commit,
+            strict=strict,
+            now_ms=self._clock.now_ms(),
+        )

@@ -1,0 +1,194 @@
+"""Transactions from request to log, and over restarts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from raw_connection import RawConnection
+from running_broker import NOW_MS, RunningBroker
+
+from horolog.record.builder import Record, build_batch
+from horolog.wire.api import ApiKey
+
+EMPTY, ONGOING = "Empty", "Ongoing"
+
+
+@pytest.fixture
+def connection(broker: RunningBroker) -> Any:
+    broker.create_topic("t", 2)
+    with broker.connect() as connection:
+        yield connection
+
+
+def init(connection: RawConnection, version: int = 5, **fields: Any) -> Any:
+    return connection.ask(
+        ApiKey.INIT_PRODUCER_ID,
+        version,
+        **{"transactional_id": "x", "transaction_timeout_ms": 60_000, **fields},
+    )
+
+
+def add(connection: RawConnection, producer: Any, *indexes: int, version: int = 3) -> list[int]:
+    answer = connection.ask(
+        ApiKey.ADD_PARTITIONS_TO_TXN,
+        version,
+        v3_and_below_transactional_id="x",
+        v3_and_below_producer_id=producer.producer_id,
+        v3_and_below_producer_epoch=producer.producer_epoch,
+        v3_and_below_topics=[{"name": "t", "partitions": list(indexes)}],
+    )
+    (topic,) = answer.results_by_topic_v3_and_below
+    return [each.partition_error_code for each in topic.results_by_partition]
+
+
+def write(connection: RawConnection, producer: Any, version: int, sequence: int = 0) -> int:
+    batch = build_batch(
+        [Record(NOW_MS, None, b"v")],
+        producer_id=producer.producer_id,
+        producer_epoch=producer.producer_epoch,
+        base_sequence=sequence,
+        is_transactional=True,
+    )
+    answer = connection.ask(
+        ApiKey.PRODUCE,
+        version,
+        transactional_id="x",
+        acks=-1,
+        timeout_ms=30_000,
+        topic_data=[{"name": "t", "partition_data": [{"index": 0, "records": batch}]}],
+    )
+    return int(answer.responses[0].partition_responses[0].error_code)
+
+
+def end(connection: RawConnection, producer: Any, version: int, commit: bool = True) -> Any:
+    return connection.ask(
+        ApiKey.END_TXN,
+        version,
+        transactional_id="x",
+        producer_id=producer.producer_id,
+        producer_epoch=producer.producer_epoch,
+        committed=commit,
+    )
+
+
+def described(connection: RawConnection) -> Any:
+    return connection.ask(
+        ApiKey.DESCRIBE_TRANSACTIONS, 0, transactional_ids=["x"]
+    ).transaction_states[0]
+
+
+def test_first_flow_writes_to_partitions_that_were_added(connection: RawConnection) -> None:
+    producer = init(connection, 4)
+    assert write(connection, producer, 10) == 48
+    assert write(connection, producer, 11) == 120
+    assert add(connection, producer, 0) == [0]
+    assert write(connection, producer, 11) == 0
+    state = described(connection)
+    assert (state.transaction_state, state.transaction_start_time_ms > 0) == (ONGOING, True)
+    assert [(topic.topic, list(topic.partitions)) for topic in state.topics] == [("t", [0])]
+    assert end(connection, producer, 4).error_code == 0
+
+
+def test_second_flow_adds_partitions_by_writing(
+    connection: RawConnection, broker: RunningBroker
+) -> None:
+    producer = init(connection)
+    for epoch in range(3):
+        assert producer.producer_epoch == epoch
+        assert write(connection, producer, 12) == 0
+        producer = end(connection, producer, 5)
+        assert producer.error_code == 0
+    broker.run(broker.broker.transactions.settle())
+    offsets = connection.ask(
+        ApiKey.LIST_OFFSETS,
+        7,
+        replica_id=-1,
+        isolation_level=1,
+        topics=[
+            {"name": "t", "partitions": [{"partition_index": 0, "timestamp": -1}]},
+        ],
+    )
+    assert offsets.topics[0].partitions[0].offset == 6
+
+
+def test_partitions_are_added_all_or_none(connection: RawConnection) -> None:
+    producer = init(connection)
+    assert add(connection, producer, 0, 9) == [55, 3]
+    assert described(connection).transaction_state == EMPTY
+
+
+def test_older_versions_know_no_fenced_producers(connection: RawConnection) -> None:
+    stale = init(connection)
+    init(connection)
+    assert add(connection, stale, 0, version=1) == [47]
+    assert add(connection, stale, 0, version=2) == [90]
+    assert end(connection, stale, 1).error_code == 47
+    assert end(connection, stale, 2).error_code == 90
+    known = {"producer_id": stale.producer_id, "producer_epoch": 5}
+    assert init(connection, 3, **known).error_code == 47
+    assert init(connection, 4, **known).error_code == 90
+    assert init(connection, 4, producer_id=7).error_code == 42
+
+
+def test_partitions_of_several_transactions_are_verified(connection: RawConnection) -> None:
+    producer = init(connection)
+    add(connection, producer, 0)
+    answer = connection.ask(
+        ApiKey.ADD_PARTITIONS_TO_TXN,
+        4,
+        transactions=[
+            {
+                "transactional_id": name,
+                "producer_id": producer.producer_id,
+                "producer_epoch": producer.producer_epoch,
+                "verify_only": True,
+                "topics": [{"name": "t", "partitions": [0, 1]}],
+            }
+            for name in ("x", "y")
+        ],
+    )
+    assert [
+        [each.partition_error_code for each in result.topic_results[0].results_by_partition]
+        for result in answer.results_by_transaction
+    ] == [[0, 120], [49, 49]]
+
+
+def test_open_transaction_is_there_after_a_restart(broker: RunningBroker) -> None:
+    broker.create_topic("t", 2)
+    with broker.connect() as connection:
+        producer = init(connection)
+        assert write(connection, producer, 12) == 0
+    broker.restart()
+    broker.run(broker.broker.transactions.settle())
+    with broker.connect() as connection:
+        assert described(connection).transaction_state == ONGOING
+        assert write(connection, producer, 12, sequence=1) == 0
+        assert end(connection, producer, 5).error_code == 0
+        broker.run(broker.broker.transactions.settle())
+        assert described(connection).transaction_state == "CompleteCommit"
+
+
+def test_list_is_filtered(connection: RawConnection, broker: RunningBroker) -> None:
+    producer = init(connection)
+    init(connection, transactional_id="y")
+    add(connection, producer, 0)
+
+    def names(version: int = 2, **filters: Any) -> list[str]:
+        answer = connection.ask(ApiKey.LIST_TRANSACTIONS, version, **filters)
+        assert answer.error_code == 0
+        return [each.transactional_id for each in answer.transaction_states]
+
+    assert names(0) == ["x", "y"]
+    assert names(state_filters=[ONGOING]) == ["x"]
+    assert names(producer_id_filters=[producer.producer_id]) == ["x"]
+    assert names(transactional_id_pattern="[yz]") == ["y"]
+    assert names(duration_filter=0) in ([], ["x"])
+    assert names(duration_filter=3_600_000) == []
+    unknown = connection.ask(ApiKey.LIST_TRANSACTIONS, 2, state_filters=["Nonsense"])
+    assert (list(unknown.unknown_state_filters), list(unknown.transaction_states)) == (
+        ["Nonsense"],
+        [],
+    )
+    bad = connection.ask(ApiKey.LIST_TRANSACTIONS, 2, transactional_id_pattern="(")
+    assert bad.error_code == 128
