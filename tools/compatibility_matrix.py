@@ -212,10 +212,6 @@ TOOLS: Mapping[str, Mapping[str, str]] = {
 # Why Kafka serves an API and we do not. A test holds that each is named once.
 NOT_SERVED: Mapping[str, tuple[str, ...]] = {
     "offsets in transactions are not served yet": ("TxnOffsetCommit",),
-    "one broker leads all partitions, and hanging transactions are ended by their markers": (
-        "WriteTxnMarkers",
-        "DescribeProducers",
-    ),
     "SASL is not supported": (
         "SaslHandshake",
         "SaslAuthenticate",

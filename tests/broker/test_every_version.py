@@ -123,6 +123,19 @@ def requests(topic_id: UUID) -> dict[ApiKey, Any]:
             ],
             "validate_only": True,
         },
+        ApiKey.WRITE_TXN_MARKERS: {
+            "markers": [
+                {
+                    "producer_id": 1,
+                    "producer_epoch": 0,
+                    "transaction_result": True,
+                    "topics": [{"name": "t", "partition_indexes": [0]}],
+                    "coordinator_epoch": 0,
+                    "transaction_version": 0,
+                }
+            ]
+        },
+        ApiKey.DESCRIBE_PRODUCERS: {"topics": [{"name": "t", "partition_indexes": [0]}]},
         ApiKey.OFFSET_DELETE: {
             "group_id": "none",
             "topics": [{"name": "t", "partitions": [{"partition_index": 0}]}],

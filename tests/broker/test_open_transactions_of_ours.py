@@ -280,3 +280,51 @@ def test_consumers_are_named_what_was_aborted_in_what_they_are_given(
     assert named == set(aborted())
     one.restart(crash=True)
     assert aborted() == list(range(2, 40, 4))
+
+
+def write_marker(broker: RunningBroker, index: int = 0, *, version: int = 2, **more: Any) -> int:
+    marker = {
+        "producer_id": ID,
+        "producer_epoch": 0,
+        "transaction_result": False,
+        "topics": [{"name": "t", "partition_indexes": [index]}],
+        "coordinator_epoch": 0,
+        "transaction_version": 1,
+        **more,
+    }
+    answer = broker.ask(ApiKey.WRITE_TXN_MARKERS, version, markers=[marker])
+    return int(answer.markers[0].topics[0].partitions[0].error_code)
+
+
+def test_a_tool_sees_what_hangs_and_aborts_it(broker: RunningBroker) -> None:
+    broker.append("t", batch(NOW_MS))
+    send(broker, transactional(0, count=3))
+
+    def described() -> Any:
+        asked = [{"name": "t", "partition_indexes": [0, 7]}]
+        (topic,) = broker.ask(ApiKey.DESCRIBE_PRODUCERS, 0, topics=asked).topics
+        known, unknown = topic.partitions
+        assert (unknown.error_code, unknown.active_producers) == (3, ())
+        (found,) = known.active_producers
+        return found.producer_id, found.last_sequence, found.current_txn_start_offset
+
+    assert described() == (ID, 2, 1)
+    assert write_marker(broker) == 0
+    assert described() == (ID, 2, -1)
+    assert latest(broker) == 5
+    assert [each.first_offset for each in committed(broker).aborted_transactions] == [1]
+
+
+def test_markers_that_cannot_be_are_refused(broker: RunningBroker) -> None:
+    send(broker, transactional(0, epoch=2))
+    assert write_marker(broker, 7) == ErrorCode.unknown_topic_or_partition
+    assert write_marker(broker, producer_epoch=1) == ErrorCode.invalid_producer_epoch
+    strict = {"producer_epoch": 2, "transaction_version": 2}
+    assert write_marker(broker, **strict) == ErrorCode.invalid_producer_epoch
+    for wrong in (-1, (1 << 63) - 1):
+        refused = write_marker(broker, producer_id=wrong)
+        assert refused == ErrorCode.invalid_producer_id_mapping
+    assert write_marker(broker, producer_epoch=-1) == ErrorCode.invalid_producer_id_mapping
+    assert latest(broker) == 0
+    assert write_marker(broker, producer_epoch=2, version=1) == 0
+    assert latest(broker) == 2

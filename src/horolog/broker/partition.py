@@ -23,7 +23,7 @@ from horolog.storage.logs.cleaning import Cleaning
 from horolog.storage.logs.log import Log
 from horolog.storage.logs.readable import ReadableLog
 from horolog.storage.producers.attempts import Fences
-from horolog.storage.producers.states import Admission
+from horolog.storage.producers.states import ActiveProducer, Admission
 from horolog.storage.removal.removed_files import DeletedSegment
 from horolog.wire.fetch import AbortedTransaction
 
@@ -143,6 +143,10 @@ class Partition:
     def _on_ended(self, ended: "asyncio.Future[Appended]") -> None:
         if not ended.cancelled() and ended.exception() is None and ended.result().rolled:
             self.flush_rolled().add_done_callback(log_failure)
+
+    def active_producers(self) -> "asyncio.Future[list[ActiveProducer]]":
+        """The producers that the log knows, after all writes that are validated by now."""
+        return self.run(self._log.producers.active)
 
     def end_unended(self, clock: Clock) -> "asyncio.Future[None]":
         """Write the markers of transactions that another broker left open; see the log."""

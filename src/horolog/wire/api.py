@@ -38,6 +38,7 @@ class ApiKey(IntEnum):
     ADD_PARTITIONS_TO_TXN = 24
     ADD_OFFSETS_TO_TXN = 25
     END_TXN = 26
+    WRITE_TXN_MARKERS = 27
     TXN_OFFSET_COMMIT = 28
     DESCRIBE_CONFIGS = 32
     ALTER_CONFIGS = 33
@@ -54,6 +55,7 @@ class ApiKey(IntEnum):
     DESCRIBE_USER_SCRAM_CREDENTIALS = 50
     DESCRIBE_QUORUM = 55
     DESCRIBE_CLUSTER = 60
+    DESCRIBE_PRODUCERS = 61
     DESCRIBE_TRANSACTIONS = 65
     LIST_TRANSACTIONS = 66
     LIST_CONFIG_RESOURCES = 74
@@ -103,6 +105,7 @@ SUPPORTED: Final = MappingProxyType(
         ApiKey.ADD_PARTITIONS_TO_TXN: Versions(0, 5),
         ApiKey.ADD_OFFSETS_TO_TXN: Versions(0, 4),
         ApiKey.END_TXN: Versions(0, 5),
+        ApiKey.WRITE_TXN_MARKERS: Versions(1, 2),
         ApiKey.TXN_OFFSET_COMMIT: Versions(0, 3),
         ApiKey.DESCRIBE_CONFIGS: Versions(0, 4),
         ApiKey.ALTER_CONFIGS: Versions(0, 2),
@@ -119,6 +122,7 @@ SUPPORTED: Final = MappingProxyType(
         ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: Versions(0, 0),
         ApiKey.DESCRIBE_QUORUM: Versions(0, 2),
         ApiKey.DESCRIBE_CLUSTER: Versions(0, 2),
+        ApiKey.DESCRIBE_PRODUCERS: Versions(0, 0),
         ApiKey.DESCRIBE_TRANSACTIONS: Versions(0, 0),
         ApiKey.LIST_TRANSACTIONS: Versions(0, 2),
         ApiKey.LIST_CONFIG_RESOURCES: Versions(0, 1),
@@ -163,6 +167,7 @@ FLEXIBLE_FROM: Final = MappingProxyType(
         ApiKey.ADD_PARTITIONS_TO_TXN: 3,
         ApiKey.ADD_OFFSETS_TO_TXN: 3,
         ApiKey.END_TXN: 3,
+        ApiKey.WRITE_TXN_MARKERS: 1,
         ApiKey.TXN_OFFSET_COMMIT: 3,
         ApiKey.DESCRIBE_CONFIGS: 4,
         ApiKey.ALTER_CONFIGS: 2,
@@ -179,6 +184,7 @@ FLEXIBLE_FROM: Final = MappingProxyType(
         ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: 0,
         ApiKey.DESCRIBE_QUORUM: 0,
         ApiKey.DESCRIBE_CLUSTER: 0,
+        ApiKey.DESCRIBE_PRODUCERS: 0,
         ApiKey.DESCRIBE_TRANSACTIONS: 0,
         ApiKey.LIST_TRANSACTIONS: 0,
         ApiKey.LIST_CONFIG_RESOURCES: 0,

@@ -488,6 +488,33 @@ class EndTxnRequest:
     committed: bool
 
 
+class WritableTxnMarkerTopic:
+    """`WritableTxnMarkerTopic` of WriteTxnMarkers."""
+
+    __slots__ = ()
+    name: str
+    partition_indexes: tuple[int, ...]
+
+
+class WritableTxnMarker:
+    """`WritableTxnMarker` of WriteTxnMarkers."""
+
+    __slots__ = ()
+    producer_id: int
+    producer_epoch: int
+    transaction_result: bool
+    topics: tuple[WritableTxnMarkerTopic, ...]
+    coordinator_epoch: int
+    transaction_version: int = 0
+
+
+class WriteTxnMarkersRequest:
+    """`WriteTxnMarkersRequest` of WriteTxnMarkers."""
+
+    __slots__ = ()
+    markers: tuple[WritableTxnMarker, ...]
+
+
 class TxnOffsetCommitRequestPartition:
     """`TxnOffsetCommitRequestPartition` of TxnOffsetCommit."""
 
@@ -786,6 +813,21 @@ class DescribeClusterRequest:
     include_fenced_brokers: bool = False
 
 
+class TopicRequest:
+    """`TopicRequest` of DescribeProducers."""
+
+    __slots__ = ()
+    name: str
+    partition_indexes: tuple[int, ...]
+
+
+class DescribeProducersRequest:
+    """`DescribeProducersRequest` of DescribeProducers."""
+
+    __slots__ = ()
+    topics: tuple[TopicRequest, ...]
+
+
 class DescribeTransactionsRequest:
     """`DescribeTransactionsRequest` of DescribeTransactions."""
 
@@ -908,6 +950,11 @@ VIEWS: Final[Mapping[ApiKey, Mapping[str, type]]] = MappingProxyType(
         ApiKey.END_TXN: {
             "EndTxnRequest": EndTxnRequest,
         },
+        ApiKey.WRITE_TXN_MARKERS: {
+            "WriteTxnMarkersRequest": WriteTxnMarkersRequest,
+            "WritableTxnMarker": WritableTxnMarker,
+            "WritableTxnMarkerTopic": WritableTxnMarkerTopic,
+        },
         ApiKey.TXN_OFFSET_COMMIT: {
             "TxnOffsetCommitRequest": TxnOffsetCommitRequest,
             "TxnOffsetCommitRequestTopic": TxnOffsetCommitRequestTopic,
@@ -975,6 +1022,10 @@ VIEWS: Final[Mapping[ApiKey, Mapping[str, type]]] = MappingProxyType(
         },
         ApiKey.DESCRIBE_CLUSTER: {
             "DescribeClusterRequest": DescribeClusterRequest,
+        },
+        ApiKey.DESCRIBE_PRODUCERS: {
+            "DescribeProducersRequest": DescribeProducersRequest,
+            "TopicRequest": TopicRequest,
         },
         ApiKey.DESCRIBE_TRANSACTIONS: {
             "DescribeTransactionsRequest": DescribeTransactionsRequest,

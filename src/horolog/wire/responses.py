@@ -471,6 +471,33 @@ class EndTxnResponse(TypedDict):
     producer_epoch: NotRequired[int]
 
 
+class WritableTxnMarkerPartitionResult(TypedDict):
+    """`WritableTxnMarkerPartitionResult` of WriteTxnMarkers."""
+
+    partition_index: int
+    error_code: NotRequired[int]
+
+
+class WritableTxnMarkerTopicResult(TypedDict):
+    """`WritableTxnMarkerTopicResult` of WriteTxnMarkers."""
+
+    name: str
+    partitions: Sequence[WritableTxnMarkerPartitionResult]
+
+
+class WritableTxnMarkerResult(TypedDict):
+    """`WritableTxnMarkerResult` of WriteTxnMarkers."""
+
+    producer_id: int
+    topics: Sequence[WritableTxnMarkerTopicResult]
+
+
+class WriteTxnMarkersResponse(TypedDict):
+    """`WriteTxnMarkersResponse` of WriteTxnMarkers."""
+
+    markers: Sequence[WritableTxnMarkerResult]
+
+
 class TxnOffsetCommitResponsePartition(TypedDict):
     """`TxnOffsetCommitResponsePartition` of TxnOffsetCommit."""
 
@@ -861,6 +888,40 @@ class DescribeClusterResponse(TypedDict):
     controller_id: NotRequired[int]
     brokers: Sequence[DescribeClusterBroker]
     cluster_authorized_operations: NotRequired[int]
+
+
+class ProducerState(TypedDict):
+    """`ProducerState` of DescribeProducers."""
+
+    producer_id: int
+    producer_epoch: int
+    last_sequence: NotRequired[int]
+    last_timestamp: NotRequired[int]
+    coordinator_epoch: int
+    current_txn_start_offset: NotRequired[int]
+
+
+class PartitionResponse(TypedDict):
+    """`PartitionResponse` of DescribeProducers."""
+
+    partition_index: int
+    error_code: NotRequired[int]
+    error_message: NotRequired[str | None]
+    active_producers: Sequence[ProducerState]
+
+
+class TopicResponse(TypedDict):
+    """`TopicResponse` of DescribeProducers."""
+
+    name: str
+    partitions: Sequence[PartitionResponse]
+
+
+class DescribeProducersResponse(TypedDict):
+    """`DescribeProducersResponse` of DescribeProducers."""
+
+    throttle_time_ms: NotRequired[int]
+    topics: Sequence[TopicResponse]
 
 
 class DescribeTransactionsTopicData(TypedDict):

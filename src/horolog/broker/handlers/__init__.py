@@ -16,6 +16,7 @@ from horolog.broker.handlers import (
     describe_configs,
     describe_groups,
     describe_log_dirs,
+    describe_producers,
     describe_quorum,
     describe_transactions,
     describe_user_scram_credentials,
@@ -40,6 +41,7 @@ from horolog.broker.handlers import (
     offset_for_leader_epoch,
     produce,
     sync_group,
+    write_txn_markers,
 )
 
 __all__ = [
@@ -58,6 +60,7 @@ __all__ = [
     "describe_configs",
     "describe_groups",
     "describe_log_dirs",
+    "describe_producers",
     "describe_quorum",
     "describe_transactions",
     "describe_user_scram_credentials",
@@ -82,4 +85,5 @@ __all__ = [
     "offset_for_leader_epoch",
     "produce",
     "sync_group",
+    "write_txn_markers",
 ]

@@ -96,6 +96,19 @@ class Admission(NamedTuple):
     """The producer uses the second flow of KIP-890: unknown here, it begins at sequence 0."""
 
 
+class ActiveProducer(NamedTuple):
+    """A producer as tools see it; -1 for what is not known."""
+
+    producer_id: int
+    epoch: int
+    last_sequence: int
+    last_timestamp: int
+    """Largest of its last batch, in milliseconds."""
+    coordinator_epoch: int
+    first_open_offset: int
+    """Where its open transaction began."""
+
+
 class Epochs(NamedTuple):
     """Of a producer, and of the coordinator of its transactions."""
 
@@ -352,8 +365,14 @@ class Producers:
                 that of the state it can only be a retry, if nothing is open (KAFKA-19999).
 
         Raises:
-            RequestRefused: the epoch is over (47), or the coordinator is (35).
+            RequestRefused: the epoch is over (47), or the coordinator is (35), or no producer of
+                transactions can have that id (49).
         """
+        if not 0 <= producer_id < FIRST_PRODUCER_ID or producer_epoch < 0:
+            raise RequestRefused(
+                ErrorCode.invalid_producer_id_mapping,
+                f"Producer {producer_id} of epoch {producer_epoch} cannot have a transaction",
+            )
         state = self._states.get(producer_id)
         if state is None:
             return
@@ -370,6 +389,20 @@ class Producers:
                 f"A coordinator of epoch {coordinator_epoch} ends a transaction of producer "
                 f"{producer_id}, and one of epoch {state.coordinator_epoch} has ended one before",
             )
+
+    def active(self) -> list[ActiveProducer]:
+        """All producers that are known; not while a batch is noted."""
+        return [
+            ActiveProducer(
+                producer_id,
+                state.epoch,
+                state.batches[-1].last_sequence if state.batches else -1,
+                state.batches[-1].timestamp if state.batches else -1,
+                state.coordinator_epoch,
+                self._open.get(producer_id, -1),
+            )
+            for producer_id, state in self._states.items()
+        ]
 
     def unended(self) -> tuple[tuple[int, int], ...]:
         """Producer id and first offset of each transaction that has not ended, in offset order."""
