@@ -35,7 +35,7 @@ class Admits:
 @pytest.fixture(autouse=True)
 def admits(broker: RunningBroker) -> Admits:
     found = Admits()
-    broker.broker.transactions = found
+    broker.broker.transactions.admit = found.admit
     return found
 
 
@@ -129,7 +129,7 @@ def test_an_open_transaction_outlives_a_restart_and_a_kill(
     broker.append("t", batch(NOW_MS))
     send(broker, transactional(0))
     broker.restart()
-    broker.broker.transactions = admits
+    broker.broker.transactions.admit = admits.admit
     assert latest(broker) == 1
     assert send(broker, transactional(1)).error_code == 0
     end(broker, commit=False)
@@ -246,7 +246,7 @@ def test_a_producer_gives_no_batch_a_delete_horizon(broker: RunningBroker) -> No
 def test_a_marker_has_the_time_of_its_append(make_broker: MakeBroker, type_: str) -> None:
     one = make_broker(clock=ManualClock(NOW_MS))
     one.create_topic("t", message_timestamp_type=type_)
-    one.broker.transactions = Admits()
+    one.broker.transactions.admit = Admits().admit
     send(one, transactional(0))
     one.clock.advance(7)
     end(one, commit=True)
@@ -260,7 +260,7 @@ def test_consumers_are_named_what_was_aborted_in_what_they_are_given(
 ) -> None:
     one = make_broker(clock=ManualClock(NOW_MS))
     one.create_topic("t", segment_bytes="300")
-    one.broker.transactions = Admits()
+    one.broker.transactions.admit = Admits().admit
     for sequence in range(20):
         send(one, transactional(sequence))
         end(one, commit=sequence % 2 == 0)
