@@ -47,6 +47,7 @@ JVM_FLAGS = (
 
 TOOLS: Mapping[str, str] = {
     "topics": "org.apache.kafka.tools.TopicCommand",
+    "transactions": "org.apache.kafka.tools.TransactionsCommand",
     "configs": "kafka.admin.ConfigCommand",
     "offsets": "org.apache.kafka.tools.GetOffsetShell",
     "groups": "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",

@@ -1,0 +1,113 @@
+"""Transactions at our broker: clients of others write and read, Kafka's tools look."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from confluent_kafka import Consumer, KafkaException, Producer
+from moving import tool
+from running_broker import RunningBroker, a_broker
+from tools.peers.kafka import run_tool
+
+pytestmark = pytest.mark.timeout(600)
+broker = a_broker("t", partitions=2, now_ms=None)
+
+
+def producer(address: str, transactional_id: str = "x") -> Producer:
+    made = Producer({"bootstrap.servers": address, "transactional.id": transactional_id})
+    made.init_transactions(30)
+    return made
+
+
+def values(address: str, isolation: str, count: int) -> list[bytes]:
+    consumer = Consumer(
+        {
+            "bootstrap.servers": address,
+            "group.id": f"g{time.monotonic_ns()}",
+            "isolation.level": isolation,
+            "auto.offset.reset": "earliest",
+        }
+    )
+    consumer.subscribe(["t"])
+    found: list[bytes] = []
+    try:
+        while len(found) < count:
+            (message,) = consumer.consume(1, 30) or [None]
+            assert message is not None, f"{len(found)} of {count}"
+            found.append(message.value())
+        assert not consumer.consume(1, 1)
+    finally:
+        consumer.close()
+    return sorted(found)
+
+
+@pytest.fixture
+def written(broker: RunningBroker) -> Producer:
+    """A producer that has committed "a" and aborted "b", and has "c" open."""
+    made = producer(broker.address)
+    for value, commit in ((b"a", True), (b"b", False)):
+        made.begin_transaction()
+        made.produce("t", value, partition=0)
+        made.flush(30)
+        (made.commit_transaction if commit else made.abort_transaction)(30)
+    made.begin_transaction()
+    made.produce("t", b"c", partition=1)
+    made.flush(30)
+    return made
+
+
+def test_committed_readers_see_what_is_committed(broker: RunningBroker, written: Producer) -> None:
+    assert values(broker.address, "read_committed", 1) == [b"a"]
+    assert values(broker.address, "read_uncommitted", 3) == [b"a", b"b", b"c"]
+    written.commit_transaction(30)
+    assert values(broker.address, "read_committed", 2) == [b"a", b"c"]
+
+
+def test_producer_that_another_has_replaced_is_fenced(
+    broker: RunningBroker, written: Producer
+) -> None:
+    successor = producer(broker.address)
+    with pytest.raises(KafkaException) as refused:
+        written.commit_transaction(30)
+    assert refused.value.args[0].fatal()
+    successor.begin_transaction()
+    successor.produce("t", b"d", partition=1)
+    successor.commit_transaction(30)
+    assert values(broker.address, "read_committed", 2) == [b"a", b"d"]
+
+
+def test_transaction_goes_on_over_a_restart(broker: RunningBroker, written: Producer) -> None:
+    broker.restart()
+    written.produce("t", b"e", partition=1)
+    written.commit_transaction(60)
+    assert values(broker.address, "read_committed", 3) == [b"a", b"c", b"e"]
+
+
+def test_kafkas_tool_lists_and_describes_transactions(
+    broker: RunningBroker, written: Producer
+) -> None:
+    listed = tool(broker.address, "transactions", "list")
+    assert "x" in listed.split()
+    assert "Ongoing" in listed.split()
+    described = tool(broker.address, "transactions", "describe", "--transactional-id", "x")
+    assert "t-1" in described
+    assert "Ongoing" in described
+
+
+def test_kafkas_tool_terminates_a_transaction(broker: RunningBroker, written: Producer) -> None:
+    named = ("--transactionalId", "x")
+    tool(broker.address, "transactions", "forceTerminateTransaction", *named)
+    with pytest.raises(KafkaException):
+        written.commit_transaction(30)
+    assert values(broker.address, "read_committed", 1) == [b"a"]
+
+
+def test_producer_of_kafka_commits_many_transactions(broker: RunningBroker) -> None:
+    run_tool(
+        "perf-producer",
+        *("--topic", "t", "--num-records", "2000", "--throughput", "4000", "--record-size", "10"),
+        *("--transactional-id", "java", "--transaction-duration-ms", "20"),
+        *("--producer-props", f"bootstrap.servers={broker.address}"),
+    )
+    assert len(values(broker.address, "read_committed", 2000)) == 2000
