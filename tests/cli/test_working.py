@@ -113,7 +113,7 @@ def test_a_signal_ends_work_and_is_told_where(number: signal.Signals, code: int)
         process.send_signal(number)
         _, said = process.communicate(timeout=PATIENCE_S)
     assert said.startswith("stopped at mirror: 3 of 4 records (75 %)")
-    assert said.endswith(". The same command with --state ./s goes on there\n")
+    assert said.endswith(". The same command with --state ./s continues there\n")
     assert process.returncode == code
 
 

@@ -98,7 +98,7 @@ def read_converted(
                 pieces.append(batch.data)
         if not seen:  # part of a batch, and it need not be of a format that the client reads
             break
-        if pieces:  # `data` may go on behind them, in a format that the client does not read
+        if pieces:  # `data` may continue behind them, in a format that the client does not read
             return DownConverted(b"".join(pieces), converted)
         at = next_offset
     return DownConverted(b"", 0)

@@ -324,7 +324,7 @@ class _Opening:
             try:
                 log_dir.delete([TopicPartition(*key) for key in doomed], self.clock.monotonic_ms())
             except StorageFailed as error:
-                _LOG.error("%s is deleted in part, the next start goes on: %s", name, error)
+                _LOG.error("%s is deleted in part, the next start continues: %s", name, error)
                 undeleted.add(name)
         for name in plan.forget:
             if name not in undeleted:

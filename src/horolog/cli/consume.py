@@ -165,7 +165,7 @@ class _Output:
 
 
 def options_of_topic(config: ClientConfig, topic: str) -> ReadOptions:
-    """A read of a whole topic that goes on where something is gone, and fails at damage."""
+    """A read of a whole topic that continues where something is gone, and fails at damage."""
     return ReadOptions.of_client(
         config,
         max_bytes=4 << 20,

@@ -69,7 +69,7 @@ def serve(
             "--follow",
             metavar="HOST:PORT[,...]",
             help="Follow a cluster: same topics, offsets and bytes (docs/following.md). A broker "
-            "that has begun to goes on without this option, until it is promoted.",
+            "that has begun to continues without this option, until it is promoted.",
         ),
     ] = None,
     topics: Annotated[

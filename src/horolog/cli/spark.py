@@ -14,7 +14,7 @@ JOBS = {
         "horolog.cli.jobs.mirror", "Mirror topics into another cluster or a directory."
     ),
     "compare": Entry("horolog.cli.jobs.compare", "Prove that two topics hold the same records."),
-    "failover": Entry("horolog.cli.jobs.failover", "Let groups go on in another cluster."),
+    "failover": Entry("horolog.cli.jobs.failover", "Let groups continue in another cluster."),
     "bootstrap": Entry("horolog.cli.jobs.bootstrap", "Load a table into a topic, with its times."),
     "archive": Entry("horolog.cli.jobs.archive", "Archive topics as Parquet, by date and hour."),
     "restore": Entry("horolog.cli.jobs.restore", "Restore the logs of an archive."),

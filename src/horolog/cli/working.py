@@ -124,7 +124,7 @@ def working(
     Args:
         what: the name of the work.
         unit: of what is counted.
-        resumable: the option and directory with which the same command goes on.
+        resumable: the option and directory with which the same command continues.
         where: says where the work is, if it is more than what is shown.
         count_tasks: of Spark.
         stop: set by a signal that the work itself obeys. What fails afterwards, as Spark does whose
@@ -154,7 +154,7 @@ def working(
             logging.disable(logging.NOTSET)
             place = str(work) if where is None else where()
             again = (
-                "" if resumable is None else f". The same command with {resumable} goes on there"
+                "" if resumable is None else f". The same command with {resumable} continues there"
             )
             say(f"stopped at {place}{again}")
             number = signal.SIGINT if is_interrupted else signal.SIGTERM

@@ -201,7 +201,7 @@ def choose_partitions(
 def _picked(
     pieces: Sequence[RowColumns], ends: npt.NDArray[np.int64], numbers: npt.NDArray[np.int64]
 ) -> list[PickedRows]:
-    """The rows of ascending numbers, which go on from piece to piece up to `ends`."""
+    """The rows of ascending numbers, which continue from piece to piece up to `ends`."""
     cuts = [0, *np.searchsorted(numbers, ends).tolist()]
     begins = [0, *ends[:-1].tolist()]
     return [

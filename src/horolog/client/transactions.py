@@ -50,7 +50,7 @@ class TransactionCalls(RetriedCalls):
         """Take over a transactional id: what is open under it is aborted, its producer is fenced.
 
         The coordinator aborts a transaction that is open for longer than `transaction_timeout_ms`.
-        A producer that goes on `after` one of its own that has ended is refused where another has
+        A producer that continues `after` one of its own that has ended is refused where another has
         taken over since (KIP-360; brokers before Kafka 2.5 do not look).
 
         Raises:

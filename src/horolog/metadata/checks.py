@@ -15,7 +15,7 @@ from horolog.storage.files import Files
 from horolog.storage.verify.findings import Checked, Finding, Steps, damage
 
 _MEND = (
-    "restore the directory from a backup; else the next start goes on without it, and adopts the "
+    "restore the directory from a backup; else the next start continues without it, and adopts the "
     "topics that are not known any more"
 )
 _MEND_SNAPSHOT = "the next start reads the snapshot before it, and the log behind that"

@@ -99,7 +99,7 @@ class Form(Protocol):
         """
 
     def append(self, batches: Sequence[bytes], now_ms: int) -> None:
-        """Append batches that go on at the log end, and wait until the disk has them.
+        """Append batches that continue at the log end, and wait until the disk has them.
 
         Raises:
             StorageFailed: the disk refused; the log is as it was.
@@ -341,7 +341,7 @@ class KafkaForm:
         return log
 
     def _aligned(self, now_ms: int) -> Log:
-        """The log, which goes on behind all that counts."""
+        """The log, which continues behind all that counts."""
         log = self._opened(now_ms)
         if not self._is_aligned and log.log_end_offset != self._end:
             # A snapshot is ahead of the log, or damage was cut off with what follows it, which

@@ -4,7 +4,7 @@
     BESIDE   it is another's: they are in `horolog-metadata.log`, and its internal topics are not
              touched
 
-A directory with another's metadata stays another's, unless horolog goes on as its node: then, and
+A directory with another's metadata stays another's, unless horolog continues as its node: then, and
 in a new directory, horolog's metadata has a mark (`state.HOME`). It is among the settings of all
 brokers, so it survives a stay at Apache Kafka. A second one in `meta.properties` counts where the
 metadata is lost or too damaged to have it.

@@ -7,7 +7,7 @@
     log.close()
 
 The log is `__cluster_metadata-0`, as the only voter of a KRaft quorum writes it (KIP-595): an
-Apache Kafka goes on with it, and the other way round. Beside another's log it is one file of the
+Apache Kafka continues with it, and the other way round. Beside another's log it is one file of the
 same records (`in_one_file`).
 
 Each process that appends leads in an epoch of its own, which a LeaderChange record begins. What is

@@ -185,7 +185,7 @@ def salvage_ended(image: Image) -> list[Record]:
 
 
 def carried(image: Image, beside: Image, node: Node) -> list[Record]:
-    """What horolog kept beside another's log that it goes on with now.
+    """What horolog kept beside another's log that it continues with now.
 
     These are topics that were made here, settings that were given here, and what is followed. An
     adopted topic that the log has is as it is there. A topic of the log that was deleted here is

@@ -45,7 +45,7 @@ def open_store(
         node_id: of this broker.
         now_ms: the clock.
         first_producer_id: the lowest producer id, where it is not known which were given.
-        take_over: go on as the Kafka node whose directory it is. Without effect on a directory
+        take_over: continue as the Kafka node whose directory it is. Without effect on a directory
             that is horolog's.
 
     Raises:

@@ -5,7 +5,7 @@ that write exactly once a file of their own (`query_file`). Every method is one 
 replacement of that file: a kill leaves all of it or nothing. It is synced before a method returns.
 
 Where the metadata is damaged, settings may be lost that kept records: every topic is exempt from
-retention until it is given settings, and producer ids go on beyond any that can have been given.
+retention until it is given settings, and producer ids continue beyond any that can have been given.
 That is in the snapshot that takes the place of what is damaged.
 
 Not thread-safe. Never call it on the event loop, because every change is synced.

@@ -1,4 +1,4 @@
-"""Whether horolog may go on as the Kafka node that wrote a log directory.
+"""Whether horolog may continue as the Kafka node that wrote a log directory.
 
 It may where that node was alone: the only voter of its quorum, the only replica of each partition,
 the only broker that is not fenced, with all its records in this directory. Then nobody else can

@@ -129,7 +129,7 @@ def next_offset_of(buffer: Buffer, offset: int, log_end: int) -> int:
         log_end: the high watermark, beyond which it gives nothing.
 
     Raises:
-        CorruptBatch: what follows is no batch, or one goes on beyond the log end.
+        CorruptBatch: what follows is no batch, or one extends beyond the log end.
     """
     view = memoryview(buffer)
     reader, position = BatchRunReader(view, EVERYTHING), 0
@@ -139,7 +139,7 @@ def next_offset_of(buffer: Buffer, offset: int, log_end: int) -> int:
     for _, header in iter_headers(view, position):
         offset = max(offset, header.next_offset)
     if view and offset > log_end:
-        raise CorruptBatch(f"A batch goes on to offset {offset - 1}, and its log ends at {log_end}")
+        raise CorruptBatch(f"A batch extends to offset {offset - 1}, and its log ends at {log_end}")
     return offset
 
 

@@ -95,7 +95,7 @@ def build_batch(
 
 
 def empty_batch(first_offset: int, last_offset: int) -> bytes:
-    """A batch without records that covers these offsets: consumers go on behind it."""
+    """A batch without records that covers these offsets: consumers continue behind it."""
     header = parse_header(build_batch((), base_offset=first_offset))
     return pack_header(header._replace(last_offset_delta=last_offset - first_offset), b"")
 

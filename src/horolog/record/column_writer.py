@@ -286,7 +286,7 @@ class _Writer:
             pieces.popleft()
             if not pieces:
                 return count
-            state[layout.FIRST_ROW] = -count  # so that offset deltas go on
+            state[layout.FIRST_ROW] = -count  # so that offset deltas continue
             state[layout.ROW] = 0
             state[layout.END_ROW] = pieces[0].length
 

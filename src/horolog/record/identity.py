@@ -43,8 +43,8 @@ def with_producer(
 ) -> Iterator[bytes]:
     """The whole batches of a buffer, one by one, as batches of another producer.
 
-    Sequences go on from `base_sequence`. Unless the copies `is_transactional`, no batch is part of
-    a transaction any more: those of transactions in `aborted` are left out. So are control
+    Sequences continue from `base_sequence`. Unless the copies `is_transactional`, no batch is part
+    of a transaction any more: those of transactions in `aborted` are left out. So are control
     batches, and batches that compaction emptied. A batch with gaps between its offsets, with append
     times or a delete horizon, is rewritten: its offsets without gaps, its times as create times.
 

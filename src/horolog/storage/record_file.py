@@ -4,7 +4,7 @@ For what is kept in one file beside the logs of a directory, because the directo
 the records are those that Kafka keeps in a log of its own. The file has no index and no companion.
 It is read from its first byte to its last, and rewritten by its owner when it has grown.
 
-Offsets are given out here: a batch gets the next one, and a file that is replaced goes on behind
+Offsets are given out here: a batch gets the next one, and a file that is replaced continues behind
 the old one's. So no offset is ever given twice.
 
 What a kill leaves:

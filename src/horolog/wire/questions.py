@@ -86,7 +86,7 @@ class Question(Generic[TakesT, GivesT]):
             return None
         start = takes._asdict()["start"]
         if members["next"] <= start:
-            raise ValueError(f"it goes on at {members['next']} after {start}")
+            raise ValueError(f"it continues at {members['next']} after {start}")
         same = {name: members[name] for name in self.repeated}
         return takes._replace(start=members["next"], **same)
 

@@ -4,7 +4,7 @@ Everything is decided on the event loop, one answer at a time (`replication.foll
 its own waits for the leader. At most one request is in flight, so that a leader's answers take at
 most `FetchLimits.max_bytes` of memory, or one batch that is larger. Records go through the write
 queues of their partitions, and the next fetch is sent once they are there. An error of a partition
-is that partition's alone: it is asked again after a pause, the others go on.
+is that partition's alone: it is asked again after a pause, the others continue.
 """
 
 import asyncio

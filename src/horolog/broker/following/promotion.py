@@ -95,7 +95,7 @@ class Promotions:
         """Lead everything, and follow nothing any more.
 
         Raises:
-            RequestRefused, StorageFailed: some topics are not led; again would go on with them.
+            RequestRefused, StorageFailed: some topics are not led; again would continue with them.
         """
         source = self._placement.source
         if source is not None and not source.ended:

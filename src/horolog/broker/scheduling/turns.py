@@ -32,7 +32,7 @@ def _turns_here() -> Turns:
 
 
 async def next_turn() -> None:
-    """Return in a later iteration of the loop, as the only long request that goes on in it.
+    """Return in a later iteration of the loop, as the only long request that continues in it.
 
     For a request that has waited for a thread: what the thread does for others during a slice ends
     in one iteration, which would otherwise have a slice of each.

@@ -1,4 +1,4 @@
-"""`horolog spark failover`: record, plan and apply where groups go on in another cluster."""
+"""`horolog spark failover`: record, plan and apply where groups continue in another cluster."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
@@ -36,9 +36,9 @@ _WHO_SAYS: Final = {
 app = typer.Typer(
     name="failover",
     no_args_is_help=True,
-    help="Let consumer groups go on in another cluster that the same producers write to, without "
-    "the loss of a record (KIP-33, use case 3). Record again and again while both clusters live; "
-    "plan and apply need the survivor and the state directory alone.",
+    help="Let consumer groups continue in another cluster that the same producers write to, "
+    "without the loss of a record (KIP-33, use case 3). Record again and again while both clusters "
+    "live; plan and apply need the survivor and the state directory alone.",
 )
 
 

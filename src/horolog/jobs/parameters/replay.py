@@ -24,7 +24,7 @@ class Replay(Reads):
     it at once. It ends where the logs ended at the start. Of transactions the committed records are
     sent.
 
-    After Ctrl-C or a kill the same command with the same --state goes on, and doubles nothing as
+    After Ctrl-C or a kill the same command with the same --state continues, and doubles nothing as
     long as the target remembers the producer (a day; Apache Kafka counts it from the records'
     times). Otherwise the records of one request, at most 10 ms of the replay, may be there twice.
 
@@ -80,7 +80,7 @@ class Replay(Reads):
     compression: Compression = "none"
     state: Annotated[
         PathLike | None,
-        Option("Keep here how far the replay is; the same command goes on there.", metavar="DIR"),
+        Option("Keep here how far the replay is; the same command continues there.", metavar="DIR"),
     ] = None
     dry_run: Annotated[bool, Option("Send nothing; say what would be sent.")] = False
     settings: Annotated[

@@ -145,7 +145,7 @@ class Keeps:
 
     @property
     def resumable(self) -> PathLike | None:
-        """The state with which the same command goes on; None where it keeps none."""
+        """The state with which the same command continues; None where it keeps none."""
         return None if self.dry_run else self.state
 
     def require_state(self) -> Path:

@@ -55,7 +55,7 @@ def with_v0_checksum(frame: Buffer) -> bytes:
     """A frame of `compress` as messages of v0 have it.
 
     Kafka before 0.10 computed the checksum of the frame's descriptor over the four bytes of the
-    frame's magic too (KAFKA-3160), and readers of v0 go on to expect that.
+    frame's magic too (KAFKA-3160), and readers of v0 continue to expect that.
     """
     return _with_checksum(frame, 0)
 

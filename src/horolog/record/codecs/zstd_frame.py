@@ -158,7 +158,7 @@ def _walk_frames(packed: memoryview) -> _Frames:
 
 
 def _pass_frame(packed: memoryview, position: int) -> tuple[int, int, int]:
-    """A frame's window, its blocks, and where it ends; IndexError if it goes on past `packed`."""
+    """A frame's window, its blocks, and where it ends; IndexError if it extends past `packed`."""
     descriptor = packed[position]
     position += 1
     window = 0

@@ -1,7 +1,7 @@
 """The plain-Python twins of the kernels between records and columns.
 
 `gather` appends the records of stretches of data to growing columns, `scatter` writes rows
-of columns as records. Both stop where the room ends and go on from their state, an
+of columns as records. Both stop where the room ends and continue from their state, an
 array of 64-bit integers. Neither names what is wrong with a record: `gather` only
 says that something is, and the walk of `horolog.record.kernels.scan_twins` finds out what.
 """
@@ -97,8 +97,8 @@ class Outputs(NamedTuple):
 def gather(data: memoryview, plan: Ints, state: Ints, *outputs: Any) -> int:
     """Append the wanted records of all stretches; DONE, CUT_OFF, FULL or MALFORMED.
 
-    CUT_OFF is a record that goes on past its stretch. CUT_OFF and FULL leave GATHER_STRETCH and
-    GATHER_POSITION at the record to go on with, and in NEED what it takes, if that is known.
+    CUT_OFF is a record that extends past its stretch. CUT_OFF and FULL leave GATHER_STRETCH and
+    GATHER_POSITION at the record to continue with, and in NEED what it takes, if that is known.
     """
     out = Outputs(*outputs)
     state[NEED] = 0

@@ -182,7 +182,7 @@ HEADER_BYTES: Final = 9
 # State of both directions: how far it has come ...
 CHANGE_POSITION: Final = 0  # bytes of the data that are done with; on error, the message at fault
 CHANGE_FILLED: Final = 1  # bytes written to out
-CHANGE_NEED: Final = 2  # bytes of the entry that goes on past the data or that out has no room for
+CHANGE_NEED: Final = 2  # bytes of the entry that extends past the data or that out has no room for
 # ... what it must know ...
 CHANGE_MAGIC: Final = 3  # the format of the messages: 0 or 1
 CHANGE_MODE: Final = 4  # to records: INNER or PLAIN, and bits; to messages: KEEP_TIMES or 0
@@ -220,7 +220,7 @@ MESSAGE_CRC_START: Final = 16
 # --- plain messages of v0 and v1, where they are -----------------------------------------
 
 # State of listing them ...
-LIST_POSITION: Final = 0  # where to go on in the data
+LIST_POSITION: Final = 0  # where to continue in the data
 LIST_COUNT: Final = 1  # how many were listed
 LIST_MAGIC: Final = 2  # the format of all: 0 or 1
 LIST_APPEND_TIME: Final = 3  # whether the timestamp of all is an append time

@@ -92,7 +92,7 @@ def _copy(data, start, size, out, at):
 
 @helper
 def _field(data, position, end):
-    """Size (negative for null) and end of a key or value; -1 where it goes on past the message."""
+    """Size (negative for null) and end of a key or value; -1 where it extends past the message."""
     if end - position < 4:
         return np.int64(-1), np.int64(-1)
     size = i32(data, position)

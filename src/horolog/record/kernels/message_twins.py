@@ -1,7 +1,7 @@
 """The plain-Python twins of the kernels between messages of v0 and v1 and records of v2.
 
 `to_records` reads messages and writes records, `to_messages` the way back. Both take data that
-may end within an entry and an `out` that may be full, and go on from their state: an array of
+may end within an entry and an `out` that may be full, and continue from their state: an array of
 64-bit integers that twin and kernel share. Bytes after a message's value are ignored, and any
 negative length is null, as in Kafka.
 """
@@ -63,7 +63,7 @@ _MAX_DELTA = (1 << 31) - 1
 def to_records(data: memoryview, state: Ints, out: memoryview) -> int:
     """Write a record for each whole message; without `out` only look at them.
 
-    DONE at the end of the data, CUT_OFF where a message goes on past it, FULL, RUN_ENDS, or what
+    DONE at the end of the data, CUT_OFF where a message extends past it, FULL, RUN_ENDS, or what
     is wrong with the message at CHANGE_POSITION.
     """
     state[CHANGE_POSITION] = state[CHANGE_FILLED] = state[CHANGE_NEED] = 0
@@ -136,7 +136,7 @@ def _message_to_record(data: memoryview, position: int, state: Ints, out: memory
 
 
 def _field(data: memoryview, position: int, end: int) -> tuple[bytes | None, int]:
-    """A key or value and where it ends; -1 where it goes on past the message."""
+    """A key or value and where it ends; -1 where it extends past the message."""
     if end - position < _I32.size:
         return None, -1
     (size,) = _I32.unpack_from(data, position)
@@ -151,7 +151,7 @@ def _field(data: memoryview, position: int, end: int) -> tuple[bytes | None, int
 def to_messages(data: memoryview, state: Ints, out: memoryview) -> int:
     """Write a message for each whole record, numbered by its offset delta.
 
-    DONE at the end of the data, CUT_OFF where a record goes on past it, FULL, or MALFORMED.
+    DONE at the end of the data, CUT_OFF where a record extends past it, FULL, or MALFORMED.
     """
     state[CHANGE_POSITION] = state[CHANGE_FILLED] = state[CHANGE_NEED] = 0
     while state[CHANGE_POSITION] < len(data):

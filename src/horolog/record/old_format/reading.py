@@ -119,7 +119,7 @@ def messages_in(batch: Buffer, header: BatchHeader, *, max_bytes: int) -> Iterat
 def add_records(chunks: Iterable[Buffer], state: "array[int]") -> Iterator[Buffer]:
     """The records that the messages in `chunks` make, in pieces of whole ones.
 
-    The state may have seen messages before: records go on counting from the first of these.
+    The state may have seen messages before: records continue counting from the first of these.
     """
     return _passes(chunks, state, is_written=True)
 

@@ -249,7 +249,7 @@ class BatchReader:
     def _check_leap(self, position: int, header: BatchHeader) -> None:
         """Make sure that a batch which ends a walk is not one of its own with a wrong base offset.
 
-        Compaction may have left out what is before it; then what follows it goes on behind it.
+        Compaction may have left out what is before it; then what follows it continues behind it.
         """
         after, behind = position + header.size, None
         if not self.in_any_order:

@@ -9,7 +9,7 @@ append-time-checkpoint  ours: `0`, then the last append time given out, in milli
 append-time-resets      ours: `0`, the number of entries, then `offset old_ms new_ms clock_ms` lines
 
 Whatever does not look exactly like that is a `CorruptFile`, and its reader says
-how to go on without it.
+how to continue without it.
 """
 
 import base64

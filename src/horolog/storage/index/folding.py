@@ -95,7 +95,7 @@ def folded(
     """The entries of the blocks that batches complete, and the block that has room left.
 
     Args:
-        total: the block that they go on with, as numbers.
+        total: the block that they continue with, as numbers.
         rows: the batches, which follow those before.
         block_bytes: a block ends before a batch that would make it larger.
         closing: no more follow: the last block is complete as well.

@@ -284,7 +284,7 @@ class Indexes:
     def _batch_of(self, entry: TimeEntry, log: BatchReader) -> tuple[int, BatchHeader] | None:
         start = self._entry_before(entry.offset, log.size).position
         if not self._files.is_nonblocking:
-            # The search begins here and goes on behind: one wait for the disk instead of two.
+            # The search begins here and continues behind: one wait for the disk instead of two.
             log.will_need(start, self._searched_bytes(entry.offset, start))
         within = None if self.is_checked else _NEAR_BYTES
         return batch_of_time_entry(log, entry, start, within)

@@ -4,7 +4,7 @@ A `LogWriter` has written the new segments in a work directory and finished them
 
     <work>/<base>.log     owner, rights and modification time of the old ones; synced
     <base>.log.cleaned    next to the old ones; void, as long as any has this suffix
-    <base>.log.swap       they count: the next start goes on from here, Kafka's as well
+    <base>.log.swap       they count: the next start continues from here, Kafka's as well
     <base>.log            they have their names, and the old segments are gone
 
 with their companion files alike. Which go and which come is written down before the new ones count
@@ -103,7 +103,7 @@ def take_back(files: Files, directory: str) -> None:
     Raises:
         StorageFailed: the disk refused.
     """
-    end_replacement(files, directory)  # first: without it a start does not go on with the others
+    end_replacement(files, directory)  # first: without it a start does not continue with the others
     for name in files.names_in(directory):
         if name.endswith((names.CLEANED, names.SWAP)):
             files.remove(f"{directory}/{name}")

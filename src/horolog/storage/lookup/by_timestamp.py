@@ -2,7 +2,7 @@
 
 Search asks every segment in the order of offsets whose largest timestamp reaches the
 target, so that the earliest offset wins; unlike Kafka (which looks into one segment
-only) it goes on when that segment has nothing to show, because its only matches are
+only) it continues when that segment has nothing to show, because its only matches are
 before the log start.
 
 Largest times of the segments are in no order. Of those that are finished the largest of

@@ -2,8 +2,8 @@
 
 A segment is written anew in `<partition>/converting/<base>/`, synced, read again and compared
 record for record, and only then takes the place of the old one (logs/replacing.py): a kill leaves
-the one or the other. A segment that has the format is left as it is, so that the work goes on where
-it ended.
+the one or the other. A segment that has the format is left as it is, so that the work continues
+where it ended.
 
 Processes may convert segments of one partition at the same time: each locks the segment's log, and
 the partition's directory while names in it change.

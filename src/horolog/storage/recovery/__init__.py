@@ -8,7 +8,7 @@ It deletes nothing that can be read. It cuts the log where a batch is damaged, a
 it takes off is set aside (`removal/set_aside.py`), named in a warning, and `horolog log verify`
 says what it holds and how it comes back. Only the beginning of a batch, zeros and garbage go.
 
-A finished segment that is shorter than its seal says is named, and reads go on behind the gap.
+A finished segment that is shorter than its seal says is named, and reads continue behind the gap.
 Indexes, seals and what else is made from a log are no condition of serving it: on a full disk it
 is served without.
 """

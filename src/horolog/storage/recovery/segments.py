@@ -113,7 +113,7 @@ class SegmentRecovery:
     def _drop_empty_segments(self) -> None:
         """Leave out segments without a batch where the one before reaches beyond their offset.
 
-        A roll that the disk refuses half-way can leave one, and the log goes on in the segment
+        A roll that the disk refuses half-way can leave one, and the log continues in the segment
         before it: taken for a part of the log, it would hide those records.
         """
         kept: list[Segment] = []

@@ -153,7 +153,7 @@ def _record_file(files: Files, path: str, around: Surroundings) -> Iterator[Find
     except StorageFailed as error:
         yield damage(path, f"It cannot be read: {error}", "restore it from a backup")
         return
-    keep = "restore it from a backup; else the next start goes on with all that is whole"
+    keep = "restore it from a backup; else the next start continues with all that is whole"
     for lost in file.lost:
         what = f"Bytes {lost.start} to {lost.end}: {lost.reason}"
         yield damage(path, what, keep, position=lost.start)
