@@ -179,6 +179,6 @@ def _gathered(parts: Iterable[list[Record]]) -> Iterator[list[Record]]:
         yield records
 
 
-def _batches(parts: Iterable[list[Record]], leader_epoch: int = 0) -> Iterator[bytes]:
+def _batches(parts: Iterable[list[Record]], leader_epoch: int = -1) -> Iterator[bytes]:
     for records in _gathered(parts):
         yield build_batch(records, leader_epoch=leader_epoch)
