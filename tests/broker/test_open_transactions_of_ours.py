@@ -123,18 +123,19 @@ def test_what_is_aborted_is_named_to_consumers_of_committed_records(broker: Runn
     assert read_marker(broker.fetch("t", 1).records[: headers[1].size]) == Marker(True, 0)
 
 
-def test_an_open_transaction_outlives_a_restart_and_a_kill(
-    broker: RunningBroker, admits: Admits
+@pytest.mark.parametrize("crash", [False, True])
+def test_an_open_transaction_outlives_a_restart_and_a_crash(
+    broker: RunningBroker, admits: Admits, crash: bool
 ) -> None:
     broker.append("t", batch(NOW_MS))
     send(broker, transactional(0))
-    broker.restart()
+    broker.restart(crash=crash)
     broker.broker.transactions.admit = admits.admit
     assert latest(broker) == 1
     assert send(broker, transactional(1)).error_code == 0
     end(broker, commit=False)
     assert latest(broker) == 4
-    broker.restart()
+    broker.restart(crash=crash)
     assert [each.first_offset for each in committed(broker).aborted_transactions] == [1]
 
 

@@ -35,21 +35,6 @@ class Transactions(Protocol):
         ...
 
 
-class NoTransactions:
-    """Admits nothing: there is no coordinator."""
-
-    async def admit(
-        self,
-        transactional_id: str,
-        producer_id: int,
-        producer_epoch: int,
-        partitions: Collection[TopicPartition],
-        produce_version: int,
-    ) -> Mapping[TopicPartition, ErrorCode]:
-        """See `Transactions`."""
-        return dict.fromkeys(partitions, ErrorCode.invalid_txn_state)
-
-
 class Admitted(NamedTuple):
     """What the coordinator has said of the batches of one request."""
 
