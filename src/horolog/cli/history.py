@@ -104,9 +104,9 @@ def group_history(
 ) -> None:
     """Show what a group has committed, and when.
 
-    Each commit is kept for seven days, and for longer if it is the last of its partition. Of a
-    time before that an offset is right, but others may be missing. The exit code is 1 if a log is
-    damaged, or nothing is known of the group.
+    Every commit is there since the log was last compacted, or replaced by a smaller one, which is
+    said; of a time before that an offset is right, but others may be missing. The exit code is 1
+    if a log is damaged, or nothing is known of the group.
     """
     at_ms, shown_zone = _time(at, zone)
     ask = AskGroupHistory(at_ms, topic, last)

@@ -1,7 +1,7 @@
 """Groups as they were: what one has committed and when, and what was in force at a time.
 
 From the partition of `__consumer_offsets` that has the group, and from `horolog-groups.log`, where
-there is one: beside another's log. Both are read from their first record on for each answer.
+there is one. Both are read from their first record on for each answer.
 
 **How far back.** A log that is compacted keeps all records for `min.compaction.lag.ms`, and of
 older ones the last of each key. Where offsets are missing, records were removed: behind the last
