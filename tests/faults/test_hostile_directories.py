@@ -22,7 +22,7 @@ from horolog.record.builder import Record, build_batch
 from horolog.schemas.metadata import Config, Partition, Topic
 from horolog.storage.files import Files
 from horolog.storage.index.abort import AbortedTxn, write_aborted
-from horolog.storage.names import CLUSTER_METADATA, INTERNAL_TOPICS
+from horolog.storage.names import CLUSTER_METADATA, INTERNAL_TOPICS, SERVED_INTERNAL
 from horolog.wire.api import ApiKey
 
 BATCH = batch(-1)
@@ -67,9 +67,10 @@ def test_topics_with_reserved_names_do_not_stop_a_start(
     make_broker: MakeBroker, stopped: Path, has_directories: bool
 ) -> None:
     """As earlier versions let clients create them."""
-    set_topics(stopped, *(TopicRow(name, uuid4(), 2) for name in INTERNAL_TOPICS))
+    reserved = INTERNAL_TOPICS - SERVED_INTERNAL
+    set_topics(stopped, *(TopicRow(name, uuid4(), 2) for name in reserved))
     if has_directories:
-        for name in INTERNAL_TOPICS - {CLUSTER_METADATA}:  # that is horolog's own
+        for name in reserved - {CLUSTER_METADATA}:  # that is horolog's own
             shutil.copytree(stopped / "d-0", stopped / f"{name}-0")
     before = {path.name for path in stopped.glob("__*")}
     for _ in range(2):

@@ -7,6 +7,7 @@ from raw_connection import RawConnection
 from setting_checks import of_broker
 from settings_lab import Lab
 
+from horolog.broker.state_topics import StateTopic
 from horolog.client import CommittedOffset
 from horolog.clock import HOUR_MS
 from horolog.record.builder import Record, build_batch
@@ -153,3 +154,40 @@ def _numbered(sequence: int) -> bytes:
     return build_batch(
         [Record(-1, None, b"v")], producer_id=5, producer_epoch=0, base_sequence=sequence
     )
+
+
+# --- the topics of coordinators -------------------------------------------------------------
+
+
+@of_broker("offsets.topic.num.partitions", {"2": 2, "3": 3})
+def how_many_partitions_the_topic_of_offsets_is_made_with(lab: Lab) -> int:
+    return _made(lab, lab.broker.broker.offsets_topic)
+
+
+@of_broker("transaction.state.log.num.partitions", {"2": 2, "3": 3})
+def how_many_partitions_the_topic_of_transactions_is_made_with(lab: Lab) -> int:
+    return _made(lab, lab.broker.broker.transactions_topic)
+
+
+@of_broker("offsets.topic.segment.bytes", {"70": 3, "1000": 1})
+def how_many_segments_three_batches_of_groups_take(lab: Lab) -> int:
+    return _segments(lab, lab.broker.broker.offsets_topic)
+
+
+@of_broker("transaction.state.log.segment.bytes", {"70": 3, "1000": 1})
+def how_many_segments_three_batches_of_transactions_take(lab: Lab) -> int:
+    return _segments(lab, lab.broker.broker.transactions_topic)
+
+
+def _made(lab: Lab, topic: StateTopic) -> int:
+    lab.broker.run(topic.ready())
+    return len([*lab.broker.log_dir.glob(f"{topic.name}-*")])
+
+
+def _segments(lab: Lab, topic: StateTopic) -> int:
+    async def append() -> None:
+        await topic.ready()
+        await topic.append(0, [build_batch([Record(1, b"k", b"")])] * 3)
+
+    lab.broker.run(append())
+    return len(lab.broker.log(topic.name).segments)

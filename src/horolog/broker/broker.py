@@ -10,6 +10,7 @@ import logging
 from collections.abc import Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Final, Self, TypeVar
 
@@ -37,6 +38,7 @@ from horolog.broker.scheduling.checking import Checkers
 from horolog.broker.scheduling.delayed_fetch import DelayedFetch
 from horolog.broker.scheduling.fair_pool import FairPool
 from horolog.broker.scheduling.metadata_thread import MetadataThread
+from horolog.broker.state_topics import STATE_TOPICS, StateTopic
 from horolog.broker.timestamp_warnings import TimestampWarnings
 from horolog.broker.transaction_coordinator import TransactionCoordinator, TransactionLimits
 from horolog.broker.transaction_file_log import FileStateLog
@@ -107,6 +109,13 @@ class Broker:
         self.controller = Controller(
             *(live, self.topics, self.partitions, self.groups),
             *(self.placement, self.metadata, store),
+        )
+        self.offsets_topic, self.transactions_topic = (
+            StateTopic(
+                *(name, partial(new, live), self.controller, self.topics),
+                *(self.partitions, clock, readers),
+            )
+            for name, new in STATE_TOPICS.items()
         )
         self.followed_topics = FollowedTopics(
             self.cluster_id, live, self.topics, self.placement, self.controller

@@ -7,7 +7,7 @@ One change at a time. The next start completes a change that a kill interrupted
 import asyncio
 import logging
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -81,6 +81,30 @@ class Controller:
         async with self._lock:
             topic = self._topics.find(name)
             return await self._create(NewTopic(name=name)) if topic is None else topic
+
+    async def ensure_internal(self, name: str, new: Callable[[], NewTopic]) -> Topic:
+        """The internal topic of this name, made as `new` says if there is none.
+
+        One that was adopted, because its settings are lost, gets those of `new`.
+
+        Raises:
+            RequestRefused: the settings of the topic cannot be.
+            StorageFailed: a write failed; it is not made.
+        """
+        async with self._lock:
+            topic = self._topics.find(name)
+            if topic is not None and not topic.adopted:
+                return topic
+            asked = new()
+            overrides = {key: value for key, value in asked.overrides.items() if value is not None}
+            check_topic(self._live.settings, overrides)
+            if topic is not None:
+                return await self._put_settings(topic, overrides)
+            indexes = tuple(range(asked.partitions))
+            topic = Topic(name=name, topic_id=uuid.uuid4(), partitions=indexes, overrides=overrides)
+            await self._add(topic)
+            _LOG.info("created topic %s with %d partition(s)", name, len(indexes))
+            return topic
 
     async def create_topic(self, new: NewTopic, *, validate_only: bool = False) -> Topic:
         """Create a topic; with `validate_only` only return it."""
@@ -313,7 +337,7 @@ class Controller:
                 after = {name: value for name, value in values.items() if value is not None}
                 await self._put_settings(topic, after)
 
-    async def _put_settings(self, topic: Topic, overrides: Mapping[str, str]) -> None:
+    async def _put_settings(self, topic: Topic, overrides: Mapping[str, str]) -> Topic:
         """Store settings; an adopted topic with settings is treated like any other."""
         is_compacted = topic.compacted or self._placement.compacts(topic.name)
         compacted = is_compacted and "cleanup.policy" not in overrides
@@ -332,6 +356,7 @@ class Controller:
         self._topics.put(after)
         self._warn_of_deprecated(topic.name, overrides)
         self._partitions.obey_settings(after)
+        return after
 
     def _warn_of_deprecated(self, topic: str, overrides: Mapping[str, str]) -> None:
         for sentence in self._live.settings.deprecated(overrides):
@@ -379,13 +404,23 @@ class Controller:
 
 
 def check_owned(topic: Topic) -> None:
-    """Refuse to delete records of an adopted topic, or of one that another cluster leads."""
+    """Refuse to delete records of an internal or adopted topic, or one that another leads."""
+    refuse_internal(topic)
     refuse_followed(topic)
     if topic.adopted:
         raise RequestRefused(
             ErrorCode.policy_violation,
             f"{topic.name} was adopted from directories written elsewhere; give it a setting "
             "first (retention.ms, say) if its records may be removed",
+        )
+
+
+def refuse_internal(topic: Topic) -> None:
+    """Refuse to change a topic that a coordinator of this broker keeps its state in."""
+    if topic.is_internal:
+        raise RequestRefused(
+            ErrorCode.invalid_topic_exception,
+            f"{topic.name} is internal: only brokers write to it and change it",
         )
 
 
@@ -401,10 +436,6 @@ def refuse_followed(topic: Topic) -> None:
 
 def check_may_expire(topic: Topic, overrides: Mapping[str, str]) -> None:
     """Refuse settings that would delete records of an adopted topic unintentionally."""
-    if topic.is_internal:
-        raise RequestRefused(
-            ErrorCode.policy_violation, f"{topic.name} is Apache Kafka's own: never touched"
-        )
     if topic.compacted and "cleanup.policy" not in overrides:
         raise RequestRefused(
             ErrorCode.policy_violation,

@@ -41,7 +41,7 @@ from horolog.schemas.metadata import (
     Supported,
 )
 from horolog.storage import names
-from horolog.storage.adoption.consumer_offsets import read_consumer_offsets
+from horolog.storage.adoption.consumer_offsets import KafkaOffsets, read_consumer_offsets
 from horolog.storage.directory.checkpoints import decode_uuid
 from horolog.storage.directory.lock import DirectoryLock, lock_log_dir
 from horolog.storage.files import Files
@@ -147,6 +147,12 @@ class _Opening:
     def config(self) -> BrokerConfig:
         return self.settings.broker_config()
 
+    @property
+    def _reserved(self) -> frozenset[str]:
+        """Kafka's internal topics that are not opened: in a directory of another's, none is."""
+        served = names.SERVED_INTERNAL if self.store.is_own else frozenset[str]()
+        return names.INTERNAL_TOPICS - served
+
     def open(self, files: Files, lock: DirectoryLock) -> OpenedStorage:
         self.overrides |= self.stored_settings.topics
         followed = self._follow_source()
@@ -163,6 +169,7 @@ class _Opening:
             files=files,
             lock=lock,
             properties=PROPERTIES if self.store.is_own else {},
+            reserved=self._reserved,
         )
         try:
             _log_recoveries(log_dir)
@@ -261,7 +268,9 @@ class _Opening:
                 self.compacted.add(topic)
             obeyed = self.overrides[topic] = obeyed_settings(self.settings, given)
             ignored[topic] = {name: given[name] for name in given if name not in obeyed}
-        offsets = read_consumer_offsets(files, self.path)
+        offsets = KafkaOffsets({}, ())
+        if not self.store.is_own:
+            offsets = read_consumer_offsets(files, self.path)
         self.left_behind = LeftBehind(metadata, offsets, ignored)
 
     def _topic_config(self, topic: str) -> TopicConfig:
@@ -298,10 +307,11 @@ class _Opening:
             {topic: TopicOnDisk(*both) for topic, both in by_topic.items()},
             new_id=uuid.uuid4,
             adopt_defaults=self.config.horolog_adopt_defaults,
-            compacted=self.compacted,
+            compacted=self.compacted | names.SERVED_INTERNAL,
             internal=self._internal(found),
             is_salvaged=self.stored.is_salvaged,
             followed={row.topic for row in self.stored.followed if not row.led},
+            reserved=self._reserved,
         )
         adopted = (row.name for row in plan.rows if row.adopted)
         held = undecided(self.stored.source, self.stored.followed, adopted)

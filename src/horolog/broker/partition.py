@@ -96,6 +96,16 @@ class Partition:
             batch, now_ms, produce_version, owner, in_thread=in_thread, admission=admission
         )
 
+    def append_trusted(
+        self, batch: bytes, now_ms: int, owner: Hashable
+    ) -> "Appended | asyncio.Future[Appended]":
+        """As `append`, of a batch that this broker has built: a client's rules do not apply.
+
+        State of producers is noted where it has a producer id. Without sequences, as a coordinator
+        writes offsets of a transaction, it is no duplicate of any.
+        """
+        return self._writes.append_trusted(batch, now_ms, owner)
+
     def append_nowait(
         self, batch: Buffer, now_ms: int, produce_version: int, owner: Hashable
     ) -> Appended | None:

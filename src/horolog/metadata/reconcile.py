@@ -67,6 +67,7 @@ def reconcile(
     internal: Collection[str] = (),
     is_salvaged: bool = False,
     followed: Collection[str] = (),
+    reserved: Collection[str] = INTERNAL_TOPICS,
 ) -> StartPlan:
     """Compare rows with directories and return a plan.
 
@@ -85,14 +86,15 @@ def reconcile(
         internal: Kafka's internal topics that have directories.
         is_salvaged: rows may be lost, so `adopt_defaults` does not apply to topics without one.
         followed: topics that are another cluster's, also where their rows are lost.
+        reserved: Kafka's internal topics that are not served.
     """
     plan = StartPlan()
     rows = list(rows)
-    staying = [row for row in reversed(rows) if _stays(row, found.get(row.name))]
+    staying = [row for row in reversed(rows) if _stays(row, found.get(row.name), reserved)]
     owners = {row.topic_id: row.name for row in staying}  # of duplicates the first row wins
     for row in rows:
         here = found.get(row.name, TopicOnDisk())
-        if row.name in INTERNAL_TOPICS:
+        if row.name in reserved:
             _refuse_internal(plan, row, row.name in internal)
             continue
         if owners.get(row.topic_id, row.name) != row.name and not row.deleting:
@@ -115,11 +117,11 @@ def reconcile(
     return plan
 
 
-def _stays(row: TopicRow, found: TopicOnDisk | None) -> bool:
+def _stays(row: TopicRow, found: TopicOnDisk | None, reserved: Collection[str]) -> bool:
     """Whether the row remains after this start."""
     if row.deleting:
         return False
-    is_by_directories = row.adopted or row.partitions == AS_FOUND or row.name in INTERNAL_TOPICS
+    is_by_directories = row.adopted or row.partitions == AS_FOUND or row.name in reserved
     return found is not None or not is_by_directories
 
 

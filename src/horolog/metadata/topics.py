@@ -108,8 +108,7 @@ class TopicRegistry:
         if name in INTERNAL_TOPICS:
             raise RequestRefused(
                 ErrorCode.invalid_topic_exception,
-                f"Topic name is invalid: '{name}' is reserved for an internal topic of Kafka, "
-                "which this server does not serve",
+                f"Topic name is invalid: '{name}' is reserved for an internal topic of Kafka",
             )
         if name in self._by_name:
             raise RequestRefused(ErrorCode.topic_already_exists, f"Topic '{name}' already exists.")

@@ -6,7 +6,7 @@ checked in `checks`.
 
 import os
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -108,8 +108,10 @@ def _directories(
     log_dir: Path, path: str, rows: list[TopicRow], *, is_clean: bool
 ) -> Iterator[Finding]:
     """What a start would do about rows and directories that do not belong together."""
-    found = _found(log_dir)
-    plan = reconcile(rows, found, new_id=uuid.uuid4)
+    served = names.SERVED_INTERNAL if is_own(log_dir) else frozenset[str]()
+    reserved = names.INTERNAL_TOPICS - served
+    found = _found(log_dir, reserved)
+    plan = reconcile(rows, found, new_id=uuid.uuid4, reserved=reserved)
     missing: dict[str, list[int]] = {}
     for topic, index in plan.create:
         missing.setdefault(topic, []).append(index)
@@ -143,13 +145,13 @@ def _directories(
         )
 
 
-def _found(log_dir: Path) -> dict[str, TopicOnDisk]:
+def _found(log_dir: Path, reserved: Collection[str]) -> dict[str, TopicOnDisk]:
     files = Files(read_only=True)
     ids: dict[str, dict[int, uuid.UUID | None]] = {}
     blocked: dict[str, dict[int, str]] = {}
     for each in sorted(log_dir.iterdir()):
         partition = names.partition_of(each.name)
-        if partition is None or partition.topic in names.INTERNAL_TOPICS:
+        if partition is None or partition.topic in reserved:
             continue
         topic, index = partition
         if each.is_symlink() or not each.is_dir():

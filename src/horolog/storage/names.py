@@ -89,17 +89,21 @@ RECORD_FILES: Final = (METADATA_FILE, GROUPS_FILE, TRANSACTIONS_FILE)
 METADATA_STORE = "horolog-metadata.sqlite"  # ours, of before metadata was kept in records
 
 CLUSTER_METADATA = "__cluster_metadata"
-# Topics that Apache Kafka keeps for itself. None is served: requests may not create one, and
-# directories of one are never opened.
+CONSUMER_OFFSETS = "__consumer_offsets"
+TRANSACTION_STATE = "__transaction_state"
+# Topics that Apache Kafka keeps for itself: no request may create one, write to it or delete it.
 INTERNAL_TOPICS: Final = frozenset(
     {
         CLUSTER_METADATA,
-        "__consumer_offsets",
+        CONSUMER_OFFSETS,
         "__remote_log_metadata",
         "__share_group_state",
-        "__transaction_state",
+        TRANSACTION_STATE,
     }
 )
+# Those that are served in a directory of ours, where coordinators keep their state in them. In a
+# directory that is another's none is opened.
+SERVED_INTERNAL: Final = frozenset({CONSUMER_OFFSETS, TRANSACTION_STATE})
 MAX_OFFSET: Final = (1 << 63) - 1
 MAX_BASE_OFFSET: Final = MAX_OFFSET - (1 << 32)  # behind it a segment has no room for its offsets
 MAX_RELATIVE_OFFSET: Final = (1 << 31) - 1  # to the first of a segment: 31 bits of an index entry

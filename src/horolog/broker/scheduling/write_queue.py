@@ -24,7 +24,7 @@ from horolog.storage.logs.appendable import Appended
 from horolog.storage.logs.following import Followed
 from horolog.storage.logs.log import Log
 from horolog.storage.producers.states import Admission
-from horolog.storage.validation.validate import Prepared, is_old_format, prepare
+from horolog.storage.validation.validate import Prepared, is_old_format, prepare, trusted
 
 T = TypeVar("T")
 
@@ -81,7 +81,18 @@ class WriteQueue:
         admission: Admission | None = None,
     ) -> "Appended | asyncio.Future[Appended]":
         """See `Partition.append`."""
-        append = Append(owner, batch, now_ms, produce_version, in_thread, admission)
+        return self._append(Append(owner, batch, now_ms, produce_version, in_thread, admission))
+
+    def append_trusted(
+        self, batch: bytes, now_ms: int, owner: Hashable
+    ) -> "Appended | asyncio.Future[Appended]":
+        """See `Partition.append_trusted`."""
+        append = Append(owner, batch, now_ms, produce_version=0, in_thread=False)
+        append.prepared = trusted(batch, self._log.config, now_ms)
+        return self._append(append)
+
+    def _append(self, append: Append) -> "Appended | asyncio.Future[Appended]":
+        owner = append.owner
         if not self._working and not self._jobs and owner not in self._unchecked:
             appended = None if self._closing else self._append_nowait(append)
             if appended is not None:

@@ -4,7 +4,7 @@ A symbolic link is never followed: it could lead out of the log directory.
 """
 
 import os
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,7 +22,7 @@ class Contents(NamedTuple):
     partitions: list[TopicPartition]
     """Directories to be opened."""
     internal: list[TopicPartition]
-    """Directories of Kafka's internal topics, which are never opened."""
+    """Directories of Kafka's internal topics that are not opened."""
     blocked: dict[TopicPartition, str]
     """Names of partitions that something other than a directory has, and what that is."""
     deleted: list[str]
@@ -31,8 +31,12 @@ class Contents(NamedTuple):
     """There are partitions that a Kafka was moving to another disk (-future), or set aside."""
 
 
-def contents_of(log_dir: Path) -> Contents:
+def contents_of(log_dir: Path, reserved: Container[str] = names.INTERNAL_TOPICS) -> Contents:
     """List a log directory without opening anything in it.
+
+    Args:
+        log_dir: the directory.
+        reserved: the internal topics that are not opened.
 
     Raises:
         StorageFailed: it cannot be listed.
@@ -49,7 +53,7 @@ def contents_of(log_dir: Path) -> Contents:
             found.deleted.append(entry.path)
         elif partition is None:
             has_moved |= names.is_moved_partition(entry.name)
-        elif partition.topic in names.INTERNAL_TOPICS:
+        elif partition.topic in reserved:
             found.internal.append(partition)
         else:
             found.partitions.append(partition)

@@ -11,7 +11,7 @@ Opening and closing take as long as the disk does: never on an event loop.
 
 import logging
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
@@ -104,6 +104,7 @@ class LogDir:
         files: Files | None = None,
         lock: DirectoryLock | None = None,
         properties: Mapping[str, str] = MappingProxyType({}),
+        reserved: Container[str] = names.INTERNAL_TOPICS,
     ) -> "LogDir":
         """Lock a directory, made if it is not there, and load its logs.
 
@@ -122,6 +123,7 @@ class LogDir:
             lock: what `lock_log_dir` returned, if it was called before; let go of with the
                 log directory, also where it cannot be opened.
             properties: what a `meta.properties` that is made gets, too.
+            reserved: Kafka's internal topics that are left alone here.
 
         Raises:
             Misconfigured: another broker has it, or it cannot be a log directory.
@@ -139,7 +141,8 @@ class LogDir:
                 directory_identity(files, path, broker_config, properties),
                 broker_config,
             )
-            log_dir._load(topic_config, is_ours, choose, topic_id, follows, now_ms)
+            contents = contents_of(path, reserved)
+            log_dir._load(contents, topic_config, is_ours, choose, topic_id, follows, now_ms)
         except BaseException:
             lock.close()
             raise
@@ -147,6 +150,7 @@ class LogDir:
 
     def _load(
         self,
+        contents: Contents,
         topic_config: Callable[[str], TopicConfig],
         is_ours: Callable[[str], bool],
         choose: Callable[["FoundPartitions"], Mapping[TopicPartition, str]],
@@ -175,7 +179,6 @@ class LogDir:
             except HorologError as error:
                 return error
 
-        contents = contents_of(self.path)
         self._to_remove = [(_AT_ONCE, path) for path in contents.deleted]
         self._left_alone.update(contents.internal)
         self._has_moved = contents.has_moved

@@ -62,6 +62,10 @@ class Appended(NamedTuple):
 _new_appended = partial(tuple.__new__, Appended)
 
 
+def _no_marker() -> bytes:
+    raise AssertionError("a control batch is not appended as data")
+
+
 class AppendableLog(ReadableLog):
     """See the module."""
 
@@ -137,7 +141,7 @@ class AppendableLog(ReadableLog):
         if self._high_watermark is not None:
             self._refuse_following()
         is_idempotent = prepared.header.producer_id >= 0
-        if is_idempotent:
+        if is_idempotent and prepared.header.base_sequence >= 0:
             # Before any roll, which in Kafka even a duplicate may cause.
             repeated = self._repeated(prepared)
             if repeated is not None:
@@ -342,6 +346,10 @@ class AppendableLog(ReadableLog):
     ) -> tuple[int, int] | None:
         """Remember what a producer has written; its id and epoch if it is new."""
         header, last_offset, timestamp = prepared.header, batch.last_offset, batch.max_timestamp
+        if header.base_sequence < 0:  # a coordinator's: offsets within a transaction
+            placed = header._replace(base_offset=batch.base_offset)
+            self.producers.replay(placed, _no_marker, now_ms)
+            return None
         if prepared.digest is not None:
             attempts = self.producers.attempts
             attempts.update(header, prepared.digest, last_offset, timestamp)

@@ -8,8 +8,9 @@ Any thread may read while one appends (logs/appendable.py).
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 
+from horolog.buffers import Buffer
 from horolog.config import TopicConfig
 from horolog.errors import ErrorCode, RequestRefused
 from horolog.record.builder import empty_batch
@@ -36,6 +37,7 @@ from horolog.storage.lookup.by_timestamp import (
     way_to,
 )
 from horolog.storage.lookup.index_checks import IndexChecks
+from horolog.storage.lookup.replay import replay_segments
 from horolog.storage.lookup.time_ranges import TimeRanges, time_ranges
 from horolog.storage.lookup.unread import Unread, unread
 from horolog.storage.producers.states import Unended
@@ -182,6 +184,10 @@ class ReadableLog:
             if is_gap and (min_one_batch or max_bytes >= len(held)):
                 return Slice(self._files, None, 0, len(held), held)
         return Slice(self._files, None, 0, 0)
+
+    def replay(self, take: Callable[[Buffer], None]) -> Iterator[str]:
+        """Give each batch that there is now to `take`, in order; see `replay_segments`."""
+        return replay_segments(self.segments, self.log_start_offset, take)
 
     def aborted_transactions(self, offset: int, end_offset: int) -> list[AbortedTxn]:
         """The aborted transactions that reach into `[offset, end_offset)`.

@@ -185,6 +185,27 @@ def prepare(
     )
 
 
+def trusted(batch: bytes, config: TopicConfig, now_ms: int) -> Prepared:
+    """A batch that this broker has built itself: none of a client's rules applies to it.
+
+    Raises:
+        RequestRefused: it is larger than a segment of the topic may be (18).
+        CorruptBatch: it is no batch of format v2.
+    """
+    header = parse_header(batch)
+    if header.size > config.segment_bytes:
+        raise RequestRefused(
+            ErrorCode.record_list_too_large,
+            f"A batch of {header.size} bytes exceeds segment.bytes={config.segment_bytes}.",
+        )
+    facts = None
+    if plain_header(batch, config) is not None:
+        facts = scan_plain(batch, header, arrival_ms=now_ms)
+    if facts is None:
+        facts = scan_batch(batch, header, max_bytes=MAX_UNCOMPRESSED_BYTES, arrival_ms=now_ms)
+    return _prepared(header, memoryview(batch), facts, config, now_ms)
+
+
 def plain_header(batch: Buffer, config: TopicConfig) -> BatchHeader | None:
     """The header of a batch that passes every check of headers, and is stored as it is.
 

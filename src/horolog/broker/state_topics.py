@@ -1,0 +1,199 @@
+"""Kafka's internal topics in which the coordinators of this broker keep their state.
+
+    __consumer_offsets   groups and committed offsets    offsets.topic.*
+    __transaction_state  transactions                    transaction.state.log.*
+
+A topic is made when its coordinator first needs it, as an ordinary topic: it is listed, read,
+compacted and closed as all others are, and a new broker has none. Clients cannot write to it, or
+change its partitions. All of it is only so in a directory of ours (metadata/home.py).
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from typing import Final
+
+from horolog.broker.controller import Controller, NewTopic
+from horolog.broker.live_settings import LiveSettings
+from horolog.broker.partition import Partition, log_failure
+from horolog.broker.partitions import Partitions
+from horolog.buffers import Buffer
+from horolog.clock import DAY_MS, Clock
+from horolog.errors import HorologError, StorageFailed
+from horolog.metadata.topics import TopicRegistry
+from horolog.schemas.offsets import partition_for
+from horolog.storage.file_errors import FileMissing
+from horolog.storage.logs.appendable import Appended
+from horolog.storage.logs.readable import ReadableLog
+from horolog.storage.names import CONSUMER_OFFSETS, TRANSACTION_STATE
+
+_LOG = logging.getLogger(__name__)
+
+_HISTORY_MS: Final = 7 * DAY_MS  # for which every commit is kept, to be looked up
+_OWNER: Final = "coordinator"  # its batches are appended in the order of the calls
+
+
+def _consumer_offsets(live: LiveSettings) -> NewTopic:
+    """The topic of groups and committed offsets, as Kafka 4.3 makes it."""
+    return NewTopic(
+        name=CONSUMER_OFFSETS,
+        partitions=live.config.offsets_topic_num_partitions,
+        overrides={
+            "cleanup.policy": "compact",
+            "compression.type": "producer",
+            "min.compaction.lag.ms": str(_HISTORY_MS),
+            "segment.bytes": str(live.config.offsets_topic_segment_bytes),
+        },
+    )
+
+
+def _transaction_state(live: LiveSettings) -> NewTopic:
+    """The topic of transactions, as Kafka 4.3 makes it; there are no replicas to be in sync."""
+    return NewTopic(
+        name=TRANSACTION_STATE,
+        partitions=live.config.transaction_state_log_num_partitions,
+        overrides={
+            "cleanup.policy": "compact",
+            "compression.type": "uncompressed",
+            "min.insync.replicas": "1",
+            "segment.bytes": str(live.config.transaction_state_log_segment_bytes),
+            "unclean.leader.election.enable": "false",
+        },
+    )
+
+
+STATE_TOPICS: Final[dict[str, Callable[[LiveSettings], NewTopic]]] = {
+    CONSUMER_OFFSETS: _consumer_offsets,
+    TRANSACTION_STATE: _transaction_state,
+}
+
+
+class StateTopic:
+    """One internal topic. For the event loop's thread only."""
+
+    def __init__(
+        self,
+        name: str,
+        new: Callable[[], NewTopic],
+        controller: Controller,
+        topics: TopicRegistry,
+        partitions: Partitions,
+        clock: Clock,
+        readers: Executor,
+    ) -> None:
+        """Of a name; nothing is made yet.
+
+        Args:
+            name: of the topic.
+            new: what it is made with if there is none, by the settings of the broker now.
+            controller: makes it.
+            topics: those of the broker.
+            partitions: those of the broker.
+            clock: the time of the appends.
+            readers: threads that loads run in.
+        """
+        self.name = name
+        self._new = new
+        self._controller = controller
+        self._topics = topics
+        self._partitions = partitions
+        self._clock = clock
+        self._readers = readers
+        self._loop = asyncio.get_running_loop()
+
+    @property
+    def count(self) -> int:
+        """Its partitions: those it has, or would be made with."""
+        topic = self._topics.find(self.name)
+        return self._new().partitions if topic is None else topic.partitions[-1] + 1
+
+    @property
+    def exists(self) -> bool:
+        """Whether it has been made."""
+        return self.name in self._topics
+
+    async def ready(self) -> None:
+        """Make it, unless there is one.
+
+        Raises:
+            RequestRefused: its settings cannot be.
+            StorageFailed: a write failed; it is not made.
+        """
+        topic = self._topics.find(self.name)
+        if topic is None or topic.adopted:
+            await self._controller.ensure_internal(self.name, self._new)
+
+    def partition_of(self, key: str) -> int:
+        """The partition that has the state of a group or a transactional id."""
+        return partition_for(key, self.count)
+
+    def append(self, index: int, batches: Sequence[bytes]) -> "asyncio.Future[None]":
+        """Append whole batches of format v2, in the order of the calls; when all are in the log.
+
+        They survive a kill of the process; `flush.ms` and `flush.messages` of the topic say when
+        the disk has them. Where one is refused those behind it are not appended, or may be, and
+        those before it may be in the log.
+
+        The future raises:
+            RequestRefused: a batch is larger than a segment may be.
+            StorageFailed: a write failed, or the partition is offline.
+        """
+        done: asyncio.Future[None] = self._loop.create_future()
+        left = len(batches)
+
+        def on_written(written: "asyncio.Future[Appended]") -> None:
+            error = None if written.cancelled() else written.exception()
+            if error is None:
+                on_appended(written.result())
+            elif not done.done():
+                done.set_exception(error)
+
+        def on_appended(appended: Appended) -> None:
+            nonlocal left
+            left -= 1
+            if appended.rolled:
+                partition.flush_rolled().add_done_callback(log_failure)
+            if not left and not done.done():
+                done.set_result(None)
+
+        try:
+            partition = self._partition(index)
+            for batch in batches:
+                appended = partition.append_trusted(batch, self._clock.now_ms(), _OWNER)
+                if isinstance(appended, Appended):
+                    on_appended(appended)
+                else:
+                    appended.add_done_callback(on_written)
+        except HorologError as error:
+            done.set_exception(error)
+        return done
+
+    async def load(self, index: int, take: Callable[[Buffer], None]) -> None:
+        """Give all batches of a partition to `take`, control batches too, in a thread.
+
+        Each is valid until the next. Of a damaged log what can be read counts; the rest is named
+        in the broker's log.
+
+        Raises:
+            StorageFailed: the disk refused, the partition is offline, or compaction has removed a
+                segment while it was read: what was taken is to be discarded.
+        """
+        if self.exists:
+            log = self._partition(index).log
+            await self._loop.run_in_executor(self._readers, _load, log, take)
+
+    def _partition(self, index: int) -> Partition:
+        partition = self._partitions.find(self.name, index)
+        if partition is None:
+            why = self._partitions.why_offline(self.name, index)
+            raise StorageFailed(f"{self.name}-{index} is offline: {why}")
+        return partition
+
+
+def _load(log: ReadableLog, take: Callable[[Buffer], None]) -> None:
+    try:
+        for damage in log.replay(take):
+            _LOG.error("%s: some of its state may be lost: %s", log, damage)
+    except FileMissing as error:
+        raise StorageFailed(str(error)) from error

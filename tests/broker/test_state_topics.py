@@ -1,0 +1,149 @@
+"""Topics that coordinators keep their state in: made on first use, and read by clients."""
+
+from collections.abc import Iterator
+
+import pytest
+from running_broker import NOW_MS, TOPIC, MakeBroker, RunningBroker
+
+from horolog.broker.state_topics import StateTopic
+from horolog.record.batch import parse_header
+from horolog.record.builder import Record, build_batch, read_records
+from horolog.schemas.offsets import partition_for
+from horolog.storage.names import CONSUMER_OFFSETS, SERVED_INTERNAL, TRANSACTION_STATE
+from horolog.wire.api import ApiKey
+
+BATCH = build_batch([Record(NOW_MS, b"k", b"v")])
+INVALID_TOPIC = 17
+
+
+@pytest.fixture
+def broker(make_broker: MakeBroker) -> Iterator[RunningBroker]:
+    return make_broker(  # type: ignore[return-value]
+        offsets_topic_num_partitions="3", transaction_state_log_num_partitions="3"
+    )
+
+
+def topic_of(broker: RunningBroker, name: str = TRANSACTION_STATE) -> StateTopic:
+    its = broker.service.broker
+    return its.offsets_topic if name == CONSUMER_OFFSETS else its.transactions_topic
+
+
+def append(broker: RunningBroker, *batches: bytes, name: str = TRANSACTION_STATE) -> int:
+    topic = topic_of(broker, name)
+
+    async def call() -> int:
+        await topic.ready()
+        index = topic.partition_of("key")
+        await topic.append(index, batches)
+        return index
+
+    return broker.run(call())
+
+
+def loaded(broker: RunningBroker, index: int, name: str = TRANSACTION_STATE) -> list[bytes]:
+    taken: list[bytes] = []
+    topic = topic_of(broker, name)
+    broker.run(topic.load(index, lambda batch: taken.append(bytes(batch))))
+    return taken
+
+
+def values(batches: list[bytes]) -> list[bytes | None]:
+    return [record.value for batch in batches for record in read_records(batch)]
+
+
+@pytest.mark.parametrize("name", sorted(SERVED_INTERNAL))
+def test_it_is_made_on_first_use_and_can_be_read_by_clients(
+    broker: RunningBroker, name: str
+) -> None:
+    assert not [*broker.log_dir.glob(f"{name}-*")]
+    index = append(broker, BATCH, BATCH, name=name)
+    assert index == partition_for("key", 3)
+    (topic,) = broker.ask(ApiKey.METADATA, 12, topics=[{"name": name}]).topics
+    assert (topic.error_code, topic.is_internal, len(topic.partitions)) == (0, True, 3)
+    assert broker.count(name, index) == 2
+    assert broker.run(broker.service.broker.offsets_topic.ready()) is None
+
+
+@pytest.mark.parametrize("crash", [False, True])
+def test_what_is_appended_is_loaded_in_order_after_a_restart(
+    broker: RunningBroker, crash: bool
+) -> None:
+    batches = [build_batch([Record(NOW_MS, b"k", bytes([n]))]) for n in range(5)]
+    index = append(broker, *batches)
+    broker.restart(crash=crash)
+    index = append(broker, build_batch([Record(NOW_MS, b"k", None)]))
+    found = loaded(broker, index)
+    assert values(found) == [*(bytes([n]) for n in range(5)), None]
+    assert [parse_header(batch).base_offset for batch in found] == [*range(6)]
+
+
+def test_nothing_is_loaded_of_a_topic_that_was_never_made(broker: RunningBroker) -> None:
+    assert loaded(broker, 0) == []
+    assert not [*broker.log_dir.glob("__transaction_state-*")]
+
+
+def test_batches_of_a_transaction_need_no_sequences(broker: RunningBroker) -> None:
+    def within(epoch: int) -> bytes:
+        return build_batch(
+            [Record(NOW_MS, b"k", b"v")],
+            producer_id=7,
+            producer_epoch=epoch,
+            is_transactional=True,
+        )
+
+    index = append(broker, within(3), within(3), within(4), name=CONSUMER_OFFSETS)
+    log = broker.log(CONSUMER_OFFSETS, index)
+    assert log.log_end_offset == 3
+    assert dict(log.producers.unended()) == {7: 0}
+    assert len(loaded(broker, index, CONSUMER_OFFSETS)) == 3
+
+
+def test_a_batch_that_no_segment_holds_is_refused(make_broker: MakeBroker) -> None:
+    broker = make_broker(offsets_topic_segment_bytes="1000")
+    big = build_batch([Record(NOW_MS, b"k", bytes(2000))])
+    with pytest.raises(Exception, match=r"segment\.bytes"):
+        append(broker, big, name=CONSUMER_OFFSETS)
+    index = append(broker, *[BATCH] * 100, name=CONSUMER_OFFSETS)  # several segments
+    assert len(loaded(broker, index, CONSUMER_OFFSETS)) == 100
+
+
+def test_damage_in_a_rolled_segment_costs_only_what_is_damaged(make_broker: MakeBroker) -> None:
+    broker = make_broker(offsets_topic_segment_bytes="1000")
+    batches = [build_batch([Record(NOW_MS, b"k", b"%d" % n)]) for n in range(100)]
+    index = append(broker, *batches, name=CONSUMER_OFFSETS)
+    (first, *_) = sorted((broker.log_dir / f"{CONSUMER_OFFSETS}-{index}").glob("*.log"))
+    data = bytearray(first.read_bytes())
+    data[len(batches[0]) + 65] ^= 1
+    first.write_bytes(data)
+    found = values(loaded(broker, index, CONSUMER_OFFSETS))
+    assert found == [b"%d" % n for n in range(100) if n != 1]
+
+
+@pytest.mark.parametrize("name", sorted(SERVED_INTERNAL))
+def test_clients_cannot_write_or_change_it(broker: RunningBroker, name: str) -> None:
+    append(broker, BATCH, name=name)
+    assert broker.produce(name, BATCH).error_code == INVALID_TOPIC
+    new = {"name": name, "num_partitions": 1, "replication_factor": 1}
+    (made,) = broker.ask(ApiKey.CREATE_TOPICS, 7, topics=[new]).topics
+    assert made.error_code == INVALID_TOPIC
+    (deleted,) = broker.ask(ApiKey.DELETE_TOPICS, 5, topic_names=[name]).responses
+    assert deleted.error_code == INVALID_TOPIC
+    (grown,) = broker.ask(ApiKey.CREATE_PARTITIONS, 3, topics=[{"name": name, "count": 9}]).results
+    assert grown.error_code == INVALID_TOPIC
+    wanted = [{"name": name, "partitions": [{"partition_index": 0, "offset": 0}]}]
+    (cut,) = broker.ask(ApiKey.DELETE_RECORDS, 2, topics=wanted).topics
+    assert cut.partitions[0].error_code == INVALID_TOPIC
+    assert broker.alter(name, kind=TOPIC, segment_bytes="2000000").error_code == 0
+
+
+def test_one_whose_settings_are_lost_gets_them_again(broker: RunningBroker) -> None:
+    index = append(broker, BATCH)
+    broker.stop()
+    for path in broker.log_dir.glob("__cluster_metadata-0/*"):
+        path.unlink()
+    broker._start()
+    assert broker.service.broker.topics.find(TRANSACTION_STATE).adopted
+    assert append(broker, BATCH) == index
+    topic = broker.service.broker.topics.find(TRANSACTION_STATE)
+    assert (topic.adopted, topic.overrides["cleanup.policy"]) == (False, "compact")
+    assert len(loaded(broker, index)) == 2
