@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 from raw_connection import RawConnection
 from running_broker import NOW_MS, RunningBroker
 
+from horolog.broker.transaction_markers import LocalMarkers
 from horolog.record.builder import Record, build_batch
 from horolog.wire.api import ApiKey
 
@@ -192,3 +194,28 @@ def test_list_is_filtered(connection: RawConnection, broker: RunningBroker) -> N
     )
     bad = connection.ask(ApiKey.LIST_TRANSACTIONS, 2, transactional_id_pattern="(")
     assert bad.error_code == 128
+
+
+def test_kill_between_prepare_and_complete_is_completed_by_the_next_start(
+    broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker.create_topic("t", 2)
+
+    async def never(*_: object, **__: object) -> None:
+        await asyncio.Event().wait()
+
+    with monkeypatch.context() as without_markers:
+        without_markers.setattr(LocalMarkers, "end", never)
+        with broker.connect() as connection:
+            producer = init(connection)
+            assert write(connection, producer, 12) == 0
+            assert end(connection, producer, 5).producer_epoch == 1
+            assert described(connection).transaction_state == "PrepareCommit"
+        broker.restart(crash=True)
+        with broker.connect() as connection:
+            assert end(connection, producer, 5).error_code in (14, 51)
+    broker.restart(crash=True)
+    broker.run(broker.broker.transactions.settle())
+    with broker.connect() as connection:
+        assert described(connection).transaction_state == "CompleteCommit"
+        assert end(connection, producer, 5).producer_epoch == 1
