@@ -143,7 +143,9 @@ class Broker:
         self.producer_turns = ProducerTurns()
         self.transactions = TransactionCoordinator(
             lambda: _transaction_limits(live.config),
-            FileStateLog(self.metadata, opened.transaction_file),
+            self.transactions_topic
+            if store.is_own
+            else FileStateLog(self.metadata, opened.transaction_file),
             LocalMarkers(self.topics, self.partitions, self.groups, clock),
             self.producer_ids.next,
             clock,
