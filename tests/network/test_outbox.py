@@ -17,7 +17,7 @@ from running_broker import new_event_loop
 
 from horolog.network.budget import ByteBudget
 from horolog.network.file_records import FileSlots, SlicedRecords
-from horolog.network.outbox import Outbox
+from horolog.network.outbox import MOST_AT_ONCE, Outbox
 from horolog.network.reply import Reply
 from horolog.storage import page_cache
 from horolog.storage.batches.slices import Slice
@@ -242,3 +242,15 @@ def test_cached_records_are_not_copied(
     assert ended is None
     assert got == b"head" + CONTENT
     assert copied < FILE_BYTES / 2  # only where the socket was full
+
+
+def test_very_many_records_of_files_are_sent_whole_and_in_order(file: OpenFile) -> None:
+    """In several turns of the event loop."""
+    reply: Reply = [records(file, start, start + 5) for start in range(3 * MOST_AT_ONCE + 1)]
+
+    def read(sock: socket.socket) -> bytes:
+        return b"".join(iter(lambda: sock.recv(1 << 16), b""))
+
+    found, error = received(reply, asyncio.new_event_loop, read)
+    assert error is None
+    assert found == b"".join(CONTENT[start : start + 5] for start in range(len(reply)))
