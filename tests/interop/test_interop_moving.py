@@ -18,7 +18,7 @@ from tools.peers.kafka import LAST_WITH_OLD_FORMATS, NEWEST, Kafka
 
 from horolog.client import Client, CommittedOffset, ResourceType
 from horolog.clock import SystemClock
-from horolog.config.tables import broker_settings
+from horolog.config import BrokerConfig
 from horolog.record.builder import Record, build_batch
 from horolog.wire.api import ApiKey
 
@@ -27,8 +27,8 @@ KEEPS = {"retention.ms": "-1"}
 TAKE_OVER = {"horolog.take.over": "true"}
 GROUP, TRANSACTIONAL = "moving", "moving-transactions"
 NEEDS_STORE = pytest.mark.skipif(
-    "horolog.take.over" not in broker_settings(),
-    reason="a directory of Kafka's is adopted, and not taken over yet",
+    "offsets_topic_num_partitions" not in BrokerConfig.__dataclass_fields__,
+    reason="groups are not in __consumer_offsets yet",
 )
 
 

@@ -12,6 +12,7 @@ from patience import eventually
 from setting_checks import REFUSED, of_broker
 from settings_lab import Lab
 
+from golden import GOLDEN
 from horolog.clock import DAY_MS, HOUR_MS
 from horolog.errors import RequestRefused
 from horolog.record.builder import Record, build_batch
@@ -128,6 +129,16 @@ def segments_deleted_of_a_topic_found_on_disk(lab: Lab) -> int:
     lab.restart()
     gone = lab.broker.run(lab.broker.service.background_tasks.run_retention())
     return len(gone)
+
+
+@of_broker("horolog.take.over", {"true": False, "false": True})
+def whether_a_topic_of_kafka_is_adopted(lab: Lab) -> bool:
+    lab.hang_up()
+    lab.broker.stop()
+    shutil.rmtree(lab.broker.log_dir)
+    shutil.copytree(GOLDEN / "clean", lab.broker.log_dir)
+    lab.restart()
+    return bool(lab.broker.broker.topics.find("several").adopted)
 
 
 # --- following ------------------------------------------------------------------------------

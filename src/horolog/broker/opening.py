@@ -41,7 +41,7 @@ from horolog.schemas.metadata import (
     Supported,
 )
 from horolog.storage import names
-from horolog.storage.adoption.consumer_offsets import KafkaOffsets, read_consumer_offsets
+from horolog.storage.adoption.consumer_offsets import read_consumer_offsets
 from horolog.storage.directory.checkpoints import decode_uuid
 from horolog.storage.directory.lock import DirectoryLock, lock_log_dir
 from horolog.storage.files import Files
@@ -103,6 +103,7 @@ def open_storage(settings: Settings, clock: Clock, max_open_files: int) -> Opene
             settings.broker_config().node_id,
             clock.now_ms,
             first_producer_id=FIRST_PRODUCER_ID,
+            take_over=settings.broker_config().horolog_take_over,
         )
         undo.callback(store.close)
         stored = store.load()
@@ -268,9 +269,7 @@ class _Opening:
                 self.compacted.add(topic)
             obeyed = self.overrides[topic] = obeyed_settings(self.settings, given)
             ignored[topic] = {name: given[name] for name in given if name not in obeyed}
-        offsets = KafkaOffsets({}, ())
-        if not self.store.is_own:
-            offsets = read_consumer_offsets(files, self.path)
+        offsets = read_consumer_offsets(files, self.path)
         self.left_behind = LeftBehind(metadata, offsets, ignored)
 
     def _topic_config(self, topic: str) -> TopicConfig:
@@ -287,7 +286,10 @@ class _Opening:
     def _choose(self, found: FoundPartitions) -> Mapping[TopicPartition, str]:
         """Reconcile the directories found; return those to leave alone, with the reason."""
         self.plan = self._reconciled(found)
-        self.left_behind = replace(self.left_behind, is_kafkas=bool(self._internal(found)))
+        internal, is_own = bool(self._internal(found)), self.store.is_own
+        self.left_behind = replace(
+            self.left_behind, is_kafkas=internal and not is_own, is_taken=is_own
+        )
         self.followed.update(row.name for row in self.plan.rows if row.followed)
         self.owned.update((row.name, row.topic_id) for row in self.plan.rows if not row.adopted)
         return {TopicPartition(*key): why for key, why in self.plan.left_alone.items()}
@@ -358,10 +360,28 @@ class _Opening:
                     log.retention_exempt = row.adopted or not may_expire
         if self.stored.is_salvaged:
             self.store.end_salvage()
+        self._claim(log_dir)
         try:
             self.store.raise_epochs({key: log.leader_epoch for key, log in log_dir.logs.items()})
         except StorageFailed as error:  # the next start says it
             _LOG.error("leader epochs are not noted in the metadata: %s", error)
+
+    def _claim(self, log_dir: LogDir) -> None:
+        """Write the ids of topics into directories that have none, of a Kafka before 2.8.
+
+        The metadata names these topics, and a Kafka that reads it sets such directories aside as
+        strays. Beside another's metadata its directories stay as they are.
+        """
+        if not self.store.is_own:
+            return
+        for row in self.plan.rows:
+            keys = [TopicPartition(row.name, index) for index in self.plan.partitions[row.name]]
+            logs = log_dir.logs
+            try:
+                lacking = [key for key in keys if key in logs and logs[key].topic_id is None]
+                log_dir.claim(lacking, row.topic_id)
+            except StorageFailed as error:  # the next start does it
+                _LOG.error("%s: its topic id is not in all of its directories: %s", row.name, error)
 
     def _place(self, log_dir: LogDir) -> None:
         """Have logs follow or lead that were opened before that was known of them.

@@ -63,6 +63,14 @@ def serve(
             "are otherwise.",
         ),
     ] = False,
+    take_over: Annotated[
+        bool,
+        typer.Option(
+            "--take-over",
+            help="Go on as the single Apache Kafka node that wrote the log directory, with its "
+            "topics and settings (docs/moving-in-and-out.md). Later starts do not need it.",
+        ),
+    ] = False,
     follow: Annotated[
         str | None,
         typer.Option(
@@ -126,6 +134,8 @@ def serve(
         given["log.dirs"] = str(log_dir)
     if adopt_defaults:
         given["horolog.adopt.defaults"] = "true"
+    if take_over:
+        given["horolog.take.over"] = "true"
     given |= follow_settings(follow, topics, command_config)
     if metrics_port is not None:
         given["horolog.metrics.port"] = str(metrics_port)

@@ -188,7 +188,8 @@ def carried(image: Image, beside: Image, node: Node) -> list[Record]:
     """What horolog kept beside another's log that it continues with now.
 
     These are topics that were made here, settings that were given here, and what is followed. An
-    adopted topic that the log has is as it is there. A topic of the log that was deleted here is
+    adopted topic that the log has is as it is there, also where its directories had no id and it
+    was given another here. A topic of the log that was deleted here is
     not deleted in it: its records are gone, and it is served empty.
     """
     rows = stored(beside)
@@ -201,7 +202,8 @@ def carried(image: Image, beside: Image, node: Node) -> list[Record]:
             records.append(Config(BROKER, setting.resource, setting.name, setting.value))
     followed = {row.topic: row for row in rows.followed}
     for row in rows.topics:
-        if not row.deleting and not (row.adopted and row.topic_id in image.by_id):
+        is_known = row.topic_id in image.by_id or row.name in image.topics
+        if not row.deleting and not (row.adopted and is_known):
             its = followed.get(row.name)
             records += topic_records(image, node, row, given[row.name], its)
     if rows.source is not None:

@@ -13,6 +13,7 @@ Not thread-safe. Never call it on the event loop, because every change is synced
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from copy import deepcopy
 from typing import Final
 from uuid import UUID
 
@@ -113,8 +114,13 @@ class MetadataStore:
         return self._home is Home.OWN
 
     def load(self) -> Stored:
-        """All rows, for the start of a broker."""
-        return mapping.stored(self.image, self._stored_queries)
+        """All rows, for the start of a broker; with what a log that is taken over will get."""
+        image = self.image
+        if self._beside is not None:
+            image = deepcopy(image)
+            for record in mapping.carried(image, self._beside, self._node):
+                image.apply(record)
+        return mapping.stored(image, self._stored_queries)
 
     def register(self, broker: RegisterBroker) -> None:
         """Say whose partitions are stored from here on; once at the start of a process.

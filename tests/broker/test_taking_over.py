@@ -1,0 +1,178 @@
+"""A broker that goes on as the Kafka node that wrote its directory (docs/moving-in-and-out.md)."""
+
+import errno
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from examples import IS_THOROUGH
+from faultyfiles import FaultyFiles, Killed
+from running_broker import RunningBroker
+
+from golden import copy_directory
+from horolog.broker import opening
+from horolog.clock import ManualClock
+from horolog.config import Settings
+from horolog.errors import Misconfigured, StorageFailed
+from horolog.metadata.opening import is_own
+from horolog.metadata.topics import Topic
+from horolog.storage import names
+
+NOW_MS = 1_796_000_000_000
+
+Start = Callable[..., RunningBroker]
+
+
+@pytest.fixture
+def kafkas(tmp_path: Path) -> Path:
+    """A directory that a single Kafka node has left."""
+    copy_directory("clean", tmp_path / "kafka")
+    return tmp_path / "kafka"
+
+
+@pytest.fixture
+def start(kafkas: Path) -> Iterator[Start]:
+    running: list[RunningBroker] = []
+
+    def start_one(**settings: str) -> RunningBroker:
+        given = {name.replace("_", "."): value for name, value in settings.items()}
+        broker = RunningBroker(kafkas, given, ManualClock(NOW_MS))
+        running.append(broker)
+        return broker
+
+    yield start_one
+    for broker in running:
+        broker.stop()
+
+
+def found(broker: RunningBroker, name: str) -> Topic:
+    topic: Topic | None = broker.broker.topics.find(name)
+    assert topic is not None
+    return topic
+
+
+def adopted(broker: RunningBroker) -> set[str]:
+    return {topic.name for topic in broker.broker.topics if topic.adopted}
+
+
+def contents(path: Path) -> dict[str, bytes]:
+    return {
+        str(each.relative_to(path)): each.read_bytes()
+        for each in sorted(path.rglob("*"))
+        if each.is_file() and each.name != names.LOCK
+    }
+
+
+def test_topics_and_settings_are_in_force_also_after_later_starts(start: Start) -> None:
+    broker = start(horolog_take_over="true")
+    for _ in range(2):
+        assert adopted(broker) == set()
+        assert found(broker, "index-full").overrides["index.interval.bytes"] == "0"
+        assert not broker.log("index-full").retention_exempt
+        assert "__cluster_metadata" not in broker.broker.topics
+        broker.restart(horolog_take_over="false")
+    assert is_own(broker.log_dir)
+    assert not (broker.log_dir / names.METADATA_FILE).exists()
+
+
+def test_what_was_made_while_the_directory_was_kafkas_is_carried(start: Start) -> None:
+    broker = start()
+    assert "several" in adopted(broker)
+    broker.create_topic("made", 2, retention_ms="12345")
+    made = found(broker, "made").topic_id
+    broker.restart(horolog_take_over="true")
+    for _ in range(2):
+        topic = found(broker, "made")
+        assert (topic.topic_id, topic.adopted, topic.overrides) == (
+            *(made, False),
+            {"retention.ms": "12345"},
+        )
+        assert adopted(broker) == set()
+        broker.restart(horolog_take_over="false", crash=True)
+
+
+def test_offsets_that_are_not_carried_over_are_named(
+    start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    start(horolog_take_over="true")
+    said = [message for message in caplog.messages if "not carried over" in message]
+    assert any(message.startswith("group 'golden-group':") for message in said)
+    assert not any("unknown to the Kafka" in message for message in caplog.messages)
+
+
+def test_directories_without_a_topic_id_get_it(start: Start, kafkas: Path) -> None:
+    """Otherwise a Kafka sets them aside as strays."""
+    ids = {path: path.read_bytes() for path in sorted(kafkas.glob("several-*/partition.metadata"))}
+    for path in ids:
+        path.unlink()
+    start().stop()
+    assert not any(path.exists() for path in ids)  # beside its metadata they stay as they are
+    start(horolog_take_over="true")
+    assert {path: path.read_bytes() for path in ids} == ids
+
+
+def test_adopted_directories_get_the_id_that_the_metadata_has(start: Start, kafkas: Path) -> None:
+    broker = start(horolog_take_over="true")
+    broker.stop()
+    (kafkas / "several-0").rename(kafkas / "copied-0")
+    (kafkas / "copied-0" / "partition.metadata").unlink()
+    broker = start()
+    topic = found(broker, "copied")
+    assert topic.adopted
+    text = (kafkas / "copied-0" / "partition.metadata").read_text()
+    broker.stop()
+    broker = start()
+    assert found(broker, "copied").topic_id == topic.topic_id
+    assert (kafkas / "copied-0" / "partition.metadata").read_text() == text
+
+
+def test_a_refusal_leaves_everything_as_it_is(start: Start, kafkas: Path) -> None:
+    before = contents(kafkas)
+    with pytest.raises(Misconfigured, match=r"it is of node 1, and this broker is node 2"):
+        start(horolog_take_over="true", node_id="2")
+    assert contents(kafkas) == before
+
+
+def opened(path: Path, files: FaultyFiles | None = None, *, take_over: bool) -> list[Topic]:
+    """The topics of a start that ends with a kill right after it, or within `files`."""
+    given = {"log.dirs": str(path), "horolog.take.over": str(take_over).lower()}
+    with pytest.MonkeyPatch.context() as patched:
+        if files is not None:
+            patched.setattr(opening, "Files", lambda **_: files)
+        storage = opening.open_storage(Settings(given), ManualClock(NOW_MS), 100)
+    storage.close()
+    return [*storage.topics]
+
+
+def with_little_beside(path: Path) -> None:
+    """Leave few partitions of Kafka's, and what was made here beside its metadata."""
+    broker = RunningBroker(path, None, ManualClock(NOW_MS))
+    broker.create_topic("made", 2, retention_ms="12345")
+    broker.stop()
+
+
+@pytest.mark.parametrize("fault", [Killed(), OSError(errno.ENOSPC, "No space left on device")])
+def test_a_start_that_ends_at_any_step_can_be_done_again(
+    fault: Killed | OSError, kafkas: Path, tmp_path: Path
+) -> None:
+    with_little_beside(kafkas)
+    whole = FaultyFiles(None)
+    expected = opened(shutil.copytree(kafkas, tmp_path / "whole"), whole, take_over=True)
+    assert not any(topic.adopted for topic in expected)
+    assert whole.count > 10
+    every = 1 if IS_THOROUGH else whole.count // 4
+    for step in range(0, whole.count, every):
+        path = Path(shutil.copytree(kafkas, tmp_path / "ended"))
+        files = FaultyFiles(step, fault, for_ops=1 if isinstance(fault, Killed) else 1 << 30)
+        with suppress(Killed, StorageFailed):
+            opened(path, files, take_over=True)
+        was_taken = is_own(path)
+        beside = opened(path, take_over=False)
+        assert {topic.adopted for topic in beside if topic.name != "made"} == {not was_taken}, step
+        assert {topic.name: topic.topic_id for topic in beside} == {
+            topic.name: topic.topic_id for topic in expected
+        }
+        assert opened(path, take_over=True) == expected, step
+        shutil.rmtree(path)
