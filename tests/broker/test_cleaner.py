@@ -209,6 +209,17 @@ def test_the_cleaner_point_outlives_a_kill(broker: RunningBroker) -> None:
     assert clean(broker) == []
 
 
+def test_a_kill_within_the_first_run_leaves_no_gap_that_looks_like_damage(
+    broker: RunningBroker,
+) -> None:
+    fill(broker, 0)
+    held = Held(broker)
+    points = (broker.log_dir / "cleaner-offset-checkpoint").read_text()
+    assert "t 0 0" in points.splitlines()
+    held.go_on.set()
+    held.done.result(60)
+
+
 def test_the_last_run_is_shown(broker: RunningBroker) -> None:
     fill(broker, 1)
     clean(broker)

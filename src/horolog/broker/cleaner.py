@@ -190,6 +190,8 @@ class Cleaner:
             )
 
             key_map = KeyMap(share, config.log_cleaner_io_buffer_load_factor)
+            if await partition.begin_cleaning(chosen):
+                await self._partitions.checkpoint_cleaner()
             job = partition.clean(chosen, key_map, self._clock, hold, self._threads())
             self.runs[partition] = job.run
             await job.wait()

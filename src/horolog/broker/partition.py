@@ -237,6 +237,16 @@ class Partition:
 
         return self.run(roll)
 
+    async def begin_cleaning(self, chosen: Cleanable) -> bool:
+        """Note that it is cleaned from now on; whether that is new.
+
+        A kill within its first run leaves gaps, which are no damage where there is a cleaner point.
+        """
+        if self._log.cleaner_point is not None:
+            return False
+        await self.run(lambda: self._log.cleaned_to(chosen.first_dirty))
+        return True
+
     def clean(
         self,
         chosen: Cleanable,
