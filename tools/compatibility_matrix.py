@@ -211,7 +211,6 @@ TOOLS: Mapping[str, Mapping[str, str]] = {
 
 # Why Kafka serves an API and we do not. A test holds that each is named once.
 NOT_SERVED: Mapping[str, tuple[str, ...]] = {
-    "offsets in transactions are not served yet": ("TxnOffsetCommit",),
     "SASL is not supported": (
         "SaslHandshake",
         "SaslAuthenticate",

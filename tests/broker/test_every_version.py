@@ -36,6 +36,15 @@ def requests(topic_id: UUID) -> dict[ApiKey, Any]:
                 }
             ],
         },
+        ApiKey.TXN_OFFSET_COMMIT: {
+            "transactional_id": "none",
+            "group_id": "simple",
+            "producer_id": 7,
+            "producer_epoch": 0,
+            "topics": [
+                {"name": "t", "partitions": [{"partition_index": 0, "committed_offset": 45}]}
+            ],
+        },
         ApiKey.OFFSET_FETCH: {
             "group_id": "simple",
             "topics": [{"name": "t", "partition_indexes": [0]}],
@@ -165,6 +174,7 @@ def requests(topic_id: UUID) -> dict[ApiKey, Any]:
 
 # What these ask for is not there, or is not theirs: an error is the right answer.
 EXPECTED_ERRORS = {
+    ApiKey.TXN_OFFSET_COMMIT: {48, 49},
     ApiKey.OFFSET_FETCH: {0, 3},  # v0 has an error for what was never committed
     ApiKey.HEARTBEAT: {25},
     ApiKey.LEAVE_GROUP: {0, 25},

@@ -27,7 +27,7 @@ TRANSACTION_TIMEOUT_MS: Final = 60_000  # as of Kafka's producer
 
 
 class TransactionalProducer(Producer):
-    """Sends Arrow data in transactions of Apache Kafka; horolog's brokers have none.
+    """Sends Arrow data in transactions, at horolog's brokers as at Apache Kafka's.
 
         with Client("127.0.0.1:9092") as client:
             with TransactionalProducer(client, "nightly") as producer:

@@ -1,8 +1,8 @@
-"""Transactions of Apache Kafka (KIP-98): any process that knows the producer adds to and ends them.
+"""Transactions (KIP-98): any process that knows the producer adds to and ends them.
 
     init_transactions ── add_to_transaction ── append ── commit_in_transaction ── end_transaction
 
-For brokers with a transaction coordinator; horolog's has none. The requests are those from before
+At horolog's brokers as at Apache Kafka's. The requests are those from before
 KIP-890: they take part in a transaction that another process ends.
 """
 
@@ -132,7 +132,7 @@ class TransactionCalls(RetriedCalls):
 
         def commit(deadline: Deadline) -> None:
             link = self.brokers.coordinator(group_id, deadline)
-            version = link.version(ApiKey.TXN_OFFSET_COMMIT)
+            version = link.version(ApiKey.TXN_OFFSET_COMMIT, highest=_FIRST_FLOW)
             body = link.ask(ApiKey.TXN_OFFSET_COMMIT, version, request, deadline).body
             _refuse_any(
                 {

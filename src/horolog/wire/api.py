@@ -106,7 +106,7 @@ SUPPORTED: Final = MappingProxyType(
         ApiKey.ADD_OFFSETS_TO_TXN: Versions(0, 4),
         ApiKey.END_TXN: Versions(0, 5),
         ApiKey.WRITE_TXN_MARKERS: Versions(1, 2),
-        ApiKey.TXN_OFFSET_COMMIT: Versions(0, 3),
+        ApiKey.TXN_OFFSET_COMMIT: Versions(0, 5),
         ApiKey.DESCRIBE_CONFIGS: Versions(0, 4),
         ApiKey.ALTER_CONFIGS: Versions(0, 2),
         ApiKey.DESCRIBE_LOG_DIRS: Versions(0, 5),
@@ -133,11 +133,9 @@ CLIENT_ONLY: Final = frozenset(
     {
         ApiKey.SASL_HANDSHAKE,
         ApiKey.SASL_AUTHENTICATE,
-        ApiKey.TXN_OFFSET_COMMIT,
     }
 )
-"""Requests that `horolog.client` sends to secured brokers and to brokers with transactions; this
-broker does not serve them."""
+"""Requests that `horolog.client` sends to secured brokers; this broker does not serve them."""
 
 # The first version with compact strings, tagged fields and the longer headers (KIP-482).
 # Listed here so that headers are read without loading a schema. OffsetDelete and SaslHandshake

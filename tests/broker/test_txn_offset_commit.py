@@ -1,0 +1,149 @@
+"""TxnOffsetCommit on the wire: what each version asks the coordinator, and what it answers."""
+
+from collections.abc import Collection
+from typing import Any
+
+import pytest
+from running_broker import RunningBroker, a_broker
+
+from horolog.errors import ErrorCode
+from horolog.groups.rows import TransactionalProducer, TransactionEnd
+from horolog.storage.names import TopicPartition
+from horolog.wire.api import ApiKey
+
+broker = a_broker("t", partitions=2)
+
+
+class Coordinator:
+    """Answers as it was told to."""
+
+    def __init__(self, code: ErrorCode = ErrorCode.none) -> None:
+        self.code = code
+        self.asked: list[tuple[Any, ...]] = []
+
+    async def admit(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: Collection[TopicPartition],
+        produce_version: int,
+    ) -> dict[TopicPartition, ErrorCode]:
+        self.asked.append((transactional_id, producer_id, producer_epoch, produce_version))
+        return dict.fromkeys(partitions, self.code)
+
+
+@pytest.fixture
+def coordinator(broker: RunningBroker) -> Coordinator:
+    coordinator = Coordinator()
+    broker.broker.transactions.admit = coordinator.admit
+    return coordinator
+
+
+def commit(broker: RunningBroker, version: int = 3, *, topic: str = "t", **more: Any) -> list[int]:
+    offsets = [{"partition_index": p, "committed_offset": 10 + p} for p in (0, 1, 2)]
+    answer = broker.ask(
+        ApiKey.TXN_OFFSET_COMMIT,
+        version,
+        transactional_id="tx",
+        group_id="g",
+        producer_id=7,
+        producer_epoch=2,
+        topics=[{"name": topic, "partitions": offsets}],
+        **more,
+    )
+    return [each.error_code for each in answer.topics[0].partitions]
+
+
+def committed(broker: RunningBroker) -> dict[int, tuple[int, int]]:
+    topics = [{"name": "t", "partition_indexes": [0, 1]}]
+    answer = broker.ask(ApiKey.OFFSET_FETCH, 7, group_id="g", topics=topics, require_stable=True)
+    (topic,) = answer.topics
+    return {p.partition_index: (p.committed_offset, p.error_code) for p in topic.partitions}
+
+
+def end(broker: RunningBroker, *, commit: bool) -> None:
+    transactions = broker.broker.groups.transactions
+    ended = TransactionEnd(TransactionalProducer(7, 2), 0, commit)
+    broker.run(transactions.end(transactions.partition_of("g"), ended))
+
+
+def test_offsets_are_there_after_the_marker_and_partitions_fail_alone(
+    broker: RunningBroker, coordinator: Coordinator
+) -> None:
+    assert commit(broker) == [0, 0, 3]
+    assert committed(broker) == {0: (-1, 88), 1: (-1, 88)}
+    end(broker, commit=True)
+    assert committed(broker) == {0: (10, 0), 1: (11, 0)}
+
+
+def test_a_restart_has_what_is_pending(broker: RunningBroker, coordinator: Coordinator) -> None:
+    commit(broker)
+    for crash in (False, True):
+        broker.restart(crash=crash)
+        assert committed(broker) == {0: (-1, 88), 1: (-1, 88)}
+    end(broker, commit=False)
+    broker.restart(crash=True)
+    assert committed(broker) == {0: (-1, 0), 1: (-1, 0)}
+
+
+@pytest.mark.parametrize(("version", "as_produce"), [(0, 10), (3, 10), (4, 11), (5, 12)])
+def test_the_coordinator_is_asked_as_the_version_has_it(
+    broker: RunningBroker, coordinator: Coordinator, version: int, as_produce: int
+) -> None:
+    assert commit(broker, version) == [0, 0, 3]
+    assert coordinator.asked == [("tx", 7, 2, as_produce)]
+
+
+@pytest.mark.parametrize(
+    ("code", "answered"),
+    [
+        (ErrorCode.invalid_txn_state, 48),
+        (ErrorCode.transaction_abortable, 120),
+        (ErrorCode.invalid_producer_epoch, 47),
+        (ErrorCode.not_enough_replicas, 15),
+        (ErrorCode.not_leader_or_follower, 16),
+    ],
+)
+def test_refusals_of_the_coordinator_are_those_of_a_group(
+    broker: RunningBroker, coordinator: Coordinator, code: ErrorCode, answered: int
+) -> None:
+    coordinator.code = code
+    assert commit(broker, 4) == [answered, answered, 3]
+    assert committed(broker) == {0: (-1, 0), 1: (-1, 0)}
+
+
+def test_loading_is_another_error_for_clients_before_2_3(
+    broker: RunningBroker, coordinator: Coordinator
+) -> None:
+    coordinator.code = ErrorCode.coordinator_load_in_progress
+    assert commit(broker, 1)[:2] == [15, 15]
+    assert commit(broker, 2)[:2] == [14, 14]
+
+
+def test_what_is_wrong_with_the_group_is_answered_for_each_partition(
+    broker: RunningBroker, coordinator: Coordinator
+) -> None:
+    assert commit(broker, member_id="m", generation_id=3) == [22, 22, 3]
+    assert commit(broker, topic="none") == [3, 3, 3]
+    offsets = [{"partition_index": 0, "committed_offset": 1, "committed_metadata": "x" * 5000}]
+    answer = broker.ask(
+        ApiKey.TXN_OFFSET_COMMIT,
+        3,
+        transactional_id="tx",
+        group_id="g",
+        producer_id=7,
+        producer_epoch=2,
+        topics=[{"name": "t", "partitions": offsets}],
+    )
+    assert answer.topics[0].partitions[0].error_code == 12
+
+
+def test_a_topic_that_is_deleted_and_made_again_has_no_pending_offsets(
+    broker: RunningBroker, coordinator: Coordinator
+) -> None:
+    commit(broker)
+    broker.ask(ApiKey.DELETE_TOPICS, 5, topic_names=["t"])
+    broker.create_topic("t", partitions=2)
+    end(broker, commit=True)
+    assert committed(broker) == {0: (-1, 0), 1: (-1, 0)}
