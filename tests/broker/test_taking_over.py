@@ -136,14 +136,14 @@ def test_a_refusal_leaves_everything_as_it_is(start: Start, kafkas: Path) -> Non
 
 
 def opened(path: Path, files: FaultyFiles | None = None, *, take_over: bool) -> list[Topic]:
-    """The topics of a start that ends with a kill right after it, or within `files`."""
+    """The topics for clients of a start that ends with a kill after it, or within `files`."""
     given = {"log.dirs": str(path), "horolog.take.over": str(take_over).lower()}
     with pytest.MonkeyPatch.context() as patched:
         if files is not None:
             patched.setattr(opening, "Files", lambda **_: files)
         storage = opening.open_storage(Settings(given), ManualClock(NOW_MS), 100)
     storage.close()
-    return [*storage.topics]
+    return [topic for topic in storage.topics if topic.name not in names.SERVED_INTERNAL]
 
 
 def with_little_beside(path: Path) -> None:
