@@ -54,6 +54,11 @@ class SlowStore:
     pending: list[tuple[Sequence[GroupChange], "asyncio.Future[Any]"]] = field(default_factory=list)
     forgetting: list[tuple[str, "asyncio.Future[None]"]] = field(default_factory=list)
 
+    is_ready = True
+
+    async def ready(self) -> None:
+        """Nothing to prepare."""
+
     def write_groups(self, changes: Sequence[GroupChange]) -> "asyncio.Future[Any]":
         done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self.pending.append((changes, done))

@@ -29,6 +29,10 @@ class Store:
         self.changes: list[GroupChange] = []
         self.waiting: list[tuple[int, asyncio.Future[Any]]] = []
         self.is_slow = False
+        self.is_ready = True
+
+    async def ready(self) -> None:
+        """Nothing to prepare."""
 
     def write_groups(self, changes: Sequence[GroupChange]) -> "asyncio.Future[Any]":
         done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()

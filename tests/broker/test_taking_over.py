@@ -16,6 +16,8 @@ from horolog.broker import opening
 from horolog.clock import ManualClock
 from horolog.config import Settings
 from horolog.errors import Misconfigured, StorageFailed
+from horolog.groups.rows import OffsetRow
+from horolog.groups.values import Committer
 from horolog.metadata.opening import is_own
 from horolog.metadata.topics import Topic
 from horolog.storage import names
@@ -93,13 +95,24 @@ def test_what_was_made_while_the_directory_was_kafkas_is_carried(start: Start) -
         broker.restart(horolog_take_over="false", crash=True)
 
 
-def test_offsets_that_are_not_carried_over_are_named(
+def test_offsets_that_groups_committed_with_kafka_and_beside_it_count(
     start: Start, caplog: pytest.LogCaptureFixture
 ) -> None:
-    start(horolog_take_over="true")
-    said = [message for message in caplog.messages if "not carried over" in message]
-    assert any(message.startswith("group 'golden-group':") for message in said)
-    assert not any("unknown to the Kafka" in message for message in caplog.messages)
+    broker = start()
+    topic = found(broker, "several")
+    made = OffsetRow("beside", "several", 0, 3, -1, "", 1_000, None, topic.topic_id)
+    alone = Committer("", None, -1)
+    broker.run(broker.service.broker.groups.commit("beside", alone, lambda: [made]))
+    assert (broker.log_dir / names.GROUPS_FILE).exists()
+    caplog.clear()
+    broker.restart(horolog_take_over="true")
+    for _ in range(2):
+        offsets = broker.service.broker.groups.offsets
+        assert offsets.of_group("golden-group")
+        assert [row.committed for row in offsets.of_group("beside").values()] == [3]
+        assert not (broker.log_dir / names.GROUPS_FILE).exists()
+        broker.restart(horolog_take_over="false", crash=True)
+    assert not any("not carried over" in message for message in caplog.messages)
 
 
 def test_directories_without_a_topic_id_get_it(start: Start, kafkas: Path) -> None:

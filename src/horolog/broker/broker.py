@@ -7,7 +7,7 @@ broker; `Broker.open` creates them in that order. All calls happen on one event 
 
 import asyncio
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
@@ -26,6 +26,7 @@ from horolog.broker.following.topics import FollowedTopics
 from horolog.broker.group_coordinator import GroupCoordinator
 from horolog.broker.group_lag import GroupLags
 from horolog.broker.live_settings import LiveSettings
+from horolog.broker.offsets_log import OffsetsLog
 from horolog.broker.open_files import OpenFiles, share_out
 from horolog.broker.opening import OpenedStorage, open_storage
 from horolog.broker.partition import Partition, log_failure
@@ -45,12 +46,15 @@ from horolog.broker.transaction_file_log import FileStateLog
 from horolog.broker.transaction_markers import LocalMarkers
 from horolog.clock import Clock, SystemClock
 from horolog.config import BrokerConfig, Endpoint, Settings
-from horolog.errors import StorageFailed
+from horolog.errors import HorologError, StorageFailed
 from horolog.groups.capacity import Capacity
+from horolog.groups.rows import GroupChange
 from horolog.groups.values import GroupLimits
 from horolog.metadata.topics import TopicRegistry, unknown_topic
 from horolog.network.file_records import FileSlots
+from horolog.storage.files import Files
 from horolog.storage.logs.appendable import Appended
+from horolog.storage.names import CONSUMER_OFFSETS, GROUPS_FILE
 
 _LOG = logging.getLogger(__name__)
 
@@ -95,14 +99,19 @@ class Broker:
             opened.log_dir, opened.topics, live, clock, workers, self._checkers
         )
         self.metadata = MetadataThread(store, opened.group_file)
+        self.offsets_log = OffsetsLog(lambda: self.offsets_topic, clock)
+        its_topic = self.topics.find(CONSUMER_OFFSETS)
         self.groups = GroupCoordinator(
             _group_limits(config),
-            self.metadata,
+            self.offsets_log if store.is_own else self.metadata,
             clock,
             opened.groups,
             opened.offsets,
             opened.pending,
             capacity=Capacity(config.horolog_groups_max_bytes),
+            partitions=config.offsets_topic_num_partitions
+            if its_topic is None
+            else its_topic.partitions[-1] + 1,
         )
         self.group_lags = GroupLags(self.partitions, self.groups.offsets, clock)
         self.placement = Placement(config.node_id, self.metadata, store, opened.stored)
@@ -187,7 +196,9 @@ class Broker:
                 workers, open_storage, settings, clock, open_files.logs
             )
             try:
-                return cls(opened, clock, open_files, readers, workers)
+                broker = cls(opened, clock, open_files, readers, workers)
+                await broker._carry_groups(opened.carried)
+                return broker
             except BaseException:
                 await loop.run_in_executor(workers, opened.close)
                 raise
@@ -195,6 +206,28 @@ class Broker:
             workers.shutdown()
             readers.shutdown()
             raise
+
+    async def _carry_groups(self, carried: Sequence[GroupChange]) -> None:
+        """Write to `__consumer_offsets` what was beside it while the directory was another's.
+
+        What the disk refuses is carried by the next start.
+        """
+        if not carried:
+            return
+        try:
+            await self.offsets_log.ready()
+            for error in await self.offsets_log.write_groups(carried):
+                if error is not None:
+                    raise error
+            for partition in self.partitions.values():
+                if partition.topic == CONSUMER_OFFSETS:
+                    await partition.flush()
+            path = str(self.log_dir_path / GROUPS_FILE)
+            await asyncio.get_running_loop().run_in_executor(self._workers, Files().remove, path)
+        except HorologError as error:
+            _LOG.error("%s is not in __consumer_offsets yet: %s", GROUPS_FILE, error)
+        else:
+            _LOG.info("%d changes of %s are in __consumer_offsets", len(carried), GROUPS_FILE)
 
     def end_waits(self) -> None:
         """Complete all delayed fetches and waiting group requests, now and from now on."""

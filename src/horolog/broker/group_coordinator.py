@@ -63,6 +63,7 @@ class GroupCoordinator:
         partitions: int = OFFSETS_PARTITIONS,
     ) -> None:
         self._clock = clock
+        self._store = store
         self._loop = asyncio.get_running_loop()
         if capacity is None:
             capacity = Capacity()
@@ -96,7 +97,10 @@ class GroupCoordinator:
         Raises:
             RequestRefused: the group refuses the member, or a memory limit is reached.
         """
-        entry = self._groups.entry(_checked(group_id))
+        _checked(group_id)
+        if not self._store.is_ready:
+            await self._store.ready()
+        entry = self._groups.entry(group_id)
         waiter = await entry.queue.run(partial(self._join, entry, join))
         return await waiter
 
@@ -210,6 +214,8 @@ class GroupCoordinator:
             RequestRefused: the committer has no assignment in this generation.
             StorageFailed: a write failed; no offset is committed.
         """
+        if not self._store.is_ready:
+            await self._store.ready()
         entry = self._groups.entry(group_id)
         await entry.queue.run(partial(self._commit, entry, by, offsets))
 

@@ -75,6 +75,8 @@ class GroupTransactions:
                 open, or memory has no room for more pending offsets.
             StorageFailed: a write failed; no offset is pending.
         """
+        if not self._store.is_ready:
+            await self._store.ready()
         with self._admission(producer.id) as admission:
             await admit()
             entry = self._groups.entry(group_id)
@@ -142,7 +144,8 @@ class GroupTransactions:
                 del self._ending[producer_id]
 
     async def _end(self, partition_index: int, ended: TransactionEnd) -> None:
-        (error,) = await self._store.write_groups([GroupChange(ended=ended)])
+        change = GroupChange(ended=ended._replace(partition=partition_index))
+        (error,) = await self._store.write_groups([change])
         if error is not None:
             raise error
         self._offsets.end_transaction(

@@ -32,8 +32,6 @@ class LeftBehind:
     """By topic, the settings that its Kafka gave it and that are not obeyed here."""
     is_kafkas: bool = False
     """Whether the directory is a Kafka's, by its internal topics."""
-    is_taken: bool = False
-    """Whether the directory is horolog's: a Kafka may have committed offsets in it."""
 
     def is_made_here(self, topic: Topic) -> bool:
         """Whether the directory's Kafka does not know the topic.
@@ -45,11 +43,7 @@ class LeftBehind:
 
     def of_topic(self, topic: Topic) -> Iterator[tuple[str, int, int]]:
         """Group, partition and offset of what groups have committed with Kafka, in their order."""
-        if (
-            self.is_taken
-            or topic.adopted
-            or self.metadata.topic_ids.get(topic.name) == topic.topic_id
-        ):
+        if topic.adopted or self.metadata.topic_ids.get(topic.name) == topic.topic_id:
             of_topic = self.offsets.of_topics.get(topic.name, {})
             for (group, index), offset in of_topic.items():
                 if index in topic.partitions:
@@ -70,10 +64,9 @@ class LeftBehind:
             is_committed: whether a group has committed here.
             made_here: names of other things that only horolog's store has, by what they are.
         """
-        if self.is_kafkas or self.is_taken:
-            yield from self._groups(topics, is_committed)
         if not self.is_kafkas:
             return
+        yield from self._groups(topics, is_committed)
         yield from self._settings({topic.name for topic in topics}, settings)
         unknown = {"topics (their directories become *-stray)": self._made(topics), **made_here}
         found = [f"{what} {_listed(names)}" for what, each in unknown.items() if (names := [*each])]

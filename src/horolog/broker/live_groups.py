@@ -26,7 +26,20 @@ _SILENCE_S: Final = 60.0  # between two log messages of one kind
 
 
 class GroupStore(Protocol):
-    """Stores changes of groups durably (a `MetadataThread`)."""
+    """Stores changes of groups durably (an `OffsetsLog`, or a `MetadataThread`)."""
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it takes changes; `ready` sees to it."""
+        ...
+
+    async def ready(self) -> None:
+        """Have it take changes. Not to be awaited in a group's queue: it may make a topic.
+
+        Raises:
+            RequestRefused: COORDINATOR_NOT_AVAILABLE.
+        """
+        ...
 
     def write_groups(
         self, changes: Sequence[GroupChange], /

@@ -22,7 +22,8 @@ from horolog.broker.stored_settings import StoredSettings, read_stored_settings
 from horolog.clock import Clock
 from horolog.config import BrokerConfig, Settings, TopicConfig
 from horolog.errors import StorageFailed
-from horolog.groups.rows import GroupRow, OffsetRow, PendingRow
+from horolog.groups.replay import Replay, TopicId
+from horolog.groups.rows import GroupChange, GroupRow, OffsetRow, PendingRow
 from horolog.metadata.adopted import read_cluster_metadata
 from horolog.metadata.group_file import GroupFile
 from horolog.metadata.home import PROPERTIES
@@ -41,7 +42,7 @@ from horolog.schemas.metadata import (
     Supported,
 )
 from horolog.storage import names
-from horolog.storage.adoption.consumer_offsets import read_consumer_offsets
+from horolog.storage.adoption.consumer_offsets import KafkaOffsets, read_consumer_offsets
 from horolog.storage.directory.checkpoints import decode_uuid
 from horolog.storage.directory.lock import DirectoryLock, lock_log_dir
 from horolog.storage.files import Files
@@ -68,6 +69,8 @@ class OpenedStorage:
     offsets: Sequence[OffsetRow]
     pending: Sequence[PendingRow]
     """Offsets of open transactions."""
+    carried: Sequence[GroupChange]
+    """What `horolog-groups.log` has and `__consumer_offsets`, which is ours now, has not."""
     log_dir: LogDir
     topics: tuple[Topic, ...]
     """The topics to serve."""
@@ -179,23 +182,64 @@ class _Opening:
                 self.store.put_source(followed)
             self._carry_out(log_dir)
             topics = tuple(self._topics())
-            group_file = GroupFile(
-                Files(), str(self.path / names.GROUPS_FILE), now_ms=self.clock.now_ms
-            )
             transaction_file = TransactionFile(
                 Files(), str(self.path / names.TRANSACTIONS_FILE), now_ms=self.clock.now_ms
             )
             ids = {topic.name: topic.topic_id for topic in topics}
-            groups, offsets, pending = group_file.load(ids.get)
+            groups, offsets, pending, carried = self._groups(log_dir, ids.get)
         except BaseException:
             log_dir.close(clean=False)
             raise
         self._warn_of_what_is_left_behind(topics, offsets)
         return OpenedStorage(
-            *(self.settings, self.store, self.stored, group_file, transaction_file),
-            *(groups, offsets, pending),
+            *(self.settings, self.store, self.stored, self._group_file(), transaction_file),
+            *(groups, offsets, pending, carried),
             *(log_dir, topics, self.left_behind),
         )
+
+    def _group_file(self) -> GroupFile:
+        return GroupFile(Files(), str(self.path / names.GROUPS_FILE), now_ms=self.clock.now_ms)
+
+    def _groups(
+        self, log_dir: LogDir, topic_id: TopicId
+    ) -> tuple[list[GroupRow], list[OffsetRow], list[PendingRow], list[GroupChange]]:
+        """Groups, offsets, those of open transactions, and what is to be written to the topic.
+
+        The last is what `horolog-groups.log` has, of a directory that was another's until now.
+        """
+        beside = self._group_file().load(topic_id)
+        if not self.store.is_own:
+            return *beside, []
+        groups: dict[str, GroupRow] = {}
+        offsets: dict[tuple[str, str, int], OffsetRow] = {}
+        pending: list[PendingRow] = []
+        for index in self.plan.partitions.get(names.CONSUMER_OFFSETS, ()):
+            log = log_dir.logs.get(TopicPartition(names.CONSUMER_OFFSETS, index))
+            if log is None:
+                continue  # offline: said where it was found
+            replay = Replay()
+            for damage in log.replay(replay.add):
+                _LOG.error("%s: groups or committed offsets may be lost: %s", log, damage)
+            its_groups, its_offsets = replay.rows(topic_id)
+            pending += replay.pending(topic_id)
+            if replay.unreadable:
+                _LOG.error(
+                    "%s: %d records cannot be read and are left out; the first: %s",
+                    *(log, replay.unreadable, replay.reason),
+                )
+            groups |= {row.group_id: row for row in its_groups}
+            offsets |= {row[:3]: row for row in its_offsets}
+        carried = []
+        for row in beside[1]:
+            there = offsets.get(row[:3])
+            if there is None or there.commit_ms < row.commit_ms:
+                offsets[row[:3]] = row
+                carried.append(GroupChange(offsets=[row]))
+        for group in beside[0]:
+            if group.group_id not in groups:
+                groups[group.group_id] = group
+                carried.append(GroupChange(groups=[group]))
+        return [*groups.values()], [*offsets.values()], pending, carried
 
     def _register(self, log_dir: LogDir) -> None:
         """Say in the metadata which broker has the partitions; fenced, as after its end."""
@@ -269,7 +313,9 @@ class _Opening:
                 self.compacted.add(topic)
             obeyed = self.overrides[topic] = obeyed_settings(self.settings, given)
             ignored[topic] = {name: given[name] for name in given if name not in obeyed}
-        offsets = read_consumer_offsets(files, self.path)
+        offsets = KafkaOffsets({}, ())
+        if not self.store.is_own:
+            offsets = read_consumer_offsets(files, self.path)
         self.left_behind = LeftBehind(metadata, offsets, ignored)
 
     def _topic_config(self, topic: str) -> TopicConfig:
@@ -286,10 +332,8 @@ class _Opening:
     def _choose(self, found: FoundPartitions) -> Mapping[TopicPartition, str]:
         """Reconcile the directories found; return those to leave alone, with the reason."""
         self.plan = self._reconciled(found)
-        internal, is_own = bool(self._internal(found)), self.store.is_own
-        self.left_behind = replace(
-            self.left_behind, is_kafkas=internal and not is_own, is_taken=is_own
-        )
+        is_kafkas = bool(self._internal(found)) and not self.store.is_own
+        self.left_behind = replace(self.left_behind, is_kafkas=is_kafkas)
         self.followed.update(row.name for row in self.plan.rows if row.followed)
         self.owned.update((row.name, row.topic_id) for row in self.plan.rows if not row.adopted)
         return {TopicPartition(*key): why for key, why in self.plan.left_alone.items()}

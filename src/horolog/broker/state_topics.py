@@ -10,7 +10,7 @@ change its partitions. All of it is only so in a directory of ours (metadata/hom
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from typing import Final
 
@@ -19,7 +19,8 @@ from horolog.broker.live_settings import LiveSettings
 from horolog.broker.partition import Partition, log_failure
 from horolog.broker.partitions import Partitions
 from horolog.buffers import Buffer
-from horolog.clock import DAY_MS, Clock
+from horolog.clock import Clock
+from horolog.config import LONG_MAX
 from horolog.errors import HorologError, StorageFailed
 from horolog.metadata.topics import TopicRegistry
 from horolog.schemas.offsets import partition_for
@@ -30,7 +31,6 @@ from horolog.storage.names import CONSUMER_OFFSETS, TRANSACTION_STATE
 
 _LOG = logging.getLogger(__name__)
 
-_HISTORY_MS: Final = 7 * DAY_MS  # for which every commit is kept, to be looked up
 _OWNER: Final = "coordinator"  # its batches are appended in the order of the calls
 
 
@@ -42,7 +42,6 @@ def _consumer_offsets(live: LiveSettings) -> NewTopic:
         overrides={
             "cleanup.policy": "compact",
             "compression.type": "producer",
-            "min.compaction.lag.ms": str(_HISTORY_MS),
             "segment.bytes": str(live.config.offsets_topic_segment_bytes),
         },
     )
@@ -113,6 +112,18 @@ class StateTopic:
         """Whether it has been made."""
         return self.name in self._topics
 
+    @property
+    def is_ready(self) -> bool:
+        """Whether it has been made, and its settings are known."""
+        topic = self._topics.find(self.name)
+        return topic is not None and not topic.adopted
+
+    @property
+    def most_bytes(self) -> int:
+        """That one batch may have: a segment's."""
+        partition = next(iter(self._partitions_of()), None)
+        return LONG_MAX if partition is None else partition.log.config.segment_bytes
+
     async def ready(self) -> None:
         """Make it, unless there is one.
 
@@ -120,8 +131,7 @@ class StateTopic:
             RequestRefused: its settings cannot be.
             StorageFailed: a write failed; it is not made.
         """
-        topic = self._topics.find(self.name)
-        if topic is None or topic.adopted:
+        if not self.is_ready:
             await self._controller.ensure_internal(self.name, self._new)
 
     def partition_of(self, key: str) -> int:
@@ -168,6 +178,36 @@ class StateTopic:
         except HorologError as error:
             done.set_exception(error)
         return done
+
+    async def end_transaction(
+        self,
+        index: int,
+        producer_id: int,
+        producer_epoch: int,
+        coordinator_epoch: int,
+        *,
+        commit: bool,
+        now_ms: int,
+    ) -> None:
+        """Append the marker of a transaction, after what was appended before.
+
+        Raises:
+            RequestRefused: it is of an earlier epoch.
+            StorageFailed: a write failed, or the partition is offline.
+        """
+        await self._partition(index).end_transaction(
+            *(producer_id, producer_epoch, coordinator_epoch),
+            commit=commit,
+            strict=False,
+            now_ms=now_ms,
+        )
+
+    def _partitions_of(self) -> Iterator[Partition]:
+        topic = self._topics.find(self.name)
+        for index in () if topic is None else topic.partitions:
+            partition = self._partitions.find(self.name, index)
+            if partition is not None:
+                yield partition
 
     async def load(self, index: int, take: Callable[[Buffer], None]) -> None:
         """Give all batches of a partition to `take`, control batches too, in a thread.

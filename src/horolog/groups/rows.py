@@ -41,6 +41,8 @@ class TransactionEnd(NamedTuple):
     producer: TransactionalProducer
     coordinator_epoch: int
     is_commit: bool
+    partition: int = -1
+    """Of `__consumer_offsets`, whose groups it ends it for."""
 
 
 class PendingRow(NamedTuple):

@@ -1,8 +1,7 @@
 """Groups and committed offsets in one file: records of `__consumer_offsets` (groups/replay.py).
 
 For a directory whose `__consumer_offsets` is another's. Changes are appended, and survive a kill
-of the process, as Kafka's do. Each is in one batch, so that a kill leaves all of it or nothing;
-only a drop of very many offsets is in several, and its group goes with the last of them.
+of the process, as Kafka's do (`groups.batches`).
 
 When the file has grown to several times what counts, it is replaced by the last record of each key.
 Batches of such a replacement have the leader epoch `REWRITTEN`: behind them every change is there
@@ -10,20 +9,18 @@ Batches of such a replacement have the leader epoch `REWRITTEN`: behind them eve
 """
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
-from horolog.errors import ErrorCode, RequestRefused, StorageFailed
-from horolog.groups.replay import Replay, TopicId, records_of, transaction_batch
+from horolog.errors import RequestRefused, StorageFailed
+from horolog.groups.batches import batch_of_transaction, batches_of, parts_of
+from horolog.groups.replay import Replay, TopicId
 from horolog.groups.rows import GroupChange, GroupRow, OffsetRow, PendingRow
-from horolog.record.builder import Record, build_batch
+from horolog.record.builder import Record
 from horolog.storage.files import Files
 from horolog.storage.record_file import RecordFile
 
 REWRITTEN: Final = 1
-_BATCH_BYTES: Final = 1 << 20  # of keys and values, unless one change has more
-_MOST_CHANGE_BYTES: Final = 8 << 20
-_RECORD_BYTES: Final = 32  # beside key and value, at most
 _GROWN: Final = 4  # times what counts
 _LEAST_BYTES: Final = 1 << 20  # below it the file is not replaced
 
@@ -92,17 +89,17 @@ class GroupFile:
         accepted: list[list[Record]] = []
         for change in changes:
             try:
-                in_transaction = self._transaction_batch(change, now_ms)
+                in_transaction = batch_of_transaction(change, now_ms)
                 if in_transaction is None:
-                    accepted.extend(self._parts(change, now_ms))
+                    accepted.extend(parts_of(change, now_ms))
                 else:
-                    batches += *_batches(accepted), in_transaction
+                    batches += *batches_of(accepted), in_transaction
                     accepted = []
             except RequestRefused as error:
                 outcomes.append(error)
             else:
                 outcomes.append(None)
-        batches += _batches(accepted)
+        batches += batches_of(accepted)
         if batches:
             try:
                 self._file.append_all(batches, sync=False)
@@ -120,21 +117,6 @@ class GroupFile:
         """
         self._file.sync()
 
-    def _parts(self, change: GroupChange, now_ms: int) -> Iterator[list[Record]]:
-        """The records of a change, by batch."""
-        records = records_of(change, now_ms)
-        if sum(map(_size, records)) <= _MOST_CHANGE_BYTES:
-            return iter([records])
-        if change.groups or change.offsets:
-            raise _too_large(change)
-        return _gathered([record] for record in records)
-
-    def _transaction_batch(self, change: GroupChange, now_ms: int) -> bytes | None:
-        batch = transaction_batch(change, now_ms)
-        if batch is not None and len(batch) > _MOST_CHANGE_BYTES:
-            raise _too_large(change)
-        return batch
-
     def _replay(self) -> Replay:
         replay = Replay()
         for batch in self._file.read():
@@ -147,38 +129,7 @@ class GroupFile:
             if replay is None:
                 replay = self._replay()
             if replay.is_settled and not replay.unreadable:
-                self._file.replace(_batches(([each] for each in replay.records()), REWRITTEN))
+                self._file.replace(batches_of(([each] for each in replay.records()), REWRITTEN))
         except StorageFailed as error:
             _logger.warning("%s is not replaced by a smaller one: %s", self._file.path, error)
         self._replace_at = max(self._least_bytes, _GROWN * self._file.size)
-
-
-def _too_large(change: GroupChange) -> RequestRefused:
-    return RequestRefused(
-        ErrorCode.invalid_commit_offset_size,
-        f"{len(change.offsets)} offsets have more than {_MOST_CHANGE_BYTES} bytes",
-    )
-
-
-def _size(record: Record) -> int:
-    return len(record.key or b"") + len(record.value or b"") + _RECORD_BYTES
-
-
-def _gathered(parts: Iterable[list[Record]]) -> Iterator[list[Record]]:
-    """Whole parts, joined up to the size of a batch."""
-    records: list[Record] = []
-    size = 0
-    for part in parts:
-        more = sum(map(_size, part))
-        if records and size + more > _BATCH_BYTES:
-            yield records
-            records, size = [], 0
-        records.extend(part)
-        size += more
-    if records:
-        yield records
-
-
-def _batches(parts: Iterable[list[Record]], leader_epoch: int = -1) -> Iterator[bytes]:
-    for records in _gathered(parts):
-        yield build_batch(records, leader_epoch=leader_epoch)

@@ -40,6 +40,14 @@ class MetadataThread:
         future = self._loop.run_in_executor(self._executor, lambda: call(*args, **kwargs))
         return await asyncio.shield(future)
 
+    @property
+    def is_ready(self) -> bool:
+        """See `GroupStore`: the file of groups needs no preparation."""
+        return True
+
+    async def ready(self) -> None:
+        """See `GroupStore`."""
+
     def write_groups(self, changes: Sequence[GroupChange]) -> "asyncio.Future[Outcomes]":
         """Write changes in order; return the error or None of each."""
         done: asyncio.Future[Outcomes] = self._loop.create_future()

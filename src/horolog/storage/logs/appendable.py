@@ -168,10 +168,10 @@ class AppendableLog(ReadableLog):
             writer.active.make_ready(append_ms)
         if begins:
             self.epochs.assign(batch.leader_epoch, base_offset)
-        if prepared.admission is None:
-            writer.append(batch)
-        else:
+        if prepared.header.is_transactional:
             self._append_unstable(batch)
+        else:
+            writer.append(batch)
         new_producer = None
         if is_idempotent:
             new_producer = self._note_producer(prepared, batch, now_ms)

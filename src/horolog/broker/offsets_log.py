@@ -1,0 +1,171 @@
+"""Groups and committed offsets in `__consumer_offsets`, in the records of Kafka's coordinator.
+
+What arrives while a write is under way is written together: one batch for each partition of the
+topic. A change counts once its batch is in the log, and survives a kill of the process, as Kafka's
+do. One that no record can hold fails alone.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from horolog.broker.state_topics import StateTopic
+from horolog.clock import Clock
+from horolog.errors import ErrorCode, HorologError, RequestRefused, StorageFailed
+from horolog.groups.batches import (
+    MOST_CHANGE_BYTES,
+    batch_of_transaction,
+    gathered,
+    parts_of,
+)
+from horolog.groups.rows import GroupChange, TransactionEnd
+from horolog.record.builder import Record, build_batch
+
+_HEADER_BYTES: Final = 128  # of a batch, at most
+
+Outcomes = list[Exception | None]
+_Step = bytes | TransactionEnd
+
+
+@dataclass(slots=True)
+class _Pieces:
+    """What one partition is to get, in its order."""
+
+    steps: list[tuple[_Step, list[int]]] = field(default_factory=list)
+    """Each with the places of the changes that it holds."""
+    parts: list[tuple[list[Record], int]] = field(default_factory=list)
+    """Records that are no batch yet."""
+
+    def pack(self, most_bytes: int) -> None:
+        """Make batches of the records so far."""
+        parts, self.parts = self.parts, []
+        left = iter(parts)
+        for records in gathered((part for part, _ in parts), most_bytes):
+            count, places = 0, []
+            while count < len(records):
+                part, place = next(left)
+                count += len(part)
+                places.append(place)
+            self.steps.append((build_batch(records), places))
+
+
+class OffsetsLog:
+    """See the module; it is a `GroupStore`. For the event loop's thread only."""
+
+    def __init__(self, topic: Callable[[], StateTopic], clock: Clock) -> None:
+        """Of a topic, which is asked for once the broker is there; records get the clock's time."""
+        self._topic = topic
+        self._clock = clock
+        self._loop = asyncio.get_running_loop()
+        self._gathered: list[tuple[Sequence[GroupChange], asyncio.Future[Outcomes]]] = []
+        self._writing: asyncio.Task[None] | None = None
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether there is the topic, with its settings."""
+        return self._topic().is_ready
+
+    async def ready(self) -> None:
+        """Make the topic.
+
+        Raises:
+            RequestRefused: COORDINATOR_NOT_AVAILABLE: it cannot be made.
+        """
+        try:
+            await self._topic().ready()
+        except HorologError as error:
+            raise _unavailable(error) from error
+
+    def write_groups(self, changes: Sequence[GroupChange]) -> "asyncio.Future[Outcomes]":
+        """Append changes, each of one group, in order; the error of each or None."""
+        done: asyncio.Future[Outcomes] = self._loop.create_future()
+        self._gathered.append((changes, done))
+        if self._writing is None:
+            self._writing = self._loop.create_task(self._write())
+        return done
+
+    async def _write(self) -> None:
+        try:
+            while self._gathered:
+                gathered_now, self._gathered = self._gathered, []
+                outcomes = iter(
+                    await self._append([each for some, _ in gathered_now for each in some])
+                )
+                for some, done in gathered_now:
+                    result = [next(outcomes) for _ in some]
+                    if not done.done():
+                        done.set_result(result)
+        finally:
+            self._writing = None
+
+    async def _append(self, changes: Sequence[GroupChange]) -> Outcomes:
+        topic, now_ms = self._topic(), self._clock.now_ms()
+        outcomes: Outcomes = [None] * len(changes)
+        if not topic.exists:
+            return [_unavailable(StorageFailed("__consumer_offsets is gone"))] * len(changes)
+        most_bytes = min(MOST_CHANGE_BYTES, topic.most_bytes - _HEADER_BYTES)
+        pieces: dict[int, _Pieces] = {}
+        for place, change in enumerate(changes):
+            try:
+                self._add(pieces, place, change, now_ms, most_bytes)
+            except RequestRefused as error:
+                outcomes[place] = error
+        writing: list[tuple[Awaitable[object], list[int]]] = []
+        for index, its in pieces.items():
+            its.pack(most_bytes)
+            for step, places in its.steps:
+                writing.append((self._begin(topic, index, step, now_ms), places))
+        for written, places in writing:
+            try:
+                await written
+            except HorologError as error:
+                for place in places:
+                    outcomes[place] = outcomes[place] or _unavailable(error)
+        return outcomes
+
+    def _add(
+        self,
+        pieces: dict[int, _Pieces],
+        place: int,
+        change: GroupChange,
+        now_ms: int,
+        most_bytes: int,
+    ) -> None:
+        topic = self._topic()
+        if change.ended is not None:
+            its = pieces.setdefault(change.ended.partition, _Pieces())
+            its.pack(most_bytes)
+            its.steps.append((change.ended, [place]))
+            return
+        batch = batch_of_transaction(change, now_ms, most_bytes)
+        parts = [] if batch is not None else parts_of(change, now_ms, most_bytes)
+        its = pieces.setdefault(topic.partition_of(_group_of(change)), _Pieces())
+        if batch is not None:
+            its.pack(most_bytes)
+            its.steps.append((batch, [place]))
+        else:
+            its.parts += [(part, place) for part in parts if part]
+
+    def _begin(self, topic: StateTopic, index: int, step: _Step, now_ms: int) -> Awaitable[object]:
+        if isinstance(step, bytes):
+            return topic.append(index, [step])
+        return topic.end_transaction(
+            index, *step.producer, step.coordinator_epoch, commit=step.is_commit, now_ms=now_ms
+        )
+
+
+def _group_of(change: GroupChange) -> str:
+    """The group that a change is about."""
+    if change.groups:
+        return change.groups[0].group_id
+    if change.offsets:
+        return change.offsets[0].group_id
+    return change.dropped_offsets[0][0] if change.dropped_offsets else change.dropped_groups[0]
+
+
+def _unavailable(error: HorologError) -> HorologError:
+    """What of the log's errors clients and the coordinator are told."""
+    if isinstance(error, StorageFailed):
+        return error
+    return RequestRefused(ErrorCode.coordinator_not_available, str(error))

@@ -1,0 +1,83 @@
+"""Changes of groups as batches of records: whole changes together, up to the size of a batch."""
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from horolog.errors import ErrorCode, RequestRefused
+from horolog.groups.replay import records_of, transaction_batch
+from horolog.groups.rows import GroupChange
+from horolog.record.builder import Record, build_batch
+
+_BATCH_BYTES: Final = 1 << 20  # of keys and values, unless one change has more
+MOST_CHANGE_BYTES: Final = 8 << 20
+_RECORD_BYTES: Final = 32  # beside key and value, at most
+
+
+def parts_of(
+    change: GroupChange, now_ms: int, most_bytes: int = MOST_CHANGE_BYTES
+) -> list[list[Record]]:
+    """The records of a change, by what has to be in one batch.
+
+    A change is in one batch, so that a kill leaves all of it or nothing; only a drop of very many
+    offsets is in several, and its group goes with the last of them.
+
+    Raises:
+        RequestRefused: it has more bytes than a batch may have, or does not fit its fields.
+    """
+    records = records_of(change, now_ms)
+    if sum(map(size_of, records)) <= most_bytes:
+        return [records]
+    if change.groups or change.offsets:
+        raise too_large(change, most_bytes)
+    return list(gathered(([record] for record in records), most_bytes))
+
+
+def batch_of_transaction(
+    change: GroupChange, now_ms: int, most_bytes: int = MOST_CHANGE_BYTES
+) -> bytes | None:
+    """The batch of a change that is part of a transaction or ends one; None for others.
+
+    Raises:
+        RequestRefused: as `parts_of`.
+    """
+    batch = transaction_batch(change, now_ms)
+    if batch is not None and len(batch) > most_bytes:
+        raise too_large(change, most_bytes)
+    return batch
+
+
+def too_large(change: GroupChange, most_bytes: int) -> RequestRefused:
+    """INVALID_COMMIT_OFFSET_SIZE."""
+    return RequestRefused(
+        ErrorCode.invalid_commit_offset_size,
+        f"{len(change.offsets)} offsets have more than {most_bytes} bytes",
+    )
+
+
+def size_of(record: Record) -> int:
+    """Bytes of a record in a batch, at most."""
+    return len(record.key or b"") + len(record.value or b"") + _RECORD_BYTES
+
+
+def gathered(
+    parts: Iterable[list[Record]], most_bytes: int = _BATCH_BYTES
+) -> Iterator[list[Record]]:
+    """Whole parts, joined up to the size of a batch."""
+    most_bytes = min(most_bytes, _BATCH_BYTES)
+    records: list[Record] = []
+    size = 0
+    for part in parts:
+        more = sum(map(size_of, part))
+        if records and size + more > most_bytes:
+            yield records
+            records, size = [], 0
+        records.extend(part)
+        size += more
+    if records:
+        yield records
+
+
+def batches_of(parts: Iterable[list[Record]], leader_epoch: int = -1) -> Iterator[bytes]:
+    """The batches of parts."""
+    for records in gathered(parts):
+        yield build_batch(records, leader_epoch=leader_epoch)

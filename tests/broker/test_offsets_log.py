@@ -1,0 +1,156 @@
+"""Groups and committed offsets in `__consumer_offsets`: made, written together, loaded, carried."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+
+import pytest
+from running_broker import MakeBroker, RunningBroker
+
+from horolog.groups.replay import Replay
+from horolog.groups.rows import GroupChange, GroupRow, OffsetRow
+from horolog.groups.values import Committer
+from horolog.metadata.group_file import GroupFile
+from horolog.record.batch import parse_header
+from horolog.schemas.offsets import partition_for
+from horolog.storage.files import Files
+from horolog.storage.names import CONSUMER_OFFSETS, GROUPS_FILE
+
+ALONE = Committer("", None, -1)
+
+
+@pytest.fixture
+def broker(make_broker: MakeBroker) -> Iterator[RunningBroker]:
+    broker = make_broker(offsets_topic_num_partitions="3")
+    broker.create_topic("t")
+    return broker  # type: ignore[return-value]
+
+
+def row(broker: RunningBroker, group: str, committed: int, metadata: str = "") -> OffsetRow:
+    topic = broker.service.broker.topics.find("t")
+    now_ms = broker.service.broker.clock.now_ms()
+    return OffsetRow(group, "t", 0, committed, -1, metadata, now_ms, None, topic.topic_id)
+
+
+def commit(broker: RunningBroker, group: str, committed: int, metadata: str = "") -> None:
+    rows = [row(broker, group, committed, metadata)]
+    broker.run(broker.service.broker.groups.commit(group, ALONE, lambda: rows))
+
+
+def committed(broker: RunningBroker, group: str) -> int | None:
+    found = broker.service.broker.groups.offsets.get(group, "t", 0)
+    return None if found is None else found.committed
+
+
+def batches(broker: RunningBroker, group: str) -> list[bytes]:
+    taken: list[bytes] = []
+    index = partition_for(group, 3)
+    topic = broker.service.broker.offsets_topic
+    broker.run(topic.load(index, lambda batch: taken.append(bytes(batch))))
+    return taken
+
+
+def directories(broker: RunningBroker) -> list[Path]:
+    return [*broker.log_dir.glob(f"{CONSUMER_OFFSETS}-*")]
+
+
+def test_a_broker_without_groups_has_no_topic_of_them(broker: RunningBroker) -> None:
+    assert not directories(broker)
+    commit(broker, "g", 5)
+    assert len(directories(broker)) == 3
+    assert not (broker.log_dir / GROUPS_FILE).exists()
+
+
+@pytest.mark.parametrize("crash", [False, True])
+def test_what_was_committed_counts_after_a_restart(broker: RunningBroker, crash: bool) -> None:
+    for group in ("g", "h", "ï𝄞"):
+        for offset in range(3):
+            commit(broker, group, offset)
+    broker.restart(crash=crash)
+    assert [committed(broker, group) for group in ("g", "h", "ï𝄞")] == [2, 2, 2]
+    replay = Replay()
+    for batch in batches(broker, "g"):
+        replay.add(batch)
+    _, offsets = replay.rows(lambda name: offsets_topic_id(broker))
+    assert {each.group_id: each.committed for each in offsets}["g"] == 2
+
+
+def offsets_topic_id(broker: RunningBroker) -> object:
+    return broker.service.broker.topics.find("t").topic_id
+
+
+def test_commits_of_one_turn_share_a_batch(broker: RunningBroker) -> None:
+    commit(broker, "g0", 0)
+    groups = [f"g{n}" for n in range(50)]
+    before = {g: len(batches(broker, g)) for g in groups}
+
+    async def together() -> None:
+        commits = broker.service.broker.groups.commit
+        await asyncio.gather(*(commit_of(group, commits) for group in groups))
+
+    def commit_of(group: str, commits: Callable[..., Awaitable[None]]) -> Awaitable[None]:
+        rows = [row(broker, group, 7)]
+        return commits(group, ALONE, lambda: rows)
+
+    broker.run(together())
+    assert [committed(broker, group) for group in groups] == [7] * 50
+    assert all(len(batches(broker, g)) - before[g] <= 2 for g in groups)
+
+
+def test_a_deleted_group_leaves_tombstones_and_does_not_come_back(broker: RunningBroker) -> None:
+    commit(broker, "g", 5)
+    broker.run(broker.service.broker.groups.delete("g"))
+    broker.restart(crash=True)
+    assert committed(broker, "g") is None
+    assert broker.service.broker.groups.describe("g") is None
+
+
+def test_offsets_of_a_topic_that_is_made_again_are_gone(broker: RunningBroker) -> None:
+    commit(broker, "g", 5)
+    broker.client.delete_topics(["t"])
+    broker.create_topic("t")
+    broker.restart(crash=True)
+    assert committed(broker, "g") is None
+
+
+def test_a_commit_that_no_batch_can_hold_fails_alone(make_broker: MakeBroker) -> None:
+    broker = make_broker(offsets_topic_num_partitions="1", offsets_topic_segment_bytes="1000")
+    broker.create_topic("t")
+    commit(broker, "g", 5)
+    with pytest.raises(Exception, match="bytes"):
+        commit(broker, "h", 6, "x" * 2000)
+    commit(broker, "g", 7)
+    broker.restart()
+    assert (committed(broker, "g"), committed(broker, "h")) == (7, None)
+
+
+def test_a_file_of_groups_is_carried_once_the_directory_is_ours(broker: RunningBroker) -> None:
+    commit(broker, "g", 5)
+    commit(broker, "h", 9)
+    older, newer = row(broker, "g", 1), row(broker, "h", 10)
+    broker.stop()
+    path = broker.log_dir / GROUPS_FILE
+    file = GroupFile(Files(), str(path), now_ms=lambda: 1)
+    change = GroupChange(
+        groups=[GroupRow("only", "consumer", 80)],
+        offsets=[
+            older._replace(commit_ms=older.commit_ms - 10_000),
+            newer._replace(commit_ms=newer.commit_ms + 10_000),
+            newer._replace(group_id="i", committed=3),
+        ],
+    )
+    assert file.write_groups([change]) == [None]
+    file.close()
+    for _ in range(2):
+        broker._start()
+        assert [committed(broker, group) for group in "ghi"] == [5, 10, 3]
+        assert broker.service.broker.groups.describe("only") is not None
+        assert not path.exists()
+        broker.kill()
+
+
+def test_a_batch_is_one_of_kafkas_kind(broker: RunningBroker) -> None:
+    commit(broker, "g", 5)
+    (*_, last) = batches(broker, "g")
+    header = parse_header(last)
+    assert (header.magic, header.producer_id, header.is_control) == (2, -1, False)
