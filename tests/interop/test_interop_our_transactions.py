@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
-from confluent_kafka import Consumer, KafkaException, Producer
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from moving import tool
 from running_broker import RunningBroker, a_broker
 from tools.peers.kafka import run_tool
@@ -111,3 +111,63 @@ def test_producer_of_kafka_commits_many_transactions(broker: RunningBroker) -> N
         *("--producer-props", f"bootstrap.servers={broker.address}"),
     )
     assert len(values(broker.address, "read_committed", 2000)) == 2000
+    decoded = dump_of_states(broker)
+    assert "java" in decoded
+    assert '"clientTransactionVersion":2' in decoded, "the second flow of KIP-890"
+
+
+def dump_of_states(broker: RunningBroker) -> str:
+    logs = [
+        str(path)
+        for path in broker.log_dir.glob("__transaction_state-*/*.log")
+        if path.stat().st_size
+    ]
+    named = ("--transaction-log-decoder", "--files", ",".join(logs))
+    return run_tool("dump", *named).stdout.decode()
+
+
+def test_offsets_are_committed_with_the_records_or_not_at_all(broker: RunningBroker) -> None:
+    made = producer(broker.address, "transform")
+    consumer = Consumer(
+        {
+            "bootstrap.servers": broker.address,
+            "group.id": "of-t",
+            "isolation.level": "read_committed",
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+        }
+    )
+    consumer.subscribe(["t"])
+    plain = Producer({"bootstrap.servers": broker.address})
+    for value in (b"1", b"2"):
+        plain.produce("t", value, partition=0)
+    plain.flush(30)
+    try:
+        for offset, commit in ((1, True), (2, False)):
+            message = consumer.poll(30)
+            assert message is not None
+            made.begin_transaction()
+            made.produce("t", b"of " + message.value(), partition=1)
+            made.send_offsets_to_transaction(
+                [TopicPartition("t", 0, offset)], consumer.consumer_group_metadata(), 30
+            )
+            (made.commit_transaction if commit else made.abort_transaction)(30)
+        (committed,) = consumer.committed([TopicPartition("t", 0)], 30)
+        assert committed.offset == 1
+    finally:
+        consumer.close()
+    assert values(broker.address, "read_committed", 3) == [b"1", b"2", b"of 1"]
+    shown = tool(broker.address, "groups", "--describe", "--group", "of-t", "--offsets")
+    assert "of-t" in shown
+
+
+def test_kafkas_tool_finds_producers_and_aborts_what_hangs(
+    broker: RunningBroker, written: Producer
+) -> None:
+    of_partition = ("--topic", "t", "--partition", "1")
+    described = tool(broker.address, "transactions", "describe-producers", *of_partition)
+    assert "None" not in described.splitlines()[-1].split()[-1:], "a transaction is open"
+    hanging = tool(broker.address, "transactions", "find-hanging", "--broker-id", "0")
+    assert "t" not in hanging.split(), "it is not older than the largest timeout"
+    tool(broker.address, "transactions", "abort", *of_partition, "--start-offset", "0")
+    assert values(broker.address, "read_committed", 1) == [b"a"]

@@ -37,7 +37,6 @@ def seen(bootstrap: str, times_ms: Iterable[int] = ()) -> Seen:
     topics = {
         name: (topic_id, int(count))
         for name, topic_id, count in _TOPIC.findall(tool(bootstrap, "topics", "--describe"))
-        if name != "__transaction_state"  # not served here yet
     }
     groups = tool(bootstrap, "groups", "--describe", "--all-groups", "--offsets")
     asked = ("-2", "-1", *map(str, times_ms))

@@ -79,6 +79,7 @@ class Broker:
         """Call it on the event loop that will serve; takes ownership of `opened`."""
         live = self._live = LiveSettings(opened.settings)
         config, store = live.config, opened.store
+        self._store = store
         self.clock = clock
         self.log_dir_path = Path(config.log_dir)
         self.open_files = open_files
@@ -264,6 +265,11 @@ class Broker:
     def cluster_id(self) -> str:
         """The id in the log directory's meta.properties."""
         return self.partitions.cluster_id
+
+    @property
+    def transaction_version(self) -> int:
+        """See the store."""
+        return self._store.transaction_version
 
     def endpoint(self, listener: Endpoint) -> Endpoint:
         """The advertised endpoint of a listener."""

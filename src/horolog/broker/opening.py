@@ -37,6 +37,8 @@ from horolog.schemas.metadata import (
     METADATA_VERSION,
     NEWEST_LEVEL,
     OLDEST_LEVEL,
+    SECOND_FLOW,
+    TRANSACTION_VERSION,
     Endpoint,
     RegisterBroker,
     Supported,
@@ -251,7 +253,10 @@ class _Opening:
             RegisterBroker(
                 *(config.node_id, False, uuid.uuid4(), 0),
                 tuple(Endpoint(e.name, e.host, e.port) for e in config.advertised_listeners),
-                (Supported(METADATA_VERSION, OLDEST_LEVEL, NEWEST_LEVEL),),
+                (
+                    Supported(METADATA_VERSION, OLDEST_LEVEL, NEWEST_LEVEL),
+                    Supported(TRANSACTION_VERSION, 0, SECOND_FLOW),
+                ),
                 log_dirs=(directory_id,),
             )
         )

@@ -29,6 +29,8 @@ from horolog.metadata.rows import FollowedRow, QueryRow, SourceRow, Stored, Topi
 from horolog.schemas.metadata import (
     METADATA_VERSION,
     NEWEST_LEVEL,
+    SECOND_FLOW,
+    TRANSACTION_VERSION,
     FeatureLevel,
     ProducerIds,
     Record,
@@ -285,7 +287,18 @@ class MetadataStore:
         """What begins the records of a new log."""
         if METADATA_VERSION in self.image.features:
             return []
-        return [FeatureLevel(METADATA_VERSION, NEWEST_LEVEL)]
+        return [
+            FeatureLevel(METADATA_VERSION, NEWEST_LEVEL),
+            FeatureLevel(TRANSACTION_VERSION, SECOND_FLOW),
+        ]
+
+    @property
+    def transaction_version(self) -> int:
+        """The finalised level of `transaction.version`, which says how clients run transactions."""
+        features = self.image.features
+        if METADATA_VERSION not in features:
+            return SECOND_FLOW
+        return min(features.get(TRANSACTION_VERSION, 0), SECOND_FLOW)
 
     # --- queries ----------------------------------------------------------------------
 

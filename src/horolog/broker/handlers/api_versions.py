@@ -13,20 +13,23 @@ from typing import TYPE_CHECKING
 from horolog.broker.broker import Broker
 from horolog.broker.dispatch import Request, api, served
 from horolog.errors import ErrorCode
-from horolog.wire.api import ApiKey
+from horolog.schemas.metadata import SECOND_FLOW, TRANSACTION_VERSION
+from horolog.wire.api import ApiKey, Versions
 from horolog.wire.features import FEATURES
 from horolog.wire.requests import ApiVersionsRequest
 
 if TYPE_CHECKING:
     from horolog.wire.responses import ApiVersionsResponse
 
+_FLOWS = Versions(0, SECOND_FLOW)
+
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?\Z", re.ASCII)
 
 
 @api(ApiKey.API_VERSIONS)
 def api_versions(request: Request[ApiVersionsRequest], broker: Broker) -> "ApiVersionsResponse":
-    """Every API with a handler, its versions, and horolog's features."""
-    body = request.body
+    """Every API with a handler, its versions, horolog's features, and the flow of transactions."""
+    body, level = request.body, broker.transaction_version
     error = ErrorCode.none
     if request.version >= 3 and not (
         _SOFTWARE.match(body.client_software_name) and _SOFTWARE.match(body.client_software_version)
@@ -40,6 +43,12 @@ def api_versions(request: Request[ApiVersionsRequest], broker: Broker) -> "ApiVe
         ],
         "supported_features": [
             {"name": name, "min_version": levels.min, "max_version": levels.max}
-            for name, levels in FEATURES.items()
+            for name, levels in (*FEATURES.items(), (TRANSACTION_VERSION, _FLOWS))
         ],
+        "finalized_features_epoch": 0,
+        "finalized_features": [
+            {"name": TRANSACTION_VERSION, "min_version_level": level, "max_version_level": level}
+        ]
+        if level
+        else [],
     }
