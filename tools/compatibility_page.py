@@ -59,6 +59,8 @@ OWN_SUITES = """
 Run by hand on 2026-11-22 against one broker (`group.initial.rebalance.delay.ms=0`; topics of
 several replicas or brokers turned into one). Left out: TLS, SASL, KIP-848, share groups.
 
+These suites were run before transactions were served:
+
 - aiokafka 0.14.0, `tests`: 935 passed (most need no broker), 22 failed: 20 want transactions, one a
   broker id of 0 (it passes with `node.id=0`), one `__consumer_offsets` among the topics: committed
   offsets are no topic here.
@@ -81,8 +83,8 @@ NOT_RUN = """
 - Other releases of these clients than those named (kcat brings an old librdkafka).
 - Other clients: Confluent's for JavaScript, clients for .NET, Rust, Ruby and so on. Those
   built on librdkafka speak to a broker as confluent-kafka does.
-- Kafka Streams, Kafka Connect, Flink, Debezium and others that want transactions, which are refused
-  by name here, or compacted topics, which are new here.
+- Kafka Streams, Kafka Connect, Flink, Debezium and others that want transactions or compacted
+  topics, which are new here.
 - The consumer protocol of KIP-848, share groups and streams groups: not announced, so that clients
   have to be left at the classic protocol, which is the default of all above.
 - TLS, SASL, access rights and quotas: there are none.
