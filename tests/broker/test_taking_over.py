@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from examples import IS_THOROUGH
 from faultyfiles import FaultyFiles, Killed
-from running_broker import RunningBroker
+from running_broker import TOPIC, RunningBroker
 
 from golden import copy_directory
 from horolog.broker import opening
@@ -92,6 +92,17 @@ def test_what_was_made_while_the_directory_was_kafkas_is_carried(start: Start) -
             {"retention.ms": "12345"},
         )
         assert adopted(broker) == set()
+        broker.restart(horolog_take_over="false", crash=True)
+
+
+def test_a_topic_that_was_deleted_beside_kafka_does_not_come_back(start: Start) -> None:
+    broker = start()
+    assert broker.alter("several", kind=TOPIC, retention_ms="-1").error_code == 0
+    broker.client.delete_topics(["several"])
+    broker.restart(horolog_take_over="true")
+    for _ in range(2):
+        assert broker.broker.topics.find("several") is None
+        assert len(broker.broker.topics) > 1
         broker.restart(horolog_take_over="false", crash=True)
 
 

@@ -9,7 +9,7 @@ once the directories are renamed.
 """
 
 import logging
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 from uuid import UUID
 
@@ -184,13 +184,19 @@ def salvage_ended(image: Image) -> list[Record]:
     return _changed(BROKER, _ALL_BROKERS, shared_settings(image), {state.SALVAGED: None})
 
 
-def carried(image: Image, beside: Image, node: Node) -> list[Record]:
+def carried(image: Image, beside: Image, node: Node, present: Container[str]) -> list[Record]:
     """What horolog kept beside another's log that it continues with now.
 
     These are topics that were made here, settings that were given here, and what is followed. An
     adopted topic that the log has is as it is there, also where its directories had no id and it
-    was given another here. A topic of the log that was deleted here is
-    not deleted in it: its records are gone, and it is served empty.
+    was given another here. A topic of the log that was deleted here has neither a row nor a
+    directory any more, and is deleted in the log.
+
+    Args:
+        image: of the log.
+        beside: what horolog kept; nothing, if it was never started in the directory.
+        node: this broker.
+        present: the topics that have directories.
     """
     rows = stored(beside)
     given: dict[str, dict[str, str]] = {row.name: {} for row in rows.topics}
@@ -201,6 +207,11 @@ def carried(image: Image, beside: Image, node: Node) -> list[Record]:
         elif setting.scope == BROKER_SCOPE:
             records.append(Config(BROKER, setting.resource, setting.name, setting.value))
     followed = {row.topic: row for row in rows.followed}
+    if beside.features:
+        kept = {row.name for row in rows.topics} | names.INTERNAL_TOPICS
+        for name in image.topics.keys() - kept:
+            if name not in present:
+                records += _removed(image, name)
     for row in rows.topics:
         is_known = row.topic_id in image.by_id or row.name in image.topics
         if not row.deleting and not (row.adopted and is_known):

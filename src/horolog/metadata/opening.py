@@ -55,7 +55,7 @@ def open_store(
     log = MetadataLog.open(files, str(log_dir), node_id=node_id)
     queries = QueryFile(files, log_dir)
     signs = signs_in(files, log_dir, _is_marked(log))
-    home, carried = home_of(signs), None
+    home, carried, present = home_of(signs), None, frozenset[str]()
     if home is Home.BESIDE:
         beside = MetadataLog.open(files, str(log_dir), node_id=node_id, in_one_file=True)
         if take_over:
@@ -67,12 +67,14 @@ def open_store(
                     f"{log_dir} cannot be taken over: {why} (docs/moving-in-and-out.md)"
                 )
             home, carried = Home.OWN, beside.image
+            found = map(names.partition_of, files.names_in(str(log_dir)))
+            present = frozenset(each.topic for each in found if each is not None)
         else:
             log = beside
     is_lost = home is Home.OWN and signs.is_made_here and not log.image.features
     reserve = Reserve(files, log_dir)
     return MetadataStore(
-        *(log, queries, reserve, home, now_ms, first_producer_id, carried), is_lost=is_lost
+        *(log, queries, reserve, home, now_ms, first_producer_id, carried, present), is_lost=is_lost
     )
 
 

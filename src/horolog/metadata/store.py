@@ -12,7 +12,7 @@ Not thread-safe. Never call it on the event loop, because every change is synced
 """
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from copy import deepcopy
 from typing import Final
 from uuid import UUID
@@ -55,6 +55,7 @@ class MetadataStore:
         now_ms: Callable[[], int],
         first_producer_id: int = 0,
         beside: Image | None = None,
+        present: Container[str] = (),
         *,
         is_lost: bool = False,
     ) -> None:
@@ -68,6 +69,7 @@ class MetadataStore:
             now_ms: the clock: the time of each change.
             first_producer_id: the lowest producer id, where it is not known which were given.
             beside: what was kept beside a log that is taken over now.
+            present: the topics that have directories then.
             is_lost: the directory had metadata, and there is none.
         """
         self._log = log
@@ -76,6 +78,7 @@ class MetadataStore:
         self._reserve = reserve
         self._home = home
         self._beside = beside
+        self._present = present
         self._now_ms = now_ms
         self._node = Node(0, UUID(int=0))
         self._guard: list[Record] = []
@@ -120,7 +123,7 @@ class MetadataStore:
         image = self.image
         if self._beside is not None:
             image = deepcopy(image)
-            for record in mapping.carried(image, self._beside, self._node):
+            for record in mapping.carried(image, self._beside, self._node, self._present):
                 image.apply(record)
         return mapping.stored(image, self._stored_queries)
 
@@ -270,7 +273,7 @@ class MetadataStore:
         mark: list[Record] = [] if self._home is Home.BESIDE else mapping.marked(self.image)
         carried: list[Record] = []
         if self._beside is not None:
-            carried = mapping.carried(self.image, self._beside, self._node)
+            carried = mapping.carried(self.image, self._beside, self._node, self._present)
         broker = self._registration._replace(broker_epoch=offset)
         return [broker, *mark, *mapping.tidied(self.image), *carried]
 
