@@ -3,8 +3,8 @@
 import random
 
 import pytest
-from confluent_kafka import KafkaException, Producer
-from kafka_clients import CLIENTS, CODECS, KafkaClient, Received, Rejected, Sent
+from confluent_kafka import Producer
+from kafka_clients import CLIENTS, CODECS, Confluent, KafkaClient, Received, Rejected, Sent
 from patience import PATIENCE_S
 from running_broker import RunningBroker
 
@@ -52,14 +52,19 @@ def test_what_one_client_writes_all_clients_read(
     assert stored == {codec}
 
 
-def test_a_transactional_producer_is_reported_at_once_that_there_are_no_transactions(
-    broker: RunningBroker,
-) -> None:
+def test_a_transactional_producer_commits_and_aborts(broker: RunningBroker) -> None:
     producer = Producer({"bootstrap.servers": broker.address, "transactional.id": "t"})
-    with pytest.raises(KafkaException) as refused:
-        producer.init_transactions(PATIENCE_S)  # asked again until then, were it not final
-    error = refused.value.args[0]
-    assert (error.name(), error.fatal()) == ("TRANSACTIONAL_ID_AUTHORIZATION_FAILED", True)
+    producer.init_transactions(PATIENCE_S)
+    for value in b"first", b"aborted", b"last":
+        producer.begin_transaction()
+        producer.produce("t", value)
+        assert producer.flush(PATIENCE_S) == 0  # an abort drops what has not been sent
+        if value == b"aborted":
+            producer.abort_transaction(PATIENCE_S)
+        else:
+            producer.commit_transaction(PATIENCE_S)
+    read = Confluent().consume(broker.address, "t", 2)  # read_committed by default
+    assert [(record.offset, record.value) for record in read] == [(0, b"first"), (4, b"last")]
 
 
 @every_client
