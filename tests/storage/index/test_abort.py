@@ -78,8 +78,11 @@ def test_what_is_cut_off_takes_its_aborted_transactions_along(tmp_path: Path, ho
     assert read_aborted(Files(), str(path)) == [early]
 
 
-def test_a_transaction_without_a_producer_counts_as_aborted(tmp_path: Path) -> None:
-    """Its broker stopped for good in the middle; there is no coordinator here to end it."""
+@pytest.mark.parametrize("ours", [False, True], ids=["adopted", "ours"])
+def test_an_open_transaction_counts_as_aborted_in_an_adopted_log_alone(
+    tmp_path: Path, ours: bool
+) -> None:
+    """The broker that wrote an adopted log has stopped for good; our own coordinator goes on."""
     with new_log(tmp_path) as log:
         append(log, NOW)
     path = partition_dir(tmp_path) / "00000000000000000000.log"
@@ -93,9 +96,11 @@ def test_a_transaction_without_a_producer_counts_as_aborted(tmp_path: Path) -> N
         is_transactional=True,
     )
     path.write_bytes(path.read_bytes() + opened)
-    with reopened(tmp_path) as (_, log):
+    with reopened(tmp_path, ours=ours) as (_, log):
         assert log.log_end_offset == log.high_watermark == 3
-        assert [entry[:2] for entry in log.aborted_transactions(0, 3)] == [(9, 1)]
+        assert log.last_stable_offset == (1 if ours else 3)
+        aborted = [entry[:2] for entry in log.aborted_transactions(0, 3)]
+        assert aborted == ([] if ours else [(9, 1)])
         assert log.aborted_transactions(0, 1) == []
 
 
