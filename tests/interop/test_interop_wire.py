@@ -358,7 +358,6 @@ OTHERWISE = {
     "codec 5": Otherwise(76, -1, "Kafka has no code for it but the unexpected"),
     "packed garbage": Otherwise(87, -1, "Kafka has no code for it but the unexpected"),
     "linked lz4 blocks": Otherwise(87, -1, "Kafka has no code for it but the unexpected"),
-    "transactional flag alone": Otherwise(48, 53, "transactions are refused by name"),
 }
 
 

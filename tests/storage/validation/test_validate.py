@@ -167,11 +167,11 @@ def test_zstd_needs_produce_version_7() -> None:
     assert error.code is ErrorCode.unsupported_compression_type
 
 
-def test_transactional_batches_are_refused_until_there_are_transactions() -> None:
+def test_transactional_batches_without_a_transactional_id_are_refused() -> None:
     sent = batch(NOW, producer_id=5, producer_epoch=0, base_sequence=0, is_transactional=True)
     error = refused(sent)
-    assert error.code is ErrorCode.invalid_txn_state
-    assert "without transactional.id" in str(error)
+    assert error.code is ErrorCode.transactional_id_authorization_failed
+    assert "transactional.id" in str(error)
 
 
 def test_a_bomb_is_refused_before_it_is_held() -> None:
