@@ -6,6 +6,7 @@ import math
 import socket
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -139,7 +140,8 @@ def test_a_kill_closes_connections_that_wait() -> None:
         )
         broker.kill()
         broker.start()
-        assert connection.receive()[0] == 2 or connection.is_closed()
+        with suppress(ConnectionResetError):  # the first member waits for the topic of groups
+            assert connection.receive()[0] == 2
         assert connection.is_closed()
 
 
