@@ -100,7 +100,7 @@ class Broker:
             opened.log_dir, opened.topics, live, clock, workers, self._checkers
         )
         self.metadata = MetadataThread(store, opened.group_file)
-        self.offsets_log = OffsetsLog(lambda: self.offsets_topic, clock)
+        self.offsets_log = OffsetsLog(lambda: self.offsets_topic, clock, workers)
         its_topic = self.topics.find(CONSUMER_OFFSETS)
         self.groups = GroupCoordinator(
             _group_limits(config),

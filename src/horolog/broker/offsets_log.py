@@ -7,7 +7,9 @@ do. One that no record can hold fails alone.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from horolog.broker.state_topics import StateTopic
@@ -21,11 +23,14 @@ from horolog.groups.batches import (
 )
 from horolog.groups.rows import GroupChange, TransactionEnd
 from horolog.record.builder import Record, build_batch
+from horolog.storage.validation.validate import Prepared
 
+_QUICK: Final = 200  # records that become batches on the event loop
 _HEADER_BYTES: Final = 128  # of a batch, at most
 
 Outcomes = list[Exception | None]
 _Step = bytes | TransactionEnd
+_Begun = tuple[int, Prepared | TransactionEnd, list[int]]
 
 
 @dataclass(slots=True)
@@ -53,9 +58,13 @@ class _Pieces:
 class OffsetsLog:
     """See the module; it is a `GroupStore`. For the event loop's thread only."""
 
-    def __init__(self, topic: Callable[[], StateTopic], clock: Clock) -> None:
-        """Of a topic, which is asked for once the broker is there; records get the clock's time."""
+    def __init__(self, topic: Callable[[], StateTopic], clock: Clock, workers: Executor) -> None:
+        """Of a topic, which is asked for once the broker is there; records get the clock's time.
+
+        Large changes become batches in a thread of `workers`.
+        """
         self._topic = topic
+        self._workers = workers
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._gathered: list[tuple[Sequence[GroupChange], asyncio.Future[Outcomes]]] = []
@@ -101,21 +110,16 @@ class OffsetsLog:
 
     async def _append(self, changes: Sequence[GroupChange]) -> Outcomes:
         topic, now_ms = self._topic(), self._clock.now_ms()
-        outcomes: Outcomes = [None] * len(changes)
         if not topic.exists:
             return [_unavailable(StorageFailed("__consumer_offsets is gone"))] * len(changes)
-        most_bytes = min(MOST_CHANGE_BYTES, topic.most_bytes - _HEADER_BYTES)
-        pieces: dict[int, _Pieces] = {}
-        for place, change in enumerate(changes):
-            try:
-                self._add(pieces, place, change, now_ms, most_bytes)
-            except RequestRefused as error:
-                outcomes[place] = error
+        pack = partial(self._pack, topic, changes, now_ms)
+        is_quick = sum(map(_size, changes)) <= _QUICK
+        # Changes of others wait for it in any case, and clients' requests must not.
+        packed = pack() if is_quick else await self._loop.run_in_executor(self._workers, pack)
+        outcomes, steps = packed
         writing: list[tuple[Awaitable[object], list[int]]] = []
-        for index, its in pieces.items():
-            its.pack(most_bytes)
-            for step, places in its.steps:
-                writing.append((self._begin(topic, index, step, now_ms), places))
+        for index, step, places in steps:
+            writing.append((self._begin(topic, index, step, now_ms), places))
         for written, places in writing:
             try:
                 await written
@@ -123,6 +127,31 @@ class OffsetsLog:
                 for place in places:
                     outcomes[place] = outcomes[place] or _unavailable(error)
         return outcomes
+
+    def _pack(
+        self, topic: StateTopic, changes: Sequence[GroupChange], now_ms: int
+    ) -> tuple[Outcomes, list[_Begun]]:
+        """The batches of changes, ready to be appended; any thread may make them."""
+        outcomes: Outcomes = [None] * len(changes)
+        most_bytes = min(MOST_CHANGE_BYTES, topic.most_bytes - _HEADER_BYTES)
+        pieces: dict[int, _Pieces] = {}
+        for place, change in enumerate(changes):
+            try:
+                self._add(pieces, place, change, now_ms, most_bytes)
+            except RequestRefused as error:
+                outcomes[place] = error
+        steps: list[_Begun] = []
+        for index, its in pieces.items():
+            its.pack(most_bytes)
+            for step, places in its.steps:
+                try:
+                    ready = topic.prepared(index, step) if isinstance(step, bytes) else step
+                except HorologError as error:
+                    for place in places:
+                        outcomes[place] = outcomes[place] or _unavailable(error)
+                else:
+                    steps.append((index, ready, places))
+        return outcomes, steps
 
     def _add(
         self,
@@ -147,12 +176,24 @@ class OffsetsLog:
         else:
             its.parts += [(part, place) for part in parts if part]
 
-    def _begin(self, topic: StateTopic, index: int, step: _Step, now_ms: int) -> Awaitable[object]:
-        if isinstance(step, bytes):
+    def _begin(
+        self, topic: StateTopic, index: int, step: Prepared | TransactionEnd, now_ms: int
+    ) -> Awaitable[object]:
+        if isinstance(step, Prepared):
             return topic.append(index, [step])
         return topic.end_transaction(
             index, *step.producer, step.coordinator_epoch, commit=step.is_commit, now_ms=now_ms
         )
+
+
+def _size(change: GroupChange) -> int:
+    """Records of a change."""
+    return (
+        len(change.groups)
+        + len(change.offsets)
+        + len(change.dropped_offsets)
+        + len(change.dropped_groups)
+    )
 
 
 def _group_of(change: GroupChange) -> str:

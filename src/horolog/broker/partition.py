@@ -25,6 +25,7 @@ from horolog.storage.logs.readable import ReadableLog
 from horolog.storage.producers.attempts import Fences
 from horolog.storage.producers.states import ActiveProducer, Admission
 from horolog.storage.removal.removed_files import DeletedSegment
+from horolog.storage.validation.validate import Prepared
 from horolog.wire.fetch import AbortedTransaction
 
 if TYPE_CHECKING:
@@ -97,14 +98,14 @@ class Partition:
         )
 
     def append_trusted(
-        self, batch: bytes, now_ms: int, owner: Hashable
+        self, prepared: Prepared, now_ms: int, owner: Hashable
     ) -> "Appended | asyncio.Future[Appended]":
         """As `append`, of a batch that this broker has built: a client's rules do not apply.
 
         State of producers is noted where it has a producer id. Without sequences, as a coordinator
         writes offsets of a transaction, it is no duplicate of any.
         """
-        return self._writes.append_trusted(batch, now_ms, owner)
+        return self._writes.append_trusted(prepared, now_ms, owner)
 
     def append_nowait(
         self, batch: Buffer, now_ms: int, produce_version: int, owner: Hashable

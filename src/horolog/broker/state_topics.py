@@ -28,6 +28,7 @@ from horolog.storage.file_errors import FileMissing
 from horolog.storage.logs.appendable import Appended
 from horolog.storage.logs.readable import ReadableLog
 from horolog.storage.names import CONSUMER_OFFSETS, TRANSACTION_STATE
+from horolog.storage.validation.validate import Prepared, trusted
 
 _LOG = logging.getLogger(__name__)
 
@@ -138,7 +139,16 @@ class StateTopic:
         """The partition that has the state of a group or a transactional id."""
         return partition_for(key, self.count)
 
-    def append(self, index: int, batches: Sequence[bytes]) -> "asyncio.Future[None]":
+    def prepared(self, index: int, batch: bytes) -> Prepared:
+        """A batch for `append`; any thread may ask.
+
+        Raises:
+            RequestRefused: it is larger than a segment may be.
+            StorageFailed: the partition is offline.
+        """
+        return trusted(batch, self._partition(index).log.config, self._clock.now_ms())
+
+    def append(self, index: int, batches: Sequence[bytes | Prepared]) -> "asyncio.Future[None]":
         """Append whole batches of format v2, in the order of the calls; when all are in the log.
 
         They survive a kill of the process; `flush.ms` and `flush.messages` of the topic say when
@@ -170,7 +180,8 @@ class StateTopic:
         try:
             partition = self._partition(index)
             for batch in batches:
-                appended = partition.append_trusted(batch, self._clock.now_ms(), _OWNER)
+                ready = self.prepared(index, batch) if isinstance(batch, bytes) else batch
+                appended = partition.append_trusted(ready, self._clock.now_ms(), _OWNER)
                 if isinstance(appended, Appended):
                     on_appended(appended)
                 else:

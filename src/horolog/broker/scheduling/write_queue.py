@@ -24,7 +24,7 @@ from horolog.storage.logs.appendable import Appended
 from horolog.storage.logs.following import Followed
 from horolog.storage.logs.log import Log
 from horolog.storage.producers.states import Admission
-from horolog.storage.validation.validate import Prepared, is_old_format, prepare, trusted
+from horolog.storage.validation.validate import Prepared, is_old_format, prepare
 
 T = TypeVar("T")
 
@@ -84,11 +84,11 @@ class WriteQueue:
         return self._append(Append(owner, batch, now_ms, produce_version, in_thread, admission))
 
     def append_trusted(
-        self, batch: bytes, now_ms: int, owner: Hashable
+        self, prepared: Prepared, now_ms: int, owner: Hashable
     ) -> "Appended | asyncio.Future[Appended]":
         """See `Partition.append_trusted`."""
-        append = Append(owner, batch, now_ms, produce_version=0, in_thread=False)
-        append.prepared = trusted(batch, self._log.config, now_ms)
+        append = Append(owner, prepared.batch, now_ms, produce_version=0, in_thread=False)
+        append.prepared = prepared
         return self._append(append)
 
     def _append(self, append: Append) -> "Appended | asyncio.Future[Appended]":
