@@ -154,3 +154,20 @@ def test_a_batch_is_one_of_kafkas_kind(broker: RunningBroker) -> None:
     (*_, last) = batches(broker, "g")
     header = parse_header(last)
     assert (header.magic, header.producer_id, header.is_control) == (2, -1, False)
+
+
+def test_what_cannot_be_written_for_want_of_memory_leaves_no_commit_waiting(
+    broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit(broker, "g", 5)
+    with monkeypatch.context() as patched:
+
+        def fail(index: int, batch: bytes) -> None:
+            raise MemoryError
+
+        patched.setattr(broker.service.broker.offsets_topic, "prepared", fail)
+        with pytest.raises(MemoryError):
+            commit(broker, "g", 6)
+    assert committed(broker, "g") == 5
+    commit(broker, "g", 7)
+    assert committed(broker, "g") == 7

@@ -6,10 +6,11 @@ do. One that no record can hold fails alone.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import repeat
 from typing import Final
 
 from horolog.broker.state_topics import StateTopic
@@ -95,18 +96,18 @@ class OffsetsLog:
         return done
 
     async def _write(self) -> None:
-        try:
-            while self._gathered:
-                gathered_now, self._gathered = self._gathered, []
-                outcomes = iter(
-                    await self._append([each for some, _ in gathered_now for each in some])
-                )
-                for some, done in gathered_now:
-                    result = [next(outcomes) for _ in some]
-                    if not done.done():
-                        done.set_result(result)
-        finally:
-            self._writing = None
+        while self._gathered:
+            gathered_now, self._gathered = self._gathered, []
+            changes = [each for some, _ in gathered_now for each in some]
+            try:
+                outcomes: Iterator[Exception | None] = iter(await self._append(changes))
+            except Exception as error:  # noqa: BLE001 - raised where the changes are awaited
+                outcomes = repeat(error)
+            for some, done in gathered_now:
+                result = [next(outcomes) for _ in some]
+                if not done.done():
+                    done.set_result(result)
+        self._writing = None
 
     async def _append(self, changes: Sequence[GroupChange]) -> Outcomes:
         topic, now_ms = self._topic(), self._clock.now_ms()
