@@ -6,7 +6,7 @@ segments anew, compares them record for record with the old ones, and only then 
 
 from collections.abc import Mapping
 from contextlib import ExitStack, closing
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -14,7 +14,14 @@ from pyspark.sql import SparkSession
 from horolog.clock import SystemClock
 from horolog.errors import Misconfigured
 from horolog.jobs.files.offline import locked_offline
-from horolog.jobs.files.parts import FileRequest, Part, find_parts, fingerprint_now, refuse_remote
+from horolog.jobs.files.parts import (
+    FileRequest,
+    FoundParts,
+    Part,
+    find_parts,
+    fingerprint_now,
+    refuse_remote,
+)
 from horolog.jobs.files.work import Worked, work_on
 from horolog.jobs.parameters.files import FORMATS, OLD_CODECS, Convert
 from horolog.jobs.parameters.function import on_spark
@@ -22,7 +29,12 @@ from horolog.jobs.parameters.option import pinned
 from horolog.jobs.state import JobState
 from horolog.record.compression import Codec
 from horolog.record.conversion import Losses
-from horolog.storage.offline.converting import CONVERSION_REASON, Conversion, ConvertedSegment
+from horolog.storage.offline.converting import (
+    CONVERSION_REASON,
+    Conversion,
+    ConvertedSegment,
+    is_kafkas_own,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +86,7 @@ def convert(spark: SparkSession, job: Convert) -> ConvertReport:
     if job.to not in FORMATS:
         raise Misconfigured(f"to is {job.to}: there are {', '.join(FORMATS)}")
     request = FileRequest.of(job.paths, job.topics, job.topics_pattern, None)
-    found = find_parts(request)
+    found = _convertible(find_parts(request))
     refuse_remote(found, "segments cannot be swapped there; convert them on a disk")
     work = _Work(
         int(job.to[1]),
@@ -89,7 +101,7 @@ def convert(spark: SparkSession, job: Convert) -> ConvertReport:
             kept = held.enter_context(JobState(job.state, "convert", pinned(job)))
         log_dirs = [part.target.log_dir for part in found.parts]
         held.enter_context(locked_offline(log_dirs, CONVERSION_REASON))
-        found = find_parts(request)  # again: a broker may have been at work until now
+        found = _convertible(find_parts(request))  # again: a broker may have been at work until now
         worked = work_on(spark, found, work, _Done.of_json, kept, job.on_progress)
     return _report(worked, job.to, dry_run=job.dry_run)
 
@@ -138,6 +150,17 @@ class _Done:
             for each in kept["segments"]
         ]
         return cls(kept["looked_at"], segments, kept["fingerprint"])
+
+
+def _convertible(found: FoundParts) -> FoundParts:
+    """Without what brokers keep for themselves, unless it was given by its name."""
+    whole = {target.log_dir for target in found.log_dirs}
+    parts = (
+        part
+        for part in found.parts
+        if part.target.log_dir not in whole or not is_kafkas_own(part.target.partitions[0].name)
+    )
+    return replace(found, parts=tuple(parts))
 
 
 @dataclass(frozen=True, slots=True)
