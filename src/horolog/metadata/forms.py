@@ -7,7 +7,7 @@ import json
 import logging
 import os
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Final, Protocol
 from uuid import UUID
@@ -24,7 +24,7 @@ from horolog.metadata.snapshots import (
     snapshots_in,
     write_snapshot,
 )
-from horolog.record.batch import parse_header
+from horolog.record.batch import BatchHeader, parse_header
 from horolog.record.timestamps import AppendTimeStretch
 from horolog.storage import Log, names
 from horolog.storage.directory.checkpoint_ids import Checkpointed
@@ -165,13 +165,7 @@ class KafkaForm:
             base_offset = names.base_offset_of(os.path.basename(path), names.LOG)
             file = RecordFile(self._files, path, base_offset or 0)
             try:
-                for batch in file.read():
-                    header = parse_header(batch)
-                    if header.last_offset < start:
-                        continue
-                    if header.base_offset > expected:
-                        missing = f"offsets {expected} to {header.base_offset - 1} are missing"
-                        replay.note(Damage(self.directory, missing, expected))
+                for header, batch in self._behind(file, start, expected, replay.note):
                     expected = header.next_offset
                     self.size_behind_snapshot += header.size
                     replay.take(batch, start)
@@ -208,18 +202,29 @@ class KafkaForm:
         for path in self._segments_from(present, start):
             file = RecordFile(self._files, path)
             try:
-                for batch in file.read():
-                    header = parse_header(batch)
-                    if header.last_offset < start:
-                        continue
-                    if header.base_offset > expected:
-                        missing = f"offsets {expected} to {header.base_offset - 1} are missing"
-                        damage.append(Damage(self.directory, missing, expected))
+                for header, batch in self._behind(file, start, expected, damage.append):
                     expected = header.next_offset
                     yield batch
             except NotRegular as error:
                 damage.append(Damage(path, str(error), is_of_segment=True))
             damage += [lost_of(lost, is_of_segment=True) for lost in file.lost]
+
+    def _behind(
+        self, file: RecordFile, start: int, expected: int, note: Callable[[Damage], object]
+    ) -> Iterator[tuple[BatchHeader, Buffer]]:
+        """The batches of a segment that do not end before `start`.
+
+        Offsets that are missing before one, from the `expected` on, are noted.
+        """
+        for batch in file.read():
+            header = parse_header(batch)
+            if header.last_offset < start:
+                continue
+            if header.base_offset > expected:
+                missing = f"offsets {expected} to {header.base_offset - 1} are missing"
+                note(Damage(self.directory, missing, expected))
+            expected = header.next_offset
+            yield header, batch
 
     def _segments_from(self, present: Sequence[str], offset: int) -> list[str]:
         """The paths of the segments that can have records from an offset on."""
