@@ -16,7 +16,7 @@ from horolog.network.peer import Peer
 from horolog.record.batch import MAGIC, BatchHeader, parse_header
 from horolog.storage.names import TopicPartition
 
-_ADDS_PARTITIONS_SINCE: Final = 12
+ADDS_PARTITIONS_SINCE: Final = 12
 """The version of Produce that adds partitions to transactions (KIP-890)."""
 
 
@@ -100,4 +100,4 @@ async def admit(
         codes = await transactions.admit(
             transactional_id, producer_id, epoch, headers.keys(), produce_version
         )
-    return Admitted(producer_id, produce_version >= _ADDS_PARTITIONS_SINCE, codes)
+    return Admitted(producer_id, produce_version >= ADDS_PARTITIONS_SINCE, codes)

@@ -37,12 +37,12 @@ from horolog.schemas.metadata import (
     METADATA_VERSION,
     NEWEST_LEVEL,
     OLDEST_LEVEL,
-    SECOND_FLOW,
     TRANSACTION_VERSION,
     Endpoint,
     RegisterBroker,
     Supported,
 )
+from horolog.schemas.transactions import FIRST_FLOW, SECOND_FLOW
 from horolog.storage import names
 from horolog.storage.adoption.consumer_offsets import KafkaOffsets, read_consumer_offsets
 from horolog.storage.directory.checkpoints import decode_uuid
@@ -255,7 +255,7 @@ class _Opening:
                 tuple(Endpoint(e.name, e.host, e.port) for e in config.advertised_listeners),
                 (
                     Supported(METADATA_VERSION, OLDEST_LEVEL, NEWEST_LEVEL),
-                    Supported(TRANSACTION_VERSION, 0, SECOND_FLOW),
+                    Supported(TRANSACTION_VERSION, FIRST_FLOW, SECOND_FLOW),
                 ),
                 log_dirs=(directory_id,),
             )

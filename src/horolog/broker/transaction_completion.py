@@ -13,7 +13,7 @@ from uuid import UUID
 from horolog.broker.transaction_states import MOST_RETRY_S, RETRY_S, Entry, TransactionStates
 from horolog.clock import Clock
 from horolog.errors import ErrorCode, HorologError, RequestRefused
-from horolog.schemas.transactions import Status
+from horolog.schemas.transactions import SECOND_FLOW, Status
 from horolog.storage.names import TopicPartition
 from horolog.transactions import decisions
 from horolog.transactions.values import Producer, Transaction
@@ -129,7 +129,7 @@ class Completion:
                 transaction.producer,
                 self._states.log.partition_of(entry.transactional_id),
                 commit=transaction.status is Status.PREPARE_COMMIT,
-                strict=transaction.client_version >= decisions.BUMPING_VERSION,
+                strict=transaction.client_version >= SECOND_FLOW,
             )
         except RequestRefused as error:
             if error.code in (

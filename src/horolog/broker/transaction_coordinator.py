@@ -21,6 +21,7 @@ from collections.abc import (
 )
 from typing import Final, NamedTuple
 
+from horolog.broker.admission import ADDS_PARTITIONS_SINCE
 from horolog.broker.transaction_completion import Completion, Markers
 from horolog.broker.transaction_states import (
     Entry,
@@ -32,17 +33,14 @@ from horolog.broker.transaction_states import (
 )
 from horolog.clock import Clock
 from horolog.errors import ErrorCode, HorologError, RequestRefused, StorageFailed
-from horolog.schemas.transactions import Status
+from horolog.schemas.transactions import FIRST_FLOW, SECOND_FLOW, Status
 from horolog.storage.names import TopicPartition
 from horolog.transactions import decisions
 from horolog.transactions.values import NONE, Producer, Transaction
 
 _LOG = logging.getLogger(__name__)
 
-_IMPLICIT_SINCE: Final = 12  # version of Produce that adds partitions by itself (KIP-890)
 _ABORTABLE_SINCE: Final = 11  # version of Produce that knows TRANSACTION_ABORTABLE
-_RETRY_S: Final = 0.1  # between two tries of a marker or a record that the disk refused
-_MOST_RETRY_S: Final = 5.0
 _OF_COORDINATORS: Final = (
     ErrorCode.coordinator_load_in_progress,
     ErrorCode.coordinator_not_available,
@@ -153,7 +151,7 @@ class TransactionCoordinator:
         transactional_id: str,
         producer: Producer,
         partitions: Collection[TopicPartition],
-        client_version: int = 0,
+        client_version: int = FIRST_FLOW,
     ) -> None:
         """Add partitions, which begins a transaction; waits a little while the former one ends.
 
@@ -232,8 +230,8 @@ class TransactionCoordinator:
         """
         producer = Producer(producer_id, producer_epoch)
         try:
-            if produce_version >= _IMPLICIT_SINCE:
-                await self.add_partitions(transactional_id, producer, partitions, 2)
+            if produce_version >= ADDS_PARTITIONS_SINCE:
+                await self.add_partitions(transactional_id, producer, partitions, SECOND_FLOW)
                 return dict.fromkeys(partitions, ErrorCode.none)
             if not self._limits().verifies:
                 return dict.fromkeys(partitions, ErrorCode.none)
@@ -389,7 +387,7 @@ def _produce_code(code: ErrorCode, version: int) -> ErrorCode:
         return ErrorCode.invalid_producer_epoch
     if code in _OF_COORDINATORS:
         return ErrorCode.not_enough_replicas
-    if code is ErrorCode.concurrent_transactions and version < _IMPLICIT_SINCE:
+    if code is ErrorCode.concurrent_transactions and version < ADDS_PARTITIONS_SINCE:
         return ErrorCode.not_enough_replicas
     if code is ErrorCode.transaction_abortable and version < _ABORTABLE_SINCE:
         return ErrorCode.invalid_txn_state

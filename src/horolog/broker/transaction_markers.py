@@ -9,11 +9,9 @@ from horolog.clock import Clock
 from horolog.errors import StorageFailed
 from horolog.groups.rows import TransactionalProducer, TransactionEnd
 from horolog.metadata.topics import TopicRegistry
-from horolog.storage.names import TopicPartition
+from horolog.storage.names import CONSUMER_OFFSETS, TRANSACTION_STATE, TopicPartition
 from horolog.transactions.values import Producer
 
-OFFSETS_TOPIC: Final = "__consumer_offsets"
-STATE_TOPIC: Final = "__transaction_state"
 _OF_OFFSETS: Final = UUID(int=3)
 """Stands for the topic id of `__consumer_offsets`, which is never made again."""
 
@@ -35,7 +33,7 @@ class LocalMarkers:
 
     def topic_id(self, topic: str) -> UUID | None:
         """The id of a topic; None if there is none."""
-        if topic == OFFSETS_TOPIC:
+        if topic == CONSUMER_OFFSETS:
             return _OF_OFFSETS
         known = self._topics.find(topic)
         return None if known is None else known.topic_id
@@ -50,9 +48,9 @@ class LocalMarkers:
         strict: bool,
     ) -> None:
         """See `Markers.end`."""
-        state = self._partitions.find(STATE_TOPIC, index)
+        state = self._partitions.find(TRANSACTION_STATE, index)
         coordinator_epoch = 0 if state is None else state.log.leader_epoch
-        if partition.topic == OFFSETS_TOPIC:
+        if partition.topic == CONSUMER_OFFSETS:
             ended = TransactionEnd(TransactionalProducer(*producer), coordinator_epoch, commit)
             await self._groups.transactions.end(partition.partition, ended)
             return

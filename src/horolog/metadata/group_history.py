@@ -38,7 +38,6 @@ from horolog.storage.names import TopicPartition
 from horolog.storage.record_file import RecordFile
 from horolog.storage.removal.leftovers import base_offsets
 
-_TOPIC: Final = "__consumer_offsets"
 _TYPE_BYTES: Final = 2  # of a key, before its fields
 
 
@@ -71,14 +70,16 @@ def read_group_history(log_dir: Path, group: str, ask: AskGroupHistory) -> Group
 def _partitions(files: Files, log_dir: str, group: str) -> list[str]:
     """The directories that can have the group: one, where it is known how many there are in all."""
     found = (names.partition_of(each) for each in files.names_in(log_dir))
-    present = sorted(each.partition for each in found if each and each.topic == _TOPIC)
+    present = sorted(
+        each.partition for each in found if each and each.topic == names.CONSUMER_OFFSETS
+    )
     if not present:
         return []
-    topic = MetadataLog.open(files, log_dir, node_id=0).image.topics.get(_TOPIC)
+    topic = MetadataLog.open(files, log_dir, node_id=0).image.topics.get(names.CONSUMER_OFFSETS)
     if topic is not None and topic.partitions:
         only = partition_for(group, len(topic.partitions))
         present = [only] if only in present else []
-    return [str(TopicPartition(_TOPIC, each)) for each in present]
+    return [str(TopicPartition(names.CONSUMER_OFFSETS, each)) for each in present]
 
 
 class _GroupLog(PastLog[GroupEvent]):

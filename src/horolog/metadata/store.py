@@ -29,13 +29,13 @@ from horolog.metadata.rows import FollowedRow, QueryRow, SourceRow, Stored, Topi
 from horolog.schemas.metadata import (
     METADATA_VERSION,
     NEWEST_LEVEL,
-    SECOND_FLOW,
     TRANSACTION_VERSION,
     FeatureLevel,
     ProducerIds,
     Record,
     RegisterBroker,
 )
+from horolog.schemas.transactions import SECOND_FLOW
 
 MOST_PRODUCER_ID: Final = (1 << 63) - 1
 _PRODUCER_IDS_A_MS: Final = 1000  # more than any broker can allocate

@@ -44,8 +44,6 @@ from horolog.schemas.fields import Encoder, Fields
 
 METADATA_VERSION: Final = "metadata.version"
 TRANSACTION_VERSION: Final = "transaction.version"
-SECOND_FLOW: Final = 2
-"""The level of `transaction.version` with the second flow of KIP-890."""
 """The feature whose level says which versions of records are written."""
 NEWEST_LEVEL: Final = 30
 """Of `metadata.version`: 4.3-IV0. What a new cluster of Kafka 4.3 begins with."""

@@ -23,6 +23,11 @@ from typing import Final, NamedTuple, TypeVar
 from horolog.errors import CorruptBatch
 from horolog.schemas.fields import Encoder, Fields
 
+FIRST_FLOW: Final = 0
+"""What is stored of a client whose transactions keep their epoch when they end."""
+SECOND_FLOW: Final = 2
+"""The level of `transaction.version` from which on each end bumps the epoch (KIP-890)."""
+
 _NEWEST: Final = 1
 _PREVIOUS_ID, _NEXT_ID, _CLIENT_VERSION, _NEXT_EPOCH = range(4)
 _I16, _I64 = Struct(">h"), Struct(">q")

@@ -5,18 +5,15 @@ same state, and a fence whose write failed bumps no second time (KAFKA-9666).
 """
 
 from collections.abc import Collection
-from typing import Final
 
 from horolog.errors import ErrorCode, RequestRefused
-from horolog.schemas.transactions import Status
+from horolog.schemas.transactions import SECOND_FLOW, Status
 from horolog.transactions.values import LAST_EPOCH, NONE, Producer, TopicPartition, Transaction
 
 _COMPLETE = {
     Status.PREPARE_COMMIT: Status.COMPLETE_COMMIT,
     Status.PREPARE_ABORT: Status.COMPLETE_ABORT,
 }
-BUMPING_VERSION: Final = 2
-"""The first `transaction.version` in which each end of a transaction bumps the epoch."""
 
 
 # --- InitProducerId -----------------------------------------------------------------------
@@ -145,7 +142,7 @@ def ended(
         RequestRefused: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, INVALID_TXN_STATE, or
             CONCURRENT_TRANSACTIONS while markers of the same end are being written.
     """
-    bumps = client_version >= BUMPING_VERSION
+    bumps = client_version >= SECOND_FLOW
     is_retry = bumps and _is_retry(transaction, producer)
     present = transaction.producer
     if producer.id != present.id and not is_retry:
@@ -182,7 +179,7 @@ def prepared(
     one before (KIP-890).
     """
     epoch = transaction.producer.epoch
-    bumps = fences or client_version >= BUMPING_VERSION
+    bumps = fences or client_version >= SECOND_FLOW
     is_empty = transaction.status is not Status.ONGOING
     return transaction._replace(
         producer=Producer(transaction.producer.id, min(epoch + bumps, LAST_EPOCH)),
@@ -199,7 +196,7 @@ def wants_next_id(transaction: Transaction) -> bool:
     """Whether Prepare has to reserve the producer id that Complete takes (KAFKA-18660)."""
     return (
         transaction.is_preparing
-        and transaction.client_version >= BUMPING_VERSION
+        and transaction.client_version >= SECOND_FLOW
         and transaction.producer.epoch == LAST_EPOCH
         and transaction.next_id == NONE
     )

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Final
 from horolog.broker.broker import Broker
 from horolog.broker.dispatch import Request, api
 from horolog.broker.handlers.transaction_errors import transaction_code
-from horolog.broker.transaction_markers import OFFSETS_TOPIC
 from horolog.errors import ErrorCode, HorologError, RequestRefused
-from horolog.storage.names import TopicPartition
+from horolog.storage.names import CONSUMER_OFFSETS, TopicPartition
 from horolog.transactions.values import Producer
 from horolog.wire.api import ApiKey
 from horolog.wire.requests import AddOffsetsToTxnRequest
@@ -33,7 +32,7 @@ async def add_offsets_to_txn(
         if not body.group_id:
             raise RequestRefused(ErrorCode.invalid_group_id, "a group id must not be empty")
         index = broker.groups.transactions.partition_of(body.group_id)
-        partition = TopicPartition(OFFSETS_TOPIC, index)
+        partition = TopicPartition(CONSUMER_OFFSETS, index)
         producer = Producer(body.producer_id, body.producer_epoch)
         await broker.transactions.add_partitions(body.transactional_id, producer, [partition])
     except HorologError as error:

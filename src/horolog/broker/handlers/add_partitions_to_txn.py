@@ -13,6 +13,7 @@ from horolog.broker.broker import Broker
 from horolog.broker.dispatch import Request, api
 from horolog.broker.handlers.transaction_errors import transaction_code
 from horolog.errors import ErrorCode, HorologError
+from horolog.schemas.transactions import FIRST_FLOW, SECOND_FLOW
 from horolog.storage.names import TopicPartition
 from horolog.transactions.values import Producer
 from horolog.wire.api import ApiKey
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
 _KNOWS_FENCED: Final = 2
 _BATCHED: Final = 4
-_FIRST_FLOW, _SECOND_FLOW = 0, 2  # of clients, as Kafka stores it
 
 
 @api(ApiKey.ADD_PARTITIONS_TO_TXN)
@@ -89,7 +89,7 @@ async def _add(
         elif verify_only:
             codes = broker.transactions.verify(transactional_id, producer, partitions)
         else:
-            flow = _SECOND_FLOW if version >= _BATCHED else _FIRST_FLOW
+            flow = SECOND_FLOW if version >= _BATCHED else FIRST_FLOW
             await broker.transactions.add_partitions(transactional_id, producer, partitions, flow)
     except HorologError as error:
         code = transaction_code(error, knows_fenced=version >= _KNOWS_FENCED)

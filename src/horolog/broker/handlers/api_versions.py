@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 from horolog.broker.broker import Broker
 from horolog.broker.dispatch import Request, api, served
 from horolog.errors import ErrorCode
-from horolog.schemas.metadata import SECOND_FLOW, TRANSACTION_VERSION
+from horolog.schemas.metadata import TRANSACTION_VERSION
+from horolog.schemas.transactions import FIRST_FLOW, SECOND_FLOW
 from horolog.wire.api import ApiKey, Versions
 from horolog.wire.features import FEATURES
 from horolog.wire.requests import ApiVersionsRequest
@@ -21,7 +22,7 @@ from horolog.wire.requests import ApiVersionsRequest
 if TYPE_CHECKING:
     from horolog.wire.responses import ApiVersionsResponse
 
-_FLOWS = Versions(0, SECOND_FLOW)
+_FLOWS = Versions(FIRST_FLOW, SECOND_FLOW)
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?\Z", re.ASCII)
 

@@ -12,6 +12,7 @@ from horolog.broker.broker import Broker
 from horolog.broker.dispatch import Request, api
 from horolog.broker.handlers.transaction_errors import transaction_code
 from horolog.errors import ErrorCode, HorologError
+from horolog.schemas.transactions import FIRST_FLOW, SECOND_FLOW
 from horolog.transactions.values import NONE, Producer
 from horolog.wire.api import ApiKey
 from horolog.wire.requests import EndTxnRequest
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 
 _KNOWS_FENCED: Final = 2
 _BUMPS_EPOCH: Final = 5
-_FIRST_FLOW, _SECOND_FLOW = 0, 2
 
 
 @api(ApiKey.END_TXN)
@@ -32,7 +32,7 @@ async def end_txn(request: Request[EndTxnRequest], broker: Broker) -> "EndTxnRes
         producer = await broker.transactions.end(
             body.transactional_id,
             Producer(body.producer_id, body.producer_epoch),
-            _SECOND_FLOW if request.version >= _BUMPS_EPOCH else _FIRST_FLOW,
+            SECOND_FLOW if request.version >= _BUMPS_EPOCH else FIRST_FLOW,
             commit=body.committed,
         )
     except HorologError as error:

@@ -21,14 +21,13 @@ from horolog.errors import ErrorCode, HorologError, RequestRefused
 from horolog.groups.rows import OffsetRow, TransactionalProducer
 from horolog.groups.values import Committer
 from horolog.metadata.topics import Topic
-from horolog.storage.names import TopicPartition
+from horolog.storage.names import CONSUMER_OFFSETS, TopicPartition
 from horolog.wire.api import ApiKey
 from horolog.wire.requests import TxnOffsetCommitRequest, TxnOffsetCommitRequestPartition
 
 if TYPE_CHECKING:
     from horolog.wire.responses import TxnOffsetCommitResponse
 
-_OFFSETS_TOPIC: Final = "__consumer_offsets"
 _AS_PRODUCE: Final = {5: 12, 4: 11}
 """The version of Produce that treats transactions as a version does; of others an earlier one."""
 _BEFORE_ABORTABLE: Final = 10
@@ -76,7 +75,7 @@ async def _admit(request: Request[TxnOffsetCommitRequest], broker: Broker) -> No
     """Ask the coordinator of the transaction; raises its refusal."""
     body = request.body
     index = broker.groups.transactions.partition_of(body.group_id)
-    partition = TopicPartition(_OFFSETS_TOPIC, index)
+    partition = TopicPartition(CONSUMER_OFFSETS, index)
     codes = await broker.transactions.admit(
         body.transactional_id,
         body.producer_id,

@@ -6,12 +6,13 @@ v2  the transaction version: from 2 on a marker has an epoch of its own (KIP-122
 The coordinator of this broker ends its transactions without it. Tools do so for one that hangs.
 """
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from horolog.broker.broker import Broker
 from horolog.broker.dispatch import Request, api
 from horolog.broker.placement import not_leader
 from horolog.errors import ErrorCode, HorologError, code_for
+from horolog.schemas.transactions import SECOND_FLOW
 from horolog.wire.api import ApiKey
 from horolog.wire.requests import WritableTxnMarker, WriteTxnMarkersRequest
 
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
         WritableTxnMarkerTopicResult,
         WriteTxnMarkersResponse,
     )
-
-_OWN_EPOCHS_SINCE: Final = 2  # of transaction.version
 
 
 @api(ApiKey.WRITE_TXN_MARKERS)
@@ -56,7 +55,7 @@ async def _write(broker: Broker, marker: WritableTxnMarker, name: str, index: in
             marker.producer_epoch,
             marker.coordinator_epoch,
             commit=marker.transaction_result,
-            strict=marker.transaction_version >= _OWN_EPOCHS_SINCE,
+            strict=marker.transaction_version >= SECOND_FLOW,
             now_ms=broker.clock.now_ms(),
         )
     except HorologError as error:

@@ -23,8 +23,6 @@ MOST_BYTES: Final = 16 << 20
 MOST_OFFSETS: Final = 100_000
 _MOST_BATCH_BYTES: Final = 16 << 20
 
-_TOPIC = "__consumer_offsets"
-
 _logger = logging.getLogger(__name__)
 
 Committed = dict[str, dict[tuple[str, int], int]]
@@ -44,7 +42,7 @@ def read_consumer_offsets(
 ) -> KafkaOffsets:
     """Read the offsets that groups have committed; of large directories the small ones only."""
     sizes = {}
-    for directory in log_dir.glob(f"{_TOPIC}-*"):
+    for directory in log_dir.glob(f"{names.CONSUMER_OFFSETS}-*"):
         partition = names.partition_of(directory.name)
         if partition is not None and directory.is_dir() and not directory.is_symlink():
             logs = [log for log in sorted(directory.glob(f"*{names.LOG}")) if _is_regular(log)]

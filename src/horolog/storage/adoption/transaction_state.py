@@ -24,7 +24,6 @@ from horolog.storage.file_errors import FileMissing
 from horolog.storage.files import Files
 from horolog.storage.names import TopicPartition
 
-_TOPIC = "__transaction_state"
 _PREPARE_COMMIT = 2
 _COMPACT = 1
 _HEAD = Struct(">hqhib")
@@ -47,7 +46,7 @@ def read_prepared_commits(files: Files, log_dir: str) -> PreparedCommits:
     found: dict[TopicPartition, set[int]] = {}
     for name in files.names_in(log_dir):
         named, directory = names.partition_of(name), f"{log_dir}/{name}"
-        if named is None or named.topic != _TOPIC or os.path.islink(directory):
+        if named is None or named.topic != names.TRANSACTION_STATE or os.path.islink(directory):
             continue
         for producer_id, partitions in _prepared_in(files, directory):
             for partition in partitions:
