@@ -149,6 +149,28 @@ def test_a_file_of_groups_is_carried_once_the_directory_is_ours(broker: RunningB
         broker.kill()
 
 
+def test_a_file_of_groups_that_the_topic_is_ahead_of_goes_and_brings_nothing_back(
+    broker: RunningBroker,
+) -> None:
+    commit(broker, "g", 5)
+    known = row(broker, "g", 1)
+    broker.stop()
+    path = broker.log_dir / GROUPS_FILE
+    file = GroupFile(Files(), str(path), now_ms=lambda: 1)
+    change = GroupChange(
+        groups=[GroupRow("g", "", None)],
+        offsets=[known._replace(commit_ms=known.commit_ms - 10_000)],
+    )
+    assert file.write_groups([change]) == [None]
+    file.close()
+    broker._start()
+    assert committed(broker, "g") == 5
+    assert not path.exists()
+    broker.run(broker.service.broker.groups.delete("g"))
+    broker.restart(crash=True)
+    assert committed(broker, "g") is None
+
+
 def test_a_batch_is_one_of_kafkas_kind(broker: RunningBroker) -> None:
     commit(broker, "g", 5)
     (*_, last) = batches(broker, "g")

@@ -208,15 +208,17 @@ class Broker:
             readers.shutdown()
             raise
 
-    async def _carry_groups(self, carried: Sequence[GroupChange]) -> None:
+    async def _carry_groups(self, carried: Sequence[GroupChange] | None) -> None:
         """Write to `__consumer_offsets` what was beside it while the directory was another's.
 
-        What the disk refuses is carried by the next start.
+        What the disk refuses is carried by the next start. The file goes even if the topic has all
+        of it already: of what is removed there it would be a copy that comes back.
         """
-        if not carried:
+        if carried is None:
             return
         try:
-            await self.offsets_log.ready()
+            if carried:
+                await self.offsets_log.ready()
             for error in await self.offsets_log.write_groups(carried):
                 if error is not None:
                     raise error

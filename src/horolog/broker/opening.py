@@ -71,8 +71,9 @@ class OpenedStorage:
     offsets: Sequence[OffsetRow]
     pending: Sequence[PendingRow]
     """Offsets of open transactions."""
-    carried: Sequence[GroupChange]
-    """What `horolog-groups.log` has and `__consumer_offsets`, which is ours now, has not."""
+    carried: Sequence[GroupChange] | None
+    """What `horolog-groups.log` has and `__consumer_offsets`, which is ours now, has not; None
+    without such a file, or where it is the one that counts."""
     log_dir: LogDir
     topics: tuple[Topic, ...]
     """The topics to serve."""
@@ -204,14 +205,14 @@ class _Opening:
 
     def _groups(
         self, log_dir: LogDir, topic_id: TopicId
-    ) -> tuple[list[GroupRow], list[OffsetRow], list[PendingRow], list[GroupChange]]:
+    ) -> tuple[list[GroupRow], list[OffsetRow], list[PendingRow], list[GroupChange] | None]:
         """Groups, offsets, those of open transactions, and what is to be written to the topic.
 
         The last is what `horolog-groups.log` has, of a directory that was another's until now.
         """
         beside = self._group_file().load(topic_id)
         if not self.store.is_own:
-            return *beside, []
+            return *beside, None
         groups: dict[str, GroupRow] = {}
         offsets: dict[tuple[str, str, int], OffsetRow] = {}
         pending: list[PendingRow] = []
@@ -241,7 +242,8 @@ class _Opening:
             if group.group_id not in groups:
                 groups[group.group_id] = group
                 carried.append(GroupChange(groups=[group]))
-        return [*groups.values()], [*offsets.values()], pending, carried
+        has_file = (self.path / names.GROUPS_FILE).exists()
+        return [*groups.values()], [*offsets.values()], pending, carried if has_file else None
 
     def _register(self, log_dir: LogDir) -> None:
         """Say in the metadata which broker has the partitions; fenced, as after its end."""
