@@ -99,7 +99,7 @@ class Broker:
         self.partitions = Partitions(
             opened.log_dir, opened.topics, live, clock, workers, self._checkers
         )
-        self.metadata = MetadataThread(store, opened.group_file)
+        self.metadata = MetadataThread(store, opened.group_file, opened.transaction_file)
         self.offsets_log = OffsetsLog(lambda: self.offsets_topic, clock, workers)
         its_topic = self.topics.find(CONSUMER_OFFSETS)
         self.groups = GroupCoordinator(

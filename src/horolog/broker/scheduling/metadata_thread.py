@@ -14,6 +14,7 @@ from horolog.errors import StorageFailed
 from horolog.groups.rows import GroupChange
 from horolog.metadata.group_file import GroupFile
 from horolog.metadata.store import MetadataStore
+from horolog.metadata.transaction_file import TransactionFile
 
 _LOG = logging.getLogger(__name__)
 
@@ -27,9 +28,12 @@ Gathered: TypeAlias = "list[tuple[Sequence[GroupChange], asyncio.Future[Outcomes
 class MetadataThread:
     """Runs the calls of the store. For the event loop's thread only."""
 
-    def __init__(self, store: MetadataStore, groups: GroupFile) -> None:
+    def __init__(
+        self, store: MetadataStore, groups: GroupFile, transactions: TransactionFile
+    ) -> None:
         self._store = store
         self._groups = groups
+        self._transactions = transactions
         self._loop = asyncio.get_running_loop()
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="horolog-metadata")
         self._gathered: Gathered = []
@@ -83,7 +87,7 @@ class MetadataThread:
         """Complete pending calls, then close the files."""
         while self._writing is not None:
             await asyncio.wait((self._writing,))
-        for close in (self._groups.close, self._store.close):
+        for close in (self._groups.close, self._transactions.close, self._store.close):
             try:
                 if self._store.refusal is None:  # else the directory may be another's
                     await self.run(close)
