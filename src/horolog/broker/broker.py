@@ -101,7 +101,6 @@ class Broker:
         )
         self.metadata = MetadataThread(store, opened.group_file, opened.transaction_file)
         self.offsets_log = OffsetsLog(lambda: self.offsets_topic, clock, workers)
-        its_topic = self.topics.find(CONSUMER_OFFSETS)
         self.groups = GroupCoordinator(
             _group_limits(config),
             self.offsets_log if store.is_own else self.metadata,
@@ -110,9 +109,7 @@ class Broker:
             opened.offsets,
             opened.pending,
             capacity=Capacity(config.horolog_groups_max_bytes),
-            partitions=config.offsets_topic_num_partitions
-            if its_topic is None
-            else its_topic.partitions[-1] + 1,
+            partition_of=self.offsets_log.partition_of,
         )
         self.group_lags = GroupLags(self.partitions, self.groups.offsets, clock)
         self.placement = Placement(config.node_id, self.metadata, store, opened.stored)

@@ -38,8 +38,7 @@ from horolog.groups.values import (
 )
 from horolog.schemas.offsets import partition_for
 
-OFFSETS_PARTITIONS: Final = 50
-"""Of `__consumer_offsets`."""
+_partition_of: Final = partial(partition_for, partitions=50)  # Kafka's default
 
 _LOG = logging.getLogger(__name__)
 
@@ -60,7 +59,7 @@ class GroupCoordinator:
         pending: Iterable[PendingRow] = (),
         *,
         capacity: Capacity | None = None,
-        partitions: int = OFFSETS_PARTITIONS,
+        partition_of: Callable[[str], int] = _partition_of,
     ) -> None:
         self._clock = clock
         self._store = store
@@ -69,10 +68,7 @@ class GroupCoordinator:
             capacity = Capacity()
         self.offsets = CommittedOffsets(offsets, pending, capacity=capacity)
         self._groups = LiveGroups(limits, store, clock, self.offsets, capacity)
-        self.transactions = GroupTransactions(
-            *(self._groups, store, self.offsets),
-            partial(partition_for, partitions=partitions),
-        )
+        self.transactions = GroupTransactions(*(self._groups, store, self.offsets, partition_of))
         self._making_room: asyncio.Task[None] | None = None
         self._next_room_at = self._loop.time()
         for row in rows:

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import repeat
+from itertools import islice, repeat
 from typing import Final
 
 from horolog.broker.state_topics import StateTopic
@@ -20,6 +20,7 @@ from horolog.groups.batches import (
     MOST_CHANGE_BYTES,
     batch_of_transaction,
     gathered,
+    join,
     parts_of,
 )
 from horolog.groups.rows import GroupChange, TransactionEnd
@@ -46,14 +47,10 @@ class _Pieces:
     def pack(self, most_bytes: int) -> None:
         """Make batches of the records so far."""
         parts, self.parts = self.parts, []
-        left = iter(parts)
-        for records in gathered((part for part, _ in parts), most_bytes):
-            count, places = 0, []
-            while count < len(records):
-                part, place = next(left)
-                count += len(part)
-                places.append(place)
-            self.steps.append((build_batch(records), places))
+        places = (place for _, place in parts)
+        for together in gathered((part for part, _ in parts), most_bytes):
+            of_these = list(islice(places, len(together)))
+            self.steps.append((build_batch(join(together)), of_these))
 
 
 class OffsetsLog:
@@ -75,6 +72,10 @@ class OffsetsLog:
     def is_ready(self) -> bool:
         """Whether there is the topic, with its settings."""
         return self._topic().is_ready
+
+    def partition_of(self, group_id: str) -> int:
+        """The partition of the topic that has a group, also before there is the topic."""
+        return self._topic().partition_of(group_id)
 
     async def ready(self) -> None:
         """Make the topic.
@@ -162,7 +163,6 @@ class OffsetsLog:
         now_ms: int,
         most_bytes: int,
     ) -> None:
-        topic = self._topic()
         if change.ended is not None:
             its = pieces.setdefault(change.ended.partition, _Pieces())
             its.pack(most_bytes)
@@ -170,7 +170,7 @@ class OffsetsLog:
             return
         batch = batch_of_transaction(change, now_ms, most_bytes)
         parts = [] if batch is not None else parts_of(change, now_ms, most_bytes)
-        its = pieces.setdefault(topic.partition_of(_group_of(change)), _Pieces())
+        its = pieces.setdefault(self.partition_of(_group_of(change)), _Pieces())
         if batch is not None:
             its.pack(most_bytes)
             its.steps.append((batch, [place]))

@@ -1,6 +1,7 @@
 """Changes of groups as batches of records: whole changes together, up to the size of a batch."""
 
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import Final
 
 from horolog.errors import ErrorCode, RequestRefused
@@ -29,7 +30,7 @@ def parts_of(
         return [records]
     if change.groups or change.offsets:
         raise too_large(change, most_bytes)
-    return list(gathered(([record] for record in records), most_bytes))
+    return [join(parts) for parts in gathered(([record] for record in records), most_bytes)]
 
 
 def batch_of_transaction(
@@ -61,23 +62,28 @@ def size_of(record: Record) -> int:
 
 def gathered(
     parts: Iterable[list[Record]], most_bytes: int = _BATCH_BYTES
-) -> Iterator[list[Record]]:
-    """Whole parts, joined up to the size of a batch."""
+) -> Iterator[list[list[Record]]]:
+    """Whole parts together, up to the size of a batch."""
     most_bytes = min(most_bytes, _BATCH_BYTES)
-    records: list[Record] = []
+    together: list[list[Record]] = []
     size = 0
     for part in parts:
         more = sum(map(size_of, part))
-        if records and size + more > most_bytes:
-            yield records
-            records, size = [], 0
-        records.extend(part)
+        if together and size + more > most_bytes:
+            yield together
+            together, size = [], 0
+        together.append(part)
         size += more
-    if records:
-        yield records
+    if together:
+        yield together
+
+
+def join(parts: Iterable[list[Record]]) -> list[Record]:
+    """The records of parts."""
+    return list(chain.from_iterable(parts))
 
 
 def batches_of(parts: Iterable[list[Record]], leader_epoch: int = -1) -> Iterator[bytes]:
     """The batches of parts."""
-    for records in gathered(parts):
-        yield build_batch(records, leader_epoch=leader_epoch)
+    for together in gathered(parts):
+        yield build_batch(join(together), leader_epoch=leader_epoch)
