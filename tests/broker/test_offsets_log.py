@@ -1,7 +1,7 @@
 """Groups and committed offsets in `__consumer_offsets`: made, written together, loaded, carried."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -20,10 +20,10 @@ ALONE = Committer("", None, -1)
 
 
 @pytest.fixture
-def broker(make_broker: MakeBroker) -> Iterator[RunningBroker]:
+def broker(make_broker: MakeBroker) -> RunningBroker:
     broker = make_broker(offsets_topic_num_partitions="3")
     broker.create_topic("t")
-    return broker  # type: ignore[return-value]
+    return broker
 
 
 def row(broker: RunningBroker, group: str, committed: int, metadata: str = "") -> OffsetRow:

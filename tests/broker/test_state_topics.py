@@ -1,7 +1,5 @@
 """Topics that coordinators keep their state in: made on first use, and read by clients."""
 
-from collections.abc import Iterator
-
 import pytest
 from running_broker import NOW_MS, TOPIC, MakeBroker, RunningBroker
 
@@ -17,10 +15,8 @@ INVALID_TOPIC = 17
 
 
 @pytest.fixture
-def broker(make_broker: MakeBroker) -> Iterator[RunningBroker]:
-    return make_broker(  # type: ignore[return-value]
-        offsets_topic_num_partitions="3", transaction_state_log_num_partitions="3"
-    )
+def broker(make_broker: MakeBroker) -> RunningBroker:
+    return make_broker(offsets_topic_num_partitions="3", transaction_state_log_num_partitions="3")
 
 
 def topic_of(broker: RunningBroker, name: str = TRANSACTION_STATE) -> StateTopic:

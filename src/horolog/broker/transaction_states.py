@@ -40,13 +40,30 @@ class StateLog(Protocol):
     """The topic of the records; see `state_topics.StateTopic`."""
 
     @property
-    def exists(self) -> bool: ...  # noqa: D102
+    def exists(self) -> bool:
+        """Whether there is anything to load."""
+        ...
+
     @property
-    def count(self) -> int: ...  # noqa: D102
-    async def ready(self) -> None: ...  # noqa: D102
-    def partition_of(self, key: str) -> int: ...  # noqa: D102
-    def append(self, index: int, batches: Sequence[bytes]) -> Awaitable[None]: ...  # noqa: D102
-    async def load(self, index: int, take: Callable[[Buffer], None]) -> None: ...  # noqa: D102
+    def count(self) -> int:
+        """Its partitions."""
+        ...
+
+    async def ready(self) -> None:
+        """Have it take appends."""
+        ...
+
+    def partition_of(self, key: str) -> int:
+        """The partition that has a transactional id."""
+        ...
+
+    def append(self, index: int, batches: Sequence[bytes]) -> Awaitable[None]:
+        """Append batches to a partition."""
+        ...
+
+    async def load(self, index: int, take: Callable[[Buffer], None]) -> None:
+        """Give all batches of a partition to `take`, in order."""
+        ...
 
 
 class Entry:

@@ -1,5 +1,6 @@
 """What answers about the past have in common: logs that are read again, and their last entries."""
 
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from heapq import merge
@@ -25,7 +26,7 @@ class _Timed(Protocol):
 EntryT = TypeVar("EntryT", bound=_Timed)
 
 
-class PastLog(Generic[EntryT]):
+class PastLog(ABC, Generic[EntryT]):
     """A log whose records are changes."""
 
     def __init__(self, name: str) -> None:
@@ -40,9 +41,9 @@ class PastLog(Generic[EntryT]):
         if len(self.damage) < _MOST_DAMAGE:
             self.damage.append(damage)
 
+    @abstractmethod
     def entries(self) -> Iterator[EntryT]:
         """The changes, in the order of the log."""
-        raise NotImplementedError
 
 
 def answered(
