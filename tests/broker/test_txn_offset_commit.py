@@ -8,7 +8,8 @@ from running_broker import RunningBroker, a_broker
 
 from horolog.errors import ErrorCode
 from horolog.groups.rows import TransactionalProducer, TransactionEnd
-from horolog.storage.names import TopicPartition
+from horolog.schemas.transactions import Status
+from horolog.storage.names import CONSUMER_OFFSETS, TopicPartition
 from horolog.wire.api import ApiKey
 
 broker = a_broker("t", partitions=2)
@@ -147,3 +148,63 @@ def test_a_topic_that_is_deleted_and_made_again_has_no_pending_offsets(
     broker.create_topic("t", partitions=2)
     end(broker, commit=True)
     assert committed(broker) == {0: (-1, 0), 1: (-1, 0)}
+
+
+def write_marker(broker: RunningBroker, epoch: int = 2, *, index: int | None = None) -> int:
+    """Commit as `kafka-transactions.sh` does where a transaction hangs."""
+    if index is None:
+        index = broker.broker.groups.transactions.partition_of("g")
+    marker = {
+        "producer_id": 7,
+        "producer_epoch": epoch,
+        "transaction_result": True,
+        "topics": [{"name": CONSUMER_OFFSETS, "partition_indexes": [index]}],
+        "coordinator_epoch": 0,
+        "transaction_version": 1,
+    }
+    answer = broker.ask(ApiKey.WRITE_TXN_MARKERS, 2, markers=[marker])
+    return int(answer.markers[0].topics[0].partitions[0].error_code)
+
+
+def test_a_marker_of_a_tool_ends_what_is_pending_in_a_partition_of_groups(
+    broker: RunningBroker, coordinator: Coordinator
+) -> None:
+    assert write_marker(broker) == 3, "there is no such topic yet"
+    commit(broker)
+    assert write_marker(broker, epoch=1) == ErrorCode.invalid_producer_epoch
+    assert write_marker(broker, index=99) == 3
+    assert committed(broker) == {0: (-1, 88), 1: (-1, 88)}
+    assert write_marker(broker) == 0
+    assert committed(broker) == {0: (10, 0), 1: (11, 0)}
+    broker.restart(crash=True)
+    assert committed(broker) == {0: (10, 0), 1: (11, 0)}
+
+
+def test_a_transaction_completes_whose_offsets_a_tool_has_ended_with_a_later_epoch(
+    broker: RunningBroker,
+) -> None:
+    with broker.connect() as connection:
+        producer = connection.ask(
+            ApiKey.INIT_PRODUCER_ID, 4, transactional_id="tx", transaction_timeout_ms=60_000
+        )
+        who = {
+            "transactional_id": "tx",
+            "producer_id": producer.producer_id,
+            "producer_epoch": producer.producer_epoch,
+        }
+        assert connection.ask(ApiKey.ADD_OFFSETS_TO_TXN, 3, group_id="g", **who).error_code == 0
+        offsets = [{"partition_index": 0, "committed_offset": 5}]
+        topics = [{"name": "t", "partitions": offsets}]
+        connection.ask(ApiKey.TXN_OFFSET_COMMIT, 3, group_id="g", topics=topics, **who)
+        index = broker.broker.groups.transactions.partition_of("g")
+        marker = {
+            "producer_id": producer.producer_id,
+            "producer_epoch": producer.producer_epoch + 1,
+            "topics": [{"name": CONSUMER_OFFSETS, "partition_indexes": [index]}],
+        }
+        answer = connection.ask(ApiKey.WRITE_TXN_MARKERS, 1, markers=[marker])
+        assert answer.markers[0].topics[0].partitions[0].error_code == 0
+        assert committed(broker) == {0: (-1, 0), 1: (-1, 0)}
+        assert connection.ask(ApiKey.END_TXN, 3, **who, committed=True).error_code == 0
+        broker.run(broker.broker.transactions.settle(), timeout_s=60)
+    assert broker.broker.transactions.describe("tx").status is Status.COMPLETE_COMMIT

@@ -148,12 +148,13 @@ class Broker:
         )
         self.producer_clients = ProducerClients()
         self.producer_turns = ProducerTurns()
+        self.markers = LocalMarkers(self.topics, self.partitions, self.groups, clock)
         self.transactions = TransactionCoordinator(
             lambda: _transaction_limits(live.config),
             self.transactions_topic
             if store.is_own
             else FileStateLog(self.metadata, opened.transaction_file),
-            LocalMarkers(self.topics, self.partitions, self.groups, clock),
+            self.markers,
             self.producer_ids.next,
             clock,
         )

@@ -124,6 +124,8 @@ class GroupTransactions:
         dropped. A marker that was written before changes nothing.
 
         Raises:
+            RequestRefused: it is of an earlier epoch (47) or coordinator (35): another marker has
+                ended the transaction.
             StorageFailed: the write failed; all is pending as before.
         """
         producer_id = ended.producer.id

@@ -15,7 +15,7 @@ from typing import Final
 
 from horolog.broker.state_topics import StateTopic
 from horolog.clock import Clock
-from horolog.errors import ErrorCode, HorologError, RequestRefused, StorageFailed
+from horolog.errors import ErrorCode, HorologError, RequestRefused, StorageFailed, code_for
 from horolog.groups.batches import (
     MOST_CHANGE_BYTES,
     batch_of_transaction,
@@ -29,6 +29,11 @@ from horolog.storage.validation.validate import Prepared
 
 _QUICK: Final = 200  # records that become batches on the event loop
 _HEADER_BYTES: Final = 128  # of a batch, at most
+_OF_MARKERS: Final = (
+    ErrorCode.invalid_producer_epoch,
+    ErrorCode.transaction_coordinator_fenced,
+    ErrorCode.invalid_producer_id_mapping,
+)
 
 Outcomes = list[Exception | None]
 _Step = bytes | TransactionEnd
@@ -183,7 +188,10 @@ class OffsetsLog:
         if isinstance(step, Prepared):
             return topic.append(index, [step])
         return topic.end_transaction(
-            index, *step.producer, step.coordinator_epoch, commit=step.is_commit, now_ms=now_ms
+            *(index, *step.producer, step.coordinator_epoch),
+            commit=step.is_commit,
+            strict=step.is_strict,
+            now_ms=now_ms,
         )
 
 
@@ -208,6 +216,6 @@ def _group_of(change: GroupChange) -> str:
 
 def _unavailable(error: HorologError) -> HorologError:
     """What of the log's errors clients and the coordinator are told."""
-    if isinstance(error, StorageFailed):
+    if isinstance(error, StorageFailed) or code_for(error) in _OF_MARKERS:
         return error
     return RequestRefused(ErrorCode.coordinator_not_available, str(error))

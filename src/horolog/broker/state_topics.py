@@ -198,18 +198,19 @@ class StateTopic:
         coordinator_epoch: int,
         *,
         commit: bool,
+        strict: bool,
         now_ms: int,
     ) -> None:
         """Append the marker of a transaction, after what was appended before.
 
         Raises:
-            RequestRefused: it is of an earlier epoch.
+            RequestRefused: it is of an earlier epoch (47) or coordinator (35).
             StorageFailed: a write failed, or the partition is offline.
         """
         await self._partition(index).end_transaction(
             *(producer_id, producer_epoch, coordinator_epoch),
             commit=commit,
-            strict=False,
+            strict=strict,
             now_ms=now_ms,
         )
 

@@ -50,8 +50,27 @@ class LocalMarkers:
         """See `Markers.end`."""
         state = self._partitions.find(TRANSACTION_STATE, index)
         coordinator_epoch = 0 if state is None else state.log.leader_epoch
+        await self.write(partition, producer, coordinator_epoch, commit=commit, strict=strict)
+
+    async def write(
+        self,
+        partition: TopicPartition,
+        producer: Producer,
+        coordinator_epoch: int,
+        *,
+        commit: bool,
+        strict: bool,
+    ) -> None:
+        """Write a marker of any coordinator's; offsets that are pending there count or are dropped.
+
+        Raises:
+            RequestRefused: as `Markers.end`, or there cannot be such a producer.
+            StorageFailed: the disk refused, or the partition is offline.
+        """
         if partition.topic == CONSUMER_OFFSETS:
-            ended = TransactionEnd(TransactionalProducer(*producer), coordinator_epoch, commit)
+            ended = TransactionEnd(
+                TransactionalProducer(*producer), coordinator_epoch, commit, is_strict=strict
+            )
             await self._groups.transactions.end(partition.partition, ended)
             return
         log = self._partitions.find(*partition)

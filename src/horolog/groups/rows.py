@@ -43,6 +43,8 @@ class TransactionEnd(NamedTuple):
     is_commit: bool
     partition: int = -1
     """Of `__consumer_offsets`, whose groups it ends it for."""
+    is_strict: bool = False
+    """The marker has an epoch of its own, as in the second flow of KIP-890."""
 
 
 class PendingRow(NamedTuple):

@@ -3,7 +3,8 @@
 v1  flexible
 v2  the transaction version: from 2 on a marker has an epoch of its own (KIP-1228)
 
-The coordinator of this broker ends its transactions without it. Tools do so for one that hangs.
+The coordinator of this broker ends its transactions without it. Tools do so for one that hangs. In
+a partition of `__consumer_offsets` the offsets that are pending there count from then on, or never.
 """
 
 from typing import TYPE_CHECKING
@@ -13,6 +14,8 @@ from horolog.broker.dispatch import Request, api
 from horolog.broker.placement import not_leader
 from horolog.errors import ErrorCode, HorologError, code_for
 from horolog.schemas.transactions import SECOND_FLOW
+from horolog.storage.names import TopicPartition
+from horolog.transactions.values import Producer
 from horolog.wire.api import ApiKey
 from horolog.wire.requests import WritableTxnMarker, WriteTxnMarkersRequest
 
@@ -46,17 +49,16 @@ async def write_txn_markers(
 
 async def _write(broker: Broker, marker: WritableTxnMarker, name: str, index: int) -> ErrorCode:
     try:
-        partition = broker.partition(name, index)
+        broker.partition(name, index)  # or it is refused
         topic = broker.topics.find(name)
         if topic is not None and topic.followed:
             raise not_leader(topic)
-        await partition.end_transaction(
-            marker.producer_id,
-            marker.producer_epoch,
+        await broker.markers.write(
+            TopicPartition(name, index),
+            Producer(marker.producer_id, marker.producer_epoch),
             marker.coordinator_epoch,
             commit=marker.transaction_result,
             strict=marker.transaction_version >= SECOND_FLOW,
-            now_ms=broker.clock.now_ms(),
         )
     except HorologError as error:
         return code_for(error)
