@@ -28,6 +28,7 @@ from horolog.broker.group_lag import GroupLags
 from horolog.broker.live_settings import LiveSettings
 from horolog.broker.offsets_log import OffsetsLog
 from horolog.broker.open_files import OpenFiles, share_out
+from horolog.broker.open_transactions import OpenTransactions
 from horolog.broker.opening import OpenedStorage, open_storage
 from horolog.broker.partition import Partition, log_failure
 from horolog.broker.partitions import Partitions
@@ -158,6 +159,7 @@ class Broker:
             self.producer_ids.next,
             clock,
         )
+        self.open_transactions = OpenTransactions(self.topics, self.transactions)
         self.left_behind = opened.left_behind
         self.traffic = self.partitions.traffic
         self.conversions = Conversions(self.traffic)

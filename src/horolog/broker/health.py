@@ -6,6 +6,8 @@ flush-failed       a partition that refuses appends until a flush succeeds
 not-followed       a cluster that cannot be followed, or a topic or partition of it
 gap                a partition of which another cluster had deleted offsets before they were here,
                    `value` times
+hanging            a partition with `value` open transactions that no transactional id has:
+                   readers of committed records wait for ever
 uncleanable        a compacted partition that the cleaner leaves out
 append-time-ahead  a partition whose append times are ahead of the clock, by `value` milliseconds
 set-aside          what recovery took off a log and keeps, `value` bytes
@@ -72,6 +74,7 @@ _ORDER: Final = (
     "flush-failed",
     "not-followed",
     "gap",
+    "hanging",
     "uncleanable",
     "disk-nearly-full",
     "append-time-ahead",
@@ -113,6 +116,16 @@ def _wrong_with_partition(broker: Broker, partition: Partition) -> Iterator[Wron
     if partition.is_in_doubt:
         text = "a flush failed: appends are refused until one succeeds"
         yield Wrong("flush-failed", name, None, text)
+    hanging = [each for each in broker.open_transactions.of(partition) if each.is_hanging]
+    if hanging:
+        first = hanging[0]
+        text = (
+            f"no transactional id has the transaction of producer {first.producer_id}, epoch "
+            f"{first.producer_epoch}, that is open since offset {first.first_offset}; "
+            f"kafka-transactions.sh abort --topic {partition.topic} --partition {partition.index} "
+            f"--start-offset {first.first_offset} ends it"
+        )
+        yield Wrong("hanging", name, len(hanging), text)
     ahead_ms = partition.log.append_time_ahead_ms(broker.clock.now_ms())
     if ahead_ms > broker.config.horolog_timestamp_warn_ahead_ms:
         text = (

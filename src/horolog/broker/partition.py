@@ -23,7 +23,7 @@ from horolog.storage.logs.cleaning import Cleaning
 from horolog.storage.logs.log import Log
 from horolog.storage.logs.readable import ReadableLog
 from horolog.storage.producers.attempts import Fences
-from horolog.storage.producers.states import ActiveProducer, Admission
+from horolog.storage.producers.states import ActiveProducer, Admission, OpenNow
 from horolog.storage.removal.removed_files import DeletedSegment
 from horolog.storage.validation.validate import Prepared
 from horolog.wire.fetch import AbortedTransaction
@@ -158,6 +158,22 @@ class Partition:
     def active_producers(self) -> "asyncio.Future[list[ActiveProducer]]":
         """The producers that the log knows, after all writes that are validated by now."""
         return self.run(self._log.producers.active)
+
+    @property
+    def has_open_transactions(self) -> bool:
+        """Whether readers of committed records wait for the end of a transaction."""
+        return self._log.has_open_transactions
+
+    @property
+    def open_count(self) -> int:
+        """How many transactions they wait for."""
+        return max(0, self._log.producers.open_count - len(self._log.unended))
+
+    def open_transactions(self, most: int) -> list[OpenNow]:
+        """The first of these, in the order of their first offsets."""
+        unended = {(each.producer_id, each.first_offset) for each in self._log.unended}
+        opened = self._log.producers.open_now(most + len(unended))
+        return [each for each in opened if (each.producer_id, each.first_offset) not in unended]
 
     def end_unended(self, clock: Clock) -> "asyncio.Future[None]":
         """Write the markers of transactions that another broker left open; see the log."""

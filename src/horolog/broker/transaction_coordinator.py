@@ -22,6 +22,7 @@ from collections.abc import (
 from typing import Final, NamedTuple
 
 from horolog.broker.admission import ADDS_PARTITIONS_SINCE
+from horolog.broker.scheduling.turns import TimeSlice
 from horolog.broker.transaction_completion import Completion, Markers
 from horolog.broker.transaction_states import (
     Entry,
@@ -290,8 +291,9 @@ class TransactionCoordinator:
 
     async def abort_timed_out(self) -> int:
         """Abort what is open for longer than its timeout, and fence its producers; how many."""
-        aborted = 0
-        async for entry in self._states.each():
+        aborted, turns = 0, TimeSlice()
+        for entry in self._states.open_ones():
+            await turns.pause()
             if not self._is_timed_out(entry):
                 continue
             async with entry.lock:
@@ -373,6 +375,28 @@ class TransactionCoordinator:
             if transaction is not None:
                 open_ms = now_ms - entry.since_ms if transaction.is_open else -1
                 yield entry.transactional_id, transaction, open_ms
+
+    @property
+    def is_loading(self) -> bool:
+        """Whether transactional ids of a part of the log are not known yet."""
+        return self._states.is_loading
+
+    def owner_of(self, producer_id: int, partition: TopicPartition) -> tuple[str, int] | None:
+        """The transactional id whose open transaction has a partition, and for how long it is open.
+
+        None if no transaction of this producer has it: then no marker of one will go there.
+        """
+        entry = self._states.of_producer(producer_id)
+        if entry is None or partition not in self._states.known(entry).partitions:
+            return None
+        if entry.topic_ids.get(partition.topic) != self._markers.topic_id(partition.topic):
+            return None
+        return entry.transactional_id, self._clock.monotonic_ms() - entry.since_ms
+
+    def open_for_ms(self) -> list[int]:
+        """For how long each open transaction has been open, in milliseconds."""
+        now_ms = self._clock.monotonic_ms()
+        return [now_ms - entry.since_ms for entry in self._states.open_ones()]
 
     async def _next_id(self) -> int:
         try:

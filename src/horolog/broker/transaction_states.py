@@ -97,6 +97,7 @@ class TransactionStates:
         self._topic_id = topic_id
         self._clock = clock
         self._entries: dict[str, Entry] = {}
+        self._open: dict[int, Entry] = {}  # those with an open transaction, by producer id
         self._loading: set[int] = set(range(log.count)) if log.exists else set()
 
     @property
@@ -124,6 +125,23 @@ class TransactionStates:
         for entry in list(self._entries.values()):
             await turns.pause()
             yield entry
+
+    def open_ones(self) -> list[Entry]:
+        """The entries with an open transaction."""
+        return list(self._open.values())
+
+    def of_producer(self, producer_id: int) -> Entry | None:
+        """The entry whose open transaction is of this producer, if there is one."""
+        return self._open.get(producer_id)
+
+    def _put(self, entry: Entry, after: Transaction | None) -> None:
+        """Let a state count."""
+        before = entry.transaction
+        if before is not None and self._open.get(before.producer.id) is entry:
+            del self._open[before.producer.id]
+        entry.transaction = after
+        if after is not None and after.is_open:
+            self._open[after.producer.id] = entry
 
     async def load(self, on_prepared: Callable[[Entry], None]) -> None:
         """Load all partitions of the log; each prepared transaction is given to `on_prepared`."""
@@ -153,7 +171,7 @@ class TransactionStates:
         turns = TimeSlice()
         for transactional_id, transaction in states.items():
             entry = self._entries[transactional_id] = Entry(transactional_id)
-            entry.transaction = transaction
+            self._put(entry, transaction)
             at_ms = transaction.started_ms if transaction.is_open else transaction.updated_ms
             entry.since_ms = monotonic_ms - max(0, now_ms - at_ms)
             for topic in {topic for topic, _ in transaction.partitions}:
@@ -216,7 +234,7 @@ class TransactionStates:
             await self.log.append(index, [build_batch([record])])
         except StorageFailed as error:
             raise unavailable(error) from error
-        entry.transaction = after
+        self._put(entry, after)
         if after is None or not after.is_open:
             entry.since_ms = self._clock.monotonic_ms()
 

@@ -19,9 +19,10 @@ def health(
 ) -> None:
     """Say what is wrong with a broker: exit code 0 if nothing is, else 1.
 
-    Partitions that are offline or refuse appends, append times ahead of the clock, what recovery
-    has set aside, a disk that is nearly full, a log directory that is gone; what a broker that
-    follows another cluster does not have of it. Also 1 if no broker answers.
+    Partitions that are offline or refuse appends, transactions that hang, append times ahead of
+    the clock, what recovery has set aside, a disk that is nearly full, a log directory that is
+    gone; what a broker that follows another cluster does not have of it. Also 1 if no broker
+    answers.
     """
     with connect(bootstrap, client_config, client_properties) as client:
         found = client.health()

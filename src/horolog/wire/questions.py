@@ -251,7 +251,7 @@ class Wrong(NamedTuple):
     subject: str
     """A partition, or the log directory."""
     value: int | None
-    """Milliseconds or bytes, by kind."""
+    """Milliseconds, bytes or a count, by kind."""
     text: str
 
 

@@ -266,6 +266,43 @@ SINCE_CLEANED: Final = Family(
     by_partition=True,
 )
 
+OPEN_TRANSACTIONS: Final = Family(
+    "horolog_open_transactions",
+    "gauge",
+    "Transactions that readers of committed records of a partition wait for, one in several "
+    "partitions counted in each; without a topic, of all topics. Left out of topics without one.",
+    _TOPIC,
+    by_partition=True,
+)
+HANGING_TRANSACTIONS: Final = Family(
+    "horolog_hanging_transactions",
+    "gauge",
+    "Those that no transactional id of the coordinator has: nothing will end them (KIP-664). Of "
+    "the first 1,000 of a partition; without a topic, of all topics. Left out of topics without an "
+    "open transaction.",
+    _TOPIC,
+    by_partition=True,
+)
+OLDEST_TRANSACTION: Final = Family(
+    "horolog_oldest_transaction_age_milliseconds",
+    "gauge",
+    "For how long the oldest of them has been open, 0 without one: since its begin at the "
+    "coordinator, else since its first record was appended, if that is known; without a topic, of "
+    "all topics. The largest of a topic unless partitions are asked for.",
+    _TOPIC,
+    by_partition=True,
+)
+COORDINATED: Final = Family(
+    "horolog_coordinator_open_transactions",
+    "gauge",
+    "Transactional ids whose transaction is open at the coordinator, or is being ended.",
+)
+OLDEST_COORDINATED: Final = Family(
+    "horolog_coordinator_oldest_transaction_age_milliseconds",
+    "gauge",
+    "For how long the oldest of them has been open, 0 without one.",
+)
+
 MEMBERS: Final = Family(
     "kafka_consumergroup_members", "gauge", "Members of a consumer group.", ("consumergroup",)
 )
@@ -371,6 +408,11 @@ FAMILIES: Final = (
     MAX_COMPACTION_DELAY,
     DIRTY_RATIO,
     SINCE_CLEANED,
+    OPEN_TRANSACTIONS,
+    HANGING_TRANSACTIONS,
+    OLDEST_TRANSACTION,
+    COORDINATED,
+    OLDEST_COORDINATED,
     MEMBERS,
     COMMITTED,
     LAG,

@@ -11,6 +11,7 @@ from horolog.broker.metrics import families as of
 from horolog.broker.metrics.cleaning import add_cleaning
 from horolog.broker.metrics.exposition import Exposition, labels_of
 from horolog.broker.metrics.groups import GroupNumbers
+from horolog.broker.metrics.transactions import TransactionNumbers
 from horolog.broker.partition import Partition
 from horolog.broker.scheduling.turns import TimeSlice
 from horolog.network.request_times import QUANTILES, RequestTimes
@@ -52,6 +53,7 @@ class Scrape:
         self._broker = broker
         self._times = times
         self._groups = GroupNumbers(broker)
+        self._transactions = TransactionNumbers(broker)
 
     async def text(self, *, by_partition: bool = False) -> bytes:
         """All families; with `by_partition` the numbers of partitions instead of their sums."""
@@ -70,6 +72,7 @@ class Scrape:
         self._add_traffic(found)
         await self._add_following(turns, found, by_partition=by_partition)
         await add_cleaning(found, self._broker, turns, by_partition=by_partition)
+        await self._transactions.add(found, turns, by_partition=by_partition)
         await self._groups.add(found, turns, by_partition=by_partition)
         found.add(of.LEFT_OUT, found.left_out)
         parts = []

@@ -120,6 +120,11 @@ class ReadableLog:
         stable, unstable = self.high_watermark, self._first_unstable
         return stable if unstable is None else min(stable, max(unstable, self.log_start_offset))
 
+    @property
+    def has_open_transactions(self) -> bool:
+        """Whether readers of committed records wait for the end of a transaction."""
+        return self._first_unstable is not None
+
     def readable_end(self, *, committed: bool) -> int:
         """The end offset for a consumer by isolation level."""
         return self.last_stable_offset if committed else self.high_watermark

@@ -109,6 +109,15 @@ class ActiveProducer(NamedTuple):
     """Where its open transaction began."""
 
 
+class OpenNow(NamedTuple):
+    """A transaction that has not ended."""
+
+    producer_id: int
+    epoch: int
+    """-1 where it ended just now, and its producer is forgotten."""
+    first_offset: int
+
+
 class Epochs(NamedTuple):
     """Of a producer, and of the coordinator of its transactions."""
 
@@ -407,6 +416,24 @@ class Producers:
     def unended(self) -> tuple[tuple[int, int], ...]:
         """Producer id and first offset of each transaction that has not ended, in offset order."""
         return tuple(self._open.items())
+
+    @property
+    def open_count(self) -> int:
+        """How many those are."""
+        return len(self._open)
+
+    def open_now(self, most: int) -> list[OpenNow]:
+        """The first of them with epochs; any thread may ask while batches are noted."""
+        while True:
+            try:
+                opened = list(islice(self._open.items(), most))
+            except RuntimeError:  # one began or ended meanwhile
+                continue
+            states = self._states
+            return [
+                OpenNow(id_, -1 if (state := states.get(id_)) is None else state.epoch, first)
+                for id_, first in opened
+            ]
 
     def expire(self, now_ms: int, expiration_ms: int) -> int:
         """Forget producers inactive for that long without an open transaction; how many."""

@@ -1,0 +1,125 @@
+"""The numbers of open transactions: what memory has, and when the first record of some was written.
+
+That is looked up once for each transaction that the coordinator does not have, whoever scrapes. A
+partition without an open transaction costs one comparison.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from horolog.broker.broker import Broker
+from horolog.broker.group_lag import append_time_of
+from horolog.broker.metrics import families as of
+from horolog.broker.metrics.exposition import Exposition, labels_of
+from horolog.broker.open_transactions import OpenTransaction
+from horolog.broker.partition import Partition
+from horolog.broker.scheduling.turns import TimeSlice
+from horolog.errors import HorologError
+from horolog.storage.logs.readable import ReadableLog
+
+_AT_ONCE: Final = 100  # partitions in one call of a thread
+_MOST_LOOKED_UP: Final = 1_000  # in one scrape; the next one looks further
+
+
+class _Where(NamedTuple):
+    """The first record of a transaction."""
+
+    log: ReadableLog
+    offset: int
+
+
+class _Numbers(NamedTuple):
+    """Of a partition, or of several."""
+
+    opened: int = 0
+    hanging: int = 0
+    oldest_ms: int = 0
+
+    def plus(self, other: "_Numbers") -> "_Numbers":
+        return _Numbers(
+            self.opened + other.opened,
+            self.hanging + other.hanging,
+            max(self.oldest_ms, other.oldest_ms),
+        )
+
+
+class TransactionNumbers:
+    """Of one broker. For the event loop's thread only, one `add` at a time."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._appended: dict[_Where, int | None] = {}
+
+    async def add(self, found: Exposition, turns: TimeSlice, *, by_partition: bool) -> None:
+        """Add them."""
+        broker = self._broker
+        opened: list[tuple[Partition, Sequence[OpenTransaction]]] = []
+        waiting = [each for each in broker.partitions.values() if each.has_open_transactions]
+        for partition in waiting:
+            await turns.pause()
+            opened.append((partition, broker.open_transactions.of(partition)))
+        await self._look_up(opened)
+        all_of_them, sums = _Numbers(), dict[str, _Numbers]()
+        for partition, its in opened:
+            await turns.pause()
+            numbers = self._numbers_of(partition, its)
+            all_of_them = all_of_them.plus(numbers)
+            sums[partition.topic] = sums.get(partition.topic, _Numbers()).plus(numbers)
+            if by_partition:
+                where = partition.topic, partition.index
+                _add(found, numbers, labels_of(("topic", "partition"), where))
+        _add(found, all_of_them, "")
+        for topic, numbers in sums.items() if not by_partition else ():
+            _add(found, numbers, labels_of(("topic",), (topic,)))
+        coordinated = broker.transactions.open_for_ms()
+        found.add(of.COORDINATED, len(coordinated))
+        found.add(of.OLDEST_COORDINATED, max(coordinated, default=0))
+
+    async def _look_up(self, opened: Sequence[tuple[Partition, Sequence[OpenTransaction]]]) -> None:
+        """Learn when those were appended that the coordinator does not have; the first of each."""
+        wanted = [
+            _Where(partition.log, first)
+            for partition, its in opened
+            if (first := _first_unowned(its)) is not None
+        ]
+        known = self._appended
+        self._appended = {each: known[each] for each in wanted if each in known}
+        missing = [each for each in wanted if each not in known][:_MOST_LOOKED_UP]
+
+        def look(some: Sequence[_Where]) -> list[int | None]:
+            return [_appended_ms(each) for each in some]
+
+        loop = asyncio.get_running_loop()
+        for first in range(0, len(missing), _AT_ONCE):
+            some = missing[first : first + _AT_ONCE]
+            times = await loop.run_in_executor(self._broker.readers, look, some)
+            self._appended.update(zip(some, times, strict=True))
+
+    def _numbers_of(self, partition: Partition, its: Sequence[OpenTransaction]) -> _Numbers:
+        ages = [each.open_ms for each in its if each.open_ms is not None]
+        first = _first_unowned(its)
+        if first is not None:
+            appended_ms = self._appended.get(_Where(partition.log, first))
+            if appended_ms is not None:
+                ages.append(max(0, self._broker.clock.now_ms() - appended_ms))
+        hanging = sum(1 for each in its if each.is_hanging)
+        return _Numbers(partition.open_count, hanging, max(ages, default=0))
+
+
+def _first_unowned(its: Sequence[OpenTransaction]) -> int | None:
+    """Where the first one begins that the coordinator does not have."""
+    return next((each.first_offset for each in its if each.open_ms is None), None)
+
+
+def _appended_ms(where: _Where) -> int | None:
+    try:
+        return append_time_of(*where)
+    except HorologError:
+        return None
+
+
+def _add(found: Exposition, numbers: _Numbers, labels: str) -> None:
+    found.add(of.OPEN_TRANSACTIONS, numbers.opened, labels)
+    found.add(of.HANGING_TRANSACTIONS, numbers.hanging, labels)
+    found.add(of.OLDEST_TRANSACTION, numbers.oldest_ms, labels)
