@@ -81,7 +81,7 @@ class Writes:
 
         fields = [("value", "string"), ("partition", "int"), ("timestampMs", "bigint")]
         columns = SinkColumns.of(fields, topic or self.topic)
-        return write_rows(batches(), columns, self.options, "run")
+        return write_rows(batches(), columns, self.options)
 
     def commit(self, done: TaskCommitMessage) -> None:
         commit_batch([done], self.options)

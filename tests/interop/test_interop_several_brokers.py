@@ -118,6 +118,6 @@ def _write(cluster: Cluster, batches: Iterator[pa.RecordBatch]) -> TaskCommitMes
         "kafka.delivery.timeout.ms": str(int(PATIENCE_S * 1000)),
     }
     try:
-        return write_rows(batches, columns, WriteOptions.parse(given), "run")
+        return write_rows(batches, columns, WriteOptions.parse(given))
     except HorologError as error:
         pytest.fail(f"{error}\n{cluster.first.tail()}")

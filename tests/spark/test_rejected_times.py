@@ -1,23 +1,20 @@
 """Records whose times a broker refuses, by each policy, without Spark around the task."""
 
-import time
 from collections.abc import Iterator
 
 import pyarrow as pa
 import pytest
 from examples import some_of
-from patience import PATIENCE_S
 from running_broker import RunningBroker, a_broker
 from scripted_broker import ScriptedBroker
 
-from horolog.client import attempt
-from horolog.client.arrow_rows import row_bytes
 from horolog.errors import ErrorCode
 from horolog.sources import scan
 from horolog.spark.errors import RowsRefused
+from horolog.spark.write import task
 from horolog.spark.write.options import WriteOptions
 from horolog.spark.write.rows import SinkColumns
-from horolog.spark.write.task import TaskCommitMessage, commit_batch, write_rows
+from horolog.spark.write.task import TaskCommitMessage, abort_batch, commit_batch, write_rows
 from horolog.wire.api import ApiKey, Versions
 
 PAST_MS = 1_600_000_000_000
@@ -35,7 +32,7 @@ def write(broker: RunningBroker, times_ms: list[int | None], **options: str) -> 
     batch = pa.RecordBatch.from_pydict(
         {"value": values, "timestampMs": pa.array(times_ms, pa.int64())}
     )
-    return write_rows(iter([batch]), columns, asked, "run")
+    return write_rows(iter([batch]), columns, asked)
 
 
 def values(broker: RunningBroker, topic: str) -> list[bytes]:
@@ -101,13 +98,10 @@ class KilledError(Exception):
     """A task that is killed amid its rows."""
 
 
-VALUE = "x" * 96
-
-
 class OnceWrites:
     """Attempts at one task with dead letters, whose rows are written exactly once."""
 
-    def __init__(self, broker: RunningBroker, refused: list[bool], batch_bytes: int) -> None:
+    def __init__(self, broker: RunningBroker, refused: list[bool]) -> None:
         unbounded = {"message.timestamp.after.max.ms": str((1 << 63) - 1)}
         broker.client.create_topics({"t": 1})
         broker.client.create_topics({"dead": 1}, configs=unbounded)
@@ -120,91 +114,80 @@ class OnceWrites:
                 "writeName": "nightly",
                 "onInvalidTimestamp": "deadLetter",
                 "deadLetterTopic": "dead",
-                "kafka.batch.size": str(batch_bytes),
+                "kafka.batch.size": "6000",
             }
         )
 
-    def attempt(self, run: str, rows: int | None = None, written: int = 0) -> TaskCommitMessage:
-        """One attempt; it is killed after some rows, when so many are written, if that is said."""
+    def attempt(self, killed_at: int | None = None) -> TaskCommitMessage:
+        """One attempt; it is killed after some rows, if that is said."""
         columns = SinkColumns.of([("value", "string"), ("timestampMs", "bigint")], "t")
 
         def batches() -> Iterator[pa.RecordBatch]:
             for start in range(0, len(self.refused), 10):
-                if rows is not None and start >= rows:
-                    give_up = time.monotonic() + PATIENCE_S
-                    while len(values(self.broker, "t")) < written:
-                        assert time.monotonic() < give_up
+                if killed_at is not None and start >= killed_at:
                     raise KilledError
                 refused = self.refused[start : start + 10]
                 numbers = range(start, start + len(refused))
                 yield pa.RecordBatch.from_pydict(
                     {
-                        "value": [f"{row:04d}{VALUE}" for row in numbers],
+                        "value": [f"{row:04d}{'x' * 96}" for row in numbers],
                         "timestampMs": [PAST_MS + 2 * HOUR_MS * each for each in refused],
                     }
                 )
 
-        return write_rows(batches(), columns, self.options, run)
+        return write_rows(batches(), columns, self.options)
 
     def commit(self, done: TaskCommitMessage) -> None:
         commit_batch([done], self.options)
 
-    def check(self, done: TaskCommitMessage) -> None:
+    def seen(self, topic: str) -> list[int]:
+        """The rows of a topic that are committed, once no transaction of the task is open."""
+        client = self.broker.client
+        client.init_transactions("horolog/task/0/nightly", transaction_timeout_ms=60_000)
+        rows = scan(client, topic, columns=("value",), read_committed=True).read_all()
+        return [int(value[:4]) for value in rows.column("value").to_pylist()]
+
+    def check(self) -> None:
         """Every row is there once, in order, where it belongs."""
         for topic, kind in (("t", False), ("dead", True)):
-            found = [int(value[:4]) for value in values(self.broker, topic)]
-            assert found == [row for row, each in enumerate(self.refused) if each is kind], topic
-        assert done.dead_letters == sum(self.refused)
+            expected = [row for row, each in enumerate(self.refused) if each is kind]
+            assert self.seen(topic) == expected, topic
 
 
-@pytest.fixture
-def small_chunks(monkeypatch: pytest.MonkeyPatch) -> int:
-    """How many of these rows form a chunk, of the least size that a chunk has."""
-    monkeypatch.setattr("horolog.client.producer.MOST_CHUNK_BYTES", 1)
-    row = pa.RecordBatch.from_pydict({"value": [f"0000{VALUE}"], "timestamp_ms": [PAST_MS]})
-    return -(-attempt.LEAST_CHUNK_BYTES // int(row_bytes(row)[0]))
-
-
-@pytest.mark.parametrize("run", ["same run", "another run"])
-@pytest.mark.parametrize("killed_after", some_of([10, 1500, 2400, None], 2))
+@pytest.mark.parametrize("killed_at", some_of([0, 10, 1500, 2400, None], 2))
 def test_dead_letters_are_written_exactly_once_over_attempts(
-    broker: RunningBroker, small_chunks: int, run: str, killed_after: int | None
+    broker: RunningBroker, monkeypatch: pytest.MonkeyPatch, killed_at: int | None
 ) -> None:
-    refused = [row % 7 == 3 or 900 < row < 1800 for row in range(3000)]
-    writes = OnceWrites(broker, refused, batch_bytes=6000)
-    if killed_after is not None:
+    monkeypatch.setattr(task, "HELD_OF_BYTES", 40_000)
+    writes = OnceWrites(broker, [row % 7 == 3 or 900 < row < 1800 for row in range(3000)])
+    if killed_at is not None:
         with pytest.raises(KilledError):
-            writes.attempt("same run", killed_after, written=400 * (killed_after > small_chunks))
-    done = writes.attempt(run)
-    writes.check(done)
+            writes.attempt(killed_at)
+    writes.attempt()  # its driver dies
+    done = writes.attempt()
+    assert (done.records, done.dead_letters) == (3000 - sum(writes.refused), sum(writes.refused))
     writes.commit(done)
-    again = writes.attempt(run)
+    writes.check()
+    again = writes.attempt()
+    assert again.records == again.dead_letters == 0
     writes.commit(again)
-    writes.check(again)
+    writes.check()
 
 
-def test_a_batch_behind_one_that_is_refused_as_a_whole_takes_no_place_of_another_attempt(
-    broker: RunningBroker, small_chunks: int
-) -> None:
-    """Sent where it belongs if nothing is refused, it would be appended a second time there."""
-    refused = [row // small_chunks == 1 for row in range(5 * small_chunks)]
-    writes = OnceWrites(broker, refused, batch_bytes=1_000_000)
-    with pytest.raises(KilledError):
-        writes.attempt("run", 3 * small_chunks + 20, written=2 * small_chunks)
-    assert len(values(broker, "t")) == 2 * small_chunks
-    done = writes.attempt("run")
-    writes.check(done)
-    writes.commit(done)
+def test_dead_letters_of_an_aborted_batch_are_not_seen(broker: RunningBroker) -> None:
+    writes = OnceWrites(broker, [row % 7 == 3 for row in range(100)])
+    abort_batch([writes.attempt()], writes.options)
+    assert (writes.seen("t"), writes.seen("dead")) == ([], [])
 
 
 def test_a_topic_of_dead_letters_takes_no_rows_of_its_own_exactly_once(
     broker: RunningBroker,
 ) -> None:
-    writes = OnceWrites(broker, [False], batch_bytes=6000)
+    writes = OnceWrites(broker, [False])
     columns = SinkColumns.of([("value", "string"), ("topic", "string")], None)
     batch = pa.RecordBatch.from_pydict({"value": ["v"], "topic": ["dead"]})
     with pytest.raises(RowsRefused, match="for topic dead, to which dead letters go"):
-        write_rows(iter([batch]), columns, writes.options, "run")
+        write_rows(iter([batch]), columns, writes.options)
 
 
 @pytest.mark.parametrize("policy", ["fail", "null", "deadLetter"])
@@ -224,5 +207,5 @@ def test_a_broker_that_names_no_records_ends_the_write_whatever_the_policy(polic
         columns = SinkColumns.of([("value", "string")], "t")
         batch = pa.RecordBatch.from_pydict({"value": ["v"]})
         with pytest.raises(RowsRefused, match="produce to t-5: INVALID_TIMESTAMP: the broker"):
-            write_rows(iter([batch]), columns, options, "run")
+            write_rows(iter([batch]), columns, options)
         assert len(old.asked(ApiKey.PRODUCE)) == 1

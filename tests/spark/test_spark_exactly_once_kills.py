@@ -13,7 +13,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyspark
 import pytest
-from patience import PATIENCE_S
+from patience import PATIENCE_S, eventually
 from running_broker import BrokerProcess
 
 from horolog.client import Client, NoAnswer
@@ -25,8 +25,8 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 ROWS = 40_000
 
-# Four tasks on two executors. At its first attempt task 0 ends after all its rows, task 1 waits
-# until a speculative copy has done its work, task 2 kills its executor, each after its rows.
+# Four tasks on two executors. At its first attempt task 0 ends after all its rows, task 2 kills its
+# executor after its own.
 CLUSTER = """
 import os, signal, sys, time
 from pyspark.sql import SparkSession
@@ -46,8 +46,6 @@ class FaultyWriter(LogWriter):
             return message
         if task == 0:
             os._exit(1)
-        if task == 1:
-            time.sleep(120)
         if task == 2:
             with open(f"/proc/{os.getppid()}/stat") as file:  # the parent of workers' daemon
                 os.kill(int(file.read().rpartition(")")[2].split()[1]), signal.SIGKILL)
@@ -65,10 +63,6 @@ class Faulty(LogSource):
 spark = (
     SparkSession.builder.master("local-cluster[2,1,1024]")
     .config("spark.ui.enabled", "false")
-    .config("spark.speculation", "true")
-    .config("spark.speculation.quantile", "0.25")
-    .config("spark.speculation.multiplier", "1.5")
-    .config("spark.speculation.minTaskRuntime", "1s")
     .config("spark.task.maxFailures", "10")
     .config("spark.executorEnv.PYTHONPATH", os.environ["PYTHONPATH"])
     .getOrCreate()
@@ -107,7 +101,14 @@ def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
 
 
 def count_of(client: Client, topic: str) -> Counter[int]:
-    rows = scan(client, topic, columns=("value",)).read_all()
+    """Those that are committed: the markers of a batch may follow its commit."""
+
+    def is_settled(partition: int) -> bool:
+        found = client.fetch(topic, partition, 0, max_wait_ms=0, read_committed=True)
+        return found.last_stable_offset == found.high_watermark
+
+    assert eventually(lambda: all(map(is_settled, client.partitions_of(topic))))
+    rows = scan(client, topic, columns=("value",), read_committed=True).read_all()
     return Counter(int(value) for value in rows.column("value").to_pylist())
 
 
@@ -128,7 +129,7 @@ def spark_home(directory: Path) -> Path:
     return directory
 
 
-def test_tasks_speculation_executors_and_the_broker_may_be_killed(
+def test_tasks_executors_and_the_broker_may_be_killed(
     broker: BrokerProcess, client: Client, tmp_path: Path
 ) -> None:
     client.create_topics({"out": 2})
@@ -156,8 +157,6 @@ def test_tasks_speculation_executors_and_the_broker_may_be_killed(
     assert code == 0, (tmp_path / "out.txt").read_text()[-4000:]
     assert sorted(path.name for path in marks.iterdir()) == ["0", "1", "2", "3"]
     assert count_of(client, "out") == dict.fromkeys(range(ROWS), 1)
-    (query,) = client.queries()
-    assert (query.query, query.tasks, query.is_committed) == ("w", 4, True)
 
 
 def _kill_once(broker: BrokerProcess, process: subprocess.Popen[bytes]) -> None:
@@ -195,6 +194,3 @@ def test_a_driver_may_be_killed_at_any_time(
             assert process.stdout is not None
             process.stdout.close()
     assert count_of(client, "out") == dict.fromkeys(range(ROWS // 4), 1)
-    (query,) = client.queries()
-    assert query.is_committed
-    assert query.batch > 0

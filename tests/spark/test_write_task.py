@@ -24,7 +24,7 @@ def write(
     address: str, fields: list[tuple[str, str]], *batches: pa.RecordBatch, **options: str
 ) -> TaskCommitMessage:
     asked = WriteOptions.parse({"kafka.bootstrap.servers": address, **options})
-    return write_rows(iter(batches), SinkColumns.of(fields, asked.topic), asked, "run")
+    return write_rows(iter(batches), SinkColumns.of(fields, asked.topic), asked)
 
 
 def rows(**columns: Any) -> pa.RecordBatch:
@@ -82,7 +82,7 @@ def test_what_ends_a_task_in_its_middle_is_said_as_it_is(broker: RunningBroker) 
 
     asked = WriteOptions.parse({"kafka.bootstrap.servers": broker.address, "topic": "a"})
     with pytest.raises(EOFError, match="Spark is gone"):
-        write_rows(breaking(), SinkColumns.of([TEXT], "a"), asked, "run")
+        write_rows(breaking(), SinkColumns.of([TEXT], "a"), asked)
 
 
 @pytest.mark.parametrize(

@@ -18,11 +18,10 @@ OPTIONS = {
     "onInvalidTimestamp": "what becomes of records whose time the broker refuses "
     "(INVALID_TIMESTAMP, error 32): `fail` (default), `null` or `deadLetter`; our own",
     "deadLetterTopic": "where `onInvalidTimestamp=deadLetter` sends them; our own",
-    "exactlyOnce": "`true`: horolog's brokers drop the rows that an earlier attempt has written, "
-    "those of Apache Kafka get each attempt as a transaction (docs/exactly-once.md); `false` "
-    "(default): at least once; our own",
-    "exactlyOnceFrom": "the number of the first batch that a query writes with `exactlyOnce` to "
-    "Apache Kafka, 0 by default: a later one is refused where Kafka has no record of any; our own",
+    "exactlyOnce": "`true`: each attempt at a task is a transaction, and one of each is committed "
+    "(docs/exactly-once.md); `false` (default): at least once; our own",
+    "exactlyOnceFrom": "the number of the first batch that a query writes with `exactlyOnce`, 0 by "
+    "default: a later one is refused where the broker has no record of any; our own",
     "writeName": "what a batch that is written with `exactlyOnce` is known by: a second one of the "
     "same name is taken for a repeat; our own",
     "includeHeaders": "without effect, as in Spark's sink: the column `headers` is written where "
@@ -106,7 +105,7 @@ class WriteOptions:
         if self.exactly_once and self.write_name is None:
             raise Misconfigured(
                 "A batch that is written with option 'exactlyOnce' needs option 'writeName': under "
-                "this name the broker knows it when it is written again"
+                "this name it is known when it is written again"
             )
 
 

@@ -28,9 +28,9 @@ OBEYED = {
     "larger is sent all the same, and the broker decides",
     "delivery.timeout.ms": "how long a task tries, retries included; 120000",
     "socket.connection.setup.timeout.ms": "how long a task tries to connect; 10000",
-    "transaction.timeout.ms": "with `exactlyOnce` on brokers of Apache Kafka: how long a batch may "
-    "take from the first row of a task to the commit; 900000, which is the most that brokers "
-    "allow unless `transaction.max.timeout.ms` says otherwise",
+    "transaction.timeout.ms": "with `exactlyOnce`: how long a batch may take from the first "
+    "row of a task to the commit; 900000, which is the most that brokers allow unless "
+    "`transaction.max.timeout.ms` says otherwise",
     "client.id": "the client's name at the broker; `horolog-spark`",
     "partitioner.ignore.keys": "`false` (default); `true` is refused: name partitions in the "
     "column `partition`",

@@ -13,9 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from horolog.client import Client
-from horolog.client.attempt import AttemptProducer
 from horolog.client.producer import Producer, RejectedBatch, Repair
-from horolog.client.queries import TaskRows
 from horolog.clock import SystemClock
 from horolog.errors import ErrorCode
 from horolog.spark.errors import RowsRefused
@@ -32,8 +30,6 @@ DEAD_LETTER_HEADERS: Final = {
 """What a dead letter has behind its own headers; all values are text."""
 
 _ClientOf: TypeAlias = Callable[[Producing], Client]
-OpenAttempt: TypeAlias = Callable[[Client, "RejectedTimes"], AttemptProducer]
-"""Opens a producer of the present attempt, and gives it what it does with refused times."""
 
 _NAMED = 5  # records in one message
 _CLOCK = SystemClock()
@@ -63,9 +59,6 @@ class RejectedTimes:
         if batch.refusal.code is not ErrorCode.invalid_timestamp or not len(refused):
             raise RowsRefused(_sentence(batch))
         return self._repaired(batch, refused)
-
-    def add_to(self, rows: TaskRows) -> None:
-        """Add what went elsewhere to the rows of a task that are written exactly once."""
 
     def send_held(self, producer: Producer) -> None:
         """Send what was taken out of the batches of this producer and is held until it is idle.
@@ -100,24 +93,13 @@ class WriterClock(RejectedTimes):
 
 
 class DeadLetters(RejectedTimes):
-    """Writes the records to another topic, at the writer's clock, with headers that say why.
+    """Writes the records to another topic, at the writer's clock, with headers that say why."""
 
-    Letters of an attempt that is written exactly once are rows of it: `open_attempt` opens a
-    producer for them. They are appended before what follows them, each time in the same order.
-    """
-
-    def __init__(
-        self,
-        topic: str,
-        producing: Producing,
-        client_of: _ClientOf,
-        open_attempt: OpenAttempt | None = None,
-    ) -> None:
+    def __init__(self, topic: str, producing: Producing, client_of: _ClientOf) -> None:
         super().__init__()
         self._topic = topic
         self._producing = producing
         self._client_of = client_of
-        self._open_attempt = open_attempt
         self._client: Client | None = None
         self._producer: Producer | None = None
 
@@ -130,27 +112,15 @@ class DeadLetters(RejectedTimes):
     def _repaired(self, batch: RejectedBatch, refused: npt.NDArray[np.int64]) -> Repair:
         letters = _letters(batch, refused)
         try:
-            producer = self._opened()
-            if isinstance(producer, AttemptProducer):
-                producer.send_apart(self._topic, letters)
-            else:
-                producer.send(self._topic, letters)
+            self._opened().send(self._topic, letters)
         except RowsRefused as error:
             raise _refused_too(error) from None
         self.dead_letters += len(refused)
         return _without(batch, refused)
 
-    def add_to(self, rows: TaskRows) -> None:
-        """Add the letters to the rows of their task."""
-        if isinstance(self._producer, AttemptProducer):
-            rows.rows.update(self._producer.rows.rows)
-
     def _opened(self) -> Producer:
         if self._producer is None:
             self._client = self._client_of(self._producing)
-            if self._open_attempt is not None:
-                self._producer = self._open_attempt(self._client, RejectedTimes())
-                return self._producer
             self._producer = Producer(
                 self._client,
                 codec=self._producing.codec,
@@ -193,12 +163,7 @@ class HeldLetters(RejectedTimes):
 
 
 def policy_of(
-    options: WriteOptions,
-    client_of: _ClientOf,
-    now_ms: Callable[[], int] = _CLOCK.now_ms,
-    open_attempt: OpenAttempt | None = None,
-    *,
-    in_transaction: bool = False,
+    options: WriteOptions, client_of: _ClientOf, *, in_transaction: bool = False
 ) -> RejectedTimes:
     """The policy that a write asks for; to be entered, as it may open a client.
 
@@ -208,14 +173,12 @@ def policy_of(
         case OnInvalidTimestamp.FAIL:
             return RejectedTimes()
         case OnInvalidTimestamp.NULL:
-            return WriterClock(now_ms)
+            return WriterClock()
         case OnInvalidTimestamp.DEAD_LETTER:
             assert options.dead_letter_topic is not None
             if in_transaction:
                 return HeldLetters(options.dead_letter_topic)
-            return DeadLetters(
-                options.dead_letter_topic, options.producing, client_of, open_attempt
-            )
+            return DeadLetters(options.dead_letter_topic, options.producing, client_of)
 
 
 def _without(batch: RejectedBatch, refused: npt.NDArray[np.int64]) -> Repair:

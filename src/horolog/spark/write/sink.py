@@ -3,14 +3,12 @@
     driver   `writer()` or `streamWriter()` checks the options and the columns
     a task   `write()` appends its rows (`write_task`) and says how many
     driver   `commit()` or `abort()`; neither changes what has been appended at least once.
-             Where rows are written exactly once, `commit()` fails if attempts had different
-             ones; where in transactions, it commits those, and `abort()` aborts them
+             Where rows are written exactly once, in transactions, it commits or aborts those
 
 A streaming query makes a new writer for each micro-batch, and once more for `commit()`.
 """
 
 import logging
-import uuid
 from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
@@ -35,12 +33,11 @@ class _RowWriter(SentToWorkers):
     def __init__(self, columns: SinkColumns, options: WriteOptions) -> None:
         self.columns = columns
         self.options = options
-        self.run = uuid.uuid4().hex  # tasks get copies of this writer
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommitMessage:
         """Append the rows of one task."""
         with in_one_sentence():
-            return write_rows(iterator, self.columns, self.options, self.run)
+            return write_rows(iterator, self.columns, self.options)
 
 
 class LogWriter(_RowWriter, DataSourceArrowWriter):
@@ -53,7 +50,7 @@ class LogWriter(_RowWriter, DataSourceArrowWriter):
         _report(messages)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """A task failed for good; what others have appended stays, but in transactions."""
+        """A task failed for good; what others have appended stays, but for transactions."""
         with in_one_sentence():
             abort_batch(messages, self.options)
         _report(messages)
@@ -77,7 +74,7 @@ class LogStreamWriter(_RowWriter, DataSourceStreamArrowWriter):
         messages: Sequence[WriterCommitMessage | None],
         batchId: int,
     ) -> None:
-        """A task failed for good; what others have appended stays, but in transactions."""
+        """A task failed for good; what others have appended stays, but for transactions."""
         with in_one_sentence():
             abort_batch(messages, self.options)
         _report(messages, f" in micro-batch {batchId}")

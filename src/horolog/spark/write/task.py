@@ -4,15 +4,14 @@
 
 At least once: a task that fails, or is killed, leaves what it has appended, and Spark runs
 it again. Within an attempt an idempotent producer appends nothing twice. With option
-`exactlyOnce` an attempt says which rows of which task it sends, and the broker appends those
-that are missing; `commit_batch`, in the driver, checks that no attempt had others. Where the
-broker cannot do this (Apache Kafka), attempts are transactions (`transactions`).
+`exactlyOnce` each attempt is a transaction (`transactions`), which `commit_batch`, in the driver,
+commits.
 """
 
 import itertools
 import secrets
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from operator import itemgetter
@@ -23,15 +22,13 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import WriterCommitMessage
 
 from horolog.client import Client
-from horolog.client.attempt import AttemptProducer
-from horolog.client.producer import Producer, RejectedBatch, Repair, Written
-from horolog.client.queries import TaskRows
+from horolog.client.producer import Producer, Written
 from horolog.client.rows_digest import RowsDigest
 from horolog.errors import ErrorCode, RequestRefused
 from horolog.spark.errors import RowsRefused
 from horolog.spark.workers import prepare_for_tasks
 from horolog.spark.write import transactions
-from horolog.spark.write.options import OnInvalidTimestamp, WriteOptions
+from horolog.spark.write.options import WriteOptions
 from horolog.spark.write.producer_settings import Producing
 from horolog.spark.write.rejected_times import RejectedTimes, policy_of
 from horolog.spark.write.rows import SinkColumns
@@ -73,15 +70,6 @@ class Attempt:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class OnceAttempt:
-    """A complete attempt of a task whose rows are written exactly once."""
-
-    query: str
-    batch: int
-    rows: TaskRows
-
-
 @dataclass
 class TaskCommitMessage(WriterCommitMessage):
     """What a task has appended.
@@ -98,7 +86,7 @@ class TaskCommitMessage(WriterCommitMessage):
     nulled: int = 0
     dead_letters: int = 0
 
-    attempt: OnceAttempt | TransactionAttempt | None = None
+    attempt: TransactionAttempt | None = None
     """Where the rows are written exactly once: what the driver needs to commit them."""
 
     def add(self, topic: str, written: Written) -> None:
@@ -110,9 +98,9 @@ class TaskCommitMessage(WriterCommitMessage):
 
 
 def write_rows(
-    batches: Iterator[pa.RecordBatch], columns: SinkColumns, options: WriteOptions, run: str
+    batches: Iterator[pa.RecordBatch], columns: SinkColumns, options: WriteOptions
 ) -> TaskCommitMessage:
-    """Append all rows of a task; `run` is the same for all attempts of one run of the write.
+    """Append all rows of a task.
 
     Raises:
         RowsRefused: a row cannot be a record, or a broker refuses its time.
@@ -121,11 +109,8 @@ def write_rows(
     """
     prepare_for_tasks()
     if options.exactly_once:
-        attempt = Attempt.current()
         with client_of(options.producing) as client:
-            if client.keeps_batches():
-                return _write_once(client, batches, columns, options, attempt, run)
-            return _write_in_transaction(client, batches, columns, options, attempt)
+            return _write_in_transaction(client, batches, columns, options, Attempt.current())
     appended = TaskCommitMessage()
     with (
         client_of(options.producing) as client,
@@ -206,85 +191,27 @@ def _query_of(options: WriteOptions, attempt: Attempt) -> str:
     return "/".join(part for part in (attempt.query_id, options.write_name) if part)
 
 
-def _write_once(
-    client: Client,
-    batches: Iterator[pa.RecordBatch],
-    columns: SinkColumns,
-    options: WriteOptions,
-    attempt: Attempt,
-    run: str,
-) -> TaskCommitMessage:
-    producing, appended = options.producing, TaskCommitMessage()
-    query = _query_of(options, attempt)
-
-    def open_attempt(
-        client: Client, on_rejected: Callable[[RejectedBatch], Repair]
-    ) -> AttemptProducer:
-        return AttemptProducer(
-            client,
-            query,
-            batch=attempt.batch_id or 0,
-            task=attempt.partition,
-            run=run,
-            codec=producing.codec,
-            compression_level=producing.compression_level,
-            batch_bytes=producing.batch_bytes,
-            request_bytes=producing.request_bytes,
-            on_rejected=on_rejected,
-            takes_out=options.on_invalid_timestamp is OnInvalidTimestamp.DEAD_LETTER,
-        )
-
-    producer = open_attempt(client, lambda batch: rejected(batch))  # noqa: PLW0108 - known below
-    # Not the clock of this attempt: the next one has to repeat its times.
-    started_ms = producer.batch.started_ms
-    policy = policy_of(options, client_of, lambda: started_ms, open_attempt)
-    with producer, policy as rejected:
-        _send_all(producer, columns, batches, appended, without=options.dead_letter_topic)
-        written = Written()
-        with _refusing(None):
-            rows = producer.finish(written)
-        rejected.add_to(rows)
-        appended.records += written.records
-        appended.nulled, appended.dead_letters = rejected.nulled, rejected.dead_letters
-    appended.attempt = OnceAttempt(query, producer.batch.batch, rows)
-    return appended
-
-
 def commit_batch(messages: Sequence[WriterCommitMessage | None], options: WriteOptions) -> None:
     """End the batch of these tasks at the broker, if it is written exactly once.
 
     Raises:
-        RequestRefused, RowsRefused: an attempt had other rows than the one that counts, or its
-            transaction is over.
-        NoAnswer: the broker does not answer.
+        RowsRefused, RequestRefused, NoAnswer: as `transactions.commit`.
     """
-    once, in_transactions = _complete(messages)
-    if once:
+    if attempts := _complete(messages):
         with client_of(options.producing) as client:
-            client.commit_batch(
-                once[0].query, once[0].batch, len(messages), [each.rows for each in once]
-            )
-    if in_transactions:
-        with client_of(options.producing) as client:
-            transactions.commit(client, in_transactions, options)
+            transactions.commit(client, attempts, options)
 
 
 def abort_batch(messages: Sequence[WriterCommitMessage | None], options: WriteOptions) -> None:
     """Undo what tasks of a batch that failed have written, where that can be undone."""
-    _, in_transactions = _complete(messages)
-    if in_transactions:
+    if attempts := _complete(messages):
         with client_of(options.producing) as client:
-            transactions.abort(client, in_transactions)
+            transactions.abort(client, attempts)
 
 
-def _complete(
-    messages: Sequence[WriterCommitMessage | None],
-) -> tuple[list[OnceAttempt], list[TransactionAttempt]]:
-    attempts = [each.attempt for each in messages if isinstance(each, TaskCommitMessage)]
-    return (
-        [each for each in attempts if isinstance(each, OnceAttempt)],
-        [each for each in attempts if isinstance(each, TransactionAttempt)],
-    )
+def _complete(messages: Sequence[WriterCommitMessage | None]) -> list[TransactionAttempt]:
+    attempts = (each.attempt for each in messages if isinstance(each, TaskCommitMessage))
+    return [each for each in attempts if each is not None]
 
 
 def client_of(producing: Producing) -> Client:
@@ -319,10 +246,8 @@ def _send_all(
     columns: SinkColumns,
     batches: Iterator[pa.RecordBatch],
     appended: TaskCommitMessage,
-    without: str | None = None,
 ) -> None:
     for topic, runs in itertools.groupby(columns.runs(batches), itemgetter(0)):
-        _refuse_rows_among_letters(topic, without)
         _send(producer, topic, (rows for _, rows in runs), appended)
 
 

@@ -1,4 +1,4 @@
-"""Rows written exactly once to Apache Kafka: each attempt at a task is an open transaction.
+"""Rows written exactly once: each attempt at a task is an open transaction.
 
     a task   takes over the transactional id of (query, task), which ends earlier attempts;
              sends its rows, and commits a record of the batch with them; leaves this open
@@ -211,8 +211,8 @@ def commit(client: Client, attempts: Sequence[TransactionAttempt], options: Writ
                 and any(each.rows for each in tasks)
             ):
                 raise RowsRefused(
-                    f"Kafka has no record of a batch of query {query}, so that it is not known "
-                    f"whether batch {batch} was written before: records are kept for "
+                    f"The broker has no record of a batch of query {query}: it is not known "
+                    f"whether batch {batch} was written before, as records are kept for "
                     "offsets.retention.minutes and go with their topic. Look what the last rows "
                     "in the topic are. If this batch is not there, set option 'exactlyOnceFrom' to "
                     f"{batch}, which is the first batch that is written with 'exactlyOnce'"

@@ -1,9 +1,9 @@
-"""A program for test_interop_transactions_killed.py: a stream into Apache Kafka that stops once.
+"""A program for `killed_streams`: a stream that writes exactly once, and stops once.
 
     python killed_transactions.py BOOTSTRAP DIRECTORY FATE MIN_PARTITIONS [DEAD_LETTER_TOPIC]
 
 What is to be killed touches `DIRECTORY/now` and hangs, at its first time only. With a topic for
-dead letters every fifth row has a time of the year 2100, which Kafka refuses.
+dead letters every fifth row has a time of the year 2100, which brokers refuse.
 """
 
 import os
