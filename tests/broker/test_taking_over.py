@@ -7,6 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from batches import batch
 from examples import IS_THOROUGH
 from faultyfiles import FaultyFiles, Killed
 from running_broker import TOPIC, RunningBroker
@@ -18,9 +19,13 @@ from horolog.config import Settings
 from horolog.errors import Misconfigured, StorageFailed
 from horolog.groups.rows import OffsetRow
 from horolog.groups.values import Committer
+from horolog.metadata.forms import KafkaForm
 from horolog.metadata.opening import is_own
 from horolog.metadata.topics import Topic
+from horolog.record.batch import iter_headers
 from horolog.storage import names
+from horolog.storage.directory.checkpoints import read_epochs
+from horolog.storage.files import Files
 
 NOW_MS = 1_796_000_000_000
 
@@ -150,6 +155,82 @@ def test_adopted_directories_get_the_id_that_the_metadata_has(start: Start, kafk
     broker = start()
     assert found(broker, "copied").topic_id == topic.topic_id
     assert (kafkas / "copied-0" / "partition.metadata").read_text() == text
+
+
+def epochs_of(kafkas: Path) -> dict[tuple[str, int], int]:
+    """The leader epochs in the records of a Kafka's metadata."""
+    topics = KafkaForm(Files(read_only=True), str(kafkas)).replay().image.topics
+    return {
+        (name, index): its.leader_epoch
+        for name, topic in topics.items()
+        for index, its in topic.partitions.items()
+    }
+
+
+def led_in(broker: RunningBroker) -> dict[tuple[str, int], int]:
+    """The leader epochs of all partitions, as clients see them."""
+    return {
+        (name, index): its.leader_epoch
+        for name, topic in broker.client.metadata().topics.items()
+        for index, its in topic.partitions.items()
+        if its.leader_epoch is not None
+    }
+
+
+def test_partitions_are_led_in_no_epoch_below_their_kafkas(start: Start, kafkas: Path) -> None:
+    recorded = epochs_of(kafkas)
+    broker = start(horolog_take_over="true")
+    led = led_in(broker)
+    assert {key: led[key] for key in recorded} == recorded
+    # Kafka raised it when it stopped, without a batch.
+    assert recorded["several", 0] > broker.log("several").epochs.latest
+    offset = broker.append("several", batch(NOW_MS))
+    (_, header), *_ = iter_headers(broker.fetch("several", offset).records)
+    assert header.leader_epoch == recorded["several", 0]
+    broker.restart(horolog_take_over="false")
+    assert led_in(broker) == led
+    for _ in range(2):  # whether anything was appended between two kills or not
+        before = led
+        broker.restart(crash=True)
+        led = led_in(broker)
+        for name in ("several", "index-full"):
+            assert led[name, 0] > before[name, 0], name
+        assert all(led[key] >= before[key] for key in led)
+
+
+def test_a_partition_whose_directory_is_gone_is_led_in_a_later_epoch(
+    start: Start, kafkas: Path
+) -> None:
+    """Otherwise a client takes the new records for those that it has read."""
+    broker = start(horolog_take_over="true")
+    before = led_in(broker)["several", 0]
+    broker.stop()
+    shutil.rmtree(kafkas / "several-0")
+    broker = start()
+    assert broker.append("several", batch(NOW_MS)) == 0
+    assert led_in(broker)["several", 0] == before + 1
+
+
+def test_a_topic_that_was_made_again_has_epochs_of_its_own(start: Start, kafkas: Path) -> None:
+    broker = start(horolog_take_over="true")
+    assert led_in(broker)["several", 0] > 0
+    broker.client.delete_topics(["several"])
+    broker.create_topic("several", 1)
+    assert led_in(broker)["several", 0] == 0
+    broker.restart(horolog_take_over="false")
+    assert led_in(broker)["several", 0] == 0
+
+
+def test_beside_its_metadata_epochs_of_a_kafka_stay_those_of_its_logs(
+    start: Start, kafkas: Path
+) -> None:
+    """That Kafka leads in a later one when it is back, and clients would doubt a larger one."""
+    recorded = epochs_of(kafkas)
+    led = led_in(start())
+    for topic, index in recorded.keys() & led:
+        found = read_epochs(Files(), f"{kafkas}/{topic}-{index}/{names.LEADER_EPOCHS}")
+        assert led[topic, index] == max((each.epoch for each in found), default=0), topic
+    assert any(led[key] < recorded[key] for key in recorded.keys() & led)
 
 
 def test_a_refusal_leaves_everything_as_it_is(start: Start, kafkas: Path) -> None:

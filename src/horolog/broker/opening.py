@@ -45,7 +45,7 @@ from horolog.schemas.metadata import (
 from horolog.schemas.transactions import FIRST_FLOW, SECOND_FLOW
 from horolog.storage import names
 from horolog.storage.adoption.consumer_offsets import KafkaOffsets, read_consumer_offsets
-from horolog.storage.directory.checkpoints import decode_uuid
+from horolog.storage.directory.checkpoints import MAX_EPOCH, decode_uuid
 from horolog.storage.directory.lock import DirectoryLock, lock_log_dir
 from horolog.storage.files import Files
 from horolog.storage.log_dir.log_dir import FoundPartitions, LogDir
@@ -143,6 +143,8 @@ class _Opening:
     clock: Clock
     plan: StartPlan = field(default_factory=StartPlan)
     owned: dict[str, uuid.UUID] = field(default_factory=dict)
+    led: dict[str, uuid.UUID] = field(default_factory=dict)
+    """The topics whose leader epochs the metadata have, with their ids."""
     overrides: dict[str, dict[str, str]] = field(default_factory=dict)
     followed: set[str] = field(default_factory=set)
     """Topics that another cluster leads."""
@@ -173,6 +175,7 @@ class _Opening:
             is_ours=self.owned.__contains__,
             topic_id=self.owned.get,
             follows=self._follows,
+            known_epoch=self._known_epoch,
             files=files,
             lock=lock,
             properties=PROPERTIES if self.store.is_own else {},
@@ -336,6 +339,18 @@ class _Opening:
     def _follows(self, topic: str) -> bool:
         return topic in self.followed
 
+    def _known_epoch(self, partition: TopicPartition) -> int:
+        """The leader epoch that the metadata have, as far as it is theirs to say; else -1.
+
+        Of what a source leads it is the source's, of adopted topics beside a Kafka that Kafka's.
+        """
+        topic_id = self.led.get(partition.topic)
+        return -1 if topic_id is None else self.store.leader_epoch(topic_id, partition.partition)
+
+    def _epoch_after_loss(self, partition: TopicPartition) -> int:
+        """The leader epoch of a partition whose directory is not there, or not any more."""
+        return min(self._known_epoch(partition) + 1, MAX_EPOCH)
+
     def _choose(self, found: FoundPartitions) -> Mapping[TopicPartition, str]:
         """Reconcile the directories found; return those to leave alone, with the reason."""
         self.plan = self._reconciled(found)
@@ -343,6 +358,12 @@ class _Opening:
         self.left_behind = replace(self.left_behind, is_kafkas=is_kafkas)
         self.followed.update(row.name for row in self.plan.rows if row.followed)
         self.owned.update((row.name, row.topic_id) for row in self.plan.rows if not row.adopted)
+        is_own = self.store.is_own
+        self.led.update(
+            (row.name, row.topic_id)
+            for row in self.plan.rows
+            if not row.followed and (is_own or not row.adopted)
+        )
         return {TopicPartition(*key): why for key, why in self.plan.left_alone.items()}
 
     def _internal(self, found: FoundPartitions) -> set[str]:
@@ -399,7 +420,10 @@ class _Opening:
         for name, missing in groupby(plan.create, key=itemgetter(0)):
             indexes = [index for _, index in missing]
             try:
-                log_dir.create_all(name, indexes, ids[name], self._topic_config(name), now_ms)
+                log_dir.create_all(
+                    *(name, indexes, ids[name], self._topic_config(name), now_ms),
+                    leader_epoch=self._epoch_after_loss,
+                )
             except StorageFailed as error:
                 _LOG.error("partitions %s of %s are offline: %s", indexes, name, error)
         self._place(log_dir)

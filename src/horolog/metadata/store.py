@@ -191,6 +191,13 @@ class MetadataStore:
         self._append_by_reserve(mapping.forgotten(self.image, name))
         self._reserve.hold()
 
+    def leader_epoch(self, topic_id: UUID, partition: int) -> int:
+        """The leader epoch that is stored of a partition; -1 if none is."""
+        images = (self.image,) if self._beside is None else (self.image, self._beside)
+        topics = (image.by_id.get(topic_id) for image in images)
+        found = (topic.partitions.get(partition) for topic in topics if topic is not None)
+        return max((its.leader_epoch for its in found if its is not None), default=-1)
+
     def raise_epochs(self, epochs: Mapping[tuple[str, int], int]) -> None:
         """Store the leader epochs of partitions that are led in later ones than is stored.
 

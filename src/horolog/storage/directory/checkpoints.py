@@ -28,7 +28,7 @@ from horolog.storage.names import MAX_BASE_OFFSET, MAX_OFFSET, MAX_PARTITION, To
 
 _MAX_BYTES = 64 << 20  # a line for each of a million partitions
 _VERSION = "0"
-_MAX_EPOCH = (1 << 31) - 1  # int32, as is a node id
+MAX_EPOCH = (1 << 31) - 1  # int32, as is a node id
 _MAX_NODE_ID = (1 << 31) - 1
 _NUMBER = re.compile(r"-?[0-9]{1,19}")
 _EPOCHS = re.compile(r"0\n[0-9]{1,10}\n(?:[0-9]{1,10} [0-9]{1,19}\n)*+")
@@ -121,7 +121,7 @@ def read_epochs(files: Files, path: str) -> list[EpochStart]:
     """
 
     def entry(epoch: str, start: str) -> EpochStart:
-        return EpochStart(_number(epoch, 0, _MAX_EPOCH), _number(start, 0, MAX_OFFSET))
+        return EpochStart(_number(epoch, 0, MAX_EPOCH), _number(start, 0, MAX_OFFSET))
 
     right = _epochs_in(_read(files, path) or "")
     if right is not None:
@@ -140,7 +140,7 @@ def _epochs_in(text: str) -> list[EpochStart] | None:
     _, count, *numbers = map(int, text.split())
     epochs, starts = numbers[::2], numbers[1::2]
     grow = all(map(lt, epochs, epochs[1:])) and all(map(le, starts, starts[1:]))
-    if count != len(epochs) or not grow or max(epochs[-1:], default=0) > _MAX_EPOCH:
+    if count != len(epochs) or not grow or max(epochs[-1:], default=0) > MAX_EPOCH:
         return None
     return (
         list(map(EpochStart, epochs, starts)) if max(starts[-1:], default=0) <= MAX_OFFSET else None

@@ -101,6 +101,7 @@ class LogDir:
         choose: Callable[["FoundPartitions"], Mapping[TopicPartition, str]] = lambda found: {},
         topic_id: Callable[[str], uuid.UUID | None] = lambda topic: None,
         follows: Callable[[str], bool] = lambda topic: False,
+        known_epoch: Callable[[TopicPartition], int] = lambda partition: -1,
         files: Files | None = None,
         lock: DirectoryLock | None = None,
         properties: Mapping[str, str] = MappingProxyType({}),
@@ -119,6 +120,8 @@ class LogDir:
             topic_id: the id of a topic that is ours, None if it is not known. It is written into
                 directories that lack theirs.
             follows: whether the logs of a topic that is ours take the batches of a source.
+            known_epoch: the leader epoch that the metadata have of a partition, which is led in
+                none that is lower; -1 if it is not known. Called after `choose`.
             files: the way to the disk.
             lock: what `lock_log_dir` returned, if it was called before; let go of with the
                 log directory, also where it cannot be opened.
@@ -142,7 +145,9 @@ class LogDir:
                 broker_config,
             )
             contents = contents_of(path, reserved)
-            log_dir._load(contents, topic_config, is_ours, choose, topic_id, follows, now_ms)
+            log_dir._load(
+                *(contents, topic_config, is_ours, choose, topic_id, follows, known_epoch, now_ms)
+            )
         except BaseException:
             lock.close()
             raise
@@ -156,6 +161,7 @@ class LogDir:
         choose: Callable[["FoundPartitions"], Mapping[TopicPartition, str]],
         topic_id: Callable[[str], uuid.UUID | None],
         follows: Callable[[str], bool],
+        known_epoch: Callable[[TopicPartition], int],
         now_ms: int,
     ) -> None:
         self.was_clean = self._marker.take()
@@ -173,6 +179,7 @@ class LogDir:
                 is_adopted,
                 follows(partition.topic) and not is_adopted,
                 self._config.horolog_max_batch_uncompressed_bytes,
+                known_epoch(partition),
             )
             try:
                 return load_log(self._files, self._path(str(partition)), partition, plan)
@@ -245,8 +252,18 @@ class LogDir:
         topic_id: uuid.UUID,
         config: TopicConfig,
         now_ms: int,
+        *,
+        leader_epoch: Callable[[TopicPartition], int] = lambda partition: 0,
     ) -> None:
         """Make new, empty partitions of one topic.
+
+        Args:
+            topic: its name.
+            partitions: their numbers.
+            topic_id: its id.
+            config: its settings.
+            now_ms: the clock, in milliseconds.
+            leader_epoch: in which each is led.
 
         Raises:
             StorageFailed: there is one, or the disk refused. None has been made.
@@ -261,7 +278,7 @@ class LogDir:
             for key in keys:
                 if names.partition_of(str(key)) != key:  # a name that leads elsewhere
                     raise StorageFailed(f"{key} cannot be the name of a partition's directory")
-                made.append(self._make(key, topic_id, config, now_ms))
+                made.append(self._make(key, topic_id, config, now_ms, leader_epoch(key)))
             ids = [f"{log.directory}/{names.PARTITION_METADATA}" for log in made]
             for failure in self._sync([*ids, str(self.path)]).values():
                 raise failure
@@ -275,7 +292,12 @@ class LogDir:
             self.logs[TopicPartition(log.topic, log.partition)] = log
 
     def _make(
-        self, key: TopicPartition, topic_id: uuid.UUID, config: TopicConfig, now_ms: int
+        self,
+        key: TopicPartition,
+        topic_id: uuid.UUID,
+        config: TopicConfig,
+        now_ms: int,
+        leader_epoch: int,
     ) -> Log:
         directory = self._path(str(key))
         files = self._files
@@ -297,6 +319,7 @@ class LogDir:
                 topic_id=topic_id,
                 producers=Producers(),
                 epochs=LeaderEpochs(files, f"{directory}/{names.LEADER_EPOCHS}"),
+                leader_epoch=leader_epoch,
                 append_times=AppendTimes(files, directory),
                 max_batch_uncompressed_bytes=self._config.horolog_max_batch_uncompressed_bytes,
             )

@@ -19,7 +19,6 @@ from horolog.record.timestamps import AppendTimeStretch, TimeRange
 from horolog.storage.batches.slices import Slice
 from horolog.storage.directory.checkpoints import AppendTimeReset, EpochStart
 from horolog.storage.index.abort import AbortedTxn
-from horolog.storage.logs.epochs import NO_EPOCH
 from horolog.storage.logs.parts import LogParts
 from horolog.storage.lookup.by_append_time import (
     AppendedAt,
@@ -255,7 +254,7 @@ class ReadableLog:
         """
         start = self.log_start_offset
         epoch = self.epochs.epoch_at(start)
-        return self.leader_epoch if epoch == NO_EPOCH and start == self.log_end_offset else epoch
+        return max(self.leader_epoch, epoch) if start == self.log_end_offset else epoch
 
     def check_epoch(self, epoch: int) -> None:
         """Refuse a client whose leader epoch is not current; -1 is of one that knows none.

@@ -17,7 +17,12 @@ from horolog.storage import names
 from horolog.storage.append_times.earlier import take_over
 from horolog.storage.append_times.floor import AppendTimes
 from horolog.storage.directory.checkpoint_ids import Checkpointed
-from horolog.storage.directory.checkpoints import read_epochs, read_topic_id, write_topic_id
+from horolog.storage.directory.checkpoints import (
+    MAX_EPOCH,
+    read_epochs,
+    read_topic_id,
+    write_topic_id,
+)
 from horolog.storage.files import Files
 from horolog.storage.logs.epochs import LeaderEpochs
 from horolog.storage.logs.log import Log
@@ -33,8 +38,6 @@ from horolog.storage.removal import leftovers
 from horolog.storage.removal.set_aside import set_aside_in
 from horolog.storage.segments.active import ActiveSegment
 from horolog.storage.segments.segment import Segment
-
-_MAX_EPOCH = (1 << 31) - 1
 
 
 def load_log(
@@ -92,9 +95,10 @@ class _Loader:
         leader_epoch = self._leader_epoch(epochs.latest, ends_early=ends_early)
         # After a clean stop one may be at the end without records: the next stop notes it again.
         epochs.truncate_from_end(end_offset, write=not plan.is_clean)
-        if epochs.latest + 1 < leader_epoch and not (plan.is_adopted or plan.follows):
-            # The file no longer has the epoch that this one follows: the next start would count
-            # from an older one, and clients have seen this one.
+        known = max(epochs.latest, plan.known_epoch)
+        if known + 1 < leader_epoch and not (plan.is_adopted or plan.follows):
+            # Neither the file nor the metadata have the epoch that this one follows: the next start
+            # would count from an older one, and clients have seen this one.
             epochs.assign(leader_epoch, end_offset)
         epochs.truncate_from_start(log_start_offset)
         high_watermark = None
@@ -246,13 +250,19 @@ class _Loader:
         epoch (4.3 bumps it by two at every start): a Java client that has seen a larger epoch, in
         a lookup or with a committed offset, would consider the controller's metadata stale and
         find no leader. The epochs of a log that follows are those of its source.
+
+        The epoch that the metadata have counts as one of the log's: Kafka raises it at each start
+        and not with the next batch, and drops what a log has of an epoch beyond it.
         """
-        if latest < 0:
-            return 0
         plan = self.plan
+        if plan.follows:
+            return max(latest, 0)
+        if latest < 0:
+            return max(plan.known_epoch, 0)
+        latest = max(latest, plan.known_epoch)
         is_whole = plan.is_clean and not self.report.removed_bytes and not ends_early
-        keeps = is_whole or plan.is_adopted or plan.follows
-        return latest if keeps else min(latest + 1, _MAX_EPOCH)
+        keeps = is_whole or plan.is_adopted
+        return latest if keeps else min(latest + 1, MAX_EPOCH)
 
     def _topic_id(self, present: set[str]) -> UUID | None:
         """The id in `partition.metadata`; of a topic of ours it is written where it is missing.

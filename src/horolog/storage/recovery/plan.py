@@ -23,6 +23,8 @@ class LoadPlan(NamedTuple):
     """The log takes the batches of a source: its leader owns the epochs, and what recovery cuts off
     comes again. The high watermark is that of the checkpoint."""
     max_batch_uncompressed_bytes: int = 1 << 30
+    known_epoch: int = -1
+    """The leader epoch that the metadata have; -1 if it is not known."""
 
 
 @dataclass(slots=True)
