@@ -79,22 +79,39 @@ def offsets_topic_id(broker: RunningBroker) -> object:
     return broker.service.broker.topics.find("t").topic_id
 
 
-def test_commits_of_one_turn_share_a_batch(broker: RunningBroker) -> None:
+def test_what_is_committed_while_a_large_commit_is_written_shares_batches(
+    broker: RunningBroker,
+) -> None:
     commit(broker, "g0", 0)
     groups = [f"g{n}" for n in range(50)]
     before = {g: len(batches(broker, g)) for g in groups}
 
     async def together() -> None:
         commits = broker.service.broker.groups.commit
-        await asyncio.gather(*(commit_of(group, commits) for group in groups))
+        large = commits("large", ALONE, lambda: [row(broker, "large", 7)] * 300)
+        await asyncio.gather(large, *(commit_of(group, commits) for group in groups))
 
     def commit_of(group: str, commits: Callable[..., Awaitable[None]]) -> Awaitable[None]:
         rows = [row(broker, group, 7)]
         return commits(group, ALONE, lambda: rows)
 
     broker.run(together())
-    assert [committed(broker, group) for group in groups] == [7] * 50
+    assert [committed(broker, group) for group in ("large", *groups)] == [7] * 51
     assert all(len(batches(broker, g)) - before[g] <= 2 for g in groups)
+
+
+def test_a_small_commit_is_in_the_log_before_anything_else_is_begun(broker: RunningBroker) -> None:
+    commit(broker, "g", 0)
+    before = len(batches(broker, "g"))
+
+    async def begin() -> int:
+        commits = broker.service.broker.groups.commit
+        with pytest.raises(StopIteration):
+            commits("g", ALONE, lambda: [row(broker, "g", 7)]).send(None)
+        return committed(broker, "g") or 0
+
+    assert broker.run(begin()) == 7
+    assert len(batches(broker, "g")) == before + 1
 
 
 def test_a_deleted_group_leaves_tombstones_and_does_not_come_back(broker: RunningBroker) -> None:

@@ -30,7 +30,10 @@ def append(broker: RunningBroker, *batches: bytes, name: str = TRANSACTION_STATE
     async def call() -> int:
         await topic.ready()
         index = topic.partition_of("key")
-        await topic.append(index, batches)
+        for batch in batches:
+            appending = topic.append(index, batch)
+            if appending is not None:
+                await appending
         return index
 
     return broker.run(call())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID, uuid4
@@ -15,6 +15,7 @@ from horolog.broker.transaction_coordinator import TransactionCoordinator, Trans
 from horolog.buffers import Buffer
 from horolog.clock import ManualClock
 from horolog.errors import ErrorCode, RequestRefused, StorageFailed
+from horolog.record.stamped import StampedBatch
 from horolog.schemas.offsets import partition_for
 from horolog.schemas.transactions import Status
 from horolog.storage.names import TopicPartition
@@ -40,13 +41,13 @@ class LogInMemory:
     def partition_of(self, key: str) -> int:
         return partition_for(key, self.count)
 
-    def append(self, index: int, batches: Sequence[bytes]) -> asyncio.Future[None]:
+    def append(self, index: int, batch: StampedBatch) -> asyncio.Future[None]:
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if self.fails:
             self.fails -= 1
             done.set_exception(StorageFailed("full"))
         else:
-            self.batches[index] += batches
+            self.batches[index].append(batch.data)
             done.set_result(None)
         return done
 

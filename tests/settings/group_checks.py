@@ -187,7 +187,10 @@ def _made(lab: Lab, topic: StateTopic) -> int:
 def _segments(lab: Lab, topic: StateTopic) -> int:
     async def append() -> None:
         await topic.ready()
-        await topic.append(0, [build_batch([Record(1, b"k", b"")])] * 3)
+        for _ in range(3):
+            appending = topic.append(0, build_batch([Record(1, b"k", b"")]))
+            if appending is not None:
+                await appending
 
     lab.broker.run(append())
     return len(lab.broker.log(topic.name).segments)

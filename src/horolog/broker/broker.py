@@ -25,6 +25,7 @@ from horolog.broker.following.shadow import Shadow
 from horolog.broker.following.topics import FollowedTopics
 from horolog.broker.group_coordinator import GroupCoordinator
 from horolog.broker.group_lag import GroupLags
+from horolog.broker.live_groups import written
 from horolog.broker.live_settings import LiveSettings
 from horolog.broker.offsets_log import OffsetsLog
 from horolog.broker.open_files import OpenFiles, share_out
@@ -219,7 +220,7 @@ class Broker:
         try:
             if carried:
                 await self.offsets_log.ready()
-            for error in await self.offsets_log.write_groups(carried):
+            for error in await written(self.offsets_log, carried):
                 if error is not None:
                     raise error
             for partition in self.partitions.values():

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from horolog.broker.live_groups import GroupEntry, GroupStore, LiveGroups
+from horolog.broker.live_groups import GroupEntry, GroupStore, LiveGroups, written
 from horolog.broker.scheduling.group_queue import Decided
 from horolog.errors import ErrorCode, RequestRefused
 from horolog.groups.offsets import CommittedOffsets
@@ -147,7 +147,7 @@ class GroupTransactions:
 
     async def _end(self, partition_index: int, ended: TransactionEnd) -> None:
         change = GroupChange(ended=ended._replace(partition=partition_index))
-        (error,) = await self._store.write_groups([change])
+        (error,) = await written(self._store, [change])
         if error is not None:
             raise error
         self._offsets.end_transaction(

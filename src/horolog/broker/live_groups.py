@@ -16,7 +16,7 @@ from horolog.errors import ErrorCode, HorologError, RequestRefused, code_for
 from horolog.groups.capacity import Capacity
 from horolog.groups.group import Group
 from horolog.groups.offsets import CommittedOffsets
-from horolog.groups.rows import GroupChange, GroupRow
+from horolog.groups.rows import GroupChange, GroupRow, Outcomes
 from horolog.groups.values import Completed, GroupLimits, GroupState, Waiter
 
 _LOG = logging.getLogger(__name__)
@@ -43,9 +43,15 @@ class GroupStore(Protocol):
 
     def write_groups(
         self, changes: Sequence[GroupChange], /
-    ) -> "asyncio.Future[list[Exception | None]]":
-        """The error of each change or None, after all are written in order."""
+    ) -> "Outcomes | asyncio.Future[Outcomes]":
+        """Write changes in order: the error of each or None, or their future if that takes long."""
         ...
+
+
+async def written(store: GroupStore, changes: Sequence[GroupChange]) -> Outcomes:
+    """Write changes in order: the error of each or None."""
+    outcomes = store.write_groups(changes)
+    return outcomes if isinstance(outcomes, list) else await outcomes
 
 
 class GroupEntry:

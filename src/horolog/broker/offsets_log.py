@@ -1,12 +1,13 @@
 """Groups and committed offsets in `__consumer_offsets`, in the records of Kafka's coordinator.
 
-What arrives while a write is under way is written together: one batch for each partition of the
-topic. A change counts once its batch is in the log, and survives a kill of the process, as Kafka's
-do. One that no record can hold fails alone.
+A change is in the log at once, if it is small and no thread is needed. What arrives while a large
+one is written is written together: one batch for each partition of the topic. A change counts once
+its batch is in the log, and survives a kill of the process, as Kafka's do. One that no record can
+hold fails alone.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from functools import partial
@@ -23,8 +24,10 @@ from horolog.groups.batches import (
     join,
     parts_of,
 )
-from horolog.groups.rows import GroupChange, TransactionEnd
-from horolog.record.builder import Record, build_batch
+from horolog.groups.rows import GroupChange, Outcomes, TransactionEnd
+from horolog.record.builder import Record
+from horolog.record.stamped import StampedBatch, stamped_batch
+from horolog.storage.logs.appendable import Appended
 from horolog.storage.validation.validate import Prepared
 
 _QUICK: Final = 200  # records that become batches on the event loop
@@ -35,9 +38,9 @@ _OF_MARKERS: Final = (
     ErrorCode.invalid_producer_id_mapping,
 )
 
-Outcomes = list[Exception | None]
-_Step = bytes | TransactionEnd
+_Step = bytes | StampedBatch | TransactionEnd
 _Begun = tuple[int, Prepared | TransactionEnd, list[int]]
+_Writing = tuple["asyncio.Future[Appended]", list[int]]
 
 
 @dataclass(slots=True)
@@ -49,13 +52,17 @@ class _Pieces:
     parts: list[tuple[list[Record], int]] = field(default_factory=list)
     """Records that are no batch yet."""
 
-    def pack(self, most_bytes: int) -> None:
+    def pack(self, now_ms: int, most_bytes: int) -> None:
         """Make batches of the records so far."""
         parts, self.parts = self.parts, []
+        if len(parts) == 1:
+            ((records, place),) = parts
+            self.steps.append((stamped_batch(records, now_ms), [place]))
+            return
         places = (place for _, place in parts)
         for together in gathered((part for part, _ in parts), most_bytes):
             of_these = list(islice(places, len(together)))
-            self.steps.append((build_batch(join(together)), of_these))
+            self.steps.append((stamped_batch(join(together), now_ms), of_these))
 
 
 class OffsetsLog:
@@ -93,13 +100,26 @@ class OffsetsLog:
         except HorologError as error:
             raise _unavailable(error) from error
 
-    def write_groups(self, changes: Sequence[GroupChange]) -> "asyncio.Future[Outcomes]":
+    def write_groups(self, changes: Sequence[GroupChange]) -> "Outcomes | asyncio.Future[Outcomes]":
         """Append changes, each of one group, in order; the error of each or None."""
+        if self._writing is None and _are_quick(changes):
+            try:
+                return self._append_now(changes)
+            except Exception as error:  # noqa: BLE001 - raised where the changes are awaited
+                return [error] * len(changes)
         done: asyncio.Future[Outcomes] = self._loop.create_future()
         self._gathered.append((changes, done))
         if self._writing is None:
             self._writing = self._loop.create_task(self._write())
         return done
+
+    def _append_now(self, changes: Sequence[GroupChange]) -> "Outcomes | asyncio.Future[Outcomes]":
+        topic, now_ms = self._topic(), self._clock.now_ms()
+        if not topic.exists:
+            return _gone(changes)
+        packed = self._pack(topic, changes, now_ms)
+        outcomes, writing = self._begun(topic, packed, now_ms)
+        return self._loop.create_task(_written(outcomes, writing)) if writing else outcomes
 
     async def _write(self) -> None:
         while self._gathered:
@@ -118,22 +138,27 @@ class OffsetsLog:
     async def _append(self, changes: Sequence[GroupChange]) -> Outcomes:
         topic, now_ms = self._topic(), self._clock.now_ms()
         if not topic.exists:
-            return [_unavailable(StorageFailed("__consumer_offsets is gone"))] * len(changes)
-        pack = partial(self._pack, topic, changes, now_ms)
-        is_quick = sum(map(_size, changes)) <= _QUICK
+            return _gone(changes)
         # Changes of others wait for it in any case, and clients' requests must not.
-        packed = pack() if is_quick else await self._loop.run_in_executor(self._workers, pack)
+        pack = partial(self._pack, topic, changes, now_ms)
+        packed = await self._loop.run_in_executor(self._workers, pack)
+        return await _written(*self._begun(topic, packed, now_ms))
+
+    def _begun(
+        self, topic: StateTopic, packed: tuple[Outcomes, list[_Begun]], now_ms: int
+    ) -> tuple[Outcomes, list[_Writing]]:
+        """Begin to append batches in order; those that are not in the log yet."""
         outcomes, steps = packed
-        writing: list[tuple[Awaitable[object], list[int]]] = []
+        writing: list[_Writing] = []
         for index, step, places in steps:
-            writing.append((self._begin(topic, index, step, now_ms), places))
-        for written, places in writing:
             try:
-                await written
+                written = self._begin(topic, index, step, now_ms)
             except HorologError as error:
-                for place in places:
-                    outcomes[place] = outcomes[place] or _unavailable(error)
-        return outcomes
+                _fail(outcomes, places, error)
+            else:
+                if written is not None:
+                    writing.append((written, places))
+        return outcomes, writing
 
     def _pack(
         self, topic: StateTopic, changes: Sequence[GroupChange], now_ms: int
@@ -149,13 +174,14 @@ class OffsetsLog:
                 outcomes[place] = error
         steps: list[_Begun] = []
         for index, its in pieces.items():
-            its.pack(most_bytes)
+            its.pack(now_ms, most_bytes)
             for step, places in its.steps:
                 try:
-                    ready = topic.prepared(index, step) if isinstance(step, bytes) else step
+                    ready = (
+                        step if isinstance(step, TransactionEnd) else topic.prepared(index, step)
+                    )
                 except HorologError as error:
-                    for place in places:
-                        outcomes[place] = outcomes[place] or _unavailable(error)
+                    _fail(outcomes, places, error)
                 else:
                     steps.append((index, ready, places))
         return outcomes, steps
@@ -170,23 +196,23 @@ class OffsetsLog:
     ) -> None:
         if change.ended is not None:
             its = pieces.setdefault(change.ended.partition, _Pieces())
-            its.pack(most_bytes)
+            its.pack(now_ms, most_bytes)
             its.steps.append((change.ended, [place]))
             return
-        batch = batch_of_transaction(change, now_ms, most_bytes)
-        parts = [] if batch is not None else parts_of(change, now_ms, most_bytes)
         its = pieces.setdefault(self.partition_of(_group_of(change)), _Pieces())
-        if batch is not None:
-            its.pack(most_bytes)
-            its.steps.append((batch, [place]))
-        else:
-            its.parts += [(part, place) for part in parts if part]
+        if change.producer is None:
+            its.parts += [(part, place) for part in parts_of(change, now_ms, most_bytes) if part]
+            return
+        batch = batch_of_transaction(change, now_ms, most_bytes)
+        assert batch is not None, "it is part of a transaction"
+        its.pack(now_ms, most_bytes)
+        its.steps.append((batch, [place]))
 
     def _begin(
         self, topic: StateTopic, index: int, step: Prepared | TransactionEnd, now_ms: int
-    ) -> Awaitable[object]:
+    ) -> "asyncio.Future[Appended] | None":
         if isinstance(step, Prepared):
-            return topic.append(index, [step])
+            return topic.append(index, step)
         return topic.end_transaction(
             *(index, *step.producer, step.coordinator_epoch),
             commit=step.is_commit,
@@ -195,22 +221,40 @@ class OffsetsLog:
         )
 
 
-def _size(change: GroupChange) -> int:
-    """Records of a change."""
-    return (
-        len(change.groups)
-        + len(change.offsets)
-        + len(change.dropped_offsets)
-        + len(change.dropped_groups)
-    )
+async def _written(outcomes: Outcomes, writing: Sequence[_Writing]) -> Outcomes:
+    for written, places in writing:
+        try:
+            await written
+        except HorologError as error:
+            _fail(outcomes, places, error)
+    return outcomes
+
+
+def _fail(outcomes: Outcomes, places: Sequence[int], error: HorologError) -> None:
+    for place in places:
+        outcomes[place] = outcomes[place] or _unavailable(error)
+
+
+def _gone(changes: Sequence[GroupChange]) -> Outcomes:
+    return [_unavailable(StorageFailed("__consumer_offsets is gone"))] * len(changes)
+
+
+def _are_quick(changes: Sequence[GroupChange]) -> bool:
+    """Whether they become batches on the event loop; a marker is appended in a thread."""
+    records = 0
+    for groups, offsets, dropped_offsets, dropped_groups, _, ended in changes:
+        if ended is not None:
+            return False
+        records += len(groups) + len(offsets) + len(dropped_offsets) + len(dropped_groups)
+    return records <= _QUICK
 
 
 def _group_of(change: GroupChange) -> str:
     """The group that a change is about."""
-    if change.groups:
-        return change.groups[0].group_id
     if change.offsets:
         return change.offsets[0].group_id
+    if change.groups:
+        return change.groups[0].group_id
     return change.dropped_offsets[0][0] if change.dropped_offsets else change.dropped_groups[0]
 
 

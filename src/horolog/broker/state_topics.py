@@ -10,8 +10,9 @@ change its partitions. All of it is only so in a directory of ours (metadata/hom
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
+from functools import partial
 from typing import Final
 
 from horolog.broker.controller import Controller, NewTopic
@@ -21,14 +22,15 @@ from horolog.broker.partitions import Partitions
 from horolog.buffers import Buffer
 from horolog.clock import Clock
 from horolog.config import LONG_MAX
-from horolog.errors import HorologError, StorageFailed
+from horolog.errors import StorageFailed
 from horolog.metadata.topics import TopicRegistry
+from horolog.record.stamped import StampedBatch
 from horolog.schemas.offsets import partition_for
 from horolog.storage.file_errors import FileMissing
 from horolog.storage.logs.appendable import Appended
 from horolog.storage.logs.readable import ReadableLog
 from horolog.storage.names import CONSUMER_OFFSETS, TRANSACTION_STATE
-from horolog.storage.validation.validate import Prepared, trusted
+from horolog.storage.validation.validate import Prepared, trusted, trusted_plain
 
 _LOG = logging.getLogger(__name__)
 
@@ -122,7 +124,7 @@ class StateTopic:
     @property
     def most_bytes(self) -> int:
         """That one batch may have: a segment's."""
-        partition = next(iter(self._partitions_of()), None)
+        partition = self._partitions.find(self.name, 0) or next(self._partitions_of(), None)
         return LONG_MAX if partition is None else partition.log.config.segment_bytes
 
     async def ready(self) -> None:
@@ -139,58 +141,40 @@ class StateTopic:
         """The partition that has the state of a group or a transactional id."""
         return partition_for(key, self.count)
 
-    def prepared(self, index: int, batch: bytes) -> Prepared:
+    def prepared(self, index: int, batch: bytes | StampedBatch) -> Prepared:
         """A batch for `append`; any thread may ask.
 
         Raises:
             RequestRefused: it is larger than a segment may be.
             StorageFailed: the partition is offline.
         """
-        return trusted(batch, self._partition(index).log.config, self._clock.now_ms())
+        config, now_ms = self._partition(index).log.config, self._clock.now_ms()
+        if isinstance(batch, bytes):
+            return trusted(batch, config, now_ms)
+        return trusted_plain(batch, config, now_ms)
 
-    def append(self, index: int, batches: Sequence[bytes | Prepared]) -> "asyncio.Future[None]":
-        """Append whole batches of format v2, in the order of the calls; when all are in the log.
+    def append(
+        self, index: int, batch: bytes | StampedBatch | Prepared
+    ) -> "asyncio.Future[Appended] | None":
+        """Append a whole batch of format v2, in the order of the calls; None if it is in the log.
 
-        They survive a kill of the process; `flush.ms` and `flush.messages` of the topic say when
-        the disk has them. Where one is refused those behind it are not appended, or may be, and
-        those before it may be in the log.
+        Else that takes a while, as a roll does: it is when the future is done. It survives a kill
+        of the process; `flush.ms` and `flush.messages` of the topic say when the disk has it.
 
-        The future raises:
-            RequestRefused: a batch is larger than a segment may be.
+        Raises, or the future does:
+            RequestRefused: it is larger than a segment may be.
             StorageFailed: a write failed, or the partition is offline.
         """
-        done: asyncio.Future[None] = self._loop.create_future()
-        left = len(batches)
+        partition = self._partition(index)
+        ready = batch if isinstance(batch, Prepared) else self.prepared(index, batch)
+        appended = partition.append_trusted(ready, self._clock.now_ms(), _OWNER)
+        if isinstance(appended, Appended):
+            _flush_rolled(partition, appended)
+            return None
+        appended.add_done_callback(partial(_on_written, partition))
+        return appended
 
-        def on_written(written: "asyncio.Future[Appended]") -> None:
-            error = None if written.cancelled() else written.exception()
-            if error is None:
-                on_appended(written.result())
-            elif not done.done():
-                done.set_exception(error)
-
-        def on_appended(appended: Appended) -> None:
-            nonlocal left
-            left -= 1
-            if appended.rolled:
-                partition.flush_rolled().add_done_callback(log_failure)
-            if not left and not done.done():
-                done.set_result(None)
-
-        try:
-            partition = self._partition(index)
-            for batch in batches:
-                ready = self.prepared(index, batch) if isinstance(batch, bytes) else batch
-                appended = partition.append_trusted(ready, self._clock.now_ms(), _OWNER)
-                if isinstance(appended, Appended):
-                    on_appended(appended)
-                else:
-                    appended.add_done_callback(on_written)
-        except HorologError as error:
-            done.set_exception(error)
-        return done
-
-    async def end_transaction(
+    def end_transaction(
         self,
         index: int,
         producer_id: int,
@@ -200,14 +184,14 @@ class StateTopic:
         commit: bool,
         strict: bool,
         now_ms: int,
-    ) -> None:
+    ) -> "asyncio.Future[Appended]":
         """Append the marker of a transaction, after what was appended before.
 
-        Raises:
+        Raises, or the future does:
             RequestRefused: it is of an earlier epoch (47) or coordinator (35).
             StorageFailed: a write failed, or the partition is offline.
         """
-        await self._partition(index).end_transaction(
+        return self._partition(index).end_transaction(
             *(producer_id, producer_epoch, coordinator_epoch),
             commit=commit,
             strict=strict,
@@ -241,6 +225,16 @@ class StateTopic:
             why = self._partitions.why_offline(self.name, index)
             raise StorageFailed(f"{self.name}-{index} is offline: {why}")
         return partition
+
+
+def _flush_rolled(partition: Partition, appended: Appended) -> None:
+    if appended.rolled:
+        partition.flush_rolled().add_done_callback(log_failure)
+
+
+def _on_written(partition: Partition, written: "asyncio.Future[Appended]") -> None:
+    if not written.cancelled() and written.exception() is None:
+        _flush_rolled(partition, written.result())
 
 
 def _load(log: ReadableLog, take: Callable[[Buffer], None]) -> None:

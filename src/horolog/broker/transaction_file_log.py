@@ -1,11 +1,12 @@
 """The states of transactional ids in one file, where `__transaction_state` is another's."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from horolog.broker.scheduling.metadata_thread import MetadataThread
 from horolog.buffers import Buffer
 from horolog.metadata.transaction_file import TransactionFile
+from horolog.record.stamped import StampedBatch
 
 
 class FileStateLog:
@@ -25,9 +26,9 @@ class FileStateLog:
         """The one."""
         return 0
 
-    def append(self, index: int, batches: Sequence[bytes]) -> Awaitable[None]:
-        """Append batches; they survive a kill of the process."""
-        return self._thread.run(self._file.append, batches)
+    def append(self, index: int, batch: StampedBatch) -> Awaitable[None]:
+        """Append a batch; it survives a kill of the process."""
+        return self._thread.run(self._file.append, [batch.data])
 
     async def load(self, index: int, take: Callable[[Buffer], None]) -> None:
         """Give all batches to `take`, in the thread of the file."""

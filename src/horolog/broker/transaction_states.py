@@ -12,7 +12,6 @@ from collections.abc import (
     Callable,
     Iterator,
     Mapping,
-    Sequence,
 )
 from struct import error as StructError  # noqa: N812 - its own name says nothing
 from typing import Final, Protocol
@@ -22,7 +21,7 @@ from horolog.broker.scheduling.turns import TimeSlice
 from horolog.buffers import Buffer
 from horolog.clock import Clock
 from horolog.errors import ErrorCode, RequestRefused, StorageFailed
-from horolog.record.builder import build_batch
+from horolog.record.stamped import StampedBatch, stamped_batch
 from horolog.transactions.replay import Replay, record_of
 from horolog.transactions.values import Transaction
 
@@ -57,8 +56,8 @@ class StateLog(Protocol):
         """The partition that has a transactional id."""
         ...
 
-    def append(self, index: int, batches: Sequence[bytes]) -> Awaitable[None]:
-        """Append batches to a partition."""
+    def append(self, index: int, batch: StampedBatch) -> Awaitable[object] | None:
+        """Append a batch to a partition; None if it is there."""
         ...
 
     async def load(self, index: int, take: Callable[[Buffer], None]) -> None:
@@ -231,7 +230,9 @@ class TransactionStates:
         try:
             await self.log.ready()
             index = self.log.partition_of(transactional_id)
-            await self.log.append(index, [build_batch([record])])
+            appending = self.log.append(index, stamped_batch([record], record.timestamp))
+            if appending is not None:
+                await appending
         except StorageFailed as error:
             raise unavailable(error) from error
         self._put(entry, after)

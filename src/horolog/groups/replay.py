@@ -12,6 +12,7 @@ are kept as they are.
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from struct import error as StructError  # noqa: N812 - its own name says nothing
 from typing import Final, NamedTuple
 from uuid import UUID
@@ -26,6 +27,7 @@ from horolog.schemas.offsets import (
     CommittedValue,
     GroupKey,
     GroupValue,
+    Key,
     OffsetKey,
     committed_bytes,
     group_bytes,
@@ -51,38 +53,25 @@ def records_of(change: GroupChange, now_ms: int) -> list[Record]:
     Raises:
         RequestRefused: a text or a number does not fit the fields of a record.
     """
+    records: list[Record] = []
     try:
-        pairs = [*_dropped(change), *_put(change)]
+        if change.dropped_offsets or change.dropped_groups:
+            offsets = (OffsetKey(*each) for each in change.dropped_offsets)
+            dropped = chain[Key](offsets, map(GroupKey, change.dropped_groups))
+            records += [Record(now_ms, key_bytes(each), None) for each in dropped]
+        for group in change.groups:
+            since_ms = _NO_TIME if group.empty_since_ms is None else group.empty_since_ms
+            value = GroupValue(group.protocol_type, 0, changed_ms=since_ms)
+            key = key_bytes(GroupKey(group.group_id))
+            records.append(Record(now_ms, key, group_bytes(value)))
+        for row in change.offsets:
+            of_offset = key_bytes(OffsetKey(row.group_id, row.topic, row.partition))
+            records.append(Record(now_ms, of_offset, committed_bytes(CommittedValue(*row[3:]))))
     except (StructError, UnicodeError) as error:
         raise RequestRefused(
             ErrorCode.invalid_commit_offset_size, f"no record can hold it: {error}"
         ) from error
-    return [Record(now_ms, key, value) for key, value in pairs]
-
-
-def _dropped(change: GroupChange) -> Iterator[tuple[bytes, None]]:
-    for offset in change.dropped_offsets:
-        yield key_bytes(OffsetKey(*offset)), None
-    for group_id in change.dropped_groups:
-        yield key_bytes(GroupKey(group_id)), None
-
-
-def _put(change: GroupChange) -> Iterator[tuple[bytes, bytes]]:
-    for group in change.groups:
-        since_ms = _NO_TIME if group.empty_since_ms is None else group.empty_since_ms
-        value = GroupValue(group.protocol_type, 0, changed_ms=since_ms)
-        yield key_bytes(GroupKey(group.group_id)), group_bytes(value)
-    for row in change.offsets:
-        committed = CommittedValue(
-            row.committed,
-            row.leader_epoch,
-            row.metadata,
-            row.commit_ms,
-            row.expire_ms,
-            row.topic_id,
-        )
-        key = OffsetKey(row.group_id, row.topic, row.partition)
-        yield key_bytes(key), committed_bytes(committed)
+    return records
 
 
 def transaction_batch(change: GroupChange, now_ms: int) -> bytes | None:

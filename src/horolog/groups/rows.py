@@ -1,8 +1,11 @@
 """The stored rows of groups, and the changes that are written as one batch."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 from uuid import UUID
+
+Outcomes: TypeAlias = list[Exception | None]
+"""Of changes that are written, in their order: the error of each, or None."""
 
 
 class OffsetRow(NamedTuple):

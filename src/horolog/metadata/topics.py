@@ -1,6 +1,7 @@
 """The broker's topics, and the rules for creating one; error messages are Apache Kafka's."""
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -33,6 +34,14 @@ class Topic:
     compacted: bool = False
     unsettled: bool = False
     followed: bool = False
+
+    def has_partition(self, index: int) -> bool:
+        """Whether there is such a partition, offline or not."""
+        its = self.partitions
+        if 0 <= index < len(its) and its[index] == index:
+            return True
+        at = bisect_left(its, index)  # there are gaps
+        return at < len(its) and its[at] == index
 
     @property
     def may_expire(self) -> bool:

@@ -19,8 +19,12 @@ value  i16 version · fields, flexible from version 4 on; null removes what the 
 Which partition has a group follows from the hash of its name (`partition_for`).
 """
 
-from collections.abc import Callable
+import sys
+from array import array
+from collections.abc import Callable, Sequence
 from functools import partial
+from operator import mul
+from struct import Struct
 from typing import Final, NamedTuple, TypeVar
 from uuid import UUID
 
@@ -40,6 +44,18 @@ _TOPIC_ID_TAG: Final = 0
 _NO_TIME: Final = -1
 _MASK: Final = (1 << 32) - 1
 _LOWEST: Final = 1 << 31
+_POWERS: Final = tuple(pow(31, power, 1 << 32) for power in range(255, -1, -1))
+_UTF_16: Final = f"utf-16-{sys.byteorder[0]}e"
+
+_SHORT_TEXT: Final = 127
+"""Bytes of a compact string whose length is one byte."""
+_KEY_HEAD: Final = Struct(">hh")
+_I16: Final = Struct(">h")
+_I32: Final = Struct(">i")
+_COMMITTED: Final = Struct(">hqiB")  # with the length of the metadata
+_COMMITTED_MS: Final = Struct(">q")
+_NO_TAGS: Final = b"\0"
+_TOPIC_ID_HEAD: Final = bytes([1, _TOPIC_ID_TAG, 16])
 
 _T = TypeVar("_T")
 
@@ -103,10 +119,17 @@ def partition_for(group_id: str, partitions: int) -> int:
 
     Java's `String.hashCode`, over UTF-16, and the absolute value as Kafka's `Utils.abs` has it.
     """
-    units = memoryview(group_id.encode("utf-16-be", "surrogatepass"))
-    hashed = 0
-    for at in range(0, len(units), 2):
-        hashed = 31 * hashed + (units[at] << 8 | units[at + 1]) & _MASK
+    if group_id.isascii():
+        units: Sequence[int] = group_id.encode()
+    else:
+        units = array("H", group_id.encode(_UTF_16, "surrogatepass"))
+    hashed: int
+    if len(units) <= len(_POWERS):
+        hashed = sum(map(mul, units, _POWERS[-len(units) :])) & _MASK
+    else:
+        hashed = 0
+        for unit in units:
+            hashed = 31 * hashed + unit & _MASK
     if hashed >= _LOWEST:
         hashed = 0 if hashed == _LOWEST else (1 << 32) - hashed
     return hashed % partitions
@@ -140,12 +163,12 @@ def key_bytes(key: Key) -> bytes:
     Raises:
         struct.error: a text is longer than 32,767 bytes, or the partition is none.
     """
-    to = Encoder()
-    if isinstance(key, OffsetKey):
-        to.i16(_OFFSET_TYPE).plain_text(key.group).plain_text(key.topic).i32(key.partition)
-    else:
-        to.i16(_GROUP_TYPE).plain_text(key.group)
-    return bytes(to)
+    group = key.group.encode()
+    if not isinstance(key, OffsetKey):
+        return _KEY_HEAD.pack(_GROUP_TYPE, len(group)) + group
+    topic = key.topic.encode()
+    head = _KEY_HEAD.pack(_OFFSET_TYPE, len(group))
+    return head + group + _I16.pack(len(topic)) + topic + _I32.pack(key.partition)
 
 
 # --- values -------------------------------------------------------------------------------
@@ -192,10 +215,14 @@ def committed_bytes(value: CommittedValue) -> bytes:
     if value.expire_ms is not None:
         to = Encoder().i16(_WITH_EXPIRY).i64(value.offset).plain_text(value.metadata)
         return bytes(to.i64(value.commit_ms).i64(value.expire_ms))
-    to = Encoder().i16(_NEWEST).i64(value.offset).i32(value.leader_epoch).text(value.metadata)
-    to.i64(value.commit_ms)
-    topic_id = value.topic_id
-    return bytes(to.tagged(None if topic_id is None else {_TOPIC_ID_TAG: topic_id.bytes}))
+    metadata, topic_id = value.metadata.encode(), value.topic_id
+    if len(metadata) < _SHORT_TEXT:
+        head = _COMMITTED.pack(_NEWEST, value.offset, value.leader_epoch, len(metadata) + 1)
+    else:
+        to = Encoder().i16(_NEWEST).i64(value.offset).i32(value.leader_epoch)
+        head = bytes(to.unsigned(len(metadata) + 1))
+    tags = _NO_TAGS if topic_id is None else _TOPIC_ID_HEAD + topic_id.bytes
+    return head + metadata + _COMMITTED_MS.pack(value.commit_ms) + tags
 
 
 def read_group(data: bytes) -> GroupValue:

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NotRequired, Protocol, TypedDict, TypeVar
-from uuid import UUID
 
 from horolog.broker.broker import Broker
 from horolog.broker.dispatch import Request
@@ -59,9 +58,8 @@ async def named_topics(
         row: the offset to commit; RequestRefused is the error of the partition.
     """
     topics = []
-    partitions_of: dict[UUID, frozenset[int]] = {}  # a topic may be named often
     for find, partitions in named:
-        refused, known = ErrorCode.none, frozenset[int]()
+        refused = ErrorCode.none
         try:
             of_topic = NamedTopic(find())
         except RequestRefused as error:
@@ -69,16 +67,12 @@ async def named_topics(
             refused = code_for(error)
         topics.append(of_topic)
         topic = of_topic.topic
-        if topic is not None:
-            if topic.topic_id not in partitions_of:
-                partitions_of[topic.topic_id] = frozenset(topic.partitions)
-            known = partitions_of[topic.topic_id]
         for wanted in partitions:
             await request.checkpoint()
             error_code = refused
             if topic is not None:
                 try:
-                    if wanted.partition_index not in known:
+                    if not topic.has_partition(wanted.partition_index):
                         raise unknown_topic(topic.name)
                     of_topic.rows.append(row(topic, wanted))
                 except RequestRefused as error:

@@ -25,7 +25,7 @@ async def check_each(
         await request.checkpoint()
         index, error_code, message = index_of(partition), ErrorCode.none, None
         try:
-            if topic is None or index not in topic.partitions:
+            if topic is None or not topic.has_partition(index):
                 raise RequestRefused(
                     ErrorCode.unknown_topic_or_partition,
                     f"there is no partition {index} of topic {topic_name}",

@@ -16,17 +16,17 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from horolog.errors import RequestRefused
-from horolog.groups.rows import GroupChange
+from horolog.groups.rows import GroupChange, Outcomes
 
 T = TypeVar("T")
-Write: TypeAlias = "Callable[[Sequence[GroupChange]], asyncio.Future[list[Exception | None]]]"
+Write: TypeAlias = "Callable[[Sequence[GroupChange]], Outcomes | asyncio.Future[Outcomes]]"
 
 
 def _nothing() -> None:
     pass
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Decided(Generic[T]):
     """An operation's result, the change to write first, and its effect on memory."""
 
@@ -35,7 +35,7 @@ class Decided(Generic[T]):
     apply: Callable[[], None] = _nothing
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Operation:
     decide: Callable[[], Decided[Any]]
     done: "asyncio.Future[Any]"
@@ -48,7 +48,7 @@ _Writing: TypeAlias = list[tuple[_Operation, Decided[Any], GroupChange]]
 class GroupQueue:
     """Decides, writes and applies operations. For the event loop's thread only.
 
-    `write` writes changes in order and returns the error or None of each.
+    `write` writes changes in order and returns the error or None of each, or their future.
     `on_idle` is called when no operation is queued or in flight.
     """
 
@@ -85,18 +85,23 @@ class GroupQueue:
         if self._advancing:  # an operation that is being decided has asked for another
             return
         self._advancing = True
-        while self._waiting and not self._exclusive:
-            operation = self._waiting[0]
-            if operation.exclusive and (self._decided or self._in_flight):
+        while True:
+            while self._waiting and not self._exclusive:
+                operation = self._waiting[0]
+                if operation.exclusive and (self._decided or self._in_flight):
+                    break
+                self._waiting.popleft()
+                self._decide(operation)
+            if self._in_flight or not self._decided:
                 break
-            self._waiting.popleft()
-            self._decide(operation)
-        self._advancing = False
-        if self._decided and not self._in_flight:
             self._in_flight, self._decided = self._decided, []
             written = self._write([change for _, _, change in self._in_flight])
-            written.add_done_callback(self._on_written)
-        elif self.is_idle:
+            if isinstance(written, asyncio.Future):
+                written.add_done_callback(self._on_written)
+                break
+            self._settle(written)
+        self._advancing = False
+        if self.is_idle:
             self._on_idle()
 
     def _decide(self, operation: _Operation) -> None:
@@ -117,18 +122,21 @@ class GroupQueue:
         self._decided.append((operation, decided, decided.change))
         self._exclusive = operation.exclusive
 
-    def _on_written(self, written: "asyncio.Future[list[Exception | None]]") -> None:
-        in_flight, self._in_flight = self._in_flight, []
+    def _on_written(self, written: "asyncio.Future[Outcomes]") -> None:
         failure = written.exception()
-        outcomes = [failure] * len(in_flight) if failure is not None else written.result()
         self._advancing = True
+        self._settle([failure] * len(self._in_flight) if failure is not None else written.result())
+        self._advancing = False
+        self._advance()
+
+    def _settle(self, outcomes: Sequence[BaseException | None]) -> None:
+        """Apply what was written, and resolve its operations."""
+        in_flight, self._in_flight = self._in_flight, []
         for (operation, decided, _), error in zip(in_flight, outcomes, strict=True):
             if error is None:
                 decided.apply()
             _resolve(operation.done, error, decided.result)
-        self._advancing = False
         self._exclusive = False
-        self._advance()
 
 
 def _resolve(done: "asyncio.Future[Any]", error: BaseException | None, result: object) -> None:

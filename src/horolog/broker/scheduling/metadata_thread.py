@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import ParamSpec, TypeAlias, TypeVar
 
 from horolog.errors import StorageFailed
-from horolog.groups.rows import GroupChange
+from horolog.groups.rows import GroupChange, Outcomes
 from horolog.metadata.group_file import GroupFile
 from horolog.metadata.store import MetadataStore
 from horolog.metadata.transaction_file import TransactionFile
@@ -20,7 +20,6 @@ _LOG = logging.getLogger(__name__)
 
 P = ParamSpec("P")
 R = TypeVar("R")
-Outcomes: TypeAlias = list[Exception | None]
 """The error or None of each change."""
 Gathered: TypeAlias = "list[tuple[Sequence[GroupChange], asyncio.Future[Outcomes]]]"
 

@@ -36,6 +36,7 @@ from horolog.record.batch import (
 from horolog.record.compression import Codec, compress_chunks, fleeting_chunks
 from horolog.record.old_format.sent import Sent
 from horolog.record.scan import RecordFacts, find_faults, scan_batch, scan_plain
+from horolog.record.stamped import StampedBatch
 from horolog.record.timestamps import LOG_APPEND_TIME, NO_TIMESTAMP, TimestampType
 from horolog.storage.producers.attempts import Fences
 from horolog.storage.producers.states import Admission
@@ -193,17 +194,32 @@ def trusted(batch: bytes, config: TopicConfig, now_ms: int) -> Prepared:
         CorruptBatch: it is no batch of format v2.
     """
     header = parse_header(batch)
-    if header.size > config.segment_bytes:
-        raise RequestRefused(
-            ErrorCode.record_list_too_large,
-            f"A batch of {header.size} bytes exceeds segment.bytes={config.segment_bytes}.",
-        )
+    _check_size(header, config)
     facts = None
     if plain_header(batch, config) is not None:
         facts = scan_plain(batch, header, arrival_ms=now_ms)
     if facts is None:
         facts = scan_batch(batch, header, max_bytes=MAX_UNCOMPRESSED_BYTES, arrival_ms=now_ms)
     return _prepared(header, memoryview(batch), facts, config, now_ms)
+
+
+def trusted_plain(built: StampedBatch, config: TopicConfig, now_ms: int) -> Prepared:
+    """As `trusted`, of a batch of which all is known: no record is looked at.
+
+    Raises:
+        RequestRefused: as `trusted`.
+    """
+    header, batch, facts = built
+    _check_size(header, config)
+    return _prepared(header, memoryview(batch), facts, config, now_ms)
+
+
+def _check_size(header: BatchHeader, config: TopicConfig) -> None:
+    if header.size > config.segment_bytes:
+        raise RequestRefused(
+            ErrorCode.record_list_too_large,
+            f"A batch of {header.size} bytes exceeds segment.bytes={config.segment_bytes}.",
+        )
 
 
 def plain_header(batch: Buffer, config: TopicConfig) -> BatchHeader | None:

@@ -1,0 +1,79 @@
+"""Batches that a broker builds of its own state: records of one time, and what is known of them.
+
+They are those of `builder.build_batch`, and what a scan (record/scan.py) finds of them follows from
+their making. A coordinator writes one for each small change.
+"""
+
+from array import array
+from collections.abc import Sequence
+from functools import partial
+from typing import Final, NamedTuple
+
+from horolog.record.batch import (
+    HEADER_SIZE,
+    LOG_OVERHEAD,
+    MAGIC,
+    BatchHeader,
+    new_header,
+    pack_header,
+    parse_header,
+)
+from horolog.record.builder import Record
+from horolog.record.kernels.record_bytes import write_varlong
+from horolog.record.scan import RecordFacts, scan_batch
+from horolog.record.time_stats import LATENCY_COUNT
+from horolog.record.timestamps import NO_TIMESTAMP
+
+_SHORT: Final = tuple(bytes([2 * length]) for length in range(64))
+"""Varints of short lengths."""
+_LATENCIES: Final = (0,) * (LATENCY_COUNT - 2)
+_NULL: Final = b"\1"
+
+_new_facts = partial(tuple.__new__, RecordFacts)
+
+
+class StampedBatch(NamedTuple):
+    """A whole batch of format v2 that is not compressed, its header, and what a scan would find."""
+
+    header: BatchHeader
+    data: bytes
+    facts: RecordFacts
+
+
+def stamped_batch(records: Sequence[Record], now_ms: int) -> StampedBatch:
+    """A batch of records that all have the time at which they are appended.
+
+    Args:
+        records: one or more, with keys and without headers.
+        now_ms: their timestamp in milliseconds.
+    """
+    parts: list[bytes] = []
+    for delta, (_, key, value, _, _) in enumerate(records):
+        assert key is not None
+        has_value, data = (_NULL, b"") if value is None else (_length(len(value)), value)
+        of_delta, of_key = _length(delta), _length(len(key))
+        size = 3 + len(of_delta) + len(of_key) + len(key) + len(has_value) + len(data)
+        parts += _length(size), b"\0\0", of_delta, of_key, key, has_value, data, b"\0"
+    body = b"".join(parts)
+    count = len(records)
+    length = HEADER_SIZE - LOG_OVERHEAD + len(body)
+    no_producer = -1, -1, -1
+    fields = (0, length, -1, MAGIC, 0, 0, count - 1, now_ms, now_ms, *no_producer, count)
+    head = pack_header(new_header(fields), body)
+    header = parse_header(head)
+    if now_ms == NO_TIMESTAMP:  # the clock says a millisecond before 1970: a record without a time
+        data = head + body
+        facts = scan_batch(data, header, max_bytes=len(body), arrival_ms=now_ms)
+        return StampedBatch(header, data, facts)
+    counts = array("q", (count, count, now_ms, now_ms, now_ms, now_ms, 0, 0, count, *_LATENCIES))
+    facts = _new_facts((count, now_ms, now_ms, 0, False, True, True, count - 1, counts))
+    return StampedBatch(header, head + body, facts)
+
+
+def _length(value: int) -> bytes:
+    """A length, or an offset delta, as a varint."""
+    if value < 64:
+        return _SHORT[value]
+    out = bytearray()
+    write_varlong(out, value)
+    return bytes(out)
