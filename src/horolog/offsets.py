@@ -9,3 +9,24 @@ class OffsetRange(NamedTuple):
     start: int
     end: int
     size: int
+
+
+class HeldUp(NamedTuple):
+    """The first open transaction of a partition: consumers of committed records wait there."""
+
+    producer_id: int
+    producer_epoch: int
+    transactional_id: str | None
+    """None: no transactional id has it, or it is not known here."""
+    is_hanging: bool | None
+    """Whether no transactional id has it, so that nothing ends it; None: not known here."""
+    offset: int
+    """The last stable offset: of its first record, or the log start if that is deleted."""
+    since_ms: int | None
+    """When its first record was appended; None if that is not known, or the record is deleted."""
+    offsets: int
+    """From there to the high watermark."""
+    records: int | None
+    """Of these offsets, of all producers; None where block maps do not count them."""
+    open_transactions: int
+    """Of the partition."""

@@ -8,14 +8,13 @@ from typing import Any
 import pytest
 from metrics_page import Metrics, scrape
 from patience import eventually
-from raw_connection import produce_fields
 from running_broker import NOW_MS, MakeBroker, RunningBroker, a_broker
+from transactional import abort, end, init, write
 
 from horolog.broker.metrics import transactions
 from horolog.clock import ManualClock
 from horolog.errors import StorageFailed
 from horolog.record.builder import Record, build_batch
-from horolog.wire.api import ApiKey
 
 # Without verification a batch is appended that is in no transaction of the coordinator, as Kafka's
 # brokers before KIP-890 did.
@@ -25,50 +24,6 @@ broker = a_broker(
     horolog_metrics_port="0",
     transaction_partition_verification_enable="false",
 )
-
-
-def init(broker: RunningBroker, transactional_id: str = "x") -> Any:
-    fields = {"transactional_id": transactional_id, "transaction_timeout_ms": 60_000}
-    return broker.ask(ApiKey.INIT_PRODUCER_ID, 4, **fields)
-
-
-def write(
-    broker: RunningBroker,
-    producer: Any,
-    *,
-    sequence: int = 0,
-    partition: int = 0,
-    version: int = 11,
-    topic: str = "t",
-) -> int:
-    batch = build_batch(
-        [Record(broker.clock.now_ms(), None, b"v")],
-        producer_id=producer.producer_id,
-        producer_epoch=producer.producer_epoch,
-        base_sequence=sequence,
-        is_transactional=True,
-    )
-    fields = produce_fields(topic, {partition: batch}, acks=-1, transactional_id="x")
-    (answer,) = broker.ask(ApiKey.PRODUCE, version, **fields).responses
-    return int(answer.partition_responses[0].error_code)
-
-
-def end(broker: RunningBroker, producer: Any, *, commit: bool = True) -> int:
-    fields = {"producer_id": producer.producer_id, "producer_epoch": producer.producer_epoch}
-    answer = broker.ask(ApiKey.END_TXN, 5, transactional_id="x", committed=commit, **fields)
-    broker.run(broker.broker.transactions.settle())
-    return int(answer.error_code)
-
-
-def abort(broker: RunningBroker, producer: Any) -> None:
-    marker = {
-        "producer_id": producer.producer_id,
-        "producer_epoch": producer.producer_epoch,
-        "transaction_result": False,
-        "topics": [{"name": "t", "partition_indexes": [0]}],
-        "coordinator_epoch": 0,
-    }
-    broker.ask(ApiKey.WRITE_TXN_MARKERS, 1, markers=[marker])
 
 
 def numbers(metrics: Metrics, **labels: object) -> tuple[float, float, float]:

@@ -56,6 +56,7 @@ def test_every_number_of_a_group(broker: RunningBroker, clock: ManualClock) -> N
         "is_pace_known": False,
         "unread_deleted": 3,
         "first_deleted_ms": NOW_MS + 7 * DAY_MS + 1 - 20,
+        "held_up": None,
     }
     (by_create,) = lags(broker, "g", "--clock", "create")
     assert (by_create["lag_ms"], by_create["clock"]) == (60_000 + 70_000, "create")

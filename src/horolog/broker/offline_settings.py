@@ -30,6 +30,8 @@ class OfflineTopic(NamedTuple):
     """A broker that starts here deletes nothing of it: it is adopted, or a setting is invalid."""
     source: str
     """Where its settings are from."""
+    is_adopted: bool = False
+    """The same whatever is tried: what is open there counts as ended."""
 
 
 class OfflineSettings:
@@ -81,6 +83,7 @@ class OfflineSettings:
             overrides,
             is_exempt and not self._tried,
             source,
+            is_exempt,
         )
 
     def _configured(self, overrides: Mapping[str, str]) -> TopicConfig:

@@ -8,13 +8,18 @@ it are appended. So both are compared at one moment, between two steps of the ev
 
 from typing import Final, NamedTuple
 
+from horolog.broker.group_lag import append_time_of
 from horolog.broker.partition import Partition
 from horolog.broker.transaction_coordinator import TransactionCoordinator
 from horolog.metadata.topics import TopicRegistry
+from horolog.offsets import HeldUp
+from horolog.storage.logs.readable import ReadableLog
 from horolog.storage.names import TopicPartition
 
 MOST: Final = 1_000
 """Of a partition that are looked at: clients choose how many there are. The oldest are first."""
+
+_LONGEST_ID: Final = 1_000  # of a transactional id in an answer, so that any fits a page
 
 
 class OpenTransaction(NamedTuple):
@@ -31,6 +36,37 @@ class OpenTransaction(NamedTuple):
     """None: not known yet, as the coordinator loads, or as it is another broker's."""
 
 
+class FirstOpen(NamedTuple):
+    """The first open transaction of a partition, at one moment."""
+
+    transaction: OpenTransaction
+    opened: int
+    """Of all that are open there."""
+    log: ReadableLog
+
+    def held_up(self) -> HeldUp:
+        """What consumers of committed records wait for; any thread may ask, the disk may be read.
+
+        Raises:
+            StorageFailed: the disk refused.
+            CorruptBatch: the log is damaged where it has to be read.
+        """
+        log, first = self.log, self.transaction
+        start, end, id_ = log.log_start_offset, log.high_watermark, first.transactional_id
+        offset = max(first.first_offset, start)
+        return HeldUp(
+            first.producer_id,
+            first.producer_epoch,
+            None if id_ is None else id_[:_LONGEST_ID],
+            first.is_hanging,
+            offset,
+            append_time_of(log, offset) if first.first_offset >= start else None,
+            max(0, end - offset),
+            log.unread(offset, end).records if offset < end else 0,
+            self.opened,
+        )
+
+
 class OpenTransactions:
     """See the module. For the event loop's thread only."""
 
@@ -38,15 +74,20 @@ class OpenTransactions:
         self._topics = topics
         self._transactions = transactions
 
-    def of(self, partition: Partition) -> list[OpenTransaction]:
-        """The first `MOST` of a partition, in the order of their first offsets."""
+    def first_of(self, partition: Partition) -> FirstOpen | None:
+        """The first one of a partition; None if none is open."""
+        found = self.of(partition, 1)
+        return FirstOpen(found[0], partition.open_count, partition.log) if found else None
+
+    def of(self, partition: Partition, most: int = MOST) -> list[OpenTransaction]:
+        """The first ones of a partition, at most `most`, in the order of their first offsets."""
         if not partition.has_open_transactions:
             return []
         topic = self._topics.find(partition.topic)
         is_led = topic is not None and not topic.followed
         is_known = is_led and not self._transactions.is_loading
         where, found = TopicPartition(partition.topic, partition.index), []
-        for producer_id, epoch, first_offset in partition.open_transactions(MOST):
+        for producer_id, epoch, first_offset in partition.open_transactions(most):
             owner = self._transactions.owner_of(producer_id, where) if is_led else None
             is_hanging = False if owner is not None else True if is_known else None
             id_, open_ms = (None, None) if owner is None else owner

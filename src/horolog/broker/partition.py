@@ -173,7 +173,8 @@ class Partition:
         """The first of these, in the order of their first offsets."""
         unended = {(each.producer_id, each.first_offset) for each in self._log.unended}
         opened = self._log.producers.open_now(most + len(unended))
-        return [each for each in opened if (each.producer_id, each.first_offset) not in unended]
+        found = [each for each in opened if (each.producer_id, each.first_offset) not in unended]
+        return found[:most]
 
     def end_unended(self, clock: Clock) -> "asyncio.Future[None]":
         """Write the markers of transactions that another broker left open; see the log."""

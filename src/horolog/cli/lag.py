@@ -3,11 +3,12 @@
 import time
 from collections.abc import Sequence
 from datetime import UTC, tzinfo
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
 
 from horolog.cli.connecting import CommandConfig, CommandProperties, connect
+from horolog.cli.held_up import held_up_text
 from horolog.cli.options import LOCAL, Bootstrap, Json, Zone
 from horolog.cli.screen import show_json, show_table
 from horolog.client import LagClock, PartitionLag
@@ -52,7 +53,9 @@ def lag(
     Offsets are counted as Kafka's tools do. Records that were deleted before a group read them are
     lost; records that retention deletes before the group gets to them, at the pace of its latest
     commits, are about to be. How long a group needs to the end follows from that pace and the
-    topic's: "never" if the group is the slower. Of Apache Kafka's brokers only offsets are known,
+    topic's: "never" if the group is the slower. Groups that read committed records wait at the
+    first open transaction of a partition: it is named with --read-committed, and one that hangs is
+    always. Of Apache Kafka's brokers only offsets are known,
     and the lag by append time of topics with LogAppendTime.
     """
     if bool(groups) == of_all:
@@ -64,9 +67,10 @@ def lag(
             now_ms = SystemClock().now_ms()
             found = group_lags(client, names, now_ms, clock=clock, read_committed=read_committed)
             if as_json:
-                show_json([each._asdict() for each in found])
+                show_json([_as_json(each) for each in found])
             else:
                 _show(names, found, shown_zone)
+                _show_held_up(found, shown_zone, read_committed=read_committed)
             if not watch:
                 return
             try:
@@ -110,6 +114,21 @@ def _show(names: Sequence[str], found: Sequence[PartitionLag], zone: tzinfo) -> 
                 f"{each.topic}-{each.partition} that {each.group} has not read, first at "
                 f"{format_time(each.first_deleted_ms, zone)}"
             )
+
+
+def _as_json(each: PartitionLag) -> dict[str, Any]:
+    return {**each._asdict(), "held_up": each.held_up and each.held_up._asdict()}
+
+
+def _show_held_up(found: Sequence[PartitionLag], zone: tzinfo, *, read_committed: bool) -> None:
+    """The first open transaction of each partition; without `read_committed` those that hang."""
+    shown = set()
+    for each in found:
+        name, held_up = f"{each.topic}-{each.partition}", each.held_up
+        if held_up is None or name in shown or not (read_committed or held_up.is_hanging):
+            continue
+        shown.add(name)
+        typer.echo(held_up_text(name, held_up, zone))
 
 
 def _catch_up(each: PartitionLag) -> str | None:

@@ -9,6 +9,7 @@ from horolog.client import Client
 from horolog.client.topic_facts import partition_numbers
 from horolog.errors import Damaged, ErrorCode, RequestRefused, StorageFailed
 from horolog.json_text import read_as
+from horolog.metadata.open_transactions import OpenTransactions
 from horolog.storage import names
 from horolog.storage.files import Files
 from horolog.storage.names import INTERNAL_TOPICS, TopicPartition
@@ -49,6 +50,7 @@ def explained_by_broker(
             found.is_exempt,
             segments,
             unread=client.unread_deleted(topic, number, settings=settings),
+            held_up=found.held_up,
         )
 
 
@@ -59,6 +61,7 @@ def explained_by_files(
     target = find_target(path)
     stored = OfflineSettings(target.log_dir, settings)
     files = Files(read_only=True)
+    opened = OpenTransactions(files, target.log_dir)
     for directory in target.partitions:
         partition = names.partition_of(directory.name) or TopicPartition(directory.name, 0)
         is_left_out = partition.topic in INTERNAL_TOPICS and target.is_log_dir
@@ -71,6 +74,7 @@ def explained_by_files(
         try:
             log = PartitionReader(files, directory)
             found = _report(log, topic, now_ms)
+            held_up = None if topic.is_adopted else opened.held_up(log)
             notes = tuple(log.notes)
         except (Damaged, StorageFailed) as error:  # its neighbours are shown all the same
             yield explained._replace(damage=str(error))
@@ -78,7 +82,7 @@ def explained_by_files(
         if target.segment is not None:
             base_offset = names.base_offset_of(target.segment.name, names.LOG)
             found = [each for each in found if each.base_offset == base_offset]
-        yield explained._replace(segments=found, notes=notes)
+        yield explained._replace(segments=found, notes=notes, held_up=held_up)
 
 
 def _report(log: PartitionReader, topic: OfflineTopic, now_ms: int) -> list[SegmentRetention]:
@@ -92,5 +96,6 @@ def _report(log: PartitionReader, topic: OfflineTopic, now_ms: int) -> list[Segm
         now_ms,
         log.resets(),
         is_exempt=topic.is_exempt,
+        names_markers=True,
     )
     return list(found)

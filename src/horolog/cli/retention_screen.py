@@ -6,11 +6,12 @@ from typing import Any, NamedTuple
 
 import typer
 
+from horolog.cli.held_up import held_up_text
 from horolog.cli.screen import show_table, size
-from horolog.client import GroupUnread
+from horolog.client import GroupUnread, HeldUp
 from horolog.clock import format_duration
 from horolog.storage.removal.retention import Because
-from horolog.storage.removal.retention_report import SegmentRetention
+from horolog.storage.removal.retention_report import KeepingMarker, SegmentRetention
 from horolog.times import format_time
 
 _CLOCKS = {
@@ -38,6 +39,8 @@ class Explained(NamedTuple):
     """Why nothing is known of its segments."""
     unread: Sequence[GroupUnread] | None = None
     """What groups lose by it; None where no broker is asked, which alone knows groups."""
+    held_up: HeldUp | None = None
+    """What consumers of committed records wait for."""
 
 
 def as_json(explained: Explained) -> dict[str, Any]:
@@ -57,6 +60,7 @@ def as_json(explained: Explained) -> dict[str, Any]:
             }
             for each in explained.segments
         ],
+        "held_up": explained.held_up and explained.held_up._asdict(),
         "unread": unread and [each._asdict() for each in unread],
         "notes": list(explained.notes),
         "damage": explained.damage,
@@ -77,6 +81,10 @@ def show(explained: Explained, zone: tzinfo) -> None:
         typer.echo("")
         for line in (_next(explained, zone), *_held(explained, zone)):
             typer.echo(f"  {line}")
+    if explained.held_up is not None:
+        typer.echo(f"  {held_up_text(explained.name, explained.held_up, zone)}")
+        if "compact" in str(explained.settings["cleanup.policy"]):
+            typer.echo("  Compaction stops there, too")
     for each in explained.unread or ():
         first_ms = each.first_deleted_ms
         when = "" if first_ms is None else f", first at {format_time(first_ms, zone)}"
@@ -166,6 +174,18 @@ def _next(explained: Explained, zone: tzinfo) -> str:
     return "nothing is deleted with these settings"
 
 
+def _kept_by_marker(base_offset: int, marker: KeepingMarker, zone: tzinfo) -> str:
+    records = "it has no records with a time"
+    if marker.records_ms is not None:
+        latest = format_time(marker.records_ms, zone)
+        records = f"its records, the latest stamped {latest}, are old enough"
+    return (
+        f"segment {base_offset} is kept by the {'commit' if marker.is_commit else 'abort'} marker "
+        f"at offset {marker.offset}, of {format_time(marker.timestamp, zone)}, of producer "
+        f"{marker.producer_id}, epoch {marker.producer_epoch}: {records}"
+    )
+
+
 def _held(explained: Explained, zone: tzinfo) -> list[str]:
     """What keeps segments for longer than the settings would have it."""
     lines = []
@@ -196,6 +216,8 @@ def _held(explained: Explained, zone: tzinfo) -> list[str]:
                 f"stamped {format_time(holder.timestamp, zone)} and appended {appended}{producer}"
                 f"{waiting}. Compare --set horolog.retention.by=append-time"
             )
+        elif each.marker is not None:
+            lines.append(f"{_kept_by_marker(each.base_offset, each.marker, zone)}{waiting}")
         elif each.because is Because.AHEAD and each.is_odd(explained.now_ms):
             lines.append(
                 f"segment {each.base_offset} is kept by append times ahead of the clock{waiting}. "

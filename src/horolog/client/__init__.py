@@ -41,7 +41,7 @@ from horolog.client.offset_lookups import (
 from horolog.client.records import Produced
 from horolog.client.security import Security
 from horolog.client.transactions import Transaction
-from horolog.offsets import OffsetRange
+from horolog.offsets import HeldUp, OffsetRange
 from horolog.wire.questions import (
     GroupUnread,
     LagClock,
@@ -75,6 +75,7 @@ __all__ = [
     "FoundOffset",
     "FoundRecord",
     "GroupUnread",
+    "HeldUp",
     "LagClock",
     "LeftBehind",
     "NoAnswer",

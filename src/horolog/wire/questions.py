@@ -19,7 +19,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from horolog.history import AskGroupHistory, AskTopicHistory, GroupHistory, TopicHistory
 from horolog.json_text import from_json, read_as
-from horolog.offsets import OffsetRange
+from horolog.offsets import HeldUp, OffsetRange
 from horolog.wire.acl import AclOperation
 from horolog.wire.config_resources import ResourceType
 
@@ -208,6 +208,8 @@ class RetentionReport(NamedTuple):
     segments: tuple[Mapping[str, Any], ...]
     """Of each, oldest first, the members that docs/wire.md lists."""
     next: int | None
+    held_up: HeldUp | None = None
+    """The first open transaction, if one is open."""
 
 
 class AskLeftBehind(NamedTuple):
@@ -518,6 +520,8 @@ class PartitionLag(NamedTuple):
     that is not known."""
     first_deleted_ms: int | None
     """When the first of them is deleted; a time in the past: at the next check."""
+    held_up: HeldUp | None = None
+    """The first open transaction, if one is open: the end of groups that read committed records."""
 
 
 class GroupLag(NamedTuple):

@@ -16,6 +16,7 @@ from horolog.broker.group_lag import (
     partition_lag,
     unknown_lag,
 )
+from horolog.broker.open_transactions import FirstOpen
 from horolog.errors import HorologError
 from horolog.network.peer import Peer
 from horolog.wire.questions import (
@@ -35,11 +36,13 @@ async def measure_group(broker: Broker, peer: Peer, group: str, ask: AskGroupLag
     """How far a group is behind in the partitions that it has committed offsets of."""
     lags, now_ms, start = broker.group_lags, broker.clock.now_ms(), max(0, ask.start)
     behind = sorted(lags.behind([group], committed=ask.committed), key=lambda each: each.key)
-    asked = [(each, lags.paces(each)) for each in behind[start:]]
+    asked = [(each, lags.paces(each), _first_open(broker, each)) for each in behind[start:]]
 
-    def measured(each: Behind, paces: Paces) -> PartitionLag:
+    def measured(each: Behind, paces: Paces, opened: FirstOpen | None) -> PartitionLag:
         try:
             found = partition_lag(each, paces, ask.clock, now_ms)
+            if opened is not None:
+                found = found._replace(held_up=opened.held_up())
         except HorologError:  # its neighbours are measured all the same
             found = unknown_lag(each, paces, ask.clock)
         return found._replace(group=group[:_LONGEST_NAME])
@@ -48,6 +51,11 @@ async def measure_group(broker: Broker, peer: Peer, group: str, ask: AskGroupLag
         return as_many_as_fit((number, measured(*each)) for number, each in enumerate(asked, start))
 
     return GroupLag(*await broker.searchers.run(peer, page))
+
+
+def _first_open(broker: Broker, behind: Behind) -> FirstOpen | None:
+    partition = broker.partitions.find(behind.key.topic, behind.key.partition)
+    return None if partition is None else broker.open_transactions.first_of(partition)
 
 
 async def find_unread(broker: Broker, peer: Peer, topic: str, ask: AskUnread) -> UnreadDeleted:

@@ -8,6 +8,7 @@ from horolog.broker.control.rows import as_many_as_fit
 from horolog.config import TopicConfig
 from horolog.errors import ErrorCode, RequestRefused
 from horolog.network.peer import Peer
+from horolog.offsets import HeldUp
 from horolog.storage.removal.retention_report import settings_of
 from horolog.wire.questions import AskRetention, RetentionReport
 
@@ -22,21 +23,25 @@ async def explain_retention(
         StorageFailed: the disk refused.
         CorruptBatch: the log is damaged where it has to be read.
     """
-    log = broker.partition(topic, ask.partition).log
+    partition = broker.partition(topic, ask.partition)
+    log, opened = partition.log, broker.open_transactions.first_of(partition)
     config = tried_config(broker, topic, ask.settings) if ask.settings else None
     now_ms = broker.clock.now_ms() if ask.now is None else ask.now
 
-    def page() -> tuple[tuple[dict[str, Any], ...], int | None]:
-        found = log.retention_report(now_ms, config, first_offset=ask.start)
-        return as_many_as_fit((each.base_offset, each.as_json()) for each in found)
+    def page() -> tuple[tuple[dict[str, Any], ...], int | None, HeldUp | None]:
+        first = None if opened is None else opened.held_up()
+        found = log.retention_report(now_ms, config, first_offset=ask.start, names_markers=True)
+        segments = ((each.base_offset, each.as_json()) for each in found)
+        return *as_many_as_fit(segments, first), first
 
-    segments, following = await broker.searchers.run(peer, page)
+    segments, following, first = await broker.searchers.run(peer, page)
     return RetentionReport(
         now_ms,
         settings_of(log.config if config is None else config),
         log.retention_exempt and config is None,
         segments,
         following,
+        first,
     )
 
 

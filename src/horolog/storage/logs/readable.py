@@ -414,6 +414,7 @@ class ReadableLog:
         config: TopicConfig | None = None,
         *,
         first_offset: int = 0,
+        names_markers: bool = False,
     ) -> Iterator[SegmentRetention]:
         """What retention does about each segment; see removal/retention_report.py.
 
@@ -423,6 +424,7 @@ class ReadableLog:
             now_ms: the clock.
             config: settings to be tried, as if the topic had them.
             first_offset: only segments with this base offset, or a later one.
+            names_markers: look for markers that keep segments.
 
         Raises:
             StorageFailed: the disk refused.
@@ -437,6 +439,7 @@ class ReadableLog:
             self._append_times.resets,
             is_exempt=self.retention_exempt and config is None,
             first_offset=first_offset,
+            names_markers=names_markers,
         )
 
     def time_stats(self) -> tuple[TimeStats, int]:

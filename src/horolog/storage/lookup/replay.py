@@ -1,17 +1,17 @@
 """Reading a log from its start to its end, for what is rebuilt from its batches."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from horolog.buffers import Buffer
 from horolog.errors import CorruptBatch, printable
 from horolog.record.batch import MAGIC
 from horolog.storage.batches.reader import EVERYTHING
 from horolog.storage.batches.whole import whole_batches
-from horolog.storage.segments.segment import Segment
+from horolog.storage.segments.reader import SegmentReader
 
 
 def replay_segments(
-    segments: tuple[Segment, ...], first_offset: int, take: Callable[[Buffer], None]
+    segments: Sequence[SegmentReader], first_offset: int, take: Callable[[Buffer], None]
 ) -> Iterator[str]:
     """Give each batch of some segments to `take`, control batches too, in the order of the log.
 

@@ -10,9 +10,11 @@ from functools import partial
 
 from horolog.errors import CorruptBatch, CorruptFile
 from horolog.record.attempts import is_attempt
+from horolog.storage import names
 from horolog.storage.files import Files
 from horolog.storage.index.abort import AbortedTxn
 from horolog.storage.producers.states import Producers, read_attempts, remove_snapshot
+from horolog.storage.segments.reader import SegmentReader
 from horolog.storage.segments.segment import Segment
 
 _logger = logging.getLogger(__name__)
@@ -81,7 +83,7 @@ def rebuild_aborted(
 def _start(
     files: Files,
     directory: str,
-    segments: Sequence[Segment],
+    segments: Sequence[SegmentReader],
     producers: Producers,
     snapshots: Iterable[int],
     end_offset: int,
@@ -124,8 +126,27 @@ def _read(files: Files, directory: str, offset: int, producers: Producers, now_m
     return True
 
 
+def read_producers(files: Files, directory: str, segments: Sequence[SegmentReader]) -> Producers:
+    """The producers as the last of these batches left them; nothing is written.
+
+    What exactly-once sinks have written is left out.
+
+    Raises:
+        StorageFailed: the disk refused.
+    """
+    producers, end_offset = Producers(), segments[-1].end.next_offset
+    found = (names.base_offset_of(each, names.SNAPSHOT) for each in files.names_in(directory))
+    snapshots = [offset for offset in found if offset is not None]
+    start = _start(files, directory, segments, producers, snapshots, end_offset, now_ms=0)
+    following = [segment.base_offset for segment in segments[1:]] + [end_offset]
+    for segment, next_base in zip(segments, following, strict=True):
+        if next_base > start:
+            _replay_segment(segment, start, producers, now_ms=0)
+    return producers
+
+
 def _replay_segment(
-    segment: Segment,
+    segment: SegmentReader,
     start: int,
     producers: Producers,
     now_ms: int,

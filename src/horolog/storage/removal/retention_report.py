@@ -10,14 +10,23 @@ from typing import Any, NamedTuple
 
 from horolog.config import TopicConfig
 from horolog.errors import CorruptBatch, RequestRefused
+from horolog.record.markers import read_marker
 from horolog.storage.directory.checkpoints import AppendTimeReset
 from horolog.storage.index.time import TimeEntry
 from horolog.storage.lookup.by_append_time import last_append_time
 from horolog.storage.lookup.by_timestamp import find_by_timestamp
-from horolog.storage.removal.retention import MAY_GO, Because, SegmentTime, Verdict, verdicts
+from horolog.storage.removal.retention import (
+    MAY_GO,
+    Because,
+    SegmentTime,
+    Verdict,
+    expired_ms,
+    verdicts,
+)
 from horolog.storage.segments.reader import SegmentReader
 
 _MAX_BATCH_BYTES = 1 << 30
+_MAX_MARKER_BYTES = 1 << 20
 _FAR_AHEAD_MS = 3_600_000
 
 
@@ -31,6 +40,20 @@ class Holder(NamedTuple):
     producer_id: int
     """Of the idempotent producer that sent it; -1 if it was none. A log keeps no client id."""
     producer_epoch: int
+
+
+class KeepingMarker(NamedTuple):
+    """The marker that keeps a segment whose records are all old enough: its time is the largest."""
+
+    offset: int
+    timestamp: int
+    """When it was appended, as all markers are stamped."""
+    producer_id: int
+    """Whose transaction it ends."""
+    producer_epoch: int
+    is_commit: bool
+    records_ms: int | None
+    """The largest timestamp of the records; None if there is none left."""
 
 
 class SegmentRetention(NamedTuple):
@@ -68,6 +91,8 @@ class SegmentRetention(NamedTuple):
     """The record whose create time, ahead of the clock, keeps the segment."""
     seen_ms: int | None = None
     """When a follower saw its last record, where it is unknown when that was appended."""
+    marker: KeepingMarker | None = None
+    """That of a transaction which keeps the segment, where it was looked for."""
 
     @property
     def goes_now(self) -> bool:
@@ -77,7 +102,8 @@ class SegmentRetention(NamedTuple):
     def as_json(self) -> dict[str, Any]:
         """As JSON has it."""
         holder = None if self.holder is None else self.holder._asdict()
-        return {**self._asdict(), "holder": holder}
+        marker = None if self.marker is None else self.marker._asdict()
+        return {**self._asdict(), "holder": holder, "marker": marker}
 
     def is_odd(self, now_ms: int) -> bool:
         """Whether a wrong or unknown time keeps it: one more than an hour ahead of the clock."""
@@ -108,6 +134,7 @@ def report(
     *,
     is_exempt: bool = False,
     first_offset: int = 0,
+    names_markers: bool = False,
 ) -> Iterator[SegmentRetention]:
     """What retention does about each segment, oldest first.
 
@@ -124,6 +151,8 @@ def report(
         resets: where append times were lowered, in order of offsets.
         is_exempt: the log was adopted, and nothing of it is deleted.
         first_offset: only segments with this base offset, or a later one.
+        names_markers: look for markers that keep segments. It reads the headers of a segment whose
+            largest time is a marker's.
 
     Raises:
         StorageFailed: the disk refused.
@@ -165,7 +194,50 @@ def report(
             kept_by,
             _holder(segment, largest) if is_held and largest is not None else None,
             last.seen_ms,
+            _marker(segment, largest, candidate.size, verdict, config, now_ms)
+            if names_markers and largest is not None
+            else None,
         )
+
+
+def _marker(
+    segment: SegmentReader,
+    largest: TimeEntry,
+    size: int,
+    verdict: Verdict,
+    config: TopicConfig,
+    now_ms: int,
+) -> KeepingMarker | None:
+    """The marker whose time keeps a segment that could go by its records; None if none does."""
+    time = verdict.time
+    if time is None or verdict.may_go or time.time_ms != largest.timestamp:
+        return None
+    if time.is_append_time or not time.is_record_time:
+        return None
+    try:
+        located = segment.locate(largest.offset)
+        if located is None or not located[1].is_control or located[1].size > _MAX_MARKER_BYTES:
+            return None
+        position, header = located
+        marker = read_marker(segment.read_batch(position, header))
+        records_ms = max(
+            (each.max_timestamp for _, each in segment.headers(0, size) if not each.is_control),
+            default=None,
+        )
+    except CorruptBatch:
+        return None
+    if marker is None:
+        return None
+    if records_ms is not None and not expired_ms(config, records_ms, now_ms):
+        return None
+    return KeepingMarker(
+        header.base_offset,
+        header.max_timestamp,
+        header.producer_id,
+        header.producer_epoch,
+        not marker.is_abort,
+        records_ms,
+    )
 
 
 def _kind_of(time: SegmentTime) -> str:

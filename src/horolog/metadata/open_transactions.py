@@ -1,0 +1,125 @@
+"""Which transaction is open first in a partition's directory, read without a broker.
+
+The producers' newest snapshot and the batches after it say what is open; transactional ids are in
+`__transaction_state`, or beside another's logs in `horolog-transactions.log`. A broker may be at
+work meanwhile. It writes the state of an id before the first record, and again after the marker: so
+what was open before and after states were read has had its state in between.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from horolog.metadata.opening import is_own
+from horolog.offsets import HeldUp
+from horolog.storage import names
+from horolog.storage.file_errors import FileMissing
+from horolog.storage.files import Files
+from horolog.storage.lookup.by_append_time import append_times, with_ends
+from horolog.storage.lookup.replay import replay_segments
+from horolog.storage.lookup.unread import unread
+from horolog.storage.names import TopicPartition
+from horolog.storage.offline.partition_reader import PartitionReader
+from horolog.storage.producers.replay import read_producers
+from horolog.storage.producers.states import OpenNow, Producers
+from horolog.storage.record_file import RecordFile
+from horolog.storage.segments.reader import SegmentReader
+from horolog.storage.validation.validate import MAX_UNCOMPRESSED_BYTES
+from horolog.transactions.replay import Replay
+from horolog.transactions.values import Transaction
+
+
+class OpenTransactions:
+    """The open transactions of a log directory's partitions. Not for several threads."""
+
+    def __init__(self, files: Files, log_dir: Path) -> None:
+        self._files = files
+        self._log_dir = log_dir
+
+    def held_up(self, log: PartitionReader) -> HeldUp | None:
+        """The first one of a partition; None if none is open.
+
+        Raises:
+            StorageFailed: the disk refused.
+            CorruptBatch: the log is damaged where it has to be read.
+        """
+        producers = self._producers(log)
+        if producers is None or not producers.open_count:
+            return None
+        states = _read_states(self._files, self._log_dir)
+        after = self._producers(PartitionReader(self._files, log.directory))
+        opened = set() if after is None else set(after.unended())
+        left = [
+            each
+            for each in producers.open_now(producers.open_count)
+            if (each.producer_id, each.first_offset) in opened
+        ]
+        return _held_up(log, left, states) if left else None
+
+    def _producers(self, log: PartitionReader) -> Producers | None:
+        if not log.segments:
+            return None
+        return read_producers(self._files, str(log.directory), log.segments)
+
+
+class _States(NamedTuple):
+    """The transactional ids of a log directory."""
+
+    states: Mapping[str, Transaction]
+    are_all: bool
+    """Whether none is missing: the coordinator of all is here, and nothing is damaged."""
+
+
+def _read_states(files: Files, log_dir: Path) -> _States:
+    replay, skipped, is_ours = Replay(), 0, is_own(log_dir)
+    path = log_dir / names.TRANSACTIONS_FILE
+    if files.exists(str(path)) and not is_ours:
+        file = RecordFile(files, str(path))
+        for batch in file.read():
+            replay.take(batch)
+        return _States(replay.states, not replay.unreadable and not file.lost)
+    for name in sorted(files.names_in(str(log_dir))):
+        partition = names.partition_of(name)
+        if partition is None or partition.topic != names.TRANSACTION_STATE:
+            continue
+        try:
+            log = PartitionReader(files, log_dir / name)
+            skipped += sum(1 for _ in replay_segments(log.segments, 0, replay.take))
+        except FileMissing:  # compaction has replaced a segment meanwhile
+            skipped += 1
+    return _States(replay.states, is_ours and not skipped and not replay.unreadable)
+
+
+def _held_up(log: PartitionReader, left: Sequence[OpenNow], known: _States) -> HeldUp:
+    first, start, end = left[0], log.log_start_offset, log.log_end_offset
+    offset = max(first.first_offset, start)
+    owner = _owner(first.producer_id, log.partition, known.states)
+    return HeldUp(
+        first.producer_id,
+        first.epoch,
+        owner,
+        False if owner is not None else True if known.are_all else None,
+        offset,
+        _appended_ms(log.segments, offset) if first.first_offset >= start else None,
+        max(0, end - offset),
+        unread(log.segments, offset, end, MAX_UNCOMPRESSED_BYTES).records if offset < end else 0,
+        len(left),
+    )
+
+
+def _owner(
+    producer_id: int, partition: TopicPartition, states: Mapping[str, Transaction]
+) -> str | None:
+    """The transactional id whose open transaction has the partition."""
+    for transactional_id, state in states.items():
+        if state.is_open and state.producer.id == producer_id and partition in state.partitions:
+            return transactional_id
+    return None
+
+
+def _appended_ms(segments: Sequence[SegmentReader], offset: int) -> int | None:
+    for segment, end_offset, size in with_ends(segments):
+        if segment.base_offset <= offset < end_offset:
+            found = append_times(segment, offset, offset + 1, size)
+            return found[0].ms if found else None
+    return None
