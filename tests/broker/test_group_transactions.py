@@ -56,6 +56,7 @@ class Lab:
         self.clock = ManualClock(1_000_000)
         limits = GroupLimits(initial_rebalance_delay_ms=0)
         self.groups = GroupCoordinator(limits, self.store, self.clock)
+        self.is_open = True
         self.partition = self.groups.transactions.partition_of("g")
 
     async def commit(
@@ -65,13 +66,20 @@ class Lab:
         admit: Callable[[], Any] = lambda: asyncio.sleep(0),
     ) -> ErrorCode:
         row = OffsetRow("g", "t", 0, offset, -1, "", 0)
+        commit = self.groups.transactions.commit
         try:
-            await self.groups.transactions.commit("g", by, PRODUCER, lambda: [row], admit)
+            await commit("g", by, PRODUCER, lambda: [row], admit, self.confirm)
         except HorologError as error:
             return code_for(error)
         return ErrorCode.none
 
+    def confirm(self) -> None:
+        if not self.is_open:
+            raise RequestRefused(ErrorCode.invalid_producer_epoch, "fenced")
+
     async def end(self, ended: TransactionEnd = COMMIT) -> None:
+        """As the coordinator does, which leaves the transaction before."""
+        self.is_open = False
         await self.groups.transactions.end(self.partition, ended)
 
     @property
@@ -113,8 +121,30 @@ def test_a_commit_that_was_admitted_before_the_marker_is_refused_behind_it() -> 
         await settle()
         await lab.end()
         admitted.set()
-        assert await commit is ErrorCode.invalid_txn_state
+        assert await commit is ErrorCode.invalid_producer_epoch
         assert not lab.is_pending
+
+    run(test)
+
+
+def test_a_commit_that_waited_for_the_marker_of_the_former_transaction_is_of_the_next() -> None:
+    """It was refused with INVALID_TXN_STATE, on which Kafka Streams gives up."""
+
+    async def test(lab: Lab) -> None:
+        await lab.commit(5)
+        lab.store.is_slow = True
+        end = asyncio.create_task(lab.end())
+        commit = asyncio.create_task(lab.commit(6, admit=lambda: asyncio.shield(end)))
+        await settle()
+        lab.is_open = True  # by the next request of the producer
+        for _ in range(2):
+            lab.store.complete()
+            await settle()
+        assert await commit is ErrorCode.none
+        assert (lab.committed, lab.is_pending) == (5, True)
+        lab.store.is_slow = False
+        await lab.end()
+        assert lab.committed == 6
 
     run(test)
 
@@ -144,11 +174,12 @@ def test_a_commit_while_the_marker_is_written_is_refused() -> None:
         lab.store.is_slow = True
         end = asyncio.create_task(lab.end())
         await settle()
-        assert await lab.commit(6) is ErrorCode.invalid_txn_state
+        assert await lab.commit(6) is ErrorCode.invalid_producer_epoch
         lab.store.complete()
         await end
         assert lab.committed == 5
         lab.store.is_slow = False
+        lab.is_open = True
         assert await lab.commit(7) is ErrorCode.none
 
     run(test)

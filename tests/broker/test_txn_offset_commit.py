@@ -18,8 +18,8 @@ broker = a_broker("t", partitions=2)
 class Coordinator:
     """Answers as it was told to."""
 
-    def __init__(self, code: ErrorCode = ErrorCode.none) -> None:
-        self.code = code
+    def __init__(self) -> None:
+        self.code = self.code_when_written = ErrorCode.none
         self.asked: list[tuple[Any, ...]] = []
 
     async def admit(
@@ -33,11 +33,22 @@ class Coordinator:
         self.asked.append((transactional_id, producer_id, producer_epoch, produce_version))
         return dict.fromkeys(partitions, self.code)
 
+    def admitted(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: Collection[TopicPartition],
+        produce_version: int,
+    ) -> dict[TopicPartition, ErrorCode]:
+        return dict.fromkeys(partitions, self.code_when_written)
+
 
 @pytest.fixture
 def coordinator(broker: RunningBroker) -> Coordinator:
     coordinator = Coordinator()
     broker.broker.transactions.admit = coordinator.admit
+    broker.broker.transactions.admitted = coordinator.admitted
     return coordinator
 
 
@@ -111,6 +122,14 @@ def test_refusals_of_the_coordinator_are_those_of_a_group(
 ) -> None:
     coordinator.code = code
     assert commit(broker, 4) == [answered, answered, 3]
+    assert committed(broker) == {0: (-1, 0), 1: (-1, 0)}
+
+
+def test_a_transaction_that_ends_before_its_offsets_are_written_has_none(
+    broker: RunningBroker, coordinator: Coordinator
+) -> None:
+    coordinator.code_when_written = ErrorCode.invalid_producer_epoch
+    assert commit(broker, 5) == [47, 47, 3]
     assert committed(broker) == {0: (-1, 0), 1: (-1, 0)}
 
 

@@ -1,13 +1,13 @@
 """Offsets that groups commit in transactions of producers (KIP-98, KIP-447).
 
-A commit is pending until the marker of its transaction. A marker must not overtake a commit that
-the transaction coordinator has admitted: nothing would ever end that one. So a marker first voids
-the admissions of its producer that are not written yet, then waits for those in flight.
+A commit is pending until the marker of its transaction. A commit behind that marker would never
+end. So the transaction coordinator is asked twice: `admit` may wait, until the former transaction
+has ended for example; `confirm` is called when the commit is decided. A marker comes after the
+coordinator has left the transaction, and waits for the commits that are in flight.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -25,16 +25,6 @@ from horolog.groups.rows import (
 from horolog.groups.values import Committer
 
 
-class _Admission:
-    """One commit from the time it asks the transaction coordinator until it is written."""
-
-    __slots__ = ("is_void", "written")
-
-    def __init__(self, *, is_void: bool) -> None:
-        self.is_void = is_void  # a marker was written since
-        self.written: asyncio.Future[None] | None = None
-
-
 class GroupTransactions:
     """See the module. For the event loop's thread only."""
 
@@ -50,8 +40,7 @@ class GroupTransactions:
         self._groups = groups
         self._store = store
         self._offsets = offsets
-        self._admissions: dict[int, set[_Admission]] = {}  # by producer id
-        self._ending: dict[int, int] = {}  # markers in flight, by producer id
+        self._writes: dict[int, set[asyncio.Future[None]]] = {}  # in flight, by producer id
 
     async def commit(
         self,
@@ -60,6 +49,7 @@ class GroupTransactions:
         producer: TransactionalProducer,
         offsets: Callable[[], Sequence[OffsetRow]],
         admit: Callable[[], Awaitable[object]],
+        confirm: Callable[[], object],
     ) -> None:
         """Commit offsets as part of a transaction (TxnOffsetCommit).
 
@@ -68,7 +58,9 @@ class GroupTransactions:
             by: the member; a producer from before KIP-447 names none.
             producer: the transaction's.
             offsets: called at the commit's turn in the group's queue, as `GroupCoordinator.commit`.
-            admit: asks the transaction coordinator; it raises what it refuses.
+            admit: asks the transaction coordinator to have the group's partition in the
+                transaction; raises what it refuses.
+            confirm: asks whether the partition is in the open transaction now; raises as `admit`.
 
         Raises:
             RequestRefused: the committer is not a member in this generation, the transaction is not
@@ -77,13 +69,14 @@ class GroupTransactions:
         """
         if not self._store.is_ready:
             await self._store.ready()
-        with self._admission(producer.id) as admission:
-            await admit()
-            entry = self._groups.entry(group_id)
-            decide = partial(self._commit, entry, by, producer, offsets, admission)
-            admission.written = entry.queue.run(decide)
-            # A caller that is cancelled must not hide the write from `end`.
-            await asyncio.shield(admission.written)
+        await admit()
+        entry = self._groups.entry(group_id)
+        decide = partial(self._commit, entry, by, producer, offsets, confirm)
+        written = entry.queue.run(decide)
+        self._writes.setdefault(producer.id, set()).add(written)
+        written.add_done_callback(partial(self._on_written, producer.id))
+        # A caller that is cancelled must not hide the write from `end`.
+        await asyncio.shield(written)
 
     def _commit(
         self,
@@ -91,12 +84,9 @@ class GroupTransactions:
         by: Committer,
         producer: TransactionalProducer,
         offsets: Callable[[], Sequence[OffsetRow]],
-        admission: _Admission,
+        confirm: Callable[[], object],
     ) -> Decided[None]:
-        if admission.is_void:
-            raise RequestRefused(
-                ErrorCode.invalid_txn_state, "the transaction ended before its offsets were written"
-            )
+        confirm()
         if entry.group is not None:
             entry.group.check_transactional_commit(*by)
         elif by.generation >= 0:
@@ -128,22 +118,11 @@ class GroupTransactions:
                 ended the transaction.
             StorageFailed: the write failed; all is pending as before.
         """
-        producer_id = ended.producer.id
-        admissions = self._admissions.get(producer_id, set())
-        for admission in admissions:
-            admission.is_void = True
-        self._ending[producer_id] = self._ending.get(producer_id, 0) + 1
-        try:
-            writes = [each.written for each in admissions if each.written is not None]
-            if writes:
-                await asyncio.wait(writes)
-            # The marker is applied even if the caller is cancelled: it is in the log.
-            applied = asyncio.ensure_future(self._end(partition_index, ended))
-            await asyncio.shield(applied)
-        finally:
-            self._ending[producer_id] -= 1
-            if not self._ending[producer_id]:
-                del self._ending[producer_id]
+        if writes := self._writes.get(ended.producer.id):
+            await asyncio.wait(writes)
+        # The marker is applied even if the caller is cancelled: it is in the log.
+        applied = asyncio.ensure_future(self._end(partition_index, ended))
+        await asyncio.shield(applied)
 
     async def _end(self, partition_index: int, ended: TransactionEnd) -> None:
         change = GroupChange(ended=ended._replace(partition=partition_index))
@@ -156,28 +135,10 @@ class GroupTransactions:
             commit=ended.is_commit,
         )
 
-    @contextmanager
-    def _admission(self, producer_id: int) -> Iterator[_Admission]:
-        admission = _Admission(is_void=producer_id in self._ending)
-        self._admissions.setdefault(producer_id, set()).add(admission)
-        try:
-            yield admission
-        finally:
-            if admission.written is None:
-                self._forget(producer_id, admission)
-            else:
-                on_written = partial(self._on_written, producer_id, admission)
-                admission.written.add_done_callback(on_written)
-
-    def _on_written(
-        self, producer_id: int, admission: _Admission, written: "asyncio.Future[Any]"
-    ) -> None:
+    def _on_written(self, producer_id: int, written: "asyncio.Future[Any]") -> None:
         if not written.cancelled():
             written.exception()  # raised where the commit is awaited, if it still is
-        self._forget(producer_id, admission)
-
-    def _forget(self, producer_id: int, admission: _Admission) -> None:
-        admissions = self._admissions[producer_id]
-        admissions.discard(admission)
-        if not admissions:
-            del self._admissions[producer_id]
+        writes = self._writes[producer_id]
+        writes.discard(written)
+        if not writes:
+            del self._writes[producer_id]

@@ -229,19 +229,33 @@ class TransactionCoordinator:
 
         Up to Produce 11 a partition must be in the transaction; from 12 on it is added.
         """
+        if produce_version >= ADDS_PARTITIONS_SINCE:
+            producer = Producer(producer_id, producer_epoch)
+            try:
+                await self.add_partitions(transactional_id, producer, partitions, SECOND_FLOW)
+            except RequestRefused as error:
+                return dict.fromkeys(partitions, _produce_code(error.code, produce_version))
+        return self.admitted(
+            transactional_id, producer_id, producer_epoch, partitions, produce_version
+        )
+
+    def admitted(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: Collection[TopicPartition],
+        produce_version: int,
+    ) -> Mapping[TopicPartition, ErrorCode]:
+        """The code of `admit` at this moment, with no partition added."""
+        if produce_version < ADDS_PARTITIONS_SINCE and not self._limits().verifies:
+            return dict.fromkeys(partitions, ErrorCode.none)
         producer = Producer(producer_id, producer_epoch)
         try:
-            if produce_version >= ADDS_PARTITIONS_SINCE:
-                await self.add_partitions(transactional_id, producer, partitions, SECOND_FLOW)
-                return dict.fromkeys(partitions, ErrorCode.none)
-            if not self._limits().verifies:
-                return dict.fromkeys(partitions, ErrorCode.none)
-            return {
-                partition: _produce_code(code, produce_version)
-                for partition, code in self.verify(transactional_id, producer, partitions).items()
-            }
+            codes = self.verify(transactional_id, producer, partitions)
         except RequestRefused as error:
             return dict.fromkeys(partitions, _produce_code(error.code, produce_version))
+        return {each: _produce_code(code, produce_version) for each, code in codes.items()}
 
     def verify(
         self, transactional_id: str, producer: Producer, partitions: Collection[TopicPartition]

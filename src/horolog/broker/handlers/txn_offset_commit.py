@@ -7,11 +7,13 @@ v4  error TRANSACTION_ABORTABLE
 v5  the group is added to the transaction, without AddOffsetsToTxn before it (KIP-890)
 
 The transaction coordinator is asked before the group: it refuses offsets of a transaction that is
-not open, or that the group's partition of `__consumer_offsets` is not in.
+not open, or that the group's partition of `__consumer_offsets` is not in. It is asked again when
+the offsets are written: the transaction may have ended meanwhile.
 """
 
+from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from horolog.broker.broker import Broker
 from horolog.broker.dispatch import Request, api
@@ -41,6 +43,16 @@ _OF_A_PARTITION: Final = {
 """What a client would take for an error of the partition that is committed."""
 
 
+class _Asked(NamedTuple):
+    """What the transaction coordinator is asked."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    partitions: tuple[TopicPartition]
+    produce_version: int
+
+
 @api(ApiKey.TXN_OFFSET_COMMIT)
 async def txn_offset_commit(
     request: Request[TxnOffsetCommitRequest], broker: Broker
@@ -49,8 +61,16 @@ async def txn_offset_commit(
     body = request.body
     topics = await named_topics(
         request,
-        ((partial(broker.topics.named, asked.name), asked.partitions) for asked in body.topics),
+        ((partial(broker.topics.named, named.name), named.partitions) for named in body.topics),
         partial(_row, request, broker),
+    )
+    index = broker.groups.transactions.partition_of(body.group_id)
+    asked = _Asked(
+        body.transactional_id,
+        body.producer_id,
+        body.producer_epoch,
+        (TopicPartition(CONSUMER_OFFSETS, index),),
+        _AS_PRODUCE.get(request.version, _BEFORE_ABORTABLE),
     )
     try:
         await broker.groups.transactions.commit(
@@ -58,35 +78,36 @@ async def txn_offset_commit(
             Committer(body.member_id, body.group_instance_id, body.generation_id),
             TransactionalProducer(body.producer_id, body.producer_epoch),
             partial(existing_rows, broker, topics),
-            partial(_admit, request, broker),
+            partial(_admit, asked, broker),
+            partial(_confirm, asked, broker),
         )
     except HorologError as error:
         for topic in topics:
             topic.fail(_error_code(error, request.version))
     return {
         "topics": [
-            {"name": asked.name, "partitions": of_topic.partitions}
-            for asked, of_topic in zip(body.topics, topics, strict=True)
+            {"name": named.name, "partitions": of_topic.partitions}
+            for named, of_topic in zip(body.topics, topics, strict=True)
         ]
     }
 
 
-async def _admit(request: Request[TxnOffsetCommitRequest], broker: Broker) -> None:
-    """Ask the coordinator of the transaction; raises its refusal."""
-    body = request.body
-    index = broker.groups.transactions.partition_of(body.group_id)
-    partition = TopicPartition(CONSUMER_OFFSETS, index)
-    codes = await broker.transactions.admit(
-        body.transactional_id,
-        body.producer_id,
-        body.producer_epoch,
-        [partition],
-        _AS_PRODUCE.get(request.version, _BEFORE_ABORTABLE),
-    )
-    code = codes[partition]
-    if code is not ErrorCode.none:
+async def _admit(asked: _Asked, broker: Broker) -> None:
+    """Have the group's partition in the transaction; raises the coordinator's refusal."""
+    codes = await broker.transactions.admit(*asked)
+    _check(asked, codes)
+
+
+def _confirm(asked: _Asked, broker: Broker) -> None:
+    """Ask whether it is there at this moment; raises the coordinator's refusal."""
+    _check(asked, broker.transactions.admitted(*asked))
+
+
+def _check(asked: _Asked, codes: Mapping[TopicPartition, ErrorCode]) -> None:
+    (partition,) = asked.partitions
+    if code := codes[partition]:
         raise RequestRefused(
-            code, f"{partition} is in no ongoing transaction of {body.transactional_id!r}"
+            code, f"{partition} is in no ongoing transaction of {asked.transactional_id!r}"
         )
 
 
