@@ -83,8 +83,8 @@ NOT_RUN = """
 - Other releases of these clients than those named (kcat brings an old librdkafka).
 - Other clients: Confluent's for JavaScript, clients for .NET, Rust, Ruby and so on. Those
   built on librdkafka speak to a broker as confluent-kafka does.
-- Kafka Streams, Kafka Connect, Flink, Debezium and others that want transactions or compacted
-  topics, which are new here.
+- Flink, Debezium and others that want transactions or compacted topics, which are new here. Kafka
+  Streams with state is run with kills (`tests/interop/test_interop_streams.py`).
 - The consumer protocol of KIP-848, share groups and streams groups: not announced, so that clients
   have to be left at the classic protocol, which is the default of all above.
 - TLS, SASL, access rights and quotas: there are none.

@@ -5,6 +5,8 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 from patience import PATIENCE_S
 
+from horolog.client import Client
+
 
 def values_seen(
     bootstrap: str, topic: str, isolation: str = "read_committed", **settings: Any
@@ -39,3 +41,11 @@ def values_seen(
         return values
     finally:
         consumer.close()
+
+
+def end_offsets(bootstrap: str, topic: str) -> int:
+    """The end offsets of all partitions together, those of transactions that are open included."""
+    with Client(bootstrap) as client:
+        partitions = client.metadata([topic]).topics[topic].partitions
+        found = client.list_offsets({(topic, number): -1 for number in partitions})
+    return sum(end.offset for end in found.values() if end is not None)
