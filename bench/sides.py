@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +24,7 @@ HOROLOG, KAFKA = "horolog", "Apache Kafka"
 # Or each broker, and each process of Spark's in Python, compiles all that it imports.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
-READY_TIMEOUT_S = 60.0
+READY_TIMEOUT_S = 300.0  # after a kill, on a busy machine; only one that hangs ever meets it
 STOP_TIMEOUT_S = 180.0  # thousands of partitions take a while
 
 # Topics of a run are deleted after it; their files need not wait a minute.
@@ -150,14 +151,24 @@ def horolog(
 
 
 def wait_until_ready(process: "subprocess.Popen[str]", errors: Path) -> str:
-    """The address on the line that starts with `ready`."""
+    """The address on the line that starts with `ready`.
+
+    Raises:
+        RuntimeError: it has ended before, or takes too long and is killed.
+    """
     assert process.stdout is not None
-    for line in process.stdout:
-        if line.startswith("ready"):
-            found = re.search(r"(\S+:\d+)", line)
-            assert found is not None, line
-            return found[1]
-    raise RuntimeError(f"horolog did not become ready:\n{errors.read_text()[-500:]}")
+    too_long = threading.Timer(READY_TIMEOUT_S, process.kill)
+    too_long.start()
+    try:
+        for line in process.stdout:
+            if line.startswith("ready"):
+                found = re.search(r"(\S+:\d+)", line)
+                assert found is not None, line
+                return found[1]
+    finally:
+        too_long.cancel()
+    why = f" within {READY_TIMEOUT_S:.0f} s" if too_long.finished.is_set() else ""
+    raise RuntimeError(f"horolog did not become ready{why}:\n{errors.read_text()[-500:]}")
 
 
 def stop(process: "subprocess.Popen[str]") -> None:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
@@ -34,28 +35,26 @@ def tool(bootstrap: str, name: str, *arguments: str) -> str:
 
 def seen(bootstrap: str, times_ms: Iterable[int] = ()) -> Seen:
     """Ask the tools."""
-    topics = {
-        name: (topic_id, int(count))
-        for name, topic_id, count in _TOPIC.findall(tool(bootstrap, "topics", "--describe"))
-    }
-    groups = tool(bootstrap, "groups", "--describe", "--all-groups", "--offsets")
     asked = ("-2", "-1", *map(str, times_ms))
+    with ThreadPoolExecutor() as pool:  # a JVM each
+        topics, groups, settings, *offsets = pool.map(
+            lambda arguments: tool(bootstrap, *arguments),
+            [
+                ("topics", "--describe"),
+                ("groups", "--describe", "--all-groups", "--offsets"),
+                ("configs", "--entity-type", "topics", "--describe"),
+                *(("offsets", "--time", each) for each in asked),
+            ],
+        )
     return Seen(
-        topics,
-        {
-            name: its
-            for name, its in _settings(tool(bootstrap, "configs", *_ALL_TOPICS)).items()
-            if not name.startswith(INTERNAL)
-        },
+        {name: (topic_id, int(count)) for name, topic_id, count in _TOPIC.findall(topics)},
+        {name: its for name, its in _settings(settings).items() if not name.startswith(INTERNAL)},
         {
             f"{group} {topic}-{partition}": int(offset)
             for group, topic, partition, offset in _COMMITTED.findall(groups)
         },
-        {each: _offsets(tool(bootstrap, "offsets", "--time", each)) for each in asked},
+        dict(zip(asked, map(_offsets, offsets), strict=True)),
     )
-
-
-_ALL_TOPICS = ("--entity-type", "topics", "--describe")
 
 
 def _settings(text: str) -> dict[str, dict[str, str]]:

@@ -138,19 +138,25 @@ def run_tool(
     """Run one of Kafka's own tools to its end.
 
     Raises:
-        PeerFailed: with what the tool said, when `check` and its exit code is not 0.
+        PeerFailed: it has not ended in time; or with what it said, when `check` and its exit code
+            is not 0.
     """
     main_class = (
         MOVED_TOOLS.get(name, TOOLS[name]) if peer == LAST_WITH_OLD_FORMATS else TOOLS[name]
     )
-    done = subprocess.run(
-        java(peer, main_class, *arguments),
-        input=stdin,
-        stdin=subprocess.DEVNULL if stdin is None else None,
-        capture_output=True,
-        timeout=timeout_s,
-        check=False,
-    )
+    try:
+        done = subprocess.run(
+            java(peer, main_class, *arguments),
+            input=stdin,
+            stdin=subprocess.DEVNULL if stdin is None else None,
+            capture_output=True,
+            timeout=timeout_s,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as late:
+        said = ((late.stdout or b"") + (late.stderr or b"")).decode(errors="replace")[-4000:]
+        what = f"{name} {' '.join(arguments)}"
+        raise PeerFailed(f"{what} had not ended after {timeout_s:.0f} s:\n{said}") from None
     if check and done.returncode != 0:
         said = (done.stdout + done.stderr).decode(errors="replace")[-4000:]
         raise PeerFailed(f"{name} {' '.join(arguments)} ended with {done.returncode}:\n{said}")
