@@ -8,6 +8,7 @@ there can be hundreds.
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import errno
 import gc
@@ -244,6 +245,9 @@ def hinder(how: str) -> None:
     stop:N     the same, counted from the signal to stop
     tear:N:P   dies in write N to a `.log`, when P of 1000 bytes are written
     full:PATH  has a full disk while there is a file at PATH
+    marker:N   dies before marker N of transactions, whose outcome is written and which are written
+               one after the other
+    complete:N dies when all markers of transaction N are written, and Complete is not
     sync:PATH  has a disk that refuses to sync `.log` files while there is a file at PATH
     """
     from horolog.storage.files import Files
@@ -253,6 +257,10 @@ def hinder(how: str) -> None:
         _count_steps(Files, int(argument), [kind == "step"])
     elif kind == "tear":
         _tear(Files, *map(int, argument.split(":")))
+    elif kind == "marker":
+        _die_before_marker(int(argument))
+    elif kind == "complete":
+        _die_before_complete(int(argument))
     elif kind == "full":
         _fill(Files, argument)
     elif kind == "sync":
@@ -328,6 +336,37 @@ def _tear(files: Any, number: int, permille: int) -> None:
         write(self, file, parts, position)
 
     files.write_at = write_at
+
+
+def _die_before_marker(number: int) -> None:
+    from horolog.broker.transaction_markers import LocalMarkers
+
+    markers: Any = LocalMarkers
+    left, turn, end = [number], asyncio.Lock(), markers.end
+
+    async def one_by_one(self: Any, *args: Any, **more: Any) -> None:
+        async with turn:
+            left[0] -= 1
+            if left[0] == -1:
+                _die()
+            await end(self, *args, **more)
+
+    markers.end = one_by_one
+
+
+def _die_before_complete(number: int) -> None:
+    from horolog.transactions import decisions
+
+    made: Any = decisions
+    left, completed = [number], made.completed
+
+    def dying(*args: Any) -> Any:
+        left[0] -= 1
+        if left[0] == -1:
+            _die()
+        return completed(*args)
+
+    made.completed = dying
 
 
 def _fill(files: Any, path: str) -> None:

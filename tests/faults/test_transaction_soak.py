@@ -1,0 +1,65 @@
+"""Transactions of real clients, and a broker and clients that are killed."""
+
+import os
+import random
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from broker_nursery import Nursery
+from transaction_soak import TransactionSoak
+
+SEED = int(os.environ.get("SEED") or random.randrange(1 << 30))
+KILLS = int(os.environ.get("KILLS") or 300)
+A_FEW_S = 1800  # for what takes seconds on a machine that is not busy
+
+
+@pytest.fixture(scope="module")
+def nursery() -> Iterator[Nursery]:
+    with closing(Nursery()) as nursery:
+        yield nursery
+
+
+def soak(
+    nursery: Nursery,
+    path: Path,
+    *,
+    seed: int,
+    kills: int = 1 << 30,
+    ways: list[str | None] | None = None,
+    progress: bool = False,
+    **more: int,
+) -> TransactionSoak:
+    with closing(TransactionSoak(nursery, path, seed, ways_to_die=ways, **more)) as run:
+        try:
+            run.run(kills, progress=progress)
+        except AssertionError as error:
+            raise AssertionError(f"SEED={seed}, {run.summary}") from error
+    return run
+
+
+@pytest.mark.timeout(A_FEW_S)
+def test_committed_records_are_given_once_and_whole_over_kills(
+    nursery: Nursery, tmp_path: Path
+) -> None:
+    few = {"producers": 1, "seconds": 1, "transformers": 1, "ended_a_life": 8}
+    run = soak(nursery, tmp_path, seed=5, ways=["marker:5", "complete:3"], **few)
+    assert run.counts["kills at marker"] == run.counts["kills at complete"] == 1
+    assert run.counts["transactions committed"] > 0
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(0)
+def test_committed_records_are_given_once_and_whole_over_hundreds_of_kills(
+    nursery: Nursery, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with capsys.disabled():
+        sys.stdout.write(f"\n{KILLS} kills; to do the same again: make soak KILLS={KILLS} ")
+        sys.stdout.write(f"SEED={SEED}\n")
+        run = soak(nursery, tmp_path, kills=KILLS, seed=SEED, progress=True)
+        sys.stdout.write(f"\n{run.summary}\n")
+    assert run.counts["transactions that timed out"] > 0
+    assert run.counts["kills at marker"] > 0
+    assert run.counts["kills at complete"] > 0

@@ -1,0 +1,799 @@
+"""Transactions of real clients against a broker that is killed, and what must be true of them.
+
+Producers of both flows of KIP-890 write over several partitions of several topics; others consume
+in a group, produce and commit offsets in transactions. Clients are killed, stopped and started
+again, and so is the broker: by chance, at a step that changes the disk, and between the record of
+the coordinator and the markers, between markers of different partitions, and before Complete.
+Beside them topics are compacted, rolled, and shortened by DeleteRecords and by retention.
+
+What clients note in their journals (transaction_clients.py) is held against what consumers of
+committed records are given in the end.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import confluent_kafka
+import transaction_clients
+from broker_nursery import BornBroker, Nursery, pause_s
+from patience import eventually
+from raw_connection import RawConnection, delete_fields, fetch_fields, lookup_fields, topic_fields
+from transaction_clients import (
+    COMPACTED,
+    GROUP,
+    INPUT,
+    OUTPUT,
+    PARTITIONS,
+    TRIMMED,
+    group_of,
+    quick,
+)
+
+from horolog.record.batch import BatchHeader, iter_headers
+from horolog.record.builder import read_records
+from horolog.record.markers import read_marker
+from horolog.storage.files import Files
+from horolog.storage.index.abort import read_aborted
+from horolog.storage.verify import Finding, Severity, Verification
+from horolog.wire.api import ApiKey
+
+PATIENCE_S = 300
+TIMEOUT_MS = 2_000
+# What a broker lives for: so many transactions that clients say have ended, or fewer.
+ENDED_A_LIFE = 60
+OUTLIVED = 600
+SETTINGS = {
+    "group.initial.rebalance.delay.ms": 0,
+    "group.min.session.timeout.ms": 500,
+    "log.cleaner.backoff.ms": 100,
+    "log.cleaner.delete.retention.ms": 500,
+    "log.cleaner.min.cleanable.ratio": 0.05,
+    "log.flush.offset.checkpoint.interval.ms": 200,
+    "log.initial.task.delay.ms": 100,
+    "log.retention.check.interval.ms": 300,
+    "offsets.topic.num.partitions": 3,
+    "offsets.topic.segment.bytes": 20_000,
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": 100,
+    "transaction.state.log.num.partitions": 2,
+    "transaction.state.log.segment.bytes": 20_000,
+}
+TOPICS: Mapping[str, Mapping[str, str]] = {
+    INPUT: {"retention_ms": "-1"},
+    OUTPUT: {"retention_ms": "-1"},
+    COMPACTED: {"cleanup_policy": "compact", "delete_retention_ms": "500"},
+    TRIMMED: {"retention_ms": "-1", "retention_bytes": "30000"},
+}
+
+Where = tuple[str, int]
+
+_ENDS = (-signal.SIGKILL, -signal.SIGALRM, transaction_clients.FENCED)
+"""Exit codes of clients that another life has to follow."""
+
+
+class Client:
+    """One kind of client under one transactional id, one process after the other."""
+
+    def __init__(self, directory: Path, kind: str, name: str) -> None:
+        self.kind, self.name = kind, name
+        self.journal = directory / f"{name}.journal"
+        self.journal.touch()
+        self._said = directory / f"{name}.said"
+        self._life = 0
+        self._read = 0
+        self._process: subprocess.Popen[bytes] | None = None
+        self._stopped: list[subprocess.Popen[bytes]] = []
+
+    def start(self, address: str, seed: int) -> None:
+        self._life += 1
+        order = {
+            "kind": self.kind,
+            "name": self.name,
+            "life": self._life,
+            "address": address,
+            "seed": seed,
+            "timeout_ms": TIMEOUT_MS,
+            "journal": str(self.journal),
+        }
+        with self._said.open("ab") as said:
+            self._process = subprocess.Popen(
+                [sys.executable, transaction_clients.__file__, json.dumps(order)],
+                stdout=said,
+                stderr=said,
+            )
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def check(self) -> None:
+        """It may have ended only because it was killed, or fenced."""
+        code = None if self._process is None else self._process.poll()
+        allowed = (None, *_ENDS)
+        assert code in allowed, f"{self.name} ended with {code}: {self.said[-3000:]}"
+
+    @property
+    def said(self) -> str:
+        return self._said.read_text(errors="replace")
+
+    def kill(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+    def pause(self) -> None:
+        """Stop its process where it is; `resume` lets it go on, beside a successor perhaps."""
+        if self._process is not None and self.is_running:
+            self._process.send_signal(signal.SIGSTOP)
+            self._stopped.append(self._process)
+
+    def resume(self) -> None:
+        for process in self._stopped:
+            process.send_signal(signal.SIGCONT)
+            if process is not self._process:
+                # It is fenced when it next asks, and may be waiting for a broker until then.
+                try:
+                    process.wait(1)
+                except subprocess.TimeoutExpired:
+                    process.kill()
+                    process.wait()
+        self._stopped.clear()
+
+    def finish(self) -> None:
+        """Have it end what it has open."""
+        self.resume()
+        if self._process is not None and self.is_running:
+            self._process.send_signal(signal.SIGTERM)
+            self._process.wait(PATIENCE_S)
+            # It may not have begun yet.
+            allowed = (0, -signal.SIGTERM, *_ENDS)
+            assert self._process.returncode in allowed, self.said[-3000:]
+
+    def close(self) -> None:
+        for process in [*self._stopped, self._process]:
+            if process is not None and process.poll() is None:
+                process.kill()
+                process.wait()
+
+    def events(self) -> Iterator[dict[str, Any]]:
+        """What it has noted since this was last asked."""
+        with self.journal.open("rb") as file:
+            file.seek(self._read)
+            for line in file:
+                if line.endswith(b"\n"):
+                    self._read += len(line)
+                    yield json.loads(line)
+
+
+class Ledger:
+    """What clients have noted: which transactions are committed, aborted, or one of the two."""
+
+    def __init__(self) -> None:
+        self.intended: dict[str, list[tuple[str, int, str | None]]] = {}
+        self.committed: set[str] = set()
+        self.aborted: set[str] = set()
+        self.ended = 0
+
+    def take(self, clients: Iterable[Client]) -> None:
+        for client in clients:
+            for event in client.events():
+                name = event["transaction"]
+                if event["event"] == "intent":
+                    self.intended[name] = [tuple(each) for each in event["sent"]]
+                else:
+                    self.ended += 1
+                    (self.committed if event["event"] == "ok" else self.aborted).add(name)
+
+
+class Read(NamedTuple):
+    """A record as a consumer is given it."""
+
+    offset: int
+    transaction: str
+    place: int
+    key: bytes | None
+    value: bytes
+
+
+def parsed(offset: int, key: bytes | None, value: bytes) -> Read:
+    transaction, place, _ = value.split(b" ", 2)
+    return Read(offset, transaction.decode(), int(place), key, value)
+
+
+class TransactionSoak:
+    """One run. `close` ends it."""
+
+    def __init__(
+        self,
+        nursery: Nursery,
+        directory: Path,
+        seed: int,
+        *,
+        producers: int = 2,
+        seconds: int = 2,
+        transformers: int = 2,
+        ended_a_life: int = ENDED_A_LIFE,
+        ways_to_die: Iterable[str | None] | None = None,
+    ) -> None:
+        self.seed = seed
+        self.rng = random.Random(seed)
+        self.directory = directory
+        self.log_dir = directory / "log"
+        self.counts: Counter[str] = Counter()
+        self.ledger = Ledger()
+        self._ways = iter(self._chance() if ways_to_die is None else ways_to_die)
+        self._ended_a_life = ended_a_life
+        self._nursery = nursery
+        self._said = directory / "said"
+        self._port = 0
+        self._dies: str | None = None
+        self.clients: list[Client] = []
+        self.broker = self._start()
+        try:
+            address = self.broker.await_ready()
+            assert address is not None, self.broker.said
+            self.address = address
+            self._port = int(address.rpartition(":")[2])
+            make_topics(address)
+            kinds = {"producer": producers, "second": seconds, "transformer": transformers}
+            for kind, count in kinds.items():
+                for number in range(count):
+                    self.clients.append(Client(directory, kind, f"{kind}-{number}"))
+            for client in self.clients:
+                self._begin(client)
+        except BaseException:
+            self.close()
+            raise
+
+    def _start(self, dies: str | None = None) -> BornBroker:
+        arguments = ["serve", "-v", "--port", str(self._port), "--log-dir", str(self.log_dir)]
+        for name, value in SETTINGS.items():
+            arguments += ["--set", f"{name}={value}"]
+        return BornBroker(self._nursery, self._said, arguments, dies)
+
+    def _begin(self, client: Client) -> None:
+        client.start(self.address, self.rng.randrange(1 << 30))
+
+    # --- one round ------------------------------------------------------------------------
+
+    def run(self, kills: int, *, progress: bool = False) -> None:
+        """Kill the broker so often; ends sooner if there are no more ways to die."""
+        while self.counts["kills"] < kills:
+            self._one_round()
+            try:
+                self._come_up()
+            except StopIteration:
+                break
+            if progress:
+                sys.stdout.write(f"\r{self.summary}")
+                sys.stdout.flush()
+        self.finish()
+
+    @property
+    def summary(self) -> str:
+        return ", ".join(f"{count} {what}" for what, count in sorted(self.counts.items()))
+
+    def _one_round(self) -> None:
+        """Load, and what befalls clients, until the broker dies."""
+        waits = OUTLIVED if self._dies is not None else self.rng.randrange(self._ended_a_life)
+        target = self.ledger.ended + waits
+        begun = time.monotonic()
+        while not self.broker.await_end(min(pause_s(begun), 0.05)):
+            self.ledger.take(self.clients)
+            if self.ledger.ended >= target:
+                self.counts["outlived their step"] += self._dies is not None
+                break
+            assert time.monotonic() < begun + PATIENCE_S, self._stuck()
+            self._befall()
+        code = self.broker.end(signal.SIGKILL)
+        assert code == -signal.SIGKILL, f"exit code {code}: {self.broker.said[-4000:]}"
+        self.counts["kills"] += 1
+        if self._dies is not None:
+            self.counts[f"kills at {self._dies.partition(':')[0]}"] += 1
+        self._listen()
+
+    def _stuck(self) -> str:
+        said = [f"{each.name}: {each.said[-300:]}" for each in self.clients]
+        return f"nothing ends; {said}; the broker: {self.broker.said[-3000:]}"
+
+    def _befall(self) -> None:
+        """Kill a client, or hold it up, or replace one that is held up; start those that ended."""
+        for client in self.clients:
+            client.check()
+            if not client.is_running and self.rng.random() < 0.3:
+                self._begin(client)
+        draw = self.rng.random()
+        client = self.rng.choice(self.clients)
+        if draw < 0.03:
+            client.kill()
+            self.counts["clients killed"] += 1
+        elif draw < 0.05:
+            client.pause()
+            self.counts["clients held up"] += 1
+        elif draw < 0.06:
+            client.pause()
+            self._begin(client)
+            self.counts["clients replaced while they were held up"] += 1
+        elif draw < 0.15:
+            client.resume()
+        elif draw < 0.2:
+            self._trim()
+
+    def _trim(self) -> None:
+        """Delete the records before an offset near the end."""
+        partition = self.rng.randrange(PARTITIONS[TRIMMED])
+        try:
+            with RawConnection(self.address, timeout_s=30) as connection:
+                end = bound(connection, (TRIMMED, partition), 0)
+                offset = max(0, end - self.rng.randrange(10, 100))
+                connection.ask(
+                    ApiKey.DELETE_RECORDS,
+                    2,
+                    **delete_fields(TRIMMED, {partition: offset}),
+                    timeout_ms=30_000,
+                )
+            self.counts["records deleted before an offset"] += 1
+        except OSError:
+            pass  # the broker is gone
+
+    def _come_up(self) -> None:
+        """Start again until it serves; now and then it is killed while it starts."""
+        while True:
+            dies = self._dies = next(self._ways)
+            self.broker = self._start(dies)
+            if dies is None and self.rng.random() < 0.1:
+                time.sleep(self.rng.random() * 0.2)
+                self.broker.end(signal.SIGKILL)
+                self.counts["kills at start"] += 1
+                continue
+            if self.broker.await_ready() is not None:
+                return
+            self.counts["kills at start"] += 1
+            self._listen()
+
+    def _chance(self) -> Iterator[str | None]:
+        """A third are killed from outside, the others at a step of theirs."""
+        while True:
+            draw = self.rng.random()
+            if draw < 0.3:
+                yield None
+            elif draw < 0.55:
+                yield f"marker:{self.rng.randrange(80)}"
+            elif draw < 0.7:
+                yield f"complete:{self.rng.randrange(20)}"
+            elif draw < 0.85:
+                yield f"tear:{self.rng.randrange(200)}:{self.rng.randrange(1, 1000)}"
+            else:
+                yield f"step:{self.rng.randrange(400)}"
+
+    def _listen(self) -> None:
+        said = self.broker.said
+        assert "Traceback" not in said, said[-6000:]
+        assert "a bug" not in said, said[-6000:]
+        self.counts["transactions that timed out"] += said.count("was aborted: it timed out")
+
+    # --- the end --------------------------------------------------------------------------
+
+    def finish(self) -> None:
+        """End the load, wait until nothing is open, and look at everything."""
+        self.broker.end()
+        self._listen()
+        self._dies = None
+        self.broker = self._start()
+        assert self.broker.await_ready() is not None, self.broker.said
+        for client in self.clients:
+            client.resume()
+            if client.kind != "transformer":
+                client.finish()
+        for client in self.clients:
+            if client.kind == "transformer" and not client.is_running:
+                self._begin(client)
+        assert eventually(self._is_input_stable), self._stuck()
+        last = [read_committed(self.address, (INPUT, p))[-1:] for p in range(PARTITIONS[INPUT])]
+        due = [its[0].offset if its else -1 for its in last]
+        assert eventually(lambda: self._is_transformed(due)), self._stuck()
+        for client in self.clients:
+            client.finish()
+        self.ledger.take(self.clients)
+        self.counts["transactions committed"] = len(self.ledger.committed)
+        self.counts["transactions aborted by their producers"] = len(self.ledger.aborted)
+        check = Check(self.address, self.log_dir, self.ledger)
+        check.nothing_is_open()
+        check.all([each.name for each in self.clients if each.kind == "second"])
+        assert self.broker.end(signal.SIGTERM) == 0
+        self._listen()
+        check.files()
+        self.broker = self._start()
+        assert self.broker.await_ready() is not None, self.broker.said
+        check.is_as_it_was()
+        self.broker.end()
+        self._listen()
+        self.counts["records of committed transactions"] = check.count
+
+    def _is_input_stable(self) -> bool:
+        with RawConnection(self.address) as connection:
+            return all(
+                bound(connection, (INPUT, index), 1) == bound(connection, (INPUT, index), 0)
+                for index in range(PARTITIONS[INPUT])
+            )
+
+    def _is_transformed(self, due: Sequence[int]) -> bool:
+        """Whether the group has committed all that is committed in its topic."""
+        for client in self.clients:
+            if client.kind == "transformer" and not client.is_running:
+                client.check()
+                self._begin(client)
+        with RawConnection(self.address) as connection:
+            committed = offsets_of(connection, GROUP, range(PARTITIONS[INPUT]))
+        return all(offset > last for offset, last in zip(committed, due, strict=True))
+
+    def close(self) -> None:
+        for client in self.clients:
+            client.close()
+        if not self.broker.has_ended:
+            self.broker.end()
+
+
+class Check:
+    """What must be true once nothing is open."""
+
+    def __init__(self, address: str, log_dir: Path, ledger: Ledger) -> None:
+        self._address = address
+        self._log_dir = log_dir
+        self._ledger = ledger
+        self._read: dict[Where, list[Read]] = {}
+        self._open: list[str] = []
+
+    @property
+    def count(self) -> int:
+        return sum(map(len, self._read.values()))
+
+    def nothing_is_open(self) -> None:
+        """What killed clients left open has timed out: the last stable offset is the end."""
+        assert eventually(self._is_stable), self._open
+
+    def _is_stable(self) -> bool:
+        with RawConnection(self._address) as connection:
+            listed = connection.ask(ApiKey.LIST_TRANSACTIONS, 1).transaction_states
+            self._open = [
+                f"{each.transactional_id}: {each.transaction_state}"
+                for each in listed
+                if each.transaction_state not in ("Empty", "CompleteCommit", "CompleteAbort")
+            ]
+            for where in places():
+                stable, end = (bound(connection, where, level) for level in (1, 0))
+                if stable != end:
+                    self._open.append(f"{where}: {stable} of {end} is stable")
+        return not self._open
+
+    def all(self, of_second_flow: Sequence[str], *, transforms: bool = True) -> None:
+        for where in places():
+            self._read[where] = read_committed(self._address, where)
+            self._agrees_with_uncommitted(where)
+        self._each_is_whole()
+        for where in places():
+            self._order(where)
+        self._latest_of_each_key()
+        self._suffix_of_what_was_written()
+        if transforms:
+            self._transformed_once()
+        self._offsets_of(of_second_flow)
+
+    def is_as_it_was(self) -> None:
+        """After another start consumers are given the same."""
+        self.nothing_is_open()
+        for where in places():
+            if where[0] in (INPUT, OUTPUT):
+                assert read_committed(self._address, where) == self._read[where], where
+
+    # --- one by one -----------------------------------------------------------------------
+
+    def _agrees_with_uncommitted(self, where: Where) -> None:
+        """Each committed record is at the same offset for readers of all records."""
+        everything = {}
+        with RawConnection(self._address) as connection:
+            for header, batch in batches(connection, where):
+                if not header.is_control:
+                    for record in read_records(batch):
+                        everything[record.offset] = record
+        for read in self._read[where]:
+            found = everything.get(read.offset)
+            if found is None:
+                start = first_offset(self._address, where)
+                is_gone = where[0] == COMPACTED or read.offset < start
+                assert is_gone, f"{where}: {read} is not there for other readers"
+                continue
+            assert (found.key, found.value) == (read.key, read.value), f"{where}: {read}, {found}"
+
+    def _each_is_whole(self) -> None:
+        """Of each transaction all records are given, or none; none of one that was aborted."""
+        given: dict[str, Counter[tuple[str, int]]] = defaultdict(Counter)
+        for (topic, partition), reads in self._read.items():
+            if topic in (INPUT, OUTPUT):
+                for read in reads:
+                    by = read.transaction
+                    if topic == OUTPUT:
+                        continue  # of the transaction that was transformed: `_transformed_once`
+                    given[by][topic, partition] += 1
+            else:
+                for read in reads:
+                    given.setdefault(read.transaction, Counter())
+        ledger = self._ledger
+        for name, counted in given.items():
+            assert name in ledger.intended, f"{name} was never to be committed, and is given"
+            assert name not in ledger.aborted, f"{name} was aborted, and is given"
+            due = Counter((t, p) for t, p, _ in ledger.intended[name] if t == INPUT)
+            assert counted == due, f"{name} is given in part: {counted} of {due}"
+        for name in ledger.committed:
+            if any(topic == INPUT for topic, _, _ in ledger.intended[name]):
+                assert name in given, f"{name} was committed, and is not given"
+
+    def _order(self, where: Where) -> None:
+        """Records of a producer are in the order in which it sent them, and no offset is twice."""
+        last: dict[str, tuple[int, ...]] = {}
+        before = -1
+        for read in self._read[where]:
+            assert read.offset > before, f"{where}: {read} after {before}"
+            before = read.offset
+            if where[0] == OUTPUT:
+                continue
+            name, life, number = read.transaction.split(".")
+            at = int(life), int(number), read.place
+            assert at > last.get(name, (0,)), f"{where}: {read} after {last[name]}"
+            last[name] = at
+
+    def _counting(self) -> dict[str, list[str]]:
+        """By producer, the transactions that count, in order."""
+        counting: dict[str, list[tuple[int, int]]] = defaultdict(list)
+        names = {
+            read.transaction
+            for where, its in self._read.items()
+            for read in its
+            if where[0] == INPUT
+        }
+        for each in names:
+            name, life, number = each.split(".")
+            counting[name].append((int(life), int(number)))
+        return {
+            name: [f"{name}.{life}.{number}" for life, number in sorted(its)]
+            for name, its in counting.items()
+        }
+
+    def _latest_of_each_key(self) -> None:
+        """A compacted topic has the last record of each key, and nothing that does not count."""
+        latest: dict[tuple[int, str], tuple[str, int]] = {}
+        for names in self._counting().values():
+            for name in names:
+                for place, (topic, partition, key) in enumerate(self._ledger.intended[name]):
+                    if topic == COMPACTED and key is not None:
+                        latest[partition, key] = name, place
+        for partition in range(PARTITIONS[COMPACTED]):
+            found = {}
+            for read in self._read[COMPACTED, partition]:
+                assert read.key is not None
+                found[read.key.decode()] = read.transaction, read.place
+            due = {key: its for (where, key), its in latest.items() if where == partition}
+            assert found == due, f"compacted-{partition}: {differences(found, due)}"
+
+    def _suffix_of_what_was_written(self) -> None:
+        """A topic that is shortened has each producer's last records, without a gap."""
+        counting = self._counting()
+        for partition in range(PARTITIONS[TRIMMED]):
+            found: dict[str, list[tuple[str, int]]] = defaultdict(list)
+            for read in self._read[TRIMMED, partition]:
+                name = read.transaction.partition(".")[0]
+                found[name].append((read.transaction, read.place))
+            for name, names in counting.items():
+                sent = [
+                    (each, place)
+                    for each in names
+                    for place, (t, p, _) in enumerate(self._ledger.intended[each])
+                    if (t, p) == (TRIMMED, partition)
+                ]
+                its = found[name]
+                assert its == sent[len(sent) - len(its) :], f"trimmed-{partition} of {name}"
+
+    def _transformed_once(self) -> None:
+        """Each committed record of the input once, in its order; the group is behind the last."""
+        with RawConnection(self._address) as connection:
+            committed = offsets_of(connection, GROUP, range(PARTITIONS[INPUT]))
+        for partition in range(PARTITIONS[INPUT]):
+            due = [(read.offset, read.value) for read in self._read[INPUT, partition]]
+            found = []
+            for read in self._read[OUTPUT, partition]:
+                offset, _, value = read.value.partition(b" ")
+                found.append((int(offset), value))
+            assert found == due, f"out-{partition}: {first_difference(found, due)}"
+            if due:
+                with RawConnection(self._address) as connection:
+                    end = bound(connection, (INPUT, partition), 1)
+                assert due[-1][0] < committed[partition] <= end, f"{GROUP}: {committed}"
+
+    def _offsets_of(self, producers: Sequence[str]) -> None:
+        """Offsets that were committed in transactions are those of the last that counts."""
+        counting = self._counting()
+        with RawConnection(self._address) as connection:
+            for name in producers:
+                (found,) = offsets_of(connection, group_of(name), [0])
+                its = counting.get(name)
+                if its:
+                    _, life, number = its[-1].split(".")
+                    assert found == int(life) * 1_000_000 + int(number), f"{name}: {its[-1]}"
+
+    def files(self) -> None:
+        """After a clean stop: `.txnindex` lists exactly what was aborted, and nothing is wrong."""
+        for where in places():
+            is_whole = where[0] in (INPUT, OUTPUT)
+            check_aborted(self._log_dir / f"{where[0]}-{where[1]}", whole=is_whole)
+        for topic in ("__consumer_offsets", "__transaction_state"):
+            for directory in self._log_dir.glob(f"{topic}-*"):
+                check_aborted(directory, whole=False)
+        found = [
+            step
+            for step in Verification.of(self._log_dir).steps()
+            if isinstance(step, Finding) and step.severity is not Severity.NOTE
+        ]
+        assert not found, found
+
+
+# --- asking -------------------------------------------------------------------------------------
+
+
+def places() -> list[Where]:
+    return [(topic, index) for topic, count in PARTITIONS.items() for index in range(count)]
+
+
+def make_topics(address: str) -> None:
+    common = {
+        "segment_bytes": "12000",
+        "index_interval_bytes": "500",
+        "file_delete_delay_ms": "100",
+    }
+    with RawConnection(address) as connection:
+        for name, settings in TOPICS.items():
+            fields = topic_fields(name, PARTITIONS[name], **common, **settings)
+            answer = connection.ask(ApiKey.CREATE_TOPICS, 7, **fields, timeout_ms=60_000)
+            assert answer.topics[0].error_code == 0, answer
+
+
+def bound(connection: RawConnection, where: Where, level: int) -> int:
+    """The end of a partition for consumers of an isolation level."""
+    fields = lookup_fields(where[0], {where[1]: -1}, isolation_level=level)
+    found = connection.ask(ApiKey.LIST_OFFSETS, 7, **fields).topics[0].partitions[0]
+    assert found.error_code == 0, found
+    return int(found.offset)
+
+
+def first_offset(address: str, where: Where) -> int:
+    with RawConnection(address) as connection:
+        fields = lookup_fields(where[0], {where[1]: -2})
+        return int(connection.ask(ApiKey.LIST_OFFSETS, 7, **fields).topics[0].partitions[0].offset)
+
+
+def offsets_of(connection: RawConnection, group: str, partitions: Iterable[int]) -> list[int]:
+    topics = [{"name": INPUT, "partition_indexes": [*partitions]}]
+    answer = connection.ask(
+        ApiKey.OFFSET_FETCH, 7, group_id=group, topics=topics, require_stable=True
+    )
+    found = {each.partition_index: each for each in answer.topics[0].partitions}
+    assert all(each.error_code in (0, 88) for each in found.values()), answer
+    return [-1 if each.error_code else each.committed_offset for _, each in sorted(found.items())]
+
+
+def read_committed(address: str, where: Where) -> list[Read]:
+    """What librdkafka's consumer of committed records is given, from the start to the end."""
+    consumer = confluent_kafka.Consumer(
+        quick(
+            **{
+                "bootstrap.servers": address,
+                "group.id": "reader",
+                "isolation.level": "read_committed",
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+                "auto.offset.reset": "earliest",
+                "fetch.wait.max.ms": 20,
+            }
+        )
+    )
+    found: list[Read] = []
+    try:
+        beginning = confluent_kafka.OFFSET_BEGINNING
+        consumer.assign([confluent_kafka.TopicPartition(*where, beginning)])
+        until = time.monotonic() + PATIENCE_S
+        while time.monotonic() < until:
+            for message in consumer.consume(500, 0.1):
+                error = message.error()
+                if error is None:
+                    key, value = message.key(), message.value()
+                    found.append(
+                        Read(message.offset(), "", 0, key, value)
+                        if where[0] == OUTPUT
+                        else parsed(message.offset(), key, value)
+                    )
+                elif error.code() == confluent_kafka.KafkaError._PARTITION_EOF:
+                    return found
+        raise AssertionError(f"{where} was not read to its end")
+    finally:
+        consumer.close()
+
+
+def batches(connection: RawConnection, where: Where) -> Iterator[tuple[BatchHeader, bytes]]:
+    """All batches of a partition as consumers of uncommitted records are given them."""
+    fields = lookup_fields(where[0], {where[1]: -2})
+    start = connection.ask(ApiKey.LIST_OFFSETS, 7, **fields).topics[0].partitions[0]
+    offset, end = start.offset, bound(connection, where, 0)
+    while offset < end:
+        fields = fetch_fields(where[0], {where[1]: offset})
+        found = connection.ask(ApiKey.FETCH, 12, **fields).responses[0].partitions[0]
+        if found.error_code == 1:  # it was shortened meanwhile
+            offset = max(offset, found.log_start_offset)
+            continue
+        assert found.error_code == 0, found
+        data = bytes(found.records or b"")
+        for position, header in iter_headers(data):
+            if position + header.size > len(data):
+                break
+            yield header, data[position : position + header.size]
+            offset = header.next_offset
+
+
+# --- files --------------------------------------------------------------------------------------
+
+
+def check_aborted(directory: Path, *, whole: bool) -> None:
+    """Whether `.txnindex` of all segments lists what a walk over the batches finds aborted.
+
+    Of a log that is not `whole` records of what was aborted may be gone, also the first ones alone:
+    its entry stays until compaction comes again.
+    """
+    opened: dict[int, int] = {}
+    for log in sorted(directory.glob("*.log")):
+        listed = {
+            (entry.producer_id, entry.last_offset): entry
+            for entry in read_aborted(Files(), str(log.with_suffix(".txnindex")))
+        }
+        data = log.read_bytes()
+        markers: set[tuple[int, int]] = set()
+        for position, header in iter_headers(data):
+            if not header.is_transactional:
+                continue
+            if not header.is_control:
+                if header.records_count:
+                    opened.setdefault(header.producer_id, header.base_offset)
+                continue
+            first = opened.pop(header.producer_id, None)
+            marker = read_marker(data[position : position + header.size])
+            if marker is None or not marker.is_abort:
+                continue
+            key = header.producer_id, header.last_offset
+            markers.add(key)
+            if first is not None:
+                entry = listed.get(key)
+                assert entry is not None, f"{log}: {key} is not listed"
+                due = entry.first_offset == first if whole else entry.first_offset <= first
+                assert due, f"{log}: {entry}, and it began at {first}"
+                listed.pop(key)
+        assert not whole or not listed, f"{log}: {listed} were not aborted there"
+        assert listed.keys() <= markers, f"{log}: {listed} are no markers"
+
+
+def differences(found: Mapping[Any, Any], due: Mapping[Any, Any]) -> dict[Any, Any]:
+    keys = found.keys() | due.keys()
+    return {k: (found.get(k), due.get(k)) for k in keys if found.get(k) != due.get(k)}
+
+
+def first_difference(found: Sequence[Any], due: Sequence[Any]) -> str:
+    at = next(
+        (n for n, pair in enumerate(zip(found, due, strict=False)) if pair[0] != pair[1]),
+        min(len(found), len(due)),
+    )
+    return f"{len(found)} and {len(due)}; at {at} {found[at : at + 2]} and {due[at : at + 2]}"
