@@ -12,6 +12,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from bench import raw
@@ -429,6 +430,52 @@ def raw_commits(bootstrap: str, topic: str, commits: int, groups: int) -> dict[s
     return {**watch.numbers(), "commits": commits, **_percentiles(took)}
 
 
+def transactions(
+    bootstrap: str, topic: str, each: int, records: int, size: int, producers: int
+) -> dict[str, float]:
+    """Transactions of librdkafka's producers, each in a thread: `each` of so many records.
+
+    The records are flushed before the commit, the time of which is that of its requests alone.
+    """
+    from confluent_kafka import Producer
+
+    chunk = [{"value": value} for value in payloads(size, min(records, 10_000))]
+    begun = [
+        Producer(
+            {
+                "bootstrap.servers": bootstrap,
+                "transactional.id": f"bench-{number}",
+                "linger.ms": 1 if records > 1 else 0,
+                "queue.buffering.max.messages": 1_000_000,
+            }
+        )
+        for number in range(producers)
+    ]
+    took: list[float] = []
+
+    def work(producer: Any, count: int) -> None:
+        for _ in range(count):
+            producer.begin_transaction()
+            left = records
+            while left:
+                producer.produce_batch(topic, chunk[:left])
+                left -= min(left, len(chunk))
+            assert not producer.flush(60)
+            started = time.perf_counter()
+            producer.commit_transaction(60)
+            took.append(time.perf_counter() - started)
+
+    for producer in begun:
+        producer.init_transactions(60)
+        work(producer, 1)
+    took.clear()
+    watch = Watch()
+    with ThreadPoolExecutor(producers) as threads:
+        for done in [threads.submit(work, producer, each) for producer in begun]:
+            done.result()
+    return {**watch.numbers(), "commits": each * producers, **_percentiles(took)}
+
+
 CLIENTS: dict[str, Callable[..., dict[str, float]]] = {
     one.__name__: one
     for one in (
@@ -447,6 +494,7 @@ CLIENTS: dict[str, Callable[..., dict[str, float]]] = {
         round_robin,
         raw_lookup,
         raw_commits,
+        transactions,
     )
 }
 

@@ -1,0 +1,78 @@
+"""How fast are transactions, small and large, of one producer and of several?
+
+librdkafka's producers (confluent-kafka), each in a thread, write transactions of 1, 100 and 10,000
+records of 100 bytes to a topic of four partitions: records a second of all together, and the median
+and p99 of a commit. The records of a transaction are acknowledged before it is committed, so that
+the latter is one EndTxn, and what the next begin waits for is in the records a second.
+
+librdkafka adds partitions itself (the first flow of KIP-890). Java's client uses the second flow.
+"""
+
+from collections.abc import Callable, Mapping
+
+from bench import harness
+from bench.sides import Side
+
+TOPIC = "transactions"
+PARTITIONS = 4
+SIZE = 100
+# Records of a transaction, producers, and transactions of each.
+WORK = ((1, 1, 400), (100, 1, 300), (10_000, 1, 30), (1, 8, 150), (100, 8, 100), (10_000, 8, 8))
+CPU = "broker CPU-us/commit"
+
+
+def transactions(records: int, producers: int, each: int) -> Callable[[Side], Mapping[str, float]]:
+    """So many producers with so many transactions each."""
+
+    def measure(side: Side) -> Mapping[str, float]:
+        used = side.cpu_s()
+        numbers = harness.run_client(
+            "transactions",
+            bootstrap=side.bootstrap,
+            topic=TOPIC,
+            each=each,
+            records=records,
+            size=SIZE,
+            producers=producers,
+        )
+        used = side.cpu_s() - used
+        commits = each * producers
+        return {
+            **numbers,
+            "records/s": commits * records / numbers["seconds"],
+            "commits/s": commits / numbers["seconds"],
+            CPU: 1e6 * used / commits,
+        }
+
+    return measure
+
+
+def main() -> None:
+    parser = harness.parser_of(__doc__ or "")
+    parser.add_argument("--records", type=int, help="only transactions of so many records")
+    parser.add_argument("--producers", type=int, help="only of so many producers")
+    given = parser.parse_args()
+    asked = harness.options_of(given)
+    harness.require_peer()
+    harness.machine()
+    with harness.both_sides(asked, {"num.partitions": str(PARTITIONS)}) as sides:
+        versions = {side.name: side.version for side in sides}
+        for records, producers, each in WORK:
+            if given.records not in (None, records) or given.producers not in (None, producers):
+                continue
+            count = max(1, each // 3) if asked.quick else each
+            work = transactions(records, producers, count)
+            taken = harness.take(work, sides, asked)
+            name = f"{records:,} records a commit, {producers} producer{'s' * (producers > 1)}"
+            details = "commits/s", CPU
+            rate = harness.Row(name, work, "records/s", "", "1.0x", details=details)
+            harness.report(rate, taken, versions, asked)
+            for figure in ("p50_ms", "p99_ms"):
+                commit = harness.Row(
+                    f"{name}: a commit", work, figure, "", "1.0x", higher_is_better=False
+                )
+                harness.report(commit, taken, versions, asked)
+
+
+if __name__ == "__main__":
+    main()
