@@ -4,6 +4,7 @@ A module that subclasses `KilledStreams` says at which broker: by its fixture `b
 calls `prepare`. A consumer of librdkafka that reads what is committed has every row once.
 """
 
+import json
 import os
 import signal
 import subprocess
@@ -91,10 +92,16 @@ def expect_every_row_once(bootstrap: str) -> None:
 
 
 def settle(bootstrap: str, directory: Path) -> None:
-    """Wait until nothing is open: a coordinator commits before it has told all partitions."""
+    """Wait until nothing is open: a coordinator commits before it has told all partitions.
+
+    What a run of more tasks has left open would be until its time is over, unless it is taken over.
+    """
     out: list[TopicPartition] = [(name, at) for name in ("out", "dead") for at in (0, 1)]
+    query = json.loads((directory / "query/checkpoint/metadata").read_text())["id"]
     give_up = time.monotonic() + PATIENCE_S
     with Client(bootstrap) as client:
+        for task in range(2 * TASKS):
+            client.init_transactions(f"horolog/task/{task}/{query}", transaction_timeout_ms=60_000)
         for topic, partition in out:
             while True:
                 found = client.fetch(topic, partition, 0, max_wait_ms=0, read_committed=True)
