@@ -27,6 +27,7 @@ from bench.spark_floor import FLOOR
 from bench.spark_session import compare_rows, spark_with_kafka
 
 from horolog.client import Client
+from horolog.sources import scan
 
 PARTITIONS = 4
 EXACTLY, AT_LEAST = "exactly once", "at least once"
@@ -36,6 +37,7 @@ SIZES = 100, 1000
 WORK = BATCH, STREAM = "batch", "stream"
 TUNED = {"kafka.batch.size": "500000", "kafka.linger.ms": "20", "kafka.buffer.memory": "67108864"}
 SCHEMA = "key string, value string"
+_MARKERS_S = 30.0
 _numbers = itertools.count()
 
 
@@ -69,9 +71,13 @@ class Target:
             raise SystemExit(f"{found} records of {expected}")
 
     def count(self, client: Client, topic: str, expected: int) -> int:
-        """How many records a topic has; `expected` is what to wait for where that takes time."""
-        ends = client.list_offsets({(topic, partition): -1 for partition in range(PARTITIONS)})
-        return sum(0 if end is None else end.offset for end in ends.values())
+        """How many committed records a topic has: markers of transactions take offsets, too."""
+        give_up = time.monotonic() + _MARKERS_S
+        while True:  # a commit returns before all partitions have their markers
+            rows = scan(client, topic, columns=("offset",), read_committed=True)
+            found = sum(batch.num_rows for batch in rows)
+            if found >= expected or time.monotonic() > give_up:
+                return found
 
 
 def save(frame: Any, source: str, target: Target, count: int, more: Mapping[str, str]) -> Numbers:

@@ -7,7 +7,6 @@ rows and ways are those of `bench.spark_write`.
 """
 
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
@@ -15,24 +14,6 @@ from bench.harness import Options, options
 from bench.sides import kafka
 from bench.spark_session import spark_with_kafka
 from bench.spark_write import Target, compare_once, compare_streams_once, rows_of
-
-from horolog.client import Client
-from horolog.sources import scan
-
-_MARKERS_S = 30.0
-
-
-class OfTransactions(Target):
-    """Counts committed records: markers of transactions take offsets."""
-
-    def count(self, client: Client, topic: str, expected: int) -> int:
-        """How many committed records a topic has."""
-        give_up = time.monotonic() + _MARKERS_S
-        while True:  # a commit returns before all partitions have their markers
-            rows = scan(client, topic, columns=("offset",), read_committed=True)
-            found = sum(batch.num_rows for batch in rows)
-            if found >= expected or time.monotonic() > give_up:
-                return found
 
 
 def main() -> None:
@@ -45,7 +26,7 @@ def main() -> None:
         kafka(directory=Path(base)) as side,
     ):
         for value_bytes in (100, 1000):
-            tables(spark, OfTransactions(side), value_bytes, size // value_bytes, asked)
+            tables(spark, Target(side), value_bytes, size // value_bytes, asked)
     spark.stop()
 
 
