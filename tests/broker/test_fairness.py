@@ -22,14 +22,12 @@ from raw_connection import RawConnection
 from running_broker import MakeBroker, RunningBroker
 
 from horolog.broker.handlers.describe_configs import MOST_QUESTIONS
-from horolog.broker.queries import MOST_QUERIES
 from horolog.broker.scheduling import garbage, turns
 from horolog.errors import ErrorCode
 from horolog.metadata import topics
-from horolog.metadata.rows import QueryRow
 from horolog.record.builder import Record, build_batch
 from horolog.wire.api import ApiKey
-from horolog.wire.questions import EXACTLY_ONCE, LOOKUP_WAY, AskLookup
+from horolog.wire.questions import LOOKUP_WAY, AskLookup
 
 BATCH = build_batch([Record(-1, None, b"v")])
 LONGEST_S = 0.08
@@ -359,21 +357,6 @@ def test_a_request_of_very_many_elements_leaves_others_their_turn(
             heartbeat.ask(ApiKey.API_VERSIONS, 0)
             assert drain(many.socket) > 0
             heartbeat.ask(ApiKey.API_VERSIONS, 0)
-    assert longest_s() < LONGEST_S * _slowness()
-
-
-def test_a_description_of_very_many_queries_leaves_others_their_turn(
-    broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rows = [
-        QueryRow(f"query-{n}", 0, n, 1, -1, 0, -1, 1, 1 << 20, "", 1, "[]", "{}")
-        for n in range(MOST_QUERIES)
-    ]
-    monkeypatch.setattr(broker.broker.queries, "known", lambda: rows)
-    what = {"resource_type": 4, "resource_name": "1", "configuration_keys": [EXACTLY_ONCE.name]}
-    with measured(broker) as longest_s:
-        answer = broker.ask(ApiKey.DESCRIBE_CONFIGS, 4, resources=[what])
-    assert len(answer.results[0].configs) == MOST_QUERIES
     assert longest_s() < LONGEST_S * _slowness()
 
 

@@ -322,9 +322,7 @@ def test_markers_that_cannot_be_are_refused(broker: RunningBroker) -> None:
     assert write_marker(broker, producer_epoch=1) == ErrorCode.invalid_producer_epoch
     strict = {"producer_epoch": 2, "transaction_version": 2}
     assert write_marker(broker, **strict) == ErrorCode.invalid_producer_epoch
-    for wrong in (-1, (1 << 63) - 1):
-        refused = write_marker(broker, producer_id=wrong)
-        assert refused == ErrorCode.invalid_producer_id_mapping
+    assert write_marker(broker, producer_id=-1) == ErrorCode.invalid_producer_id_mapping
     assert write_marker(broker, producer_epoch=-1) == ErrorCode.invalid_producer_id_mapping
     assert latest(broker) == 0
     assert write_marker(broker, producer_epoch=2, version=1) == 0

@@ -18,7 +18,6 @@ from horolog.clock import DAY_MS, ManualClock
 from horolog.errors import ErrorCode
 from horolog.network.dispatching import Hangup
 from horolog.network.peer import Peer
-from horolog.record.attempts import FIRST_PRODUCER_ID
 from horolog.record.builder import Record, build_batch
 from horolog.record.compression import Codec
 from horolog.record.scan import load_kernels
@@ -58,7 +57,7 @@ def batches(draw: st.DrawFn) -> bytes:
     key = draw(st.sampled_from([b"k", b"k", None]))
     more: dict[str, Any] = {}
     if draw(st.booleans()):
-        ids = st.sampled_from([7, 7, FIRST_PRODUCER_ID + 3])
+        ids = st.sampled_from([7, 7, (1 << 63) - 1])
         more = {"producer_id": draw(ids), "producer_epoch": 0}
         more["base_sequence"] = draw(st.sampled_from([0, 0, 1, 2, -1]))
     codec = draw(st.sampled_from([Codec.NONE, Codec.NONE, Codec.NONE, Codec.LZ4, Codec.GZIP]))

@@ -233,6 +233,7 @@ def test_adopted_topics_expire_at_once_where_that_was_asked_for(
     [
         pytest.param(123_456, FIRST_PRODUCER_ID, id="a Kafka's, which goes on to count there"),
         pytest.param(FIRST_PRODUCER_ID + 7, FIRST_PRODUCER_ID + 8, id="a horolog's"),
+        pytest.param((1 << 63) - 1, FIRST_PRODUCER_ID, id="none's: a client chose it"),
     ],
 )
 def test_producer_ids_lie_above_those_in_adopted_logs(
@@ -246,6 +247,27 @@ def test_producer_ids_lie_above_those_in_adopted_logs(
     again = make_broker(log_dir=first.log_dir)
     answer = again.ask(ApiKey.INIT_PRODUCER_ID, 4)
     assert answer.producer_id == granted
+
+
+def test_what_exactly_once_sinks_of_earlier_versions_left_is_as_any_other(
+    make_broker: MakeBroker,
+) -> None:
+    """They wrote batches of producers above 2^62, and two kinds of files."""
+    of_sink = {"producer_id": (1 << 62) + 3, "producer_epoch": 7}
+    first = make_broker()
+    first.create_topic("t")
+    assert first.append("t", batch(base_sequence=0, **of_sink)) == 0
+    first.stop()
+    left = [first.log_dir / "horolog-queries.json", first.log_dir / "t-0" / f"{1:020d}.attempts"]
+    for path in left:
+        path.write_bytes(b"what they were")
+    for crash in (False, True):
+        again = make_broker(log_dir=first.log_dir)
+        assert again.append("t", batch(base_sequence=0, **of_sink)) == 0  # a retry
+        answer = again.produce("t", batch(base_sequence=9, **of_sink))
+        assert answer.error_code == 45  # out of sequence
+        again.kill() if crash else again.stop()
+    assert [path.read_bytes() for path in left] == [b"what they were"] * 2
 
 
 # --- what does not start --------------------------------------------------------------

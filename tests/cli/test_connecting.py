@@ -9,7 +9,7 @@ from command_runner import Ran, run_command
 from running_broker import RunningBroker
 from tls_proxy import TlsProxy
 
-from horolog.client import Client, retrying
+from horolog.client import retrying
 
 
 @pytest.fixture(scope="module")
@@ -64,17 +64,8 @@ def test_every_command_that_asks_a_broker_takes_client_properties(
     assert run("retention", "explain", "clicks").out.startswith("clicks-0")
     assert "retention.ms" in run("topics", "describe", "clicks").out
     run("topics", "reset-append-time", "clicks")
-    with Client(secured.address, security=_security(properties)) as client:
-        client.begin_batch("nightly", 0, topics=["clicks"])
-    assert "nightly" in run("queries", "list").out
-    run("queries", "forget", "nightly")
     run("topics", "delete", "clicks")
     assert run("topics", "list").lines == ["no topics"]
-
-
-def _security(properties: Path) -> dict[str, str]:
-    lines = [line for line in properties.read_text().splitlines() if not line.startswith("#")]
-    return {name.strip(): value.strip() for name, _, value in (x.partition("=") for x in lines)}
 
 
 def test_without_them_the_reason_is_one_sentence(

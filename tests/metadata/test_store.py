@@ -9,14 +9,12 @@ from horolog.errors import RequestRefused, StorageFailed
 from horolog.metadata.home import Home
 from horolog.metadata.image import TOPIC as TOPIC_RESOURCE
 from horolog.metadata.log import MetadataLog
-from horolog.metadata.query_file import QueryFile
 from horolog.metadata.reserve import Reserve
 from horolog.metadata.rows import (
     AS_FOUND,
     BROKER_SCOPE,
     TOPIC_SCOPE,
     FollowedRow,
-    QueryRow,
     SettingRow,
     SourceRow,
     TopicRow,
@@ -33,14 +31,13 @@ BROKER = RegisterBroker(
     *(1, False, UUID(int=9), 5, (Endpoint("PLAINTEXT", "localhost", 9092),), ()),
     log_dirs=(DIRECTORY,),
 )
-QUERY = QueryRow("q", 0, 3, 7, -1, NOW_MS, -1, 1, 100, "", 1, "[]", "{}")
 
 
 def opened(path: Path, home: Home = Home.OWN, files: Files | None = None) -> MetadataStore:
     files = files or Files()
     log = MetadataLog.open(files, str(path), node_id=1, in_one_file=home is Home.BESIDE)
     reserve = Reserve(files, path)
-    return MetadataStore(log, QueryFile(files, path), reserve, home, lambda: NOW_MS)
+    return MetadataStore(log, reserve, home, lambda: NOW_MS)
 
 
 @pytest.fixture(params=Home)
@@ -172,14 +169,6 @@ def test_a_producer_id_is_never_given_twice(
     again.close()
 
 
-def test_a_query_comes_back(store: MetadataStore, tmp_path: Path, home: Home) -> None:
-    store.put_query(QUERY)
-    store.put_query(QUERY._replace(query="é\n", slot=4))
-    store.put_query(QUERY._replace(batch=8))
-    stored = opened(tmp_path, home).load()
-    assert stored.queries == [QUERY._replace(batch=8), QUERY._replace(query="é\n", slot=4)]
-
-
 def test_damage_leaves_no_topic_that_expires_and_gives_no_producer_id_twice(
     tmp_path: Path, home: Home, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -248,7 +237,5 @@ def test_a_write_that_fails_changes_nothing(store: MetadataStore) -> None:
     store.refusal = "it cannot be read back"
     with pytest.raises(StorageFailed, match="read back"):
         store.put_topic(TOPIC)
-    with pytest.raises(StorageFailed, match="read back"):
-        store.put_query(QUERY)
     store.refusal = None
-    assert (store.load().topics, store.load().queries) == ([], [])
+    assert store.load().topics == []

@@ -36,7 +36,6 @@ from horolog.broker.partitions import Partitions
 from horolog.broker.placement import Placement
 from horolog.broker.producer_clients import ProducerClients
 from horolog.broker.producer_ids import FIRST, ProducerIds
-from horolog.broker.queries import Queries
 from horolog.broker.scheduling.checking import Checkers
 from horolog.broker.scheduling.delayed_fetch import DelayedFetch
 from horolog.broker.scheduling.fair_pool import FairPool
@@ -133,9 +132,8 @@ class Broker:
             *(live, self.placement, self.followed_topics),
             *(self.topics, self.partitions, clock),
         )
-        highest = max(
-            (id_ for log in opened.log_dir.logs.values() for id_, _ in log.producers), default=-1
-        )
+        logs = opened.log_dir.logs.values()
+        highest = max((log.producers.highest_id for log in logs), default=-1)
         if highest >= FIRST:
             # Of a horolog's log that was restored or copied. Its producers are forgotten once they
             # have been idle for long, and their ids must not be given out then either.
@@ -144,9 +142,6 @@ class Broker:
         self.shadow = Shadow(
             *(live, clock, self.topics, self.partitions, self.placement, self.controller),
             *(self.groups, self.producer_ids, self.followed_topics, self.follower),
-        )
-        self.queries = Queries(
-            self.metadata, store, clock, self.topics, self.partitions, opened.stored.queries
         )
         self.producer_clients = ProducerClients()
         self.producer_turns = ProducerTurns()
@@ -244,7 +239,6 @@ class Broker:
         """Complete queued writes and close the logs; without `clean`, as after a crash."""
         await self.transactions.close()
         await self.groups.close()
-        await self.queries.close()
         await self.partitions.close(clean=clean)
         await self.metadata.close()
         self._checkers.shutdown()

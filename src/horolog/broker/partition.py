@@ -22,7 +22,6 @@ from horolog.storage.logs.appendable import Appended
 from horolog.storage.logs.cleaning import Cleaning
 from horolog.storage.logs.log import Log
 from horolog.storage.logs.readable import ReadableLog
-from horolog.storage.producers.attempts import Fences
 from horolog.storage.producers.states import ActiveProducer, Admission, OpenNow
 from horolog.storage.removal.removed_files import DeletedSegment
 from horolog.storage.validation.validate import Prepared
@@ -51,13 +50,10 @@ class Partition:
         workers: Executor,
         checkers: Checkers,
         max_uncompressed_bytes: int,
-        fences: Fences | None = None,
     ) -> None:
         self.log: ReadableLog = log
         """For reads and lookups, which any thread may do; some wait for the disk."""
         self._log = log
-        if fences is not None:
-            log.producers.attempts.adopt(fences)
         self.topic, self.index = log.topic, log.partition
         self.name = str(log)
         self.listeners: dict[DelayedFetch, None] = {}
@@ -309,52 +305,16 @@ class Partition:
     @property
     def has_producers(self) -> bool:
         """Whether there is state of idempotent producers."""
-        return len(self._log.producers) > 0 or len(self._log.producers.attempts) > 0
+        return len(self._log.producers) > 0
 
     @property
     def highest_producer_id(self) -> int:
-        """Of all producers that the log knows; -1 if it knows none. For `run`."""
-        return max((id_ for id_, _ in self._log.producers), default=-1)
+        """See `Producers.highest_id`. For `run`."""
+        return self._log.producers.highest_id
 
     def expire_producers(self, clock: Clock, expiration_ms: int) -> "asyncio.Future[int]":
-        """Expire idempotent producers that were inactive for `expiration_ms`; return how many.
-
-        Of exactly-once sinks, batches of queries that have gone on since are forgotten.
-        """
-
-        def expire() -> int:
-            self._log.producers.attempts.forget_superseded()
-            return self._log.producers.expire(clock.now_ms(), expiration_ms)
-
-        return self.run(expire)
-
-    def last_batch_of(self, slot: int) -> int | None:
-        """The last batch that a query wrote here (docs/exactly-once.md)."""
-        return self._log.producers.attempts.last_batch(slot)
-
-    async def rows_of_attempts(self, slot: int, batch: int) -> dict[int, int]:
-        """How many rows each task of a query's batch has here, after all writes that are queued."""
-        attempts = self._log.producers.attempts
-        if self._writes.is_idle:
-            return attempts.rows_of(slot, batch)
-        return await self.run(lambda: attempts.rows_of(slot, batch))
-
-    async def begin_run(self, slot: int, batch: int) -> None:
-        """A new run of a batch has repeated nothing yet of what is here."""
-        if self.last_batch_of(slot) == batch:
-            await self.run(lambda: self._log.producers.attempts.begin_run(slot, batch))
-
-    async def unrepeated(self, slot: int, batch: int) -> set[int]:
-        """The tasks whose rows the present run has not repeated, after all queued writes."""
-        attempts = self._log.producers.attempts
-        if self._writes.is_idle:
-            return attempts.unrepeated(slot, batch)
-        return await self.run(lambda: attempts.unrepeated(slot, batch))
-
-    async def forget_attempts(self, slot: int) -> None:
-        """Forget what a query wrote here."""
-        if self.last_batch_of(slot) is not None:
-            await self.run(lambda: self._log.producers.attempts.forget([slot]))
+        """Expire idempotent producers that were inactive for `expiration_ms`; return how many."""
+        return self.run(lambda: self._log.producers.expire(clock.now_ms(), expiration_ms))
 
     def reset_append_time(self, clock: Clock) -> "asyncio.Future[AppendTimeReset | None]":
         """Lower the append time of new records to the clock, read when the reset runs."""
@@ -384,7 +344,6 @@ class Partition:
         if self._cleaning is not None:
             await self._cleaning.stop()
         await self._writes.close()
-        self._log.producers.attempts.release()
         for listener in list(self.listeners):
             listener.on_gone()
 

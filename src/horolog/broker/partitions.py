@@ -22,7 +22,6 @@ from horolog.storage.index.counts import NONE
 from horolog.storage.log_dir.log_dir import LogDir
 from horolog.storage.logs.log import Log
 from horolog.storage.names import TopicPartition
-from horolog.storage.producers.attempts import Fences
 
 _LOG = logging.getLogger(__name__)
 
@@ -43,8 +42,6 @@ class Partitions(Mapping[tuple[str, int], Partition]):
     ) -> None:
         self.cluster_id = str(log_dir.meta.cluster_id)
         """The id in the log directory's meta.properties."""
-        self.fences = Fences()
-        """What exactly-once sinks may write; the registry of queries changes it."""
         self.inline_lookups = InlineTries()
         self.traffic = Traffic()
         self.refusal: str | None = None
@@ -239,4 +236,4 @@ class Partitions(Mapping[tuple[str, int], Partition]):
         limit = self._live.config.horolog_max_batch_uncompressed_bytes
         key = (log.topic, log.partition)
         if key not in self._served:
-            self._served[key] = Partition(log, self._workers, self._checkers, limit, self.fences)
+            self._served[key] = Partition(log, self._workers, self._checkers, limit)

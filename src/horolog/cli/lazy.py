@@ -40,7 +40,6 @@ COMMANDS = {
     "health": Entry("horolog.cli.health", "Say what is wrong with a broker, for scripts too."),
     "follow": Entry("horolog.cli.follow", "Follow another cluster, and see how far."),
     "promote": Entry("horolog.cli.promote", "Have a broker lead what it has followed."),
-    "queries": Entry("horolog.cli.queries", "List and forget queries that write exactly once."),
     "spark": Entry("horolog.cli.spark", "Run a job on Spark: audit, mirror, archive and others."),
     "log": Entry("horolog.cli.log", "Inspect, verify and reindex log directories, offline."),
     "demo": Entry("horolog.cli.demo", "Run an end-to-end demo on a git repository's history."),

@@ -5,8 +5,7 @@ client        `Client`, for one thread: what `admin`, `records`, `offset_lookups
 brokers       which broker leads a partition; `link` and `connection` lead there
 retrying      requests again after an error that may pass, until the `deadline`
 producer      Arrow tables to batches (`arrow_rows`, `row_batches`) and requests (`appends`)
-transactional, transactions       the same in a transaction of Apache Kafka
-attempt       the same of a task that may run again, written once
+transactional, transactions       the same in a transaction; `rows_digest` compares two
 leader        many partitions of one leader at once; `fetch_session` fetches them (KIP-227)
 fetch_ahead   the next fetch is sent before the last is worked on
 security      TLS and SASL

@@ -9,7 +9,6 @@ from horolog.client.config import ClientConfig
 from horolog.client.control import ControlCalls
 from horolog.client.groups import GroupCalls
 from horolog.client.offset_lookups import OffsetLookups
-from horolog.client.queries import QueryCalls
 from horolog.client.records import RecordCalls
 from horolog.client.security import PLAINTEXT, Security
 from horolog.client.transactions import TransactionCalls
@@ -24,7 +23,6 @@ class Client(
     TransactionCalls,
     AdminCalls,
     GroupCalls,
-    QueryCalls,
     ControlCalls,
 ):
     """Asks horolog or Apache Kafka (tried with 3.9 and 4.3); connects when first asked.

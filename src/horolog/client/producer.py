@@ -121,7 +121,6 @@ class Producer(Closeable):
         on_rejected: What to append in place of a batch that is refused because of some of its
             records. It runs in a thread of the producer and may raise, which ends the call.
             `metadata` cannot be combined with it.
-        in_flight: How many requests may be under way, from 1 to 4.
     """
 
     def __init__(
@@ -137,7 +136,6 @@ class Producer(Closeable):
         request_bytes: int = REQUEST_BYTES,
         first_turn: int = 0,
         on_rejected: Callable[[RejectedBatch], Repair] | None = None,
-        in_flight: int = MOST_IN_FLIGHT,
     ) -> None:
         if acks not in {0, 1, _ALL}:
             raise ValueError(f"acks={acks}: allowed are 0, 1 and -1 (all)")
@@ -156,7 +154,6 @@ class Producer(Closeable):
         self._level = compression_level
         self._request_bytes = request_bytes
         self._on_rejected = on_rejected
-        self._most_in_flight = max(1, min(in_flight, MOST_IN_FLIGHT))
         # How many records `on_rejected` took out of what a partition was sent under this id:
         # later batches are written before that is known.
         self._taken_out: dict[TopicPartition, int] = {}
@@ -341,7 +338,7 @@ class Producer(Closeable):
         # A broker takes any sequence first from a producer that it does not know: a second batch
         # must not overtake a first one that is refused for now.
         is_first = not self._known.issuperset(sending)
-        self._settle(written, 0 if appending is None or is_first else self._most_in_flight - 1)
+        self._settle(written, 0 if appending is None or is_first else MOST_IN_FLIGHT - 1)
         self._known.update(sending)
 
     def _prepare(self, partitions: Collection[TopicPartition], written: Written) -> None:

@@ -1,8 +1,7 @@
 """Whether two attempts have sent the same rows in the same order, however Arrow divides them.
 
-Of each column there are the size and the CRC-32C of its values, and of their lengths: as much as a
-broker compares of attempts (`record.attempts`). Hashes that resist an adversary take as long as
-all the rest of a write.
+Of each column there are the size and the CRC-32C of its values, and of their lengths. Hashes that
+resist an adversary take as long as all the rest of a write.
 
 This module imports pyarrow.
 """

@@ -10,7 +10,7 @@ and beneath them:
     forms replay snapshots   where the batches are, and what they come to
     changes         every change that is still kept, with its time
     past            answers about the past: `topic_history`, `group_history`
-    group_file query_file   files of groups with their offsets, and of exactly-once queries
+    group_file      files of groups with their offsets
     reserve         space that deletions need on a full disk
     reconcile       stored topics compared with directories, at a start; `verify` says it
     checks          whether the records can be read

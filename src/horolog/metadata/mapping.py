@@ -9,7 +9,7 @@ once the directories are renamed.
 """
 
 import logging
-from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 from uuid import UUID
 
@@ -21,7 +21,6 @@ from horolog.metadata.rows import (
     BROKER_SCOPE,
     TOPIC_SCOPE,
     FollowedRow,
-    QueryRow,
     SettingRow,
     SourceRow,
     Stored,
@@ -249,7 +248,7 @@ def _changed(
 # --- records to rows ----------------------------------------------------------------------
 
 
-def stored(image: Image, queries: Sequence[QueryRow] = ()) -> Stored:
+def stored(image: Image) -> Stored:
     """The rows of an image."""
     shared = shared_settings(image)
     topics: list[TopicRow] = []
@@ -268,7 +267,6 @@ def stored(image: Image, queries: Sequence[QueryRow] = ()) -> Stored:
     return Stored(
         topics,
         settings,
-        queries=queries,
         source=state.source_in(shared),
         followed=tuple(state.followed_in(shared)),
         is_salvaged=state.SALVAGED in shared,

@@ -15,7 +15,6 @@ from horolog.metadata import mapping, state
 from horolog.metadata.forms import QUORUM_STATE
 from horolog.metadata.home import Home, Signs, home_of, signs_in
 from horolog.metadata.log import MetadataLog
-from horolog.metadata.query_file import QueryFile, read_queries
 from horolog.metadata.reserve import Reserve
 from horolog.metadata.rows import Stored
 from horolog.metadata.store import MetadataStore
@@ -53,7 +52,6 @@ def open_store(
         StorageFailed: a log cannot be read at all.
     """
     log = MetadataLog.open(files, str(log_dir), node_id=node_id)
-    queries = QueryFile(files, log_dir)
     signs = signs_in(files, log_dir, _is_marked(log))
     home, carried, present = home_of(signs), None, frozenset[str]()
     if home is Home.BESIDE:
@@ -74,7 +72,7 @@ def open_store(
     is_lost = home is Home.OWN and signs.is_made_here and not log.image.features
     reserve = Reserve(files, log_dir)
     return MetadataStore(
-        *(log, queries, reserve, home, now_ms, first_producer_id, carried, present), is_lost=is_lost
+        *(log, reserve, home, now_ms, first_producer_id, carried, present), is_lost=is_lost
     )
 
 
@@ -96,7 +94,7 @@ def read_stored(log_dir: Path) -> Stored | None:
     if log.damage:
         for record in mapping.guarded(log.image):
             log.image.apply(record)
-    return mapping.stored(log.image, read_queries(files, str(log_dir / names.QUERIES), []))
+    return mapping.stored(log.image)
 
 
 def is_own(log_dir: Path) -> bool:

@@ -1,4 +1,4 @@
-"""What the store holds, as values: topics, settings, queries, what is followed."""
+"""What the store holds, as values: topics, settings, what is followed."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -6,8 +6,6 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from horolog.json_text import from_json
-from horolog.record.attempts import MOST_BATCHES, MOST_TASKS, SLOTS
-from horolog.storage import names
 
 AS_FOUND: Final = 0
 """A number of partitions that means: those that have directories."""
@@ -43,41 +41,6 @@ class SettingRow(NamedTuple):
     resource: str
     name: str
     value: str
-
-
-class QueryRow(NamedTuple):
-    """A query that writes exactly once (docs/exactly-once.md), and the last batch that it began.
-
-    One that was forgotten stays as a row without a batch (-1): of its name a new one has another
-    `life`, so that what logs still hold of the old one is not taken for its own.
-    """
-
-    query: str
-    life: int
-    slot: int
-    """Its number in the producer ids of its attempts."""
-    batch: int
-    tasks: int
-    """How many tasks the batch has; -1 if that is not known before it is committed."""
-    started_ms: int
-    committed: int
-    """`batch_digest` of the rows that the logs held when the batch was committed; -1 before."""
-    layout: int
-    """How attempts form batches of rows."""
-    batch_bytes: int
-    run: str
-    """The run of the batch that its attempts belong to; empty where they do not say."""
-    is_open: int
-    """1 if rows may be appended; 0 while a run repeats what earlier runs have written."""
-    repeated: str
-    """A JSON array of the tasks that have done that, as far as it was noted."""
-    topics: str
-    """A JSON object: by name, the id and the number of partitions when the batch met the topic."""
-
-    @property
-    def is_committed(self) -> bool:
-        """Whether the batch is complete."""
-        return self.committed >= 0
 
 
 class SourceRow(NamedTuple):
@@ -128,65 +91,10 @@ class Stored(NamedTuple):
 
     topics: list[TopicRow]
     settings: list[SettingRow]
-    queries: Sequence[QueryRow] = ()
     source: SourceRow | None = None
     followed: Sequence[FollowedRow] = ()
     is_salvaged: bool = False
     """Rows of topics may be lost: topics on disk without a row must not expire."""
-
-
-def checked_query(row: QueryRow) -> QueryRow:
-    """A query, if a version of horolog writes such a one.
-
-    Raises:
-        ValueError: none does.
-    """
-    _expect(isinstance(row.query, str) and isinstance(row.topics, str), "it has no name")
-    _expect(_is_int(row.life, 0, names.MAX_PARTITION), f"it was forgotten {row.life!r} times")
-    _expect(_is_int(row.slot, 0, SLOTS - 1), f"there is no slot {row.slot!r}")
-    _expect(_is_int(row.batch, -1, MOST_BATCHES - 1), f"there is no batch {row.batch!r}")
-    _expect(_is_int(row.tasks, -1, MOST_TASKS), f"it has {row.tasks!r} tasks")
-    _expect(_is_int(row.started_ms, -(1 << 63), names.MAX_OFFSET), "it began at no time")
-    _expect(_is_int(row.committed, -1, (1 << 32) - 1), "it was committed with no digest")
-    _expect(_is_int(row.layout, 0, names.MAX_PARTITION), f"there is no layout {row.layout!r}")
-    for _, partitions in pinned_topics(row.topics).values():
-        _expect(0 < partitions <= names.MAX_PARTITION, f"a topic has {partitions} partitions")
-    _expect(isinstance(row.run, str) and row.is_open in (0, 1), "it is neither open nor not")
-    repeated_tasks(row.repeated)
-    _expect(_is_int(row.batch_bytes, 1, names.MAX_PARTITION), "its batches have no size")
-    return row
-
-
-def pinned_topics(text: str) -> dict[str, tuple[UUID, int]]:
-    """The topics of a query's batch: by name, the id and the number of partitions.
-
-    Raises:
-        ValueError: no version of horolog writes this.
-    """
-    try:
-        return {
-            name: (UUID(hex=topic_id), int(partitions))
-            for name, (topic_id, partitions) in from_json(text).items()
-        }
-    except (TypeError, AttributeError) as error:
-        raise ValueError(f"these are no topics: {text!r:.60}") from error
-
-
-def repeated_tasks(text: str) -> set[int]:
-    """The tasks that a row names as `repeated`.
-
-    Raises:
-        ValueError: no version of horolog writes this.
-    """
-    tasks = from_json(text)
-    if not isinstance(tasks, list) or not all(_is_int(task, 0, MOST_TASKS - 1) for task in tasks):
-        raise ValueError(f"these are no tasks: {text!r:.60}")
-    return set(tasks)
-
-
-def topics_text(topics: Mapping[str, tuple[UUID, int]]) -> str:
-    """The reverse of `pinned_topics`."""
-    return json.dumps({name: (id_.hex, partitions) for name, (id_, partitions) in topics.items()})
 
 
 def settings_of_source(text: str) -> dict[str, str]:
@@ -204,10 +112,6 @@ def settings_of_source(text: str) -> dict[str, str]:
 def settings_text(settings: Mapping[str, str]) -> str:
     """The inverse of `settings_of_source`."""
     return json.dumps(settings, sort_keys=True)
-
-
-def _is_int(value: object, least: int, most: int) -> bool:
-    return isinstance(value, int) and least <= value <= most
 
 
 def _expect(holds: bool, why: str) -> None:

@@ -1,8 +1,7 @@
-"""The broker's durable state besides records and groups: topics, settings, producer ids, queries.
+"""The broker's durable state besides records and groups: topics, settings, producer ids.
 
-Rows in and out; beneath them the records of a `MetadataLog` (`mapping`, `state`), and for queries
-that write exactly once a file of their own (`query_file`). Every method is one batch, or one
-replacement of that file: a kill leaves all of it or nothing. It is synced before a method returns.
+Rows in and out; beneath them the records of a `MetadataLog` (`mapping`, `state`). Every method is
+one batch: a kill leaves all of it or nothing. It is synced before a method returns.
 
 Where the metadata is damaged, settings may be lost that kept records: every topic is exempt from
 retention until it is given settings, and producer ids continue beyond any that can have been given.
@@ -23,9 +22,8 @@ from horolog.metadata.home import Home
 from horolog.metadata.image import Image
 from horolog.metadata.log import MetadataLog
 from horolog.metadata.mapping import Node
-from horolog.metadata.query_file import QueryFile
 from horolog.metadata.reserve import Reserve
-from horolog.metadata.rows import FollowedRow, QueryRow, SourceRow, Stored, TopicRow
+from horolog.metadata.rows import FollowedRow, SourceRow, Stored, TopicRow
 from horolog.schemas.metadata import (
     METADATA_VERSION,
     NEWEST_LEVEL,
@@ -49,7 +47,6 @@ class MetadataStore:
     def __init__(
         self,
         log: MetadataLog,
-        queries: QueryFile,
         reserve: Reserve,
         home: Home,
         now_ms: Callable[[], int],
@@ -63,7 +60,6 @@ class MetadataStore:
 
         Args:
             log: its records.
-            queries: its file of queries.
             reserve: space for deletions.
             home: whose directory it is.
             now_ms: the clock: the time of each change.
@@ -73,8 +69,6 @@ class MetadataStore:
             is_lost: the directory had metadata, and there is none.
         """
         self._log = log
-        self._queries = queries
-        self._stored_queries = queries.load()
         self._reserve = reserve
         self._home = home
         self._beside = beside
@@ -125,7 +119,7 @@ class MetadataStore:
             image = deepcopy(image)
             for record in mapping.carried(image, self._beside, self._node, self._present):
                 image.apply(record)
-        return mapping.stored(image, self._stored_queries)
+        return mapping.stored(image)
 
     def register(self, broker: RegisterBroker) -> None:
         """Say whose partitions are stored from here on; once at the start of a process.
@@ -309,15 +303,3 @@ class MetadataStore:
         if METADATA_VERSION not in features:
             return SECOND_FLOW
         return min(features.get(TRANSACTION_VERSION, 0), SECOND_FLOW)
-
-    # --- queries ----------------------------------------------------------------------
-
-    def put_query(self, row: QueryRow) -> None:
-        """Create or replace a query that writes exactly once.
-
-        Raises:
-            StorageFailed: the disk refused; nothing has changed.
-        """
-        if self.refusal is not None:
-            raise StorageFailed(self.refusal)
-        self._queries.put(row)

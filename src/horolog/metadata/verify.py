@@ -13,7 +13,6 @@ from pathlib import Path
 from horolog.config.tables import topic_setting
 from horolog.errors import CorruptFile, StorageFailed
 from horolog.metadata.opening import is_own, read_stored
-from horolog.metadata.query_file import read_queries
 from horolog.metadata.reconcile import TopicOnDisk, reconcile
 from horolog.metadata.rows import TOPIC_SCOPE, Stored, TopicRow
 from horolog.storage import names
@@ -25,7 +24,7 @@ _MEND = "stop the broker and restore the file from a backup"
 
 
 def check_store(log_dir: Path, *, is_live: bool = False, is_clean: bool = False) -> Findings:
-    """What a start would do about topics, settings and queries that are stored, and directories.
+    """What a start would do about topics and settings that are stored, and directories.
 
     Args:
         log_dir: the log directory.
@@ -39,7 +38,6 @@ def check_store(log_dir: Path, *, is_live: bool = False, is_clean: bool = False)
             "It is of an earlier development version and is not read: the topics of that time are "
             "adopted",
         )
-    yield from _queries(log_dir)
     try:
         stored = read_stored(log_dir)
     except StorageFailed:
@@ -59,17 +57,6 @@ def check_store(log_dir: Path, *, is_live: bool = False, is_clean: bool = False)
     yield from _lost_rows(path, stored)
     if not is_live and not stored.is_salvaged:
         yield from _directories(log_dir, path, stored.topics, is_clean=is_clean)
-
-
-def _queries(log_dir: Path) -> Findings:
-    path = str(log_dir / names.QUERIES)
-    wrong: list[str] = []
-    try:
-        read_queries(Files(read_only=True), path, wrong)
-    except StorageFailed as error:
-        wrong.append(f"it cannot be read: {error}")
-    for what in wrong:
-        yield fault(path, what[:1].upper() + what[1:], _MEND)
 
 
 def _settings(path: str, stored: Stored) -> Findings:

@@ -21,7 +21,7 @@ There is a room for each thing that is done with a log; it imports only from tho
     cleaning       compaction: what of a log may be cleaned, and what stays of it
     removal        what leaves a log: retention, deleted files, `.cut` files, leftovers of a kill
     validation     what a leader checks before it appends
-    producers      what each producer wrote last: retries, transactions, exactly-once sinks
+    producers      what each producer wrote last: retries, transactions
     lookup         questions about times, put to the segments of a log
     segments       one segment and its companion files: read, appended to, finished, deleted
     append_times   when records were appended, and the floor of a partition's append times

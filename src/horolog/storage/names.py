@@ -16,7 +16,6 @@ TIME_INDEX = ".timeindex"
 TXN_INDEX = ".txnindex"
 SNAPSHOT = ".snapshot"
 BATCHES = ".batches"  # ours: what Kafka's snapshot of producers has no place for
-ATTEMPTS = ".attempts"  # ours: what exactly-once sinks have written (producers/attempts.py)
 COMPANION = ".companion"  # ours: append times, seal and block map (index/companion.py)
 APPENDING = ".appending.deleted"
 """Ours: marks a segment that is appended to. A start of Kafka removes it, and is meant to
@@ -38,7 +37,7 @@ SYNCED_BESIDE = (OFFSET_INDEX, TIME_INDEX, COMPANION)  # with the log of a finis
 
 REBUILT = (  # as far as the log tells, if they are missing
     *(OFFSET_INDEX, TIME_INDEX, TXN_INDEX, COMPANION, APPENDING),
-    *(SNAPSHOT, BATCHES, ATTEMPTS),
+    *(SNAPSHOT, BATCHES),
     *EARLIER,
 )
 
@@ -78,7 +77,6 @@ LOG_DIR_FILES = (
 SET_ASIDE = ".set-aside"  # ours: a damaged file of a log directory, before a new one is made
 
 # Ours: what is in logs of Kafka's own form, unless the directory is another's (record_file.py).
-QUERIES = "horolog-queries.json"  # ours: queries that write exactly once (metadata/query_file.py)
 METADATA_PROPERTY = "horolog.metadata"  # ours, in meta.properties: "own" (metadata/home.py)
 METADATA_FILE = "horolog-metadata.log"
 TRANSACTIONS_FILE = "horolog-transactions.log"
@@ -116,7 +114,6 @@ _PARTITION_SUFFIXES = (
     *SEGMENT_SUFFIXES,
     SNAPSHOT,
     BATCHES,
-    ATTEMPTS,
     DELETED,
     CLEANED,
     SWAP,

@@ -699,12 +699,6 @@ APPEND_TIME_RESET: Final = Action(
 ALL_PARTITIONS: Final = "all"
 """The value of `APPEND_TIME_RESET` for all partitions; otherwise a comma-separated list."""
 
-EXACTLY_ONCE: Final = Action(
-    "horolog.exactly.once", ResourceType.BROKER, AclOperation.IDEMPOTENT_WRITE
-)
-"""Begins, commits and forgets batches of queries. DescribeConfigs has all queries under its name,
-and one under `NAME/query`."""
-
 PROMOTE: Final = Action("horolog.promote", ResourceType.BROKER, AclOperation.ALTER)
 """Leads topics that were followed: a JSON array of names, or `ALL_TOPICS`."""
 ALL_TOPICS: Final = "all"
@@ -729,6 +723,6 @@ CLOCK_ADVANCE, CLOCK_FROZEN, CLOCK_NOW, EXPIRE = (
     )
 )
 ACTIONS: Final = (
-    *(APPEND_TIME_RESET, DEMOTE, EXACTLY_ONCE, PROMOTE),
+    *(APPEND_TIME_RESET, DEMOTE, PROMOTE),
     *(CLOCK_ADVANCE, CLOCK_FROZEN, CLOCK_NOW, EXPIRE),
 )

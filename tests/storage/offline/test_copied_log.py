@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from storelogs import NOW, UnsyncedFiles
 
 from horolog.config import TopicConfig
-from horolog.record.attempts import AttemptId
 from horolog.record.batch import parse_header
 from horolog.storage import names
 from horolog.storage.files import Files
@@ -26,10 +25,11 @@ from horolog.storage.segments.numbered import as_it_is
 from horolog.storage.segments.segment import Segment
 
 PRODUCERS = (5, 6, 7)
+IDEMPOTENT = (8, (1 << 63) - 1)
 
 
 class Source:
-    """Batches of several producers, plain ones and those of a sink; and what was aborted."""
+    """Batches of several producers, in transactions and not; and what was aborted."""
 
     def __init__(self, rng: random.Random, count: int) -> None:
         self.batches: list[bytes] = []
@@ -38,11 +38,11 @@ class Source:
         self._open: dict[int, int] = {}
         self._sequences: dict[int, int] = {}
         for _ in range(count):
-            kind = rng.choice(("plain", "sink", "part", "part", "end", "end"))
+            kind = rng.choice(("plain", "idempotent", "part", "part", "end", "end"))
             if kind == "plain":
                 self._put(-1)
-            elif kind == "sink":
-                self._put(AttemptId(slot=3, batch=1, task=rng.randrange(2)).producer[0], epoch=1)
+            elif kind == "idempotent":
+                self._put(rng.choice(IDEMPOTENT), epoch=1)
             elif kind == "part":
                 producer = rng.choice(PRODUCERS)
                 self._open.setdefault(producer, self._next_offset)
@@ -104,14 +104,11 @@ def producers_of(directory: Path, *, with_snapshots: bool) -> object:
         for base in base_offsets(present, names.LOG)
     ]
     segments[-1].end = segments[-1].whole_end()
-    snapshots, attempts = (
-        base_offsets(present, suffix) if with_snapshots else []
-        for suffix in (names.SNAPSHOT, names.ATTEMPTS)
-    )
-    replay(files, str(directory), segments, producers, snapshots, attempts, 0)
+    snapshots = base_offsets(present, names.SNAPSHOT) if with_snapshots else []
+    replay(files, str(directory), segments, producers, snapshots, 0)
     files.close()
     states = {producer: (state.epoch, state.batches) for producer, state in producers}
-    return states, producers.unended(), sorted(producers.attempts.entries())
+    return states, producers.unended()
 
 
 def spoil(directory: Path, how: str, known: CopiedEnd) -> None:
@@ -123,7 +120,7 @@ def spoil(directory: Path, how: str, known: CopiedEnd) -> None:
         for path in directory.glob("*.snapshot"):
             path.unlink()
     elif how == "earlier release":
-        for suffix in ("snapshot", "batches", "attempts", "txnindex"):
+        for suffix in ("snapshot", "batches", "txnindex"):
             for path in directory.glob(f"*.{suffix}"):
                 path.unlink()
     elif how == "index ahead" and logs:

@@ -396,7 +396,7 @@ def test_something_else_in_the_place_of_a_file_that_is_rebuilt_is_set_aside(
         with reopened(path, CONFIG) as (log_dir, _):
             log_dir.close()
     suffixes = (".index", ".timeindex", ".companion", ".appending.deleted")
-    names = [f"{0:020d}{suffix}" for suffix in (*suffixes, ".attempts", ".batches")]
+    names = [f"{0:020d}{suffix}" for suffix in (*suffixes, ".batches")]
     names += ["leader-epoch-checkpoint", "append-time-checkpoint", "append-time-checkpoint.tmp"]
     names += [file.name for file in partition_dir(path).glob("*.snapshot")]
     for name in names:

@@ -12,7 +12,6 @@ from storelogs import NOW
 
 from horolog.config import TopicConfig
 from horolog.errors import HorologError
-from horolog.record.attempts import FIRST_PRODUCER_ID
 from horolog.record.batch import HEADER_SIZE, BatchHeader, pack_header, parse_header
 from horolog.record.builder import Record, build_batch
 from horolog.record.compression import Codec
@@ -41,7 +40,7 @@ FIELDS: dict[str, tuple[int, ...]] = {
     "last_offset_delta": (-1, 0, 5, (1 << 31) - 1),
     "base_timestamp": (NOW - 5000, NOW + 5000, -1, -(1 << 63), (1 << 63) - 1),
     "max_timestamp": (0, NOW + 5000),
-    "producer_id": (0, 7, FIRST_PRODUCER_ID, FIRST_PRODUCER_ID + 9, (1 << 63) - 1, -2),
+    "producer_id": (0, 7, 1 << 62, (1 << 63) - 1, -2),
     "producer_epoch": (0, 3),
     "base_sequence": (0, 5, (1 << 31) - 1, -2),
     "records_count": (0, -1, 1, 5, (1 << 31) - 1),

@@ -21,5 +21,5 @@ To add a question:
 
 Nothing else knows of a row: no handler, no regular expression, no JSON. An action is added likewise
 (`Action`, a function that checks the value and returns what performs it). What is described as
-settings are, without being asked for in JSON (the clock, queries), is an entry of `table.SHOWN`.
+settings are, without being asked for in JSON (the clock), is an entry of `table.SHOWN`.
 """

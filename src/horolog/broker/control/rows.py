@@ -6,7 +6,6 @@ from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from horolog.broker.broker import Broker
 from horolog.config import DescribedSetting, Kind, Source
-from horolog.errors import ErrorCode
 from horolog.network.peer import Peer
 from horolog.wire.packing import MAX_STRING_BYTES
 from horolog.wire.questions import Action, GivesT, Question, TakesT, json_bytes
@@ -36,8 +35,6 @@ class ActionRow:
     """Checks the values by name, for the resource of a name; returns what performs the actions."""
     is_alone: bool = True
     """Whether a request has nothing else."""
-    refusal: ErrorCode = ErrorCode.invalid_config
-    """The error of a request of another form."""
 
 
 Show: TypeAlias = Callable[[Broker, str, Collection[str] | None], Iterable[DescribedSetting]]

@@ -8,7 +8,6 @@ from horolog.broker.broker import Broker
 from horolog.broker.control.append_times import describe_append_times, prepare_reset
 from horolog.broker.control.cleaning import describe_cleaning
 from horolog.broker.control.clock import CLOCK_ACTIONS, prepare_clock, show_clock
-from horolog.broker.control.exactly_once import prepare_call, show_queries
 from horolog.broker.control.following import (
     describe_following,
     describe_promoted,
@@ -42,7 +41,6 @@ from horolog.wire.questions import (
     APPEND_TIMES_AHEAD,
     CLEANING,
     DEMOTE,
-    EXACTLY_ONCE,
     FOLLOWING,
     GROUP_LAG,
     HEALTH,
@@ -81,14 +79,10 @@ QUESTION_ROWS: Final = (
 ACTION_ROWS: Final = (
     ActionRow((APPEND_TIME_RESET,), prepare_reset),
     ActionRow((DEMOTE,), prepare_demotion),
-    ActionRow((EXACTLY_ONCE,), prepare_call, refusal=ErrorCode.invalid_request),
     ActionRow((PROMOTE,), prepare_promotion),
     ActionRow(CLOCK_ACTIONS, prepare_clock, is_alone=False),
 )
-SHOWN: Final[Sequence[tuple[ResourceType, Show]]] = (
-    (ResourceType.BROKER, show_clock),
-    (ResourceType.BROKER, show_queries),
-)
+SHOWN: Final[Sequence[tuple[ResourceType, Show]]] = ((ResourceType.BROKER, show_clock),)
 
 _QUESTIONS: Final[Mapping[tuple[int, str], QuestionRow[Any, Any]]] = {
     (row.question.about, row.question.name): row for row in QUESTION_ROWS
@@ -199,4 +193,4 @@ def _split(
 
 def _refusal(name: str, row: ActionRow) -> RequestRefused:
     alone = ", and with nothing else" if row.is_alone else ""
-    return RequestRefused(row.refusal, f"{name} can be set, once in a request{alone}")
+    return RequestRefused(ErrorCode.invalid_config, f"{name} can be set, once in a request{alone}")

@@ -43,7 +43,6 @@ from horolog.network.reply import Reply
 from horolog.record.batch import BatchHeader
 from horolog.storage.logs.appendable import Appended
 from horolog.storage.names import TopicPartition
-from horolog.storage.producers.attempts import RunsDiffer
 from horolog.wire.api import ApiKey
 from horolog.wire.frame import response_prefix
 from horolog.wire.leaders import NodeEndpoint
@@ -125,8 +124,6 @@ def produce_single(broker: Broker, authorise: Authorise, peer: Peer, frame: byte
         partition = find_partition(broker, version, acks, topic, index)
         appended = partition.append_nowait(records, broker.clock.now_ms(), version, peer)
     except HorologError as error:
-        if isinstance(error, RunsDiffer):
-            broker.queries.check_soon(error.slot)
         outcome = _refused(broker, topic, index, error, partition)
         refused = ProducedTopic(name, topic_id, [outcome])
         leaders = _leaders(broker, [refused])
@@ -243,8 +240,6 @@ def _append(
             admission=admission,
         )
     except HorologError as error:
-        if isinstance(error, RunsDiffer):
-            broker.queries.check_soon(error.slot)
         outcomes.append(_refused(broker, topic, wanted.index, error, partition))
         return
     if isinstance(appended, Appended):
@@ -275,8 +270,6 @@ async def _reply_later(
         try:
             appended = await one.appended
         except HorologError as error:
-            if isinstance(error, RunsDiffer):
-                broker.queries.check_soon(error.slot)
             topic = broker.topics.find(one.partition.topic)
             one.outcomes[one.slot] = _refused(broker, topic, index, error, one.partition)
             continue

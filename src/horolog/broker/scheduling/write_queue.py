@@ -65,11 +65,6 @@ class WriteQueue:
         self.is_closed = False
         """Writes are refused."""
 
-    @property
-    def is_idle(self) -> bool:
-        """Whether no write is under way or queued."""
-        return not (self._working or self._jobs or self._unchecked)
-
     def append(
         self,
         batch: Buffer,
@@ -185,7 +180,6 @@ class WriteQueue:
             partition=self._name,
             produce_version=produce_version,
             max_uncompressed_bytes=max_uncompressed_bytes,
-            fences=self._log.producers.attempts.fences,
             admission=admission,
         )
 

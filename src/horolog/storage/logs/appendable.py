@@ -12,7 +12,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import NamedTuple, NoReturn, cast
+from typing import NamedTuple, NoReturn
 
 from horolog.errors import ErrorCode, RequestRefused, StorageFailed
 from horolog.record.batch import HEADER_SIZE, parse_header, restamp
@@ -25,8 +25,6 @@ from horolog.storage.logs.flusher import Flusher
 from horolog.storage.logs.parts import LogParts
 from horolog.storage.logs.readable import ReadableLog
 from horolog.storage.logs.writer import LogWriter
-from horolog.storage.producers.attempts import Repeat
-from horolog.storage.producers.states import WrittenBatch
 from horolog.storage.removal.retention import expired_ms
 from horolog.storage.segments.active import ActiveSegment
 from horolog.storage.segments.numbered import Numbered, as_it_is
@@ -113,8 +111,7 @@ class AppendableLog(ReadableLog):
         """Give a batch its offsets, and its append time on a LogAppendTime topic; write it.
 
         Raises:
-            BatchRefused: an idempotent producer is out of sequence (45) or fenced (47); an attempt
-                of an exactly-once sink differs from an earlier one (`Attempts.find_repeat`).
+            BatchRefused: an idempotent producer is out of sequence (45) or fenced (47).
             RequestRefused: the log follows another broker (6).
             StorageFailed: the disk refused. The log is as it was, unless it was the flush that
                 `flush.messages` asks for: then the batch is in the log, as in Kafka, and a retry
@@ -315,11 +312,8 @@ class AppendableLog(ReadableLog):
 
     def _repeated(self, prepared: Prepared) -> Appended | None:
         """What became of a batch that its producer has sent before; None if it has not."""
-        header, written = prepared.header, cast("WrittenBatch | Repeat | None", None)
-        if prepared.digest is None:
-            written = self.producers.find_duplicate(header, prepared.admission)
-        else:
-            written = self.producers.attempts.find_repeat(header, prepared.digest)
+        header = prepared.header
+        written = self.producers.find_duplicate(header, prepared.admission)
         if written is None:
             return None
         return Appended(
@@ -349,10 +343,6 @@ class AppendableLog(ReadableLog):
         if header.base_sequence < 0:  # a coordinator's: offsets within a transaction
             placed = header._replace(base_offset=batch.base_offset)
             self.producers.replay(placed, _no_marker, now_ms)
-            return None
-        if prepared.digest is not None:
-            attempts = self.producers.attempts
-            attempts.update(header, prepared.digest, last_offset, timestamp)
             return None
         state = self.producers.update(header, last_offset, timestamp, now_ms)
         if state.is_heard:

@@ -227,7 +227,7 @@ class TruncatingLog(AppendableLog):
 
     def _forget_all(self) -> None:
         """Before the checkpoints say that it begins elsewhere: there this would count, too."""
-        for offset in self._written_for(names.SNAPSHOT, names.ATTEMPTS):
+        for offset in self._snapshots():
             remove_snapshot(self._files, self.directory, offset)
         self.epochs.truncate_from_end(0)
 
@@ -271,16 +271,14 @@ class TruncatingLog(AppendableLog):
             self.directory,
             self.segments,
             self.producers,
-            self._written_for(names.SNAPSHOT),
-            self._written_for(names.ATTEMPTS),
+            self._snapshots(),
             now_ms,
             self._high_watermark,
         )
         self._find_unstable()
 
-    def _written_for(self, *suffixes: str) -> list[int]:
-        present = self._files.names_in(self.directory)
-        return sorted({offset for each in suffixes for offset in base_offsets(present, each)})
+    def _snapshots(self) -> list[int]:
+        return base_offsets(self._files.names_in(self.directory), names.SNAPSHOT)
 
     def _find_unstable(self) -> None:
         """Find the first transaction whose end is not below the high watermark.

@@ -226,10 +226,7 @@ class CopiedLog:
             first = end
             last.forget_aborted_from(end)  # whose marker a power failure has lost
         usable = [offset for offset in offsets if offset <= first]
-        attempts = [each for each in base_offsets(present, names.ATTEMPTS) if each <= first]
-        replayed = replay(
-            self._files, self._directory, segments, self._producers, usable, attempts, now_ms=0
-        )
+        replayed = replay(self._files, self._directory, segments, self._producers, usable, now_ms=0)
         for segment in segments:
             entries = replayed.get(segment.base_offset)
             if entries is not None and (segment.base_offset >= first or not segment.has_aborted):

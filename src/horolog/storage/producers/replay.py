@@ -9,11 +9,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 
 from horolog.errors import CorruptBatch, CorruptFile
-from horolog.record.attempts import is_attempt
 from horolog.storage import names
 from horolog.storage.files import Files
 from horolog.storage.index.abort import AbortedTxn
-from horolog.storage.producers.states import Producers, read_attempts, remove_snapshot
+from horolog.storage.producers.states import Producers, remove_snapshot
 from horolog.storage.segments.reader import SegmentReader
 from horolog.storage.segments.segment import Segment
 
@@ -26,7 +25,6 @@ def replay(
     segments: Sequence[Segment],
     producers: Producers,
     snapshots: Iterable[int],
-    attempts: Iterable[int],
     now_ms: int,
     high_watermark: int | None = None,
 ) -> Mapping[int, Sequence[AbortedTxn]]:
@@ -39,7 +37,6 @@ def replay(
         producers: what they are now does not count.
         snapshots: the offsets of those that are there. Those beyond the log end are of
             batches that are gone, and go too.
-        attempts: the same of what exactly-once sinks have written.
         now_ms: when all of them count as heard of.
         high_watermark: from which on transactions that ended are known, too, if it is given.
 
@@ -47,17 +44,16 @@ def replay(
         By base offset, the aborted transactions of each segment that was replayed as a whole.
     """
     end_offset = segments[-1].end.next_offset
-    for offset in {*snapshots, *attempts}:
+    for offset in snapshots:
         if offset > end_offset:
             remove_snapshot(files, directory, offset)
     sure = end_offset if high_watermark is None else min(high_watermark, end_offset)
     start = _start(files, directory, segments, producers, snapshots, sure, now_ms)
-    first = _start_of_attempts(files, directory, producers, attempts, min(start, end_offset))
     following = [segment.base_offset for segment in segments[1:]] + [end_offset]
     aborted = {}
     for segment, next_base in zip(segments, following, strict=True):
-        if next_base > first:
-            found = _replay_segment(segment, start, producers, now_ms, attempts_start=first)
+        if next_base > start:
+            found = _replay_segment(segment, start, producers, now_ms)
             if segment.base_offset >= start:
                 aborted[segment.base_offset] = found
     return aborted
@@ -97,26 +93,6 @@ def _start(
     return segments[0].base_offset
 
 
-def _start_of_attempts(
-    files: Files, directory: str, producers: Producers, offsets: Iterable[int], start: int
-) -> int:
-    """Read the newest file of attempts that helps, and say from where on they must be replayed.
-
-    That is before `start` where a Kafka was here since: it wrote a snapshot and no attempts.
-    """
-    attempts, usable = producers.attempts, [offset for offset in offsets if offset <= start]
-    attempts.clear()
-    for offset in sorted(usable, reverse=True):
-        try:
-            read_attempts(files, directory, offset, attempts)
-        except CorruptFile as error:
-            _logger.warning("A file of attempts is ignored: %s", error)
-            continue
-        return offset
-    attempts.was_written = bool(usable)
-    return 0 if usable else start
-
-
 def _read(files: Files, directory: str, offset: int, producers: Producers, now_ms: int) -> bool:
     try:
         producers.read(files, directory, offset, now_ms)
@@ -128,8 +104,6 @@ def _read(files: Files, directory: str, offset: int, producers: Producers, now_m
 
 def read_producers(files: Files, directory: str, segments: Sequence[SegmentReader]) -> Producers:
     """The producers as the last of these batches left them; nothing is written.
-
-    What exactly-once sinks have written is left out.
 
     Raises:
         StorageFailed: the disk refused.
@@ -146,20 +120,14 @@ def read_producers(files: Files, directory: str, segments: Sequence[SegmentReade
 
 
 def _replay_segment(
-    segment: SegmentReader,
-    start: int,
-    producers: Producers,
-    now_ms: int,
-    *,
-    attempts_start: int | None = None,
+    segment: SegmentReader, start: int, producers: Producers, now_ms: int
 ) -> list[AbortedTxn]:
     """Take note of a segment's batches from an offset on; the transactions aborted there."""
-    first = start if attempts_start is None else min(start, attempts_start)
-    before = segment.indexes.position_before(first, segment.size)
+    before = segment.indexes.position_before(start, segment.size)
     ended = []
     try:
         for position, header in segment.headers(before, segment.size):
-            if header.base_offset >= start or (header.base_offset >= first and is_attempt(header)):
+            if header.base_offset >= start:
                 read = partial(segment.read_batch, position, header)
                 ended.append(producers.replay(header, read, now_ms))
     except CorruptBatch as error:

@@ -12,7 +12,6 @@ and the batches after it are replayed.
        file has no place for: without them a retry that spans a kill would be out of sequence
        i64 producer id · i16 epoch · i32 last sequence · i64 last offset · i32 offset delta
        · i64 timestamp
-    <offset>.attempts: ours, in the same frame: see producers/attempts.py
 
 One thread changes the state. Kafka forgets a producer by the timestamps of its
 records; here it is forgotten by when its last batch was appended, so that records
@@ -30,17 +29,16 @@ from typing import NamedTuple
 import crc32c
 
 from horolog.errors import BatchRefused, CorruptFile, ErrorCode, RequestRefused
-from horolog.record.attempts import FIRST_PRODUCER_ID, is_attempt
 from horolog.record.batch import BatchHeader
 from horolog.record.markers import Marker, read_marker
 from horolog.storage import names
 from horolog.storage.files import Files
 from horolog.storage.index.abort import AbortedTxn
-from horolog.storage.producers.attempts import ENTRY as ATTEMPTS_ENTRY
-from horolog.storage.producers.attempts import Attempts
 
 SEQUENCES = 1 << 31  # after 2147483647 comes 0
 CACHED_BATCHES = 5
+
+_NEVER_GIVEN = 1 << 62  # no broker gives producer ids from here on
 
 _FRAME = Struct(">hIi")
 _ENTRY = Struct(">qhiqiqiq")
@@ -166,14 +164,20 @@ class Producers:
         and ended behind it, stands for both."""
         self.keeps_ended = False
         """Whether transactions are remembered that ended at or behind the high watermark."""
-        self.attempts = Attempts()
-        """Those of exactly-once sinks; ordinary producers have lower ids."""
 
     def __len__(self) -> int:
         return len(self._states)
 
     def __iter__(self) -> Iterator[tuple[int, ProducerState]]:
         return iter(self._states.items())
+
+    @property
+    def highest_id(self) -> int:
+        """The highest producer id that a broker can have given; -1 if there is none.
+
+        A client may claim any: one at the end of its type would leave none to give.
+        """
+        return max((id_ for id_ in self._states if id_ < _NEVER_GIVEN), default=-1)
 
     def find_duplicate(
         self, header: BatchHeader, admission: Admission | None = None
@@ -290,9 +294,6 @@ class Producers:
         """
         if header.producer_id < 0:
             return None
-        if is_attempt(header):
-            self.attempts.replay(header, read_batch)
-            return None
         if header.is_control:
             return self._end_transaction(header, read_batch(), now_ms)
         if header.base_sequence >= 0 or header.is_transactional:
@@ -377,7 +378,7 @@ class Producers:
             RequestRefused: the epoch is over (47), or the coordinator is (35), or no producer of
                 transactions can have that id (49).
         """
-        if not 0 <= producer_id < FIRST_PRODUCER_ID or producer_epoch < 0:
+        if producer_id < 0 or producer_epoch < 0:
             raise RequestRefused(
                 ErrorCode.invalid_producer_id_mapping,
                 f"Producer {producer_id} of epoch {producer_epoch} cannot have a transaction",
@@ -467,12 +468,9 @@ class Producers:
                 )
             )
             older += [_BATCH.pack(producer_id, state.epoch, *b) for b in state.batches[:-1]]
-        snapshot, batches, attempts = _paths(directory, offset)
+        snapshot, batches = _paths(directory, offset)
         if older:
             files.replace(batches, _framed(older), sync=False)
-        if len(self.attempts) or self.attempts.was_written:
-            files.replace(attempts, _framed(list(self.attempts.entries())), sync=False)
-            self.attempts.was_written = True
         files.replace(snapshot, _framed(entries), sync=False)
 
     def read(self, files: Files, directory: str, offset: int, now_ms: int) -> None:
@@ -481,11 +479,9 @@ class Producers:
         Raises:
             CorruptFile: the snapshot is damaged, or there is none.
         """
-        snapshot, batches, _ = _paths(directory, offset)
+        snapshot, batches = _paths(directory, offset)
         states, opened = {}, {}
         for producer_id, epoch, *last, coordinator, first in _unframed(files, snapshot, _ENTRY):
-            if producer_id >= FIRST_PRODUCER_ID:
-                continue  # a Kafka that was here since has counted attempts as producers
             batch = WrittenBatch(*last)
             states[producer_id] = ProducerState(
                 epoch, [batch] if batch.last_offset >= 0 else [], coordinator, now_ms
@@ -503,16 +499,6 @@ class Producers:
                     state.batches.insert(0, batch)
 
 
-def read_attempts(files: Files, directory: str, offset: int, attempts: Attempts) -> None:
-    """Replace the attempts by what was written down for `offset`.
-
-    Raises:
-        CorruptFile: the file is damaged, or there is none.
-    """
-    path = _paths(directory, offset)[2]
-    attempts.read(_unframed(files, path, ATTEMPTS_ENTRY), offset, path)
-
-
 def remove_snapshot(files: Files, directory: str, offset: int) -> None:
     """Remove what was written down for `offset`, if anything was."""
     for path in _paths(directory, offset):
@@ -527,9 +513,9 @@ def _follows(batches: list[WrittenBatch], older: WrittenBatch) -> bool:
     return is_next and older.last_offset < batches[0].base_offset
 
 
-def _paths(directory: str, offset: int) -> tuple[str, str, str]:
+def _paths(directory: str, offset: int) -> tuple[str, str]:
     stem = f"{directory}/{offset:020d}"
-    return stem + names.SNAPSHOT, stem + names.BATCHES, stem + names.ATTEMPTS
+    return stem + names.SNAPSHOT, stem + names.BATCHES
 
 
 def _framed(entries: list[bytes]) -> bytes:

@@ -109,14 +109,12 @@ class _Loader:
         producers = Producers()
         producers.keeps_ended = plan.follows
         snapshots = self._snapshots(present, segments, end_offset)
-        attempts = leftovers.base_offsets(present, names.ATTEMPTS)
         replayed = replay(
             self.files,
             self.directory,
             segments,
             producers,
             snapshots,
-            attempts,
             plan.now_ms,
             high_watermark,
         )
@@ -195,7 +193,6 @@ class _Loader:
             for offset in leftovers.base_offsets(present, names.SNAPSHOT):
                 remove_snapshot(self.files, self.directory, offset)
                 present.discard(names.segment_file(offset, names.SNAPSHOT))
-                present.discard(names.segment_file(offset, names.ATTEMPTS))
         config, now_ms = self.plan.config, self.plan.now_ms
         if recovery.segments:
             return active_segment(self.files, recovery.segments[-1], config, now_ms)
@@ -225,7 +222,6 @@ class _Loader:
         for offset in usable[:-1]:
             if offset not in bases and not self.plan.is_adopted:
                 remove_snapshot(self.files, self.directory, offset)
-                present.discard(names.segment_file(offset, names.ATTEMPTS))
                 found.remove(offset)
         return found
 

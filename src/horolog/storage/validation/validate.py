@@ -20,7 +20,6 @@ from typing import NamedTuple
 from horolog.buffers import Buffer
 from horolog.config import TopicConfig
 from horolog.errors import CorruptBatch, ErrorCode, RequestRefused
-from horolog.record.attempts import is_attempt, rows_digest
 from horolog.record.batch import (
     DELETE_HORIZON_BIT,
     HEADER_SIZE,
@@ -38,7 +37,6 @@ from horolog.record.old_format.sent import Sent
 from horolog.record.scan import RecordFacts, find_faults, scan_batch, scan_plain
 from horolog.record.stamped import StampedBatch
 from horolog.record.timestamps import LOG_APPEND_TIME, NO_TIMESTAMP, TimestampType
-from horolog.storage.producers.attempts import Fences
 from horolog.storage.producers.states import Admission
 from horolog.storage.segments.numbered import Numbered, new_numbered
 from horolog.storage.validation.message_sets import (
@@ -81,8 +79,6 @@ class Prepared(NamedTuple):
     """How far that is ahead of the clock; 0 if it is not, or if an append time replaces it."""
     facts: RecordFacts
     """What the records say, by their producer's times."""
-    digest: int | None = None
-    """Of the rows of an exactly-once sink (`rows_digest`); None for all others."""
     messages: MessageSet | None = None
     """What is stored in place of the batch, where the topic has format v0 or v1."""
     is_converted: bool = False
@@ -97,7 +93,7 @@ class Prepared(NamedTuple):
             RequestRefused: as `MessageSet.placed`.
         """
         # Read at once: each field by its name costs as much as all of them.
-        header, sent, records, timestamp_type, timestamp, _, facts, _, messages, _, _ = self
+        header, sent, records, timestamp_type, timestamp, _, facts, messages, _, _ = self
         stamps, counts = timestamp_type is LOG_APPEND_TIME, facts.counts
         if messages is not None:
             return messages.numbered(base_offset, leader_epoch, append_ms, counts, stamps=stamps)
@@ -142,7 +138,6 @@ def prepare(
     partition: str = "",
     produce_version: int | None = None,
     max_uncompressed_bytes: int = MAX_UNCOMPRESSED_BYTES,
-    fences: Fences | None = None,
     admission: Admission | None = None,
 ) -> Prepared:
     """Check what a producer sent for one partition.
@@ -154,8 +149,6 @@ def prepare(
         partition: for texts, `topic-partition`.
         produce_version: of the request; None is the newest.
         max_uncompressed_bytes: what the records may decompress to.
-        fences: the batches of exactly-once sinks: the timestamps of all attempts at one are
-            checked against the time of its start, so that a retry is not refused for its age.
         admission: to a transaction; a transactional batch without one is refused (53).
 
     Raises:
@@ -181,7 +174,6 @@ def prepare(
         partition=partition,
         produce_version=produce_version,
         max_uncompressed_bytes=max_uncompressed_bytes,
-        fences=fences,
         admission=admission,
     )
 
@@ -242,7 +234,7 @@ def plain_header(batch: Buffer, config: TopicConfig) -> BatchHeader | None:
     if (
         offset == attributes == 0  # create time, no codec, no transaction, no control batch
         and last_delta + 1 == count > 0
-        and (producer_id < 0 or (sequence >= 0 and not is_attempt(header)))
+        and (producer_id < 0 or sequence >= 0)
         and config.message_format_version == MAGIC
         and config.compression_type == "producer"
     ):
@@ -258,7 +250,6 @@ def _prepare_carefully(
     partition: str,
     produce_version: int | None,
     max_uncompressed_bytes: int,
-    fences: Fences | None,
     admission: Admission | None,
 ) -> Prepared:
     """As `prepare`, check by check."""
@@ -290,16 +281,11 @@ def _prepare_carefully(
             "The offset deltas of the records in a batch must be 0, 1, 2 and so on, as its last "
             "offset delta and its count of records claim"
         )
-    digest = None
-    checked_ms = now_ms
-    if is_attempt(header):
-        digest = rows_digest(header, sent[HEADER_SIZE:], max_bytes=max_uncompressed_bytes)
-        checked_ms = now_ms if fences is None else fences.now_ms(header, now_ms)
     claims = header.timestamp_type is LOG_APPEND_TIME
-    wanted = faults_wanted(facts, config, checked_ms, claims_append_time=claims)
+    wanted = faults_wanted(facts, config, now_ms, claims_append_time=claims)
     if wanted is not None:
         faults = find_faults(sent, header, wanted.keys, wanted.times, limit=MAX_RECORD_ERRORS)
-        refuse_records(faults, facts, config, checked_ms, partition, claims_append_time=claims)
+        refuse_records(faults, facts, config, now_ms, partition, claims_append_time=claims)
     if stored != MAGIC:
         messages = set_of_batch(sent, header, facts, config, partition, max_uncompressed_bytes)
         return _as_messages(header, facts, messages, config, now_ms, is_converted=True)
@@ -314,7 +300,7 @@ def _prepare_carefully(
         header = header._replace(attributes=header.attributes & ~DELETE_HORIZON_BIT)
         sent = memoryview(b"".join((pack_header(header, records), records)))
         header = parse_header(sent)
-    prepared = _prepared(header, sent, facts, config, now_ms, digest, is_converted=is_old)
+    prepared = _prepared(header, sent, facts, config, now_ms, is_converted=is_old)
     return prepared._replace(admission=admission) if header.is_transactional else prepared
 
 
@@ -324,7 +310,6 @@ def _prepared(
     facts: RecordFacts,
     config: TopicConfig,
     now_ms: int,
-    digest: int | None = None,
     *,
     is_converted: bool = False,
 ) -> Prepared:
@@ -341,7 +326,6 @@ def _prepared(
             largest,
             ahead_ms,
             facts,
-            digest,
             None,
             is_converted,
             None,
@@ -386,7 +370,6 @@ def _as_messages(
         largest,
         ahead_ms,
         facts,
-        None,
         messages,
         is_converted,
     )
@@ -464,7 +447,7 @@ def _check_header(header: BatchHeader, admission: Admission | None) -> None:
                 ErrorCode.transactional_id_authorization_failed,
                 "Transactional records come with the transactional.id of their producer",
             )
-        if header.producer_id < 0 or is_attempt(header):
+        if header.producer_id < 0:
             raise invalid(f"Producer id {header.producer_id} cannot have a transaction")
     if header.producer_id >= 0 and header.base_sequence < 0:
         raise invalid(

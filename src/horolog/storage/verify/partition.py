@@ -14,8 +14,7 @@ from horolog.storage.directory.checkpoints import (
     read_topic_id,
 )
 from horolog.storage.files import Files
-from horolog.storage.producers.attempts import Attempts
-from horolog.storage.producers.states import Producers, read_attempts
+from horolog.storage.producers.states import Producers
 from horolog.storage.removal.leftovers import base_offsets
 from horolog.storage.removal.set_aside import set_aside_in
 from horolog.storage.verify.epochs import check_epochs
@@ -65,7 +64,6 @@ def check_around_segments(
             yield from check_ends(files, directory, segments, around)
             yield from check_start(files, directory, present, segments, around)
         of_offsets = (files, directory, present, segments, around)
-        yield from _files_of_offsets(_ATTEMPTS, _read_attempts, *of_offsets)
         yield from _files_of_offsets(_SNAPSHOT, _read_snapshot, *of_offsets)
         for name in set_aside_in(present):
             yield from check_set_aside(files, directory, name)
@@ -159,22 +157,12 @@ class _Kind(NamedTuple):
     """What a broker does where it is damaged."""
 
 
-_ATTEMPTS = _Kind(
-    names.ATTEMPTS,
-    "a file of attempts",
-    256 << 20,
-    "a broker reads an older one that is there, and the log after it, instead",
-)
 _SNAPSHOT = _Kind(
     names.SNAPSHOT,
     "a snapshot of producers",
     64 << 20,
     "a broker removes it when it starts, and reads the log instead",
 )
-
-
-def _read_attempts(files: Files, directory: Path, offset: int) -> None:
-    read_attempts(files, str(directory), offset, Attempts())
 
 
 def _read_snapshot(files: Files, directory: Path, offset: int) -> str | None:
