@@ -31,6 +31,9 @@ type asked struct {
 	Times      []int64           `json:"times"`
 	Set        map[string]string `json:"set"`
 	Group      string            `json:"group"`
+	To         string            `json:"to"`
+	ID         string            `json:"id"`
+	Flow       int               `json:"flow"`
 }
 
 type told map[string]any
@@ -43,6 +46,7 @@ func main() {
 	commands := map[string]func(context.Context, asked) told{
 		"create": create, "produce": produce, "consume": consume, "lookup": lookup,
 		"largest": largest, "settings": settings, "group": group, "administer": administer,
+		"transform": transform, "transform-by-sarama": transformBySarama,
 	}
 	answer, err := json.Marshal(commands[os.Args[1]](ctx, what))
 	must(err)
