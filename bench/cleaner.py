@@ -1,0 +1,194 @@
+"""How fast is a log compacted? The cleaner of each broker, over the same batches.
+
+Records of 100 B, ten for each key on average, are sent to a topic that is not due for compaction;
+then it is made due. The time counts from there until the cleaner point is at the active segment, by
+`cleaner-offset-checkpoint`. What is left of the log is compared, too. The work that the figure is
+meant for is `--records 100000000`, which needs 12 GB of disk for each side and an hour.
+"""
+
+import contextlib
+import itertools
+import random
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from bench import harness, raw
+from bench.sides import SETTINGS, SIDES, Side, create_topic, delete_topic
+
+from horolog.client import Client, ResourceType
+from horolog.clock import SystemClock
+from horolog.record.batch import HEADER_SIZE, LOG_OVERHEAD, pack_header, parse_header
+from horolog.record.builder import Record, build_batch
+from horolog.record.compression import Codec, compress
+from horolog.storage import names
+from horolog.storage.directory.checkpoints import read_offsets
+from horolog.storage.files import Files
+
+RECORDS = 4_000_000
+RECORDS_A_KEY = 10
+VALUE_BYTES = 82  # 100 with the key and what frames a record
+KEY = "{:010d}"
+SLOT_BYTES, LOAD_FACTOR = 24, 0.9  # of both brokers' maps
+LEAST_MAP_BYTES = 128 << 20  # the default
+UNDER_WAY = 16
+CLEAN_TIMEOUT_S = 3600
+CPU = "broker CPU-s"
+DUE, NOT_DUE = {"min.cleanable.dirty.ratio": "0.01"}, {"min.cleanable.dirty.ratio": "1.0"}
+SEGMENTS = 6
+
+
+class Load(NamedTuple):
+    """What is compacted."""
+
+    name: str
+    records: int
+    a_batch: int
+    codec: Codec = Codec.NONE
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """Of its topic: at most so many segments, the active one included."""
+        segment_bytes = min(max(1 << 20, 100 * self.records // (SEGMENTS - 1)), 1 << 30)
+        return {"cleanup.policy": "compact", "segment.bytes": str(segment_bytes), **NOT_DUE}
+
+
+def batches(load: Load, seed: int) -> Iterator[bytes]:
+    """Batches of records whose keys are drawn alike, the same for each side."""
+    chance = random.Random(seed)
+    draw = np.random.default_rng(seed)
+    values = [chance.randbytes(VALUE_BYTES // 2).hex().encode() for _ in range(load.a_batch)]
+    placeholder = b"?" * len(KEY.format(0))
+    now_ms = SystemClock().now_ms()
+    template = build_batch([Record(now_ms, placeholder, value) for value in values])
+    header = parse_header(template)
+    body = np.frombuffer(template, np.uint8)[HEADER_SIZE:].copy()
+    text, positions, at = body.tobytes(), [], 0
+    while (at := text.find(placeholder, at)) >= 0:
+        positions.append(at)
+        at += len(placeholder)
+    where = np.array(positions)[:, None] + np.arange(len(placeholder))
+    tens = 10 ** np.arange(len(placeholder))[::-1]
+    for _ in range(load.records // load.a_batch):
+        keys = draw.integers(0, max(1, load.records // RECORDS_A_KEY), load.a_batch)
+        body[where] = keys[:, None] // tens % 10 + ord("0")
+        records = body.tobytes()
+        if load.codec is not Codec.NONE:
+            records = compress(load.codec, records)
+        changed = header._replace(
+            attributes=load.codec.value, batch_length=HEADER_SIZE - LOG_OVERHEAD + len(records)
+        )
+        yield pack_header(changed, records) + records
+
+
+def send(side: Side, topic: str, load: Load, seed: int) -> None:
+    """Append all of it, several requests under way."""
+    made = batches(load, seed)
+    with raw.Connection(side.bootstrap, timeout_s=300) as connection:
+        under_way = 0
+        for batch in made:
+            if under_way == UNDER_WAY:
+                raw.produced(connection.receive())
+                under_way -= 1
+            connection.send(raw.PRODUCE, raw.produce_request(topic, batch))
+            under_way += 1
+        for _ in range(under_way):
+            raw.produced(connection.receive())
+
+
+class Cleaners:
+    """Two brokers whose cleaners are compared, each with its directory."""
+
+    def __init__(self, sides: Mapping[str, Side], directories: Mapping[str, Path]) -> None:
+        self.sides = sides
+        self._directories = directories
+        self._runs = itertools.count()
+
+    def measure(self, side: Side, load: Load) -> Mapping[str, float]:
+        """Send, compact, look at what is left, delete."""
+        topic = f"cleaned-{next(self._runs)}"
+        log_dir = self._directories[side.name] / "data"
+        create_topic(side, topic, load.settings)
+        send(side, topic, load, seed=7)
+        logs = sorted((log_dir / f"{topic}-0").glob("*.log"))
+        size = sum(log.stat().st_size for log in logs[:-1])
+        end = int(logs[-1].stem)
+        assert end, "one segment is not compacted: more records are needed"
+        used, started = side.cpu_s(), time.perf_counter()
+        with Client(side.bootstrap) as client:
+            client.alter_configs({(ResourceType.TOPIC, topic): DUE})
+        while cleaner_point(log_dir, topic) < end:
+            time.sleep(0.01)
+            assert time.perf_counter() - started < CLEAN_TIMEOUT_S, f"{side.name} does not clean"
+        seconds, used = time.perf_counter() - started, side.cpu_s() - used
+        left = sum(
+            log.stat().st_size
+            for log in (log_dir / f"{topic}-0").glob("*.log")
+            if int(log.stem) < end
+        )
+        delete_topic(side, topic)
+        return {
+            "seconds": seconds,
+            "records/s": end / seconds,
+            "MB/s": size / seconds / 1e6,
+            CPU: used,
+            "MB left": left / 1e6,
+        }
+
+
+def cleaner_point(log_dir: Path, topic: str) -> int:
+    """Up to where a topic's only partition is compacted."""
+    path = log_dir / names.CLEANER_OFFSETS
+    found = read_offsets(Files(read_only=True), str(path)) if path.exists() else {}
+    return found.get(names.TopicPartition(topic, 0), 0)
+
+
+def main() -> None:
+    parser = harness.parser_of(__doc__ or "")
+    parser.add_argument("--records", type=int, default=RECORDS, help=f"of 100 B ({RECORDS:,})")
+    given = parser.parse_args()
+    asked = harness.options_of(given)
+    harness.require_peer()
+    harness.machine()
+    records = given.records // 3 if asked.quick else given.records
+    loads = [
+        Load("batches of 150 records", records, 150),
+        Load("batches of 150 records, lz4", records, 150, Codec.LZ4),
+        Load("batches of one record", records // 16, 1),
+    ]
+    slots = records // RECORDS_A_KEY / LOAD_FACTOR * 1.1
+    settings = {
+        **SETTINGS,
+        "log.cleaner.backoff.ms": "50",
+        "log.cleaner.dedupe.buffer.size": str(max(LEAST_MAP_BYTES, int(slots) * SLOT_BYTES)),
+    }
+    with contextlib.ExitStack() as stack:
+        sides, directories = {}, {}
+        for name in asked.names:
+            directories[name] = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+            sides[name] = stack.enter_context(SIDES[name](settings, directories[name]))
+        cleaners = Cleaners(sides, directories)
+        versions = {name: side.version for name, side in sides.items()}
+        for load in loads:
+            taken: dict[str, list[harness.Numbers]] = {name: [] for name in sides}
+            for run in range(asked.runs + 1):  # the first is not counted
+                for name in sides if run % 2 else reversed(sides):
+                    numbers = cleaners.measure(sides[name], load)
+                    if run:
+                        taken[name].append(numbers)
+            row = harness.Row(
+                f"compact {load.records:,} records, ten a key, {load.name}",
+                lambda side: {},
+                "records/s",
+                "",
+                "1.0x",
+                details=("MB/s", "seconds", CPU, "MB left"),
+            )
+            harness.report(row, taken, versions, asked)
+
+
+if __name__ == "__main__":
+    main()
