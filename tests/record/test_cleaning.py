@@ -177,3 +177,79 @@ def test_records_that_break_the_format_are_refused() -> None:
         cleaning.read_keys(
             cleaning.OpenedRecords(header._replace(records_count=1 << 30), b""), SECRET
         )
+
+
+@given(
+    st.lists(some_records.map(lambda records: records[:5]), min_size=1, max_size=6),
+    st.randoms(use_true_random=False),
+)
+def test_small_batches_are_read_as_one_by_one(batches: list[list[Record]], rng: object) -> None:
+    """Up to the first that is another kind, damaged or not whole; whatever lies around them."""
+    cleaning.load_kernels()
+    made, base = [], 7
+    for records in batches:
+        made.append(build_batch(records, base_offset=base))
+        base += len(records) + rng.randrange(3)  # type: ignore[attr-defined]
+    data = bytearray(b"".join(made))
+    if rng.random() < 0.5:  # type: ignore[attr-defined]
+        at = rng.randrange(len(data))  # type: ignore[attr-defined]
+        data[at] ^= 1 << rng.randrange(8)  # type: ignore[attr-defined]
+    data = data[: len(data) - rng.choice((0, 0, 1, 40, 99))]  # type: ignore[attr-defined]
+    expected, position = [], 0
+    while position < len(data):
+        try:
+            header = parse_header(data, position)
+            verify_crc(data, position, header)
+            batch = bytes(data[position : position + header.size])
+            keys = keys_of(batch)
+        except CorruptBatch:
+            break
+        if header.attributes & layout.NOT_PLAIN or not header.records_count:
+            break
+        if not 0 <= header.base_offset <= 1 << 62 or header.last_offset_delta < 0:
+            break
+        expected.append((position, header.next_offset, *(each.tolist() for each in keys)))
+        position += header.size
+    for poison in (b"\0", b"\xff"):
+        lying = poison * 64 + bytes(data) + poison * 64
+        found = cleaning.read_small_batches(memoryview(lying)[: 64 + len(data)], 64, SECRET)
+        if not expected:
+            assert found is None
+            continue
+        assert found is not None
+        firsts = found.firsts.tolist()
+        assert found.starts.tolist() == [
+            *(64 + start for start, *_ in expected),
+            64 + position,
+        ]
+        assert found.next_offsets.tolist() == [following for _, following, *_ in expected]
+        assert len(firsts) == len(expected) + 1
+        for (_, _, offsets, hashes, flags), first, end in zip(
+            expected, firsts[:-1], firsts[1:], strict=True
+        ):
+            assert found.keys.offsets[first:end].tolist() == offsets
+            assert found.keys.hashes[2 * first : 2 * end].tolist() == hashes
+            assert found.keys.flags[first:end].tolist() == flags
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        build_batch([Record(NOW, b"k", b"v")], codec=Codec.GZIP),
+        build_batch([Record(NOW, b"k", b"v" * 4000)]),
+        build_batch(
+            [Record(NOW, b"k", b"v")],
+            is_transactional=True,
+            producer_id=1,
+            producer_epoch=0,
+            base_sequence=0,
+        ),
+        build_messages([Record(NOW, b"k", b"v")], magic=1),
+        b"",
+        bytes(61),
+    ],
+    ids=["compressed", "large", "of a transaction", "v1", "nothing", "zeros"],
+)
+def test_other_batches_are_not_read_as_small_ones(batch: bytes) -> None:
+    cleaning.load_kernels()
+    assert cleaning.read_small_batches(batch, 0, SECRET) is None

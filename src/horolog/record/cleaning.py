@@ -39,6 +39,7 @@ from horolog.record.timestamps import LOG_APPEND_TIME, NO_TIMESTAMP
 __all__ = [
     "Keys",
     "OpenedRecords",
+    "SmallBatches",
     "Verdict",
     "emptied",
     "judge",
@@ -48,12 +49,15 @@ __all__ = [
     "note_offsets",
     "open_records",
     "read_keys",
+    "read_small_batches",
     "retained",
 ]
 
 SLOT_BYTES: Final = 8 * layout.SLOT_SIZE
 """Of a map of keys, for one key."""
 
+_MOST_SMALL_BATCHES: Final = 4096
+_MOST_SMALL_RECORDS: Final = 16384
 _SMALLEST_RECORD = 7  # bytes, its length included
 _LONGEST_GROWTH = 15  # bytes by which a record's length and deltas can become longer
 _FAR_OFFSET: Final = (1 << 63) - 1
@@ -155,6 +159,48 @@ def read_keys(opened: OpenedRecords, secret: UInt64Array) -> Keys:
     if status != layout.DONE:
         raise _malformed(header)
     return keys
+
+
+class SmallBatches(NamedTuple):
+    """Plain batches of v2 that follow each other, and the keys of all their records."""
+
+    starts: Int64Array
+    """The position of each, and the end of the last."""
+    firsts: Int64Array
+    """The number of the first record of each, and how many records there are."""
+    next_offsets: Int64Array
+    """The offset behind each."""
+    keys: Keys
+
+
+def read_small_batches(data: Buffer, position: int, secret: UInt64Array) -> SmallBatches | None:
+    """The keys of small batches from a position on; a call for each would take far longer.
+
+    They are whole, their checksums are right, and they are neither compressed nor of a transaction,
+    markers, or with a delete horizon. None where the next ones are others, or the kernels are not
+    loaded: then they are to be read one by one.
+    """
+    kernels = CLEANING_KERNELS.module
+    if kernels is None:
+        return None
+    state = np.zeros(layout.SMALL_STATE_SIZE, np.int64)
+    state[layout.SMALL_POSITION] = position
+    rows = np.empty(layout.SMALL_ROW * _MOST_SMALL_BATCHES, np.int64)
+    records = _MOST_SMALL_RECORDS
+    keys = Keys(
+        np.empty(records, np.int64), np.empty(2 * records, np.uint64), np.empty(records, np.uint8)
+    )
+    found = kernels.read_small(_bytes_of(data), state, secret, rows, *keys)
+    if not found:
+        return None
+    count = int(state[layout.SMALL_RECORDS])
+    columns = rows[: layout.SMALL_ROW * found].reshape(found, layout.SMALL_ROW)
+    return SmallBatches(
+        np.append(columns[:, layout.SMALL_START], state[layout.SMALL_POSITION]),
+        np.append(columns[:, layout.SMALL_FIRST], count),
+        columns[:, layout.SMALL_NEXT],
+        Keys(keys.offsets[:count], keys.hashes[: 2 * count], keys.flags[:count]),
+    )
 
 
 # The map of keys.

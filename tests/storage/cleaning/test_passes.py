@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from random import Random
+from typing import Any
 
 import crc32c
 import pytest
@@ -14,11 +16,14 @@ from storelogs import NOW, new_follower, new_log, pull, records_in
 
 from horolog.config import LONG_MAX
 from horolog.errors import CorruptBatch
+from horolog.record import cleaning
 from horolog.record.batch import CRC_START, iter_headers
 from horolog.record.builder import Record, build_batch
 from horolog.record.compression import Codec
+from horolog.record.kernels import layout
 from horolog.record.old_format.fields import build_messages
 from horolog.record.timestamps import AppendTimeStretch, TimestampType
+from horolog.storage import names
 from horolog.storage.cleaning.key_map import KeyMap
 from horolog.storage.logs.cleaning import Cleaning
 from horolog.storage.logs.log import Log
@@ -274,3 +279,56 @@ def test_what_was_chosen_is_left_alone_once_the_log_begins_elsewhere(tmp_path: P
         assert list(late.steps(lambda call: call())) == []
         assert not late.run.is_whole
         assert clean(log) is not None
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_small_batches_become_the_same_many_at_a_time_and_one_by_one(
+    tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Among large and compressed ones, transactions, producers, tombstones, and no keys."""
+    cleaning.load_kernels()
+
+    def fill(log: Log) -> None:
+        rng, offset, sequences = Random(seed), 0, dict.fromkeys(range(4), 0)
+        for _ in range(160):
+            keys = [b"%d" % rng.randrange(12) for _ in range(rng.choice((1, 1, 1, 2, 5)))]
+            records = [
+                Record(NOW + offset, key, None if rng.random() < 0.2 else b"v" * 9) for key in keys
+            ]
+            if rng.random() < 0.1:
+                records = [record._replace(key=None) for record in records]
+            more: dict[str, Any] = {}
+            if rng.random() < 0.4:
+                producer = rng.randrange(4)
+                more = {"producer_id": producer, "producer_epoch": 0}
+                more["base_sequence"] = sequences[producer]
+                more["is_transactional"] = producer == 3
+                sequences[producer] += len(records)
+            codec = Codec.LZ4 if rng.random() < 0.1 else Codec.NONE
+            pull(log, build_batch(records, base_offset=offset, codec=codec, **more))
+            offset += len(records) + rng.choice((0, 0, 3))
+            if more.get("is_transactional"):
+                pull(log, marker(offset, 3, kind=rng.randrange(2)))
+                offset += 1
+            if rng.random() < 0.05:
+                log.roll(NOW)
+        log.roll(NOW)
+        pull(log, build_batch([Record(NOW, b"z", b"v")], base_offset=offset))
+
+    found = []
+    for most in (layout.SMALL_BYTES, 0):
+        monkeypatch.setattr(layout, "SMALL_BYTES", most)
+        config = replace(COMPACT, segment_bytes=4000)
+        with new_follower(tmp_path / str(most), config) as log:
+            fill(log)
+            runs = [clean(log, NOW + at) for at in (0, 5000)]
+            log.roll(NOW)
+            pull(log, build_batch([Record(NOW, b"1", b"v")], base_offset=log.log_end_offset))
+            log.roll(NOW)
+            runs.append(clean(log, NOW + 9000))
+            kept = [run and (run.keys, run.records_before, run.records_after) for run in runs]
+            paths = [each.path_of(names.LOG) for each in log.segments if each.size]
+            logs = [Path(path).read_bytes() for path in paths]
+            found.append((kept, held(log), logs))
+    assert found[0] == found[1]
+    assert len(found[0][1]) < 120

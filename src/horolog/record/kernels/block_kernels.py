@@ -12,34 +12,13 @@ import numpy as np
 
 from horolog.record.kernels import layout
 from horolog.record.kernels.cache import compile_kernel, helper
-from horolog.record.kernels.record_kernels import byte_at, put_i32, put_i64
+from horolog.record.kernels.record_kernels import crc32c, put_i32, put_i64
 from horolog.record.kernels.scan_kernels import INT64S
 
 _BYTES_OUT = numba.uint8[::1]
 _UINT32_MAX = (1 << 32) - 1
-_POLYNOMIAL = 0x82F63B78
 _CHECKED = layout.ENTRY_SIZE - 4
 _COUNTS = layout.BLOCK_COUNTS - layout.COUNTS  # from where they are in the state of a walk
-
-
-def _crc_table() -> "np.ndarray[tuple[int], np.dtype[np.uint32]]":
-    """Of CRC-32C, a byte at a time: larger ones would be out of the caches each time."""
-    table = np.arange(256, dtype=np.uint32)
-    for _ in range(8):
-        table = np.where(table & 1, (table >> 1) ^ np.uint32(_POLYNOMIAL), table >> 1)
-    return table.astype(np.uint32)
-
-
-_TABLE = _crc_table()
-
-
-@helper
-def _crc32c(data, start, size):
-    crc = np.int64(_UINT32_MAX)
-    for position in range(start, start + size):
-        low = (crc ^ byte_at(data, position)) & 0xFF
-        crc = (crc >> 8) ^ np.int64(_TABLE[np.uint64(low)])
-    return crc ^ np.int64(_UINT32_MAX)
 
 
 @helper
@@ -113,7 +92,7 @@ def _put_entry(total, out, at):
         count = total[_COUNTS + layout.LATENCIES + place]
         put_i32(out, at + 96 + 4 * place, min(count, _UINT32_MAX))
     put_i32(out, at + 144, total[layout.BLOCK_IDENTITY])
-    put_i32(out, at + _CHECKED, _crc32c(out, at, _CHECKED))
+    put_i32(out, at + _CHECKED, crc32c(out, at, _CHECKED))
 
 
 def _fold_batches(rows, total, entries, block_bytes, closing):

@@ -1,6 +1,7 @@
 """The numba kernels that compact a log.
 
-A kernel must equal its plain twin (`cleaning_twins`). It sees hostile bytes: sizes are compared
+A kernel must equal its plain twin (`cleaning_twins`), and `read_small` the reading of the same
+batches one by one. It sees hostile bytes: sizes are compared
 with what is left before anything is read or written.
 """
 
@@ -11,7 +12,15 @@ import numpy as np
 
 from horolog.record.kernels import layout
 from horolog.record.kernels.cache import compile_kernel, helper
-from horolog.record.kernels.record_kernels import copy_bytes, put_varint, varint_size
+from horolog.record.kernels.record_kernels import (
+    byte_at,
+    copy_bytes,
+    crc32c,
+    i32,
+    i64,
+    put_varint,
+    varint_size,
+)
 from horolog.record.kernels.scan_kernels import BYTES_IN, INT64S, read_bytes, read_varint
 from horolog.record.timestamps import NO_TIMESTAMP
 
@@ -27,6 +36,10 @@ _END_LOW = np.uint64(0xEE)
 _END_HIGH = np.uint64(0xDD)
 _ZERO = np.uint64(0)
 _ONE = np.uint64(1)
+
+# Of the header of a batch.
+_HEADER_SIZE, _LOG_OVERHEAD, _CRC_START, _MAGIC = 61, 12, 21, 2
+_FAR_OFFSET = np.int64(1) << np.int64(62)
 
 
 @helper
@@ -98,26 +111,27 @@ def _record_at(data, position, end):
     return body, body + size
 
 
-def _read_keys(data, state, secret, offsets, hashes, flags):
-    base, last = state[layout.KEYS_BASE_OFFSET], state[layout.KEYS_LAST_DELTA]
+@helper
+def _keys_of(data, start, end_of_data, base, last, count, secret, at, offsets, hashes, flags):
+    """The keys of the records of a batch, from a row on; whether it has so many and no more."""
     first, second = secret[0], secret[1]
-    position, least, end_of_data = np.int64(0), np.int64(0), np.int64(len(data))
-    for number in range(state[layout.KEYS_RECORDS]):
+    position, least = start, np.int64(0)
+    for number in range(at, at + count):
         body, end = _record_at(data, position, end_of_data)
         if end < 0:
-            return layout.MALFORMED
+            return False
         _time, cursor = read_varint(data, body + 1, end, 10)
         if cursor < 0:
-            return layout.MALFORMED
+            return False
         delta, cursor = read_varint(data, cursor, end, 5)
         if cursor < 0 or delta < least or delta > last:
-            return layout.MALFORMED
+            return False
         key_size, key_start, cursor = read_bytes(data, cursor, end)
         if cursor < 0:
-            return layout.MALFORMED
+            return False
         value_size, _start, cursor = read_bytes(data, cursor, end)
         if cursor < 0:
-            return layout.MALFORMED
+            return False
         least = delta + 1
         offsets[number] = base + delta
         flag = np.uint8(layout.IS_TOMBSTONE) if value_size < 0 else np.uint8(0)
@@ -129,7 +143,58 @@ def _read_keys(data, state, secret, offsets, hashes, flags):
         hashes[2 * number + 1] = high
         flags[number] = flag
         position = end
-    return layout.DONE if position == end_of_data else layout.MALFORMED
+    return position == end_of_data
+
+
+def _read_keys(data, state, secret, offsets, hashes, flags):
+    base, last = state[layout.KEYS_BASE_OFFSET], state[layout.KEYS_LAST_DELTA]
+    count, end = state[layout.KEYS_RECORDS], np.int64(len(data))
+    is_whole = _keys_of(
+        data, np.int64(0), end, base, last, count, secret, np.int64(0), offsets, hashes, flags
+    )
+    return layout.DONE if is_whole else layout.MALFORMED
+
+
+def _read_small(data, state, secret, rows, offsets, hashes, flags):
+    """The keys of small, plain batches that follow each other; how many they are.
+
+    It ends before what is another kind of batch, damaged or not whole, as before what has no room.
+    """
+    position, room = state[layout.SMALL_POSITION], np.int64(len(offsets))
+    records, batches, next_offset = np.int64(0), np.int64(0), np.int64(0)
+    while (batches + 1) * layout.SMALL_ROW <= len(rows):
+        left = np.int64(len(data)) - position
+        if left < _HEADER_SIZE:
+            break
+        base, size = i64(data, position), np.int64(i32(data, position + 8)) + _LOG_OVERHEAD
+        if size < _HEADER_SIZE or size > layout.SMALL_BYTES or size > left:
+            break
+        attributes = (byte_at(data, position + 21) << 8) | byte_at(data, position + 22)
+        if byte_at(data, position + 16) != _MAGIC or attributes & layout.NOT_PLAIN != 0:
+            break
+        last, count = np.int64(i32(data, position + 23)), np.int64(i32(data, position + 57))
+        if base < 0 or base > _FAR_OFFSET or last < 0 or count < 1 or count > room - records:
+            break
+        crc = np.int64(i32(data, position + 17)) & 0xFFFFFFFF
+        if crc32c(data, position + _CRC_START, size - _CRC_START) != crc:
+            break
+        start, end = position + _HEADER_SIZE, position + size
+        if not _keys_of(
+            data, start, end, base, last, count, secret, records, offsets, hashes, flags
+        ):
+            break
+        row = batches * layout.SMALL_ROW
+        next_offset = base + last + 1
+        rows[row + layout.SMALL_START] = position
+        rows[row + layout.SMALL_FIRST] = records
+        rows[row + layout.SMALL_NEXT] = next_offset
+        records += count
+        batches += 1
+        position = end
+    state[layout.SMALL_POSITION] = position
+    state[layout.SMALL_RECORDS] = records
+    state[layout.SMALL_NEXT_OFFSET] = next_offset
+    return batches
 
 
 @helper
@@ -269,6 +334,9 @@ def _retain(data, state, keep, out):
 
 read_keys: Callable[..., int] = compile_kernel(
     numba.int64(BYTES_IN, INT64S, _UINT64S, INT64S, _UINT64S, _BYTES_OUT), _read_keys
+)
+read_small: Callable[..., int] = compile_kernel(
+    numba.int64(BYTES_IN, INT64S, _UINT64S, INT64S, INT64S, _UINT64S, _BYTES_OUT), _read_small
 )
 note: Callable[..., int] = compile_kernel(
     numba.int64(_UINT64S, INT64S, INT64S, _UINT64S, _BYTES_OUT), _note

@@ -291,6 +291,21 @@ KEYS_BASE_OFFSET: Final = 1
 KEYS_LAST_DELTA: Final = 2  # no offset delta is larger
 KEYS_STATE_SIZE: Final = 3
 
+# State of reading the keys of small batches: of at most so many bytes, or the checksum takes longer
+# than what is saved.
+SMALL_BYTES: Final = 2048
+# Attributes of other batches: compressed, of a transaction, a marker, or with a delete horizon.
+NOT_PLAIN: Final = 0x77
+SMALL_POSITION: Final = 0  # where the first begins; out: where the next one does
+SMALL_RECORDS: Final = 1  # out: of all of them
+SMALL_NEXT_OFFSET: Final = 2  # out: behind the last of them
+SMALL_STATE_SIZE: Final = 3
+# What there is of each of them, in rows.
+SMALL_START: Final = 0  # its position
+SMALL_FIRST: Final = 1  # the number of its first record
+SMALL_NEXT: Final = 2  # the offset behind it
+SMALL_ROW: Final = 3
+
 HAS_KEY: Final = 1
 IS_TOMBSTONE: Final = 2  # it has no value
 

@@ -11,6 +11,8 @@ from horolog.record.kernels.cache import helper
 from horolog.record.kernels.scan_kernels import POSITIVE
 
 _cgutils: Any = cgutils
+_UINT32_MAX = (1 << 32) - 1
+_POLYNOMIAL = 0x82F63B78
 
 
 def _generate_copy(typing_context, source, start, size, target, at):
@@ -56,6 +58,27 @@ def i32(data, position):
 def i64(data, position):
     """A signed 64-bit number."""
     return (i32(data, position) << 32) | (i32(data, position + 4) & 0xFFFFFFFF)
+
+
+def _crc_table() -> "np.ndarray[tuple[int], np.dtype[np.uint32]]":
+    """Of CRC-32C, a byte at a time: larger ones would be out of the caches each time."""
+    table = np.arange(256, dtype=np.uint32)
+    for _ in range(8):
+        table = np.where(table & 1, (table >> 1) ^ np.uint32(_POLYNOMIAL), table >> 1)
+    return table.astype(np.uint32)
+
+
+_TABLE = _crc_table()
+
+
+@helper
+def crc32c(data, start, size):
+    """CRC-32C of some bytes, a tenth as fast as the processor's own."""
+    crc = np.int64(_UINT32_MAX)
+    for position in range(start, start + size):
+        low = (crc ^ byte_at(data, position)) & 0xFF
+        crc = (crc >> 8) ^ np.int64(_TABLE[np.uint64(low)])
+    return crc ^ np.int64(_UINT32_MAX)
 
 
 @helper

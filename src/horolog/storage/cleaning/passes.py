@@ -19,6 +19,7 @@ them; a group has at least one batch, and no append times of both sides of a res
 
 from array import array
 from collections.abc import Iterator, Sequence
+from struct import Struct
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -27,8 +28,21 @@ from horolog.buffers import Buffer
 from horolog.config import TopicConfig
 from horolog.errors import CorruptBatch
 from horolog.record import cleaning
-from horolog.record.batch import MAGIC, BatchHeader, parse_header, verify_crc
-from horolog.record.cleaning import Keys, OpenedRecords
+from horolog.record.batch import (
+    HEADER_SIZE,
+    LOG_OVERHEAD,
+    MAGIC,
+    BatchHeader,
+    parse_header,
+    verify_crc,
+)
+from horolog.record.cleaning import (
+    Keys,
+    OpenedRecords,
+    SmallBatches,
+    UInt64Array,
+    read_small_batches,
+)
 from horolog.record.kernels import layout
 from horolog.record.old_format.plain import PlainMessages, list_messages
 from horolog.record.old_format.reading import open_run
@@ -41,6 +55,8 @@ from horolog.storage.index.abort import AbortedTxn
 from horolog.storage.segments.numbered import Numbered, appended_at, as_it_is, as_they_are
 from horolog.storage.segments.reader import SegmentReader
 
+_PEEKED: Final = Struct(">8xi4xB4xh")
+"""Length, magic and attributes of a batch."""
 _RUN_BYTES: Final = 512 << 10  # of plain messages of v0 and v1 that are judged together
 _LARGEST_TIME: Final = (1 << 63) - 1
 
@@ -124,6 +140,8 @@ class CleaningPass:
         self._map = key_map
         self._rules = rules
         self._transactions = Transactions(rules.aborted)
+        lasts = (each.last_data_offset for each in rules.producers.values())
+        self._ends_of_producers = np.array([each + 1 for each in lasts if each is not None], int)
         self.keyless = 0
         """Records without a key among those that `fill` has read."""
 
@@ -159,26 +177,31 @@ class CleaningPass:
                 start = segment.indexes.position_before(from_offset, segment.size)
             reader = segment.batches(EVERYTHING)
             for buffer in reader.wanted(start, names.MAX_OFFSET, None):
-                for part in _parts(buffer, least):
+                for part in _parts(buffer, least, self._map.secret):
                     least = part.next_offset
-                    if part.header.is_control or part.header.producer_id >= 0:
-                        is_hidden = transactions.meet(part.header, part.data)
-                        if is_hidden or part.header.is_control:
+                    if isinstance(part, _SmallParts):
+                        keys = part.keys_behind(from_offset)
+                    else:
+                        if part.header.is_control or part.header.producer_id >= 0:
+                            is_hidden = transactions.meet(part.header, part.data)
+                            if is_hidden or part.header.is_control:
+                                continue
+                        if part.next_offset <= from_offset:
                             continue
-                    if part.next_offset > from_offset and not self._note(part, from_offset):
+                        _, keys = part.read(self._map)
+                    if not self._note(keys, from_offset):
                         return
+                    self._map.end_offset = max(part.next_offset, from_offset)
                 yield len(buffer)
             self._map.end_offset = end_offset
 
-    def _note(self, part: "_Part", from_offset: int) -> bool:
-        """Note the keys of a batch; whether there was room for them."""
-        _, keys = part.read(self._map)
+    def _note(self, keys: Keys, from_offset: int) -> bool:
+        """Note the keys of records; whether there was room for them."""
         noted = self._map.put(keys, from_offset)
         self.keyless += int(np.count_nonzero(keys.flags & layout.HAS_KEY == 0))
         if noted < len(keys.offsets):
             self._map.end_offset = int(keys.offsets[noted])
             return False
-        self._map.end_offset = part.next_offset
         return True
 
     # What the segments become.
@@ -219,9 +242,12 @@ class CleaningPass:
             for buffer in segment.batches(EVERYTHING).wanted(0, names.MAX_OFFSET, None):
                 batches: list[Numbered] = []
                 read = kept = 0
-                for part in _parts(buffer, least):
-                    least, last = part.next_offset, (part.header, source.append_times)
-                    counts = self._clean(part, source, modified_ms, batches)
+                for part in _parts(buffer, least, self._map.secret):
+                    least, last = part.next_offset, (part.last_header, source.append_times)
+                    if isinstance(part, _SmallParts):
+                        counts = self._clean_small(part, source, modified_ms, batches)
+                    else:
+                        counts = self._clean(part, source, modified_ms, batches)
                     read, kept = read + counts[0], kept + counts[1]
                 is_empty = is_empty and not batches
                 yield Cleaned(batches, len(buffer), read, kept)
@@ -232,6 +258,31 @@ class CleaningPass:
         """The aborted transactions that end in what `cleaned` gave since the last call."""
         found, self._transactions.kept = self._transactions.kept, []
         return found
+
+    def _clean_small(
+        self, parts: "_SmallParts", source: _Source, modified_ms: int, batches: list[Numbered]
+    ) -> tuple[int, int]:
+        """As `_clean`, of many batches: those that stay, or go, as they are need no more work."""
+        small = parts.small
+        verdict = self._map.judge(
+            small.keys, keeps_tombstones=True, keeps_keyless=self._rules.keeps_keyless
+        )
+        firsts = small.firsts[:-1]
+        kept = np.add.reduceat(verdict.keep, firsts, dtype=np.int64)
+        is_own = (kept > 0) & (kept < np.diff(small.firsts))
+        if verdict.tombstones:  # they get a delete horizon
+            stays = verdict.keep.astype(bool) & (small.keys.flags & layout.IS_TOMBSTONE > 0)
+            is_own |= np.add.reduceat(stays, firsts, dtype=np.int64) > 0
+        is_own |= small.next_offsets == self._rules.end_offset
+        is_own |= np.isin(small.next_offsets, self._ends_of_producers)
+        total = int(kept[~is_own].sum())
+        for number in np.flatnonzero(is_own | (kept > 0)).tolist():
+            part = parts.part(number)
+            if is_own[number]:
+                total += self._clean(part, source, modified_ms, batches)[1]
+            else:
+                batches.append(_unchanged(part.data, part.header, source.append_times))
+        return len(small.keys.offsets), total
 
     def _clean(
         self, part: "_Part", source: _Source, modified_ms: int, batches: list[Numbered]
@@ -274,7 +325,7 @@ class CleaningPass:
             if fate.stays_empty:
                 batches.append(_numbered(cleaning.emptied(header), header, source))
         elif kept == count and horizon_ms is None:
-            batches.append(_numbered(part.data, header, source))
+            batches.append(_unchanged(part.data, header, source.append_times))
         else:
             assert opened is not None
             assert keys is not None
@@ -335,8 +386,9 @@ class _Part(NamedTuple):
 
     @property
     def last_header(self) -> BatchHeader:
-        """Of the last of the plain messages."""
-        assert self.listed is not None
+        """Of the batch, or of the last of the plain messages."""
+        if self.listed is None:
+            return self.header
         return self.listed.header_of(len(self.listed.offsets) - 1)
 
     def read(self, key_map: KeyMap) -> tuple[OpenedRecords, Keys]:
@@ -358,14 +410,52 @@ class _Part(NamedTuple):
         return opened, cleaning.read_keys(opened, key_map.secret)
 
 
-def _parts(buffer: Buffer, least_offset: int) -> Iterator[_Part]:
-    """The batches of some bytes, plain messages some at a time; checksums are compared.
+class _SmallParts(NamedTuple):
+    """Small batches that follow each other, with their keys."""
+
+    view: memoryview
+    small: SmallBatches
+
+    @property
+    def next_offset(self) -> int:
+        return int(self.small.next_offsets[-1])
+
+    @property
+    def last_header(self) -> BatchHeader:
+        return parse_header(self.view, int(self.small.starts[-2]))
+
+    def part(self, number: int) -> _Part:
+        """One of them."""
+        start, end = self.small.starts[number : number + 2].tolist()
+        data = self.view[start:end]
+        return _Part(parse_header(data), data, int(self.small.next_offsets[number]))
+
+    def keys_behind(self, offset: int) -> Keys:
+        """Those of the batches that do not end before an offset."""
+        small = self.small
+        first = small.firsts[np.searchsorted(small.next_offsets, offset, "right")]
+        offsets, hashes, flags = small.keys
+        return Keys(offsets[first:], hashes[2 * first :], flags[first:])
+
+
+def _parts(
+    buffer: Buffer, least_offset: int, secret: UInt64Array
+) -> "Iterator[_Part | _SmallParts]":
+    """The batches of some bytes, plain messages and small ones some at a time.
+
+    Checksums are compared.
 
     Raises:
         CorruptBatch: one is damaged, or is not whole.
     """
     view, position = memoryview(buffer), 0
     while position < len(view):
+        small = read_small_batches(view, position, secret) if _is_small(view, position) else None
+        if small is not None:
+            parts = _SmallParts(view, small)
+            yield parts
+            position, least_offset = int(small.starts[-1]), parts.next_offset
+            continue
         header = parse_header(view, position, least_offset)
         listed = None
         if header.magic != MAGIC and not header.codec_number:
@@ -386,6 +476,15 @@ def _parts(buffer: Buffer, least_offset: int) -> Iterator[_Part]:
             )
         yield _Part(header, view[position:end], header.next_offset)
         position, least_offset = end, header.next_offset
+
+
+def _is_small(view: memoryview, position: int) -> bool:
+    """Whether `read_small_batches` may have something to read."""
+    if len(view) - position < HEADER_SIZE:
+        return False
+    length, magic, attributes = _PEEKED.unpack_from(view, position)
+    is_plain = magic == MAGIC and not attributes & layout.NOT_PLAIN
+    return is_plain and length + LOG_OVERHEAD <= layout.SMALL_BYTES
 
 
 def _of_one_time(listed: PlainMessages) -> Iterator[PlainMessages]:
@@ -418,6 +517,14 @@ def _numbered(data: Buffer, header: BatchHeader, source: _Source) -> Numbered:
 def _filler(header: BatchHeader, append_times: Sequence[AppendTimeStretch]) -> Numbered:
     """The batch with this header, without its records: it says how far the log goes."""
     return _of_log(cleaning.emptied(header), header, append_times)
+
+
+def _unchanged(
+    data: Buffer, header: BatchHeader, append_times: Sequence[AppendTimeStretch]
+) -> Numbered:
+    """A batch that stays as it is."""
+    appended = appended_at(header, append_times)
+    return as_it_is(header, [data], appended.ms, is_seen=appended.is_seen)
 
 
 def _of_log(
