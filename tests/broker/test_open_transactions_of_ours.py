@@ -1,6 +1,7 @@
 """Transactions in logs that this broker leads: batches, markers, and what consumers are given."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -281,6 +282,55 @@ def test_consumers_are_named_what_was_aborted_in_what_they_are_given(
     assert named == set(aborted())
     one.restart(crash=True)
     assert aborted() == list(range(2, 40, 4))
+
+
+def _flipped(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[9] ^= 1  # of the producer id: an entry as it could be
+    path.write_bytes(data)
+
+
+DAMAGE: dict[str, Callable[[Path], None]] = {
+    "missing": lambda path: path.unlink(),
+    "without its last entry": lambda path: path.write_bytes(path.read_bytes()[:-34]),
+    "flipped": _flipped,
+    "with an entry twice": lambda path: path.write_bytes(path.read_bytes() + path.read_bytes()),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
+@pytest.mark.parametrize("which", [0, 1, -1])
+@pytest.mark.parametrize("crash", [False, True])
+def test_a_damaged_index_of_aborted_transactions_is_noticed_after_a_clean_stop(
+    make_broker: MakeBroker,
+    caplog: pytest.LogCaptureFixture,
+    which: int,
+    damage: Callable[[Path], None],
+    crash: bool,
+) -> None:
+    one = make_broker(clock=ManualClock(NOW_MS))
+    one.create_topic("t", segment_bytes="900")
+    one.broker.transactions.admit = Admits().admit
+    for sequence in range(21):
+        send(one, transactional(sequence))
+        end(one, commit=sequence % 3 == 0)
+    one.restart()  # its recovery point is the end
+    before = one.log("t").aborted_transactions(0, 42)
+    assert [each.first_offset for each in before] == [2 * n for n in range(21) if n % 3]
+    one.kill() if crash else one.stop()
+    indexes = sorted((one.log_dir / "t-0").glob("*.txnindex"))
+    assert len(indexes) > 2
+    damage(indexes[which])
+    caplog.set_level("INFO")
+    one.restart()
+    assert one.log("t").aborted_transactions(0, 42) == before
+    is_recovered = crash and which == -1  # and rebuilt whatever it says
+    assert (f"{indexes[which]} is " in caplog.text) is not is_recovered
+    caplog.clear()
+    one.restart(crash=True)
+    one.restart()
+    assert one.log("t").aborted_transactions(0, 42) == before
+    assert ".txnindex" not in caplog.text
 
 
 def write_marker(broker: RunningBroker, index: int = 0, *, version: int = 2, **more: Any) -> int:

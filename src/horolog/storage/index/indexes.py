@@ -34,7 +34,15 @@ from horolog.storage.index.builder import IndexBuilder, is_later
 from horolog.storage.index.companion import Companion
 from horolog.storage.index.offset import OffsetIndex, OffsetPosition
 from horolog.storage.index.proofs import batch_of_time_entry, points_to_its_batch
-from horolog.storage.index.seal import Seal, matches_indexes, packed_seal, seal_of, seal_of_log
+from horolog.storage.index.seal import (
+    Seal,
+    file_crc,
+    matches_indexes,
+    packed_seal,
+    read_seal,
+    seal_of,
+    seal_of_log,
+)
 from horolog.storage.index.segment_end import SegmentEnd
 from horolog.storage.index.time import TimeEntry, TimeIndex
 
@@ -337,6 +345,19 @@ class Indexes:
         if seal is not None:
             self.largest_seen, self._largest_known, self._is_sealed = seal.largest, True, True
         return seal
+
+    def reseal_aborted(self) -> None:
+        """Have the seal say what the index of aborted transactions is now; nothing without a seal.
+
+        Raises:
+            StorageFailed: the disk refused.
+        """
+        seal = read_seal(self._companion)
+        if seal is None:
+            return
+        path = self._stem + names.TXN_INDEX
+        size, crc = self._files.size(path), file_crc(self._files, path)
+        self._companion.write_seal(packed_seal(seal._replace(aborted_size=size, aborted_crc=crc)))
 
     def _entry_before(self, offset: int, log_size: int) -> OffsetPosition:
         try:

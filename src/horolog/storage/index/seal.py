@@ -1,19 +1,21 @@
 """What a finished segment's indexes must look like, so that damage is found before it is used.
 
-Kafka's index files have no checksum. When a segment is rolled or closed, when its
-indexes were rebuilt, or when a scan of its headers has confirmed them, a seal is
-written into its companion (index/companion.py). 80 bytes, big-endian:
+Kafka's index files have no checksum, and most segments have no `.txnindex`. When a segment is
+rolled or closed, when its indexes were rebuilt, or when a scan of its headers has confirmed them, a
+seal is written into its companion (index/companion.py). 80 bytes, big-endian:
 
-     0  4   "hsl2"
+     0  4   "hsl3"
      4  4   flags: bit 0, the segment has a largest timestamp
      8  8   size of `.log`
     16  8   offset after the last batch
     24  8   largest timestamp
     32  8   last offset of the batch that first reached it
-    40  8   size of `.index`
-    48  4   CRC-32C of `.index`
-    52  8   size of `.timeindex`
-    60  4   CRC-32C of `.timeindex`
+    40  4   size of `.index`
+    44  4   CRC-32C of `.index`
+    48  4   size of `.timeindex`
+    52  4   CRC-32C of `.timeindex`
+    56  4   size of `.txnindex`, 0 if there is none
+    60  4   CRC-32C of `.txnindex`
     64  8   position of the last batch
     72  4   its identity
     76  4   CRC-32C of all before
@@ -36,11 +38,12 @@ from horolog.storage.files import Files
 from horolog.storage.index.companion import Companion
 from horolog.storage.index.time import TimeEntry
 
-_FORMAT = struct.Struct(">4sIqqqqqIqIqI")
+_FORMAT = struct.Struct(">4sIqqqqIIIIIIqI")
 _CRC = struct.Struct(">I")
-_MAGIC = b"hsl2"
+_MAGIC = b"hsl3"
 _HAS_LARGEST = 1
 _CHUNK_BYTES = 1 << 20
+_MOST_BYTES = (1 << 32) - 1  # of a file that can be as its seal says
 
 
 class Seal(NamedTuple):
@@ -52,6 +55,8 @@ class Seal(NamedTuple):
     offset_index_crc: int
     time_index_size: int
     time_index_crc: int
+    aborted_size: int
+    aborted_crc: int
     last: LastBatch
     """The last batch of the log, which ends where the log does."""
 
@@ -66,10 +71,9 @@ def packed_seal(seal: Seal) -> bytes:
         seal.next_offset,
         timestamp,
         offset,
-        seal.offset_index_size,
-        seal.offset_index_crc,
-        seal.time_index_size,
-        seal.time_index_crc,
+        *(min(seal.offset_index_size, _MOST_BYTES), seal.offset_index_crc),
+        *(min(seal.time_index_size, _MOST_BYTES), seal.time_index_crc),
+        *(min(seal.aborted_size, _MOST_BYTES), seal.aborted_crc),
         seal.last.position,
         seal.last.identity,
     )
@@ -89,6 +93,7 @@ def seal_of(
         largest: its largest timestamp.
     """
     files, offsets, times = log.files, stem + names.OFFSET_INDEX, stem + names.TIME_INDEX
+    aborted = stem + names.TXN_INDEX
     return Seal(
         next_offset=next_offset,
         largest=largest,
@@ -96,6 +101,8 @@ def seal_of(
         offset_index_crc=file_crc(files, offsets),
         time_index_size=files.size(times),
         time_index_crc=file_crc(files, times),
+        aborted_size=files.size(aborted),
+        aborted_crc=file_crc(files, aborted),
         last=last,
     )
 
@@ -140,6 +147,20 @@ def matches_indexes(files: Files, stem: str, seal: Seal) -> bool:
         and file_crc(files, offsets) == seal.offset_index_crc
         and file_crc(files, times) == seal.time_index_crc
     )
+
+
+def matches_aborted(files: Files, path: str, seal: Seal, *, exists: bool) -> bool:
+    """Whether the index of aborted transactions is as the seal says.
+
+    Args:
+        files: the way to the disk.
+        path: of the index.
+        seal: of its segment.
+        exists: whether there is such a file: where neither has one the disk is not asked.
+    """
+    if not exists:
+        return not seal.aborted_size
+    return files.size(path) == seal.aborted_size and file_crc(files, path) == seal.aborted_crc
 
 
 def file_crc(files: Files, path: str) -> int:

@@ -19,7 +19,7 @@ from horolog.storage.directory.checkpoints import EpochStart
 from horolog.storage.files import Files
 from horolog.storage.index.abort import AbortedTxn
 from horolog.storage.index.builder import IndexBuilder
-from horolog.storage.index.seal import read_seal
+from horolog.storage.index.seal import matches_aborted, read_seal
 from horolog.storage.index.segment_end import SegmentEnd
 from horolog.storage.producers.replay import rebuild_aborted
 from horolog.storage.recovery.plan import LoadPlan, Recovery
@@ -65,6 +65,7 @@ class SegmentRecovery:
         self._append_times = append_times
         self._recovery_point = recovery_point
         self._with_markers: set[int] = set()  # base offsets, as far as segments were recovered
+        self._changed_aborted: set[int] = set()  # of segments whose `.txnindex` has no fitting seal
 
     def open(self, present: set[str]) -> None:
         """Open the segments whose files are `present`, and recover those that are not sure.
@@ -77,6 +78,7 @@ class SegmentRecovery:
         if not self.segments:
             return
         first = len(self.segments) - 1 if self._plan.is_clean else self._first_unsure()
+        self._compare_aborted_with_seals(present)
         self._compare_with_seals(present, first)
         if self._plan.is_clean:
             self._open_active()
@@ -199,6 +201,21 @@ class SegmentRecovery:
                 if not self._plan.is_adopted:
                     self._files.truncate(segment.log.open(), size)
                 segment.end = SegmentEnd(size, seal.next_offset)
+
+    def _compare_aborted_with_seals(self, present: set[str]) -> None:
+        """Notice indexes of aborted transactions that are missing, or not as they were."""
+        for segment in self.segments:
+            if names.segment_file(segment.base_offset, names.COMPANION) not in present:
+                continue
+            seal = read_seal(segment.companion)
+            path = segment.path_of(names.TXN_INDEX)
+            if (
+                seal is not None
+                and not matches_aborted(self._files, path, seal, exists=segment.has_aborted)
+                and seal.last.end == segment.size
+                and seal.last.is_in(segment.log)
+            ):
+                self._changed_aborted.add(segment.base_offset)
 
     def _recover_from(self, first: int) -> None:
         for index in range(first, len(self.segments)):
@@ -325,8 +342,8 @@ class SegmentRecovery:
     ) -> None:
         """Rebuild indexes of aborted transactions: damaged, missing, or of recovered segments.
 
-        One that is missing is noticed where the segment was replayed, as in a copy that has no
-        snapshots of producers either.
+        What is missing or another is noticed by the segment's seal. Without one, what is missing is
+        where the segment was replayed, as in a copy that has no snapshots of producers either.
 
         Args:
             snapshots: offsets of the snapshots of producers.
@@ -335,8 +352,10 @@ class SegmentRecovery:
         for index, segment in enumerate(self.segments):
             base, path = segment.base_offset, segment.path_of(names.TXN_INDEX)
             is_unsure = base in self._with_markers
-            if replayed.get(base) and not segment.has_aborted and not is_unsure:
-                self._report.notes.append(f"Rebuilt from the log: {path} is missing")
+            is_missing = bool(replayed.get(base)) and not segment.has_aborted
+            if (is_missing or base in self._changed_aborted) and not is_unsure:
+                how = "is not as it was finished" if segment.has_aborted else "is missing"
+                self._report.notes.append(f"Rebuilt from the log: {path} {how}")
                 is_unsure = True
             try:
                 segment.aborted()

@@ -69,6 +69,7 @@ class Segment(SegmentReader):
         """Replace the index of aborted transactions."""
         write_aborted(self._files, self.path_of(names.TXN_INDEX), entries)
         self._has_aborted, self._aborted_size = bool(entries), None
+        self.indexes.reseal_aborted()
 
     def add_aborted(self, entries: Sequence[AbortedTxn]) -> None:
         """Append to the index of aborted transactions.

@@ -7,7 +7,7 @@ from horolog.storage import names
 from horolog.storage.file_errors import FileMissing
 from horolog.storage.files import Files
 from horolog.storage.index.abort import ENTRY, can_be
-from horolog.storage.index.seal import file_crc, parsed_seal
+from horolog.storage.index.seal import file_crc, matches_aborted, parsed_seal
 from horolog.storage.segments.reader import SegmentReader
 from horolog.storage.verify.entries import REINDEX
 from horolog.storage.verify.facts import SegmentFacts
@@ -81,6 +81,11 @@ def check_seal(reader: SegmentReader, facts: SegmentFacts) -> Iterator[Finding]:
             yield note(
                 index, "It was changed since it was sealed, and is checked at every use", mend
             )
+    aborted = reader.path_of(names.TXN_INDEX)
+    if not matches_aborted(files, aborted, seal, exists=files.exists(aborted)):
+        yield fault(
+            aborted, "It is missing, or was changed since the segment was finished", _RECOVERED
+        )
 
 
 def _time(largest: tuple[int, int] | None) -> str:
