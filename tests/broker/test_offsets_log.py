@@ -70,7 +70,7 @@ def test_what_was_committed_counts_after_a_restart(broker: RunningBroker, crash:
     assert [committed(broker, group) for group in ("g", "h", "ï𝄞")] == [2, 2, 2]
     replay = Replay()
     for batch in batches(broker, "g"):
-        replay.add(batch)
+        replay.take(batch)
     _, offsets = replay.rows(lambda name: offsets_topic_id(broker))
     assert {each.group_id: each.committed for each in offsets}["g"] == 2
 

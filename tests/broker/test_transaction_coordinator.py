@@ -29,6 +29,8 @@ T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 class LogInMemory:
     """`__transaction_state`, which outlives the coordinator."""
 
+    name = "__transaction_state"
+
     count: int = 3
     exists: bool = False
     batches: dict[int, list[bytes]] = field(default_factory=lambda: defaultdict(list))

@@ -70,7 +70,7 @@ class Lab:
     def restarted(self) -> CommittedOffsets:
         replay = Replay()
         for batch in self.log:
-            replay.add(batch)
+            replay.take(batch)
         _, offsets = replay.rows(lambda _: TOPIC_ID)
         return CommittedOffsets(offsets, replay.pending(lambda _: TOPIC_ID))
 

@@ -42,7 +42,7 @@ def commit(offset: int, base_offset: int, producer_id: int = -1) -> bytes:
 def replayed(*batches: bytes) -> Replay:
     replay = Replay()
     for batch in batches:
-        replay.add(batch)
+        replay.take(batch)
     return replay
 
 
@@ -82,14 +82,14 @@ def test_a_commit_in_a_transaction_counts_when_that_is_committed(kind: int, foun
     replay = replayed(commit(1, 0), commit(2, 1, PRODUCER_ID))
     assert offsets(replay) == [row(1)]
     assert not replay.is_settled
-    replay.add(marker(2, PRODUCER_ID, kind=kind, epoch=-1))
+    replay.take(marker(2, PRODUCER_ID, kind=kind, epoch=-1))
     assert offsets(replay) == [row(found)]
     assert replay.is_settled
 
 
 def test_of_commits_in_a_transaction_and_outside_the_later_counts() -> None:
     replay = replayed(commit(1, 0, PRODUCER_ID), commit(2, 1))
-    replay.add(marker(2, PRODUCER_ID, kind=1, epoch=-1))
+    replay.take(marker(2, PRODUCER_ID, kind=1, epoch=-1))
     assert offsets(replay) == [row(2)]
 
 

@@ -76,7 +76,7 @@ def test_what_kafkas_coordinator_writes_is_read(peer: str, tmp_path: Path) -> No
     replay = Replay()
     for log in sorted(kafka.log_dir.glob("__consumer_offsets-*/*.log")):
         for _, batch in batches_in(Files(read_only=True), str(log)):
-            replay.add(batch)
+            replay.take(batch)
     group_rows, offset_rows = replay.rows(lambda _: topic_id)
     assert replay.unreadable == 0
     assert {row.group_id: row.committed for row in offset_rows} == {

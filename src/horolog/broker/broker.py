@@ -7,9 +7,9 @@ broker; `Broker.open` creates them in that order. All calls happen on one event 
 
 import asyncio
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Final, Self, TypeVar
@@ -49,7 +49,7 @@ from horolog.clock import Clock, SystemClock
 from horolog.config import BrokerConfig, Endpoint, Settings
 from horolog.errors import HorologError, StorageFailed
 from horolog.groups.capacity import Capacity
-from horolog.groups.rows import GroupChange
+from horolog.groups.rows import GroupChange, StoredGroups
 from horolog.groups.values import GroupLimits
 from horolog.metadata.topics import TopicRegistry, unknown_topic
 from horolog.network.file_records import FileSlots
@@ -63,6 +63,8 @@ T = TypeVar("T")
 
 WORKERS: Final = 4
 READERS: Final = 4
+LOADING_S: Final = 1.0
+"""For which a start waits for groups to be loaded; after that they are loaded while it serves."""
 SEARCHERS: Final = 2  # lookups may decompress as much as batches hold
 
 
@@ -106,9 +108,7 @@ class Broker:
             _group_limits(config),
             self.offsets_log if store.is_own else self.metadata,
             clock,
-            opened.groups,
-            opened.offsets,
-            opened.pending,
+            *(StoredGroups() if store.is_own else opened.groups),
             capacity=Capacity(config.horolog_groups_max_bytes),
             partition_of=self.offsets_log.partition_of,
         )
@@ -194,7 +194,8 @@ class Broker:
             )
             try:
                 broker = cls(opened, clock, open_files, readers, workers)
-                await broker._carry_groups(opened.carried)
+                if opened.store.is_own:
+                    await broker._load_groups(opened.groups)
                 return broker
             except BaseException:
                 await loop.run_in_executor(workers, opened.close)
@@ -204,24 +205,42 @@ class Broker:
             readers.shutdown()
             raise
 
-    async def _carry_groups(self, carried: Sequence[GroupChange] | None) -> None:
+    async def _load_groups(self, beside: StoredGroups) -> None:
+        """Begin to load groups; what takes less than a second is there when this returns."""
+        self.groups.load(self.offsets_topic, self.topics.id_of, self.readers)
+        path = self.log_dir_path / GROUPS_FILE
+        if path.exists():
+            await self.groups.tried()
+            await self._carry_groups(beside, str(path))
+        else:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self.groups.tried(), LOADING_S)
+
+    async def _carry_groups(self, beside: StoredGroups, path: str) -> None:
         """Write to `__consumer_offsets` what was beside it while the directory was another's.
 
         What the disk refuses is carried by the next start. The file goes even if the topic has all
         of it already: of what is removed there it would be a copy that comes back.
         """
-        if carried is None:
-            return
+        there = self.groups.offsets.get
+        rows = [
+            row
+            for row in beside.offsets
+            if (of := there(*row[:3])) is None or of.commit_ms < row.commit_ms
+        ]
+        groups = [row for row in beside.groups if not self.groups.has(row.group_id)]
+        carried = [GroupChange(offsets=[row]) for row in rows]
+        carried += [GroupChange(groups=[row]) for row in groups]
         try:
             if carried:
                 await self.offsets_log.ready()
             for error in await written(self.offsets_log, carried):
                 if error is not None:
                     raise error
+            await self.groups.restore(StoredGroups(groups, rows))
             for partition in self.partitions.values():
                 if partition.topic == CONSUMER_OFFSETS:
                     await partition.flush()
-            path = str(self.log_dir_path / GROUPS_FILE)
             await asyncio.get_running_loop().run_in_executor(self._workers, Files().remove, path)
         except HorologError as error:
             _LOG.error("%s is not in __consumer_offsets yet: %s", GROUPS_FILE, error)

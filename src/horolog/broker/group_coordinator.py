@@ -11,6 +11,7 @@ operation depends on.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from concurrent.futures import Executor
 from contextlib import suppress
 from functools import partial
 from typing import Final
@@ -19,13 +20,22 @@ from horolog.broker.group_transactions import GroupTransactions
 from horolog.broker.live_groups import GroupEntry, GroupStore, LiveGroups
 from horolog.broker.scheduling.group_queue import Decided
 from horolog.broker.scheduling.turns import TimeSlice
+from horolog.broker.state_loading import LoadedLog, StateLoading
 from horolog.clock import Clock
 from horolog.config import LONG_MAX
 from horolog.errors import ErrorCode, HorologError, RequestRefused, StorageFailed, code_for
 from horolog.groups.capacity import Capacity
 from horolog.groups.group import Group
 from horolog.groups.offsets import CommittedOffsets, TopicPartition
-from horolog.groups.rows import GroupChange, GroupRow, OffsetRow, PendingRow
+from horolog.groups.replay import Replay, TopicId
+from horolog.groups.rows import (
+    GroupChange,
+    GroupRow,
+    OffsetRow,
+    PendingRow,
+    StoredGroups,
+    TransactionEnd,
+)
 from horolog.groups.values import (
     Committer,
     GroupDescription,
@@ -54,7 +64,7 @@ class GroupCoordinator:
         limits: GroupLimits,
         store: GroupStore,
         clock: Clock,
-        rows: Iterable[GroupRow] = (),
+        groups: Iterable[GroupRow] = (),
         offsets: Iterable[OffsetRow] = (),
         pending: Iterable[PendingRow] = (),
         *,
@@ -71,19 +81,123 @@ class GroupCoordinator:
         self.transactions = GroupTransactions(*(self._groups, store, self.offsets, partition_of))
         self._making_room: asyncio.Task[None] | None = None
         self._next_room_at = self._loop.time()
-        for row in rows:
-            entry = self._groups.entry(row.group_id)
-            self._groups.create(entry).protocol_type = row.protocol_type or None
-            entry.stored = row
-            # Groups have no members after a restart.
-            since_ms = row.empty_since_ms
-            entry.empty_since_ms = (
-                clock.now_ms() if since_ms is None and row.protocol_type else since_ms
-            )
+        self._loading: StateLoading[Replay] | None = None  # None: all is there
+        self._loader: asyncio.Task[None] | None = None
+        for row in groups:
+            self._restore(row)
         for group_id in self.offsets.group_ids():
-            entry = self._groups.entry(group_id)
-            if entry.group is None:
-                self._groups.create(entry)
+            self._restore_owner(group_id)
+
+    def _restore(self, row: GroupRow) -> None:
+        """Have a group that is stored."""
+        entry = self._groups.entry(row.group_id)
+        self._groups.create(entry).protocol_type = row.protocol_type or None
+        entry.stored = row
+        # Groups have no members after a restart.
+        since_ms = row.empty_since_ms
+        if since_ms is None and row.protocol_type:
+            since_ms = self._clock.now_ms()
+        entry.empty_since_ms = since_ms
+
+    def _restore_owner(self, group_id: str) -> None:
+        """Have the group of an offset that is stored."""
+        entry = self._groups.entry(group_id)
+        if entry.group is None:
+            self._groups.create(entry)
+
+    # --- loading ------------------------------------------------------------------------
+
+    def load(self, log: LoadedLog, topic_id: TopicId, workers: Executor) -> None:
+        """Begin to load groups and offsets from `__consumer_offsets`.
+
+        Until its partition is loaded a group is answered with COORDINATOR_LOAD_IN_PROGRESS.
+
+        Args:
+            log: has the records.
+            topic_id: tells a topic from an earlier one of the same name, of whose offsets none
+                counts; any thread may ask.
+            workers: a thread of these decodes what counts of a partition.
+        """
+
+        async def take_over(replay: Replay) -> None:
+            def decode() -> StoredGroups:
+                return StoredGroups(*replay.rows(topic_id), replay.pending(topic_id))
+
+            stored = await self._loop.run_in_executor(workers, decode)
+            # A topic may have been deleted meanwhile.
+            await self.restore(stored, lambda row: row.topic_id in (None, topic_id(row.topic)))
+
+        self._loading = StateLoading(log, Replay, take_over)
+        if self._loading.is_loading:
+            self._loader = self._loop.create_task(self._loading.run())
+            self._loader.add_done_callback(_say_bug)
+
+    async def restore(
+        self, stored: StoredGroups, counts: Callable[[OffsetRow], bool] = lambda row: True
+    ) -> None:
+        """Have groups and offsets that are stored; nothing else changes these groups meanwhile.
+
+        Args:
+            stored: those.
+            counts: whether an offset still does.
+        """
+        turns = TimeSlice()
+        for group in stored.groups:
+            self._restore(group)
+            await turns.pause()
+        for row in stored.offsets:
+            if counts(row):
+                self.offsets.put(row)
+                self._restore_owner(row.group_id)
+            await turns.pause()
+        for each in stored.pending:
+            if counts(each.row):
+                self.offsets.pending.put(each)
+                self._restore_owner(each.row.group_id)
+            await turns.pause()
+
+    def has(self, group_id: str) -> bool:
+        """Whether there is a group of this id."""
+        return self._groups.find(group_id) is not None
+
+    def _check(self, group_id: str) -> None:
+        _check_id(group_id)
+        self.check_loaded(group_id)
+
+    async def tried(self) -> None:
+        """Wait until each partition is loaded, or could not be read once."""
+        if self._loading is not None:
+            await self._loading.tried()
+
+    @property
+    def is_loading(self) -> bool:
+        """Whether the groups of a partition are not loaded yet."""
+        return self._loading is not None and self._loading.is_loading
+
+    def is_loading_group(self, group_id: str) -> bool:
+        """Whether a group is not loaded yet."""
+        return self._loading is not None and self._loading.has(group_id)
+
+    def check_loaded(self, group_id: str) -> None:
+        """Refuse a group that is not loaded yet: COORDINATOR_LOAD_IN_PROGRESS."""
+        if self._loading is not None:
+            self._loading.check(group_id)
+
+    def check_all_loaded(self) -> None:
+        """Refuse to answer for all groups while some are not loaded: the same error."""
+        if self._loading is not None:
+            self._loading.check_all()
+
+    async def end_transaction(self, partition_index: int, ended: TransactionEnd) -> None:
+        """Write the marker of a transaction; see `GroupTransactions.end`.
+
+        Raises:
+            RequestRefused: as there, or the partition is not loaded yet (14).
+            StorageFailed: as there.
+        """
+        if self._loading is not None:
+            self._loading.check_partition(partition_index)
+        await self.transactions.end(partition_index, ended)
 
     # --- membership -------------------------------------------------------------------
 
@@ -93,7 +207,7 @@ class GroupCoordinator:
         Raises:
             RequestRefused: the group refuses the member, or a memory limit is reached.
         """
-        _checked(group_id)
+        self._check(group_id)
         if not self._store.is_ready:
             await self._store.ready()
         entry = self._groups.entry(group_id)
@@ -120,7 +234,8 @@ class GroupCoordinator:
         Raises:
             RequestRefused: not a member of this generation, or the assignment is too large.
         """
-        entry = self._groups.entry(_checked(group_id))
+        self._check(group_id)
+        entry = self._groups.entry(group_id)
         waiter = await entry.queue.run(partial(self._sync, entry, sync))
         return await waiter
 
@@ -160,7 +275,10 @@ class GroupCoordinator:
         Raises:
             RequestRefused: not a member of this generation, or the member must rejoin.
         """
-        group = self._groups.find(_checked(group_id))
+        if self.is_loading_group(group_id):
+            return  # as Kafka: the next one tells
+        _check_id(group_id)
+        group = self._groups.find(group_id)
         if group is None:
             raise _no_member(member_id)
         group.heartbeat(member_id, instance_id, generation, self._groups.now_ms())
@@ -169,7 +287,7 @@ class GroupCoordinator:
         self, group_id: str, members: Sequence[tuple[str, str | None]]
     ) -> list[ErrorCode]:
         """Remove members; return an error or None for each."""
-        _checked(group_id)
+        self._check(group_id)
         errors: list[ErrorCode] = []
         turns = TimeSlice()
         for first in range(0, len(members), _LEAVES_AT_ONCE):
@@ -210,6 +328,7 @@ class GroupCoordinator:
             RequestRefused: the committer has no assignment in this generation.
             StorageFailed: a write failed; no offset is committed.
         """
+        self.check_loaded(group_id)
         if not self._store.is_ready:
             await self._store.ready()
         entry = self._groups.entry(group_id)
@@ -246,6 +365,7 @@ class GroupCoordinator:
         Raises:
             StorageFailed: a write failed; it is as it was.
         """
+        self.check_loaded(before.group_id)
         entry = self._groups.entry(before.group_id)
         await entry.queue.run(partial(self._replace, before, after))
 
@@ -263,6 +383,7 @@ class GroupCoordinator:
             RequestRefused: the group does not exist, or is neither empty nor of consumers.
             StorageFailed: a write failed; no offset is deleted.
         """
+        self.check_loaded(group_id)
         entry = self._groups.entry(group_id)
         decide = partial(self._delete_offsets, entry, keys)
         return await entry.queue.run(decide, exclusive=True)
@@ -288,7 +409,12 @@ class GroupCoordinator:
     # --- administration ---------------------------------------------------------------
 
     def describe(self, group_id: str) -> GroupDescription | None:
-        """The group for DescribeGroups, or None."""
+        """The group for DescribeGroups, or None.
+
+        Raises:
+            RequestRefused: it is not loaded yet (14).
+        """
+        self.check_loaded(group_id)
         group = self._groups.find(group_id)
         return None if group is None else group.describe()
 
@@ -303,6 +429,7 @@ class GroupCoordinator:
             RequestRefused: the group does not exist or has members.
             StorageFailed: a write failed; nothing is deleted.
         """
+        self.check_loaded(group_id)
         entry = self._groups.get(group_id)
         if entry is None:
             raise _no_group(group_id)
@@ -362,6 +489,8 @@ class GroupCoordinator:
         expiring = []
         for entry in self._groups:
             await turns.pause()
+            if self.is_loading_group(entry.group_id):
+                continue  # its offsets may not be there yet
             self._groups.note_membership(entry)  # if the store has refused it before
             expire = partial(self._expire, entry, now_ms, retention_ms)
             if not entry.queue.is_idle or expire().change is not None:
@@ -404,16 +533,23 @@ class GroupCoordinator:
         self._groups.release_waiters()
 
     async def close(self) -> None:
-        """Cancel all timers, and wait for writes in flight."""
+        """Stop loading, cancel all timers, and wait for writes in flight."""
+        if self._loader is not None:
+            self._loader.cancel()
+            await asyncio.wait([self._loader])
         if self._making_room is not None:
             self._making_room.cancel()
         await self._groups.close()
 
 
-def _checked(group_id: str) -> str:
+def _check_id(group_id: str) -> None:
     if not group_id:
         raise RequestRefused(ErrorCode.invalid_group_id, "a group id must not be empty")
-    return group_id
+
+
+def _say_bug(loader: "asyncio.Task[None]") -> None:
+    if not loader.cancelled() and (error := loader.exception()) is not None:
+        _LOG.error("a bug in the group coordinator", exc_info=error)
 
 
 def _no_member(member_id: str) -> RequestRefused:

@@ -22,8 +22,7 @@ from horolog.broker.stored_settings import StoredSettings, read_stored_settings
 from horolog.clock import Clock
 from horolog.config import BrokerConfig, Settings, TopicConfig
 from horolog.errors import StorageFailed
-from horolog.groups.replay import Replay, TopicId
-from horolog.groups.rows import GroupChange, GroupRow, OffsetRow, PendingRow
+from horolog.groups.rows import OffsetRow, StoredGroups
 from horolog.metadata.adopted import read_cluster_metadata
 from horolog.metadata.group_file import GroupFile
 from horolog.metadata.home import PROPERTIES
@@ -67,13 +66,9 @@ class OpenedStorage:
     stored: Stored
     group_file: GroupFile
     transaction_file: TransactionFile
-    groups: Sequence[GroupRow]
-    offsets: Sequence[OffsetRow]
-    pending: Sequence[PendingRow]
-    """Offsets of open transactions."""
-    carried: Sequence[GroupChange] | None
-    """What `horolog-groups.log` has and `__consumer_offsets`, which is ours now, has not; None
-    without such a file, or where it is the one that counts."""
+    groups: StoredGroups
+    """What `horolog-groups.log` has: all groups beside another's logs, and in a directory of ours,
+    whose groups are in `__consumer_offsets`, those of the time before."""
     log_dir: LogDir
     topics: tuple[Topic, ...]
     """The topics to serve."""
@@ -192,61 +187,18 @@ class _Opening:
                 Files(), str(self.path / names.TRANSACTIONS_FILE), now_ms=self.clock.now_ms
             )
             ids = {topic.name: topic.topic_id for topic in topics}
-            groups, offsets, pending, carried = self._groups(log_dir, ids.get)
+            groups = StoredGroups(*self._group_file().load(ids.get))
         except BaseException:
             log_dir.close(clean=False)
             raise
-        self._warn_of_what_is_left_behind(topics, offsets)
+        self._warn_of_what_is_left_behind(topics, groups.offsets)
         return OpenedStorage(
             *(self.settings, self.store, self.stored, self._group_file(), transaction_file),
-            *(groups, offsets, pending, carried),
-            *(log_dir, topics, self.left_behind),
+            *(groups, log_dir, topics, self.left_behind),
         )
 
     def _group_file(self) -> GroupFile:
         return GroupFile(Files(), str(self.path / names.GROUPS_FILE), now_ms=self.clock.now_ms)
-
-    def _groups(
-        self, log_dir: LogDir, topic_id: TopicId
-    ) -> tuple[list[GroupRow], list[OffsetRow], list[PendingRow], list[GroupChange] | None]:
-        """Groups, offsets, those of open transactions, and what is to be written to the topic.
-
-        The last is what `horolog-groups.log` has, of a directory that was another's until now.
-        """
-        beside = self._group_file().load(topic_id)
-        if not self.store.is_own:
-            return *beside, None
-        groups: dict[str, GroupRow] = {}
-        offsets: dict[tuple[str, str, int], OffsetRow] = {}
-        pending: list[PendingRow] = []
-        for index in self.plan.partitions.get(names.CONSUMER_OFFSETS, ()):
-            log = log_dir.logs.get(TopicPartition(names.CONSUMER_OFFSETS, index))
-            if log is None:
-                continue  # offline: said where it was found
-            replay = Replay()
-            for damage in log.replay(replay.add):
-                _LOG.error("%s: groups or committed offsets may be lost: %s", log, damage)
-            its_groups, its_offsets = replay.rows(topic_id)
-            pending += replay.pending(topic_id)
-            if replay.unreadable:
-                _LOG.error(
-                    "%s: %d records cannot be read and are left out; the first: %s",
-                    *(log, replay.unreadable, replay.reason),
-                )
-            groups |= {row.group_id: row for row in its_groups}
-            offsets |= {row[:3]: row for row in its_offsets}
-        carried = []
-        for row in beside[1]:
-            there = offsets.get(row[:3])
-            if there is None or there.commit_ms < row.commit_ms:
-                offsets[row[:3]] = row
-                carried.append(GroupChange(offsets=[row]))
-        for group in beside[0]:
-            if group.group_id not in groups:
-                groups[group.group_id] = group
-                carried.append(GroupChange(groups=[group]))
-        has_file = (self.path / names.GROUPS_FILE).exists()
-        return [*groups.values()], [*offsets.values()], pending, carried if has_file else None
 
     def _register(self, log_dir: LogDir) -> None:
         """Say in the metadata which broker has the partitions; fenced, as after its end."""

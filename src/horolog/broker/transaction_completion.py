@@ -10,7 +10,8 @@ from collections.abc import Coroutine
 from typing import Any, Protocol
 from uuid import UUID
 
-from horolog.broker.transaction_states import MOST_RETRY_S, RETRY_S, Entry, TransactionStates
+from horolog.broker.state_loading import MOST_RETRY_S, RETRY_S
+from horolog.broker.transaction_states import Entry, TransactionStates
 from horolog.clock import Clock
 from horolog.errors import ErrorCode, HorologError, RequestRefused
 from horolog.schemas.transactions import SECOND_FLOW, Status

@@ -29,7 +29,6 @@ from horolog.broker.transaction_states import (
     StateLog,
     TransactionStates,
     check_id,
-    loading,
     unavailable,
 )
 from horolog.clock import Clock
@@ -381,8 +380,7 @@ class TransactionCoordinator:
         Raises:
             RequestRefused: COORDINATOR_LOAD_IN_PROGRESS.
         """
-        if self._states.is_loading:
-            raise loading()
+        self._states.check_all_loaded()
         now_ms = self._clock.monotonic_ms()
         for entry in self._states:
             transaction = entry.transaction

@@ -7,11 +7,13 @@ from horolog.broker.scheduling.metadata_thread import MetadataThread
 from horolog.buffers import Buffer
 from horolog.metadata.transaction_file import TransactionFile
 from horolog.record.stamped import StampedBatch
+from horolog.storage.names import TRANSACTIONS_FILE
 
 
 class FileStateLog:
     """See `transaction_states.StateLog`: one partition, which is always there."""
 
+    name: Final = TRANSACTIONS_FILE
     exists: Final = True
     count: Final = 1
 

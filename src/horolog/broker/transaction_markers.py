@@ -35,8 +35,7 @@ class LocalMarkers:
         """The id of a topic; None if there is none."""
         if topic == CONSUMER_OFFSETS:
             return _OF_OFFSETS
-        known = self._topics.find(topic)
-        return None if known is None else known.topic_id
+        return self._topics.id_of(topic)
 
     async def end(
         self,
@@ -71,7 +70,7 @@ class LocalMarkers:
             ended = TransactionEnd(
                 TransactionalProducer(*producer), coordinator_epoch, commit, is_strict=strict
             )
-            await self._groups.transactions.end(partition.partition, ended)
+            await self._groups.end_transaction(partition.partition, ended)
             return
         log = self._partitions.find(*partition)
         if log is None:

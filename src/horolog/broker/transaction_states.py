@@ -11,14 +11,13 @@ from collections.abc import (
     Awaitable,
     Callable,
     Iterator,
-    Mapping,
 )
 from struct import error as StructError  # noqa: N812 - its own name says nothing
-from typing import Final, Protocol
+from typing import Protocol
 from uuid import UUID
 
 from horolog.broker.scheduling.turns import TimeSlice
-from horolog.buffers import Buffer
+from horolog.broker.state_loading import LoadedLog, StateLoading
 from horolog.clock import Clock
 from horolog.errors import ErrorCode, RequestRefused, StorageFailed
 from horolog.record.stamped import StampedBatch, stamped_batch
@@ -27,41 +26,19 @@ from horolog.transactions.values import Transaction
 
 _LOG = logging.getLogger(__name__)
 
-RETRY_S: Final = 0.1
-"""The first pause before what the disk refused is tried again; each further one is doubled."""
-MOST_RETRY_S: Final = 5.0
-
 TopicId = Callable[[str], UUID | None]
 """The id of a topic; None if there is none."""
 
 
-class StateLog(Protocol):
+class StateLog(LoadedLog, Protocol):
     """The topic of the records; see `state_topics.StateTopic`."""
-
-    @property
-    def exists(self) -> bool:
-        """Whether there is anything to load."""
-        ...
-
-    @property
-    def count(self) -> int:
-        """Its partitions."""
-        ...
 
     async def ready(self) -> None:
         """Have it take appends."""
         ...
 
-    def partition_of(self, key: str) -> int:
-        """The partition that has a transactional id."""
-        ...
-
     def append(self, index: int, batch: StampedBatch) -> Awaitable[object] | None:
         """Append a batch to a partition; None if it is there."""
-        ...
-
-    async def load(self, index: int, take: Callable[[Buffer], None]) -> None:
-        """Give all batches of a partition to `take`, in order."""
         ...
 
 
@@ -97,12 +74,13 @@ class TransactionStates:
         self._clock = clock
         self._entries: dict[str, Entry] = {}
         self._open: dict[int, Entry] = {}  # those with an open transaction, by producer id
-        self._loading: set[int] = set(range(log.count)) if log.exists else set()
+        self._on_prepared: Callable[[Entry], None] | None = None
+        self._loading = StateLoading(log, Replay, self._take_over)
 
     @property
     def is_loading(self) -> bool:
         """Whether a part of the log is not loaded yet."""
-        return bool(self._loading)
+        return self._loading.is_loading
 
     def get(self, transactional_id: str) -> Entry | None:
         """The entry of an id, if there is one."""
@@ -144,39 +122,21 @@ class TransactionStates:
 
     async def load(self, on_prepared: Callable[[Entry], None]) -> None:
         """Load all partitions of the log; each prepared transaction is given to `on_prepared`."""
-        for index in sorted(self._loading):
-            wait_s = RETRY_S
-            while True:
-                replay = Replay()
-                try:
-                    await self.log.load(index, replay.take)
-                    break
-                except StorageFailed as error:
-                    _LOG.error("transactions of partition %d cannot be loaded: %s", index, error)
-                    await asyncio.sleep(wait_s)
-                    wait_s = min(2 * wait_s, MOST_RETRY_S)
-            if replay.unreadable:
-                _LOG.error(
-                    "__transaction_state-%d: %d records cannot be read; the first: %s",
-                    *(index, replay.unreadable, replay.reason),
-                )
-            await self._take_over(replay.states, on_prepared)
-            self._loading.discard(index)
+        self._on_prepared = on_prepared
+        await self._loading.run()
 
-    async def _take_over(
-        self, states: Mapping[str, Transaction], on_prepared: Callable[[Entry], None]
-    ) -> None:
+    async def _take_over(self, replay: Replay) -> None:
         now_ms, monotonic_ms = self._clock.now_ms(), self._clock.monotonic_ms()
         turns = TimeSlice()
-        for transactional_id, transaction in states.items():
+        for transactional_id, transaction in replay.states.items():
             entry = self._entries[transactional_id] = Entry(transactional_id)
             self._put(entry, transaction)
             at_ms = transaction.started_ms if transaction.is_open else transaction.updated_ms
             entry.since_ms = monotonic_ms - max(0, now_ms - at_ms)
             for topic in {topic for topic, _ in transaction.partitions}:
                 entry.topic_ids[topic] = self._topic_id(topic)
-            if transaction.is_preparing:
-                on_prepared(entry)
+            if transaction.is_preparing and self._on_prepared is not None:
+                self._on_prepared(entry)
             await turns.pause()
 
     def find(self, transactional_id: str) -> Entry:
@@ -202,10 +162,13 @@ class TransactionStates:
             raise unmapped(entry.transactional_id)
         return entry.transaction
 
+    def check_all_loaded(self) -> None:
+        """Refuse to answer for all ids while some are being loaded: the same error as for one."""
+        self._loading.check_all()
+
     def check_loaded(self, transactional_id: str) -> None:
         """Refuse an id whose partition is being loaded: COORDINATOR_LOAD_IN_PROGRESS."""
-        if self._loading and self.log.partition_of(transactional_id) in self._loading:
-            raise loading()
+        self._loading.check(transactional_id)
 
     def drop_if_unused(self, entry: Entry) -> None:
         """Forget an id without a state: nothing of it was written, or it has expired."""
@@ -251,11 +214,6 @@ def unmapped(transactional_id: str) -> RequestRefused:
     return RequestRefused(
         ErrorCode.invalid_producer_id_mapping, f"no producer has the id {transactional_id!r}"
     )
-
-
-def loading() -> RequestRefused:
-    """COORDINATOR_LOAD_IN_PROGRESS."""
-    return RequestRefused(ErrorCode.coordinator_load_in_progress, "transactions are being loaded")
 
 
 def unavailable(error: StorageFailed) -> RequestRefused:

@@ -127,9 +127,9 @@ class Replay:
         """Whether no transaction is open."""
         return not self._pending
 
-    def add(self, batch: Buffer) -> None:
+    def take(self, batch: Buffer) -> None:
         """Take the next batch; what of it cannot be read is left out."""
-        self._take(self.counted(batch))
+        self._apply(self.counted(batch))
 
     def counted(self, batch: Buffer) -> list[Record]:
         """The records that count from the next batch on: of a transaction, with its marker."""
@@ -150,7 +150,7 @@ class Replay:
         self._pending.setdefault(header.producer_id, []).extend(records)
         return []
 
-    def _take(self, records: Iterable[Record]) -> None:
+    def _apply(self, records: Iterable[Record]) -> None:
         for record in records:
             self.seen += 1
             if record.key is None:

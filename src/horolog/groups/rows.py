@@ -73,3 +73,11 @@ class GroupChange(NamedTuple):
     """The offsets are part of its transaction; the change has nothing else."""
     ended: TransactionEnd | None = None
     """A transaction ends; the change has nothing else."""
+
+
+class StoredGroups(NamedTuple):
+    """Groups, committed offsets, and those of open transactions, as a store has them."""
+
+    groups: Sequence[GroupRow] = ()
+    offsets: Sequence[OffsetRow] = ()
+    pending: Sequence[PendingRow] = ()

@@ -120,7 +120,7 @@ class GroupFile:
     def _replay(self) -> Replay:
         replay = Replay()
         for batch in self._file.read():
-            replay.add(batch)
+            replay.take(batch)
         return replay
 
     def _replace(self, replay: Replay | None) -> None:

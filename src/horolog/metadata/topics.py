@@ -97,6 +97,11 @@ class TopicRegistry:
         """The topic with this id, or None."""
         return None if topic_id is None else self._by_id.get(topic_id)
 
+    def id_of(self, name: str) -> UUID | None:
+        """The id of the topic with this name; None if there is none."""
+        topic = self._by_name.get(name)
+        return None if topic is None else topic.topic_id
+
     def named(self, name: str | None) -> Topic:
         """The topic with this name; raises UNKNOWN_TOPIC_OR_PARTITION."""
         topic = None if name is None else self._by_name.get(name)

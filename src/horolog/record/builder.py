@@ -167,7 +167,7 @@ class _Reader:
         count = self.varint()
         if not 0 <= count <= len(self.data) - self.position:
             raise CorruptBatch(f"Found invalid number of record headers {count}", self.position)
-        headers = tuple(self.header() for _ in range(count))
+        headers = tuple(self.header() for _ in range(count)) if count else ()
         if self.position != end:
             raise CorruptBatch(
                 f"Invalid record size: expected to read {length} bytes in record payload, but "
@@ -193,6 +193,10 @@ class _Reader:
         return self.data[start : self.position]
 
     def varint(self) -> int:
+        data, position = self.data, self.position
+        if position < len(data) and (value := data[position]) < 0x80:  # as most are
+            self.position = position + 1
+            return value >> 1 ^ -(value & 1)
         value = self._unsigned(5) & _MASK32
         return value >> 1 ^ -(value & 1)
 
@@ -201,10 +205,14 @@ class _Reader:
         return value >> 1 ^ -(value & 1)
 
     def _unsigned(self, longest: int) -> int:
+        data, start = self.data, self.position
         value = 0
-        for index in range(longest):
-            (byte,) = self.take(1)
+        for index in range(min(longest, len(data) - start)):
+            byte = data[start + index]
             value |= (byte & 0x7F) << 7 * index
             if byte < 0x80:
+                self.position = start + index + 1
                 return value
-        raise CorruptBatch(f"A varint is longer than {longest} bytes", self.position)
+        if len(data) - start < longest:
+            raise CorruptBatch("Incorrect declared batch size, premature EOF reached", len(data))
+        raise CorruptBatch(f"A varint is longer than {longest} bytes", start + longest)

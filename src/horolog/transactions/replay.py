@@ -35,7 +35,7 @@ class Replay:
         self.states: dict[str, Transaction] = {}
         self.unreadable = 0
         """Records, or whole batches, that are left out because they are damaged."""
-        self.reason = ""
+        self.reason: str | None = None
         """Of the first of them."""
 
     def take(self, batch: Buffer) -> None:

@@ -33,7 +33,12 @@ _LONGEST_NAME: Final = 1_000
 
 
 async def measure_group(broker: Broker, peer: Peer, group: str, ask: AskGroupLag) -> GroupLag:
-    """How far a group is behind in the partitions that it has committed offsets of."""
+    """How far a group is behind in the partitions that it has committed offsets of.
+
+    Raises:
+        RequestRefused: it is not loaded yet.
+    """
+    broker.groups.check_loaded(group)
     lags, now_ms, start = broker.group_lags, broker.clock.now_ms(), max(0, ask.start)
     behind = sorted(lags.behind([group], committed=ask.committed), key=lambda each: each.key)
     asked = [(each, lags.paces(each), _first_open(broker, each)) for each in behind[start:]]
@@ -62,10 +67,12 @@ async def find_unread(broker: Broker, peer: Peer, topic: str, ask: AskUnread) ->
     """Which groups lose how many records of a partition, and when.
 
     Raises:
-        RequestRefused: a setting is unknown or invalid, or there is no such partition.
+        RequestRefused: a setting is unknown or invalid, there is no such partition, or some groups
+            are not loaded yet.
         StorageFailed: the disk refused.
         CorruptBatch: the log is damaged where it has to be read.
     """
+    broker.groups.check_all_loaded()
     partition, lags = broker.partition(topic, ask.partition), broker.group_lags
     config = tried_config(broker, topic, ask.settings) if ask.settings else None
     now_ms, start = broker.clock.now_ms(), max(0, ask.start)

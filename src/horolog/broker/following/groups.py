@@ -84,6 +84,7 @@ class FollowedGroups:
             asked: `topic_ids` of before. A topic that was re-created since then has other records,
                 and what is found may be of those of before.
         """
+        await self._groups.tried()
         turns = TimeSlice()
         self._asked = asked
         for group_id in self._seen.keys() - found.keys():

@@ -178,6 +178,7 @@ class Promotions:
         self, topic: Topic, epoch: int, still: dict[int, _Still]
     ) -> list[PromotedEntry]:
         """Commit, for each group whose offset is not here, the next that is; say each."""
+        await self._groups.tried()
         turns, entries = TimeSlice(), []
         for group_id in self._groups.offsets.group_ids():
             await turns.pause()

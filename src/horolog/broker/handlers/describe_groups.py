@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from horolog.broker.broker import Broker
 from horolog.broker.dispatch import Apart, Request, api
 from horolog.broker.handlers import authorized
-from horolog.errors import ErrorCode, printable
+from horolog.errors import ErrorCode, RequestRefused, code_for, printable
 from horolog.groups.values import GroupDescription, GroupState
 from horolog.wire.api import ApiKey
 from horolog.wire.requests import DescribeGroupsRequest
@@ -34,10 +34,13 @@ async def describe_groups(
     """Describe each requested group."""
     wanted = request.body.include_authorized_operations
     operations = authorized.ON_GROUP if wanted else authorized.NOT_ASKED
-    groups: dict[str, GroupDescription | None] = {}
+    groups: dict[str, GroupDescription | ErrorCode | None] = {}
     for group_id in request.body.groups:
         if group_id not in groups:
-            groups[group_id] = broker.groups.describe(group_id)
+            try:
+                groups[group_id] = broker.groups.describe(group_id)
+            except RequestRefused as error:
+                groups[group_id] = code_for(error)
             await request.checkpoint()
     make = partial(_answer, groups, request.version, operations)
     if _takes_long(groups):
@@ -45,10 +48,11 @@ async def describe_groups(
     return make()
 
 
-def _takes_long(groups: dict[str, GroupDescription | None]) -> bool:
+def _takes_long(groups: dict[str, GroupDescription | ErrorCode | None]) -> bool:
     if len(groups) > _MANY:
         return True
-    members = [member for group in groups.values() if group is not None for member in group.members]
+    described = [each for each in groups.values() if isinstance(each, GroupDescription)]
+    members = [member for group in described for member in group.members]
     return (
         len(members) > _MANY
         or sum(len(member.metadata) + len(member.assignment) for member in members) > _LARGE_BYTES
@@ -56,7 +60,7 @@ def _takes_long(groups: dict[str, GroupDescription | None]) -> bool:
 
 
 def _answer(
-    groups: dict[str, GroupDescription | None], version: int, operations: int
+    groups: dict[str, GroupDescription | ErrorCode | None], version: int, operations: int
 ) -> "DescribeGroupsResponse":
     return {
         "groups": [
@@ -66,7 +70,18 @@ def _answer(
     }
 
 
-def _described(group_id: str, group: GroupDescription | None, version: int) -> "DescribedGroup":
+def _described(
+    group_id: str, group: GroupDescription | ErrorCode | None, version: int
+) -> "DescribedGroup":
+    if isinstance(group, ErrorCode):
+        return {
+            "error_code": group,
+            "group_id": group_id,
+            "group_state": "",
+            "protocol_type": "",
+            "protocol_data": "",
+            "members": [],
+        }
     if group is None:
         missing = ErrorCode.group_id_not_found if version >= 6 else ErrorCode.none
         return {

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from horolog.broker.broker import Broker
 from horolog.broker.dispatch import Request, api
-from horolog.errors import ErrorCode
+from horolog.errors import ErrorCode, RequestRefused, code_for
 from horolog.wire.api import ApiKey
 from horolog.wire.requests import LeaveGroupRequest
 
@@ -24,6 +24,10 @@ async def leave_group(request: Request[LeaveGroupRequest], broker: Broker) -> "L
     body = request.body
     if not body.group_id:
         return {"error_code": ErrorCode.invalid_group_id, "members": []}
+    try:
+        broker.groups.check_loaded(body.group_id)
+    except RequestRefused as error:
+        return {"error_code": code_for(error), "members": []}
     if request.version < 3:
         (error,) = await broker.groups.leave(body.group_id, [(body.member_id, None)])
         return {"error_code": error}

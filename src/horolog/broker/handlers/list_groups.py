@@ -34,15 +34,18 @@ def list_groups(
     groups = broker.groups.all()
     if types and GROUP_TYPE not in types:
         groups = []
-    make = partial(_answer, groups, states)
+    error_code = ErrorCode.none
+    if broker.groups.is_loading:
+        error_code = ErrorCode.coordinator_load_in_progress
+    make = partial(_answer, groups, states, error_code)
     if len(groups) > _MANY:
         return Apart(make)
     return make()
 
 
-def _answer(groups: list[Group], states: set[str]) -> "ListGroupsResponse":
+def _answer(groups: list[Group], states: set[str], error_code: ErrorCode) -> "ListGroupsResponse":
     return {
-        "error_code": ErrorCode.none,
+        "error_code": error_code,
         "groups": [
             {
                 "group_id": group.group_id,

@@ -22,6 +22,7 @@ from uuid import UUID
 
 from horolog.broker.broker import Broker
 from horolog.broker.dispatch import Apart, Request, api
+from horolog.broker.group_coordinator import GroupCoordinator
 from horolog.errors import ErrorCode
 from horolog.groups.offsets import TopicPartition
 from horolog.groups.rows import OffsetRow
@@ -48,6 +49,8 @@ class Committed(NamedTuple):
 
     rows: Mapping[TopicPartition, OffsetRow]
     unstable: frozenset[TopicPartition]
+    is_loading: bool = False
+    """It may have more: COORDINATOR_LOAD_IN_PROGRESS is the answer."""
 
     def partition(
         self, topic: str, index: int, missing: ErrorCode = ErrorCode.none
@@ -65,6 +68,7 @@ class Committed(NamedTuple):
         }
 
 
+_GROUP_ERROR_SINCE: Final = 2
 _MANY: Final = 1_000  # groups, and partitions asked for or committed
 
 
@@ -76,16 +80,13 @@ async def offset_fetch(
     body = request.body
     of_one = request.version < 8
     asked = [body] if of_one else body.groups
-    offsets = broker.groups.offsets
+    groups = broker.groups
     committed: dict[str, Committed] = {}
     size = len(asked)
     for group in asked:
         await request.checkpoint()
         if group.group_id not in committed:
-            committed[group.group_id] = Committed(
-                offsets.of_group(group.group_id),
-                offsets.pending.of_group(group.group_id) if body.require_stable else frozenset(),
-            )
+            committed[group.group_id] = _committed(groups, group.group_id, body.require_stable)
             size += len(committed[group.group_id].rows)
         size += sum(1 + len(topic.partition_indexes) for topic in group.topics or ())
     make = (
@@ -96,11 +97,23 @@ async def offset_fetch(
     return Apart(make) if size > _MANY else make()
 
 
+def _committed(groups: GroupCoordinator, group_id: str, require_stable: bool) -> Committed:
+    if groups.is_loading_group(group_id):
+        return Committed({}, frozenset(), is_loading=True)
+    offsets = groups.offsets
+    unstable = offsets.pending.of_group(group_id) if require_stable else frozenset[TopicPartition]()
+    return Committed(offsets.of_group(group_id), unstable)
+
+
 def _of_one_group(
     version: int, topics: TopicRegistry, body: OffsetFetchRequest, committed: Committed
 ) -> "OffsetFetchResponse":
     """The response up to v7."""
     missing = ErrorCode.unknown_topic_or_partition if version == 0 else ErrorCode.none
+    if committed.is_loading:
+        missing = ErrorCode.coordinator_load_in_progress
+        if version >= _GROUP_ERROR_SINCE:
+            return {"error_code": missing, "topics": []}
     found: list[OffsetFetchResponseTopic]
     if body.topics is None:
         found = [
@@ -128,15 +141,17 @@ def _of_groups(
     answered: set[str] = set()
     found: list[OffsetFetchResponseGroup] = []
     for group in groups:
-        is_first = group.group_id not in answered
+        error_code, of_group = ErrorCode.none, committed[group.group_id]
+        if group.group_id in answered:
+            error_code = ErrorCode.invalid_request
+        elif of_group.is_loading:
+            error_code = ErrorCode.coordinator_load_in_progress
         answered.add(group.group_id)
         found.append(
             {
                 "group_id": group.group_id,
-                "error_code": ErrorCode.none if is_first else ErrorCode.invalid_request,
-                "topics": _topics(version, topics, committed[group.group_id], group.topics)
-                if is_first
-                else [],
+                "error_code": error_code,
+                "topics": [] if error_code else _topics(version, topics, of_group, group.topics),
             }
         )
     return {"groups": found}

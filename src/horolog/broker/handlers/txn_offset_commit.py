@@ -73,6 +73,7 @@ async def txn_offset_commit(
         _AS_PRODUCE.get(request.version, _BEFORE_ABORTABLE),
     )
     try:
+        broker.groups.check_loaded(body.group_id)
         await broker.groups.transactions.commit(
             body.group_id,
             Committer(body.member_id, body.group_instance_id, body.generation_id),

@@ -1,0 +1,152 @@
+"""Loads the partitions of an internal topic, one after the other, while the broker serves.
+
+Until its partition is loaded a group, or a transactional id, is answered with
+COORDINATOR_LOAD_IN_PROGRESS, which clients retry. A partition that cannot be read is tried again
+for as long as it takes; the others do not wait for it.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Final, Generic, Protocol, TypeVar
+
+from horolog.buffers import Buffer
+from horolog.errors import ErrorCode, RequestRefused, StorageFailed
+
+_LOG = logging.getLogger(__name__)
+
+RETRY_S: Final = 0.1
+"""The first pause before what the disk refused is tried again; each further one is doubled."""
+MOST_RETRY_S: Final = 5.0
+
+
+class LoadedLog(Protocol):
+    """The topic; see `state_topics.StateTopic`."""
+
+    @property
+    def name(self) -> str:
+        """Of the topic, for messages."""
+        ...
+
+    @property
+    def exists(self) -> bool:
+        """Whether there is anything to load."""
+        ...
+
+    @property
+    def count(self) -> int:
+        """Its partitions."""
+        ...
+
+    def partition_of(self, key: str) -> int:
+        """The partition that has a group, or a transactional id."""
+        ...
+
+    async def load(self, index: int, take: Callable[[Buffer], None]) -> None:
+        """Give all batches of a partition to `take`, in order."""
+        ...
+
+
+class Replayed(Protocol):
+    """What the batches of a partition add up to."""
+
+    unreadable: int
+    """Records, or whole batches, that are left out because they are damaged."""
+    reason: str | None
+    """Of the first of them."""
+
+    def take(self, batch: Buffer, /) -> None:
+        """Apply the next batch; what of it cannot be read is left out."""
+        ...
+
+
+ReplayedT = TypeVar("ReplayedT", bound=Replayed)
+
+
+class StateLoading(Generic[ReplayedT]):
+    """See the module. For the event loop's thread only."""
+
+    def __init__(
+        self,
+        log: LoadedLog,
+        begin: Callable[[], ReplayedT],
+        take_over: Callable[[ReplayedT], Awaitable[None]],
+    ) -> None:
+        """Of a log; nothing is loaded yet.
+
+        Args:
+            log: has the records.
+            begin: makes what takes the batches of one partition.
+            take_over: called with it after the last batch; its partition is loaded once this ends.
+        """
+        self._log = log
+        self._begin = begin
+        self._take_over = take_over
+        self._left: set[int] = set(range(log.count)) if log.exists else set()
+        self._said: dict[int, str] = {}
+        self._tried = asyncio.Event()
+        if not self._left:
+            self._tried.set()
+
+    @property
+    def is_loading(self) -> bool:
+        """Whether a partition is not loaded yet."""
+        return bool(self._left)
+
+    def has(self, key: str) -> bool:
+        """Whether the partition of a key is not loaded yet."""
+        return bool(self._left) and self._log.partition_of(key) in self._left
+
+    def check(self, key: str) -> None:
+        """Refuse a key whose partition is not loaded yet: COORDINATOR_LOAD_IN_PROGRESS."""
+        if self.has(key):
+            raise self.in_progress()
+
+    def check_partition(self, index: int) -> None:
+        """Refuse a partition that is not loaded yet: COORDINATOR_LOAD_IN_PROGRESS."""
+        if index in self._left:
+            raise self.in_progress()
+
+    def check_all(self) -> None:
+        """Refuse to answer for all while a partition is not loaded: the same error."""
+        if self._left:
+            raise self.in_progress()
+
+    def in_progress(self) -> RequestRefused:
+        """COORDINATOR_LOAD_IN_PROGRESS."""
+        return RequestRefused(
+            ErrorCode.coordinator_load_in_progress, f"{self._log.name} is being loaded"
+        )
+
+    async def tried(self) -> None:
+        """Wait until each partition is loaded, or could not be read once."""
+        await self._tried.wait()
+
+    async def run(self) -> None:
+        """Load all partitions; what cannot be read is tried again for as long as it takes."""
+        wait_s = RETRY_S
+        while self._left:
+            for index in sorted(self._left):
+                replayed = self._begin()
+                try:
+                    await self._log.load(index, replayed.take)
+                except StorageFailed as error:
+                    self._say(index, error)
+                    continue
+                if replayed.unreadable:
+                    _LOG.error(
+                        "%s-%d: %d records cannot be read and are left out; the first: %s",
+                        *(self._log.name, index, replayed.unreadable, replayed.reason),
+                    )
+                await self._take_over(replayed)
+                self._left.discard(index)
+            self._tried.set()
+            if self._left:
+                await asyncio.sleep(wait_s)
+                wait_s = min(2 * wait_s, MOST_RETRY_S)
+
+    def _say(self, index: int, error: StorageFailed) -> None:
+        reason = str(error)
+        if self._said.get(index) != reason:
+            self._said[index] = reason
+            _LOG.error("%s-%d cannot be loaded yet: %s", self._log.name, index, reason)
