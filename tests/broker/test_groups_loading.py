@@ -1,5 +1,6 @@
 """Groups are loaded while the broker serves: what is not loaded yet is in progress, not absent."""
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -70,9 +71,8 @@ def settled(broker: RunningBroker) -> None:
     """Wait until all is loaded."""
 
     async def wait() -> None:
-        task = broker.service.broker.groups._loader
-        if task is not None:
-            await task
+        while broker.service.broker.groups.is_loading:
+            await asyncio.sleep(0.01)
 
     broker.run(wait())
 
