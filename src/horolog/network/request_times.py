@@ -13,7 +13,7 @@ from typing import Final, NamedTuple, Protocol
 from horolog.buffers import Buffer
 from horolog.wire.api import SUPPORTED, ApiKey
 
-EVERY: Final = 16
+EVERY: Final = 64
 HEAD_BYTES: Final = 4
 """Of a request: key and version of its API."""
 
