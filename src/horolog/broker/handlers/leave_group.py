@@ -26,8 +26,8 @@ async def leave_group(request: Request[LeaveGroupRequest], broker: Broker) -> "L
         return {"error_code": ErrorCode.invalid_group_id, "members": []}
     try:
         broker.groups.check_loaded(body.group_id)
-    except RequestRefused as error:
-        return {"error_code": code_for(error), "members": []}
+    except RequestRefused as refused:
+        return {"error_code": code_for(refused), "members": []}
     if request.version < 3:
         (error,) = await broker.groups.leave(body.group_id, [(body.member_id, None)])
         return {"error_code": error}
