@@ -1,6 +1,14 @@
-"""Offsets of one partition that follow each other."""
+"""Offsets of one partition that follow each other, and what groups commit as such."""
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+SINK_GROUPS: Final = "horolog/"
+"""How the groups begin in which Spark's sink keeps what it has written (docs/exactly-once.md)."""
+
+
+def commits_positions(group_id: str) -> bool:
+    """Whether the offsets that a group commits are positions: those of sinks number batches."""
+    return not group_id.startswith(SINK_GROUPS)
 
 
 class OffsetRange(NamedTuple):

@@ -46,6 +46,17 @@ def test_a_group_at_the_end_is_behind_by_nothing(broker: RunningBroker) -> None:
     )
 
 
+def test_what_sinks_keep_as_offsets_is_no_lag_and_loses_nothing(broker: RunningBroker) -> None:
+    for group in ("horolog/batch/q", "horolog/task/0/q", "g"):
+        commit(broker, 0, group)
+    for _ in range(30):
+        send(broker, NOW_MS - DAY)
+    lags = broker.broker.group_lags
+    assert broker.call(lambda: [each.key.group for each in lags.behind()]) == ["g"]
+    partition = broker.broker.partition("t", 0)
+    assert broker.call(lambda: [each.key.group for each in lags.behind_in(partition)]) == ["g"]
+
+
 def test_the_lag_by_append_time_is_the_age_of_the_first_unread_record(
     broker: RunningBroker, clock: ManualClock
 ) -> None:

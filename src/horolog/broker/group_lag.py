@@ -24,6 +24,7 @@ from horolog.broker.scheduling.turns import TimeSlice
 from horolog.clock import Clock
 from horolog.config import TopicConfig
 from horolog.groups.offsets import CommittedOffsets
+from horolog.offsets import commits_positions
 from horolog.storage.logs.readable import ReadableLog
 from horolog.storage.removal.retention_report import SegmentRetention
 from horolog.wire.questions import LagClock, PartitionLag
@@ -118,13 +119,13 @@ class GroupLags:
     def behind(
         self, groups: Iterable[str] | None = None, *, committed: bool = False
     ) -> Iterator[Behind]:
-        """Where groups are in the partitions that are served; of all groups if none are named.
+        """Where groups are in the partitions that are served; all readers if none are named.
 
         Args:
             groups: their ids; one without committed offsets is in no partition.
             committed: the groups read up to the last stable offset.
         """
-        for group in self._offsets.group_ids() if groups is None else groups:
+        for group in self._readers() if groups is None else groups:
             for (topic, index), row in self._offsets.of_group(group).items():
                 partition = self._partitions.find(topic, index)
                 if partition is not None:
@@ -132,13 +133,16 @@ class GroupLags:
                     yield _behind(key, row.committed, partition, committed_only=committed)
 
     def behind_in(self, partition: Partition) -> Iterator[Behind]:
-        """Where all groups are in one partition."""
+        """Where all groups that read are in one partition."""
         where = partition.topic, partition.index
-        for group in self._offsets.group_ids():
+        for group in self._readers():
             row = self._offsets.get(group, *where)
             if row is not None:
                 key = Key(group, *where)
                 yield _behind(key, row.committed, partition, committed_only=False)
+
+    def _readers(self) -> Iterator[str]:
+        return filter(commits_positions, self._offsets.group_ids())
 
     def paces(self, behind: Behind) -> Paces:
         """How fast the group commits and the partition grows, since the oldest sample of both."""

@@ -15,6 +15,7 @@ from horolog.client import LagClock, PartitionLag
 from horolog.client.kafka_lag import group_lags
 from horolog.clock import SECOND_MS, SystemClock, format_duration
 from horolog.errors import Misconfigured
+from horolog.offsets import commits_positions
 from horolog.times import format_time, parse_zone
 
 app = typer.Typer(no_args_is_help=True)
@@ -63,7 +64,9 @@ def lag(
     shown_zone = parse_zone(zone) if zone else UTC
     with connect(bootstrap, client_config, client_properties) as client:
         while True:
-            names = client.list_groups() if of_all else list(dict.fromkeys(groups or ()))
+            names = list(dict.fromkeys(groups or ()))
+            if of_all:
+                names = list(filter(commits_positions, client.list_groups()))
             now_ms = SystemClock().now_ms()
             found = group_lags(client, names, now_ms, clock=clock, read_committed=read_committed)
             if as_json:

@@ -20,6 +20,7 @@ from horolog.client.kafka_lag import group_lags
 from horolog.client.topic_facts import partition_numbers
 from horolog.clock import SystemClock
 from horolog.errors import Damaged, Misconfigured, RequestRefused, StorageFailed
+from horolog.offsets import commits_positions
 from horolog.report.page import Horizon, PartitionPart, TopicPart, page
 from horolog.report.picture import Picture
 from horolog.sources.arrivals import ArrivalLog
@@ -102,7 +103,8 @@ def _topics_of_broker(client: Client, topic: str, now_ms: int) -> list[TopicPart
         explained = list(explained_by_broker(client, topic, numbers, None, {}))
     except RequestRefused as error:  # Apache Kafka's brokers
         explained, notes = [], [str(error)]
-    lags = group_lags(client, client.list_groups(), now_ms)
+    readers = list(filter(commits_positions, client.list_groups()))
+    lags = group_lags(client, readers, now_ms)
     groups = [each._asdict() for each in lags if each.topic == topic]
     refused = client.refused(topic)
     log = ArrivalLog(options_of_topic(client.config, topic), numbers)

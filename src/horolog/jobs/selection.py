@@ -13,6 +13,7 @@ from horolog.client.properties import client_of_properties
 from horolog.clock import Moment, SystemClock, moment_ms
 from horolog.errors import Misconfigured
 from horolog.jobs.parameters.shared import Reads
+from horolog.offsets import commits_positions
 from horolog.sources import java_patterns
 from horolog.sources.broker_log import BrokerLog
 from horolog.sources.file_log import FileLog
@@ -186,11 +187,11 @@ def client_of(
 
 
 def chosen_groups(client: Client, names: Sequence[str], pattern: str | None) -> list[str]:
-    """The groups that are named, or whose whole name matches a regular expression of Java's."""
+    """The groups that are named, or that read and whose whole name matches a regular expression."""
     if pattern is None:
         return sorted(dict.fromkeys(names))
     matches = java_patterns.compiled(pattern).fullmatch
-    return [group for group in client.list_groups() if matches(group)]
+    return [group for group in client.list_groups() if matches(group) and commits_positions(group)]
 
 
 def _moment_ms(given: Moment | None, now_ms: int) -> int | None:

@@ -277,6 +277,18 @@ def test_group_offsets_are_clamped_to_what_is_here_and_that_is_said(
     assert shadow.client.offset_fetch("h")["t", 0].offset == 2
 
 
+def test_what_sinks_keep_as_offsets_is_not_clamped(
+    source: RunningBroker, attach: Callable[..., RunningBroker]
+) -> None:
+    source.client.offset_commit("horolog/batch/q", {("t", 0): CommittedOffset(9, "{}")})
+    shadow = attach(source)
+    assert caught_up(shadow, "t")
+    assert eventually(lambda: shadow.client.list_groups() == ["horolog/batch/q"])
+    assert all(entry.group is None for entry in promote(shadow, "t"))
+    found = shadow.client.offset_fetch("horolog/batch/q")
+    assert found == {("t", 0): CommittedOffset(9, "{}")}
+
+
 def test_producer_ids_given_out_here_are_above_all_that_were_copied(
     source: RunningBroker, attach: Callable[..., RunningBroker]
 ) -> None:

@@ -23,6 +23,7 @@ from horolog.errors import HorologError, RequestRefused, code_for
 from horolog.groups.rows import OffsetRow
 from horolog.metadata.rows import FollowedRow
 from horolog.metadata.topics import Topic, TopicRegistry
+from horolog.offsets import commits_positions
 from horolog.replication.followed import MAX_EPOCH
 from horolog.wire.questions import PromotedEntry
 
@@ -180,7 +181,7 @@ class Promotions:
         """Commit, for each group whose offset is not here, the next that is; say each."""
         await self._groups.tried()
         turns, entries = TimeSlice(), []
-        for group_id in self._groups.offsets.group_ids():
+        for group_id in filter(commits_positions, self._groups.offsets.group_ids()):
             await turns.pause()
             for row, clamped in self._beyond(group_id, topic, still):
                 entry = PromotedEntry(

@@ -22,6 +22,7 @@ from horolog.client.rows_digest import LAYOUT, RowsDigest
 from horolog.client.transactional import TRANSACTION_TIMEOUT_MS
 from horolog.errors import ErrorCode, RequestRefused
 from horolog.json_text import from_json
+from horolog.offsets import SINK_GROUPS
 from horolog.spark.errors import RowsRefused
 from horolog.spark.write.options import WriteOptions
 from horolog.spark.write.rejected_times import RejectedTimes
@@ -241,11 +242,11 @@ def abort(client: Client, attempts: Sequence[TransactionAttempt]) -> None:
 
 
 def _group_of_batches(query: str) -> str:
-    return f"horolog/batch/{query}"
+    return f"{SINK_GROUPS}batch/{query}"
 
 
 def _group_of_task(query: str, task: int) -> str:
-    return f"horolog/task/{task}/{query}"  # the query comes last: its name may have slashes
+    return f"{SINK_GROUPS}task/{task}/{query}"  # the query comes last: its name may have slashes
 
 
 def _existing(client: Client, topic: str | None) -> str | None:
