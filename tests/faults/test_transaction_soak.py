@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from broker_nursery import Nursery
+from examples import some_of
 from transaction_soak import TransactionSoak
 
 SEED = int(os.environ.get("SEED") or random.randrange(1 << 30))
@@ -47,6 +48,42 @@ def test_committed_records_are_given_once_and_whole_over_kills(
     few = {"producers": 1, "seconds": 1, "transformers": 1, "ended_a_life": 8}
     run = soak(nursery, tmp_path, seed=5, ways=["marker:5", "complete:3"], **few)
     assert run.counts["kills at marker"] == run.counts["kills at complete"] == 1
+    assert run.counts["transactions committed"] > 0
+
+
+def over_a_promotion(
+    nursery: Nursery, path: Path, seed: int, *, catches_up: bool, ended: int, **more: int
+) -> TransactionSoak:
+    with closing(TransactionSoak(nursery, path, seed, ways_to_die=[], **more)) as run:
+        try:
+            run.follow()
+            run.load(ended)
+            run.promote(catches_up=catches_up)
+            run.load(ended)
+            run.finish()
+        except AssertionError as error:
+            raise AssertionError(f"SEED={seed}, {run.summary}") from error
+    return run
+
+
+@pytest.mark.timeout(A_FEW_S)
+@pytest.mark.parametrize("catches_up", some_of([True, False], 2))
+def test_no_committed_transaction_is_cut_by_a_promotion(
+    nursery: Nursery, tmp_path: Path, catches_up: bool
+) -> None:
+    few = {"producers": 1, "seconds": 1, "transformers": 1, "ended": 15}
+    run = over_a_promotion(nursery, tmp_path, 4, catches_up=catches_up, **few)
+    assert run.counts["transactions committed"] > 0
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(0)
+@pytest.mark.parametrize("catches_up", [True, False])
+@pytest.mark.parametrize("turn", range(max(KILLS // 20, 1)))
+def test_no_committed_transaction_is_cut_by_many_promotions(
+    nursery: Nursery, tmp_path: Path, turn: int, catches_up: bool
+) -> None:
+    run = over_a_promotion(nursery, tmp_path, SEED + turn, catches_up=catches_up, ended=60)
     assert run.counts["transactions committed"] > 0
 
 
