@@ -21,10 +21,25 @@ class CommittedPartition(TypedDict):
 class NamedPartition(Protocol):
     """A partition in a request."""
 
-    partition_index: int
-    committed_offset: int
-    committed_leader_epoch: int
-    committed_metadata: str | None
+    @property
+    def partition_index(self) -> int:
+        """Its number."""
+        ...
+
+    @property
+    def committed_offset(self) -> int:
+        """The offset to commit."""
+        ...
+
+    @property
+    def committed_leader_epoch(self) -> int:
+        """Of the last record read, or -1."""
+        ...
+
+    @property
+    def committed_metadata(self) -> str | None:
+        """What the client keeps with it."""
+        ...
 
 
 NamedPartitionT = TypeVar("NamedPartitionT", bound=NamedPartition)

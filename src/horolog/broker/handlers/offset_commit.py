@@ -12,27 +12,36 @@ v9   a group that is not there is GROUP_ID_NOT_FOUND (KIP-848)
 v10  topics by id
 """
 
+from collections.abc import Coroutine
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
+from horolog.broker.authorisation import Authorise
 from horolog.broker.broker import Broker
-from horolog.broker.dispatch import Request, api
+from horolog.broker.dispatch import Request, api, shortcut
 from horolog.broker.handlers.committing import existing_rows, named_topics, offset_row
 from horolog.broker.handlers.group_errors import group_error_code
 from horolog.config import LONG_MAX
 from horolog.errors import ErrorCode, HorologError
 from horolog.groups.rows import OffsetRow
 from horolog.groups.values import Committer
-from horolog.metadata.topics import Topic
+from horolog.metadata.topics import Topic, unknown_topic
+from horolog.network.peer import Peer
+from horolog.network.reply import Reply
 from horolog.wire.api import ApiKey
+from horolog.wire.offset_commit import single_committed
 from horolog.wire.requests import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
+from horolog.wire.single_partition import SingleCommit, read_commit
 
 if TYPE_CHECKING:
     from horolog.wire.responses import OffsetCommitResponse
+
+
+_BY_ID: Final = 10
 
 
 @api(ApiKey.OFFSET_COMMIT)
@@ -64,10 +73,50 @@ async def offset_commit(
     }
 
 
+@shortcut(ApiKey.OFFSET_COMMIT)
+def commit_single(
+    broker: Broker, authorise: Authorise, peer: Peer, frame: bytes
+) -> Coroutine[Any, Any, Reply] | None:
+    """Commit one offset, without decoding the request by its schema; None if it is another."""
+    asked = read_commit(frame)
+    if asked is None:
+        return None
+    topics = broker.topics
+    by_id = asked.version >= _BY_ID
+    topic = topics.find_id(asked.topic_id) if by_id else topics.find(asked.name)
+    if topic is None or not topic.has_partition(asked.partition_index):
+        return None
+    authorise(peer, ApiKey.OFFSET_COMMIT)
+    return _commit_single(broker, asked, topic)
+
+
+async def _commit_single(broker: Broker, asked: SingleCommit, topic: Topic) -> Reply:
+    now_ms, error_code = broker.clock.now_ms(), ErrorCode.none
+
+    def rows() -> list[OffsetRow]:
+        if broker.topics.find_id(topic.topic_id) is None:
+            raise unknown_topic(topic.name)
+        return [row]
+
+    try:
+        expire_ms = _expiry(asked.retention_ms, now_ms)
+        row = offset_row(broker, asked.group_id, topic, asked, now_ms, expire_ms)
+        committer = Committer(asked.member_id, asked.instance_id, asked.generation)
+        await broker.groups.commit(asked.group_id, committer, rows)
+    except HorologError as error:
+        error_code = _error_code(error, asked.version)
+    packed = single_committed(asked.version, asked.name, asked.topic_id)
+    return (packed.pack(asked.correlation_id, asked.partition_index, error_code),)
+
+
+def _expiry(retention_ms: int, now_ms: int) -> int | None:
+    return None if retention_ms < 0 else min(now_ms + retention_ms, LONG_MAX)
+
+
 def _topic(
     request: Request[OffsetCommitRequest], broker: Broker, asked: OffsetCommitRequestTopic
 ) -> Topic:
-    if request.version >= 10:
+    if request.version >= _BY_ID:
         return broker.topics.with_id(asked.topic_id)
     return broker.topics.named(asked.name)
 
@@ -83,7 +132,7 @@ def _row(
     committed_ms = now_ms  # v1 may say when, but not later than now: it would not expire
     if wanted.commit_timestamp >= 0:
         committed_ms = min(wanted.commit_timestamp, now_ms)
-    expire_ms = None if retention_ms < 0 else min(now_ms + retention_ms, LONG_MAX)
+    expire_ms = _expiry(retention_ms, now_ms)
     return offset_row(broker, request.body.group_id, topic, wanted, committed_ms, expire_ms)
 
 
