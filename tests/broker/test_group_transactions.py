@@ -1,6 +1,7 @@
 """Offsets of transactions in the coordinator: no commit is left behind its marker."""
 
 import asyncio
+import gc
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -200,6 +201,23 @@ def test_a_marker_that_could_not_be_written_is_tried_again() -> None:
         assert lab.committed == 5
 
     run(test)
+
+
+def test_a_marker_that_could_not_be_written_of_a_caller_that_is_gone_is_no_lost_error(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def test(lab: Lab) -> None:
+        lab.store.is_slow = True
+        ended = asyncio.ensure_future(lab.end())
+        await settle()
+        ended.cancel()
+        await settle()
+        lab.store.complete(StorageFailed("the disk is full"))
+        await settle()
+
+    run(test)
+    gc.collect()
+    assert "never retrieved" not in caplog.text
 
 
 def test_a_refusal_of_the_transaction_coordinator_leaves_nothing() -> None:

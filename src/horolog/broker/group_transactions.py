@@ -122,6 +122,7 @@ class GroupTransactions:
             await asyncio.wait(writes)
         # The marker is applied even if the caller is cancelled: it is in the log.
         applied = asyncio.ensure_future(self._end(partition_index, ended))
+        applied.add_done_callback(_retrieve)
         await asyncio.shield(applied)
 
     async def _end(self, partition_index: int, ended: TransactionEnd) -> None:
@@ -136,9 +137,14 @@ class GroupTransactions:
         )
 
     def _on_written(self, producer_id: int, written: "asyncio.Future[Any]") -> None:
-        if not written.cancelled():
-            written.exception()  # raised where the commit is awaited, if it still is
+        _retrieve(written)
         writes = self._writes[producer_id]
         writes.discard(written)
         if not writes:
             del self._writes[producer_id]
+
+
+def _retrieve(done: "asyncio.Future[Any]") -> None:
+    """Take note of an error, which is raised where the future is awaited, if it still is."""
+    if not done.cancelled():
+        done.exception()
