@@ -14,13 +14,13 @@ from horolog.groups.rows import (
     GroupChange,
     OffsetRow,
     TransactionalProducer,
-    TransactionEnd,
 )
 from horolog.groups.values import Committer, GroupLimits, Join, Protocol, Sync
+from horolog.record.markers import TransactionEnd
 
 SIMPLE = Committer("", None, -1)
 PRODUCER = TransactionalProducer(7, 0)
-COMMIT = TransactionEnd(PRODUCER, 0, is_commit=True)
+COMMIT = TransactionEnd(*PRODUCER, 0, is_commit=True)
 
 
 class Store:

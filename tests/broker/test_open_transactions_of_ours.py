@@ -1,5 +1,7 @@
 """Transactions in logs that this broker leads: batches, markers, and what consumers are given."""
 
+import asyncio
+import threading
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,7 @@ from running_broker import NOW_MS, MakeBroker, RunningBroker, a_broker
 from horolog.clock import ManualClock
 from horolog.errors import ErrorCode, RequestRefused
 from horolog.record.batch import HEADER_SIZE, pack_header, parse_header
-from horolog.record.markers import Marker, read_marker
+from horolog.record.markers import Marker, TransactionEnd, read_marker
 from horolog.storage.names import TopicPartition
 from horolog.wire.api import ApiKey
 
@@ -68,12 +70,10 @@ def end(
 ) -> None:
     async def ended() -> None:
         partition = broker.broker.partition("t", 0)
-        await partition.end_transaction(
-            *(producer_id, epoch, coordinator),
-            commit=commit,
-            strict=strict,
-            now_ms=broker.clock.now_ms(),
-        )
+        marker = TransactionEnd(producer_id, epoch, coordinator, commit, strict)
+        appended = partition.end_transaction(marker, broker.clock.now_ms())
+        if isinstance(appended, asyncio.Future):
+            await appended
 
     broker.run(ended())
 
@@ -209,7 +209,7 @@ def test_a_batch_that_was_admitted_before_the_marker_is_not_appended_after_it(
     async def late() -> None:
         partition = broker.broker.partition("t", 0)
         admission = partition.admit(ID, is_strict=False)
-        await partition.end_transaction(ID, 0, 0, commit=True, strict=False, now_ms=NOW_MS)
+        partition.end_transaction(TransactionEnd(ID, 0, 0, True), NOW_MS)
         appended = partition.append(transactional(1), NOW_MS, 9, "me", admission=admission)
         if not hasattr(appended, "base_offset"):
             await appended
@@ -377,3 +377,50 @@ def test_markers_that_cannot_be_are_refused(broker: RunningBroker) -> None:
     assert latest(broker) == 0
     assert write_marker(broker, producer_epoch=2, version=1) == 0
     assert latest(broker) == 2
+
+
+@pytest.mark.parametrize(
+    ("settings", "commit", "is_at_once"),
+    [
+        ({}, True, True),
+        ({}, False, False),  # it has an entry in the index of aborted transactions, too
+        ({"flush_messages": "1"}, True, False),
+        ({"segment_bytes": "150"}, True, False),
+        ({"segment_bytes": "150"}, False, False),
+    ],
+)
+def test_a_marker_is_written_at_once_unless_its_write_may_block(
+    broker: RunningBroker, settings: dict[str, str], commit: bool, is_at_once: bool
+) -> None:
+    broker.create_topic("u", 1, **settings)
+    send(broker, transactional(0), topic="u")
+
+    async def ended() -> tuple[bool, int]:
+        partition = broker.broker.partition("u", 0)
+        appended = partition.end_transaction(TransactionEnd(ID, 0, 0, commit), NOW_MS)
+        if isinstance(appended, asyncio.Future):
+            assert partition.log.last_stable_offset == 0
+            await appended
+            return False, partition.log.last_stable_offset
+        return True, partition.log.last_stable_offset
+
+    assert broker.run(ended()) == (is_at_once, 2)
+    broker.restart()
+    assert broker.log("u").last_stable_offset == 2
+
+
+def test_a_marker_waits_for_the_writes_before_it(broker: RunningBroker) -> None:
+    send(broker, transactional(0))
+    written = threading.Event()
+
+    async def ended() -> int:
+        partition = broker.broker.partition("t", 0)
+        before = partition.run(written.wait)
+        marker = partition.end_transaction(TransactionEnd(ID, 0, 0, True), NOW_MS)
+        assert isinstance(marker, asyncio.Future)
+        assert partition.log.last_stable_offset == 0
+        written.set()
+        await before
+        return (await marker).base_offset
+
+    assert broker.run(ended()) == 1

@@ -15,6 +15,7 @@ from horolog.broker.transaction_coordinator import TransactionCoordinator, Trans
 from horolog.buffers import Buffer
 from horolog.clock import ManualClock
 from horolog.errors import ErrorCode, RequestRefused, StorageFailed
+from horolog.record.markers import TransactionEnd
 from horolog.record.stamped import StampedBatch
 from horolog.schemas.offsets import partition_for
 from horolog.schemas.transactions import Status
@@ -72,21 +73,17 @@ class MarkersInMemory:
     def topic_id(self, topic: str) -> UUID | None:
         return self.topics.get(topic)
 
-    async def end(
-        self,
-        partition: TopicPartition,
-        producer: Producer,
-        index: int,
-        *,
-        commit: bool,
-        strict: bool,
-    ) -> None:
+    def coordinator_epoch(self, index: int) -> int:
+        return 0
+
+    async def end(self, partition: TopicPartition, ended: TransactionEnd) -> None:
         if self.hold is not None:
             await self.hold.wait()
         if self.fails:
             self.fails -= 1
             raise StorageFailed("full")
-        self.written.append((partition, producer, commit, strict))
+        producer = Producer(ended.producer_id, ended.producer_epoch)
+        self.written.append((partition, producer, ended.is_commit, ended.is_strict))
 
 
 class Lab:

@@ -7,7 +7,7 @@ import pytest
 from running_broker import RunningBroker, a_broker
 
 from horolog.errors import ErrorCode
-from horolog.groups.rows import TransactionalProducer, TransactionEnd
+from horolog.record.markers import TransactionEnd
 from horolog.schemas.transactions import Status
 from horolog.storage.names import CONSUMER_OFFSETS, TopicPartition
 from horolog.wire.api import ApiKey
@@ -76,7 +76,7 @@ def committed(broker: RunningBroker) -> dict[int, tuple[int, int]]:
 
 def end(broker: RunningBroker, *, commit: bool) -> None:
     transactions = broker.broker.groups.transactions
-    ended = TransactionEnd(TransactionalProducer(7, 2), 0, commit)
+    ended = TransactionEnd(7, 2, 0, commit)
     broker.run(transactions.end(transactions.partition_of("g"), ended))
 
 

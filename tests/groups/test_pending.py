@@ -13,12 +13,13 @@ from horolog.groups.replay import Replay, records_of, transaction_batch
 from horolog.groups.rows import (
     GroupChange,
     OffsetRow,
+    OffsetsEnd,
     PendingRow,
     TransactionalProducer,
-    TransactionEnd,
 )
 from horolog.record.batch import parse_header
 from horolog.record.builder import build_batch
+from horolog.record.markers import TransactionEnd
 
 TOPIC_ID = UUID(int=5)
 
@@ -45,8 +46,7 @@ class Lab:
             self.offsets.pending.put(PendingRow(producer_id, each))
 
     def end(self, producer_id: int, *, commit: bool) -> None:
-        producer = TransactionalProducer(producer_id, 0)
-        self._append(GroupChange(ended=TransactionEnd(producer, 3, commit)))
+        self._append(GroupChange(ended=OffsetsEnd(TransactionEnd(producer_id, 0, 3, commit))))
         self.offsets.end_transaction(producer_id, lambda _: True, commit=commit)
 
     def drop(self, group: str, partition: int) -> None:

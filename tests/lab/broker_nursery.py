@@ -349,7 +349,9 @@ def _die_before_marker(number: int) -> None:
             left[0] -= 1
             if left[0] == -1:
                 _die()
-            await end(self, *args, **more)
+            waits = end(self, *args, **more)
+            if waits is not None:
+                await waits
 
     markers.end = one_by_one
 

@@ -15,12 +15,13 @@ from horolog.groups.rows import (
     GroupChange,
     GroupRow,
     OffsetRow,
+    OffsetsEnd,
     PendingRow,
     TransactionalProducer,
-    TransactionEnd,
 )
 from horolog.metadata.group_file import GroupFile
 from horolog.record.builder import Record, build_batch
+from horolog.record.markers import TransactionEnd
 from horolog.storage.files import Files
 from horolog.storage.names import GROUPS_FILE
 from horolog.storage.record_file import RecordFile
@@ -125,7 +126,7 @@ def test_offsets_of_a_transaction_are_pending_after_a_kill_until_its_marker(tmp_
     assert lab.file.write_groups(changes) == [None, None]
     loaded = lab.opened(Files()).load(lambda _: TOPIC_ID)
     assert loaded == ([], [row(1)], [PendingRow(7, row(2))])
-    end = GroupChange(ended=TransactionEnd(producer, 0, is_commit=True))
+    end = GroupChange(ended=OffsetsEnd(TransactionEnd(*producer, 0, is_commit=True)))
     assert lab.file.write_groups([end]) == [None]
     assert lab.opened(Files()).load(lambda _: TOPIC_ID) == ([], [row(2)], [])
 

@@ -34,7 +34,6 @@ from horolog.groups.rows import (
     OffsetRow,
     PendingRow,
     StoredGroups,
-    TransactionEnd,
 )
 from horolog.groups.values import (
     Committer,
@@ -46,6 +45,7 @@ from horolog.groups.values import (
     Sync,
     Synced,
 )
+from horolog.record.markers import TransactionEnd
 from horolog.schemas.offsets import partition_for
 
 _partition_of: Final = partial(partition_for, partitions=50)  # Kafka's default

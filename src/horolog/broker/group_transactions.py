@@ -18,11 +18,12 @@ from horolog.groups.offsets import CommittedOffsets
 from horolog.groups.rows import (
     GroupChange,
     OffsetRow,
+    OffsetsEnd,
     PendingRow,
     TransactionalProducer,
-    TransactionEnd,
 )
 from horolog.groups.values import Committer
+from horolog.record.markers import TransactionEnd
 
 
 class GroupTransactions:
@@ -118,7 +119,7 @@ class GroupTransactions:
                 ended the transaction.
             StorageFailed: the write failed; all is pending as before.
         """
-        if writes := self._writes.get(ended.producer.id):
+        if writes := self._writes.get(ended.producer_id):
             await asyncio.wait(writes)
         # The marker is applied even if the caller is cancelled: it is in the log.
         applied = asyncio.ensure_future(self._end(partition_index, ended))
@@ -126,12 +127,12 @@ class GroupTransactions:
         await asyncio.shield(applied)
 
     async def _end(self, partition_index: int, ended: TransactionEnd) -> None:
-        change = GroupChange(ended=ended._replace(partition=partition_index))
+        change = GroupChange(ended=OffsetsEnd(ended, partition_index))
         (error,) = await written(self._store, [change])
         if error is not None:
             raise error
         self._offsets.end_transaction(
-            ended.producer.id,
+            ended.producer_id,
             lambda group_id: self.partition_of(group_id) == partition_index,
             commit=ended.is_commit,
         )

@@ -24,7 +24,7 @@ from horolog.groups.batches import (
     join,
     parts_of,
 )
-from horolog.groups.rows import GroupChange, Outcomes, TransactionEnd
+from horolog.groups.rows import GroupChange, OffsetsEnd, Outcomes
 from horolog.record.builder import Record
 from horolog.record.stamped import StampedBatch, stamped_batch
 from horolog.storage.logs.appendable import Appended
@@ -38,8 +38,8 @@ _OF_MARKERS: Final = (
     ErrorCode.invalid_producer_id_mapping,
 )
 
-_Step = bytes | StampedBatch | TransactionEnd
-_Begun = tuple[int, Prepared | TransactionEnd, list[int]]
+_Step = bytes | StampedBatch | OffsetsEnd
+_Begun = tuple[int, Prepared | OffsetsEnd, list[int]]
 _Writing = tuple["asyncio.Future[Appended]", list[int]]
 
 
@@ -177,9 +177,7 @@ class OffsetsLog:
             its.pack(now_ms, most_bytes)
             for step, places in its.steps:
                 try:
-                    ready = (
-                        step if isinstance(step, TransactionEnd) else topic.prepared(index, step)
-                    )
+                    ready = step if isinstance(step, OffsetsEnd) else topic.prepared(index, step)
                 except HorologError as error:
                     _fail(outcomes, places, error)
                 else:
@@ -209,16 +207,11 @@ class OffsetsLog:
         its.steps.append((batch, [place]))
 
     def _begin(
-        self, topic: StateTopic, index: int, step: Prepared | TransactionEnd, now_ms: int
+        self, topic: StateTopic, index: int, step: Prepared | OffsetsEnd, now_ms: int
     ) -> "asyncio.Future[Appended] | None":
         if isinstance(step, Prepared):
             return topic.append(index, step)
-        return topic.end_transaction(
-            *(index, *step.producer, step.coordinator_epoch),
-            commit=step.is_commit,
-            strict=step.is_strict,
-            now_ms=now_ms,
-        )
+        return topic.end_transaction(index, step.ended, now_ms)
 
 
 async def _written(outcomes: Outcomes, writing: Sequence[_Writing]) -> Outcomes:

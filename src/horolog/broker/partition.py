@@ -15,6 +15,7 @@ from horolog.buffers import Buffer
 from horolog.clock import Clock
 from horolog.config import LONG_MAX, TopicConfig
 from horolog.errors import HorologError
+from horolog.record.markers import TransactionEnd
 from horolog.storage.cleaning.choosing import Cleanable
 from horolog.storage.directory.checkpoints import AppendTimeReset
 from horolog.storage.index.counts import Counts
@@ -117,38 +118,25 @@ class Partition:
         return self._log.producers.admit(producer_id, is_strict=is_strict)
 
     def end_transaction(
-        self,
-        producer_id: int,
-        producer_epoch: int,
-        coordinator_epoch: int,
-        *,
-        commit: bool,
-        strict: bool,
-        now_ms: int,
-    ) -> "asyncio.Future[Appended]":
+        self, ended: TransactionEnd, now_ms: int
+    ) -> "Appended | asyncio.Future[Appended]":
         """Append the marker that ends a transaction, after all writes that are validated by now.
 
-        What was admitted to it and is not validated yet is refused when it is. See the log.
+        Returns the result directly if possible. What was admitted to the transaction and is not
+        validated yet is refused when it is. See the log.
 
-        Raises (set on the future):
+        Raises (or sets on the future):
             RequestRefused: an earlier epoch (47), coordinator (35), or another leader (6).
             StorageFailed: the disk refused.
         """
-        ended = self._writes.run(
-            lambda: self._log.end_transaction(
-                producer_id,
-                producer_epoch,
-                coordinator_epoch,
-                commit=commit,
-                strict=strict,
-                now_ms=now_ms,
-            )
-        )
-        ended.add_done_callback(self._on_ended)
-        return ended
+        appended = self._writes.end_transaction(ended, now_ms)
+        if not isinstance(appended, Appended):
+            appended.add_done_callback(self._on_ended)
+        return appended
 
-    def _on_ended(self, ended: "asyncio.Future[Appended]") -> None:
-        if not ended.cancelled() and ended.exception() is None and ended.result().rolled:
+    def _on_ended(self, appended: "asyncio.Future[Appended]") -> None:
+        is_written = not appended.cancelled() and appended.exception() is None
+        if is_written and appended.result().rolled:
             self.flush_rolled().add_done_callback(log_failure)
 
     def active_producers(self) -> "asyncio.Future[list[ActiveProducer]]":

@@ -24,6 +24,7 @@ from horolog.clock import Clock
 from horolog.config import LONG_MAX
 from horolog.errors import StorageFailed
 from horolog.metadata.topics import TopicRegistry
+from horolog.record.markers import TransactionEnd
 from horolog.record.stamped import StampedBatch
 from horolog.schemas.offsets import partition_for
 from horolog.storage.file_errors import FileMissing
@@ -175,28 +176,16 @@ class StateTopic:
         return appended
 
     def end_transaction(
-        self,
-        index: int,
-        producer_id: int,
-        producer_epoch: int,
-        coordinator_epoch: int,
-        *,
-        commit: bool,
-        strict: bool,
-        now_ms: int,
-    ) -> "asyncio.Future[Appended]":
-        """Append the marker of a transaction, after what was appended before.
+        self, index: int, ended: TransactionEnd, now_ms: int
+    ) -> "asyncio.Future[Appended] | None":
+        """Append the marker of a transaction, after what was appended before; as `append`.
 
         Raises, or the future does:
             RequestRefused: it is of an earlier epoch (47) or coordinator (35).
             StorageFailed: a write failed, or the partition is offline.
         """
-        return self._partition(index).end_transaction(
-            *(producer_id, producer_epoch, coordinator_epoch),
-            commit=commit,
-            strict=strict,
-            now_ms=now_ms,
-        )
+        appended = self._partition(index).end_transaction(ended, now_ms)
+        return None if isinstance(appended, Appended) else appended
 
     def _partitions_of(self) -> Iterator[Partition]:
         topic = self._topics.find(self.name)

@@ -6,20 +6,28 @@ coordinator has ended the transaction. A kill leaves the rest to the next start.
 
 import asyncio
 import logging
-from collections.abc import Coroutine
-from typing import Any, Protocol
+from collections.abc import Awaitable, Coroutine, Sequence
+from typing import Any, Final, Protocol
 from uuid import UUID
 
+from horolog.broker.scheduling.turns import TimeSlice
 from horolog.broker.state_loading import MOST_RETRY_S, RETRY_S
 from horolog.broker.transaction_states import Entry, TransactionStates
 from horolog.clock import Clock
 from horolog.errors import ErrorCode, HorologError, RequestRefused
+from horolog.record.markers import TransactionEnd
 from horolog.schemas.transactions import SECOND_FLOW, Status
 from horolog.storage.names import TopicPartition
 from horolog.transactions import decisions
-from horolog.transactions.values import Producer, Transaction
+from horolog.transactions.values import Transaction
 
 _LOG = logging.getLogger(__name__)
+
+_NO_PLACE: Final = (
+    ErrorCode.invalid_producer_epoch,
+    ErrorCode.transaction_coordinator_fenced,
+    ErrorCode.unknown_topic_or_partition,
+)
 
 
 class Markers(Protocol):
@@ -29,28 +37,17 @@ class Markers(Protocol):
         """The id of a topic; None if there is none."""
         ...
 
-    async def end(
-        self,
-        partition: TopicPartition,
-        producer: Producer,
-        index: int,
-        *,
-        commit: bool,
-        strict: bool,
-    ) -> None:
-        """Write the marker; nothing to do for a partition that is gone.
+    def coordinator_epoch(self, index: int) -> int:
+        """The leader epoch of a partition of `__transaction_state`, which is in markers."""
+        ...
 
-        Args:
-            partition: of the transaction.
-            producer: with the epoch of the marker.
-            index: of the partition of `__transaction_state`, whose leader epoch is in the marker.
-            commit: the outcome.
-            strict: the epoch is one that no batch has (KIP-890).
+    def end(self, partition: TopicPartition, ended: TransactionEnd) -> Awaitable[object] | None:
+        """Write a marker; None if that is done, else it is awaited.
 
-        Raises:
+        Raises, or what is awaited does:
             RequestRefused: INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED: another has
-                ended the transaction.
-            StorageFailed: the disk refused.
+                ended the transaction; or there cannot be such a producer.
+            StorageFailed: the disk refused, or the partition is offline.
         """
         ...
 
@@ -100,8 +97,7 @@ class Completion:
         left = [TopicPartition(*partition) for partition in sorted(transaction.partitions)]
         wait_s = RETRY_S
         while True:
-            ended = await asyncio.gather(*(self._mark(entry, transaction, each) for each in left))
-            left = [each for each, is_ended in zip(left, ended, strict=True) if not is_ended]
+            left = await self._mark(entry, transaction, left)
             if not left:
                 try:
                     async with entry.lock:
@@ -118,31 +114,47 @@ class Completion:
             wait_s = min(2 * wait_s, MOST_RETRY_S)
 
     async def _mark(
-        self, entry: Entry, transaction: Transaction, partition: TopicPartition
-    ) -> bool:
-        """Write one marker; whether the transaction has ended in the partition."""
-        topic_id = self._markers.topic_id(partition.topic)
-        if topic_id is None or topic_id != entry.topic_ids.get(partition.topic):
-            return True  # it was deleted, and what was written to it
-        try:
-            await self._markers.end(
-                partition,
-                transaction.producer,
-                self._states.log.partition_of(entry.transactional_id),
-                commit=transaction.status is Status.PREPARE_COMMIT,
-                strict=transaction.client_version >= SECOND_FLOW,
-            )
-        except RequestRefused as error:
-            if error.code in (
-                ErrorCode.invalid_producer_epoch,
-                ErrorCode.transaction_coordinator_fenced,
-                ErrorCode.unknown_topic_or_partition,
-            ):
-                _LOG.info("no marker for %r in %s: %s", entry.transactional_id, partition, error)
-                return True
-            _LOG.warning("marker for %r in %s: %s", entry.transactional_id, partition, error)
-            return False
-        except HorologError as error:
-            _LOG.warning("marker for %r in %s: %s", entry.transactional_id, partition, error)
-            return False
+        self, entry: Entry, transaction: Transaction, partitions: Sequence[TopicPartition]
+    ) -> list[TopicPartition]:
+        """Write markers, those that wait side by side; returns the partitions to try again."""
+        index = self._states.log.partition_of(entry.transactional_id)
+        ended = TransactionEnd(
+            *transaction.producer,
+            self._markers.coordinator_epoch(index),
+            transaction.status is Status.PREPARE_COMMIT,
+            transaction.client_version >= SECOND_FLOW,
+        )
+        left: list[TopicPartition] = []
+        writing: dict[TopicPartition, Awaitable[object]] = {}
+        turns = TimeSlice()
+        for partition in partitions:
+            topic_id = self._markers.topic_id(partition.topic)
+            if topic_id is None or topic_id != entry.topic_ids.get(partition.topic):
+                continue  # it was deleted, and what was written to it
+            try:
+                waits = self._markers.end(partition, ended)
+            except HorologError as error:
+                if not _is_over(entry, partition, error):
+                    left.append(partition)
+            else:
+                if waits is not None:
+                    writing[partition] = asyncio.ensure_future(waits)
+            await turns.pause()
+        if writing:
+            outcomes = await asyncio.gather(*writing.values(), return_exceptions=True)
+            for partition, outcome in zip(writing, outcomes, strict=True):
+                if isinstance(outcome, HorologError):
+                    if not _is_over(entry, partition, outcome):
+                        left.append(partition)
+                elif isinstance(outcome, BaseException):
+                    raise outcome
+        return left
+
+
+def _is_over(entry: Entry, partition: TopicPartition, error: HorologError) -> bool:
+    """Whether a marker that is not written has no place; else it is tried again."""
+    if isinstance(error, RequestRefused) and error.code in _NO_PLACE:
+        _LOG.info("no marker for %r in %s: %s", entry.transactional_id, partition, error)
         return True
+    _LOG.warning("marker for %r in %s: %s", entry.transactional_id, partition, error)
+    return False

@@ -1,5 +1,6 @@
 """Ends transactions in the partitions of this broker, which leads all that can be in one."""
 
+from collections.abc import Awaitable
 from typing import Final
 from uuid import UUID
 
@@ -7,10 +8,10 @@ from horolog.broker.group_coordinator import GroupCoordinator
 from horolog.broker.partitions import Partitions
 from horolog.clock import Clock
 from horolog.errors import StorageFailed
-from horolog.groups.rows import TransactionalProducer, TransactionEnd
 from horolog.metadata.topics import TopicRegistry
+from horolog.record.markers import TransactionEnd
+from horolog.storage.logs.appendable import Appended
 from horolog.storage.names import CONSUMER_OFFSETS, TRANSACTION_STATE, TopicPartition
-from horolog.transactions.values import Producer
 
 _OF_OFFSETS: Final = UUID(int=3)
 """Stands for the topic id of `__consumer_offsets`, which is never made again."""
@@ -37,48 +38,17 @@ class LocalMarkers:
             return _OF_OFFSETS
         return self._topics.id_of(topic)
 
-    async def end(
-        self,
-        partition: TopicPartition,
-        producer: Producer,
-        index: int,
-        *,
-        commit: bool,
-        strict: bool,
-    ) -> None:
-        """See `Markers.end`."""
+    def coordinator_epoch(self, index: int) -> int:
+        """See `Markers.coordinator_epoch`."""
         state = self._partitions.find(TRANSACTION_STATE, index)
-        coordinator_epoch = 0 if state is None else state.log.leader_epoch
-        await self.write(partition, producer, coordinator_epoch, commit=commit, strict=strict)
+        return 0 if state is None else state.log.leader_epoch
 
-    async def write(
-        self,
-        partition: TopicPartition,
-        producer: Producer,
-        coordinator_epoch: int,
-        *,
-        commit: bool,
-        strict: bool,
-    ) -> None:
-        """Write a marker of any coordinator's; offsets that are pending there count or are dropped.
-
-        Raises:
-            RequestRefused: as `Markers.end`, or there cannot be such a producer.
-            StorageFailed: the disk refused, or the partition is offline.
-        """
+    def end(self, partition: TopicPartition, ended: TransactionEnd) -> Awaitable[object] | None:
+        """See `Markers.end`; of any coordinator's. Offsets that are pending there are settled."""
         if partition.topic == CONSUMER_OFFSETS:
-            ended = TransactionEnd(
-                TransactionalProducer(*producer), coordinator_epoch, commit, is_strict=strict
-            )
-            await self._groups.end_transaction(partition.partition, ended)
-            return
+            return self._groups.end_transaction(partition.partition, ended)
         log = self._partitions.find(*partition)
         if log is None:
             raise StorageFailed(f"{partition} is offline")
-        await log.end_transaction(
-            *producer,
-            coordinator_epoch,
-            commit=commit,
-            strict=strict,
-            now_ms=self._clock.now_ms(),
-        )
+        appended = log.end_transaction(ended, self._clock.now_ms())
+        return None if isinstance(appended, Appended) else appended

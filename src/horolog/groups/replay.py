@@ -81,10 +81,7 @@ def transaction_batch(change: GroupChange, now_ms: int) -> bytes | None:
         RequestRefused: as `records_of`.
     """
     if change.ended is not None:
-        producer, coordinator_epoch, is_commit, *_ = change.ended
-        return build_marker(
-            *producer, coordinator_epoch=coordinator_epoch, commit=is_commit, now_ms=now_ms
-        )
+        return build_marker(change.ended.ended, now_ms)
     if change.producer is None:
         return None
     return build_batch(

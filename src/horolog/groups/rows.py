@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
+from horolog.record.markers import TransactionEnd
+
 Outcomes: TypeAlias = list[Exception | None]
 """Of changes that are written, in their order: the error of each, or None."""
 
@@ -38,16 +40,12 @@ class TransactionalProducer(NamedTuple):
     epoch: int
 
 
-class TransactionEnd(NamedTuple):
-    """The marker that commits or drops the offsets of a producer's transaction (KIP-98)."""
+class OffsetsEnd(NamedTuple):
+    """A marker that commits or drops the offsets of a producer's transaction (KIP-98)."""
 
-    producer: TransactionalProducer
-    coordinator_epoch: int
-    is_commit: bool
+    ended: TransactionEnd
     partition: int = -1
     """Of `__consumer_offsets`, whose groups it ends it for."""
-    is_strict: bool = False
-    """The marker has an epoch of its own, as in the second flow of KIP-890."""
 
 
 class PendingRow(NamedTuple):
@@ -71,7 +69,7 @@ class GroupChange(NamedTuple):
     dropped_groups: Sequence[str] = ()
     producer: TransactionalProducer | None = None
     """The offsets are part of its transaction; the change has nothing else."""
-    ended: TransactionEnd | None = None
+    ended: OffsetsEnd | None = None
     """A transaction ends; the change has nothing else."""
 
 

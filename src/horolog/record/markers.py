@@ -25,6 +25,19 @@ class Marker(NamedTuple):
     """None where the record has no such value."""
 
 
+class TransactionEnd(NamedTuple):
+    """The end of a producer's transaction, as a coordinator has decided it."""
+
+    producer_id: int
+    producer_epoch: int
+    """Of the marker; producers with earlier ones are fenced."""
+    coordinator_epoch: int
+    is_commit: bool
+    """Else it is aborted."""
+    is_strict: bool = False
+    """The marker has an epoch of its own, as in the second flow of KIP-890."""
+
+
 def read_marker(batch: Buffer) -> Marker | None:
     """The marker in a control batch; None if it holds none, or one of a later version.
 
@@ -49,16 +62,14 @@ def read_marker(batch: Buffer) -> Marker | None:
             return Marker(kind == _ABORT, epoch)
 
 
-def build_marker(
-    producer_id: int, producer_epoch: int, *, coordinator_epoch: int, commit: bool, now_ms: int
-) -> bytes:
+def build_marker(ended: TransactionEnd, now_ms: int) -> bytes:
     """The control batch that ends a producer's transaction in a partition, as in Kafka 4.3."""
-    kind = _COMMIT if commit else _ABORT
-    record = Record(now_ms, _KEY.pack(0, kind), _VALUE.pack(0, coordinator_epoch))
+    kind = _COMMIT if ended.is_commit else _ABORT
+    record = Record(now_ms, _KEY.pack(0, kind), _VALUE.pack(0, ended.coordinator_epoch))
     return build_batch(
         [record],
-        producer_id=producer_id,
-        producer_epoch=producer_epoch,
+        producer_id=ended.producer_id,
+        producer_epoch=ended.producer_epoch,
         is_transactional=True,
         is_control=True,
     )

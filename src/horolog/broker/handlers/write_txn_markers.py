@@ -13,9 +13,9 @@ from horolog.broker.broker import Broker
 from horolog.broker.dispatch import Request, api
 from horolog.broker.placement import not_leader
 from horolog.errors import ErrorCode, HorologError, code_for
+from horolog.record.markers import TransactionEnd
 from horolog.schemas.transactions import SECOND_FLOW
 from horolog.storage.names import TopicPartition
-from horolog.transactions.values import Producer
 from horolog.wire.api import ApiKey
 from horolog.wire.requests import WritableTxnMarker, WriteTxnMarkersRequest
 
@@ -53,13 +53,16 @@ async def _write(broker: Broker, marker: WritableTxnMarker, name: str, index: in
         topic = broker.topics.find(name)
         if topic is not None and topic.followed:
             raise not_leader(topic)
-        await broker.markers.write(
-            TopicPartition(name, index),
-            Producer(marker.producer_id, marker.producer_epoch),
+        ended = TransactionEnd(
+            marker.producer_id,
+            marker.producer_epoch,
             marker.coordinator_epoch,
-            commit=marker.transaction_result,
-            strict=marker.transaction_version >= SECOND_FLOW,
+            marker.transaction_result,
+            marker.transaction_version >= SECOND_FLOW,
         )
+        writing = broker.markers.end(TopicPartition(name, index), ended)
+        if writing is not None:
+            await writing
     except HorologError as error:
         return code_for(error)
     return ErrorCode.none

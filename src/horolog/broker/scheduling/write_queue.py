@@ -19,6 +19,7 @@ from horolog.buffers import Buffer
 from horolog.errors import ErrorCode, HorologError, RequestRefused
 from horolog.record.batch import MAGIC, codec_number_of
 from horolog.record.compression import Codec, UncompressedTooLarge
+from horolog.record.markers import TransactionEnd
 from horolog.record.scan import kernels_ready
 from horolog.storage.logs.appendable import Appended
 from horolog.storage.logs.following import Followed
@@ -187,6 +188,17 @@ class WriteQueue:
         prepared = append.prepared
         assert prepared is not None
         return self._log.append(prepared, append.now_ms)
+
+    def end_transaction(
+        self, ended: TransactionEnd, now_ms: int
+    ) -> "Appended | asyncio.Future[Appended]":
+        """See `Partition.end_transaction`."""
+        if not (self._working or self._jobs or self._closing):
+            appended = self._log.end_transaction_nowait(ended, now_ms)
+            if appended is not None:
+                self._on_growth(appended.size)
+                return appended
+        return self._queue(lambda: self._log.end_transaction(ended, now_ms))
 
     def run(self, call: Callable[[], T]) -> "asyncio.Future[T]":
         """Run a call on the log in a thread, after all writes that are validated by now."""

@@ -16,7 +16,7 @@ from typing import NamedTuple, NoReturn
 
 from horolog.errors import ErrorCode, RequestRefused, StorageFailed
 from horolog.record.batch import HEADER_SIZE, parse_header, restamp
-from horolog.record.markers import build_marker
+from horolog.record.markers import TransactionEnd, build_marker
 from horolog.record.scan import scan_batch
 from horolog.record.timestamps import LOG_APPEND_TIME, NO_TIMESTAMP
 from horolog.storage.directory.checkpoints import AppendTimeReset
@@ -191,25 +191,8 @@ class AppendableLog(ReadableLog):
         """Find the first transaction whose end consumers cannot read."""
         self._first_unstable = self.producers.first_unstable(self.high_watermark, self._unended)
 
-    def end_transaction(
-        self,
-        producer_id: int,
-        producer_epoch: int,
-        coordinator_epoch: int,
-        *,
-        commit: bool,
-        strict: bool,
-        now_ms: int,
-    ) -> Appended:
+    def end_transaction(self, ended: TransactionEnd, now_ms: int) -> Appended:
         """Append the marker that ends a producer's transaction, if one is open or not.
-
-        Args:
-            producer_id: of the transaction.
-            producer_epoch: of the marker; producers with earlier ones are fenced.
-            coordinator_epoch: of the coordinator that has decided it.
-            commit: else it is aborted.
-            strict: the epoch is the marker's own; see `Producers.check_end`.
-            now_ms: the clock.
 
         Raises:
             RequestRefused: it is of an earlier epoch (47) or coordinator (35), or the log follows
@@ -218,38 +201,53 @@ class AppendableLog(ReadableLog):
                 `flush.messages` asks for: then it has ended.
         """
         with self._exclusively():
-            if self._flusher.is_in_doubt:
-                self._refuse_in_doubt()
-            if self._high_watermark is not None:
-                self._refuse_following()
-            self.producers.check_end(
-                producer_id, producer_epoch, coordinator_epoch, is_strict=strict
-            )
-            before = self.segments[-1]
-            marker = build_marker(
-                producer_id,
-                producer_epoch,
-                coordinator_epoch=coordinator_epoch,
-                commit=commit,
-                now_ms=now_ms,
-            )
-            numbered = self._append_marker(marker, now_ms)
-            if self.log_end_offset - self._flusher.recovery_point >= self.config.flush_messages:
-                self._flusher.flush(self)
-            is_stamped = self.config.message_timestamp_type is LOG_APPEND_TIME
-            append_ms = numbered.append_ms
-            assert append_ms is not None
-            return Appended(
-                numbered.base_offset,
-                numbered.last_offset,
-                append_ms if is_stamped else NO_TIMESTAMP,
-                self.log_start_offset,
-                rolled=self.segments[-1] is not before,
-                duplicate=False,
-                ahead_ms=append_ms - now_ms,
-                records_ahead_ms=0,
-                size=numbered.size,
-            )
+            appended = self._end_transaction(ended, now_ms, nowait=False)
+        assert appended is not None
+        return appended
+
+    def end_transaction_nowait(self, ended: TransactionEnd, now_ms: int) -> Appended | None:
+        """As `end_transaction`; None, without any effect, if the write may block.
+
+        That of an abort may: it has an entry in the index of aborted transactions, too.
+        """
+        flushes = self.log_end_offset + 1 - self._flusher.recovery_point
+        if not ended.is_commit or flushes >= self.config.flush_messages:
+            return None
+        if not self._writing.acquire(False):  # as `append_nowait`
+            raise AssertionError(f"two writers of {self} at a time")
+        try:
+            return self._end_transaction(ended, now_ms, nowait=True)
+        finally:
+            self._writing.release()
+
+    def _end_transaction(
+        self, ended: TransactionEnd, now_ms: int, *, nowait: bool
+    ) -> Appended | None:
+        if self._flusher.is_in_doubt:
+            self._refuse_in_doubt()
+        if self._high_watermark is not None:
+            self._refuse_following()
+        self.producers.check_end(ended)
+        before = self.segments[-1]
+        numbered = self._append_marker(build_marker(ended, now_ms), now_ms, nowait=nowait)
+        if numbered is None:
+            return None
+        if self.log_end_offset - self._flusher.recovery_point >= self.config.flush_messages:
+            self._flusher.flush(self)
+        is_stamped = self.config.message_timestamp_type is LOG_APPEND_TIME
+        append_ms = numbered.append_ms
+        assert append_ms is not None
+        return Appended(
+            numbered.base_offset,
+            numbered.last_offset,
+            append_ms if is_stamped else NO_TIMESTAMP,
+            self.log_start_offset,
+            rolled=self.segments[-1] is not before,
+            duplicate=False,
+            ahead_ms=append_ms - now_ms,
+            records_ahead_ms=0,
+            size=numbered.size,
+        )
 
     def end_unended(self, now_ms: int) -> None:
         """Append the markers of transactions that another broker left open, as they count.
@@ -264,22 +262,47 @@ class AppendableLog(ReadableLog):
         while self._unended:
             producer_id, _, is_committed = self._unended[0]
             epochs = self.producers.epochs_of(producer_id)
-            marker = build_marker(
-                producer_id,
-                epochs.producer,
-                coordinator_epoch=epochs.coordinator,
-                commit=is_committed,
-                now_ms=now_ms,
-            )
-            self._append_marker(marker, now_ms)
+            ended = TransactionEnd(producer_id, *epochs, is_committed)
+            self._append_marker(build_marker(ended, now_ms), now_ms)
 
-    def _append_marker(self, marker: bytes, now_ms: int) -> Numbered:
-        """Append a control batch of a transaction of this broker, and end that."""
+    def _append_marker(
+        self, marker: bytes, now_ms: int, *, nowait: bool = False
+    ) -> Numbered | None:
+        """Append a control batch of a transaction of this broker, and end that.
+
+        With `nowait` None, without any effect, if the write may block.
+        """
         append_ms = self._append_times.next(now_ms)
         resets = append_ms > now_ms and self.log_start_offset >= self.log_end_offset
         if resets:
             append_ms = now_ms
+        writer, by_time = self._writer, not self.retention_exempt
+        numbered = self._marker(marker, append_ms)
+        if nowait and (
+            resets
+            or not writer.active.is_ready
+            or self.leader_epoch > self.epochs.latest
+            or writer.must_roll(numbered, self.config, now_ms, by_time=by_time)
+        ):
+            return None
         self._make_ready(append_ms, now_ms, resets=resets)
+        try:
+            writer.extend(
+                [numbered],
+                self.config,
+                now_ms,
+                by_time=by_time,
+                roll=partial(self._roll, now_ms),
+            )
+        finally:
+            is_open = self.producers.is_open
+            self._unended = tuple(each for each in self._unended if is_open(*each[:2]))
+            self.has_transactions = True
+            self._find_unstable()
+        return numbered
+
+    def _marker(self, marker: bytes, append_ms: int) -> Numbered:
+        """A control batch as it is appended next."""
         timestamp_type = self.config.message_timestamp_type
         header = parse_header(marker)
         stamped = restamp(
@@ -292,23 +315,9 @@ class AppendableLog(ReadableLog):
         )
         facts = scan_batch(marker, header, max_bytes=len(marker), arrival_ms=append_ms)
         parts = stamped, memoryview(marker)[HEADER_SIZE:]
-        numbered = as_it_is(parse_header(stamped), parts, append_ms)._replace(
+        return as_it_is(parse_header(stamped), parts, append_ms)._replace(
             counts=facts.counts, is_stamped=timestamp_type is LOG_APPEND_TIME
         )
-        try:
-            self._writer.extend(
-                [numbered],
-                self.config,
-                now_ms,
-                by_time=not self.retention_exempt,
-                roll=partial(self._roll, now_ms),
-            )
-        finally:
-            is_open = self.producers.is_open
-            self._unended = tuple(each for each in self._unended if is_open(*each[:2]))
-            self.has_transactions = True
-            self._find_unstable()
-        return numbered
 
     def _repeated(self, prepared: Prepared) -> Appended | None:
         """What became of a batch that its producer has sent before; None if it has not."""

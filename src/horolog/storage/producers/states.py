@@ -30,7 +30,7 @@ import crc32c
 
 from horolog.errors import BatchRefused, CorruptFile, ErrorCode, RequestRefused
 from horolog.record.batch import BatchHeader
-from horolog.record.markers import Marker, read_marker
+from horolog.record.markers import Marker, TransactionEnd, read_marker
 from horolog.storage import names
 from horolog.storage.files import Files
 from horolog.storage.index.abort import AbortedTxn
@@ -362,22 +362,17 @@ class Producers:
         """Whether a transaction of this producer that began there has not ended."""
         return self._open.get(producer_id) == first_offset
 
-    def check_end(
-        self, producer_id: int, producer_epoch: int, coordinator_epoch: int, *, is_strict: bool
-    ) -> None:
+    def check_end(self, ended: TransactionEnd) -> None:
         """Refuse a marker that is not of the producer's last coordinator, or epoch.
 
-        Args:
-            producer_id: whose transaction ends.
-            producer_epoch: of the marker.
-            coordinator_epoch: of the marker.
-            is_strict: the marker has an epoch of its own, as in the second flow of KIP-890. With
-                that of the state it can only be a retry, if nothing is open (KAFKA-19999).
+        A strict one with the epoch of the state can only be a retry, if nothing is open
+        (KAFKA-19999).
 
         Raises:
             RequestRefused: the epoch is over (47), or the coordinator is (35), or no producer of
                 transactions can have that id (49).
         """
+        producer_id, producer_epoch, coordinator_epoch, _, is_strict = ended
         if producer_id < 0 or producer_epoch < 0:
             raise RequestRefused(
                 ErrorCode.invalid_producer_id_mapping,
