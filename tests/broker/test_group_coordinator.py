@@ -138,12 +138,23 @@ class World:
         self.undeleted: set[str] = set()  # topics that the store could not forget
         self.done: list[Done] = []
         self.committed = 0
+        self.capacity = capacity
+        self.restart()
+
+    def restart(self, **limits: int) -> None:
+        """A new coordinator with what is in the store."""
 
         async def make() -> GroupCoordinator:
-            limits = GroupLimits(initial_rebalance_delay_ms=0)
-            return GroupCoordinator(limits, self.store, self.clock, capacity=capacity)
+            return GroupCoordinator(
+                GroupLimits(initial_rebalance_delay_ms=0, **limits),
+                self.store,
+                self.clock,
+                list(self.store.groups.values()),
+                list(self.store.offsets.values()),
+                capacity=self.capacity,
+            )
 
-        self.groups = loop.run_until_complete(make())
+        self.groups = self.loop.run_until_complete(make())
 
     def start(self, what: str, call: Coroutine[Any, Any, Any], *args: Any) -> Done:
         done = Done(what, args, self.clock.now_ms(), self.loop.create_task(call))
@@ -382,6 +393,7 @@ def take(world: World, step: Step) -> None:
             world.join(session_ms=1, member_id="nobody" if number & 1 else "")
         case "sync" if answered:
             world.sync(answered[-1])
+            world.drain()  # commits of the generation are refused until it is stored
         case "leave" if answered:
             world.leave(answered[-1 - number % len(answered)].member_id)
         case "delete":
@@ -441,17 +453,95 @@ def test_interleaved_operations_equal_a_sequence(steps: list[Step]) -> None:
         assert restarted == {("g", row.topic, 0): row for row in expected.offsets.values()}
 
 
-def test_members_are_served_while_a_commit_waits_for_the_disk() -> None:
+def test_members_join_and_send_heartbeats_while_a_commit_waits_for_the_disk() -> None:
     with new_world() as world:
         world.commit("a")
         joined = world.join().outcome
-        assert world.sync(joined).outcome.error is ErrorCode.none
+        syncing = world.sync(joined)
         world.groups.heartbeat("g", joined.member_id, None, joined.generation)
+        assert not syncing.task.done()
+        world.drain()
+        assert syncing.outcome.error is ErrorCode.none
         second = world.commit("a", Committer(joined.member_id, None, joined.generation))
         assert not second.task.done()
         world.drain()
         assert second.outcome is None
         world.check_memory_is_durable()
+
+
+def test_members_get_their_assignments_once_they_are_stored() -> None:
+    with new_world() as world:
+        joined = world.join().outcome
+        world.drain()
+        syncing = world.sync(joined)
+        early = world.commit("a", Committer(joined.member_id, None, joined.generation))
+        assert early.outcome is ErrorCode.rebalance_in_progress
+        assert not syncing.task.done()
+        assert world.store.groups["g"].members == ()
+        world.complete()
+        assert syncing.outcome.error is ErrorCode.none
+        row = world.store.groups["g"]
+        assert (row.generation, row.protocol, row.leader) == (1, "range", joined.member_id)
+        assert [member.subscription for member in row.members] == [SUBSCRIPTION]
+
+
+def test_a_group_whose_assignments_the_disk_refuses_rebalances_and_goes_on() -> None:
+    with new_world() as world:
+        joined = world.join().outcome
+        world.drain()
+        syncing = world.sync(joined)
+        world.complete(failures=1)
+        assert syncing.outcome.error is ErrorCode.not_coordinator
+        assert world.groups.all()[0].state is GroupState.PREPARING_REBALANCE
+        again = world.join(member_id=joined.member_id).outcome
+        assert (again.error, again.generation) == (ErrorCode.none, 2)
+        syncing = world.sync(again)
+        world.drain()
+        assert syncing.outcome.error is ErrorCode.none
+        assert world.store.groups["g"].generation == 2
+
+
+def test_a_member_that_leaves_while_its_assignment_is_written_leaves_an_empty_group() -> None:
+    with new_world() as world:
+        joined = world.join().outcome
+        world.drain()
+        syncing = world.sync(joined)
+        world.leave(joined.member_id)
+        world.drain()
+        assert syncing.outcome.error is ErrorCode.unknown_member_id
+        row = world.store.groups["g"]
+        assert (row.generation, row.members, row.empty_since_ms) == (2, (), 1_000_000)
+
+
+def test_a_restarted_coordinator_has_the_members_of_the_store() -> None:
+    with new_world() as world:
+        joined = world.join().outcome
+        world.sync(joined)
+        world.drain()
+        world.restart()
+        (member,) = world.groups.describe("g").members
+        assert member.member_id == joined.member_id
+        world.groups.heartbeat("g", joined.member_id, None, 1)
+        by_former = world.commit("a", Committer(joined.member_id, None, 0))
+        assert by_former.outcome is ErrorCode.illegal_generation
+        by_member = world.commit("a", Committer(joined.member_id, None, 1))
+        world.drain()
+        assert by_member.outcome is None
+        world.loop.now_s += 2 * SESSION_MS / 1000
+        world.loop.settle()
+        world.drain()
+        assert world.groups.all()[0].state is GroupState.EMPTY
+        assert world.store.groups["g"].members == ()
+
+
+def test_more_members_than_a_group_may_have_join_again_after_a_restart() -> None:
+    with new_world() as world:
+        joined = world.join().outcome
+        world.sync(joined)
+        world.drain()
+        world.restart(max_bytes=1)
+        (group,) = world.groups.all()
+        assert (group.state, group.generation) == (GroupState.EMPTY, 1)
 
 
 def test_a_session_that_ends_while_offsets_are_deleted_ends_after_that() -> None:

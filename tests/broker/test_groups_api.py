@@ -3,6 +3,7 @@
 import gc
 from contextlib import ExitStack
 from functools import partial
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -12,9 +13,11 @@ from raw_connection import RawConnection
 from running_broker import MakeBroker, RunningBroker, a_broker
 from stepped_loop import SteppedLoop
 
+from golden import copy_directory
 from horolog.clock import DAY_MS, ManualClock
 from horolog.groups.rows import OffsetRow, PendingRow
 from horolog.metadata.verify import check_store
+from horolog.storage.names import GROUPS_FILE
 from horolog.wire.api import ApiKey
 
 broker = a_broker("t", partitions=3)
@@ -160,6 +163,85 @@ def test_a_member_without_heartbeats_is_removed_in_the_loops_time_not_the_clocks
         assert connection.ask(ApiKey.HEARTBEAT, 3, **beat).error_code == 25
         (group,) = connection.ask(ApiKey.LIST_GROUPS, 4, states_filter=["Empty"]).groups
         assert group.group_id == "g"
+
+
+def beat(connection: RawConnection, joined: Any, generation: int | None = None) -> int:
+    """The error code of a member's heartbeat."""
+    answer = connection.ask(
+        ApiKey.HEARTBEAT,
+        3,
+        group_id="g",
+        generation_id=joined.generation_id if generation is None else generation,
+        member_id=joined.member_id,
+    )
+    return int(answer.error_code)
+
+
+@pytest.mark.parametrize("crash", [False, True])
+@pytest.mark.parametrize("beside", [False, True])
+def test_members_go_on_in_their_generation_after_a_restart(
+    crash: bool, beside: bool, tmp_path: Path
+) -> None:
+    """Also where groups are in a file of ours, beside another's logs."""
+    if beside:
+        copy_directory("clean", tmp_path / "data")
+    with RunningBroker(tmp_path / "data", {}, ManualClock(), SteppedLoop) as broker:
+        broker.create_topic("t")
+        check_restarts(broker, crash=crash)
+        assert (tmp_path / "data" / GROUPS_FILE).exists() is beside
+
+
+def check_restarts(broker: RunningBroker, *, crash: bool) -> None:
+    with broker.connect() as connection:
+        joined = member(connection, session_timeout_ms=100_000)
+        before = connection.ask(ApiKey.DESCRIBE_GROUPS, 5, groups=["g"]).groups
+    broker.restart(crash=crash)
+    with broker.connect() as connection:
+        found = connection.ask(ApiKey.DESCRIBE_GROUPS, 5, groups=["g"]).groups
+        assert found == before
+        (group,) = found
+        assert (group.group_state, group.protocol_data) == ("Stable", "range")
+        (one,) = group.members
+        assert (one.member_id, one.client_id) == (joined.member_id, "test")
+        assert bytes(one.member_assignment) == b"all"
+        assert beat(connection, joined) == 0
+        by_member = {"member_id": joined.member_id, "generation": joined.generation_id}
+        assert commit(connection, {0: 5}, **by_member) == [0]
+        former = by_member | {"generation": joined.generation_id - 1}
+        assert commit(connection, {0: 6}, **former) == [22]
+        assert beat(connection, joined, joined.generation_id - 1) == 22
+        broker.loop.advance(200)
+        assert beat(connection, joined) == 25
+        (group,) = connection.ask(ApiKey.LIST_GROUPS, 4, states_filter=["Empty"]).groups
+    broker.restart(crash=crash)
+    with broker.connect() as connection:
+        (group,) = connection.ask(ApiKey.LIST_GROUPS, 4, states_filter=["Empty"]).groups
+        assert group.group_id == "g"
+        again = member(connection)
+        assert again.generation_id == joined.generation_id + 2
+        assert fetched(connection, 0) == {0: 5}
+
+
+def test_a_generation_that_a_record_cannot_hold_fails_and_the_broker_goes_on(
+    broker: RunningBroker,
+) -> None:
+    """As in Kafka: the rebalance fails, for all that wait for it."""
+    large = join_fields(session_timeout_ms=1_800_000)
+    large["protocols"] = [{"name": "range", "metadata": bytes(9 << 20)}]
+    with broker.connect() as connection:
+        joined = connection.ask(ApiKey.JOIN_GROUP, 2, **large)
+        assert joined.error_code == 0
+        synced = connection.ask(
+            ApiKey.SYNC_GROUP,
+            1,
+            group_id="g",
+            generation_id=joined.generation_id,
+            member_id=joined.member_id,
+        )
+        assert synced.error_code == -1
+        assert beat(connection, joined) == 27
+        again = join_fields(member_id=joined.member_id, session_timeout_ms=1_800_000)
+        assert connection.ask(ApiKey.JOIN_GROUP, 2, **again).generation_id == 2
 
 
 def members_of(broker: RunningBroker, group: str) -> int:

@@ -2,6 +2,7 @@
 
 import itertools
 import struct
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 
@@ -10,9 +11,11 @@ from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 
-from horolog.errors import ErrorCode, RequestRefused
+from horolog.errors import CorruptBatch, ErrorCode, RequestRefused
 from horolog.groups.capacity import Capacity
 from horolog.groups.group import Group
+from horolog.groups.replay import Replay, records_of
+from horolog.groups.rows import GroupChange, GroupRow
 from horolog.groups.values import (
     Completed,
     GroupLimits,
@@ -20,9 +23,12 @@ from horolog.groups.values import (
     Join,
     Joined,
     Protocol,
+    Storing,
     Sync,
     Synced,
 )
+from horolog.record.builder import build_batch
+from horolog.schemas.offsets import MemberValue
 
 RANGE = Protocol("range", b"r")
 SESSION_MS = 10_000
@@ -47,6 +53,8 @@ class Story:
             new_id=lambda: str(next(ids)),
         )
         self.now = 1_000
+        self.store: Callable[[Storing], ErrorCode] = lambda _: ErrorCode.none
+        self.rows: list[GroupRow] = []
         self.answered: dict[object, Joined | Synced] = {}
         self.waiting: set[object] = set()
 
@@ -69,6 +77,7 @@ class Story:
         answers = self.group.join(replace(given, **fields), waiter, self.now)
         self.waiting.add(waiter)
         self._take(answers)
+        self._store_what_is_due()
         answer = self.answered.get(waiter)
         assert answer is None or isinstance(answer, Joined)
         return answer
@@ -82,9 +91,21 @@ class Story:
         answers = self.group.sync(sync, waiter, self.now)
         self.waiting.add(waiter)
         self._take(answers)
+        self._store_what_is_due()
         answer = self.answered.get(waiter)
         assert answer is None or isinstance(answer, Synced)
         return answer
+
+    def _store_what_is_due(self) -> None:
+        storing = self.group.take_storing()
+        if storing is None:
+            return
+        error = self.store(storing)
+        if error is ErrorCode.none:
+            self.rows.append(storing.row)
+            self._take(self.group.stored(storing, self.now))
+        else:
+            self._take(self.group.not_stored(storing, error, self.now))
 
     def leave(self, member_id: str, instance_id: str | None = None) -> None:
         self._take(self.group.leave(member_id, instance_id, self.now))
@@ -420,6 +441,48 @@ def test_a_restarted_static_leader_need_not_assign_again() -> None:
     assert len(new_client.members) == 1
 
 
+def test_a_static_member_whose_new_id_is_not_stored_keeps_its_former_id() -> None:
+    story = Story(delay_ms=5)
+    story.join("a", instance_id="i-a", client_id="before")
+    story.wait(10)
+    a = story.joined("a")
+    story.sync("sa", a, **{a.member_id: b"A"})
+    story.store = lambda _: ErrorCode.not_coordinator
+    refused_join = story.join("a2", instance_id="i-a", client_id="after")
+    assert refused_join == Joined(ErrorCode.not_coordinator, "")
+    story.group.heartbeat(a.member_id, "i-a", a.generation, story.now)
+    (member,) = story.group.describe().members
+    assert (member.member_id, member.client_id, member.assignment) == (a.member_id, "before", b"A")
+    story.store = lambda _: ErrorCode.none
+    again = story.join("a3", instance_id="i-a", client_id="after")
+    assert again is not None
+    assert (again.error, again.generation) == (ErrorCode.none, a.generation)
+    assert [m.member_id for m in story.rows[-1].members] == [again.member_id]
+    assert story.rows[-1].leader == again.member_id
+
+
+def test_a_static_member_is_answered_though_the_group_rebalances_before_its_id_is_stored() -> None:
+    for error in (ErrorCode.none, ErrorCode.not_coordinator):
+        story = Story(delay_ms=5)
+        story.join("a", instance_id="i-a")
+        story.wait(10)
+        a = story.joined("a")
+        story.sync("sa", a)
+
+        def meanwhile(_: Storing, story: Story = story, error: ErrorCode = error) -> ErrorCode:
+            story.store = lambda _: ErrorCode.none
+            story.join("b")
+            return error
+
+        story.store = meanwhile
+        answer = story.join("a2", instance_id="i-a")
+        assert answer is not None
+        assert answer.error is error
+        story.join("a3", instance_id="i-a")
+        assert story.joined("a3").generation == a.generation + 1
+        assert story.joined("b").generation == a.generation + 1
+
+
 def test_a_static_member_with_other_metadata_rebalances() -> None:
     story = Story(delay_ms=5)
     story.join("a", instance_id="i-a")
@@ -596,6 +659,155 @@ def test_rebalances_end_whatever_time_their_members_allow(timeout_ms: int) -> No
     assert [m.member_id for m in story.joined("c").members] == [story.joined("c").member_id]
 
 
+# --- what is stored ---------------------------------------------------------------------
+
+
+def restored(story: Story, row: GroupRow, **limits: int) -> Group:
+    """The group that a start makes of a row."""
+    group = Group("g", GroupLimits(**limits), Capacity())
+    group.restore(row, story.now)
+    return group
+
+
+def test_assignments_that_are_not_stored_are_not_given_and_the_group_rebalances() -> None:
+    story = Story(delay_ms=5)
+    story.join("a")
+    story.join("b")
+    story.wait(20)
+    a, b = story.joined("a"), story.joined("b")
+    story.sync("sb", b)
+    story.store = lambda _: ErrorCode.coordinator_not_available
+    assert story.sync("sa", a) == Synced(ErrorCode.coordinator_not_available)
+    assert story.answered["sb"] == Synced(ErrorCode.coordinator_not_available)
+    assert story.group.state is GroupState.PREPARING_REBALANCE
+    story.store = lambda _: ErrorCode.none
+    for waiter, member in (("a2", a), ("b2", b)):
+        story.join(waiter, member.member_id)
+    assert story.joined("a2").generation == story.joined("b2").generation == 2
+
+
+def test_assignments_of_a_leader_that_sends_them_twice_are_given_as_they_were_stored_last() -> None:
+    story = Story()
+    a = story.join("a")
+    assert a is not None
+
+    def again(_: Storing) -> ErrorCode:
+        story.store = lambda _: ErrorCode.none
+        story.sync("second", a, **{a.member_id: b"second"})
+        return ErrorCode.none
+
+    story.store = again
+    assert story.sync("first", a, **{a.member_id: b"first"}) is not None
+    assert story.answered["first"] == Synced(ErrorCode.rebalance_in_progress)
+    assert story.answered["second"].error is ErrorCode.none
+    (member,) = story.group.describe().members
+    assert member.assignment == b"second"
+
+
+def test_a_restored_group_goes_on_and_members_that_have_gone_time_out() -> None:
+    story = Story(delay_ms=5)
+    stays, goes = story.stable("stays", "goes")
+    group = restored(story, story.rows[-1])
+    assert group.describe() == story.group.describe()
+    for later in (SESSION_MS - 1, 2 * SESSION_MS - 2):
+        group.tick(story.now + later)
+        assert group.state is (
+            GroupState.STABLE if later < SESSION_MS else GroupState.PREPARING_REBALANCE
+        )
+        with suppress(RequestRefused):
+            group.heartbeat(stays.member_id, None, stays.generation, story.now + later)
+    assert [m.member_id for m in group.describe().members] == [stays.member_id]
+    with refused(ErrorCode.unknown_member_id):
+        group.heartbeat(goes.member_id, None, goes.generation, story.now)
+
+
+def test_a_restored_group_fences_commits_of_a_former_generation() -> None:
+    story = Story()
+    (a,) = story.stable("a")
+    group = restored(story, story.rows[-1])
+    with refused(ErrorCode.illegal_generation):
+        group.check_commit(a.member_id, None, a.generation - 1, story.now)
+    group.check_commit(a.member_id, None, a.generation, story.now)
+
+
+def test_a_restored_empty_group_counts_its_generations_on() -> None:
+    story = Story()
+    (a,) = story.stable("a")
+    story.leave(a.member_id)
+    group = restored(story, story.group.row(7))
+    assert (group.state, group.generation) == (GroupState.EMPTY, 2)
+
+
+MEMBER = MemberValue("m", "i", "c", "/h", 100, 200, b"s", b"a" * 100)
+ROW = GroupRow("g", "consumer", None, 3, "range", "m", (MEMBER,))
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        ROW._replace(protocol=None),
+        ROW._replace(protocol_type=""),
+        ROW._replace(members=(MEMBER, MEMBER._replace(instance_id=None))),
+        ROW._replace(members=(MEMBER, MEMBER._replace(member_id="n"))),
+        ROW._replace(members=(MEMBER._replace(member_id=""),)),
+    ],
+)
+def test_members_that_no_group_can_have_are_left_out(row: GroupRow) -> None:
+    group = Group("g", GroupLimits(), Capacity())
+    with pytest.raises(CorruptBatch):
+        group.restore(row, 0)
+    assert (group.state, group.generation, group.member_count) == (GroupState.EMPTY, 3, 0)
+    assert group.next_deadline_ms() is None
+
+
+@pytest.mark.parametrize("limits", [{"max_size": 1}, {"max_bytes": 3_000}])
+def test_members_that_exceed_the_limits_are_left_out(limits: dict[str, int]) -> None:
+    group = Group("g", GroupLimits(**limits), Capacity())
+    both = (MEMBER, MEMBER._replace(member_id="n", instance_id=None))
+    with refused(ErrorCode.group_max_size_reached):
+        group.restore(ROW._replace(members=both), 0)
+    assert (group.state, group.member_count) == (GroupState.EMPTY, 0)
+
+
+def test_members_beyond_the_memory_of_all_groups_are_left_out() -> None:
+    capacity = Capacity(1_000)
+    group = Group("g", GroupLimits(), capacity)
+    with refused(ErrorCode.coordinator_not_available):
+        group.restore(ROW, 0)
+    assert (group.member_count, capacity.used_bytes) == (0, 0)
+
+
+@pytest.mark.parametrize("leader", [None, "gone"])
+def test_the_first_member_leads_a_group_that_was_stored_without_a_leader(
+    leader: str | None,
+) -> None:
+    story = Story()
+    group = restored(story, ROW._replace(leader=leader))
+    (answer,) = group.join(
+        Join(
+            member_id="m",
+            protocol_type="consumer",
+            protocols=(Protocol("range", b"s"),),
+            session_timeout_ms=SESSION_MS,
+            rebalance_timeout_ms=REBALANCE_MS,
+            instance_id="i",
+        ),
+        "w",
+        story.now,
+    )
+    assert isinstance(answer.value, Joined)
+    assert (answer.value.leader, answer.value.generation) == ("m", 4)
+
+
+def test_sessions_of_any_length_are_restored() -> None:
+    for timeout_ms in (-(1 << 31), 0, (1 << 31) - 1):
+        members = (MEMBER._replace(session_timeout_ms=timeout_ms, rebalance_timeout_ms=timeout_ms),)
+        group = restored(Story(), ROW._replace(members=members, generation=-5))
+        assert group.generation == 0
+        group.tick(2_000)
+        assert (group.state is GroupState.STABLE) is (timeout_ms > 1_000)
+
+
 MOMENTS = st.lists(
     st.tuples(
         st.sampled_from(["join", "rejoin", "sync", "heartbeat", "leave", "static", "wait"]),
@@ -603,6 +815,26 @@ MOMENTS = st.lists(
     ),
     max_size=40,
 )
+
+
+def check_restored(story: Story) -> None:
+    """The log has the group as it is in memory."""
+    replay = Replay()
+    replay.take(build_batch(records_of(GroupChange([story.rows[-1]]), 5)))
+    ((row,), _) = replay.rows(lambda _: None)
+    assert row == story.rows[-1]
+    group = restored(story, row)
+    was, found = story.group.describe(), group.describe()
+    assert (found.state, found.protocol_type, found.protocol_name) == (
+        (was.state, was.protocol_type, was.protocol_name)
+    )
+    # A member that joins again with nothing changed is not stored again, as in Kafka.
+    assert [(m.member_id, m.instance_id, m.metadata, m.assignment) for m in found.members] == [
+        (m.member_id, m.instance_id, m.metadata, m.assignment) for m in was.members
+    ]
+    assert group.generation == story.group.generation
+    assert group.row(None) == story.group.row(None)
+    assert group.earliest_deadline_ms() == group.next_deadline_ms()
 
 
 @examples(10)
@@ -633,6 +865,8 @@ def test_everybody_is_answered_and_everything_ends_in_time(
                     story.leave(joined.member_id)
                 case "wait":
                     story.wait((1, 600, SESSION_MS // 2, SESSION_MS, REBALANCE_MS, 7)[number])
+        if story.rows and story.group.state is GroupState.STABLE:
+            check_restored(story)
         earliest_ms, wakes_ms = story.group.earliest_deadline_ms(), story.group.next_deadline_ms()
         assert earliest_ms is None or (wakes_ms is not None and wakes_ms <= earliest_ms)
     story.wait(400_000 + 2 * REBALANCE_MS)

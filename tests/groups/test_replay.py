@@ -93,9 +93,18 @@ def test_of_commits_in_a_transaction_and_outside_the_later_counts() -> None:
     assert offsets(replay) == [row(2)]
 
 
-def test_members_of_a_group_leave_it_not_empty() -> None:
+def test_the_members_of_a_group_come_back_and_leave_it_not_empty() -> None:
     member = MemberValue("m", None, "client", "/host", 1, 2, b"s", b"a")
     value = group_bytes(GroupValue("consumer", 4, "range", "m", 77, (member,)))
+    replay = replayed(build_batch([Record(1, key_bytes(GroupKey("g")), value)]))
+    row = GroupRow("g", "consumer", None, 4, "range", "m", (member,))
+    assert replay.rows(lambda _: None)[0] == [row]
+    (written,) = records(GroupChange([row]))
+    assert replayed(build_batch([written])).rows(lambda _: None)[0] == [row]
+
+
+def test_a_group_of_an_earlier_release_has_no_members_and_no_generation() -> None:
+    value = group_bytes(GroupValue("consumer", 0))
     replay = replayed(build_batch([Record(1, key_bytes(GroupKey("g")), value)]))
     assert replay.rows(lambda _: None)[0] == [GroupRow("g", "consumer", None)]
 

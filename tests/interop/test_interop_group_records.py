@@ -8,7 +8,11 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from bench.sides import horolog
 from confluent_kafka import Consumer
+from moving import tool
+from patience import eventually
+from raw_connection import RawConnection
 from tools.golden.scenarios import QUIET
 from tools.peers.kafka import LAST_WITH_OLD_FORMATS, NEWEST, Kafka, run_tool
 
@@ -33,6 +37,7 @@ from horolog.schemas.offsets import (
 )
 from horolog.storage.adoption.records import batches_in, records_in
 from horolog.storage.files import Files
+from horolog.wire.api import ApiKey
 
 GROUPS = ["plain", "gr\u00fcn", "\U0001f600", "polygenelubricants"]
 PARTITIONS = 50
@@ -124,6 +129,125 @@ def test_kafkas_dump_tool_reads_what_is_written_here(tmp_path: Path) -> None:
     assert data[3] == "<DELETE>"
     assert (data[4]["generation"], data[4]["members"]) == (2, [])
     assert data[5]["members"][0]["groupInstanceId"] == "static"
+
+
+LONG_MS = 1_800_000
+"""A session that outlasts the start of a broker."""
+JOINING = {
+    "group_id": "moving",
+    "session_timeout_ms": LONG_MS,
+    "rebalance_timeout_ms": LONG_MS,
+    "protocol_type": "consumer",
+    "protocols": [{"name": "range", "metadata": b"\0\1\0\0\0\1\0\1t\xff\xff\xff\xff\0\0\0\0"}],
+}
+ASSIGNED = b"\0\1\0\0\0\1\0\1t\0\0\0\1\0\0\0\0\xff\xff\xff\xff"
+"""Partition 0 of t, in a consumer's assignment."""
+
+
+def joined(bootstrap: str) -> tuple[str, int]:
+    """The id and the generation of a member that has its assignment."""
+    with RawConnection(bootstrap, timeout_s=600) as connection:
+        assert eventually(
+            lambda: (
+                connection.ask(ApiKey.FIND_COORDINATOR, 2, key="moving", key_type=0).error_code == 0
+            )
+        )
+        found: list[Any] = []
+        assert eventually(
+            lambda: (
+                found.append(connection.ask(ApiKey.JOIN_GROUP, 3, **JOINING))
+                or found[-1].error_code == 0
+            )
+        )
+        member = found[-1]
+        synced = connection.ask(
+            ApiKey.SYNC_GROUP,
+            3,
+            group_id="moving",
+            generation_id=member.generation_id,
+            member_id=member.member_id,
+            assignments=[{"member_id": member.member_id, "assignment": ASSIGNED}],
+        )
+        assert (synced.error_code, bytes(synced.assignment)) == (0, ASSIGNED)
+    return member.member_id, member.generation_id
+
+
+def check_goes_on(bootstrap: str, member_id: str, generation: int) -> None:
+    """The group is as it was: for the tools, for its member, and for a member of before."""
+
+    def beat(connection: RawConnection, generation: int) -> int:
+        beat = {"group_id": "moving", "generation_id": generation, "member_id": member_id}
+        return int(connection.ask(ApiKey.HEARTBEAT, 3, **beat).error_code)
+
+    with RawConnection(bootstrap, timeout_s=600) as connection:
+
+        def described() -> Any:
+            (group,) = connection.ask(ApiKey.DESCRIBE_GROUPS, 5, groups=["moving"]).groups
+            return group
+
+        assert eventually(lambda: described().error_code == 0)  # until it is loaded
+        assert beat(connection, generation) == 0
+        assert beat(connection, generation - 1) == 22
+        group = described()
+        assert (group.group_state, group.protocol_data) == ("Stable", "range")
+        (member,) = group.members
+        assert (member.member_id, member.client_id) == (member_id, "test")
+        assert member.client_host == "/127.0.0.1"
+        assert bytes(member.member_assignment) == ASSIGNED
+    said = tool(bootstrap, "groups", "--describe", "--group", "moving", "--members")
+    assert member_id in said, said
+
+
+def dumped_groups(log_dir: Path) -> list[Any]:
+    """The values of classic groups, as Kafka's dump tool prints them."""
+    found = []
+    for log in sorted(log_dir.glob("__consumer_offsets-*/*.log")):
+        if log.stat().st_size:
+            done = run_tool("dump", "--offsets-decoder", "--files", str(log))
+            for line in done.stdout.decode().splitlines():
+                key, _, value = line.partition(" key: ")[2].partition(" payload: ")
+                if key and json.loads(key)["type"] == "2" and value != "<DELETE>":
+                    found.append(json.loads(value)["data"])
+    return found
+
+
+@pytest.mark.timeout(1800)
+def test_a_member_goes_on_at_the_other_broker_both_ways(tmp_path: Path) -> None:
+    kafka = Kafka(tmp_path)
+    with horolog({}, tmp_path) as side:
+        with Client(side.bootstrap) as client:
+            client.create_topics({"t": 1})
+        member_id, generation = joined(side.bootstrap)
+        side.kill()
+    last = dumped_groups(kafka.log_dir)[-1]
+    assert (last["generation"], last["protocol"], last["leader"]) == (1, "range", member_id)
+    (member,) = last["members"]
+    assert (member["memberId"], member["clientId"]) == (member_id, "test")
+    assert member["sessionTimeout"] == member["rebalanceTimeout"] == LONG_MS
+    with kafka:
+        check_goes_on(kafka.bootstrap, member_id, generation)
+        kafka.kill()
+    with horolog({}, tmp_path) as side:
+        check_goes_on(side.bootstrap, member_id, generation)
+        with RawConnection(side.bootstrap) as connection:
+            again = connection.ask(ApiKey.JOIN_GROUP, 3, **JOINING, member_id=member_id)
+            assert (again.error_code, again.generation_id) == (0, generation + 1)
+
+
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("peer", [NEWEST, LAST_WITH_OLD_FORMATS])
+def test_a_member_of_kafkas_group_goes_on_here_where_it_is_taken_over(
+    peer: str, tmp_path: Path
+) -> None:
+    kafka = Kafka(tmp_path, peer=peer)
+    with kafka:
+        with Client(kafka.bootstrap) as client:
+            client.create_topics({"t": 1})
+            client.offset_commit("other", {("t", 0): CommittedOffset(0)})
+        member_id, generation = joined(kafka.bootstrap)
+        kafka.kill()
+    with horolog({"horolog.take.over": "true"}, tmp_path) as side:
+        check_goes_on(side.bootstrap, member_id, generation)
 
 
 def test_kafkas_dump_tool_reads_the_file_of_groups(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """The group coordinator: runs the state machines of `groups` and stores their changes.
 
-Members and generations are only in memory: after a restart members rejoin. Committed offsets are
-stored before they are visible in memory.
+The members of a generation are stored before they get their assignments, and committed offsets
+before they are visible in memory. After a restart members go on in their generation.
 
 The operations on one group are serialised by its `GroupQueue`. Heartbeats, OffsetFetch and
 descriptions do not use the queue: each is a single step on the state in memory that no queued
@@ -84,20 +84,9 @@ class GroupCoordinator:
         self._loading: StateLoading[Replay] | None = None  # None: all is there
         self._loader: asyncio.Task[None] | None = None
         for row in groups:
-            self._restore(row)
+            self._groups.restore(row)
         for group_id in self.offsets.group_ids():
             self._restore_owner(group_id)
-
-    def _restore(self, row: GroupRow) -> None:
-        """Have a group that is stored."""
-        entry = self._groups.entry(row.group_id)
-        self._groups.create(entry).protocol_type = row.protocol_type or None
-        entry.stored = row
-        # Groups have no members after a restart.
-        since_ms = row.empty_since_ms
-        if since_ms is None and row.protocol_type:
-            since_ms = self._clock.now_ms()
-        entry.empty_since_ms = since_ms
 
     def _restore_owner(self, group_id: str) -> None:
         """Have the group of an offset that is stored."""
@@ -142,18 +131,22 @@ class GroupCoordinator:
             counts: whether an offset still does.
         """
         turns = TimeSlice()
-        for group in stored.groups:
-            self._restore(group)
-            await turns.pause()
+        owners: set[str] = set()
         for row in stored.offsets:
             if counts(row):
                 self.offsets.put(row)
-                self._restore_owner(row.group_id)
+                owners.add(row.group_id)
             await turns.pause()
         for each in stored.pending:
             if counts(each.row):
                 self.offsets.pending.put(each)
-                self._restore_owner(each.row.group_id)
+                owners.add(each.row.group_id)
+            await turns.pause()
+        for group in stored.groups:  # last: sessions begin with it
+            self._groups.restore(group)
+            await turns.pause()
+        for group_id in owners:
+            self._restore_owner(group_id)
             await turns.pause()
 
     def has(self, group_id: str) -> bool:
@@ -221,7 +214,8 @@ class GroupCoordinator:
                 raise _no_member(join.member_id)
             group = self._groups.create(entry)
         try:
-            return Decided(self._groups.asked(entry, group, partial(group.join, join)))
+            waiter = self._groups.asked(entry, group, partial(group.join, join))
+            return self._groups.answered(entry, group, waiter)
         except RequestRefused as error:
             self._on_refused(entry, error)
             raise
@@ -244,7 +238,8 @@ class GroupCoordinator:
         if group is None:
             raise _no_member(sync.member_id)
         try:
-            return Decided(self._groups.asked(entry, group, partial(group.sync, sync)))
+            waiter = self._groups.asked(entry, group, partial(group.sync, sync))
+            return self._groups.answered(entry, group, waiter)
         except RequestRefused as error:
             self._on_refused(entry, error)
             raise
@@ -352,7 +347,7 @@ class GroupCoordinator:
             if entry.group is None:
                 self._groups.create(entry)
             if new_row is not None:
-                entry.stored = new_row
+                entry.note_stored(new_row)
             for row in rows:
                 self.offsets.put(row)
 

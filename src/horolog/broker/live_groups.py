@@ -8,16 +8,18 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 from horolog.broker.scheduling.group_queue import Decided, GroupQueue
 from horolog.clock import Clock
-from horolog.errors import ErrorCode, HorologError, RequestRefused, code_for
+from horolog.errors import ErrorCode, HorologError, RequestRefused, StorageFailed, code_for
 from horolog.groups.capacity import Capacity
 from horolog.groups.group import Group
 from horolog.groups.offsets import CommittedOffsets
 from horolog.groups.rows import GroupChange, GroupRow, Outcomes
 from horolog.groups.values import Completed, GroupLimits, GroupState, Waiter
+
+T = TypeVar("T")
 
 _LOG = logging.getLogger(__name__)
 
@@ -57,7 +59,8 @@ async def written(store: GroupStore, changes: Sequence[GroupChange]) -> Outcomes
 class GroupEntry:
     """A group id: its group, if any, and its operation queue.
 
-    `stored` is the group's row in the store; the group in memory may be ahead of it.
+    `stored` is the group's row in the store, but for the members; the group in memory may be ahead
+    of it.
     """
 
     __slots__ = (
@@ -82,9 +85,14 @@ class GroupEntry:
         self.timer_at_ms = 0
 
     def row(self) -> GroupRow:
-        """The row of the group that should be stored."""
-        protocol_type = None if self.group is None else self.group.protocol_type
-        return GroupRow(self.group_id, protocol_type or "", self.empty_since_ms)
+        """The row of the group without members."""
+        if self.group is None:
+            return GroupRow(self.group_id, "", self.empty_since_ms)
+        return self.group.row(self.empty_since_ms)
+
+    def note_stored(self, row: GroupRow) -> None:
+        """The store has the row."""
+        self.stored = row._replace(members=())  # which may be large
 
 
 class LiveGroups:
@@ -145,6 +153,21 @@ class LiveGroups:
         group = entry.group = Group(entry.group_id, self._limits, self._capacity)
         return group
 
+    def restore(self, row: GroupRow) -> None:
+        """Create a group as it was stored; sessions of its members begin now."""
+        entry = self.entry(row.group_id)
+        group = self.create(entry)
+        entry.note_stored(row)
+        try:
+            group.restore(row, self.now_ms())
+        except HorologError as error:
+            _LOG.error("The members of the group %r have to join again: %s", row.group_id, error)
+        if group.state is GroupState.EMPTY:
+            entry.empty_since_ms = row.empty_since_ms
+            if row.empty_since_ms is None and row.protocol_type:
+                entry.empty_since_ms = self._clock.now_ms()
+        self._arm(entry, group)
+
     def drop_if_unused(self, entry: GroupEntry) -> None:
         """Drop a group that a refused join created, unless something of it is stored."""
         group = entry.group
@@ -176,6 +199,27 @@ class LiveGroups:
             waiter.add_done_callback(self._waiters.discard)
         return waiter
 
+    def answered(
+        self, entry: GroupEntry, group: Group, waiter: "asyncio.Future[T]"
+    ) -> "Decided[asyncio.Future[T]]":
+        """What a member has asked for, with the row that is to be stored before it is answered."""
+        storing = group.take_storing()
+        if storing is None:
+            return Decided(waiter)
+
+        def apply() -> None:
+            entry.note_stored(storing.row)
+            self.perform(entry, group, partial(group.stored, storing))
+
+        def refused(error: BaseException) -> None:
+            if isinstance(error, HorologError):
+                self.warn(f"the members of the group {entry.group_id!r} are not stored", error)
+            else:
+                _LOG.error("The members of %r are not stored", entry.group_id, exc_info=error)
+            self.perform(entry, group, partial(group.not_stored, storing, _to_members(error)))
+
+        return Decided(waiter, GroupChange(groups=[storing.row]), apply, refused)
+
     def perform(
         self, entry: GroupEntry, group: Group, decide: Callable[[int], list[Completed]]
     ) -> None:
@@ -205,19 +249,25 @@ class LiveGroups:
         if entry.noting or self._closed or not self._is_to_be_noted(entry):
             return
         entry.noting = True
-        noted = entry.queue.run(partial(self._note, entry))
+        # Exclusive: a row without members must not follow one that is decided before, with them.
+        noted = entry.queue.run(partial(self._note, entry), exclusive=True)
         noted.add_done_callback(partial(self._on_noted, entry))
 
     def _is_to_be_noted(self, entry: GroupEntry) -> bool:
-        if entry.group is None or entry.stored == entry.row():
+        group, stored = entry.group, entry.stored
+        if group is None:
             return False
-        return entry.stored is not None or not entry.group.is_unused
+        if stored is None:
+            return not group.is_unused
+        if group.state is GroupState.EMPTY:
+            return stored != entry.row()
+        return stored.empty_since_ms is not None
 
     def _note(self, entry: GroupEntry) -> Decided[None]:
         if not self._is_to_be_noted(entry):
             return Decided(None)
         row = entry.row()
-        return Decided(None, GroupChange(groups=[row]), partial(setattr, entry, "stored", row))
+        return Decided(None, GroupChange(groups=[row]), partial(entry.note_stored, row))
 
     def _on_noted(self, entry: GroupEntry, written: "asyncio.Future[None]") -> None:
         entry.noting = False
@@ -281,6 +331,15 @@ class LiveGroups:
         busy = [entry for entry in self._entries.values() if not entry.queue.is_idle]
         for settled in [entry.queue.run(_nothing_decided, exclusive=True) for entry in busy]:
             await settled
+
+
+def _to_members(error: BaseException) -> ErrorCode:
+    """What members are told if their row is not in the log, as by Kafka."""
+    if isinstance(error, StorageFailed):
+        return ErrorCode.not_coordinator
+    if isinstance(error, HorologError) and code_for(error) is ErrorCode.coordinator_not_available:
+        return ErrorCode.coordinator_not_available
+    return ErrorCode.unknown_server_error
 
 
 def _nothing_decided() -> Decided[None]:

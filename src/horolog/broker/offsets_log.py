@@ -239,6 +239,7 @@ def _are_quick(changes: Sequence[GroupChange]) -> bool:
         if ended is not None:
             return False
         records += len(groups) + len(offsets) + len(dropped_offsets) + len(dropped_groups)
+        records += sum(len(each.members) for each in groups)  # each takes as long as a record
     return records <= _QUICK
 
 

@@ -48,7 +48,14 @@ def batch_of_transaction(
 
 
 def too_large(change: GroupChange, most_bytes: int) -> RequestRefused:
-    """INVALID_COMMIT_OFFSET_SIZE."""
+    """INVALID_COMMIT_OFFSET_SIZE; MESSAGE_TOO_LARGE for the members of a group."""
+    if not change.offsets:
+        members = sum(len(each.members) for each in change.groups)
+        return RequestRefused(
+            ErrorCode.message_too_large,
+            f"the subscriptions and assignments of {members} members have more than {most_bytes} "
+            "bytes, the most of one record: divide the members among several groups",
+        )
     return RequestRefused(
         ErrorCode.invalid_commit_offset_size,
         f"{len(change.offsets)} offsets have more than {most_bytes} bytes",

@@ -2,24 +2,26 @@
 
     Empty ──join──> PreparingRebalance ──all joined, or timeout──> CompletingRebalance
       ^                    ^    ^                                       │
-      │ no members         │    └─────── member joins or leaves ────────┤ leader assigns
+      │ no members         │    └─────── member joins or leaves ────────┤ leader assigns, stored
       └────────────────────┘                                            v
                            └─────────── member joins or leaves ────── Stable
 
 Pure: no sockets and no timers. A request that must wait leaves its waiter in the group, and a
-later call returns the waiter with its result. `next_deadline_ms` is when to call `tick`. Times
-are milliseconds of the event loop's clock, not record time. Invalid requests raise
+later call returns the waiter with its result. `next_deadline_ms` is when to call `tick`. Where a
+row has to be in the log before members are answered, `take_storing` has it after `join` and
+`sync`. Times are milliseconds of the event loop's clock, not record time. Invalid requests raise
 RequestRefused.
 """
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
-from horolog.errors import ErrorCode, RequestRefused
+from horolog.errors import ErrorCode, HorologError, RequestRefused
 from horolog.groups.capacity import Capacity
 from horolog.groups.deadlines import Deadlines
 from horolog.groups.members import CONSUMER_PROTOCOL_TYPE, Member, Members, unknown_member
+from horolog.groups.rows import GroupRow
 from horolog.groups.values import (
     Completed,
     GroupDescription,
@@ -27,6 +29,8 @@ from horolog.groups.values import (
     GroupState,
     Join,
     Joined,
+    Renamed,
+    Storing,
     Sync,
     Synced,
     Waiter,
@@ -72,6 +76,45 @@ class Group:
         self._unsynced: set[str] = set()  # members without a SyncGroup in this generation
         self._deadlines = Deadlines(limits.initial_rebalance_delay_ms)
         self._completed: list[Completed] = []
+        self._to_store: Storing | None = None
+        self._assigning: Storing | None = None  # the leader's assignments until they are stored
+
+    def restore(self, row: GroupRow, now_ms: int) -> None:
+        """Let a new group go on as it was stored; sessions begin now.
+
+        Raises:
+            RequestRefused: its members exceed the limits.
+            CorruptBatch: no group can have such members. In both cases the group has none.
+        """
+        self.protocol_type = row.protocol_type or None
+        self.generation = max(row.generation, 0)
+        if not row.members:
+            return
+        try:
+            self._members.restore(row, now_ms)
+            self._check_restored()
+        except HorologError:
+            self._members = Members()
+            raise
+        self.protocol_name = row.protocol
+        self.state = GroupState.STABLE
+        self._share.charge(self.held_bytes)
+        self._deadlines.wake_at_ms = self.earliest_deadline_ms()
+
+    def _check_restored(self) -> None:
+        if len(self._members) > self._limits.max_size:
+            raise RequestRefused(
+                ErrorCode.group_max_size_reached,
+                f"{len(self._members)} members are more than "
+                f"group.max.size={self._limits.max_size}",
+            )
+        if self.held_bytes > self._limits.max_bytes:
+            raise RequestRefused(
+                ErrorCode.group_max_size_reached,
+                f"its members occupy {self.held_bytes} bytes, more than "
+                f"horolog.group.max.bytes={self._limits.max_bytes}",
+            )
+        self._share.check(self.held_bytes)
 
     # --- requests of members ----------------------------------------------------------
 
@@ -108,7 +151,8 @@ class Group:
                 self._dismiss(member, ErrorCode.rebalance_in_progress)
                 member.sync_waiter = waiter
                 if leads:
-                    self._assign(dict(sync.assignments), now_ms)
+                    assignments = dict(sync.assignments)
+                    self._to_store = self._assigning = Storing(self._assigned_row(assignments))
             case GroupState.STABLE:
                 self._unsynced.discard(member.member_id)
                 member.sync_waiter = waiter
@@ -165,6 +209,45 @@ class Group:
             return
         self._members.known(member_id, instance_id)
         self._check_generation(generation)
+
+    # --- what is stored ---------------------------------------------------------------
+
+    def row(self, empty_since_ms: int | None) -> GroupRow:
+        """The row of the group without members."""
+        return GroupRow(self.group_id, self.protocol_type or "", empty_since_ms, self.generation)
+
+    def _assigned_row(self, assignments: Mapping[str, bytes | memoryview]) -> GroupRow:
+        return self.row(None)._replace(
+            protocol=self.protocol_name,
+            leader=self._members.leader,
+            members=self._members.values(self.protocol_name, assignments),
+        )
+
+    def take_storing(self) -> Storing | None:
+        """What to store, once; nothing else is to be stored of this group before it."""
+        storing, self._to_store = self._to_store, None
+        if storing is None or storing.renamed is not None or storing is self._assigning:
+            return storing
+        return None  # the group rebalances again
+
+    def stored(self, storing: Storing, now_ms: int) -> list[Completed]:
+        """The row is in the log: give the members their answers."""
+        if storing.renamed is not None:
+            self._completed.append(Completed(storing.renamed.waiter, storing.renamed.joined))
+        elif storing is self._assigning:  # else members have come or gone since
+            self._assign(storing.row, now_ms)
+        return self.tick(now_ms)
+
+    def not_stored(self, storing: Storing, error: ErrorCode, now_ms: int) -> list[Completed]:
+        """The log has refused the row: members get the error, and the group rebalances."""
+        if storing.renamed is not None:
+            self._put_back_static(storing.renamed, error, now_ms)
+        elif storing is self._assigning:
+            for member in self._members:
+                if member.sync_waiter is not None:
+                    self._complete_sync(member, now_ms, error)
+            self._rebalance(now_ms)
+        return self.tick(now_ms)
 
     # --- timeouts ---------------------------------------------------------------------
 
@@ -255,7 +338,19 @@ class Group:
     def held_bytes(self) -> int:
         """The approximate memory of the group, without committed offsets."""
         pending = len(self._pending_ids) * _PENDING_ID_BYTES
-        return _GROUP_BYTES + len(self.group_id) + pending + self._members.held_bytes
+        return (
+            _GROUP_BYTES
+            + len(self.group_id)
+            + pending
+            + self._members.held_bytes
+            + self._assigning_bytes
+        )
+
+    @property
+    def _assigning_bytes(self) -> int:
+        if self._assigning is None:
+            return 0
+        return sum(len(each.assignment) for each in self._assigning.row.members)
 
     def _check_room(self, growth_bytes: int) -> None:
         held_bytes = self.held_bytes
@@ -268,7 +363,7 @@ class Group:
         self._share.check(held_bytes + growth_bytes)
 
     def _check_assignments(self, assignments: tuple[tuple[str, bytes | memoryview], ...]) -> None:
-        before = sum(len(member.assignment) for member in self._members)
+        before = sum(len(member.assignment) for member in self._members) + self._assigning_bytes
         self._check_room(sum(len(assignment) for _, assignment in assignments) - before)
 
     # --- joining ----------------------------------------------------------------------
@@ -336,7 +431,7 @@ class Group:
         self, member: Member, member_id: str, join: Join, waiter: Waiter, now_ms: int
     ) -> None:
         """Replace a static member that joins without its member id; fence the old one (KIP-345)."""
-        old_id = member.member_id
+        old_id, was = member.member_id, member.as_join()
         led = old_id == self._members.leader
         self._dismiss(member, ErrorCode.fenced_instance_id)
         self._unsynced.discard(old_id)
@@ -360,7 +455,22 @@ class Group:
             # An older client that is named leader would assign again, and the members of a
             # stable group would not receive that assignment.
             result = result._replace(leader=old_id, members=())
-        self._complete_join(member, waiter, now_ms, result)
+        self._extend_session(member, now_ms)
+        assignments = {each.member_id: each.assignment for each in self._members}
+        row = self._assigned_row(assignments)
+        self._to_store = Storing(row, Renamed(waiter, result, was))
+
+    def _put_back_static(self, renamed: Renamed, error: ErrorCode, now_ms: int) -> None:
+        """Give a static member its former id again: the new one is not in the log.
+
+        In a rebalance it has the new one until it joins again.
+        """
+        member = self._members.get(renamed.joined.member_id)
+        if member is not None and self.state is _STABLE:
+            self._members.rename(member, renamed.before.member_id)
+            self._members.rejoin(member, renamed.before)
+            self._extend_session(member, now_ms)
+        self._completed.append(Completed(renamed.waiter, Joined(error, "")))
 
     def _add(self, member_id: str, join: Join, waiter: Waiter, now_ms: int) -> None:
         deadline_ms = self._deadlines.wake_by(now_ms + self._limits.new_member_timeout_ms)
@@ -398,6 +508,7 @@ class Group:
         begin = self._deadlines.begin_first if self.state is _EMPTY else self._deadlines.begin
         begin(now_ms, self._members.rebalance_timeout_ms())
         self._unsynced.clear()
+        self._assigning = None
         self.state = GroupState.PREPARING_REBALANCE
 
     def _advance_rebalance(self, now_ms: int) -> None:
@@ -431,11 +542,12 @@ class Group:
             else:
                 self._complete_join(member, waiter, now_ms, self._joined_result(member))
 
-    def _assign(self, assignments: dict[str, bytes | memoryview], now_ms: int) -> None:
-        """Store the leader's assignments and complete all waiting SyncGroups."""
+    def _assign(self, row: GroupRow, now_ms: int) -> None:
+        """Hand out the leader's assignments, and complete all waiting SyncGroups."""
+        self._assigning = None
         self.state = GroupState.STABLE
-        for member in self._members:
-            self._members.assign(member, assignments.get(member.member_id, b""))
+        for member, value in zip(self._members, row.members, strict=True):
+            self._members.assign(member, value.assignment)
             if member.sync_waiter is not None:
                 self._complete_sync(member, now_ms)
 

@@ -2,10 +2,11 @@
 
 import struct
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from horolog.errors import ErrorCode, RequestRefused
+from horolog.errors import CorruptBatch, ErrorCode, RequestRefused
+from horolog.groups.rows import GroupRow
 from horolog.groups.values import (
     Join,
     JoinedMember,
@@ -14,6 +15,7 @@ from horolog.groups.values import (
     Waiter,
     member_bytes,
 )
+from horolog.schemas.offsets import MemberValue
 
 CONSUMER_PROTOCOL_TYPE = "consumer"
 
@@ -56,6 +58,37 @@ class Member:
             protocols=_kept(join.protocols),
             deadline_ms=deadline_ms,
             held_bytes=member_bytes(join),
+        )
+
+    @classmethod
+    def restored(cls, value: MemberValue, row: GroupRow, now_ms: int) -> "Member":
+        """A member of a stored group; of its protocols, the one that the group has settled on."""
+        metadata = Protocol(row.protocol or "", value.subscription)
+        join = Join(
+            member_id=value.member_id,
+            protocol_type=row.protocol_type,
+            protocols=(metadata,),
+            session_timeout_ms=value.session_timeout_ms,
+            rebalance_timeout_ms=value.rebalance_timeout_ms,
+            instance_id=value.instance_id,
+            client_id=value.client_id,
+            client_host=value.client_host,
+        )
+        member = cls.joining(value.member_id, join, now_ms + value.session_timeout_ms)
+        member.is_new = False
+        return member
+
+    def as_join(self) -> Join:
+        """The Join that has the member as it is."""
+        return Join(
+            member_id=self.member_id,
+            protocol_type="",
+            protocols=self.protocols,
+            session_timeout_ms=self.session_timeout_ms,
+            rebalance_timeout_ms=self.rebalance_timeout_ms,
+            instance_id=self.instance_id,
+            client_id=self.client_id,
+            client_host=self.client_host,
         )
 
     def metadata(self, protocol_name: str | None) -> bytes:
@@ -133,6 +166,38 @@ class Members:
             self.leader = member.member_id
         self.held_bytes += member.held_bytes
         self._speakers.update(_names(member.protocols))
+
+    def restore(self, row: GroupRow, now_ms: int) -> None:
+        """Add the members of a stored group, to none.
+
+        Raises:
+            CorruptBatch: no group can have such members; some may have been added.
+        """
+        if not row.protocol_type or row.protocol is None:
+            raise CorruptBatch("the group has members, and no protocol")
+        for value in row.members:
+            is_known = value.instance_id is not None and value.instance_id in self._id_of_instance
+            if not value.member_id or value.member_id in self._by_id or is_known:
+                raise CorruptBatch(f"two members are {value.member_id!r}, or one has no id")
+            member = Member.restored(value, row, now_ms)
+            self.add(member)
+            self.assign(member, value.assignment)
+        if row.leader in self._by_id:
+            self.leader = row.leader
+
+    def values(
+        self, protocol_name: str | None, assignments: Mapping[str, bytes | memoryview]
+    ) -> tuple[MemberValue, ...]:
+        """The members for the log, with assignments by member id."""
+        return tuple(
+            MemberValue(
+                *(m.member_id, m.instance_id, m.client_id, m.client_host),
+                *(m.rebalance_timeout_ms, m.session_timeout_ms),
+                m.metadata(protocol_name),
+                bytes(assignments.get(m.member_id, b"")),
+            )
+            for m in self._by_id.values()
+        )
 
     def remove(self, member: Member) -> None:
         """Remove a member without waiting requests; elect another leader if it was the leader."""

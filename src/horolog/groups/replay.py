@@ -60,10 +60,8 @@ def records_of(change: GroupChange, now_ms: int) -> list[Record]:
             dropped = chain[Key](offsets, map(GroupKey, change.dropped_groups))
             records += [Record(now_ms, key_bytes(each), None) for each in dropped]
         for group in change.groups:
-            since_ms = _NO_TIME if group.empty_since_ms is None else group.empty_since_ms
-            value = GroupValue(group.protocol_type, 0, changed_ms=since_ms)
             key = key_bytes(GroupKey(group.group_id))
-            records.append(Record(now_ms, key, group_bytes(value)))
+            records.append(Record(now_ms, key, group_bytes(_group_value(group, now_ms))))
         for row in change.offsets:
             of_offset = key_bytes(OffsetKey(row.group_id, row.topic, row.partition))
             records.append(Record(now_ms, of_offset, committed_bytes(CommittedValue(*row[3:]))))
@@ -226,9 +224,19 @@ class Replay:
         return None
 
 
+def _group_value(row: GroupRow, now_ms: int) -> GroupValue:
+    _, protocol_type, changed_ms, generation, protocol, leader, members = row
+    if changed_ms is None:
+        changed_ms = now_ms if members else _NO_TIME
+    return GroupValue(protocol_type, generation, protocol, leader, changed_ms, members)
+
+
 def _group_row(key: GroupKey, value: GroupValue) -> GroupRow:
-    has_since = value.changed_ms != _NO_TIME and not value.members
-    return GroupRow(key.group, value.protocol_type, value.changed_ms if has_since else None)
+    protocol_type, generation, protocol, leader, changed_ms, members = value
+    if members:
+        return GroupRow(key.group, protocol_type, None, generation, protocol, leader, members)
+    since_ms = None if changed_ms == _NO_TIME else changed_ms
+    return GroupRow(key.group, protocol_type, since_ms, generation)
 
 
 def _offset_row(key: OffsetKey, value: CommittedValue) -> OffsetRow:

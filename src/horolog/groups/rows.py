@@ -5,6 +5,7 @@ from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
 from horolog.record.markers import TransactionEnd
+from horolog.schemas.offsets import MemberValue
 
 Outcomes: TypeAlias = list[Exception | None]
 """Of changes that are written, in their order: the error of each, or None."""
@@ -26,11 +27,19 @@ class OffsetRow(NamedTuple):
 
 
 class GroupRow(NamedTuple):
-    """A group; `empty_since_ms` is set while it has no members."""
+    """A group; `empty_since_ms` is set while it has no members.
+
+    The protocol, the leader and the members are those that the leader has assigned partitions to
+    in this generation. A group that rebalances for the first time has none of them.
+    """
 
     group_id: str
     protocol_type: str
     empty_since_ms: int | None
+    generation: int = 0
+    protocol: str | None = None
+    leader: str | None = None
+    members: tuple[MemberValue, ...] = ()
 
 
 class TransactionalProducer(NamedTuple):

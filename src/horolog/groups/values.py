@@ -5,6 +5,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from horolog.errors import ErrorCode, RequestRefused
+from horolog.groups.rows import GroupRow
 
 NO_GENERATION = -1
 
@@ -152,6 +153,26 @@ class Completed(NamedTuple):
 
     waiter: Waiter
     value: Joined | Synced
+
+
+class Renamed(NamedTuple):
+    """A static member has a new id: who waits for that, the answer, and what it was before."""
+
+    waiter: Waiter
+    joined: Joined
+    before: Join
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Storing:
+    """A row that is to be in the log before the members that it is about are answered.
+
+    It has the assignments of a generation, or the new id of a static member. `Group.stored` and
+    `Group.not_stored` say what became of it.
+    """
+
+    row: GroupRow
+    renamed: Renamed | None = None
 
 
 class MemberDescription(NamedTuple):

@@ -28,11 +28,16 @@ def _nothing() -> None:
 
 @dataclass(slots=True)
 class Decided(Generic[T]):
-    """An operation's result, the change to write first, and its effect on memory."""
+    """An operation's result, the change to write first, and its effect on memory.
+
+    `refused` takes the error of a write that fails, and the result holds; without it the error is
+    the outcome.
+    """
 
     result: T
     change: GroupChange | None = None
     apply: Callable[[], None] = _nothing
+    refused: Callable[[BaseException], None] | None = None
 
 
 @dataclass(slots=True)
@@ -135,6 +140,9 @@ class GroupQueue:
         for (operation, decided, _), error in zip(in_flight, outcomes, strict=True):
             if error is None:
                 decided.apply()
+            elif decided.refused is not None:
+                decided.refused(error)
+                error = None
             _resolve(operation.done, error, decided.result)
         self._exclusive = False
 
