@@ -124,7 +124,7 @@ def test_lost_answer_of_an_end_is_given_again() -> None:
     state = ended(ongoing(begun(NEW)), old)
     with refused(ErrorCode.concurrent_transactions):
         ended(state, old)
-    with refused(ErrorCode.invalid_txn_state):
+    with refused(ErrorCode.concurrent_transactions):
         ended(state, old, commit=False)
     done = decisions.completed(state, 30)
     assert ended(done, old) is done
@@ -154,6 +154,18 @@ def test_empty_transaction_is_aborted_under_version_2() -> None:
     for commit in (False, True):
         with refused(ErrorCode.invalid_txn_state):
             ended(begun(NEW), Producer(7, 0), 1, commit=commit)
+
+
+@pytest.mark.parametrize("epoch", [0, 32_765])
+def test_abort_of_the_next_transaction_waits_for_the_end_of_the_one_before(epoch: int) -> None:
+    """franz-go aborts a transaction without records: it was refused with INVALID_TXN_STATE."""
+    first = Producer(7, epoch)
+    state = ended(ongoing(at_epoch(epoch)), first)
+    following = state.next_producer
+    with refused(ErrorCode.concurrent_transactions):
+        ended(state, following, commit=False)
+    done = decisions.completed(state, 30)
+    assert ended(done, following, commit=False).status is Status.PREPARE_ABORT
 
 
 def test_epoch_is_checked_before_the_state() -> None:

@@ -140,8 +140,10 @@ def ended(
 
     Raises:
         RequestRefused: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, INVALID_TXN_STATE, or
-            CONCURRENT_TRANSACTIONS while markers of the same end are being written.
+            CONCURRENT_TRANSACTIONS while markers are being written.
     """
+    if transaction.is_preparing and producer == transaction.next_producer:
+        raise concurrent()  # an abort of the next transaction, which is empty
     bumps = client_version >= SECOND_FLOW
     is_retry = bumps and _is_retry(transaction, producer)
     present = transaction.producer
@@ -156,7 +158,7 @@ def ended(
     if status is Status.ONGOING:
         return prepared(transaction, client_version, now_ms, commit=commit)
     if transaction.is_preparing:
-        raise concurrent() if status is prepare else _wrong_state(transaction, commit=commit)
+        raise concurrent()
     if status is _COMPLETE[prepare] and (is_retry or not bumps):
         return transaction
     if is_retry or not bumps or commit:
