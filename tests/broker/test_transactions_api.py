@@ -9,6 +9,7 @@ import pytest
 from raw_connection import RawConnection
 from running_broker import NOW_MS, RunningBroker
 
+from horolog.broker.controller import NewTopic
 from horolog.broker.transaction_markers import LocalMarkers
 from horolog.record.builder import Record, build_batch
 from horolog.wire.api import ApiKey
@@ -45,6 +46,14 @@ def add(connection: RawConnection, producer: Any, *indexes: int, version: int = 
 
 
 def write(connection: RawConnection, producer: Any, version: int, sequence: int = 0) -> int:
+    (code,) = write_to(connection, producer, version, "t", sequence=sequence)
+    return code
+
+
+def write_to(
+    connection: RawConnection, producer: Any, version: int, *topics: str, sequence: int = 0
+) -> list[int]:
+    """The code for the first partition of each topic, in one request."""
     batch = build_batch(
         [Record(NOW_MS, None, b"v")],
         producer_id=producer.producer_id,
@@ -52,15 +61,16 @@ def write(connection: RawConnection, producer: Any, version: int, sequence: int 
         base_sequence=sequence,
         is_transactional=True,
     )
+    partitions = [{"index": 0, "records": batch}]
     answer = connection.ask(
         ApiKey.PRODUCE,
         version,
         transactional_id="x",
         acks=-1,
         timeout_ms=30_000,
-        topic_data=[{"name": "t", "partition_data": [{"index": 0, "records": batch}]}],
+        topic_data=[{"name": topic, "partition_data": partitions} for topic in topics],
     )
-    return int(answer.responses[0].partition_responses[0].error_code)
+    return [int(each.partition_responses[0].error_code) for each in answer.responses]
 
 
 def end(connection: RawConnection, producer: Any, version: int, commit: bool = True) -> Any:
@@ -112,6 +122,25 @@ def test_second_flow_adds_partitions_by_writing(
         ],
     )
     assert offsets.topics[0].partitions[0].offset == 6
+
+
+def test_partition_that_appears_while_the_coordinator_is_asked_is_to_be_sent_again(
+    connection: RawConnection, broker: RunningBroker
+) -> None:
+    """It was refused with INVALID_TXN_STATE, after which franz-go gives the transaction up."""
+    producer = init(connection)
+    transactions = broker.broker.transactions
+    admit = transactions.admit
+
+    async def slow(*asked: Any) -> Any:
+        codes = await admit(*asked)
+        await broker.broker.controller.create_topic(NewTopic(name="new", partitions=1))
+        return codes
+
+    transactions.admit = slow
+    assert write_to(connection, producer, 12, "t", "new") == [0, 3]
+    transactions.admit = admit
+    assert write_to(connection, producer, 12, "new") == [0]
 
 
 def test_partitions_are_added_all_or_none(connection: RawConnection) -> None:

@@ -39,6 +39,7 @@ class Admitted(NamedTuple):
     """What the coordinator has said of the batches of one request."""
 
     producer_id: int
+    """-1 where it was asked about none."""
     is_strict: bool
     codes: Mapping[TopicPartition, ErrorCode]
     """Of the partitions that get a batch of the transaction."""
@@ -47,9 +48,15 @@ class Admitted(NamedTuple):
         """Refuse the batch for a partition that is not in the transaction.
 
         Raises:
-            RequestRefused: with the code of the coordinator.
+            RequestRefused: with the code of the coordinator, or to be sent again: the partition has
+                come to be while the coordinator was asked about others.
         """
-        code = self.codes.get(partition, ErrorCode.invalid_txn_state)
+        code = self.codes.get(partition)
+        if code is None:
+            raise RequestRefused(
+                ErrorCode.unknown_topic_or_partition,
+                f"{partition} was not there when the transaction was looked at: send it again",
+            )
         if code:
             raise RequestRefused(
                 code, f"{partition} is in no ongoing transaction of producer {self.producer_id}"
@@ -87,10 +94,11 @@ async def admit(
     transactional_id: str,
     headers: Mapping[TopicPartition, BatchHeader],
     produce_version: int,
-) -> Admitted | None:
-    """Ask the coordinator for all batches of a transaction in one request; None without any."""
+) -> Admitted:
+    """Ask the coordinator for all batches of a transaction in one request, if there are any."""
+    is_strict = produce_version >= ADDS_PARTITIONS_SINCE
     if not headers:
-        return None
+        return Admitted(-1, is_strict, {})
     producers = {(each.producer_id, each.producer_epoch) for each in headers.values()}
     (producer_id, epoch), *others = producers
     codes: Mapping[TopicPartition, ErrorCode]
@@ -100,4 +108,4 @@ async def admit(
         codes = await transactions.admit(
             transactional_id, producer_id, epoch, headers.keys(), produce_version
         )
-    return Admitted(producer_id, produce_version >= ADDS_PARTITIONS_SINCE, codes)
+    return Admitted(producer_id, is_strict, codes)
