@@ -59,6 +59,9 @@ def confluent(bootstrap: str, source: str, target: str, group: str, transactiona
             producer.send_offsets_to_transaction(
                 [TopicPartition(*partition, offset) for partition, offset in offsets.items()],
                 consumer.consumer_group_metadata(),
+                # Where the broker is killed while librdkafka waits for AddOffsetsToTxn, it
+                # waits from then on for itself, with no request under way.
+                30,
             )
             while True:
                 try:
