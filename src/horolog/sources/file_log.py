@@ -223,12 +223,12 @@ class FileLog:
         found = []
         for part in parts:
             segment, end = ended.get(part, (part.segment, None))
-            if end is not None and end < part.end and not self._is_compacted(partition):
+            if end is not None and end < part.end and not self.is_compacted(partition):
                 self._check_gap(partition, max(end, part.start), part.end)
             found.append(part._replace(segment=segment))
         return found
 
-    def _is_compacted(self, partition: TopicPartition) -> bool:
+    def is_compacted(self, partition: TopicPartition) -> bool:
         """Whether offsets are missing within a segment: only compaction leaves any out."""
         if partition not in self._compacted:
             self._compacted[partition] = any(map(has_holes, self._parts[partition]))

@@ -29,6 +29,8 @@ def compare(job: Compare, call: Call) -> None:
 def _show(found: "Compared") -> None:
     for difference in found.differences:
         typer.echo(f"different: {difference}")
+    for note in found.notes:
+        typer.echo(f"note: {note}.")
     verdict = "equal" if found.is_equal else "equal up to there"
     typer.echo(
         f"{found.records} records of {found.partitions} partitions are {verdict}, "

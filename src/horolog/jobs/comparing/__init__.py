@@ -1,6 +1,7 @@
 """The job `compare`: whether two topics, or a topic and a directory, hold the same records.
 
 walking    a stretch of a partition in a task: by bytes where they are equal, else by columns
+latest     the latest record of each key, for topics that are compacted
 """
 
 from collections.abc import Iterator, Sequence
@@ -10,6 +11,7 @@ from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
+from horolog.client import ResourceType
 from horolog.errors import HorologError, Misconfigured, RequestRefused
 from horolog.jobs.comparing.walking import FIELDS, ComparedStretch, Difference, Side, Walked, walk
 from horolog.jobs.mirroring.batches import Rule
@@ -32,6 +34,7 @@ from horolog.storage.names import TopicPartition
 __all__ = ["Compared", "Difference", "compare"]
 
 _COMMITTED: Final = {"kafka.isolation.level": "read_committed"}
+_POLICY: Final = "cleanup.policy"
 _OFFSETS_OF_UNIT: Final = 1_000_000
 
 
@@ -40,12 +43,14 @@ class Compared:
     """What a comparison found."""
 
     records: int
-    """That are equal, up to the first difference of each stretch."""
+    """That are equal, up to the first difference of each stretch; with `latest`, of all keys."""
     same_bytes: int
     """Of these, in batches that are the same bytes and were not decoded."""
     partitions: int
     differences: tuple[Difference, ...]
     """The first one of each partition that has any."""
+    notes: tuple[str, ...] = ()
+    """What may be the reason of some, and what to do."""
 
     @property
     def is_equal(self) -> bool:
@@ -71,6 +76,7 @@ class Compared:
                 }
                 for each in self.differences
             ],
+            "notes": list(self.notes),
         }
 
 
@@ -81,6 +87,9 @@ def compare(spark: SparkSession, job: Compare) -> Compared:
     Offsets have to be the same, unless a mirror's state maps them: then what it has mirrored is
     compared, and no other record may be between.
 
+    Where records differ and one side is compacted, a note says so: which records are left depends
+    on when a log was compacted. `latest` compares what every compaction keeps.
+
     Raises:
         Misconfigured: arguments that cannot be.
         RequestRefused, NoAnswer: a cluster refuses, or does not answer.
@@ -89,6 +98,8 @@ def compare(spark: SparkSession, job: Compare) -> Compared:
     other = Selection.of(job.target, None, ".*", job.from_, job.to, job.target_settings)
     if job.mirror_state is not None and job.ignore_offsets:
         raise Misconfigured("give a mirror's state, or ignore offsets")
+    if job.latest and job.ignore_offsets:
+        raise Misconfigured("the latest record of each key is found by offsets: do not ignore them")
     # Relative times are those of one moment.
     other = replace(other, from_ms=selection.from_ms, to_ms=selection.to_ms)
     with ExitStack() as stack:
@@ -99,6 +110,11 @@ def compare(spark: SparkSession, job: Compare) -> Compared:
                 raise Misconfigured("a mirror's state has the times that it mirrors")
             first_ms, last_ms = ledger.range_ms or (None, None)
             selection = replace(selection, from_ms=first_ms, to_ms=last_ms)
+        if job.latest and (selection.from_ms, selection.to_ms) != (None, None):
+            raise Misconfigured(
+                "the latest record of each key is that of a whole log: leave out from and to, and "
+                "a mirror's state that has them"
+            )
         logs = _log(selection), _log(other)
         for log in logs:
             stack.enter_context(log)
@@ -106,6 +122,8 @@ def compare(spark: SparkSession, job: Compare) -> Compared:
             (selection, other), logs, _columns_of(job.fields), ledger, Renaming.parse(job.rename)
         )
         planner.ignores_offsets = job.ignore_offsets
+        if job.latest:
+            return _latest(spark, planner, names(job.fields))
         units, found, partitions = planner.plan()
         done, total = 0, sum(each.offsets for each in units)
         job.on_progress(done, total)
@@ -121,6 +139,24 @@ def compare(spark: SparkSession, job: Compare) -> Compared:
                         *walked.partition, None, None, "error", error, "not compared"
                     )
                 found.append(walked)
+        notes = tuple(planner.notes(found))
+    return _summed(found, partitions, notes)
+
+
+def _latest(spark: SparkSession, planner: "_Planner", fields: Sequence[str]) -> Compared:
+    from horolog.jobs.comparing.latest import compare_latest  # noqa: PLC0415 - pyspark's functions
+
+    pairs, found, partitions = planner.pairs()
+    if pairs:
+        found += compare_latest(spark, *planner.whole(pairs), pairs, fields)
+    return _summed(found, partitions)
+
+
+def _is_of_records(difference: Difference | None) -> bool:
+    return difference is not None and difference.field not in ("error", "partition")
+
+
+def _summed(found: Sequence[Walked], partitions: int, notes: tuple[str, ...] = ()) -> Compared:
     first: dict[TopicPartition, Difference] = {}
     for walked in found:
         if walked.difference is not None:
@@ -130,6 +166,7 @@ def compare(spark: SparkSession, job: Compare) -> Compared:
         sum(each.same_bytes for each in found),
         partitions,
         tuple(difference for _, difference in sorted(first.items())),
+        notes,
     )
 
 
@@ -166,8 +203,10 @@ class _Planner:
         self._renaming = renaming
         self.ignores_offsets = False
 
-    def plan(self) -> tuple[list[ComparedStretch], list[Walked], int]:
-        """The stretches, what is different without reading them, and how many partitions."""
+    def pairs(
+        self,
+    ) -> tuple[list[tuple[TopicPartition, TopicPartition]], list[Walked], int]:
+        """Which partitions belong together, those without the other one, and how many there are."""
         one, two = self._logs
         partitions = sorted(one.partitions())
         there = set(two.partitions())
@@ -185,6 +224,62 @@ class _Planner:
             if name.topic in named:
                 extra = Difference(*name, None, None, "partition", "missing", "there")
                 found.append(Walked(name, difference=extra))
+        return pairs, found, len(partitions)
+
+    def whole(
+        self, pairs: Sequence[tuple[TopicPartition, TopicPartition]]
+    ) -> tuple[Selection, Selection]:
+        """What is read of each side where whole partitions are: what a mirror has moved, or all."""
+        ours = [one for one, _ in pairs]
+        theirs = [two for _, two in pairs]
+        bounds: list[dict[TopicPartition, tuple[int, int]]] = []
+        for log, its in zip(self._logs, (ours, theirs), strict=True):
+            starts, ends = log.earliest(its), log.latest(its)
+            bounds.append({each: (starts[each], ends[each]) for each in its})
+        if self._ledger is not None:
+            for one, two in pairs:
+                place = self._ledger.place(one)
+                first = self._ledger.offsets(one).first()
+                if place is None or first is None:
+                    bounds[0][one] = bounds[0][one][0], bounds[0][one][0]
+                    bounds[1][two] = bounds[1][two][0], bounds[1][two][0]
+                    continue
+                bounds[0][one] = max(first[0], bounds[0][one][0]), place.offset
+                bounds[1][two] = max(first[1], bounds[1][two][0]), place.target_offset
+        one_side, two_side = self._selections
+        return one_side.within(bounds[0]), two_side.within(bounds[1])
+
+    def notes(self, found: Sequence[Walked]) -> Iterator[str]:
+        """What a difference may mean where a side is compacted: not that one of them is wrong."""
+        doubted = [each for each in found if each.difference is not None]
+        for partition in sorted({each.partition for each in doubted}):
+            if any(
+                each.partition == partition and _is_of_records(each.difference) for each in doubted
+            ):
+                name = TopicPartition(self._target_name(partition.topic), partition.partition)
+                sides = ((0, partition, "source"), (1, name, "target"))
+                compacted = [side for which, its, side in sides if self._is_compacted(which, its)]
+                if compacted:
+                    yield (
+                        f"{partition} is compacted, or has lost records, in the log of the "
+                        f"{' and of the '.join(compacted)}: which records compaction leaves "
+                        "depends on when it ran. Compare the latest record of each key (--latest)"
+                    )
+
+    def _is_compacted(self, side: int, partition: TopicPartition) -> bool:
+        log = self._logs[side]
+        if isinstance(log, FileLog):
+            return log.is_compacted(partition)
+        resource = ResourceType.TOPIC, partition.topic
+        with self._selections[side].client() as client:
+            entries = client.describe_configs([resource], names=[_POLICY])[resource]
+        policy = entries[_POLICY].value if _POLICY in entries else None
+        return "compact" in (policy or "")
+
+    def plan(self) -> tuple[list[ComparedStretch], list[Walked], int]:
+        """The stretches, what is different without reading them, and how many partitions."""
+        one, two = self._logs
+        pairs, found, partitions = self.pairs()
         units: list[ComparedStretch] = []
         ours = [partition for partition, _ in pairs]
         theirs = [name for _, name in pairs]
@@ -198,7 +293,7 @@ class _Planner:
             except (RequestRefused, HorologError) as error:
                 difference = Difference(*partition, None, None, "error", str(error), "not compared")
                 found.append(Walked(partition, difference=difference))
-        return units, found, len(partitions)
+        return units, found, partitions
 
     def _target_name(self, topic: str) -> str:
         if self._ledger is not None:

@@ -58,6 +58,8 @@ class Difference:
 
     def __str__(self) -> str:
         place = f"{self.topic}-{self.partition}"
+        if self.field == "error":
+            return f"{place}: {self.source}; it is {self.target}"
         if self.offset is not None:
             place += f", offset {self.offset}"
         if self.target_offset is not None and self.target_offset != self.offset:
@@ -325,7 +327,7 @@ def _first_difference(
             return _missing(unit, offset, target_offset, ours, row)
         return _extra(unit, target_offset, theirs, row)
     column = FIELDS[field]
-    values = (_shown(side[column][row].as_py()) for side in (ours, theirs))
+    values = (shown(side[column][row].as_py()) for side in (ours, theirs))
     return Difference(*unit.partition, offset, target_offset, field, *values)
 
 
@@ -365,16 +367,17 @@ def _extra(unit: ComparedStretch, target_offset: int, rows: pa.Table, row: int) 
 
 def _record(rows: pa.Table, row: int) -> str:
     fields = [
-        f"{field} {_shown(rows[column][row].as_py())}"
+        f"{field} {shown(rows[column][row].as_py())}"
         for field, column in FIELDS.items()
         if column in rows.column_names and column != "timestamp_type"
     ]
     return ", ".join(fields)
 
 
-def _shown(value: object) -> str:
-    if isinstance(value, bytes):
-        cut = value[:_MOST_BYTES_SHOWN]
+def shown(value: object) -> str:
+    """A value as text, cut where it is long."""
+    if isinstance(value, bytes | bytearray):
+        cut = bytes(value[:_MOST_BYTES_SHOWN])
         more = f"... ({len(value)} bytes)" if len(value) > len(cut) else ""
         return f"{cut!r}{more}"
     text = "null" if value is None else str(value)

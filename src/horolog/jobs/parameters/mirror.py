@@ -91,7 +91,8 @@ class Mirror(Keeps, Reads):
 class Compare(Reads):
     """Compare topics record by record, and show the first difference of each partition.
 
-    Exits with 1 if there is one. Offsets have to be equal, unless a mirror maps them.
+    Exits with 1 if there is one. Offsets have to be equal, unless a mirror maps them. Of topics
+    that are compacted, --latest compares what every compaction keeps.
 
     horolog spark compare --source east:9092 --target ./copy --topics clicks
     """
@@ -119,6 +120,13 @@ class Compare(Reads):
     ignore_offsets: Annotated[bool, Option("The order of records counts, not their offsets.")] = (
         False
     )
+    latest: Annotated[
+        bool,
+        Option(
+            "Compare the latest record of each key, not all records: for topics that are "
+            "compacted. A key that was deleted counts as one that is not there."
+        ),
+    ] = False
     target_settings: OfTarget = field(default=None, repr=False)
     on_progress: Progress = no_progress
 
