@@ -34,6 +34,8 @@ class Member:
 
     def __init__(self, address: str, group: str, topic: str, **config: Any) -> None:
         self.assigned: set[int] = set()
+        self.assignments = 0
+        """How often partitions were given or taken."""
         self._stop = threading.Event()
         self._consumer = confluent_kafka.Consumer(
             {
@@ -48,10 +50,12 @@ class Member:
         incremental = config.get("partition_assignment_strategy") == "cooperative-sticky"
 
         def on_assign(_: Any, partitions: list[Any]) -> None:
+            self.assignments += 1
             found = {tp.partition for tp in partitions}
             self.assigned = self.assigned | found if incremental else found
 
         def on_revoke(_: Any, partitions: list[Any]) -> None:
+            self.assignments += 1
             self.assigned -= {tp.partition for tp in partitions}
 
         self._consumer.subscribe(
@@ -126,6 +130,27 @@ def test_a_static_member_comes_back_without_a_rebalance(broker: RunningBroker) -
         with members(1, *given, group_instance_id="b") as (b,):
             assert eventually(lambda: b.assigned == of_b)
         assert broker.call(lambda: broker.broker.groups.all()[0].generation) == generation
+
+
+@pytest.mark.parametrize("crash", [False, True])
+def test_members_keep_their_partitions_over_a_restart_of_the_broker(
+    crash: bool, broker: RunningBroker
+) -> None:
+    broker.create_topic("t", partitions=4)
+
+    def committed() -> int:
+        rows = broker.call(lambda: broker.broker.groups.offsets.of_group("g"))
+        return sum(row.committed for row in rows.values())
+
+    config = {"auto_commit_interval_ms": 100, "auto_offset_reset": "earliest"}
+    with members(2, broker.address, "g", "t", **config) as two:
+        assert eventually(lambda: sorted(len(m.assigned) for m in two) == [2, 2])
+        before = [(m.assignments, set(m.assigned)) for m in two]
+        broker.restart(crash=crash)
+        CLIENTS[0].produce(broker.address, "t", [Sent(None, b"%d" % each) for each in range(40)])
+        # Their commits count: they are members of the generation that the broker is in.
+        assert eventually(lambda: committed() == 40)
+        assert [(m.assignments, set(m.assigned)) for m in two] == before
 
 
 def test_first_commits_are_kept_while_expiry_runs_and_other_groups_are_deleted(
