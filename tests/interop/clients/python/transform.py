@@ -6,6 +6,7 @@ Ends when its input ends; with 3 where a new producer is needed.
 """
 
 import asyncio
+import os
 import sys
 import threading
 import traceback
@@ -49,6 +50,9 @@ def confluent(bootstrap: str, source: str, target: str, group: str, transactiona
         if not messages:
             continue
         producer.begin_transaction()
+        # Where the broker is killed during it, librdkafka may never send TxnOffsetCommit, and waits
+        # for its answer longer than any timeout.
+        hangs = threading.Timer(20, os._exit, (3,))
         try:
             offsets: dict[tuple[str, int], int] = {}
             for message in messages:
@@ -56,13 +60,12 @@ def confluent(bootstrap: str, source: str, target: str, group: str, transactiona
                     target, message.value(), message.key(), partition=message.partition()
                 )
                 offsets[message.topic(), message.partition()] = message.offset() + 1
+            hangs.start()
             producer.send_offsets_to_transaction(
                 [TopicPartition(*partition, offset) for partition, offset in offsets.items()],
                 consumer.consumer_group_metadata(),
-                # Where the broker is killed while librdkafka waits for AddOffsetsToTxn, it
-                # waits from then on for itself, with no request under way.
-                30,
             )
+            hangs.cancel()
             while True:
                 try:
                     producer.commit_transaction()
@@ -72,6 +75,7 @@ def confluent(bootstrap: str, source: str, target: str, group: str, transactiona
                         raise
             print(f"committed {len(messages)}", flush=True)
         except KafkaException as error:
+            hangs.cancel()
             print(f"aborts: {error}", flush=True)
             if error.args[0].fatal():
                 raise
