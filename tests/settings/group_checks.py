@@ -11,6 +11,7 @@ from horolog.broker.state_topics import StateTopic
 from horolog.client import CommittedOffset
 from horolog.clock import HOUR_MS
 from horolog.record.builder import Record, build_batch
+from horolog.schemas.offsets import partition_for
 from horolog.wire.api import ApiKey
 
 COORDINATOR_NOT_AVAILABLE = 15
@@ -172,6 +173,17 @@ def how_many_partitions_the_topic_of_transactions_is_made_with(lab: Lab) -> int:
 @of_broker("offsets.topic.segment.bytes", {"70": 3, "1000": 1})
 def how_many_segments_three_batches_of_groups_take(lab: Lab) -> int:
     return _segments(lab, lab.broker.broker.offsets_topic)
+
+
+@of_broker("offsets.topic.compression.codec", {"0": {0}, "3": {3}})
+def how_batches_of_groups_are_compressed(lab: Lab) -> set[int]:
+    lab.topic("t")
+    broker = lab.broker
+    for number in range(2):
+        committed = {("t", 0): CommittedOffset(number)}
+        lab.client.offset_commit("g", committed)
+    headers = broker.headers("__consumer_offsets", partition_for("g", 50))
+    return {header.codec_number for header in headers}
 
 
 @of_broker("transaction.state.log.segment.bytes", {"70": 3, "1000": 1})

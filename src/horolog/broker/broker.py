@@ -53,6 +53,7 @@ from horolog.groups.rows import GroupChange, StoredGroups
 from horolog.groups.values import GroupLimits
 from horolog.metadata.topics import TopicRegistry, unknown_topic
 from horolog.network.file_records import FileSlots
+from horolog.record.compression import Codec
 from horolog.storage.files import Files
 from horolog.storage.logs.appendable import Appended
 from horolog.storage.names import CONSUMER_OFFSETS, GROUPS_FILE
@@ -103,7 +104,8 @@ class Broker:
             opened.log_dir, opened.topics, live, clock, workers, self._checkers
         )
         self.metadata = MetadataThread(store, opened.group_file, opened.transaction_file)
-        self.offsets_log = OffsetsLog(lambda: self.offsets_topic, clock, workers)
+        codec = Codec(config.offsets_topic_compression_codec)
+        self.offsets_log = OffsetsLog(lambda: self.offsets_topic, clock, workers, codec)
         self.groups = GroupCoordinator(
             _group_limits(config),
             self.offsets_log if store.is_own else self.metadata,

@@ -25,7 +25,8 @@ from horolog.groups.batches import (
     parts_of,
 )
 from horolog.groups.rows import GroupChange, OffsetsEnd, Outcomes
-from horolog.record.builder import Record
+from horolog.record.builder import Record, build_batch
+from horolog.record.compression import Codec
 from horolog.record.stamped import StampedBatch, stamped_batch
 from horolog.storage.logs.appendable import Appended
 from horolog.storage.validation.validate import Prepared
@@ -52,27 +53,38 @@ class _Pieces:
     parts: list[tuple[list[Record], int]] = field(default_factory=list)
     """Records that are no batch yet."""
 
-    def pack(self, now_ms: int, most_bytes: int) -> None:
+    def pack(self, now_ms: int, most_bytes: int, codec: Codec) -> None:
         """Make batches of the records so far."""
         parts, self.parts = self.parts, []
         if len(parts) == 1:
             ((records, place),) = parts
-            self.steps.append((stamped_batch(records, now_ms), [place]))
+            self.steps.append((_batch_of(records, now_ms, codec), [place]))
             return
         places = (place for _, place in parts)
         for together in gathered((part for part, _ in parts), most_bytes):
             of_these = list(islice(places, len(together)))
-            self.steps.append((stamped_batch(join(together), now_ms), of_these))
+            self.steps.append((_batch_of(join(together), now_ms, codec), of_these))
 
 
 class OffsetsLog:
     """See the module; it is a `GroupStore`. For the event loop's thread only."""
 
-    def __init__(self, topic: Callable[[], StateTopic], clock: Clock, workers: Executor) -> None:
-        """Of a topic, which is asked for once the broker is there; records get the clock's time.
+    def __init__(
+        self,
+        topic: Callable[[], StateTopic],
+        clock: Clock,
+        workers: Executor,
+        codec: Codec = Codec.NONE,
+    ) -> None:
+        """Of a topic, which is asked for once the broker is there.
 
-        Large changes become batches in a thread of `workers`.
+        Args:
+            topic: has the records.
+            clock: the time of the records.
+            workers: large changes become batches in a thread of these.
+            codec: of the batches.
         """
+        self._codec = codec
         self._topic = topic
         self._workers = workers
         self._clock = clock
@@ -174,7 +186,7 @@ class OffsetsLog:
                 outcomes[place] = error
         steps: list[_Begun] = []
         for index, its in pieces.items():
-            its.pack(now_ms, most_bytes)
+            its.pack(now_ms, most_bytes, self._codec)
             for step, places in its.steps:
                 try:
                     ready = step if isinstance(step, OffsetsEnd) else topic.prepared(index, step)
@@ -194,16 +206,16 @@ class OffsetsLog:
     ) -> None:
         if change.ended is not None:
             its = pieces.setdefault(change.ended.partition, _Pieces())
-            its.pack(now_ms, most_bytes)
+            its.pack(now_ms, most_bytes, self._codec)
             its.steps.append((change.ended, [place]))
             return
         its = pieces.setdefault(self.partition_of(_group_of(change)), _Pieces())
         if change.producer is None:
             its.parts += [(part, place) for part in parts_of(change, now_ms, most_bytes) if part]
             return
-        batch = batch_of_transaction(change, now_ms, most_bytes)
+        batch = batch_of_transaction(change, now_ms, most_bytes, self._codec)
         assert batch is not None, "it is part of a transaction"
-        its.pack(now_ms, most_bytes)
+        its.pack(now_ms, most_bytes, self._codec)
         its.steps.append((batch, [place]))
 
     def _begin(
@@ -212,6 +224,12 @@ class OffsetsLog:
         if isinstance(step, Prepared):
             return topic.append(index, step)
         return topic.end_transaction(index, step.ended, now_ms)
+
+
+def _batch_of(records: list[Record], now_ms: int, codec: Codec) -> bytes | StampedBatch:
+    if codec is Codec.NONE:
+        return stamped_batch(records, now_ms)
+    return build_batch(records, codec=codec)
 
 
 async def _written(outcomes: Outcomes, writing: Sequence[_Writing]) -> Outcomes:

@@ -88,6 +88,7 @@ class BrokerConfig:
     offsets_retention_check_interval_ms: int = 600_000
     offsets_topic_num_partitions: int = 50
     offsets_topic_segment_bytes: int = 104_857_600
+    offsets_topic_compression_codec: int = 0
     transaction_state_log_num_partitions: int = 50
     transaction_state_log_segment_bytes: int = 104_857_600
 

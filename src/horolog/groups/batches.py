@@ -8,6 +8,7 @@ from horolog.errors import ErrorCode, RequestRefused
 from horolog.groups.replay import records_of, transaction_batch
 from horolog.groups.rows import GroupChange
 from horolog.record.builder import Record, build_batch
+from horolog.record.compression import Codec
 
 _BATCH_BYTES: Final = 1 << 20  # of keys and values, unless one change has more
 MOST_CHANGE_BYTES: Final = 8 << 20
@@ -34,14 +35,17 @@ def parts_of(
 
 
 def batch_of_transaction(
-    change: GroupChange, now_ms: int, most_bytes: int = MOST_CHANGE_BYTES
+    change: GroupChange,
+    now_ms: int,
+    most_bytes: int = MOST_CHANGE_BYTES,
+    codec: Codec = Codec.NONE,
 ) -> bytes | None:
     """The batch of a change that is part of a transaction or ends one; None for others.
 
     Raises:
         RequestRefused: as `parts_of`.
     """
-    batch = transaction_batch(change, now_ms)
+    batch = transaction_batch(change, now_ms, codec)
     if batch is not None and len(batch) > most_bytes:
         raise too_large(change, most_bytes)
     return batch

@@ -22,6 +22,7 @@ from horolog.errors import CorruptBatch, ErrorCode, RequestRefused
 from horolog.groups.rows import GroupChange, GroupRow, OffsetRow, PendingRow
 from horolog.record.batch import parse_header
 from horolog.record.builder import Record, build_batch, read_records
+from horolog.record.compression import Codec
 from horolog.record.markers import build_marker, read_marker
 from horolog.schemas.offsets import (
     CommittedValue,
@@ -72,7 +73,7 @@ def records_of(change: GroupChange, now_ms: int) -> list[Record]:
     return records
 
 
-def transaction_batch(change: GroupChange, now_ms: int) -> bytes | None:
+def transaction_batch(change: GroupChange, now_ms: int, codec: Codec = Codec.NONE) -> bytes | None:
     """The whole batch of a change that is part of a transaction or ends one; None for others.
 
     Raises:
@@ -84,6 +85,7 @@ def transaction_batch(change: GroupChange, now_ms: int) -> bytes | None:
         return None
     return build_batch(
         records_of(change, now_ms),
+        codec=codec,
         producer_id=change.producer.id,
         producer_epoch=change.producer.epoch,
         is_transactional=True,
