@@ -251,11 +251,9 @@ def _gone(changes: Sequence[GroupChange]) -> Outcomes:
 
 
 def _are_quick(changes: Sequence[GroupChange]) -> bool:
-    """Whether they become batches on the event loop; a marker is appended in a thread."""
+    """Whether they become batches on the event loop."""
     records = 0
-    for groups, offsets, dropped_offsets, dropped_groups, _, ended in changes:
-        if ended is not None:
-            return False
+    for groups, offsets, dropped_offsets, dropped_groups, _, _ in changes:
         records += len(groups) + len(offsets) + len(dropped_offsets) + len(dropped_groups)
         records += sum(len(each.members) for each in groups)  # each takes as long as a record
     return records <= _QUICK
