@@ -13,7 +13,7 @@ from batches import marker
 
 from golden import GOLDEN
 from horolog.errors import RequestRefused
-from horolog.groups.rows import GroupChange, OffsetRow
+from horolog.groups.rows import GroupChange, GroupRow, OffsetRow
 from horolog.history import AskGroupHistory, AskTopicHistory, GroupHistory, TopicAspect
 from horolog.metadata.group_file import GroupFile
 from horolog.metadata.group_history import read_group_history
@@ -24,7 +24,13 @@ from horolog.record.batch import parse_header
 from horolog.record.builder import Record, build_batch
 from horolog.schemas import metadata as m
 from horolog.schemas.metadata import METADATA_VERSION
-from horolog.schemas.offsets import CommittedValue, OffsetKey, committed_bytes, key_bytes
+from horolog.schemas.offsets import (
+    CommittedValue,
+    MemberValue,
+    OffsetKey,
+    committed_bytes,
+    key_bytes,
+)
 from horolog.storage.files import Files
 from horolog.storage.record_file import RecordFile
 
@@ -235,6 +241,28 @@ def test_since_when_a_rewritten_file_is_whole(tmp_path: Path) -> None:
     assert (first.committed or 0) > 20
     assert found.logs[0].whole_from == first.time
     assert offsets(found) == [(n, 0, n) for n in range(first.committed or 0, 60)]
+
+
+def test_generations_and_their_members_are_shown_as_they_were(tmp_path: Path) -> None:
+    now = [NOW]
+    path = str(tmp_path / "horolog-groups.log")
+    file = GroupFile(Files(), path, now_ms=lambda: now[0])
+    file.load(lambda _: None)
+    members = [MemberValue(name, None, "c", "/h", 1, 1, b"", b"") for name in ("a", "b")]
+    for generation, count in ((1, 1), (2, 2), (3, 0)):
+        now[0] = NOW + generation
+        row = GroupRow("g", "consumer", None if count else now[0], generation)
+        if count:
+            row = row._replace(protocol="range", leader="a", members=tuple(members[:count]))
+        assert file.write_groups([GroupChange(groups=[row])]) == [None]
+    found = read_group_history(tmp_path, "g", AskGroupHistory()).events
+    assert [(each.time - NOW, each.generation, each.members) for each in found] == [
+        (1, 1, 1),
+        (2, 2, 2),
+        (3, 3, 0),
+    ]
+    (then,) = read_group_history(tmp_path, "g", AskGroupHistory(at=NOW + 2)).events
+    assert (then.generation, then.members) == (2, 2)
 
 
 def test_a_commit_that_cannot_be_read_is_named(tmp_path: Path) -> None:
