@@ -91,8 +91,7 @@ class Group:
         if not row.members:
             return
         try:
-            self._members.restore(row, now_ms)
-            self._check_restored()
+            self._restore_members(row, now_ms)
         except HorologError:
             self._members = Members()
             raise
@@ -101,19 +100,19 @@ class Group:
         self._share.charge(self.held_bytes)
         self._deadlines.wake_at_ms = self.earliest_deadline_ms()
 
-    def _check_restored(self) -> None:
-        if len(self._members) > self._limits.max_size:
+    def _restore_members(self, row: GroupRow, now_ms: int) -> None:
+        if len(row.members) > self._limits.max_size:
             raise RequestRefused(
                 ErrorCode.group_max_size_reached,
-                f"{len(self._members)} members are more than "
-                f"group.max.size={self._limits.max_size}",
+                f"{len(row.members)} members are more than group.max.size={self._limits.max_size}",
             )
-        if self.held_bytes > self._limits.max_bytes:
-            raise RequestRefused(
-                ErrorCode.group_max_size_reached,
-                f"its members occupy {self.held_bytes} bytes, more than "
-                f"horolog.group.max.bytes={self._limits.max_bytes}",
-            )
+        for _ in self._members.restore(row, now_ms):
+            if self.held_bytes > self._limits.max_bytes:
+                raise RequestRefused(
+                    ErrorCode.group_max_size_reached,
+                    "its members occupy more than "
+                    f"horolog.group.max.bytes={self._limits.max_bytes}",
+                )
         self._share.check(self.held_bytes)
 
     # --- requests of members ----------------------------------------------------------

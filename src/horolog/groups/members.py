@@ -167,8 +167,8 @@ class Members:
         self.held_bytes += member.held_bytes
         self._speakers.update(_names(member.protocols))
 
-    def restore(self, row: GroupRow, now_ms: int) -> None:
-        """Add the members of a stored group, to none.
+    def restore(self, row: GroupRow, now_ms: int) -> Iterator[Member]:
+        """Add the members of a stored group, to none; each as it is added.
 
         Raises:
             CorruptBatch: no group can have such members; some may have been added.
@@ -182,6 +182,7 @@ class Members:
             member = Member.restored(value, row, now_ms)
             self.add(member)
             self.assign(member, value.assignment)
+            yield member
         if row.leader in self._by_id:
             self.leader = row.leader
 
