@@ -12,9 +12,10 @@ from raw_connection import fetch_fields, lookup_fields, produce_fields
 from running_broker import NOW_MS, MakeBroker, RunningBroker, a_broker
 
 from horolog.clock import ManualClock
-from horolog.errors import ErrorCode, RequestRefused
+from horolog.errors import ErrorCode, RequestRefused, StorageFailed
 from horolog.record.batch import HEADER_SIZE, pack_header, parse_header
 from horolog.record.markers import Marker, TransactionEnd, read_marker
+from horolog.storage.files import Files
 from horolog.storage.names import TopicPartition
 from horolog.wire.api import ApiKey
 
@@ -424,3 +425,21 @@ def test_a_marker_waits_for_the_writes_before_it(broker: RunningBroker) -> None:
         return (await marker).base_offset
 
     assert broker.run(ended()) == 1
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_a_marker_that_the_disk_refuses_leaves_the_transaction_open(
+    broker: RunningBroker, monkeypatch: pytest.MonkeyPatch, commit: bool
+) -> None:
+    send(broker, transactional(0))
+
+    def refuse(*_: object) -> None:
+        raise StorageFailed("no space left on device")
+
+    with monkeypatch.context() as disk:
+        disk.setattr(Files, "write_at", refuse)
+        with pytest.raises(StorageFailed):
+            end(broker, commit=commit)
+    assert latest(broker) == 0
+    end(broker, commit=commit)
+    assert latest(broker) == 2
