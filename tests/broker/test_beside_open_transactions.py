@@ -18,6 +18,9 @@ from golden import GOLDEN
 from horolog.clock import ManualClock
 from horolog.errors import ErrorCode, StorageFailed
 from horolog.record.builder import Record, build_batch
+from horolog.record.timestamps import TimeRange
+from horolog.sources.options import ReadOptions
+from horolog.sources.records import RecordLog
 from horolog.storage.logs.appendable import AppendableLog
 from horolog.wire.api import ApiKey
 
@@ -37,8 +40,9 @@ def broker(make_broker: MakeBroker, clock: ManualClock) -> RunningBroker:
 class Writer:
     """A producer of the second flow."""
 
-    def __init__(self, broker: RunningBroker, name: str = "x") -> None:
+    def __init__(self, broker: RunningBroker, name: str = "x", topic: str = "t") -> None:
         self._broker = broker
+        self._topic = topic
         self._name = name
         answer = broker.ask(
             ApiKey.INIT_PRODUCER_ID, 5, transactional_id=name, transaction_timeout_ms=60_000
@@ -54,7 +58,7 @@ class Writer:
             base_sequence=self._sequence,
             is_transactional=True,
         )
-        fields = produce_fields("t", {0: sent}, acks=-1, transactional_id=self._name)
+        fields = produce_fields(self._topic, {0: sent}, acks=-1, transactional_id=self._name)
         (answer,) = self._broker.ask(ApiKey.PRODUCE, 12, **fields).responses
         assert answer.partition_responses[0].error_code == 0, answer
         self._sequence += 1
@@ -268,6 +272,41 @@ def test_settings_for_an_adopted_topic_end_what_was_left_open(
     broker.restart(crash=True)
     assert open_in(broker) == []
     assert committed_end(broker) == (end + len(left), end + len(left))
+
+
+@pytest.mark.parametrize("crash", [False, True])
+@pytest.mark.parametrize("beside", [False, True])
+def test_readers_of_files_wait_for_what_is_open_as_those_of_the_broker_do(
+    make_broker: MakeBroker, tmp_path: Path, beside: bool, crash: bool
+) -> None:
+    log_dir = tmp_path / "log"
+    for name in (f"{OPEN}-0", *(["__cluster_metadata-0"] if beside else [])):
+        shutil.copytree(GOLDEN / "clean" / name, log_dir / name)
+    broker = make_broker(log_dir=log_dir, clock=ManualClock(NOW_MS), node_id="1")
+    assert (log_dir / "horolog-metadata.log").exists() is beside, "then states are in one file"
+    assert broker.alter(OPEN, retention_ms="-1").error_code == 0  # it takes transactions
+    (_, end), writer = committed_end(broker), Writer(broker, topic=OPEN)
+    assert writer.send() == end
+    broker.append(OPEN, batch(NOW_MS))
+    broker.restart(crash=crash)
+    assert committed_end(broker) == (end, end + 2)
+    assert max(committed_in_files(log_dir)) < end
+    assert writer.end(commit=True) == 0
+    assert committed_end(broker) == (end + 3, end + 3)
+    assert committed_in_files(log_dir)[-2:] == [end, end + 1]
+
+
+def committed_in_files(log_dir: Path) -> list[int]:
+    options = ReadOptions.parse(
+        {"path": str(log_dir), "subscribe": OPEN, "kafka.isolation.level": "read_committed"}
+    )
+    with RecordLog(options, TimeRange()) as log:
+        return [
+            record.offset
+            for stretch in log.plan(log.partitions).stretches
+            for _, records in log.read(stretch)
+            for record in records
+        ]
 
 
 @pytest.mark.parametrize("crash", [False, True])

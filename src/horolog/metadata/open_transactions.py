@@ -90,6 +90,23 @@ def _read_states(files: Files, log_dir: Path) -> _States:
     return _States(replay.states, is_ours and not skipped and not replay.unreadable)
 
 
+def may_end(files: Files, log_dir: str, partition: TopicPartition) -> frozenset[int]:
+    """The producers whose transactions in a partition our coordinator beside another's may end.
+
+    Raises:
+        StorageFailed: the disk refused.
+    """
+    path, replay = f"{log_dir}/{names.TRANSACTIONS_FILE}", Replay()
+    if files.exists(path):
+        for batch in RecordFile(files, path).read():
+            replay.take(batch)
+    return frozenset(
+        state.producer.id
+        for state in replay.states.values()
+        if state.is_open and partition in state.partitions
+    )
+
+
 def _held_up(log: PartitionReader, left: Sequence[OpenNow], known: _States) -> HeldUp:
     first, start, end = left[0], log.log_start_offset, log.log_end_offset
     offset = max(first.first_offset, start)

@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
 
 from horolog.errors import CorruptBatch, Misconfigured
+from horolog.metadata.open_transactions import may_end
 from horolog.record.search import find_at_or_after
 from horolog.record.transactions import AbortedTransaction
 from horolog.sources.bounds import Bounds, data_lost, first_time
@@ -280,6 +281,7 @@ class FileLog:
                 partition,
                 [(root.files, log_dir) for root, log_dir in self._log_dirs[partition]],
                 self._end(partition),
+                lambda files, log_dir: may_end(files, log_dir, partition),
             )
             if found.damage is not None:
                 data_lost(

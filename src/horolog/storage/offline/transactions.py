@@ -5,7 +5,7 @@ index of aborted transactions may be missing from a copy. So all headers of the 
 walked over, at 61 bytes a batch, and only when committed records are asked for.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import NamedTuple
 
 from horolog.errors import CorruptBatch
@@ -15,7 +15,6 @@ from horolog.record.transactions import AbortedTransaction
 from horolog.storage import names
 from horolog.storage.adoption.transaction_state import read_prepared_commits
 from horolog.storage.batches.reader import BatchReader
-from horolog.storage.directory.checkpoints import read_meta_properties
 from horolog.storage.files import Files
 from horolog.storage.names import TopicPartition
 
@@ -35,18 +34,21 @@ def find_transactions(
     partition: TopicPartition,
     log_dirs: Collection[tuple[Files, str]],
     log_end_offset: int,
+    may_end: Callable[[Files, str], Collection[int]] = lambda files, log_dir: (),
 ) -> Transactions:
     """Walk over all batches of a partition's log, in offset order.
 
     What is open at the end counts as aborted where no coordinator is left that could end it, as for
-    a broker that took the log over (`ReadableLog.aborted_transactions`), or as committed where that
-    was decided.
+    a broker that serves another's logs (`ReadableLog.aborted_transactions`), or as committed where
+    that was decided.
 
     Args:
         batches: each with its place.
         partition: of the log.
         log_dirs: that hold replicas of it.
         log_end_offset: of the log.
+        may_end: the producers whose transactions a coordinator of ours may still end there, of a
+            directory that horolog has adopted.
 
     Raises:
         StorageFailed: the disk refused.
@@ -75,25 +77,21 @@ def find_transactions(
     committed = [_committed_by(files, log_dir, partition) for files, log_dir in log_dirs]
     if None in committed:
         return Transactions(aborted, min(open_from.values()))
+    held = {each for place in log_dirs for each in may_end(*place)} & open_from.keys()
+    stable = min((open_from.pop(each) for each in held), default=log_end_offset)
     for producer_id, first_offset in open_from.items():
         if not any(producer_id in each for each in committed if each is not None):
             aborted.append(AbortedTransaction(producer_id, first_offset, log_end_offset))
-    return Transactions(aborted, log_end_offset)
+    return Transactions(aborted, stable)
 
 
 def _committed_by(files: Files, log_dir: str, partition: TopicPartition) -> frozenset[int] | None:
     """The producer ids whose open transactions are committed; None if one may still be ended.
 
-    In a log directory that horolog has adopted no coordinator is left that could end one. In any
-    other a Kafka may be at work, or the directory is a copy of what one is writing.
+    In a log directory that horolog has adopted no coordinator of the Kafka is left that could end
+    one. In any other a broker may be at work, ours or a Kafka, or the directory is a copy of what
+    one is writing.
     """
-    if not _is_horologs(files, log_dir):
+    if not files.exists(f"{log_dir}/{names.METADATA_FILE}"):
         return None
     return read_prepared_commits(files, log_dir).get(partition, frozenset())
-
-
-def _is_horologs(files: Files, log_dir: str) -> bool:
-    if files.exists(f"{log_dir}/{names.METADATA_FILE}"):
-        return True
-    meta = read_meta_properties(files, f"{log_dir}/{names.META_PROPERTIES}", [])
-    return meta is not None and names.METADATA_PROPERTY in meta.others
