@@ -13,6 +13,7 @@ from typing import NamedTuple
 from horolog.metadata.opening import is_own
 from horolog.offsets import HeldUp
 from horolog.storage import names
+from horolog.storage.directory.checkpoints import read_meta_properties
 from horolog.storage.file_errors import FileMissing
 from horolog.storage.files import Files
 from horolog.storage.lookup.by_append_time import append_times, with_ends
@@ -71,13 +72,28 @@ class _States(NamedTuple):
 
 
 def _read_states(files: Files, log_dir: Path) -> _States:
-    replay, skipped, is_ours = Replay(), 0, is_own(log_dir)
-    path = log_dir / names.TRANSACTIONS_FILE
-    if files.exists(str(path)) and not is_ours:
-        file = RecordFile(files, str(path))
-        for batch in file.read():
-            replay.take(batch)
-        return _States(replay.states, not replay.unreadable and not file.lost)
+    is_ours = is_own(log_dir)
+    if files.exists(str(log_dir / names.TRANSACTIONS_FILE)) and not is_ours:
+        replay, is_whole = _in_file(files, log_dir)
+        return _States(replay.states, is_whole)
+    replay, is_whole = _in_topic(files, log_dir)
+    return _States(replay.states, is_ours and is_whole)
+
+
+def _in_file(files: Files, log_dir: Path) -> tuple[Replay, bool]:
+    """What is beside another's logs, if anything, and whether all of it could be read."""
+    replay, path = Replay(), str(log_dir / names.TRANSACTIONS_FILE)
+    if not files.exists(path):
+        return replay, True
+    file = RecordFile(files, path)
+    for batch in file.read():
+        replay.take(batch)
+    return replay, not replay.unreadable and not file.lost
+
+
+def _in_topic(files: Files, log_dir: Path) -> tuple[Replay, bool]:
+    """What `__transaction_state` has, and whether all of it could be read."""
+    replay, skipped = Replay(), 0
     for name in sorted(files.names_in(str(log_dir))):
         partition = names.partition_of(name)
         if partition is None or partition.topic != names.TRANSACTION_STATE:
@@ -87,22 +103,24 @@ def _read_states(files: Files, log_dir: Path) -> _States:
             skipped += sum(1 for _ in replay_segments(log.segments, 0, replay.take))
         except FileMissing:  # compaction has replaced a segment meanwhile
             skipped += 1
-    return _States(replay.states, is_ours and not skipped and not replay.unreadable)
+    return replay, not skipped and not replay.unreadable
 
 
 def may_end(files: Files, log_dir: str, partition: TopicPartition) -> frozenset[int]:
-    """The producers whose transactions in a partition our coordinator beside another's may end.
+    """The producers whose transactions in a partition the coordinator of ours may still end.
 
     Raises:
         StorageFailed: the disk refused.
     """
-    path, replay = f"{log_dir}/{names.TRANSACTIONS_FILE}", Replay()
-    if files.exists(path):
-        for batch in RecordFile(files, path).read():
-            replay.take(batch)
+    path = Path(log_dir)
+    meta = read_meta_properties(files, str(path / names.META_PROPERTIES), [])
+    if meta is not None and names.METADATA_PROPERTY in meta.others:
+        states = _in_topic(files, path)[0].states
+    else:
+        states = _in_file(files, path)[0].states
     return frozenset(
         state.producer.id
-        for state in replay.states.values()
+        for state in states.values()
         if state.is_open and partition in state.partitions
     )
 

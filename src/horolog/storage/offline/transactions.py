@@ -15,6 +15,7 @@ from horolog.record.transactions import AbortedTransaction
 from horolog.storage import names
 from horolog.storage.adoption.transaction_state import read_prepared_commits
 from horolog.storage.batches.reader import BatchReader
+from horolog.storage.directory.checkpoints import read_meta_properties
 from horolog.storage.files import Files
 from horolog.storage.names import TopicPartition
 
@@ -47,8 +48,7 @@ def find_transactions(
         partition: of the log.
         log_dirs: that hold replicas of it.
         log_end_offset: of the log.
-        may_end: the producers whose transactions a coordinator of ours may still end there, of a
-            directory that horolog has adopted.
+        may_end: the producers whose transactions a coordinator of ours may still end there.
 
     Raises:
         StorageFailed: the disk refused.
@@ -88,10 +88,16 @@ def find_transactions(
 def _committed_by(files: Files, log_dir: str, partition: TopicPartition) -> frozenset[int] | None:
     """The producer ids whose open transactions are committed; None if one may still be ended.
 
-    In a log directory that horolog has adopted no coordinator of the Kafka is left that could end
-    one. In any other a broker may be at work, ours or a Kafka, or the directory is a copy of what
-    one is writing.
+    Of a directory of horolog's those count as ended that no coordinator of its own has open
+    (`may_end`). In any other a Kafka may be at work, or it is a copy of what one is writing.
     """
-    if not files.exists(f"{log_dir}/{names.METADATA_FILE}"):
+    if not _is_horologs(files, log_dir):
         return None
     return read_prepared_commits(files, log_dir).get(partition, frozenset())
+
+
+def _is_horologs(files: Files, log_dir: str) -> bool:
+    if files.exists(f"{log_dir}/{names.METADATA_FILE}"):
+        return True
+    meta = read_meta_properties(files, f"{log_dir}/{names.META_PROPERTIES}", [])
+    return meta is not None and names.METADATA_PROPERTY in meta.others
