@@ -289,6 +289,7 @@ def test_readers_of_files_wait_for_what_is_open_as_those_of_the_broker_do(
     assert writer.send() == end
     broker.append(OPEN, batch(NOW_MS))
     broker.restart(crash=crash)
+    broker.run(broker.broker.transactions.settle())  # its states are loaded
     assert committed_end(broker) == (end, end + 2)
     assert max(committed_in_files(log_dir)) < end
     assert writer.end(commit=True) == 0
