@@ -106,8 +106,11 @@ def _in_topic(files: Files, log_dir: Path) -> tuple[Replay, bool]:
     return replay, not skipped and not replay.unreadable
 
 
-def may_end(files: Files, log_dir: str, partition: TopicPartition) -> frozenset[int]:
+def may_end(files: Files, log_dir: str, partition: TopicPartition) -> frozenset[int] | None:
     """The producers whose transactions in a partition the coordinator of ours may still end.
+
+    None where that is not known: the directory is not horolog's. A Kafka may be at work in it, or
+    it is a copy of what one is writing.
 
     Raises:
         StorageFailed: the disk refused.
@@ -116,8 +119,10 @@ def may_end(files: Files, log_dir: str, partition: TopicPartition) -> frozenset[
     meta = read_meta_properties(files, str(path / names.META_PROPERTIES), [])
     if meta is not None and names.METADATA_PROPERTY in meta.others:
         states = _in_topic(files, path)[0].states
-    else:
+    elif files.exists(str(path / names.METADATA_FILE)):
         states = _in_file(files, path)[0].states
+    else:
+        return None
     return frozenset(
         state.producer.id
         for state in states.values()

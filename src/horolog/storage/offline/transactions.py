@@ -12,10 +12,8 @@ from horolog.errors import CorruptBatch
 from horolog.record.batch import BatchHeader, verify_crc
 from horolog.record.markers import read_marker
 from horolog.record.transactions import AbortedTransaction
-from horolog.storage import names
 from horolog.storage.adoption.transaction_state import read_prepared_commits
 from horolog.storage.batches.reader import BatchReader
-from horolog.storage.directory.checkpoints import read_meta_properties
 from horolog.storage.files import Files
 from horolog.storage.names import TopicPartition
 
@@ -35,7 +33,7 @@ def find_transactions(
     partition: TopicPartition,
     log_dirs: Collection[tuple[Files, str]],
     log_end_offset: int,
-    may_end: Callable[[Files, str], Collection[int]] = lambda files, log_dir: (),
+    may_end: Callable[[Files, str], frozenset[int] | None],
 ) -> Transactions:
     """Walk over all batches of a partition's log, in offset order.
 
@@ -48,7 +46,8 @@ def find_transactions(
         partition: of the log.
         log_dirs: that hold replicas of it.
         log_end_offset: of the log.
-        may_end: the producers whose transactions a coordinator of ours may still end there.
+        may_end: the producers whose transactions a coordinator of ours may still end there; None
+            of a directory in which any may be ended.
 
     Raises:
         StorageFailed: the disk refused.
@@ -74,30 +73,15 @@ def find_transactions(
         return Transactions(aborted, log_end_offset, error if open_from else None)
     if not open_from:
         return Transactions(aborted, log_end_offset)
-    committed = [_committed_by(files, log_dir, partition) for files, log_dir in log_dirs]
-    if None in committed:
-        return Transactions(aborted, min(open_from.values()))
-    held = {each for place in log_dirs for each in may_end(*place)} & open_from.keys()
+    held, committed = set[int](), set[int]()
+    for files, log_dir in log_dirs:
+        waits_for = may_end(files, log_dir)
+        if waits_for is None:
+            return Transactions(aborted, min(open_from.values()))
+        held |= waits_for & open_from.keys()
+        committed |= read_prepared_commits(files, log_dir).get(partition, frozenset())
     stable = min((open_from.pop(each) for each in held), default=log_end_offset)
     for producer_id, first_offset in open_from.items():
-        if not any(producer_id in each for each in committed if each is not None):
+        if producer_id not in committed:
             aborted.append(AbortedTransaction(producer_id, first_offset, log_end_offset))
     return Transactions(aborted, stable)
-
-
-def _committed_by(files: Files, log_dir: str, partition: TopicPartition) -> frozenset[int] | None:
-    """The producer ids whose open transactions are committed; None if one may still be ended.
-
-    Of a directory of horolog's those count as ended that no coordinator of its own has open
-    (`may_end`). In any other a Kafka may be at work, or it is a copy of what one is writing.
-    """
-    if not _is_horologs(files, log_dir):
-        return None
-    return read_prepared_commits(files, log_dir).get(partition, frozenset())
-
-
-def _is_horologs(files: Files, log_dir: str) -> bool:
-    if files.exists(f"{log_dir}/{names.METADATA_FILE}"):
-        return True
-    meta = read_meta_properties(files, f"{log_dir}/{names.META_PROPERTIES}", [])
-    return meta is not None and names.METADATA_PROPERTY in meta.others
