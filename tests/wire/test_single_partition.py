@@ -11,7 +11,7 @@ from raw_connection import encoded, lookup_fields, produce_fields
 
 from horolog.wire.api import SUPPORTED, ApiKey
 from horolog.wire.codec import decode_request
-from horolog.wire.frame import parse_request_header, request_prefix
+from horolog.wire.frame import RequestHeader, parse_request_header, request_prefix
 from horolog.wire.malformed import MalformedRequest
 from horolog.wire.single_partition import read_commit, read_lookup, read_produce
 
@@ -78,13 +78,18 @@ def frames(draw: st.DrawFn, key: ApiKey) -> bytes:
     return bytes(data)
 
 
+def decoded(frame: bytes) -> tuple[RequestHeader, Any]:
+    """What the schema of a request says."""
+    header = parse_request_header(frame)
+    return header, decode_request(*header[:2], frame, header.body_position)
+
+
 @given(frame=frames(ApiKey.PRODUCE))
 def test_a_produce_request_says_what_its_schema_says(frame: bytes) -> None:
     found = read_produce(frame)
     if found is None:
         return
-    header = parse_request_header(frame)
-    body = decode_request(*header[:2], frame, header.body_position)
+    header, body = decoded(frame)
     (topic,) = body.topic_data
     (partition,) = topic.partition_data
     assert body.transactional_id is None
@@ -99,8 +104,7 @@ def test_a_commit_says_what_its_schema_says(frame: bytes) -> None:
     found = read_commit(frame)
     if found is None:
         return
-    header = parse_request_header(frame)
-    body = decode_request(*header[:2], frame, header.body_position)
+    header, body = decoded(frame)
     (topic,) = body.topics
     (partition,) = topic.partitions
     assert found == (
@@ -117,8 +121,7 @@ def test_a_lookup_says_what_its_schema_says(frame: bytes) -> None:
     found = read_lookup(frame)
     if found is None:
         return
-    header = parse_request_header(frame)
-    body = decode_request(*header[:2], frame, header.body_position)
+    header, body = decoded(frame)
     (topic,) = body.topics
     (partition,) = topic.partitions
     assert found == (
