@@ -10,7 +10,8 @@ and beneath them:
     forms replay snapshots   where the batches are, and what they come to
     changes         every change that is still kept, with its time
     past            answers about the past: `topic_history`, `group_history`
-    group_file      files of groups with their offsets
+    group_file transaction_file   groups, transactional ids in files of their own, each a
+                    `compacted_file`
     reserve         space that deletions need on a full disk
     reconcile       stored topics compared with directories, at a start; `verify` says it
     checks          whether the records can be read
