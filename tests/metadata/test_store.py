@@ -98,7 +98,8 @@ def test_an_adopted_topic_with_gaps_comes_back(
     store: MetadataStore, tmp_path: Path, home: Home
 ) -> None:
     row = TopicRow("t", TOPIC.topic_id, AS_FOUND, adopted=True, indexes=(2, 5))
-    store.put_topics([row, TOPIC._replace(name="u", topic_id=UUID(int=8), adopted=True)])
+    store.put_topic(row)
+    store.put_topic(TOPIC._replace(name="u", topic_id=UUID(int=8), adopted=True))
     own = store.image.settings_of(TOPIC_RESOURCE, "t")
     assert own == {"retention.ms": "-1", "retention.bytes": "-1"}
     stored = opened(tmp_path, home).load()

@@ -11,7 +11,7 @@ Not thread-safe. Never call it on the event loop, because every change is synced
 """
 
 import logging
-from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from copy import deepcopy
 from typing import Final
 from uuid import UUID
@@ -163,16 +163,6 @@ class MetadataStore:
             self._append_by_reserve(records)
         else:
             self._append(records)
-
-    def put_topics(self, topics: Iterable[TopicRow]) -> None:
-        """The same for several topics of different names at once."""
-        self._append(
-            [
-                record
-                for topic in topics
-                for record in mapping.topic_records(self.image, self._node, topic)
-            ]
-        )
 
     def forget_topic(self, name: str) -> None:
         """Forget a topic with its settings, and that its deletion has begun.

@@ -49,7 +49,6 @@ NEWEST_LEVEL: Final = 30
 """Of `metadata.version`: 4.3-IV0. What a new cluster of Kafka 4.3 begins with."""
 OLDEST_LEVEL: Final = 7
 """3.3-IV3: the oldest that Kafka 4 opens."""
-NO_LEADER: Final = -1
 NO_CHANGE: Final = -2
 """The leader of a `PartitionChange` that changes none."""
 

@@ -262,10 +262,6 @@ class SegmentReader:
         self._first_timestamp = None if max_timestamp == NO_TIMESTAMP else max_timestamp
         self._first_known = True
 
-    def forget_first(self) -> None:
-        """The first batch is gone."""
-        self._first_timestamp, self._first_known = None, False
-
     def whole_end(self) -> SegmentEnd:
         """Where the whole batches end: a broker may be appending behind that, or may have died.
 
