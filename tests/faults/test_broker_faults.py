@@ -14,8 +14,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from uuid import UUID
 
@@ -31,12 +30,6 @@ from horolog.wire.api import ApiKey
 
 STORAGE_ERROR = 56
 NOT_COORDINATOR = 16
-
-
-@pytest.fixture(scope="module")
-def nursery() -> Iterator[Nursery]:
-    with closing(Nursery()) as nursery:
-        yield nursery
 
 
 class Served:

@@ -8,8 +8,6 @@ import os
 import random
 import signal
 import threading
-from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -36,12 +34,6 @@ SETTINGS = {
     "replica.fetch.backoff.ms": "50",
     "num.partitions": str(PARTITIONS),
 }
-
-
-@pytest.fixture(scope="module")
-def nursery() -> Iterator[Nursery]:
-    with closing(Nursery()) as nursery:
-        yield nursery
 
 
 class Life:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import itertools
 import os
 import random
-import sys
-from collections.abc import Iterator, Sequence
-from contextlib import closing
+from collections.abc import Sequence
 from pathlib import Path
 
 import confluent_kafka
 import pytest
 from broker_nursery import BornBroker, Nursery
+from killed_broker import reported, say
 from raw_connection import RawConnection, fetch_fields
 from soak import PATIENCE_S, Soak
 
@@ -25,12 +24,6 @@ KILLS = int(os.environ.get("KILLS") or 300)
 STARTS = int(os.environ.get("STARTS") or 1000)
 STEPS = int(os.environ.get("STEPS") or 240)
 A_FEW_S = 1800  # for what takes seconds on a machine that is not busy
-
-
-@pytest.fixture(scope="module")
-def nursery() -> Iterator[Nursery]:
-    with closing(Nursery()) as nursery:
-        yield nursery
 
 
 @pytest.mark.timeout(A_FEW_S)
@@ -81,7 +74,7 @@ def test_a_first_start_killed_at_every_step_is_followed_by_one_that_serves(
 def test_a_broker_killed_at_some_of_its_steps_loses_and_doubles_nothing(
     nursery: Nursery, tmp_path: Path
 ) -> None:
-    die_at(nursery, tmp_path, ["step:5", "step:60", "stop:9"], seed=11)
+    soak(nursery, tmp_path, seed=11, ways=["step:5", "step:60", "stop:9"])
 
 
 @pytest.mark.soak
@@ -94,32 +87,21 @@ def test_a_broker_killed_once_at_every_step_loses_and_doubles_nothing(
     steps += [f"stop:{step}" for step in range(STEPS // 3)]
     with capsys.disabled():
         say(f"\n{len(steps)} steps; to do the same again: make soak STEPS={STEPS} SEED={SEED}\n")
-        run = die_at(nursery, tmp_path, steps, SEED, progress=True)
+        run = soak(nursery, tmp_path, SEED, ways=steps, progress=True)
         say(f"\n{run.summary}; errands: {dict(run.errands.done)}\n")
 
 
-def die_at(
-    nursery: Nursery, path: Path, ways: Sequence[str], seed: int, *, progress: bool = False
+def soak(
+    nursery: Nursery,
+    path: Path,
+    seed: int,
+    kills: int = 1 << 30,
+    *,
+    ways: Sequence[str] | None = None,
+    progress: bool = False,
 ) -> Soak:
-    with closing(Soak(nursery, path, seed, ways_to_die=ways)) as run:
-        try:
-            run.run(kills=1 << 30, progress=progress)
-        except AssertionError as error:
-            raise AssertionError(f"SEED={seed}, {run.summary}") from error
-    return run
-
-
-def say(text: str) -> None:
-    sys.stdout.write(text)
-    sys.stdout.flush()
-
-
-def soak(nursery: Nursery, path: Path, *, kills: int, seed: int, progress: bool = False) -> Soak:
-    with closing(Soak(nursery, path, seed)) as run:
-        try:
-            run.run(kills, progress=progress)
-        except AssertionError as error:
-            raise AssertionError(f"SEED={seed}, {run.summary}") from error
+    with reported(Soak(nursery, path, seed, ways_to_die=ways)) as run:
+        run.run(kills, progress=progress)
     return run
 
 

@@ -2,25 +2,17 @@
 
 import os
 import random
-import sys
-from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 
 import pytest
 from broker_nursery import Nursery
 from examples import some_of
+from killed_broker import reported, say
 from transaction_soak import TransactionSoak
 
 SEED = int(os.environ.get("SEED") or random.randrange(1 << 30))
 KILLS = int(os.environ.get("KILLS") or 300)
 A_FEW_S = 1800  # for what takes seconds on a machine that is not busy
-
-
-@pytest.fixture(scope="module")
-def nursery() -> Iterator[Nursery]:
-    with closing(Nursery()) as nursery:
-        yield nursery
 
 
 def soak(
@@ -33,11 +25,8 @@ def soak(
     progress: bool = False,
     **more: int,
 ) -> TransactionSoak:
-    with closing(TransactionSoak(nursery, path, seed, ways_to_die=ways, **more)) as run:
-        try:
-            run.run(kills, progress=progress)
-        except AssertionError as error:
-            raise AssertionError(f"SEED={seed}, {run.summary}") from error
+    with reported(TransactionSoak(nursery, path, seed, ways_to_die=ways, **more)) as run:
+        run.run(kills, progress=progress)
     return run
 
 
@@ -54,15 +43,12 @@ def test_committed_records_are_given_once_and_whole_over_kills(
 def over_a_promotion(
     nursery: Nursery, path: Path, seed: int, *, catches_up: bool, ended: int, **more: int
 ) -> TransactionSoak:
-    with closing(TransactionSoak(nursery, path, seed, ways_to_die=[], **more)) as run:
-        try:
-            run.follow()
-            run.load(ended)
-            run.promote(catches_up=catches_up)
-            run.load(ended)
-            run.finish()
-        except AssertionError as error:
-            raise AssertionError(f"SEED={seed}, {run.summary}") from error
+    with reported(TransactionSoak(nursery, path, seed, ways_to_die=[], **more)) as run:
+        run.follow()
+        run.load(ended)
+        run.promote(catches_up=catches_up)
+        run.load(ended)
+        run.finish()
     return run
 
 
@@ -93,10 +79,9 @@ def test_committed_records_are_given_once_and_whole_over_hundreds_of_kills(
     nursery: Nursery, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with capsys.disabled():
-        sys.stdout.write(f"\n{KILLS} kills; to do the same again: make soak KILLS={KILLS} ")
-        sys.stdout.write(f"SEED={SEED}\n")
+        say(f"\n{KILLS} kills; to do the same again: make soak KILLS={KILLS} SEED={SEED}\n")
         run = soak(nursery, tmp_path, kills=KILLS, seed=SEED, progress=True)
-        sys.stdout.write(f"\n{run.summary}\n")
+        say(f"\n{run.summary}\n")
     assert run.counts["transactions that timed out"] > 0
     assert run.counts["kills at marker"] > 0
     assert run.counts["kills at complete"] > 0

@@ -11,17 +11,17 @@ from __future__ import annotations
 
 import random
 import signal
-import sys
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import confluent_kafka
-from broker_nursery import BornBroker, Nursery, pause_s
+from broker_nursery import Nursery, pause_s
+from killed_broker import KilledBroker
 from raw_connection import RawConnection, fetch_fields
 
 from horolog.record.batch import iter_headers
@@ -273,8 +273,18 @@ class Errands:
             self.committed[group] = {offset}
 
 
-class Soak:
+class Soak(KilledBroker):
     """One run. `close` ends it."""
+
+    SETTINGS: Mapping[str, object] = {
+        "log.retention.check.interval.ms": 300,
+        "log.initial.task.delay.ms": 100,
+        "log.flush.offset.checkpoint.interval.ms": 200,
+    }
+    SAYS: Mapping[str, str] = {
+        "torn tails cut": " bytes off ",
+        "retries answered without appending": "was answered",
+    }
 
     def __init__(
         self,
@@ -285,47 +295,21 @@ class Soak:
         producers: int = 4,
         ways_to_die: Iterable[str | None] | None = None,
     ) -> None:
-        self.seed = seed
-        self.rng = random.Random(seed)
-        self.log_dir = directory / "log"
-        self.counts: Counter[str] = Counter()
         self.errands = Errands(random.Random(seed + 1))
-        self._ways = iter(self._chance() if ways_to_die is None else ways_to_die)
-        self._said = directory / "said"
         self.producers: list[Producer] = []
         self._goes = threading.Event()
         self._seen: defaultdict[Where, Seen] = defaultdict(Seen)
         self._verified: dict[Path, tuple[object, ...]] = {}
-        self._nursery = nursery
-        self._port = 0
-        self._dies: str | None = None
-        self._broker = self._start()
+        super().__init__(nursery, directory, seed, ways_to_die=ways_to_die)
         try:
-            self._begin(producers)
+            self._make_topics()
+            for number in range(producers):
+                self.producers.append(Producer(number, self.address, seed + number, self._goes))
+            for producer in self.producers:
+                producer.start()
         except BaseException:
             self.close()
             raise
-
-    def _begin(self, producers: int) -> None:
-        address = self._broker.await_ready()
-        assert address is not None, self._broker.said
-        self._port = int(address.rpartition(":")[2])
-        self._address = address
-        self._make_topics()
-        self.producers = [Producer(n, address, self.seed + n, self._goes) for n in range(producers)]
-        for producer in self.producers:
-            producer.start()
-
-    def _start(self, dies: str | None = None) -> BornBroker:
-        settings = {
-            "log.retention.check.interval.ms": 300,
-            "log.initial.task.delay.ms": 100,
-            "log.flush.offset.checkpoint.interval.ms": 200,
-        }
-        arguments = ["serve", "-v", "--port", str(self._port), "--log-dir", str(self.log_dir)]
-        for name, value in settings.items():
-            arguments += ["--set", f"{name}={value}"]
-        return BornBroker(self._nursery, self._said, arguments, dies)
 
     def _make_topics(self) -> None:
         configs = {
@@ -334,7 +318,7 @@ class Soak:
             "file.delete.delay.ms": "100",
             "retention.ms": "-1",
         }
-        with RawConnection(self._address, timeout_s=PATIENCE_S) as connection:
+        with RawConnection(self.address, timeout_s=PATIENCE_S) as connection:
             for name, partitions in LOADED.items():
                 own = {"retention.bytes": str(RETENTION_BYTES)} if name == EXPIRED else {}
                 new = {
@@ -347,25 +331,10 @@ class Soak:
 
     # --- one round ------------------------------------------------------------------------
 
-    def run(self, kills: int, *, progress: bool = False) -> None:
-        """Kill it so often; ends sooner if there are no more ways to die."""
-        while self.counts["kills"] < kills:
-            self._one_round()
-            try:
-                self._come_up()
-            except StopIteration:
-                break
-            full = self.counts["kills"] % FULL_EVERY == 0
-            self.verify(full=full)
-            if progress:
-                sys.stdout.write(f"\r{self.summary}")
-                sys.stdout.flush()
-        self.finish()
-
     def _one_round(self) -> None:
         """Load and errands until it dies."""
         over = threading.Event()
-        errands = threading.Thread(target=self.errands.run, args=(self._address, over.is_set))
+        errands = threading.Thread(target=self.errands.run, args=(self.address, over.is_set))
         errands.start()
         self._goes.set()
         if self._dies is None or self._dies.startswith("stop"):
@@ -384,7 +353,7 @@ class Soak:
         records += self._acknowledged_count
         errands += self.errands.done.total()
         begun = time.monotonic()
-        while not self._broker.await_end(min(pause_s(begun), 0.1)):
+        while not self.broker.await_end(min(pause_s(begun), 0.1)):
             if self._acknowledged_count >= records and (
                 self.errands.done.total() >= errands or not thread.is_alive()
             ):
@@ -397,34 +366,14 @@ class Soak:
         return sum(producer.acknowledged_count for producer in self.producers)
 
     def _take_down(self) -> None:
-        stops = (self._dies or "").startswith("stop")
-        code = self._broker.end(signal.SIGTERM if stops else signal.SIGKILL)
-        if code == 0 and stops:
+        if (self._dies or "").startswith("stop") and self.broker.end(signal.SIGTERM) == 0:
             self.counts["clean stops"] += 1
-        else:
-            assert code == -signal.SIGKILL, f"exit code {code}: {self._broker.said[-4000:]}"
-            self.counts["kills"] += 1
-            waiting = sum(producer.unacknowledged for producer in self.producers)
-            self.counts["kills with data in flight"] += waiting > 0
-            self.counts["records in flight at kills"] += waiting
-        self._listen_to_what_was_said()
-
-    def _come_up(self) -> None:
-        """Start again until it serves; now and then it is killed while it starts."""
-        while True:
-            dies = next(self._ways)
-            self._dies = dies
-            self._broker = self._start(dies)
-            if dies is None and self.rng.random() < 0.1:
-                time.sleep(self.rng.random() * 0.2)
-                if self._broker.ready is None:
-                    self.counts["kills at start"] += 1
-                    self._take_down()
-                    continue
-            if self._broker.await_ready() is not None:
-                return
-            self.counts["kills at start"] += 1
-            self._take_down()
+            self._listen()
+            return
+        super()._take_down()
+        waiting = sum(producer.unacknowledged for producer in self.producers)
+        self.counts["kills with data in flight"] += waiting > 0
+        self.counts["records in flight at kills"] += waiting
 
     def _chance(self) -> Iterator[str | None]:
         """Half of all are killed from outside, whatever they do; the others at a step of theirs."""
@@ -439,18 +388,10 @@ class Soak:
             else:
                 yield f"stop:{self.rng.randrange(60)}"
 
-    def _listen_to_what_was_said(self) -> None:
-        said = self._broker.said
-        assert "Traceback" not in said, said[-6000:]
-        assert "a bug" not in said, said[-6000:]
-        self.counts["torn tails cut"] += said.count(" bytes off ")
-        self.counts["retries answered without appending"] += said.count("was answered")
-
     # --- what must be true ----------------------------------------------------------------
 
-    @property
-    def summary(self) -> str:
-        return ", ".join(f"{count} {what}" for what, count in sorted(self.counts.items()))
+    def _has_come_up(self) -> None:
+        self.verify(full=self.counts["kills"] % FULL_EVERY == 0)
 
     def verify(self, *, full: bool) -> None:
         try:
@@ -460,7 +401,7 @@ class Soak:
                 for where, number, offset in producer.acknowledged():
                     self._seen[where].due.append((producer.number, number, offset))
                     self.counts["records acknowledged"] += 1
-            with RawConnection(self._address, timeout_s=PATIENCE_S) as connection:
+            with RawConnection(self.address, timeout_s=PATIENCE_S) as connection:
                 self.errands.verify(connection)
                 for topic, partitions in LOADED.items():
                     for partition in range(partitions):
@@ -472,7 +413,7 @@ class Soak:
         try:
             self._verify_indexes(full=full)
         except AssertionError:
-            if self._dies is None or not self._broker.await_end(1):
+            if self._dies is None or not self.broker.await_end(1):
                 raise
             return  # while it was looked at: half an entry may be what it died of
         self.counts["full readings" if full else "readings of what is new"] += 1
@@ -532,11 +473,9 @@ class Soak:
 
     def finish(self) -> None:
         """End the load, stop cleanly, and look at everything once more."""
-        self._broker.end()
-        self._listen_to_what_was_said()
-        self._dies = None
-        self._broker = self._start()
-        assert self._broker.await_ready() is not None
+        self.broker.end()
+        self._listen()
+        self._start_and_wait()
         for producer in self.producers:
             producer.finish()
             assert producer.unacknowledged == 0
@@ -546,8 +485,8 @@ class Soak:
             for where, sent in producer.sent.items():
                 last = self._seen[where].last_number.get(producer.number, -1)
                 assert last == sent - 1 or where[0] != KEPT, f"{where}: {last} of {sent}"
-        assert self._broker.end(signal.SIGTERM) == 0
-        self._listen_to_what_was_said()
+        assert self.broker.end(signal.SIGTERM) == 0
+        self._listen()
         found = [
             step
             for step in Verification.of(self.log_dir).steps()
@@ -558,8 +497,7 @@ class Soak:
     def close(self) -> None:
         for producer in self.producers:
             producer.stop()
-        if not self._broker.has_ended:
-            self._broker.end()
+        super().close()
 
 
 def verify_indexes(log: Path) -> None:

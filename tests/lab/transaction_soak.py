@@ -13,7 +13,6 @@ committed records are given in the end.
 from __future__ import annotations
 
 import json
-import random
 import signal
 import subprocess
 import sys
@@ -26,6 +25,7 @@ from typing import Any, NamedTuple
 import confluent_kafka
 import transaction_clients
 from broker_nursery import BornBroker, Nursery, pause_s
+from killed_broker import KilledBroker, serve
 from patience import eventually
 from raw_connection import RawConnection, delete_fields, fetch_fields, lookup_fields, topic_fields
 from transaction_clients import (
@@ -218,8 +218,11 @@ def parsed(offset: int, key: bytes | None, value: bytes) -> Read:
     return Read(offset, transaction.decode(), int(place), key, value)
 
 
-class TransactionSoak:
+class TransactionSoak(KilledBroker):
     """One run. `close` ends it."""
+
+    SETTINGS: Mapping[str, object] = SETTINGS
+    SAYS: Mapping[str, str] = {"transactions that timed out": "was aborted: it timed out"}
 
     def __init__(
         self,
@@ -233,29 +236,15 @@ class TransactionSoak:
         ended_a_life: int = ENDED_A_LIFE,
         ways_to_die: Iterable[str | None] | None = None,
     ) -> None:
-        self.seed = seed
-        self.rng = random.Random(seed)
-        self.directory = directory
-        self.log_dir = directory / "log"
-        self.counts: Counter[str] = Counter()
         self.ledger = Ledger()
-        self._ways = iter(self._chance() if ways_to_die is None else ways_to_die)
         self._ended_a_life = ended_a_life
-        self._nursery = nursery
-        self._said = directory / "said"
-        self._port = 0
-        self._dies: str | None = None
         self.clients: list[Client] = []
         self.lossy: frozenset[str] = frozenset()
         """Transactions of which a partition may have all or nothing, whatever others have."""
         self._shadow: BornBroker | None = None
-        self.broker = self._start()
+        super().__init__(nursery, directory, seed, ways_to_die=ways_to_die)
         try:
-            address = self.broker.await_ready()
-            assert address is not None, self.broker.said
-            self.address = address
-            self._port = int(address.rpartition(":")[2])
-            make_topics(address)
+            make_topics(self.address)
             kinds = {"producer": producers, "second": seconds, "transformer": transformers}
             for kind, count in kinds.items():
                 for number in range(count):
@@ -266,20 +255,12 @@ class TransactionSoak:
             self.close()
             raise
 
-    def _start(self, dies: str | None = None) -> BornBroker:
-        arguments = ["serve", "-v", "--port", str(self._port), "--log-dir", str(self.log_dir)]
-        for name, value in SETTINGS.items():
-            arguments += ["--set", f"{name}={value}"]
-        return BornBroker(self._nursery, self._said, arguments, dies)
-
     # --- a shadow that is promoted --------------------------------------------------------
 
     def follow(self) -> None:
         """Start a broker that follows this one."""
         settings = {**SETTINGS, "horolog.follow": self.address}
-        arguments = ["serve", "-v", "--port", "0", "--log-dir", str(self.directory / "shadow")]
-        for name, value in settings.items():
-            arguments += ["--set", f"{name}={value}"]
+        arguments = serve(self.directory / "shadow", 0, settings)
         self._shadow = BornBroker(self._nursery, self.directory / "shadow.said", arguments)
         assert self._shadow.await_ready() is not None, self._shadow.said
 
@@ -328,23 +309,6 @@ class TransactionSoak:
 
     # --- one round ------------------------------------------------------------------------
 
-    def run(self, kills: int, *, progress: bool = False) -> None:
-        """Kill the broker so often; ends sooner if there are no more ways to die."""
-        while self.counts["kills"] < kills:
-            self._one_round()
-            try:
-                self._come_up()
-            except StopIteration:
-                break
-            if progress:
-                sys.stdout.write(f"\r{self.summary}")
-                sys.stdout.flush()
-        self.finish()
-
-    @property
-    def summary(self) -> str:
-        return ", ".join(f"{count} {what}" for what, count in sorted(self.counts.items()))
-
     def _one_round(self) -> None:
         """Load, and what befalls clients, until the broker dies."""
         waits = OUTLIVED if self._dies is not None else self.rng.randrange(self._ended_a_life)
@@ -357,12 +321,9 @@ class TransactionSoak:
                 break
             assert time.monotonic() < begun + PATIENCE_S, self._stuck()
             self._befall()
-        code = self.broker.end(signal.SIGKILL)
-        assert code == -signal.SIGKILL, f"exit code {code}: {self.broker.said[-4000:]}"
-        self.counts["kills"] += 1
         if self._dies is not None:
             self.counts[f"kills at {self._dies.partition(':')[0]}"] += 1
-        self._listen()
+        self._take_down()
 
     def _stuck(self) -> str:
         said = [f"{each.name}: {each.said[-300:]}" for each in self.clients]
@@ -408,21 +369,6 @@ class TransactionSoak:
         except OSError:
             pass  # the broker is gone
 
-    def _come_up(self) -> None:
-        """Start again until it serves; now and then it is killed while it starts."""
-        while True:
-            dies = self._dies = next(self._ways)
-            self.broker = self._start(dies)
-            if dies is None and self.rng.random() < 0.1:
-                time.sleep(self.rng.random() * 0.2)
-                self.broker.end(signal.SIGKILL)
-                self.counts["kills at start"] += 1
-                continue
-            if self.broker.await_ready() is not None:
-                return
-            self.counts["kills at start"] += 1
-            self._listen()
-
     def _chance(self) -> Iterator[str | None]:
         """A third are killed from outside, the others at a step of theirs."""
         while True:
@@ -438,21 +384,13 @@ class TransactionSoak:
             else:
                 yield f"step:{self.rng.randrange(400)}"
 
-    def _listen(self) -> None:
-        said = self.broker.said
-        assert "Traceback" not in said, said[-6000:]
-        assert "a bug" not in said, said[-6000:]
-        self.counts["transactions that timed out"] += said.count("was aborted: it timed out")
-
     # --- the end --------------------------------------------------------------------------
 
     def finish(self) -> None:
         """End the load, wait until nothing is open, and look at everything."""
         self.broker.end()
         self._listen()
-        self._dies = None
-        self.broker = self._start()
-        assert self.broker.await_ready() is not None, self.broker.said
+        self._start_and_wait()
         for client in self.clients:
             client.resume()
             if client.kind != "transformer":
@@ -475,8 +413,7 @@ class TransactionSoak:
         assert self.broker.end(signal.SIGTERM) == 0
         self._listen()
         check.files()
-        self.broker = self._start()
-        assert self.broker.await_ready() is not None, self.broker.said
+        self._start_and_wait()
         check.is_as_it_was()
         self.broker.end()
         self._listen()
@@ -502,9 +439,9 @@ class TransactionSoak:
     def close(self) -> None:
         for client in self.clients:
             client.close()
-        for broker in (self._shadow, self.broker):
-            if broker is not None and not broker.has_ended:
-                broker.end()
+        if self._shadow is not None and not self._shadow.has_ended:
+            self._shadow.end()
+        super().close()
 
 
 class Check:
