@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from tests.lab.running_broker import MakeBroker, RunningBroker
 
+from horolog.broker import state_topics
 from horolog.broker.state_topics import StateTopic
 from horolog.buffers import Buffer
 from horolog.errors import ErrorCode, StorageFailed
@@ -142,6 +143,34 @@ def test_offsets_of_a_topic_that_is_deleted_while_they_are_loaded_do_not_come_ba
     held.clear()
     settled(broker)
     assert fetched(broker, "g") == fetched(broker, "h") == (0, -1)
+
+
+def test_commits_that_are_superseded_are_passed_where_the_history_is_long(
+    broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for offset in range(300):
+        assert commit(broker, "h", offset) == 0
+    taken: list[int] = []
+    load = StateTopic.load
+
+    async def counting(self: StateTopic, index: int, take: Callable[[Buffer], None]) -> None:
+        def count(batch: Buffer) -> None:
+            taken.append(index)
+            take(batch)
+
+        await load(self, index, count)
+
+    monkeypatch.setattr(StateTopic, "load", counting)
+    broker.restart()
+    settled(broker)
+    assert len(taken) > 300
+    taken.clear()
+    monkeypatch.setattr(state_topics, "_WORTH_KERNELS", 0)
+    broker.restart(crash=True)
+    settled(broker)
+    assert fetched(broker, "h") == (0, 299)
+    assert fetched(broker, "g") == (0, 5)
+    assert len(taken) < 10
 
 
 def test_groups_that_are_not_loaded_do_not_expire(broker: RunningBroker, held: set[int]) -> None:

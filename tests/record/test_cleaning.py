@@ -48,13 +48,14 @@ def test_the_hash_is_siphash_as_its_authors_publish_it() -> None:
 
 @pytest.mark.parametrize("codec", list(Codec))
 def test_keys_are_those_of_the_records(codec: Codec) -> None:
-    records = [Record(NOW, b"a", b"1"), Record(NOW, None, b"2"), Record(NOW, b"a", None)]
+    records = [Record(NOW, b"a", b"1"), Record(NOW, None, b"2", (("h", None),))]
+    records.append(Record(NOW, b"a", None))
     found = keys_of(build_batch(records, base_offset=70, codec=codec))
     assert found.offsets.tolist() == [70, 71, 72]
     assert found.flags.tolist() == [
-        layout.HAS_KEY,
+        layout.HAS_KEY | layout.IS_BARE,
         0,
-        layout.HAS_KEY | layout.IS_TOMBSTONE,
+        layout.HAS_KEY | layout.IS_TOMBSTONE | layout.IS_BARE,
     ]
     first, second, third = found.hashes.reshape(3, 2).tolist()
     assert first == third != second == [0, 0]

@@ -35,6 +35,10 @@ from horolog.storage.validation.validate import Prepared, trusted, trusted_plain
 
 _LOG = logging.getLogger(__name__)
 
+_OF_LATEST_VALUES: Final = frozenset({CONSUMER_OFFSETS})
+"""Of these the latest value of a key counts, whether it can be read or not. In __transaction_state
+the last that can be read does; and its history is short, as it is compacted without a lag."""
+_WORTH_KERNELS: Final = 16 << 20  # bytes: decoding them takes longer than loading the kernels
 _OWNER: Final = "coordinator"  # its batches are appended in the order of the calls
 
 
@@ -195,10 +199,10 @@ class StateTopic:
                 yield partition
 
     async def load(self, index: int, take: Callable[[Buffer], None]) -> None:
-        """Give all batches of a partition to `take`, control batches too, in a thread.
+        """Give the batches of a partition to `take`, control batches too, in a thread.
 
-        Each is valid until the next. Of a damaged log what can be read counts; the rest is named
-        in the broker's log.
+        Of a long history those that are superseded may be left out. Each is valid until the next.
+        Of a damaged log what can be read counts; the rest is named in the broker's log.
 
         Raises:
             StorageFailed: the disk refused, the partition is offline, or compaction has removed a
@@ -206,7 +210,10 @@ class StateTopic:
         """
         if self.exists:
             log = self._partition(index).log
-            await self._loop.run_in_executor(self._readers, _load, log, take)
+            of_latest = self.name in _OF_LATEST_VALUES and (
+                sum(partition.log.size for partition in self._partitions_of()) >= _WORTH_KERNELS
+            )
+            await self._loop.run_in_executor(self._readers, _load, log, take, of_latest)
 
     def _partition(self, index: int) -> Partition:
         partition = self._partitions.find(self.name, index)
@@ -226,9 +233,9 @@ def _on_written(partition: Partition, written: "asyncio.Future[Appended]") -> No
         _flush_rolled(partition, written.result())
 
 
-def _load(log: ReadableLog, take: Callable[[Buffer], None]) -> None:
+def _load(log: ReadableLog, take: Callable[[Buffer], None], of_latest: bool) -> None:
     try:
-        for damage in log.replay(take):
+        for damage in log.replay_latest(take) if of_latest else log.replay(take):
             _LOG.error("%s: some of its state may be lost: %s", log, damage)
     except FileMissing as error:
         raise StorageFailed(str(error)) from error

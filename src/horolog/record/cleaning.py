@@ -79,7 +79,7 @@ class Keys(NamedTuple):
     hashes: UInt64Array
     """Two for each record, one after the other; zeros for a record without a key."""
     flags: Mask
-    """`layout.HAS_KEY` and `layout.IS_TOMBSTONE`, which is a record without a value."""
+    """`layout.HAS_KEY`, `layout.IS_TOMBSTONE`, which is a record without a value, and `IS_BARE`."""
 
 
 class OpenedRecords(NamedTuple):

@@ -136,6 +136,8 @@ def _keys_of(data, start, end_of_data, base, last, count, secret, at, offsets, h
         offsets[number] = base + delta
         flag = np.uint8(layout.IS_TOMBSTONE) if value_size < 0 else np.uint8(0)
         low, high = _ZERO, _ZERO
+        if cursor + 1 == end and byte_at(data, cursor) == 0:
+            flag |= np.uint8(layout.IS_BARE)
         if key_size >= 0:
             flag |= np.uint8(layout.HAS_KEY)
             low, high = _hash(data, key_start, key_size, first, second)

@@ -10,6 +10,7 @@ from horolog.record.kernels.layout import (
     DONE,
     FULL,
     HAS_KEY,
+    IS_BARE,
     IS_TOMBSTONE,
     JUDGE_END,
     JUDGE_KEPT,
@@ -37,6 +38,7 @@ Ints = Any  # integers by position: array, memoryview or numpy array
 
 _MASK64 = (1 << 64) - 1
 _VARINT_BYTES = 5
+_NO_HEADERS = b"\0"
 
 
 def hash_of(data: bytes, first: int, second: int) -> tuple[int, int]:
@@ -99,7 +101,7 @@ def read_keys(
             _, cursor = read_varint(record, 1, 10)
             delta, cursor = read_varint(record, cursor, _VARINT_BYTES)
             key_start, key_end, cursor = _field(record, cursor)
-            value_start, value_end, _ = _field(record, cursor)
+            value_start, value_end, cursor = _field(record, cursor)
         except (IndexError, OddError):
             return MALFORMED
         if not least <= delta <= last:
@@ -107,6 +109,8 @@ def read_keys(
         least = delta + 1
         offsets[number] = to_int64(base + delta)
         flag = IS_TOMBSTONE if value_end < value_start else 0
+        if record[cursor:] == _NO_HEADERS:
+            flag |= IS_BARE
         hashes[2 * number] = hashes[2 * number + 1] = 0
         if key_end >= key_start:
             flag |= HAS_KEY

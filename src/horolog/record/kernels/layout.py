@@ -308,6 +308,7 @@ SMALL_ROW: Final = 3
 
 HAS_KEY: Final = 1
 IS_TOMBSTONE: Final = 2  # it has no value
+IS_BARE: Final = 4  # it has no headers, and ends where it says
 
 # A map of keys has three unsigned numbers for each slot: both halves of a hash, and the offset
 # plus 1; that is 0 where the slot is free.

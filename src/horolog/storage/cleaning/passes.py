@@ -17,47 +17,27 @@ Invariants: offsets stay, gaps become larger; append times stay, and the marks t
 them; a group has at least one batch, and no append times of both sides of a reset.
 """
 
-from array import array
 from collections.abc import Iterator, Sequence
-from struct import Struct
 from typing import Final, NamedTuple
 
 import numpy as np
 
 from horolog.buffers import Buffer
 from horolog.config import TopicConfig
-from horolog.errors import CorruptBatch
 from horolog.record import cleaning
-from horolog.record.batch import (
-    HEADER_SIZE,
-    LOG_OVERHEAD,
-    MAGIC,
-    BatchHeader,
-    parse_header,
-    verify_crc,
-)
-from horolog.record.cleaning import (
-    Keys,
-    OpenedRecords,
-    SmallBatches,
-    UInt64Array,
-    read_small_batches,
-)
+from horolog.record.batch import MAGIC, BatchHeader, parse_header
+from horolog.record.cleaning import Keys
 from horolog.record.kernels import layout
-from horolog.record.old_format.plain import PlainMessages, list_messages
-from horolog.record.old_format.reading import open_run
-from horolog.record.timestamps import LOG_APPEND_TIME, AppendTimeStretch
+from horolog.record.timestamps import AppendTimeStretch
 from horolog.storage import names
 from horolog.storage.batches.reader import EVERYTHING
 from horolog.storage.cleaning.key_map import KeyMap
+from horolog.storage.cleaning.parts import Part, SmallParts, parts_of
 from horolog.storage.cleaning.rules import Fate, Rules, Transactions, fate_of
 from horolog.storage.index.abort import AbortedTxn
 from horolog.storage.segments.numbered import Numbered, appended_at, as_it_is, as_they_are
 from horolog.storage.segments.reader import SegmentReader
 
-_PEEKED: Final = Struct(">8xi4xB4xh")
-"""Length, magic and attributes of a batch."""
-_RUN_BYTES: Final = 512 << 10  # of plain messages of v0 and v1 that are judged together
 _LARGEST_TIME: Final = (1 << 63) - 1
 
 
@@ -177,9 +157,9 @@ class CleaningPass:
                 start = segment.indexes.position_before(from_offset, segment.size)
             reader = segment.batches(EVERYTHING)
             for buffer in reader.wanted(start, names.MAX_OFFSET, None):
-                for part in _parts(buffer, least, self._map.secret):
+                for part in parts_of(buffer, least, self._map.secret):
                     least = part.next_offset
-                    if isinstance(part, _SmallParts):
+                    if isinstance(part, SmallParts):
                         keys = part.keys_behind(from_offset)
                     else:
                         if part.header.is_control or part.header.producer_id >= 0:
@@ -188,7 +168,7 @@ class CleaningPass:
                                 continue
                         if part.next_offset <= from_offset:
                             continue
-                        _, keys = part.read(self._map)
+                        _, keys = part.read(self._map.secret)
                     if not self._note(keys, from_offset):
                         return
                     self._map.end_offset = max(part.next_offset, from_offset)
@@ -242,9 +222,9 @@ class CleaningPass:
             for buffer in segment.batches(EVERYTHING).wanted(0, names.MAX_OFFSET, None):
                 batches: list[Numbered] = []
                 read = kept = 0
-                for part in _parts(buffer, least, self._map.secret):
+                for part in parts_of(buffer, least, self._map.secret):
                     least, last = part.next_offset, (part.last_header, source.append_times)
-                    if isinstance(part, _SmallParts):
+                    if isinstance(part, SmallParts):
                         counts = self._clean_small(part, source, modified_ms, batches)
                     else:
                         counts = self._clean(part, source, modified_ms, batches)
@@ -260,7 +240,7 @@ class CleaningPass:
         return found
 
     def _clean_small(
-        self, parts: "_SmallParts", source: _Source, modified_ms: int, batches: list[Numbered]
+        self, parts: SmallParts, source: _Source, modified_ms: int, batches: list[Numbered]
     ) -> tuple[int, int]:
         """As `_clean`, of many batches: those that stay, or go, as they are need no more work."""
         small = parts.small
@@ -285,7 +265,7 @@ class CleaningPass:
         return len(small.keys.offsets), total
 
     def _clean(
-        self, part: "_Part", source: _Source, modified_ms: int, batches: list[Numbered]
+        self, part: Part, source: _Source, modified_ms: int, batches: list[Numbered]
     ) -> tuple[int, int]:
         """Add what stays of a batch; how many records it had, and how many of them stay."""
         header, rules = part.header, self._rules
@@ -307,11 +287,11 @@ class CleaningPass:
         elif header.is_control:
             kept = count
             if fate.needs_horizon:
-                opened, keys = part.read(self._map)
+                opened, keys = part.read(self._map.secret)
                 keep = np.ones(count, np.uint8)
                 horizon_ms = self._horizon_ms
         else:
-            opened, keys = part.read(self._map)
+            opened, keys = part.read(self._map.secret)
             count = len(keys.offsets)
             verdict = self._map.judge(
                 keys,
@@ -335,10 +315,10 @@ class CleaningPass:
         return count, kept
 
     def _clean_run(
-        self, part: "_Part", source: _Source, fate: Fate, batches: list[Numbered]
+        self, part: Part, source: _Source, fate: Fate, batches: list[Numbered]
     ) -> tuple[int, int]:
         """Add what stays of plain messages of v0 or v1."""
-        _, keys = part.read(self._map)
+        _, keys = part.read(self._map.secret)
         verdict = self._map.judge(
             keys,
             keeps_tombstones=fate.keeps_tombstones,
@@ -361,152 +341,6 @@ class CleaningPass:
     @property
     def _horizon_ms(self) -> int:
         return min(self._rules.now_ms + self._rules.delete_retention_ms, _LARGEST_TIME)
-
-
-class _Part(NamedTuple):
-    """A batch, or plain messages of v0 or v1 that follow each other."""
-
-    header: BatchHeader
-    """Of the first message."""
-    data: memoryview
-    next_offset: int
-    listed: PlainMessages | None = None
-
-    @property
-    def is_run(self) -> bool:
-        """Whether it is plain messages."""
-        return self.listed is not None
-
-    @property
-    def positions(self) -> "array[int]":
-        """Where each of the plain messages begins in the data."""
-        assert self.listed is not None
-        start = self.listed.positions[0]
-        return array("q", [position - start for position in self.listed.positions])
-
-    @property
-    def last_header(self) -> BatchHeader:
-        """Of the batch, or of the last of the plain messages."""
-        if self.listed is None:
-            return self.header
-        return self.listed.header_of(len(self.listed.offsets) - 1)
-
-    def read(self, key_map: KeyMap) -> tuple[OpenedRecords, Keys]:
-        """Its records, and their keys.
-
-        Raises:
-            CorruptBatch: it breaks the format.
-            RequestRefused: it decompresses to too much.
-        """
-        if self.listed is None:
-            opened = cleaning.open_records(self.data, self.header)
-        else:
-            run = open_run(self.data, self.header)
-            if run.size < len(self.data):
-                raise CorruptBatch(
-                    f"A message behind offset {self.header.base_offset} breaks the format"
-                )
-            opened = OpenedRecords(run.opened.header, b"".join(run.opened.pieces))
-        return opened, cleaning.read_keys(opened, key_map.secret)
-
-
-class _SmallParts(NamedTuple):
-    """Small batches that follow each other, with their keys."""
-
-    view: memoryview
-    small: SmallBatches
-
-    @property
-    def next_offset(self) -> int:
-        return int(self.small.next_offsets[-1])
-
-    @property
-    def last_header(self) -> BatchHeader:
-        return parse_header(self.view, int(self.small.starts[-2]))
-
-    def part(self, number: int) -> _Part:
-        """One of them."""
-        start, end = self.small.starts[number : number + 2].tolist()
-        data = self.view[start:end]
-        return _Part(parse_header(data), data, int(self.small.next_offsets[number]))
-
-    def keys_behind(self, offset: int) -> Keys:
-        """Those of the batches that do not end before an offset."""
-        small = self.small
-        first = small.firsts[np.searchsorted(small.next_offsets, offset, "right")]
-        offsets, hashes, flags = small.keys
-        return Keys(offsets[first:], hashes[2 * first :], flags[first:])
-
-
-def _parts(
-    buffer: Buffer, least_offset: int, secret: UInt64Array
-) -> "Iterator[_Part | _SmallParts]":
-    """The batches of some bytes, plain messages and small ones some at a time.
-
-    Checksums are compared.
-
-    Raises:
-        CorruptBatch: one is damaged, or is not whole.
-    """
-    view, position = memoryview(buffer), 0
-    while position < len(view):
-        small = read_small_batches(view, position, secret) if _is_small(view, position) else None
-        if small is not None:
-            parts = _SmallParts(view, small)
-            yield parts
-            position, least_offset = int(small.starts[-1]), parts.next_offset
-            continue
-        header = parse_header(view, position, least_offset)
-        listed = None
-        if header.magic != MAGIC and not header.codec_number:
-            within = view[: min(len(view), position + max(_RUN_BYTES, header.size))]
-            listed = list_messages(within, header, position, least_offset=least_offset)
-        if listed is not None:
-            for run in _of_one_time(listed):
-                yield _Part(run.header, view[run.positions[0] : run.end], run.next_offset, run)
-            position, least_offset = listed.end, listed.next_offset
-            continue
-        end = position + header.size
-        if end > len(view):
-            raise CorruptBatch(f"The batch at offset {header.base_offset} is not whole")
-        verify_crc(view, position, header)
-        if header.magic == MAGIC and header.records_count < 0:
-            raise CorruptBatch(
-                f"The batch at offset {header.base_offset} has {header.records_count} records"
-            )
-        yield _Part(header, view[position:end], header.next_offset)
-        position, least_offset = end, header.next_offset
-
-
-def _is_small(view: memoryview, position: int) -> bool:
-    """Whether `read_small_batches` may have something to read."""
-    if len(view) - position < HEADER_SIZE:
-        return False
-    length, magic, attributes = _PEEKED.unpack_from(view, position)
-    is_plain = magic == MAGIC and not attributes & layout.NOT_PLAIN
-    return is_plain and length + LOG_OVERHEAD <= layout.SMALL_BYTES
-
-
-def _of_one_time(listed: PlainMessages) -> Iterator[PlainMessages]:
-    """Messages that have one append time, some at a time: all records of a batch do."""
-    times, count = listed.times, len(listed.times)
-    first = 0
-    if listed.header.timestamp_type is LOG_APPEND_TIME:
-        for at in range(1, count):
-            if times[at] != times[first]:
-                yield _between(listed, first, at)
-                first = at
-    yield listed if first == 0 else _between(listed, first, count)
-
-
-def _between(listed: PlainMessages, first: int, end: int) -> PlainMessages:
-    return PlainMessages(
-        listed.header_of(first),
-        listed.positions[first:end],
-        listed.offsets[first:end],
-        listed.times[first:end],
-        listed.end_of(end - 1),
-    )
 
 
 def _numbered(data: Buffer, header: BatchHeader, source: _Source) -> Numbered:

@@ -193,6 +193,17 @@ class ReadableLog:
         """Give each batch that there is now to `take`, in order; see `replay_segments`."""
         return replay_segments(self.segments, self.log_start_offset, take)
 
+    def replay_latest(self, take: Callable[[Buffer], None]) -> Iterator[str]:
+        """As `replay`, without batches that are superseded; see cleaning/latest.py.
+
+        Loads the kernels that it needs first.
+        """
+        from horolog.record.cleaning import load_kernels  # noqa: PLC0415 - numpy, once it is needed
+        from horolog.storage.cleaning.latest import replay_latest  # noqa: PLC0415 - the same
+
+        load_kernels()
+        return replay_latest(self.segments, self.log_start_offset, take)
+
     def aborted_transactions(self, offset: int, end_offset: int) -> list[AbortedTxn]:
         """The aborted transactions that reach into `[offset, end_offset)`.
 

@@ -1,0 +1,186 @@
+"""Reading a log for the latest value of each key, as the state of a coordinator is loaded.
+
+First all keys are read, with the offset of the latest record of each, then the log once more: a
+batch is passed if each of its records has a value and a later record of the same key, so that only
+the others need be decoded: one or two microseconds for each, where decoding takes more than ten.
+
+**What supersedes, and what is superseded,** is a record of a plain batch: of no transaction, which
+counts from its marker on, or not at all; and no tombstone is passed, which says something of
+records in transactions, too. Where a record may be unreadable to who decodes it (it has headers,
+say), its batch is given, and supersedes nothing.
+
+Invariant: what is passed would have been replaced by what is given. A log with any damage, or with
+batches of v0 or v1, is given whole, as `lookup/replay.py` finds it.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+
+import numpy as np
+
+from horolog.buffers import Buffer
+from horolog.errors import CorruptBatch, RequestRefused, StorageFailed
+from horolog.record import cleaning
+from horolog.record.batch import MAGIC
+from horolog.record.cleaning import Keys, UInt64Array
+from horolog.record.kernels import layout
+from horolog.storage import names
+from horolog.storage.batches.reader import EVERYTHING, BatchReader
+from horolog.storage.cleaning.key_map import KeyMap
+from horolog.storage.cleaning.parts import Part, SmallParts, parts_of
+from horolog.storage.lookup.replay import replay_segments
+from horolog.storage.segments.reader import SegmentReader
+
+MOST_MAP_BYTES: Final = 64 << 20
+"""Of the map of keys: 2.5 million. What follows the record that has no room is given whole."""
+_LEAST_MAP_BYTES: Final = 1 << 20  # else the log's size: a slot for each 24 bytes
+_FEW_RECORDS: Final = 16
+"""Batches of fewer that the kernel does not take (compressed, say) are as quickly decoded."""
+_MOST_OPENED_BYTES: Final = 4 << 20  # of a batch: larger ones are given, and supersede nothing
+
+
+class _Stretch:
+    """A segment as it was when the reading began."""
+
+    def __init__(self, segment: SegmentReader) -> None:
+        self.segment = segment
+        self.size = segment.end.size
+        self._pieces: list[int] = []  # sizes of whole batches that were read at a time
+
+    def first(self, secret: UInt64Array) -> Iterator[Part | SmallParts]:
+        """Its batches; CorruptBatch where it is anything but whole batches."""
+        log, least, self._pieces = self._log(), self.segment.base_offset, []
+        for buffer in log.wanted(0, names.MAX_OFFSET, None):
+            for part in parts_of(buffer, least, secret):
+                least = part.next_offset
+                yield part
+            self._pieces.append(len(buffer))
+        if sum(self._pieces) < self.size:
+            raise CorruptBatch("no whole batch", sum(self._pieces), path=self.segment.log.path)
+
+    def again(self, secret: UInt64Array) -> Iterator[Part | SmallParts]:
+        """The same, once `first` has come to its end."""
+        log, position = self._log(), 0
+        for size in self._pieces:
+            yield from parts_of(log.start_of(position, size), self.segment.base_offset, secret)
+            position += size
+
+    def _log(self) -> BatchReader:
+        return self.segment.log.batches(self.size, EVERYTHING)
+
+
+def replay_latest(
+    segments: Sequence[SegmentReader],
+    first_offset: int,
+    take: Callable[[Buffer], None],
+    *,
+    most_map_bytes: int = MOST_MAP_BYTES,
+) -> Iterator[str]:
+    """Give each batch of some segments to `take` that is not superseded, in the order of the log.
+
+    Reads the log batch by batch, too slowly, where the kernels are not loaded.
+
+    Args:
+        segments: of one log, in their order.
+        first_offset: batches that end before it are left out.
+        take: is given each batch, control batches too, whose checksum is right; it is valid until
+            the next one.
+        most_map_bytes: of the map of keys.
+
+    Yields:
+        A sentence about each stretch that is skipped, as `replay_segments`.
+
+    Raises:
+        FileMissing: compaction or retention has removed a segment meanwhile.
+        StorageFailed: the disk refused, or a segment has changed meanwhile.
+    """
+    stretches = [_Stretch(segment) for segment in segments]
+    size = sum(stretch.size for stretch in stretches)
+    key_map = KeyMap(min(most_map_bytes, max(_LEAST_MAP_BYTES, size)))
+    try:
+        _fill(key_map, stretches)
+    except CorruptBatch:
+        yield from replay_segments(segments, first_offset, take)
+        return
+    for stretch in stretches:
+        try:
+            for part in stretch.again(key_map.secret):
+                for batch in _wanted(part, key_map, first_offset):
+                    take(batch)
+        except CorruptBatch as error:
+            raise StorageFailed(f"{stretch.segment.log.path} has changed: {error}") from error
+
+
+def _fill(key_map: KeyMap, stretches: Sequence[_Stretch]) -> None:
+    """Note the keys of plain batches, as far as there is room.
+
+    Raises:
+        CorruptBatch: there is damage, or a batch of v0 or v1; or offsets do not grow.
+    """
+    key_map.end_offset, next_offset, is_full = names.MAX_OFFSET, 0, False
+    for stretch in stretches:
+        if stretch.segment.base_offset < next_offset:
+            raise CorruptBatch("a segment begins before the end of the one before")
+        for part in stretch.first(key_map.secret):
+            if isinstance(part, Part) and part.header.magic != MAGIC:
+                raise CorruptBatch(f"a batch of format v{part.header.magic}")
+            next_offset = part.next_offset
+            keys = None if is_full else _superseding(part, key_map)
+            if keys is None:
+                continue
+            is_full = key_map.put(keys) < len(keys.offsets)
+
+
+def _superseding(part: Part | SmallParts, key_map: KeyMap) -> Keys | None:
+    """The keys of records before which others of theirs do not count; None if there are none."""
+    keys = _keys_of(part, key_map)
+    if keys is None or isinstance(part, Part):
+        return keys
+    are_bare = _are_bare(part)
+    if are_bare.all():
+        return keys
+    each = np.repeat(are_bare, np.diff(part.small.firsts))
+    return keys._replace(flags=np.where(each, keys.flags, keys.flags & ~np.uint8(layout.HAS_KEY)))
+
+
+def _wanted(part: Part | SmallParts, key_map: KeyMap, first_offset: int) -> Iterator[memoryview]:
+    """The batches that are not superseded."""
+    keys = _keys_of(part, key_map)
+    if keys is None:
+        assert isinstance(part, Part)
+        if part.next_offset > first_offset:
+            yield part.data
+        return
+    stays = key_map.judge(keys, keeps_tombstones=True, keeps_keyless=True).keep > 0
+    stays |= keys.flags & layout.IS_TOMBSTONE > 0
+    if isinstance(part, Part):
+        if part.next_offset > first_offset and stays.any():
+            yield part.data
+        return
+    small = part.small
+    wanted = np.logical_or.reduceat(stays, small.firsts[:-1]) | ~_are_bare(part)
+    wanted &= small.next_offsets > first_offset
+    starts = small.starts
+    for number in np.flatnonzero(wanted).tolist():
+        yield part.view[starts[number] : starts[number + 1]]
+
+
+def _keys_of(part: Part | SmallParts, key_map: KeyMap) -> Keys | None:
+    """The keys of plain batches; None of one that is given as it is, and supersedes nothing."""
+    if isinstance(part, SmallParts):
+        return part.small.keys
+    header = part.header
+    if header.is_control or header.is_transactional or header.records_count < _FEW_RECORDS:
+        return None
+    try:
+        opened = cleaning.open_records(part.data, header, max_bytes=_MOST_OPENED_BYTES)
+        keys = cleaning.read_keys(opened, key_map.secret)
+    except (CorruptBatch, RequestRefused):
+        return None
+    return keys if (keys.flags & layout.IS_BARE).all() else None
+
+
+def _are_bare(part: SmallParts) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
+    """Of which batches all records are."""
+    flags = part.small.keys.flags & layout.IS_BARE
+    return np.logical_and.reduceat(flags > 0, part.small.firsts[:-1])
