@@ -411,15 +411,18 @@ def raw_lookup(bootstrap: str, topic: str, lookups: int, records: int) -> dict[s
     return {**watch.numbers(), "lookups": lookups, **_percentiles(took)}
 
 
-def raw_commits(bootstrap: str, topic: str, commits: int, groups: int) -> dict[str, float]:
-    """Commits for one partition, one under way for each group; the times are of whole rounds."""
+def raw_commits(
+    bootstrap: str, topic: str, commits: int, groups: int, offsets: int
+) -> dict[str, float]:
+    """Commits of so many partitions, one under way for each group; times are of whole rounds."""
     with contextlib.ExitStack() as stack:
         connections = [stack.enter_context(raw.Connection(bootstrap)) for _ in range(groups)]
         watch = Watch()
         took = []
         for offset in range(commits // groups):
             bodies = [
-                raw.commit_request(f"group-{group}", topic, 1, offset) for group in range(groups)
+                raw.commit_request(f"group-{group}", topic, offsets, offset)
+                for group in range(groups)
             ]
             started = time.perf_counter()
             for connection, body in zip(connections, bodies, strict=True):

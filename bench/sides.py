@@ -197,13 +197,15 @@ def start_command(name: str, base: Path) -> list[str]:
 SIDES: Mapping[str, Any] = {HOROLOG: horolog, KAFKA: kafka}
 
 
-def create_topic(side: Side, topic: str, config: Mapping[str, str] | None = None) -> None:
-    """Create a topic of one partition that keeps everything, and wait until it takes records."""
+def create_topic(
+    side: Side, topic: str, config: Mapping[str, str] | None = None, partitions: int = 1
+) -> None:
+    """Create a topic that keeps everything, and wait until it takes records."""
     from confluent_kafka.admin import AdminClient, NewTopic
 
     admin = AdminClient({"bootstrap.servers": side.bootstrap, "log_level": 0})
     made = admin.create_topics(
-        [NewTopic(topic, 1, 1, config={"retention.ms": "-1", **(config or {})})]
+        [NewTopic(topic, partitions, 1, config={"retention.ms": "-1", **(config or {})})]
     )
     made[topic].result()
     with raw.Connection(side.bootstrap) as connection:

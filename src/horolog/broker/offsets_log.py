@@ -24,6 +24,7 @@ from horolog.groups.batches import (
     join,
     parts_of,
 )
+from horolog.groups.commit_batch import commit_batch
 from horolog.groups.rows import GroupChange, OffsetsEnd, Outcomes
 from horolog.record.builder import Record, build_batch
 from horolog.record.compression import Codec
@@ -178,6 +179,11 @@ class OffsetsLog:
         """The batches of changes, ready to be appended; any thread may make them."""
         outcomes: Outcomes = [None] * len(changes)
         most_bytes = min(MOST_CHANGE_BYTES, topic.most_bytes - _HEADER_BYTES)
+        if len(changes) == 1 and self._codec is Codec.NONE:
+            batch = commit_batch(changes[0], now_ms, most_bytes)
+            if batch is not None:
+                index = self.partition_of(_group_of(changes[0]))
+                return outcomes, self._prepared(topic, index, [(batch, [0])], outcomes)
         pieces: dict[int, _Pieces] = {}
         for place, change in enumerate(changes):
             try:
@@ -187,14 +193,26 @@ class OffsetsLog:
         steps: list[_Begun] = []
         for index, its in pieces.items():
             its.pack(now_ms, most_bytes, self._codec)
-            for step, places in its.steps:
-                try:
-                    ready = step if isinstance(step, OffsetsEnd) else topic.prepared(index, step)
-                except HorologError as error:
-                    _fail(outcomes, places, error)
-                else:
-                    steps.append((index, ready, places))
+            steps += self._prepared(topic, index, its.steps, outcomes)
         return outcomes, steps
+
+    def _prepared(
+        self,
+        topic: StateTopic,
+        index: int,
+        steps: Sequence[tuple[_Step, list[int]]],
+        outcomes: Outcomes,
+    ) -> list[_Begun]:
+        """Steps of a partition, ready to be appended, but for those that cannot be."""
+        begun: list[_Begun] = []
+        for step, places in steps:
+            try:
+                ready = step if isinstance(step, OffsetsEnd) else topic.prepared(index, step)
+            except HorologError as error:
+                _fail(outcomes, places, error)
+            else:
+                begun.append((index, ready, places))
+        return begun
 
     def _add(
         self,

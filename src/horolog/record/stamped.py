@@ -50,12 +50,15 @@ def stamped_batch(records: Sequence[Record], now_ms: int) -> StampedBatch:
     parts: list[bytes] = []
     for delta, (_, key, value, _, _) in enumerate(records):
         assert key is not None
-        has_value, data = (_NULL, b"") if value is None else (_length(len(value)), value)
-        of_delta, of_key = _length(delta), _length(len(key))
+        has_value, data = (_NULL, b"") if value is None else (varint(len(value)), value)
+        of_delta, of_key = varint(delta), varint(len(key))
         size = 3 + len(of_delta) + len(of_key) + len(key) + len(has_value) + len(data)
-        parts += _length(size), b"\0\0", of_delta, of_key, key, has_value, data, b"\0"
-    body = b"".join(parts)
-    count = len(records)
+        parts += varint(size), b"\0\0", of_delta, of_key, key, has_value, data, b"\0"
+    return stamped_body(b"".join(parts), len(records), now_ms)
+
+
+def stamped_body(body: bytes, count: int, now_ms: int) -> StampedBatch:
+    """The batch of records that are bytes already; their timestamps are `now_ms`."""
     length = HEADER_SIZE - LOG_OVERHEAD + len(body)
     no_producer = -1, -1, -1
     fields = (0, length, -1, MAGIC, 0, 0, count - 1, now_ms, now_ms, *no_producer, count)
@@ -70,7 +73,7 @@ def stamped_batch(records: Sequence[Record], now_ms: int) -> StampedBatch:
     return StampedBatch(header, head + body, facts)
 
 
-def _length(value: int) -> bytes:
+def varint(value: int) -> bytes:
     """A length, or an offset delta, as a varint."""
     if value < 64:
         return _SHORT[value]

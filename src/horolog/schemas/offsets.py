@@ -22,7 +22,7 @@ Which partition has a group follows from the hash of its name (`partition_for`).
 import sys
 from array import array
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from operator import mul
 from struct import Struct
 from typing import Final, NamedTuple, TypeVar
@@ -34,7 +34,8 @@ from horolog.schemas.fields import Encoder, Fields
 _OFFSET_TYPES: Final = (0, 1)
 _OFFSET_TYPE: Final = 1
 _GROUP_TYPE: Final = 2
-_NEWEST: Final = 4
+NEWEST: Final = 4
+"""The version of the values that are written."""
 _FLEXIBLE: Final = 4
 _WITH_EXPIRY: Final = 1
 _GROUP_VERSION: Final = 3
@@ -114,6 +115,7 @@ class GroupValue(NamedTuple):
 Key = OffsetKey | GroupKey
 
 
+@lru_cache(maxsize=1024)
 def partition_for(group_id: str, partitions: int) -> int:
     """The partition of `__consumer_offsets` that has a group: its coordinator leads it.
 
@@ -215,14 +217,19 @@ def committed_bytes(value: CommittedValue) -> bytes:
     if value.expire_ms is not None:
         to = Encoder().i16(_WITH_EXPIRY).i64(value.offset).plain_text(value.metadata)
         return bytes(to.i64(value.commit_ms).i64(value.expire_ms))
-    metadata, topic_id = value.metadata.encode(), value.topic_id
+    metadata = value.metadata.encode()
     if len(metadata) < _SHORT_TEXT:
-        head = _COMMITTED.pack(_NEWEST, value.offset, value.leader_epoch, len(metadata) + 1)
+        head = _COMMITTED.pack(NEWEST, value.offset, value.leader_epoch, len(metadata) + 1)
     else:
-        to = Encoder().i16(_NEWEST).i64(value.offset).i32(value.leader_epoch)
+        to = Encoder().i16(NEWEST).i64(value.offset).i32(value.leader_epoch)
         head = bytes(to.unsigned(len(metadata) + 1))
-    tags = _NO_TAGS if topic_id is None else _TOPIC_ID_HEAD + topic_id.bytes
-    return head + metadata + _COMMITTED_MS.pack(value.commit_ms) + tags
+    tail = value_tail(None if value.topic_id is None else value.topic_id.int)
+    return head + metadata + _COMMITTED_MS.pack(value.commit_ms) + tail
+
+
+def value_tail(topic_id: int | None) -> bytes:
+    """What follows the commit time of a committed offset: the tagged fields."""
+    return _NO_TAGS if topic_id is None else _TOPIC_ID_HEAD + topic_id.to_bytes(16, "big")
 
 
 def read_group(data: bytes) -> GroupValue:
@@ -294,9 +301,9 @@ def group_bytes(value: GroupValue) -> bytes:
 
 def _version(fields: Fields) -> int:
     version = fields.i16()
-    if not 0 <= version <= _NEWEST:
+    if not 0 <= version <= NEWEST:
         raise CorruptBatch(
-            f"a value of __consumer_offsets has version {version}; known are 0 to {_NEWEST}"
+            f"a value of __consumer_offsets has version {version}; known are 0 to {NEWEST}"
         )
     return version
 

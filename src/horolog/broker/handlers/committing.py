@@ -2,13 +2,16 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NotRequired, Protocol, TypedDict, TypeVar
+from typing import Any, Final, NotRequired, Protocol, TypedDict, TypeVar
 
 from horolog.broker.broker import Broker
 from horolog.broker.dispatch import Request
 from horolog.errors import ErrorCode, RequestRefused, code_for
 from horolog.groups.rows import OffsetRow
 from horolog.metadata.topics import Topic, unknown_topic
+
+_TOGETHER: Final = 32
+"""Partitions between two looks at the time."""
 
 
 class CommittedPartition(TypedDict):
@@ -73,6 +76,7 @@ async def named_topics(
         row: the offset to commit; RequestRefused is the error of the partition.
     """
     topics = []
+    number = 0
     for find, partitions in named:
         refused = ErrorCode.none
         try:
@@ -83,7 +87,9 @@ async def named_topics(
         topics.append(of_topic)
         topic = of_topic.topic
         for wanted in partitions:
-            await request.checkpoint()
+            if not number % _TOGETHER:
+                await request.checkpoint()
+            number += 1
             error_code = refused
             if topic is not None:
                 try:
@@ -112,7 +118,7 @@ def offset_row(
         RequestRefused: OFFSET_METADATA_TOO_LARGE.
     """
     metadata = wanted.committed_metadata or ""
-    if len(metadata.encode()) > broker.config.offset_metadata_max_bytes:
+    if metadata and len(metadata.encode()) > broker.config.offset_metadata_max_bytes:
         raise RequestRefused(ErrorCode.offset_metadata_too_large, "offset.metadata.max.bytes")
     return OffsetRow(
         group_id,

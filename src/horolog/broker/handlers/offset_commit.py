@@ -50,10 +50,18 @@ async def offset_commit(
 ) -> "OffsetCommitResponse":
     """Commit the valid offsets; each partition has its own error."""
     body = request.body
+    now_ms = broker.clock.now_ms()
+    expire_ms = _expiry(body.retention_time_ms, now_ms)
+
+    def row(topic: Topic, wanted: OffsetCommitRequestPartition) -> OffsetRow:
+        said_ms = wanted.commit_timestamp  # in v1; but not later than now: it would not expire
+        commit_ms = min(said_ms, now_ms) if said_ms >= 0 else now_ms
+        return offset_row(broker, body.group_id, topic, wanted, commit_ms, expire_ms)
+
     topics = await named_topics(
         request,
         ((partial(_topic, request, broker, asked), asked.partitions) for asked in body.topics),
-        partial(_row, request, broker),
+        row,
     )
     committer = Committer(
         body.member_id,
@@ -119,21 +127,6 @@ def _topic(
     if request.version >= _BY_ID:
         return broker.topics.with_id(asked.topic_id)
     return broker.topics.named(asked.name)
-
-
-def _row(
-    request: Request[OffsetCommitRequest],
-    broker: Broker,
-    topic: Topic,
-    wanted: OffsetCommitRequestPartition,
-) -> OffsetRow:
-    now_ms = broker.clock.now_ms()
-    retention_ms = request.body.retention_time_ms
-    committed_ms = now_ms  # v1 may say when, but not later than now: it would not expire
-    if wanted.commit_timestamp >= 0:
-        committed_ms = min(wanted.commit_timestamp, now_ms)
-    expire_ms = _expiry(retention_ms, now_ms)
-    return offset_row(broker, request.body.group_id, topic, wanted, committed_ms, expire_ms)
 
 
 def _error_code(error: HorologError, version: int) -> ErrorCode:

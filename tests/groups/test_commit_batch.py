@@ -1,0 +1,71 @@
+"""The batch of a commit that is built in one pass is the one that its records make."""
+
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from horolog.groups.commit_batch import commit_batch
+from horolog.groups.replay import records_of
+from horolog.groups.rows import GroupChange, GroupRow, OffsetRow, TransactionalProducer
+from horolog.record.stamped import stamped_batch
+
+NOW_MS = 1_700_000_000_000
+MOST = 1 << 20
+ROW = OffsetRow("group", "topic", 0, 7, -1, "", NOW_MS)
+
+names = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=300)
+ids = st.none() | st.uuids()
+int64 = st.integers(-(1 << 63), (1 << 63) - 1)
+int32 = st.integers(-(1 << 31), (1 << 31) - 1)
+
+
+@st.composite
+def commits(draw: st.DrawFn) -> list[OffsetRow]:
+    group = draw(names)
+    topics = draw(st.lists(st.tuples(names, ids), min_size=1, max_size=3))
+    rows = []
+    for topic, topic_id in draw(st.lists(st.sampled_from(topics), min_size=1, max_size=90)):
+        numbers = draw(int32), draw(int64), draw(int32)
+        rows.append(OffsetRow(group, topic, *numbers, "", draw(int64), None, topic_id))
+    return rows
+
+
+@given(commits(), st.integers(0, 1 << 50))
+def test_it_is_the_batch_of_its_records(rows: list[OffsetRow], now_ms: int) -> None:
+    change = GroupChange(offsets=rows)
+    assert commit_batch(change, now_ms, MOST) == stamped_batch(records_of(change, now_ms), now_ms)
+
+
+@pytest.mark.parametrize("count", [63, 64, 65, 8192])
+def test_numbers_of_two_bytes_are_as_in_its_records(count: int) -> None:
+    change = GroupChange(offsets=[ROW._replace(partition=each) for each in range(count)])
+    expected = stamped_batch(records_of(change, NOW_MS), NOW_MS)
+    assert commit_batch(change, NOW_MS, 8 * MOST) == expected
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        GroupChange(),
+        GroupChange(offsets=[ROW, ROW._replace(metadata="m")]),
+        GroupChange(offsets=[ROW._replace(expire_ms=NOW_MS)]),
+        GroupChange(offsets=[ROW._replace(topic="\ud800")]),
+        GroupChange(offsets=[ROW._replace(topic="x" * 40_000)]),
+        GroupChange(offsets=[ROW] * 8193),
+        GroupChange(offsets=[ROW], groups=[GroupRow("group", "", None)]),
+        GroupChange(offsets=[ROW], dropped_offsets=[("group", "topic", 1)]),
+        GroupChange(offsets=[ROW], dropped_groups=["group"]),
+        GroupChange(offsets=[ROW], producer=TransactionalProducer(1, 0)),
+    ],
+)
+def test_a_change_of_another_form_is_left_to_its_records(change: GroupChange) -> None:
+    assert commit_batch(change, NOW_MS, MOST) is None
+
+
+def test_a_change_that_may_be_too_large_is_left_to_its_records() -> None:
+    change = GroupChange(offsets=[ROW._replace(topic_id=UUID(int=1))])
+    batch = commit_batch(change, NOW_MS, MOST)
+    assert batch is not None
+    assert commit_batch(change, NOW_MS, len(batch.data) - 61) is None
