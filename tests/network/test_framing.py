@@ -103,7 +103,7 @@ def test_a_buffer_that_is_full_waits_for_leave_to_grow_and_loses_nothing() -> No
     receiver.feed(stream[:4])
     receiver.may_grow = False
     receiver.feed(stream[4 : 4 + FIRST_ALLOCATION_BYTES])
-    assert receiver.reader.wanted == GROWTH * FIRST_ALLOCATION_BYTES
+    assert receiver.reader.next_size == GROWTH * FIRST_ALLOCATION_BYTES
     receiver.may_grow = True
     receiver.reader.resume()
     receiver.feed(stream[4 + FIRST_ALLOCATION_BYTES :])

@@ -93,8 +93,8 @@ class Cleaner:
     async def _employ(self) -> None:
         """Have as many tasks as `log.cleaner.threads` says, which may change."""
         while True:
-            wanted = min(self._live.config.log_cleaner_threads, MOST_THREADS)
-            for number in range(wanted):
+            count = min(self._live.config.log_cleaner_threads, MOST_THREADS)
+            for number in range(count):
                 task = self._tasks.get(number)
                 if task is None or task.done():
                     self._tasks[number] = asyncio.create_task(self._work(number))

@@ -54,7 +54,7 @@ def read_converted(
 
     Args:
         partition: to read from.
-        offset: the first one wanted; of batches that become plain messages, those before it are
+        offset: the first one to give; of batches that become plain messages, those before it are
             left out.
         max_bytes: of the log that are read, up to a megabyte.
         magic: 0 or 1.

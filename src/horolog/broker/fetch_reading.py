@@ -36,7 +36,7 @@ def is_committed(body: FetchRequest) -> bool:
     return body.isolation_level & ~(WITH_APPEND_TIMES | WITH_SEEN_TIMES) == READ_COMMITTED
 
 
-class WantedPartition(NamedTuple):
+class RequestedPartition(NamedTuple):
     """One requested partition, or the error why it cannot be read."""
 
     partition_index: int
@@ -83,19 +83,19 @@ class FetchReading:
         self.converted: dict[str, int] = {}
         """Records that had to be converted for the client, by topic."""
 
-    def read(self, some: Sequence[WantedPartition]) -> list[FetchedPartition]:
+    def read(self, some: Sequence[RequestedPartition]) -> list[FetchedPartition]:
         """Read the next partitions, in the order of the request."""
         partitions = []
-        for wanted in some:
+        for requested in some:
             if self.may_convert:
-                found = self._converted(wanted)
+                found = self._converted(requested)
             else:
                 found = _read_partition(
-                    self._broker, wanted, self._left, self._committed, not self.size
+                    self._broker, requested, self._left, self._committed, not self.size
                 )
-            if self._with_append_times and wanted.partition is not None:
+            if self._with_append_times and requested.partition is not None:
                 found = _with_append_times(
-                    wanted.partition, wanted.offset, found, seen=self._with_seen_times
+                    requested.partition, requested.offset, found, seen=self._with_seen_times
                 )
             if found.error_code:
                 found = found._replace(error_code=self._error_code(found.error_code))
@@ -106,29 +106,29 @@ class FetchReading:
             partitions.append(found)
         return partitions
 
-    def _converted(self, wanted: WantedPartition) -> FetchedPartition:
+    def _converted(self, requested: RequestedPartition) -> FetchedPartition:
         """As `_read_partition`, in a format that the client reads."""
-        partition = wanted.partition
+        partition = requested.partition
         if partition is None:
-            assert wanted.error is not None
-            return FetchedPartition(wanted.partition_index, code_for(wanted.error))
+            assert requested.error is not None
+            return FetchedPartition(requested.partition_index, code_for(requested.error))
         try:
             high_watermark = partition.log.high_watermark
             records, converted = read_converted(
                 partition,
-                wanted.offset,
-                min(wanted.max_bytes, self._left),
+                requested.offset,
+                min(requested.max_bytes, self._left),
                 self._format,
                 up_to=high_watermark,
                 # Before v3 no partition's limit depends on the others, so each gets on.
                 at_least_one=not self.size or (self._request.version < _LIMITED and self._left > 0),
             )
         except HorologError as error:
-            return FetchedPartition(wanted.partition_index, code_for(error))
+            return FetchedPartition(requested.partition_index, code_for(error))
         if converted:
             self.converted[partition.topic] = self.converted.get(partition.topic, 0) + converted
         return FetchedPartition(
-            wanted.partition_index, 0, high_watermark, high_watermark, records=records
+            requested.partition_index, 0, high_watermark, high_watermark, records=records
         )
 
     def _error_code(self, error_code: int) -> int:
@@ -137,7 +137,7 @@ class FetchReading:
             return ErrorCode.not_leader_or_follower
         return error_code
 
-    def read_nowait(self, some: Sequence[WantedPartition]) -> list[FetchedPartition] | None:
+    def read_nowait(self, some: Sequence[RequestedPartition]) -> list[FetchedPartition] | None:
         """As `read`, on the event loop; None, and nothing is read, if that may block."""
         if self.may_convert or self._with_append_times:
             return None
@@ -152,11 +152,11 @@ class FetchReading:
             self._left, self.size, self._has_failed = before
             return None
 
-    def _are_hot(self, some: Sequence[WantedPartition]) -> bool:
+    def _are_hot(self, some: Sequence[RequestedPartition]) -> bool:
         """Whether the page cache certainly has the records of all these partitions."""
-        for wanted in some:
-            if wanted.partition is not None and not wanted.partition.is_hot(
-                wanted.offset, committed=self._committed
+        for requested in some:
+            if requested.partition is not None and not requested.partition.is_hot(
+                requested.offset, committed=self._committed
             ):
                 return False
         return True
@@ -179,32 +179,34 @@ class FetchReading:
 
 
 def _read_partition(
-    broker: Broker, wanted: WantedPartition, left: int, committed: bool, nothing_yet: bool
+    broker: Broker, requested: RequestedPartition, left: int, committed: bool, nothing_yet: bool
 ) -> FetchedPartition:
-    partition = wanted.partition
+    partition = requested.partition
     if partition is None:
-        assert wanted.error is not None
-        return FetchedPartition(wanted.partition_index, code_for(wanted.error))
-    max_bytes = max(min(wanted.max_bytes, left), 0)
+        assert requested.error is not None
+        return FetchedPartition(requested.partition_index, code_for(requested.error))
+    max_bytes = max(min(requested.max_bytes, left), 0)
     try:
         # First, so that what is read is before them, whatever is appended meanwhile.
         high_watermark, stable = partition.log.high_watermark, partition.log.last_stable_offset
         up_to = stable if committed else high_watermark
-        found = partition.log.read(wanted.offset, max_bytes, min_one_batch=nothing_yet, up_to=up_to)
+        found = partition.log.read(
+            requested.offset, max_bytes, min_one_batch=nothing_yet, up_to=up_to
+        )
         records: Buffer | SlicedRecords | None = b""
         if found.size:
             records = found.read_cached() if found.size <= _SMALL_BYTES else None
             if records is None and broker.slices_to_send.acquire():
                 records = SlicedRecords(found, broker.slices_to_send)
             elif records is None:
-                records = _first_records(partition, wanted.offset, up_to) if nothing_yet else b""
+                records = _first_records(partition, requested.offset, up_to) if nothing_yet else b""
         aborted = None
         if committed:
-            aborted = partition.aborted(wanted.offset, len(cast(Buffer, records)), stable)
+            aborted = partition.aborted(requested.offset, len(cast(Buffer, records)), stable)
     except HorologError as error:
-        return FetchedPartition(wanted.partition_index, code_for(error))
+        return FetchedPartition(requested.partition_index, code_for(error))
     return FetchedPartition(
-        wanted.partition_index,
+        requested.partition_index,
         0,
         high_watermark,
         stable,

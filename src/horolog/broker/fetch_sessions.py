@@ -68,18 +68,18 @@ class SessionPartition:
         "topic_id",
     )
 
-    def __init__(self, topic: FetchTopic, wanted: FetchPartition) -> None:
+    def __init__(self, topic: FetchTopic, requested: FetchPartition) -> None:
         self.topic, self.topic_id = topic.topic, topic.topic_id
-        self.partition = wanted.partition
+        self.partition = requested.partition
         self.high_watermark = self.log_start_offset = -1
         """As of the last response that named it; -1 unknown, or after an error."""
-        self.ask(wanted)
+        self.ask(requested)
 
-    def ask(self, wanted: FetchPartition) -> None:
+    def ask(self, requested: FetchPartition) -> None:
         """Fetch from another offset, or with other limits."""
-        self.fetch_offset = wanted.fetch_offset
-        self.partition_max_bytes = wanted.partition_max_bytes
-        self.current_leader_epoch = wanted.current_leader_epoch
+        self.fetch_offset = requested.fetch_offset
+        self.partition_max_bytes = requested.partition_max_bytes
+        self.current_leader_epoch = requested.current_leader_epoch
 
     def has_no_news(self, log: ReadableLog) -> bool:
         """Whether a read certainly gives nothing that the client does not know."""
@@ -331,12 +331,12 @@ class FetchSessions:
             if len(topic.topic) > _MOST_NAME:
                 return None
             name = topic.topic_id if version >= _TOPIC_IDS_SINCE else topic.topic
-            for wanted in topic.partitions:
-                found = partitions.get((name, wanted.partition))
+            for requested in topic.partitions:
+                found = partitions.get((name, requested.partition))
                 if found is None:
-                    partitions[name, wanted.partition] = SessionPartition(topic, wanted)
+                    partitions[name, requested.partition] = SessionPartition(topic, requested)
                 else:
-                    found.ask(wanted)
+                    found.ask(requested)
         return None if len(partitions) > MOST_PARTITIONS else partitions
 
     def _evicted(self, is_privileged: bool, size: int, now_ms: int) -> int | None:

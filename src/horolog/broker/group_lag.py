@@ -269,7 +269,7 @@ def doomed(
     """The unread records that these segments lose before the group, at its pace, reads them.
 
     They are `counted` by block maps, or by offsets where these do not count them, or where that is
-    not wanted. Any thread may ask.
+    not asked for. Any thread may ask.
 
     Raises:
         StorageFailed: the disk refused.

@@ -54,9 +54,9 @@ class Partitions(Mapping[tuple[str, int], Partition]):
         self._checkers = checkers
         self._loop = asyncio.get_running_loop()
         self._closed = False
-        wanted = {topic.name: topic.partitions for topic in topics}
+        by_topic = {topic.name: topic.partitions for topic in topics}
         for (name, index), log in log_dir.logs.items():
-            if index in wanted.get(name, ()):
+            if index in by_topic.get(name, ()):
                 self._serve(log)
 
     def __getitem__(self, key: tuple[str, int]) -> Partition:

@@ -64,7 +64,7 @@ class Placement:
         """Whether a topic of this name is followed where the source has it."""
         row = self.rows.get(name)
         is_led = name in self._held or (row is not None and row.led)
-        return not is_led and is_wanted(self.source, name)
+        return not is_led and is_selected(self.source, name)
 
     def follows(self, topic: Topic, source_id: UUID | None) -> bool:
         """Whether the source's topic of this id is the one here, and is followed now."""
@@ -214,7 +214,7 @@ def checked_pattern(topics: str) -> str:
     return topics
 
 
-def is_wanted(source: SourceRow | None, name: str) -> bool:
+def is_selected(source: SourceRow | None, name: str) -> bool:
     """Whether the topics that are followed include one of this name."""
     if source is None or source.ended or name in INTERNAL_TOPICS:
         return False
@@ -230,7 +230,7 @@ def undecided(
     followed topic where the store was lost. They are not led here until the source was asked.
     """
     rows = {row.topic for row in known}
-    return {name for name in names if name not in rows and is_wanted(source, name)}
+    return {name for name in names if name not in rows and is_selected(source, name)}
 
 
 def not_leader(topic: Topic) -> RequestRefused:

@@ -101,7 +101,7 @@ class Service:
         metrics = None
         try:
             if times is not None:
-                from horolog.broker.metrics.page import (  # noqa: PLC0415 - where it is wanted only
+                from horolog.broker.metrics.page import (  # noqa: PLC0415 - only where it is served
                     MetricsPage,
                 )
 

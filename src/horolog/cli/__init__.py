@@ -18,8 +18,8 @@ app = typer.Typer(
 )
 
 
-def _show_version(wanted: bool) -> None:
-    if wanted:
+def _show_version(is_asked: bool) -> None:
+    if is_asked:
         from horolog import __version__  # noqa: PLC0415 - 20 ms for this alone
 
         typer.echo(f"horolog {__version__}")

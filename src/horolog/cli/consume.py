@@ -147,11 +147,11 @@ class _Output:
 
     @property
     def is_full(self) -> bool:
-        """Whether no more lines are wanted."""
+        """Whether no more lines are printed."""
         return self.count == self._max
 
     def write(self, topic: str, read: ReadRecord) -> bool:
-        """Print a record; whether more lines are wanted."""
+        """Print a record; whether more lines are printed."""
         make = self._makers.get(topic)
         if make is None:
             make = line_maker(self._shape, topic, self._zone, shows_append=self._shows_append)

@@ -72,9 +72,9 @@ def create(
     settings = pairs(config, "--config")
     with connect(bootstrap, client_config, client_properties) as client:
         existing = set(client.metadata().topics) if if_not_exists else set()
-        wanted = {name: partitions for name in topics if name not in existing}
-        if wanted:
-            client.create_topics(wanted, configs=settings, replication_factor=replication_factor)
+        missing = {name: partitions for name in topics if name not in existing}
+        if missing:
+            client.create_topics(missing, configs=settings, replication_factor=replication_factor)
     for name in topics:
         typer.echo(f"{name} exists" if name in existing else f"created {name}")
 

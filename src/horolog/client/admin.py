@@ -66,12 +66,12 @@ class AdminCalls(RetriedCalls):
         Raises:
             NoAnswer: no broker answers; of one that is named, after one attempt.
         """
-        wanted = None if topics is None else list(topics)
+        names = None if topics is None else list(topics)
         if node is not None:
             deadline = Deadline.after_ms(self.config.timeout_ms)
-            return self.brokers.metadata(wanted, deadline, node=node)
+            return self.brokers.metadata(names, deadline, node=node)
         return self._persist(
-            lambda deadline: self.brokers.metadata(wanted, deadline, auto_create=auto_create)
+            lambda deadline: self.brokers.metadata(names, deadline, auto_create=auto_create)
         )
 
     def create_topics(
@@ -95,7 +95,7 @@ class AdminCalls(RetriedCalls):
             if replication_factor == -1:
                 replication_factor = defaults.replication_factor
         settings = [{"name": name, "value": value} for name, value in (configs or {}).items()]
-        wanted = [
+        new = [
             {
                 "name": name,
                 "num_partitions": partitions,
@@ -107,7 +107,7 @@ class AdminCalls(RetriedCalls):
         ]
         body = self._ask_controller(
             ApiKey.CREATE_TOPICS,
-            {"topics": wanted, "validate_only": validate_only},
+            {"topics": new, "validate_only": validate_only},
             lambda body: [(each.name, each) for each in body.topics],
         ).body
         self.brokers.forget()

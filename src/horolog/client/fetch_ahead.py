@@ -51,10 +51,10 @@ class FetchAhead(Closeable):
         self._drop()
         deadline = self._deadline(request)
         try:
-            leader, version, wanted = request.prepare(self._client.brokers, deadline)
+            leader, version, fields = request.prepare(self._client.brokers, deadline)
             if leader.connection.has_unanswered:
                 return
-            leader.send(ApiKey.FETCH, version, wanted, deadline)
+            leader.send(ApiKey.FETCH, version, fields, deadline)
         except (RequestRefused, NoAnswer, MalformedResponse):
             return  # `fetch` will see whether that lasts
         self._sent = _Sent(request, leader, version)

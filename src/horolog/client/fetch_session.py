@@ -80,7 +80,7 @@ class FetchSession:
     def __init__(self, limits: FetchLimits, *, highest: int = 0x7FFF) -> None:
         self._limits = limits
         self._highest = highest
-        self._wanted: dict[TopicPartition, FetchPosition] = {}
+        self._positions: dict[TopicPartition, FetchPosition] = {}
         self._nameable: dict[UUID, str] = {}  # topics by id
         self._without_id: set[TopicPartition] = set()
         self._link: Link | None = None
@@ -95,19 +95,19 @@ class FetchSession:
 
     def __len__(self) -> int:
         """How many partitions are fetched."""
-        return len(self._wanted)
+        return len(self._positions)
 
     def __contains__(self, partition: TopicPartition) -> bool:
         """Whether a partition is fetched."""
-        return partition in self._wanted
+        return partition in self._positions
 
     def want(self, partition: TopicPartition, position: FetchPosition) -> None:
         """Fetch a partition from a position from now on, after all others."""
-        before = self._wanted.get(partition)
+        before = self._positions.get(partition)
         if before is not None and before.topic_id != position.topic_id:
             self.forget(partition)
-        self._wanted.pop(partition, None)
-        self._wanted[partition] = position
+        self._positions.pop(partition, None)
+        self._positions[partition] = position
         self._changed[partition] = None
         topic, index = partition
         if position.topic_id is None:
@@ -118,7 +118,7 @@ class FetchSession:
 
     def forget(self, partition: TopicPartition) -> None:
         """Fetch a partition no more."""
-        position = self._wanted.pop(partition, None)
+        position = self._positions.pop(partition, None)
         if position is None:
             return
         self._changed.pop(partition, None)
@@ -165,7 +165,7 @@ class FetchSession:
 
     def _ask(self, link: Link, with_times: bool, max_wait_ms: int, deadline: Deadline) -> Any:
         limits, in_session = self._limits, self._epoch > 0
-        asked = self._changed if in_session else self._wanted
+        asked = self._changed if in_session else self._positions
         request = fetch_request(
             [self._topic(topic, indexes) for topic, indexes in topics_of(asked)],
             max_bytes=limits.max_bytes,
@@ -189,7 +189,7 @@ class FetchSession:
     def _topic(self, topic: str, indexes: Iterable[int]) -> Mapping[str, Any]:
         partitions, topic_id = [], None
         for index in indexes:
-            offset, topic_id, leader_epoch, last_epoch = self._wanted[topic, index]
+            offset, topic_id, leader_epoch, last_epoch = self._positions[topic, index]
             partitions.append(
                 {
                     "partition": index,
@@ -207,8 +207,8 @@ class FetchSession:
         if self._epoch:
             self._known.update(self._changed)
         else:
-            self._known = set(self._wanted)
-            used = {position.topic_id for position in self._wanted.values()}
+            self._known = set(self._positions)
+            used = {position.topic_id for position in self._positions.values()}
             self._nameable = {i: name for i, name in self._nameable.items() if i in used}
         self._changed.clear()
         self._forgotten.clear()
@@ -225,7 +225,7 @@ class FetchSession:
                 name = topic.topic
             for it in topic.partitions:
                 partition = (name, it.partition_index)
-                if partition not in self._wanted or partition in found:
+                if partition not in self._positions or partition in found:
                     self.unasked.append(partition)
                     continue
                 found[partition] = FetchAnswer(

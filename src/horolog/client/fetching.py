@@ -75,9 +75,9 @@ class PartitionFetch:
         if self.with_append_times:
             require_append_times(leader)
             level += append_times_level(leader, seen=self.with_seen_times)
-        wanted = to_fetch(self.partition, self.offset, self.max_bytes)
+        fields = to_fetch(self.partition, self.offset, self.max_bytes)
         request = fetch_request(
-            [{"topic": self.topic, "topic_id": known.topic_id, "partitions": [wanted]}],
+            [{"topic": self.topic, "topic_id": known.topic_id, "partitions": [fields]}],
             max_bytes=self.max_bytes,
             max_wait_ms=self.max_wait_ms,
             min_bytes=self.min_bytes,

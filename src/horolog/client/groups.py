@@ -123,19 +123,19 @@ class GroupCalls(RetriedCalls):
             RequestRefused: the coordinator refuses the group or some partition, or
                 `require_stable` (UNSUPPORTED_VERSION: it is older than Kafka 2.5).
         """
-        wanted, lowest = None, 2
+        requested, lowest = None, 2
         if partitions is not None:
             lowest = 1
             by_topic: dict[str, list[int]] = defaultdict(list)
             for topic, partition in partitions:
                 by_topic[topic].append(partition)
-            wanted = [{"name": name, "partition_indexes": its} for name, its in by_topic.items()]
+            requested = [{"name": name, "partition_indexes": its} for name, its in by_topic.items()]
         if require_stable:
             lowest = _FIRST_WITH_STABLE
         request = {
             "group_id": group_id,
-            "topics": wanted,
-            "groups": [{"group_id": group_id, "topics": wanted}],
+            "topics": requested,
+            "groups": [{"group_id": group_id, "topics": requested}],
             "require_stable": require_stable,
         }
 

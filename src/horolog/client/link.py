@@ -129,7 +129,7 @@ class Link:
         """The highest version that both know.
 
         Raises:
-            RequestRefused: there is none; with the broker's range and the one wanted.
+            RequestRefused: there is none; with the broker's range and the one needed.
         """
         known = SUPPORTED[api_key]
         usual = LOWEST.get(api_key, 0)
@@ -141,10 +141,10 @@ class Link:
         if both is not None:
             return both.max
         has = "does not answer it" if theirs is None else f"answers {theirs.min} to {theirs.max}"
-        wanted = Versions(max(lowest, known.min), min(highest, known.max))
+        common = Versions(max(lowest, known.min), min(highest, known.max))
         raise RequestRefused(
             ErrorCode.unsupported_version,
-            f"{api_key.title} in version {wanted.min} to {wanted.max} is needed; "
+            f"{api_key.title} in version {common.min} to {common.max} is needed; "
             f"the broker at {self.connection.address} {has}",
         )
 

@@ -80,11 +80,11 @@ def refuse(code: int, what: str, message: str | None = None) -> None:
 
 def metadata_request(topics: Sequence[str] | None, *, auto_create: bool = False) -> dict[str, Any]:
     """The request about these topics, none, or all of them."""
-    wanted = None
+    requested = None
     if topics is not None:
-        wanted = [{"name": name, "topic_id": None} for name in topics]
+        requested = [{"name": name, "topic_id": None} for name in topics]
     return {
-        "topics": wanted,
+        "topics": requested,
         "allow_auto_topic_creation": auto_create,
         "include_cluster_authorized_operations": False,
         "include_topic_authorized_operations": False,

@@ -79,8 +79,8 @@ class RecordCalls(RetriedCalls):
         """The same as `fetch` with these arguments."""
 
         def attempt(deadline: Deadline) -> Fetched:
-            leader, version, wanted = request.prepare(self.brokers, deadline)
-            return request.read(leader.ask(ApiKey.FETCH, version, wanted, deadline).body)
+            leader, version, fields = request.prepare(self.brokers, deadline)
+            return request.read(leader.ask(ApiKey.FETCH, version, fields, deadline).body)
 
         return self._persist(attempt, extra_ms=request.max_wait_ms)
 

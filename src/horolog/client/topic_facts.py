@@ -24,7 +24,7 @@ class PartitionFacts(NamedTuple):
 
 
 def partition_numbers(
-    client: Client, topic: str, wanted: Sequence[int] | None = None
+    client: Client, topic: str, named: Sequence[int] | None = None
 ) -> dict[int, int | None]:
     """The requested partitions of a topic, with their leaders.
 
@@ -40,20 +40,20 @@ def partition_numbers(
             )
         raise RequestRefused(code, f"topic {topic}: {code.name.upper()}")
     leaders = {number: found.partitions[number].leader for number in sorted(found.partitions)}
-    for number in wanted or ():
+    for number in named or ():
         if number not in leaders:
             raise RequestRefused(
                 ErrorCode.unknown_topic_or_partition,
                 f"topic {topic} has no partition {number}: it has 0 to {len(leaders) - 1}",
             )
-    return {number: leaders[number] for number in (sorted(set(wanted)) if wanted else leaders)}
+    return {number: leaders[number] for number in (sorted(set(named)) if named else leaders)}
 
 
 def partition_facts(
-    client: Client, topic: str, wanted: Sequence[int] | None = None
+    client: Client, topic: str, named: Sequence[int] | None = None
 ) -> list[PartitionFacts]:
     """The facts of each partition, in the given order."""
-    leaders = partition_numbers(client, topic, wanted)
+    leaders = partition_numbers(client, topic, named)
     earliest = client.list_offsets({(topic, number): EARLIEST for number in leaders})
     ends = client.list_offsets({(topic, number): LATEST for number in leaders})
     latest = _latest(client, topic, list(leaders))

@@ -65,10 +65,10 @@ def topic_records(
     else:
         if overrides is None:
             overrides = _overrides(image, row.name)
-        wanted = state.split(row, overrides, image.metadata_version)
+        parts = state.split(row, overrides, image.metadata_version)
         records, own = _partitions(image, node, row)
-        records += _changed(TOPIC, row.name, own, {**dict.fromkeys(own), **wanted.own})
-        changes |= {**dict.fromkeys(state.topic_names(row.name, shared)), **wanted.shared}
+        records += _changed(TOPIC, row.name, own, {**dict.fromkeys(own), **parts.own})
+        changes |= {**dict.fromkeys(state.topic_names(row.name, shared)), **parts.shared}
     if followed is not None:
         changes.update([state.followed_entry(followed)])
     return [*records, *_changed(BROKER, _ALL_BROKERS, shared, changes)]
@@ -166,10 +166,10 @@ def guarded(image: Image) -> list[Record]:
     shared = {**shared_settings(image), state.SALVAGED: _TRUE}
     records: list[Record] = [Config(BROKER, _ALL_BROKERS, state.SALVAGED, _TRUE)]
     for row, overrides in _topics(image, shared):
-        wanted = state.split(row._replace(adopted=True, is_salvaged=True), overrides)
+        parts = state.split(row._replace(adopted=True, is_salvaged=True), overrides)
         own = image.settings_of(TOPIC, row.name)
-        records += _changed(TOPIC, row.name, own, {**dict.fromkeys(own), **wanted.own})
-        records += _changed(BROKER, _ALL_BROKERS, shared, wanted.shared)
+        records += _changed(TOPIC, row.name, own, {**dict.fromkeys(own), **parts.own})
+        records += _changed(BROKER, _ALL_BROKERS, shared, parts.shared)
     return records
 
 

@@ -63,7 +63,7 @@ def answered(
         in_force: what holds after some entries of one log.
         at_ms: only what was in force at that time, in milliseconds; None: all changes.
         most: of all entries the last ones, so many.
-        start: the number of the first entry that is wanted.
+        start: the number of the first entry to give.
         end: entries from this number on came later, and are left out.
 
     Raises:

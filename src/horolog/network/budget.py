@@ -30,7 +30,7 @@ class ByteBudget:
         self._line: list[tuple[int, int, Account]] = []  # a heap; may have accounts that left
         self._tickets = count(1)
         self._waiting = 0
-        self._wanted = 0  # the sum of waiting accounts
+        self._requested = 0  # the sum of waiting accounts
         self._held_by_waiting = 0
         self._overdrawn_by: Account | None = None
         self._on_pressure = on_pressure
@@ -53,7 +53,7 @@ class ByteBudget:
     @property
     def missing(self) -> int:
         """How many bytes must be released before all waiting connections can continue."""
-        return self._used + self._wanted - self._limit
+        return self._used + self._requested - self._limit
 
     def account(self) -> "Account":
         """Create the account of a connection."""
@@ -76,15 +76,15 @@ class ByteBudget:
 
     def _wait(self, account: "Account") -> int:
         ticket = next(self._tickets)
-        heappush(self._line, (account.wanted, ticket, account))
+        heappush(self._line, (account.requested, ticket, account))
         self._waiting += 1
-        self._wanted += account.wanted
+        self._requested += account.requested
         self._held_by_waiting += account.held
         return ticket
 
     def _leave_line(self, account: "Account") -> None:
         self._waiting -= 1
-        self._wanted -= account.wanted
+        self._requested -= account.requested
         self._held_by_waiting -= account.held
 
     def _first(self) -> "Account | None":
@@ -112,25 +112,25 @@ class ByteBudget:
     def _serve(self) -> None:
         """Grant waiting accounts while bytes are available."""
         while (first := self._first()) is not None:
-            if self._used and self._used + first.wanted > self._limit:
+            if self._used and self._used + first.requested > self._limit:
                 if self._overdrawn_by is not None or 2 * self._held_by_waiting < self._used:
                     self._on_pressure()
                     return
                 self._overdrawn_by = first
             self._leave_line(first)
-            self._used += first.wanted
+            self._used += first.requested
             first.granted()
 
 
 class Account:
     """The bytes that one connection holds of a budget."""
 
-    __slots__ = ("_budget", "_when_granted", "held", "ticket", "wanted")
+    __slots__ = ("_budget", "_when_granted", "held", "requested", "ticket")
 
     def __init__(self, budget: ByteBudget) -> None:
         self._budget = budget
         self.held = 0
-        self.wanted = 0  # bytes waited for; 0 while nothing is
+        self.requested = 0  # bytes waited for; 0 while nothing is
         self.ticket = 0  # of the place in line
         self._when_granted: Callable[[], None] = lambda: None
 
@@ -147,19 +147,19 @@ class Account:
     def force(self, size: int) -> None:
         """Charge bytes that are already allocated, even beyond the limit."""
         self.held += size
-        self._budget._force(size, of_waiting=bool(self.wanted))
+        self._budget._force(size, of_waiting=bool(self.requested))
 
     def wait(self, size: int, when_granted: Callable[[], None]) -> None:
         """Call `when_granted` once `size` bytes are taken, possibly within this call."""
-        assert not self.wanted
-        self.wanted, self._when_granted = size, when_granted
+        assert not self.requested
+        self.requested, self._when_granted = size, when_granted
         self.ticket = self._budget._wait(self)
         self._budget._serve()
 
     def granted(self) -> None:
         """The budget has granted the bytes waited for."""
-        self.held += self.wanted
-        self.wanted = self.ticket = 0
+        self.held += self.requested
+        self.requested = self.ticket = 0
         self._when_granted()
 
     def finish_request(self) -> None:
@@ -169,13 +169,13 @@ class Account:
     def give(self, size: int) -> None:
         """Release bytes, and grant waiting accounts."""
         self.held -= size
-        self._budget._give(size, of_waiting=bool(self.wanted))
+        self._budget._give(size, of_waiting=bool(self.requested))
 
     def close(self) -> None:
         """Release everything and stop waiting."""
-        if self.wanted:
+        if self.requested:
             self._budget._leave_line(self)
-            self.wanted = self.ticket = 0
+            self.requested = self.ticket = 0
         held, self.held = self.held, 0
         self._budget._give(held)
         self._budget._end_overdraft(self)

@@ -316,11 +316,11 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._waits_for_turn = not self._is_turn_of_large()
         if not self._waits_for_turn:
             frames = self._frames
-            frames.wanted = min(frames.length, max(frames.wanted, WAITED_FOR_BYTES))
-            self._account.wait(frames.wanted - self._growing_bytes, self._on_granted)
+            frames.next_size = min(frames.length, max(frames.next_size, WAITED_FOR_BYTES))
+            self._account.wait(frames.next_size - self._growing_bytes, self._on_granted)
 
     def _on_granted(self) -> None:
-        self._growing_bytes = self._frames.wanted
+        self._growing_bytes = self._frames.next_size
         try:
             self._frames.resume()
         except MemoryError as error:
@@ -513,7 +513,7 @@ class ServerConnection(asyncio.BufferedProtocol):
             return
         pause = (
             self.state > _OPEN
-            or self._account.wanted > 0
+            or self._account.requested > 0
             or self._waits_for_turn
             or self._waits_for_slice
             or self._waiting_bytes >= READ_AHEAD_BYTES

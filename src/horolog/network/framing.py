@@ -54,7 +54,7 @@ class Frames:
         self._allowed = 0  # how far the buffer may be filled
         self.length = 0
         """Size of the request that is being received in a buffer, or waits for one."""
-        self.wanted = 0
+        self.next_size = 0
         """Size of the buffer that `resume` makes."""
         self.count = 0
         """How many requests have needed a buffer."""
@@ -123,8 +123,8 @@ class Frames:
     def _grow(self) -> None:
         arrived = self.arrived
         grown = max(FIRST_ALLOCATION_BYTES, min(GROWTH * arrived, arrived + STEP_BYTES))
-        self.wanted = min(self.length, grown)
-        if self._may_grow(self.wanted):
+        self.next_size = min(self.length, grown)
+        if self._may_grow(self.next_size):
             self.resume()
 
     def resume(self) -> None:
@@ -133,13 +133,13 @@ class Frames:
         Raises:
             MemoryError: there is no memory for it.
         """
-        self._allowed = self.wanted
+        self._allowed = self.next_size
         if isinstance(self._buffer, memoryview):
             return
         # Not resized in place, because views of it may still exist.
         larger: bytearray | memoryview
-        is_large = self.wanted > MAPPED_FROM_BYTES
-        larger = self._lend(self.length) if is_large else bytearray(self.wanted)
+        is_large = self.next_size > MAPPED_FROM_BYTES
+        larger = self._lend(self.length) if is_large else bytearray(self.next_size)
         if self._buffer is None:
             self._filled = len(self._start) - LENGTH_BYTES
             larger[: self._filled] = self._start[LENGTH_BYTES:]

@@ -1,6 +1,6 @@
 """Runs of batches that need no decision, whose headers a kernel reads for `gather`.
 
-Of most logs that is nearly every batch: outside transactions, wanted as a whole. Read one by one,
+Of most logs that is nearly every batch: outside transactions, read as a whole. Read one by one,
 their headers take longer in Python than their records do in `gather`.
 """
 
@@ -79,12 +79,12 @@ class BatchRun(NamedTuple):
 class BatchRunReader:
     """Reads the headers of such runs in a buffer."""
 
-    def __init__(self, buffer: memoryview, wanted: RowRange, *, as_created: bool = False) -> None:
+    def __init__(self, buffer: memoryview, rows: RowRange, *, as_created: bool = False) -> None:
         self._buffer = buffer
         self._bytes = np.frombuffer(buffer.toreadonly(), np.uint8)
         self._state = array("q", bytes(8 * layout.PLAN_STATE_SIZE))
-        self._state[layout.PLAN_FIRST_OFFSET] = wanted.first_offset
-        self._state[layout.PLAN_LAST_OFFSET] = wanted.last_offset
+        self._state[layout.PLAN_FIRST_OFFSET] = rows.first_offset
+        self._state[layout.PLAN_LAST_OFFSET] = rows.last_offset
         self._state[layout.PLAN_AS_CREATED] = as_created
         self._numbers = np.frombuffer(self._state, np.int64)
         self._plan = np.empty(_MOST * layout.STRETCH_SIZE, np.int64)
@@ -143,7 +143,7 @@ def next_offset_of(buffer: Buffer, offset: int, log_end: int) -> int:
     return offset
 
 
-def may_be_read_in_runs(wanted: RowRange) -> bool:
-    """Whether there are wanted offsets, and batches within them are wanted as a whole."""
-    has_all_times = wanted.first_ms == INT64_MIN and wanted.last_ms == INT64_MAX
-    return has_all_times and not wanted.is_empty  # whose ends may be beyond 64 bits
+def may_be_read_in_runs(rows: RowRange) -> bool:
+    """Whether the range has offsets, and batches within them are read as a whole."""
+    has_all_times = rows.first_ms == INT64_MIN and rows.last_ms == INT64_MAX
+    return has_all_times and not rows.is_empty  # whose ends may be beyond 64 bits

@@ -92,7 +92,7 @@ def decode(
         RequestRefused: one batch decompresses to more than `max_batch_bytes`.
     """
     schema = batch_schema(columns)
-    wanted = RowRange(
+    row_range = RowRange(
         first_ms=INT64_MIN if from_ms is None else max(INT64_MIN, from_ms),
         last_ms=INT64_MAX if to_ms is None else min(INT64_MAX, to_ms - 1),
         first_offset=INT64_MIN if start_offset is None else max(INT64_MIN, start_offset),
@@ -101,11 +101,11 @@ def decode(
     statistics = statistics if statistics is not None else DecodeStatistics()
     transactions = None if aborted is None else AbortedTransactions(aborted)
     view = memoryview(buffer)
-    rows = RowBuffers(schema, max_bytes, wanted)
+    rows = RowBuffers(schema, max_bytes, row_range)
     decoder = Decoder(view, rows, max_batch_bytes, statistics, as_created=as_created)
     reader = None
-    if may_be_read_in_runs(wanted):
-        reader = BatchRunReader(view, wanted, as_created=as_created)
+    if may_be_read_in_runs(row_range):
+        reader = BatchRunReader(view, row_range, as_created=as_created)
     position, least_offset = 0, 0
     try:
         while True:
@@ -120,7 +120,7 @@ def decode(
                 break
             _, header = found
             if header.magic != MAGIC:
-                position += yield from decoder.add_messages(position, header, wanted, check_crcs)
+                position += yield from decoder.add_messages(position, header, row_range, check_crcs)
                 least_offset = statistics.next_offset or 0
                 continue
             statistics.batches += 1
@@ -128,7 +128,7 @@ def decode(
             batch = view[position : position + header.size]
             is_aborted = transactions is not None and transactions.drop(header, batch)
             is_hidden = is_aborted or (skip_control and header.is_control)
-            if is_hidden or not may_meet(header, wanted):
+            if is_hidden or not may_meet(header, row_range):
                 statistics.batches_skipped += 1
             else:
                 if check_crcs:

@@ -5,7 +5,7 @@
             transactions were aborted; offsets behind the last record of a batch that was compacted
     to v2   nothing: records of v0 have no timestamp (-1)
 
-A batch that has the wanted format is left as it is, to the byte. Others go through memory in
+A batch that has the requested format is left as it is, to the byte. Others go through memory in
 pieces of about a megabyte, and are held as a whole in their new form only. `convert_batch`
 does not look at the checksum of the batch: call `verify_crc` first, or wrong bytes get a right one.
 """
@@ -50,7 +50,7 @@ class Losses(NamedTuple):
 
 
 class Converted(NamedTuple):
-    """A batch, or several that were left as they were, in the wanted format."""
+    """A batch, or several that were left as they were, in the requested format."""
 
     data: Buffer
     """Empty for what has no form there."""

@@ -38,7 +38,7 @@ class DecodeStatistics:
     """Bytes of records gone through, decompressed."""
     rows: int = 0
     next_offset: int | None = None
-    """The offset after the last whole batch, also when none of its records was wanted."""
+    """The offset after the last whole batch, also when none of its records is in the range."""
 
 
 class Decoder:
@@ -160,7 +160,7 @@ class Decoder:
         return run, run.placed(ends, start) if ends else run.stretches, end
 
     def add_messages(
-        self, position: int, header: BatchHeader, wanted: RowRange, check_crcs: bool
+        self, position: int, header: BatchHeader, rows: RowRange, check_crcs: bool
     ) -> Generator[pa.RecordBatch, None, int]:
         """Take a compressed message of v0 or v1, or plain ones, at a position; their size."""
         # Its statistics are those of the messages: each of them is a batch.
@@ -174,7 +174,7 @@ class Decoder:
             return run.size
         statistics.batches += 1
         statistics.next_offset = header.next_offset
-        if not may_meet(header, wanted):
+        if not may_meet(header, rows):
             statistics.batches_skipped += 1
             return header.size
         if check_crcs:
@@ -314,20 +314,20 @@ def _stretch(header: BatchHeader, start: int, end: int, kind: int) -> tuple[int,
     return start, end, header.records_count, header.base_offset, base, kind
 
 
-def may_meet(header: BatchHeader, wanted: RowRange) -> bool:
-    """Whether a record of the batch can be wanted, as far as the header says.
+def may_meet(header: BatchHeader, rows: RowRange) -> bool:
+    """Whether a record of the batch can be in the range, as far as the header says.
 
     The header bounds times from above only: records may be older than the base
     timestamp, which is just the first one's.
     """
     if header.records_count == 0:
         return False
-    if wanted == EVERYTHING:
+    if rows == EVERYTHING:
         return True
-    if header.max_timestamp < wanted.first_ms:
+    if header.max_timestamp < rows.first_ms:
         return False
-    if header.next_offset <= wanted.first_offset or header.base_offset > wanted.last_offset:
+    if header.next_offset <= rows.first_offset or header.base_offset > rows.last_offset:
         return False
     if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
-        return header.max_timestamp <= wanted.last_ms
-    return not wanted.is_empty
+        return header.max_timestamp <= rows.last_ms
+    return not rows.is_empty

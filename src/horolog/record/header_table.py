@@ -75,9 +75,9 @@ class HeaderTable:
     def __len__(self) -> int:
         return len(self.columns)
 
-    def __getitem__(self, wanted: "slice | npt.NDArray[Any]") -> "HeaderTable":
+    def __getitem__(self, rows: "slice | npt.NDArray[Any]") -> "HeaderTable":
         """Some of them."""
-        return HeaderTable(self.columns[wanted])
+        return HeaderTable(self.columns[rows])
 
     @classmethod
     def read(cls, buffer: Buffer, positions: Sequence[int]) -> "HeaderTable":

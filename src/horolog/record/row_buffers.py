@@ -48,15 +48,15 @@ class _ByteColumn:
 class RowBuffers:
     """The rows of the table being filled, at most `max_bytes` of them at 32 bytes and up a row."""
 
-    def __init__(self, schema: pa.Schema, max_bytes: int, wanted: RowRange) -> None:
+    def __init__(self, schema: pa.Schema, max_bytes: int, rows: RowRange) -> None:
         if not 0 < max_bytes < 1 << 31:
             raise ValueError(f"max_bytes is {max_bytes}; a table's columns end within 2 GiB")
         self._schema = schema
         self._max_bytes = max_bytes
         self._state = array("q", bytes(8 * layout.GATHER_STATE_SIZE))
         self._state[layout.WANTED] = sum(_WANT.get(name, 0) for name in schema.names)
-        if not wanted.is_empty:
-            self._state[: len(wanted)] = array("q", wanted)
+        if not rows.is_empty:
+            self._state[: len(rows)] = array("q", rows)
         self._state_array = np.frombuffer(self._state, np.int64)
         self.producers = BatchProducers() if OF_PRODUCERS.keys() & {*schema.names} else None
         """Of the batches whose records are gathered; None where no column needs them."""
@@ -96,20 +96,20 @@ class RowBuffers:
         if self._outputs is not None:
             return self._outputs
         room = self._room
-        wanted = self._state[layout.WANTED]
+        columns = self._state[layout.WANTED]
         rows = room // layout.ROW_BYTES
-        headers = room // layout.HEADER_BYTES if wanted & layout.WANT_HEADERS else 0
+        headers = room // layout.HEADER_BYTES if columns & layout.WANT_HEADERS else 0
         self._offsets = empty_array(rows, np.int64)
         self._times = empty_array(rows, np.int64)
         self._types = empty_array(rows, np.int32)
-        self._key = _column(wanted & layout.WANT_KEY, rows, room)
-        self._value = _column(wanted & layout.WANT_VALUE, rows, room)
+        self._key = _column(columns & layout.WANT_KEY, rows, room)
+        self._value = _column(columns & layout.WANT_VALUE, rows, room)
         self._header_ends: _Ends = np.zeros(1, np.int32)
-        if wanted & layout.WANT_HEADERS:
+        if columns & layout.WANT_HEADERS:
             self._header_ends = empty_array(rows + 1, np.int32)
             self._header_ends[0] = 0
-        self._header_key = _column(wanted & layout.WANT_HEADERS, headers, room)
-        self._header_value = _column(wanted & layout.WANT_HEADERS, headers, room)
+        self._header_key = _column(columns & layout.WANT_HEADERS, headers, room)
+        self._header_value = _column(columns & layout.WANT_HEADERS, headers, room)
         self._outputs = column_twins.Outputs(
             self._offsets,
             self._times,
@@ -192,8 +192,8 @@ class RowBuffers:
         return pa.Array.from_buffers(type_, self.count, [None, ends], children=[headers])
 
 
-def _column(wanted: int, rows: int, room: int) -> _ByteColumn:
-    return _ByteColumn(rows, room) if wanted else _ByteColumn(0, 0)
+def _column(wants: int, rows: int, room: int) -> _ByteColumn:
+    return _ByteColumn(rows, room) if wants else _ByteColumn(0, 0)
 
 
 def empty_array(count: int, kind: Any) -> Any:

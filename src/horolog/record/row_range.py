@@ -1,4 +1,4 @@
-"""Which rows of a log are wanted, as the kernels take it."""
+"""Which rows of a log to read, as the kernels take it."""
 
 from typing import Final, NamedTuple
 
@@ -7,7 +7,7 @@ INT64_MAX: Final = (1 << 63) - 1
 
 
 class RowRange(NamedTuple):
-    """What rows are wanted, of times and of offsets; both ends included, all of 64 bits."""
+    """The rows to read, of times and of offsets; both ends included, all of 64 bits."""
 
     first_ms: int
     last_ms: int

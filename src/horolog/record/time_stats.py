@@ -82,10 +82,10 @@ class TimeStats(NamedTuple):
 
         None if no latency is known, or the share reaches into the last class, which has no bound.
         """
-        wanted, so_far = share * sum(self.latencies), 0
+        rank, so_far = share * sum(self.latencies), 0
         for bound, count in zip(LATENCY_BOUNDS, self.latencies, strict=False):
             so_far += count
-            if wanted and so_far >= wanted:
+            if rank and so_far >= rank:
                 return bound
         return None
 
@@ -163,13 +163,13 @@ def latency_quantile(
     for those that were ahead, and the last of `LATENCY_BOUNDS` for those beyond it. None if no
     latency is known. No class reaches beyond `largest_ms`, if that is given: no record is later.
     """
-    wanted, below = share * sum(latencies), 0
+    rank, below = share * sum(latencies), 0
     for place, count in enumerate(latencies):
-        if count and below + count >= wanted:
+        if count and below + count >= rank:
             first, last = LATENCY_BOUNDS[max(0, place - 1)], LATENCY_BOUNDS[min(place, _LAST)]
             if largest_ms is not None:
                 last = max(first, min(last, largest_ms))
-            return round(first + (last - first) * (wanted - below) / count)
+            return round(first + (last - first) * (rank - below) / count)
         below += count
     return None
 

@@ -74,7 +74,7 @@ def _append_columns(
     stretches: Sequence[AppendTimeStretch],
     offsets: npt.NDArray[np.int64],
     table: pa.RecordBatch,
-    wanted: Sequence[str],
+    asked: Sequence[str],
 ) -> dict[str, pa.Array]:
     """When the rows of a table were appended, and when those were seen of which that is unknown."""
     starts = np.fromiter((each.offset for each in stretches), np.int64, len(stretches))
@@ -93,7 +93,7 @@ def _append_columns(
     return {
         name: pa.array(values, mask=mask if mask.any() else None)
         for name, mask in missing.items()
-        if name in wanted
+        if name in asked
     }
 
 

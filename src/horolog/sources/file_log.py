@@ -84,7 +84,7 @@ class FileLog:
         replicas: dict[TopicPartition, list[tuple[Root, Replica]]] = defaultdict(list)
         for (partition, _), root_and_replica in by_directory.items():
             replicas[partition].append(root_and_replica)
-        for partition in self._wanted(replicas.keys(), named):
+        for partition in self._selected(replicas.keys(), named):
             found = replicas[partition]
             self._check_topic([replica for _, replica in found])
             self._parts[partition] = list(merged_parts(found))
@@ -124,7 +124,7 @@ class FileLog:
                 )
             self.topic_ids[topic] = topic_id
 
-    def _wanted(
+    def _selected(
         self, present: Collection[TopicPartition], named: Collection[TopicPartition]
     ) -> list[TopicPartition]:
         if self._options.subscription is not None:

@@ -60,7 +60,7 @@ def batches_in_file(
     if with_markers:
         windows = ()  # they may be anywhere
     buffers = chain.from_iterable(
-        reader.log.batches(end, FEWEST_BYTES).wanted(start, stretch.end, takes)
+        reader.log.batches(end, FEWEST_BYTES).selected(start, stretch.end, takes)
         for start, end in _stretches(
             reader, stretch, windows, row_filter.from_ms, makes_map=makes_map
         )

@@ -226,14 +226,14 @@ def _local_files_below(directory: str) -> Iterator[FileEntry]:
                     status = entry.stat(follow_symlinks=False)
                     yield FileEntry(entry.path, status.st_size, status.st_mtime_ns)
                 else:
-                    _refuse_if_wanted(entry)
+                    _refuse_if_named_as_log(entry)
             except FileNotFoundError:
                 continue  # a file, too
             except OSError as error:
                 raise StorageFailed(f"Cannot look at {entry.path}: {error.strerror}") from error
 
 
-def _refuse_if_wanted(entry: "os.DirEntry[str]") -> None:
+def _refuse_if_named_as_log(entry: "os.DirEntry[str]") -> None:
     is_segment = names.base_offset_of(entry.name, names.LOG) is not None
     if entry.is_symlink() and (is_segment or names.partition_of(entry.name) is not None):
         raise Misconfigured(

@@ -178,7 +178,7 @@ class _Cursor:
         end = self.position + size
         if end > len(self.data):
             raise Unreadable(
-                f"{size} bytes wanted where {len(self.data) - self.position} are left",
+                f"{size} bytes needed where {len(self.data) - self.position} are left",
                 self.position,
             )
         taken = self.data[self.position : end]

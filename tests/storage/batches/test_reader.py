@@ -223,14 +223,14 @@ def test_wanted_batches_come_whole_and_no_others(
         return header.base_offset // 2 % step == 0
 
     last = 40 + 2 * 110
-    buffers = BatchReader(FILES, log, END, ahead).wanted(0, last, wants if step > 1 else None)
+    buffers = BatchReader(FILES, log, END, ahead).selected(0, last, wants if step > 1 else None)
     got = [header.base_offset for data in buffers for _, header in iter_headers(bytes(data))]
     assert got == [offset for offset in range(40, last, 2) if offset // 2 % step == 0]
 
 
 def test_batches_before_damage_are_given_before_the_damage_is_reported(log: OpenFile) -> None:
     FILES.write_at(log, [b"\3"], positions()[90] + 16)
-    buffers = BatchReader(FILES, log, END).wanted(0, 1 << 62, lambda header: True)
+    buffers = BatchReader(FILES, log, END).selected(0, 1 << 62, lambda header: True)
     found = []
 
     def read_on() -> None:

@@ -81,13 +81,13 @@ def _indexes(topic: Topic, text: str) -> Sequence[int]:
             ErrorCode.invalid_config,
             f"{APPEND_TIME_RESET.name}: allowed is {ALL_PARTITIONS}, or partitions as in 0,3",
         )
-    wanted = {int(part) for part in text.split(",")}
-    unknown = sorted(wanted.difference(topic.partitions))
+    numbers = {int(part) for part in text.split(",")}
+    unknown = sorted(numbers.difference(topic.partitions))
     if unknown:
         raise RequestRefused(
             ErrorCode.unknown_topic_or_partition, f"{topic.name} has no partition {unknown[0]}"
         )
-    return sorted(wanted)
+    return sorted(numbers)
 
 
 async def describe_append_times(

@@ -50,9 +50,9 @@ async def find_time_ranges(
     )
     start = max(0, ask.start)
     found = await broker.searchers.run(peer, lambda: log.time_ranges(window, start, MOST_RANGES))
-    wanted = takewhile(lambda each: each.start < ask.end, found.ranges)
+    within = takewhile(lambda each: each.start < ask.end, found.ranges)
     ranges, following = as_many_as_fit(
-        (each.start, OffsetRange(each.start, min(each.end, ask.end), each.size)) for each in wanted
+        (each.start, OffsetRange(each.start, min(each.end, ask.end), each.size)) for each in within
     )
     if following is None and len(found.ranges) >= MOST_RANGES and found.end < ask.end:
         following = found.end

@@ -87,14 +87,14 @@ class SourceLeader:
 
     def fetch(
         self,
-        wanted: Mapping[TopicPartition, FetchPosition],
+        positions: Mapping[TopicPartition, FetchPosition],
         forgotten: Mapping[TopicPartition, None],
         max_wait_ms: int,
     ) -> dict[TopicPartition, FetchAnswer]:
-        """See `FetchSession`; `wanted` and `forgotten` are what has changed."""
+        """See `FetchSession`; `positions` and `forgotten` are what has changed."""
         for partition in forgotten:
             self._session.forget(partition)
-        for partition, position in wanted.items():
+        for partition, position in positions.items():
             self._session.want(partition, position)
         deadline = Deadline.after_ms(max_wait_ms + self._timeout_ms)
         answers = self._session.fetch(self._connected(deadline), max_wait_ms, deadline)
@@ -179,7 +179,7 @@ class LeaderFetcher:
         self._thread = BlockingThread(f"horolog-follow-{title}")
         self._attended: dict[TopicPartition, Followed] = {}  # that are to be asked something else
         self._reading: dict[TopicPartition, Followed] = {}  # whose records are fetched
-        self._wanted: dict[TopicPartition, FetchPosition] = {}  # of these, since the last fetch
+        self._changed: dict[TopicPartition, FetchPosition] = {}  # of these, since the last fetch
         self._forgotten: dict[TopicPartition, None] = {}
         self._has_changed = asyncio.Event()
         self._failures = 0
@@ -205,7 +205,7 @@ class LeaderFetcher:
         """Ask nothing more about a partition; an answer that is to come is of no use."""
         self._attended.pop(followed.key, None)
         if self._reading.pop(followed.key, None) is not None:
-            self._wanted.pop(followed.key, None)
+            self._changed.pop(followed.key, None)
             self._forgotten[followed.key] = None
 
     async def stop(self) -> None:
@@ -290,14 +290,14 @@ class LeaderFetcher:
         log = local(followed.partition.log)
         state = followed.state
         position = state.position(log)
-        self._wanted[followed.key] = FetchPosition(
+        self._changed[followed.key] = FetchPosition(
             position, followed.topic_id, state.epoch, log.latest_epoch
         )
 
     async def _ask_epoch_ends(self, asked: list[Followed]) -> None:
-        wanted = {one.key: (one.state.epoch, one.state.asked_epoch) for one in asked}
+        positions = {one.key: (one.state.epoch, one.state.asked_epoch) for one in asked}
         turns = [one.state.turn for one in asked]
-        answers = await self._thread.run(lambda: self._leader.epoch_ends(wanted))
+        answers = await self._thread.run(lambda: self._leader.epoch_ends(positions))
         for followed, turn in zip(asked, turns, strict=True):
             if followed.state.turn == turn:
                 await self._on_epoch_end(followed, answers.get(followed.key))
@@ -314,9 +314,9 @@ class LeaderFetcher:
             await self._carry_out(followed, found)
 
     async def _ask_bounds(self, asked: list[Followed]) -> None:
-        wanted = {one.key: one.state.epoch for one in asked}
+        positions = {one.key: one.state.epoch for one in asked}
         turns = [one.state.turn for one in asked]
-        answers = await self._thread.run(lambda: self._leader.bounds(wanted))
+        answers = await self._thread.run(lambda: self._leader.bounds(positions))
         for followed, turn in zip(asked, turns, strict=True):
             if followed.state.turn == turn:
                 await self._on_bounds(followed, answers.get(followed.key))
@@ -382,16 +382,16 @@ class LeaderFetcher:
     # --- records ----------------------------------------------------------------------
 
     async def _fetch(self, max_wait_ms: int) -> None:
-        wanted, self._wanted = self._wanted, {}
+        positions, self._changed = self._changed, {}
         forgotten, self._forgotten = self._forgotten, {}
         try:
             answers = await self._thread.run(
-                lambda: self._leader.fetch(wanted, forgotten, max_wait_ms)
+                lambda: self._leader.fetch(positions, forgotten, max_wait_ms)
             )
         except BaseException:
             # Not known to be known there: named again, unless they have changed since.
-            self._wanted = wanted | self._wanted
-            self._wanted = {k: p for k, p in self._wanted.items() if k in self._reading}
+            self._changed = positions | self._changed
+            self._changed = {k: p for k, p in self._changed.items() if k in self._reading}
             self._forgotten = forgotten | self._forgotten
             raise
         self.answered_ms = self._now_ms()

@@ -275,7 +275,7 @@ class Follower:
         """Give each partition to the fetcher of its leader."""
         turns = TimeSlice()
         await self._move_fetchers(seen)
-        wanted: set[TopicPartition] = set()
+        to_follow: set[TopicPartition] = set()
         for topic in self._topics:
             await turns.pause()
             its = seen.topics.get(topic.name)
@@ -284,10 +284,10 @@ class Follower:
             if its is not None and not self._placement.follows(topic, its.topic_id):
                 continue  # it is another topic, or is being promoted
             for index in topic.partitions:
-                wanted.add((topic.name, index))
+                to_follow.add((topic.name, index))
                 if its is not None and index < len(its.partitions):
                     self._follow(its, its.partitions[index], seen)
-        for key in self._followed.keys() - wanted:
+        for key in self._followed.keys() - to_follow:
             self._release(key)
         leading = {followed.state.leader for followed in self._followed.values()}
         for node_id in self._fetchers.keys() - leading:

@@ -25,7 +25,7 @@ from horolog.broker.placement import (
     Placement,
     checked_pattern,
     connection_to,
-    is_wanted,
+    is_selected,
     widened,
 )
 from horolog.broker.producer_ids import ProducerIds
@@ -213,7 +213,7 @@ class Shadow:
     def _promoted_once(self, given: SourceRow) -> list[str]:
         """Topics that were promoted and then deleted, among those that are asked for."""
         rows = self._placement.rows.values()
-        led = (row.topic for row in rows if row.led and is_wanted(given, row.topic))
+        led = (row.topic for row in rows if row.led and is_selected(given, row.topic))
         return [name for name in led if name not in self._topics]
 
     def _check_source(self, given: SourceRow, seen: SourceTopics) -> None:
@@ -338,8 +338,8 @@ async def _look(given: SourceRow, own_cluster_id: str) -> SourceTopics:
     thread = BlockingThread("horolog-demote")
     try:
         config = await thread.run(lambda: connection_to(given))
-        wanted = partial(is_wanted, given)
-        source = Source(config, wanted, own_cluster_id=own_cluster_id)
+        selects = partial(is_selected, given)
+        source = Source(config, selects, own_cluster_id=own_cluster_id)
         try:
             return await thread.run(lambda: source.look({}))
         finally:

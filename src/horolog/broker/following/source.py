@@ -61,7 +61,7 @@ class SourceTopics(NamedTuple):
     cluster_id: str
     brokers: Mapping[int, Address]
     topics: Mapping[str, SourceTopic]
-    """The wanted ones that exist, by name."""
+    """The selected ones that exist, by name."""
     deleted: frozenset[str] = frozenset()
     """Followed topics that the source has no more. A topic that is merely absent from `topics` may
     be unknown to one broker, or this client may not describe it any more."""
@@ -78,7 +78,7 @@ class Source:
 
     Args:
         config: how to reach it.
-        is_wanted: whether a topic of this name is followed.
+        is_selected: whether a topic of this name is followed.
         cluster_id: of the cluster that was followed so far, if any.
         own_cluster_id: of this broker.
     """
@@ -86,7 +86,7 @@ class Source:
     def __init__(
         self,
         config: ClientConfig,
-        is_wanted: Callable[[str], bool],
+        is_selected: Callable[[str], bool],
         cluster_id: str | None = None,
         *,
         own_cluster_id: str = "",
@@ -94,7 +94,7 @@ class Source:
         self.cluster_id = cluster_id
         """Of the cluster that is followed, once it is known. Another one is refused."""
         self._client = Client.of(config)
-        self._is_wanted = is_wanted
+        self._is_selected = is_selected
         self._settings: dict[str, Mapping[str, str]] = {}
         self._oldest: list[str] = []  # topics in the order in which their settings were read
         self._doubts: dict[str, int] = {}  # looks in a row that found a topic gone or another one
@@ -126,7 +126,7 @@ class Source:
             if (
                 topic.is_internal
                 or topic.name in INTERNAL_TOPICS
-                or not self._is_wanted(topic.name)
+                or not self._is_selected(topic.name)
             ):
                 continue
             try:

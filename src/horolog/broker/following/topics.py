@@ -17,7 +17,7 @@ from uuid import UUID, uuid4
 from horolog.broker.controller import Controller
 from horolog.broker.following.source import SourceTopic, SourceTopics
 from horolog.broker.live_settings import LiveSettings
-from horolog.broker.placement import Placement, is_wanted
+from horolog.broker.placement import Placement, is_selected
 from horolog.broker.scheduling.turns import TimeSlice
 from horolog.config import Settings, check_topic
 from horolog.errors import ErrorCode, HorologError, RequestRefused
@@ -217,7 +217,7 @@ class FollowedTopics:
 
     async def _delete(self, name: str) -> None:
         topic, row = self._topics.find(name), self._placement.rows.get(name)
-        if topic is None or row is None or row.led or not is_wanted(self._placement.source, name):
+        if topic is None or row is None or row.led or not is_selected(self._placement.source, name):
             return
         _check_deletable(topic, row)
         await self._controller.delete_followed(topic)

@@ -86,20 +86,20 @@ async def named_topics(
             refused = code_for(error)
         topics.append(of_topic)
         topic = of_topic.topic
-        for wanted in partitions:
+        for requested in partitions:
             if not number % _TOGETHER:
                 await request.checkpoint()
             number += 1
             error_code = refused
             if topic is not None:
                 try:
-                    if not topic.has_partition(wanted.partition_index):
+                    if not topic.has_partition(requested.partition_index):
                         raise unknown_topic(topic.name)
-                    of_topic.rows.append(row(topic, wanted))
+                    of_topic.rows.append(row(topic, requested))
                 except RequestRefused as error:
                     error_code = code_for(error)
             of_topic.partitions.append(
-                {"partition_index": wanted.partition_index, "error_code": error_code}
+                {"partition_index": requested.partition_index, "error_code": error_code}
             )
     return topics
 
@@ -108,7 +108,7 @@ def offset_row(
     broker: Broker,
     group_id: str,
     topic: Topic,
-    wanted: NamedPartition,
+    requested: NamedPartition,
     commit_ms: int,
     expire_ms: int | None = None,
 ) -> OffsetRow:
@@ -117,15 +117,15 @@ def offset_row(
     Raises:
         RequestRefused: OFFSET_METADATA_TOO_LARGE.
     """
-    metadata = wanted.committed_metadata or ""
+    metadata = requested.committed_metadata or ""
     if metadata and len(metadata.encode()) > broker.config.offset_metadata_max_bytes:
         raise RequestRefused(ErrorCode.offset_metadata_too_large, "offset.metadata.max.bytes")
     return OffsetRow(
         group_id,
         topic.name,
-        wanted.partition_index,
-        wanted.committed_offset,
-        wanted.committed_leader_epoch,
+        requested.partition_index,
+        requested.committed_offset,
+        requested.committed_leader_epoch,
         metadata,
         commit_ms,
         expire_ms,

@@ -37,9 +37,9 @@ async def delete_records(
     for topic in request.body.topics:
         reasons: set[str] = set()
         deleted = []
-        for wanted in topic.partitions:
+        for requested in topic.partitions:
             await request.checkpoint()
-            deleted.append(await _delete(broker, topic.name, wanted, reasons))
+            deleted.append(await _delete(broker, topic.name, requested, reasons))
         topics.append((topic.name, deleted))
         for reason in sorted(reasons):
             _LOG.warning("DeleteRecords of %s: %s", topic.name, reason)
@@ -55,26 +55,26 @@ async def delete_records(
 
 
 async def _delete(
-    broker: Broker, topic: str, wanted: DeleteRecordsPartition, reasons: set[str]
+    broker: Broker, topic: str, requested: DeleteRecordsPartition, reasons: set[str]
 ) -> "DeleteRecordsPartitionResult":
     """The log start offset after it; `reasons` takes why a policy forbids it."""
     try:
-        partition = broker.partition(topic, wanted.partition_index)
+        partition = broker.partition(topic, requested.partition_index)
         check_owned(broker.topics.named(topic))
-        start = await partition.delete_records(wanted.offset)
+        start = await partition.delete_records(requested.offset)
     except HorologError as error:
         code = code_for(error)
         if code == ErrorCode.policy_violation:
             reasons.add(str(error))
-        return _outcome(wanted, -1, code)
-    return _outcome(wanted, start, ErrorCode.none)
+        return _outcome(requested, -1, code)
+    return _outcome(requested, start, ErrorCode.none)
 
 
 def _outcome(
-    wanted: DeleteRecordsPartition, low_watermark: int, error_code: ErrorCode
+    requested: DeleteRecordsPartition, low_watermark: int, error_code: ErrorCode
 ) -> "DeleteRecordsPartitionResult":
     return {
-        "partition_index": wanted.partition_index,
+        "partition_index": requested.partition_index,
         "low_watermark": low_watermark,
         "error_code": error_code,
     }

@@ -32,8 +32,8 @@ async def describe_groups(
     request: Request[DescribeGroupsRequest], broker: Broker
 ) -> "DescribeGroupsResponse | Apart":
     """Describe each requested group."""
-    wanted = request.body.include_authorized_operations
-    operations = authorized.ON_GROUP if wanted else authorized.NOT_ASKED
+    with_operations = request.body.include_authorized_operations
+    operations = authorized.ON_GROUP if with_operations else authorized.NOT_ASKED
     groups: dict[str, GroupDescription | ErrorCode | None] = {}
     for group_id in request.body.groups:
         if group_id not in groups:

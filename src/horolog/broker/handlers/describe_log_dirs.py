@@ -30,16 +30,16 @@ async def describe_log_dirs(
 ) -> "DescribeLogDirsResponse":
     """Describe the log directory with the requested partitions."""
     asked = request.body.topics
-    wanted: set[tuple[str, int]] | None = None
+    requested: set[tuple[str, int]] | None = None
     if asked is not None:
-        wanted = set[tuple[str, int]]()
+        requested = set[tuple[str, int]]()
         for asked_topic in asked:
             await request.checkpoint()
-            wanted.update((asked_topic.topic, index) for index in asked_topic.partitions)
+            requested.update((asked_topic.topic, index) for index in asked_topic.partitions)
     by_topic: dict[str, list[DescribeLogDirsPartition]] = {}
     for (topic, index), partition in list(broker.partitions.items()):
         await request.checkpoint()
-        if wanted is None or (topic, index) in wanted:
+        if requested is None or (topic, index) in requested:
             by_topic.setdefault(topic, []).append(
                 {
                     "partition_index": index,

@@ -28,7 +28,7 @@ from uuid import UUID
 
 from horolog.broker.broker import Broker
 from horolog.broker.dispatch import Apart, Request, api
-from horolog.broker.fetch_reading import FetchReading, WantedPartition, is_committed
+from horolog.broker.fetch_reading import FetchReading, RequestedPartition, is_committed
 from horolog.broker.fetch_sessions import SessionFetch, SessionPartition, SessionTopic
 from horolog.broker.partition import Partition
 from horolog.broker.scheduling.delayed_fetch import DelayedFetch
@@ -51,7 +51,7 @@ T = TypeVar("T")
 class _Topic(NamedTuple):
     name: str
     topic_id: UUID | None
-    wanted: Sequence[WantedPartition]
+    requested: Sequence[RequestedPartition]
 
 
 class _Quiet(NamedTuple):
@@ -91,13 +91,13 @@ def fetch(
             for topic in asked.topics
         ]
         if asked.session is not None:
-            topics = [topic for topic in topics if topic.wanted]
-            if sum(len(topic.wanted) for topic in topics) > AT_ONCE:
+            topics = [topic for topic in topics if topic.requested]
+            if sum(len(topic.requested) for topic in topics) > AT_ONCE:
                 return _fetch_in_time(request, broker, asked)
         reading = FetchReading(request, broker, asks_any=bool(asked.topics))
         found = []
         for topic in topics:
-            partitions = reading.read_nowait(topic.wanted)
+            partitions = reading.read_nowait(topic.requested)
             if partitions is None:
                 break
             found.append(FetchedTopic(topic.name, topic.topic_id, partitions))
@@ -173,7 +173,7 @@ async def _fetch_in_time(
         # Looked up in every round, because a partition may have been deleted meanwhile.
         quiet: Sequence[_Quiet]
         topics, quiet = await _find_all(request, broker, asked) if seen is None else seen[:2]
-        partitions = [wanted.partition for topic in topics for wanted in topic.wanted]
+        partitions = [requested.partition for topic in topics for requested in topic.requested]
         partitions += [each.partition for each in quiet]
         # The delayed fetch listens before the read, so that it does not miss an append.
         with (
@@ -207,13 +207,13 @@ async def _find_all(
     topics = []
     quiet: list[_Quiet] = []
     for topic in asked.topics:
-        wanted: list[WantedPartition] = []
+        requested: list[RequestedPartition] = []
         partitions: Sequence[FetchPartition | SessionPartition] = topic.partitions
         for some in _stretches(partitions):
             await request.checkpoint()
-            wanted += _find(request, broker, topic, some, quiet)
-        if wanted or asked.session is None:
-            topics.append(_Topic(*_named(request, broker, topic), wanted))
+            requested += _find(request, broker, topic, some, quiet)
+        if requested or asked.session is None:
+            topics.append(_Topic(*_named(request, broker, topic), requested))
     return topics, quiet
 
 
@@ -224,7 +224,7 @@ async def _read_all(
     found = []
     for topic in topics:
         partitions: list[FetchedPartition] = []
-        for some in _stretches(topic.wanted):
+        for some in _stretches(topic.requested):
             await request.checkpoint()
             read = reading.read_nowait(some)
             if read is None and reading.may_convert:
@@ -261,34 +261,34 @@ def _find(
     asked: FetchTopic | SessionTopic,
     some: Sequence[FetchPartition | SessionPartition],
     quiet: list[_Quiet],
-) -> list[WantedPartition]:
+) -> list[RequestedPartition]:
     """Find some of the requested partitions of a topic; those without news are added to `quiet`."""
     name, _ = _named(request, broker, asked)
     found = []
-    for wanted in some:
+    for requested in some:
         partition, error = None, cast("HorologError | None", None)
         try:
             if not name and request.version >= 13:
                 raise RequestRefused(ErrorCode.unknown_topic_id, "no topic has this id")
-            partition = broker.partition(name, wanted.partition)
+            partition = broker.partition(name, requested.partition)
             if request.version < _ZSTD_SINCE and partition.log.config.compression_type == "zstd":
                 raise RequestRefused(
                     ErrorCode.unsupported_compression_type,
                     f"{partition.name} is compressed with zstd, which clients read from Fetch "
                     f"version {_ZSTD_SINCE} on (KIP-110)",
                 )
-            if isinstance(wanted, SessionPartition) and wanted.has_no_news(partition.log):
-                quiet.append(_Quiet(wanted, partition))
+            if isinstance(requested, SessionPartition) and requested.has_no_news(partition.log):
+                quiet.append(_Quiet(requested, partition))
                 continue
-            partition.log.check_epoch(wanted.current_leader_epoch)
+            partition.log.check_epoch(requested.current_leader_epoch)
         except HorologError as refusal:
             partition, error = None, refusal
         found.append(
-            WantedPartition(
-                wanted.partition,
+            RequestedPartition(
+                requested.partition,
                 partition,
-                wanted.fetch_offset,
-                wanted.partition_max_bytes,
+                requested.fetch_offset,
+                requested.partition_max_bytes,
                 error,
             )
         )

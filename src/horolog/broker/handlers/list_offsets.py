@@ -117,25 +117,29 @@ def look_up_single(
     broker: Broker, authorise: Authorise, peer: Peer, frame: bytes
 ) -> Reply | Coroutine[Any, Any, Reply] | None:
     """Look up one partition, without decoding the request by its schema; None if it is another."""
-    wanted = read_lookup(frame)
-    if wanted is None:
+    requested = read_lookup(frame)
+    if requested is None:
         return None
-    version, _, isolation_level, name, index, leader_epoch, timestamp = wanted
+    version, _, isolation_level, name, index, leader_epoch, timestamp = requested
     authorise(peer, ApiKey.LIST_OFFSETS)
     asked = Asked(version, isolation_level, name)
     look = partial(find, broker, asked, index, leader_epoch, timestamp)
     found = found_at_once(broker, asked, (timestamp,), look)
-    return _look_in_thread(broker, peer, look, wanted) if found is None else _packed(wanted, found)
+    return (
+        _look_in_thread(broker, peer, look, requested)
+        if found is None
+        else _packed(requested, found)
+    )
 
 
 async def _look_in_thread(
-    broker: Broker, peer: Peer, look: Callable[[], Found], wanted: SingleLookup
+    broker: Broker, peer: Peer, look: Callable[[], Found], requested: SingleLookup
 ) -> Reply:
-    return _packed(wanted, await broker.searchers.run(peer, look))
+    return _packed(requested, await broker.searchers.run(peer, look))
 
 
-def _packed(wanted: SingleLookup, found: Found) -> Reply:
-    version, correlation_id, _, name, index = wanted[:5]
+def _packed(requested: SingleLookup, found: Found) -> Reply:
+    version, correlation_id, _, name, index = requested[:5]
     numbers = found if version >= _EPOCH_FROM else found[:-1]
     return (single_answers(version, name).pack(correlation_id, index, *numbers),)
 
@@ -175,7 +179,7 @@ def _repeated(partitions: Sequence[ListOffsetsPartition]) -> Container[int]:
     """The partitions that are asked for more than once."""
     if len(partitions) < 2:
         return ()
-    asked = Counter(wanted.partition_index for wanted in partitions)
+    asked = Counter(requested.partition_index for requested in partitions)
     return {index for index, count in asked.items() if count > 1}
 
 
@@ -188,9 +192,9 @@ def _stretches(
 
 
 def _found_at_once(
-    broker: Broker, asked: Asked, wanted: Sequence[ListOffsetsPartition], find: Callable[[], T]
+    broker: Broker, asked: Asked, requested: Sequence[ListOffsetsPartition], find: Callable[[], T]
 ) -> T | None:
-    return found_at_once(broker, asked, [one.timestamp for one in wanted], find)
+    return found_at_once(broker, asked, [one.timestamp for one in requested], find)
 
 
 def found_at_once(
@@ -226,11 +230,11 @@ def found_at_once(
 def _find_some(
     broker: Broker,
     asked: Asked,
-    wanted: Sequence[ListOffsetsPartition],
+    requested: Sequence[ListOffsetsPartition],
     repeated: Container[int],
 ) -> "list[ListOffsetsPartitionResponse]":
     answers = []
-    for one in wanted:
+    for one in requested:
         index = one.partition_index
         if index in repeated:
             answers.append(_answer(index, Found(ErrorCode.invalid_request)))
@@ -315,27 +319,27 @@ def _check_meaning(timestamp: int, version: int) -> None:
 
 
 def _find_v0(
-    broker: Broker, topic: str, wanted: ListOffsetsPartition
+    broker: Broker, topic: str, requested: ListOffsetsPartition
 ) -> "ListOffsetsPartitionResponse":
     code, offsets = ErrorCode.none, list[int]()
     try:
-        log = _log(broker, topic, wanted.partition_index, wanted.current_leader_epoch)
-        offsets = _offsets_v0(wanted, log, broker.clock.now_ms())
+        log = _log(broker, topic, requested.partition_index, requested.current_leader_epoch)
+        offsets = _offsets_v0(requested, log, broker.clock.now_ms())
     except HorologError as error:
         code = code_for(error)
-    index = wanted.partition_index
+    index = requested.partition_index
     return {"partition_index": index, "error_code": code, "old_style_offsets": offsets}
 
 
-def _offsets_v0(wanted: ListOffsetsPartition, log: ReadableLog, now_ms: int) -> list[int]:
+def _offsets_v0(requested: ListOffsetsPartition, log: ReadableLog, now_ms: int) -> list[int]:
     """Offsets from which on nothing is older than the time asked for, the last one first."""
-    if wanted.timestamp < 0:
-        _check_meaning(wanted.timestamp, 0)
-    count = wanted.max_num_offsets
-    if wanted.timestamp == Moment.EARLIEST:
+    if requested.timestamp < 0:
+        _check_meaning(requested.timestamp, 0)
+    count = requested.max_num_offsets
+    if requested.timestamp == Moment.EARLIEST:
         offsets = [log.log_start_offset][: max(0, count)]
     else:
-        moment = _INT64_MAX if wanted.timestamp == Moment.LATEST else wanted.timestamp
+        moment = _INT64_MAX if requested.timestamp == Moment.LATEST else requested.timestamp
         offsets = log.offsets_before(moment, count, now_ms)
     visible = log.high_watermark
     if any(offset > visible for offset in offsets):

@@ -53,10 +53,10 @@ async def offset_commit(
     now_ms = broker.clock.now_ms()
     expire_ms = _expiry(body.retention_time_ms, now_ms)
 
-    def row(topic: Topic, wanted: OffsetCommitRequestPartition) -> OffsetRow:
-        said_ms = wanted.commit_timestamp  # in v1; but not later than now: it would not expire
+    def row(topic: Topic, requested: OffsetCommitRequestPartition) -> OffsetRow:
+        said_ms = requested.commit_timestamp  # in v1; but not later than now: it would not expire
         commit_ms = min(said_ms, now_ms) if said_ms >= 0 else now_ms
-        return offset_row(broker, body.group_id, topic, wanted, commit_ms, expire_ms)
+        return offset_row(broker, body.group_id, topic, requested, commit_ms, expire_ms)
 
     topics = await named_topics(
         request,

@@ -30,26 +30,26 @@ async def offset_for_leader_epoch(
     topics: list[OffsetForLeaderTopicResult] = []
     for topic in request.body.topics:
         partitions: list[EpochEndOffset] = []
-        for wanted in topic.partitions:
+        for requested in topic.partitions:
             await request.checkpoint()
-            partitions.append(_end(broker, topic.topic, wanted))
+            partitions.append(_end(broker, topic.topic, requested))
         topics.append({"topic": topic.topic, "partitions": partitions})
     return {"topics": topics}
 
 
-def _end(broker: Broker, topic: str, wanted: OffsetForLeaderPartition) -> "EpochEndOffset":
+def _end(broker: Broker, topic: str, requested: OffsetForLeaderPartition) -> "EpochEndOffset":
     error_code, epoch, end_offset = ErrorCode.none, -1, -1
     try:
-        log = broker.partition(topic, wanted.partition).log
-        log.check_epoch(wanted.current_leader_epoch)
-        end = log.end_of_epoch(wanted.leader_epoch)
+        log = broker.partition(topic, requested.partition).log
+        log.check_epoch(requested.current_leader_epoch)
+        end = log.end_of_epoch(requested.leader_epoch)
         if end is not None:
             epoch, end_offset = end
     except HorologError as error:
         error_code = code_for(error)
     return {
         "error_code": error_code,
-        "partition": wanted.partition,
+        "partition": requested.partition,
         "leader_epoch": epoch,
         "end_offset": end_offset,
     }

@@ -91,13 +91,13 @@ def _produce_at_once(
     for asked in request.body.topic_data:
         topic = find_topic(broker, request.version, asked.name, asked.topic_id)
         outcomes: list[ProducedPartition] = []
-        for wanted in asked.partition_data:
+        for sent in asked.partition_data:
             if inline_until is None:
                 inline_until, in_thread = time.monotonic() + INLINE_SECONDS, False
             else:
                 in_thread = time.monotonic() > inline_until
             _append(
-                *(request, broker, topic, wanted, now_ms, in_thread, outcomes, appending),
+                *(request, broker, topic, sent, now_ms, in_thread, outcomes, appending),
                 admitted,
             )
         topics.append(_named(asked, topic, outcomes))
@@ -158,17 +158,17 @@ async def _transactional_headers(
     body, version = request.body, request.version
     for asked in body.topic_data:
         topic = find_topic(broker, version, asked.name, asked.topic_id)
-        for wanted in asked.partition_data:
+        for sent in asked.partition_data:
             await request.pause()
-            header = transactional_header(wanted.records)
+            header = transactional_header(sent.records)
             if header is None or topic is None:
                 continue
             try:
-                find_partition(broker, version, body.acks, topic, wanted.index)
+                find_partition(broker, version, body.acks, topic, sent.index)
                 _refuse_adopted(topic)
             except HorologError:
                 continue  # `_append` says it
-            headers[TopicPartition(topic.name, wanted.index)] = header
+            headers[TopicPartition(topic.name, sent.index)] = header
     return headers
 
 
@@ -197,11 +197,11 @@ async def _produce_in_turns(
     try:
         for asked in request.body.topic_data:
             outcomes: list[ProducedPartition] = []
-            for wanted in asked.partition_data:
+            for sent in asked.partition_data:
                 await request.checkpoint()
                 topic = find_topic(broker, request.version, asked.name, asked.topic_id)
                 _append(
-                    *(request, broker, topic, wanted, now_ms, False, outcomes, appending),
+                    *(request, broker, topic, sent, now_ms, False, outcomes, appending),
                     admitted,
                 )
             topics.append(
@@ -218,7 +218,7 @@ def _append(
     request: Request[ProduceRequest],
     broker: Broker,
     topic: Topic | None,
-    wanted: PartitionProduceData,
+    sent: PartitionProduceData,
     now_ms: int,
     in_thread: bool,
     outcomes: list[ProducedPartition],
@@ -228,26 +228,26 @@ def _append(
     """Append to one partition, or have it done; `outcomes` gets the result."""
     partition = None
     try:
-        partition = find_partition(broker, request.version, request.body.acks, topic, wanted.index)
+        partition = find_partition(broker, request.version, request.body.acks, topic, sent.index)
         admission = None
-        if admitted is not None and transactional_header(wanted.records) is not None:
+        if admitted is not None and transactional_header(sent.records) is not None:
             _refuse_adopted(cast("Topic", topic))
             admitted.refuse_unless_in(TopicPartition(partition.topic, partition.index))
             admission = partition.admit(admitted.producer_id, is_strict=admitted.is_strict)
         appended = partition.append(
-            *(wanted.records or b"", now_ms, request.version, request.peer),
+            *(sent.records or b"", now_ms, request.version, request.peer),
             in_thread=in_thread,
             admission=admission,
         )
     except HorologError as error:
-        outcomes.append(_refused(broker, topic, wanted.index, error, partition))
+        outcomes.append(_refused(broker, topic, sent.index, error, partition))
         return
     if isinstance(appended, Appended):
         _note(request, broker, partition, appended)
-        outcomes.append(_accepted(wanted.index, appended))
+        outcomes.append(_accepted(sent.index, appended))
     else:
         appending.append(_Appending(partition, appended, outcomes, len(outcomes)))
-        outcomes.append(ProducedPartition(wanted.index))
+        outcomes.append(ProducedPartition(sent.index))
 
 
 def _named(

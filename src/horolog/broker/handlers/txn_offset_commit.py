@@ -116,9 +116,9 @@ def _row(
     request: Request[TxnOffsetCommitRequest],
     broker: Broker,
     topic: Topic,
-    wanted: TxnOffsetCommitRequestPartition,
+    requested: TxnOffsetCommitRequestPartition,
 ) -> OffsetRow:
-    return offset_row(broker, request.body.group_id, topic, wanted, broker.clock.now_ms())
+    return offset_row(broker, request.body.group_id, topic, requested, broker.clock.now_ms())
 
 
 def _error_code(error: HorologError, version: int) -> ErrorCode:

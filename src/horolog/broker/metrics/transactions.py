@@ -78,14 +78,14 @@ class TransactionNumbers:
 
     async def _look_up(self, opened: Sequence[tuple[Partition, Sequence[OpenTransaction]]]) -> None:
         """Learn when those were appended that the coordinator does not have; the first of each."""
-        wanted = [
+        listed = [
             _Where(partition.log, first)
             for partition, its in opened
             if (first := _first_unowned(its)) is not None
         ]
         known = self._appended
-        self._appended = {each: known[each] for each in wanted if each in known}
-        missing = [each for each in wanted if each not in known][:_MOST_LOOKED_UP]
+        self._appended = {each: known[each] for each in listed if each in known}
+        missing = [each for each in listed if each not in known][:_MOST_LOOKED_UP]
 
         def look(some: Sequence[_Where]) -> list[int | None]:
             return [_appended_ms(each) for each in some]

@@ -28,7 +28,7 @@ class DelayedFetch:
         self._timed_out: asyncio.Future[bool] = loop.create_future()
         self._partitions = tuple(partitions)
         self._grown_bytes = 0
-        self._wanted_bytes: int | None = None
+        self._min_bytes: int | None = None
         self._timer = loop.call_at(until, self.end)
         for partition in self._partitions:
             partition.listeners[self] = None
@@ -41,14 +41,14 @@ class DelayedFetch:
         Returns:
             True after the timeout or a call of `end`: the fetch must be answered.
         """
-        self._wanted_bytes = size
+        self._min_bytes = size
         self.on_growth(0)
         return await self._timed_out
 
     def on_growth(self, size: int) -> None:
         """A partition calls this after an append of `size` bytes."""
         self._grown_bytes += size
-        if self._wanted_bytes is not None and self._grown_bytes >= self._wanted_bytes:
+        if self._min_bytes is not None and self._grown_bytes >= self._min_bytes:
             self._complete(timed_out=False)
 
     def on_gone(self) -> None:

@@ -229,7 +229,7 @@ def _read(reader: SegmentReader, start: int, end: int) -> Iterator[ArchivedRange
     times = None
     if reader.has_append_times:
         times = partial(reader.append_times.stretches, seen=True)
-    buffers = reader.log.batches(reader.size, EVERYTHING).wanted(
+    buffers = reader.log.batches(reader.size, EVERYTHING).selected(
         reader.position_for(None, start), end, None
     )
     for _ in found.rows(Batches(buffer, start, end, times) for buffer in buffers):

@@ -124,9 +124,9 @@ def apply(step: ApplyStep) -> list[Applied]:
         target = Location.parse(step.target, "target")
         with client_of(target, step.settings or {}) as client:
             check_cluster(client, found)
-            wanted = {group: offsets[group] for group in left if group in offsets}
+            to_commit = {group: offsets[group] for group in left if group in offsets}
             overwrite = step.overwrite
-            for each in commit(client, wanted, dry_run=step.dry_run, overwrite=overwrite):
+            for each in commit(client, to_commit, dry_run=step.dry_run, overwrite=overwrite):
                 if each.error is None and not step.dry_run:
                     state.record([(_key(found, each.group), {"offsets": each.offsets})])
                 applied.append(each)

@@ -30,8 +30,8 @@ _LAST_SAFE_OFFSET = (1 << 63) - (1 << 32)  # sums with a delta stay below 64 bit
 def plan_batches(data: memoryview, state: Ints, plan: Ints, facts: Ints) -> None:
     """A stretch and facts of each batch, up to one that needs a decision.
 
-    That is any but a batch of v2 with records, whole, within the wanted offsets and after the batch
-    before, of its codec, and neither control nor transactional nor with a delete horizon.
+    That is any but a batch of v2 with records, whole, within the offsets to read and after the
+    batch before, of its codec, and neither control nor transactional nor with a delete horizon.
     """
     position, left, count = state[PLAN_POSITION], state[PLAN_LEFT], 0
     room = min(len(facts) // FACTS_SIZE, len(plan) // STRETCH_SIZE)

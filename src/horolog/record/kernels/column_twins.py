@@ -95,7 +95,7 @@ class Outputs(NamedTuple):
 
 
 def gather(data: memoryview, plan: Ints, state: Ints, *outputs: Any) -> int:
-    """Append the wanted records of all stretches; DONE, CUT_OFF, FULL or MALFORMED.
+    """Append the selected records of all stretches; DONE, CUT_OFF, FULL or MALFORMED.
 
     CUT_OFF is a record that extends past its stretch. CUT_OFF and FULL leave GATHER_STRETCH and
     GATHER_POSITION at the record to continue with, and in NEED what it takes, if that is known.
@@ -128,7 +128,7 @@ def gather(data: memoryview, plan: Ints, state: Ints, *outputs: Any) -> int:
         if record is None:
             return MALFORMED
         offset = to_int64(plan[at + STRETCH_BASE_OFFSET] + record.delta)
-        if _is_wanted(state, record.time, offset):
+        if _is_selected(state, record.time, offset):
             if not _has_room(state, record):
                 return FULL
             row = state[ROWS]
@@ -212,7 +212,7 @@ def _read_bytes(body: bytes, position: int) -> tuple[bytes | None, int]:
     return body[start : start + size], start + size
 
 
-def _is_wanted(state: Ints, time: int, offset: int) -> bool:
+def _is_selected(state: Ints, time: int, offset: int) -> bool:
     if not state[FIRST_MS] <= time <= state[LAST_MS]:
         return False
     return bool(state[FIRST_OFFSET] <= offset <= state[LAST_OFFSET])

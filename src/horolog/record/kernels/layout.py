@@ -128,7 +128,7 @@ FACT_PRODUCER_EPOCH: Final = 2
 FACT_BASE_SEQUENCE: Final = 3
 FACTS_SIZE: Final = 4
 
-# gather's state: what is wanted, both ends included ...
+# gather's state: the rows to read, both ends included ...
 FIRST_MS: Final = 0
 LAST_MS: Final = 1
 FIRST_OFFSET: Final = 2

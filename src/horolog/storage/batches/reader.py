@@ -2,7 +2,7 @@
 
 The broker, recovery, verification, the tools and Spark all read segments here. A batch is
 judged by its header: of a large one little more is read than that, small ones come many to
-a read, and stretches of wanted ones are read ahead, the further the longer they last. How
+a read, and stretches of selected ones are read ahead, the further the longer they last. How
 far is a `ReadAhead`; what a file system reads at no extra cost is in its `Files`.
 
 Batches are of any format. A message of v0 or v1 is a batch of its own; where a compressed one
@@ -76,13 +76,13 @@ class ReadAhead(NamedTuple):
     small_batches: int = 64 << 10
     """Where the batch before is small."""
     batch: int = 0
-    """For a batch whose bytes are wanted."""
+    """For a batch whose bytes are needed."""
 
 
 HEADERS: Final = ReadAhead()
 """Headers only, and few batches as a whole."""
 FEWEST_BYTES: Final = ReadAhead(header=HEADER_SIZE)
-"""Of large batches that are not wanted nothing but the header."""
+"""Of large batches that are not selected nothing but the header."""
 EVERYTHING: Final = ReadAhead(_READ_AHEAD_BYTES, _READ_AHEAD_BYTES, _READ_AHEAD_BYTES)
 """Every byte of every batch."""
 
@@ -253,7 +253,7 @@ class BatchReader:
         """
         after, behind = position + header.size, None
         if not self.in_any_order:
-            with suppress(CorruptBatch):  # beyond what is wanted
+            with suppress(CorruptBatch):  # beyond the end
                 behind = self._header(after, self.size) if after < self.size else None
         if behind is not None:
             self._check_order(after, behind, header.next_offset)
@@ -415,13 +415,13 @@ class BatchReader:
                 f"Record is corrupt (stored crc = {header.crc}, computed crc = {crc})",
             )
 
-    def wanted(
+    def selected(
         self, position: int, end_offset: int, wants: Callable[[BatchHeader], bool] | None
     ) -> Iterator[Buffer]:
-        """Buffers of whole wanted batches, from `position` to before `end_offset`.
+        """Buffers of whole selected batches, from `position` to before `end_offset`.
 
-        Without `wants` all are wanted, and read ahead from the start. A buffer holds about
-        4 MiB wherever the wanted ones are, since to decode one costs a little by itself; it is
+        Without `wants` all are selected, and read ahead from the start. A buffer holds about
+        4 MiB wherever the selected ones are, since to decode one costs a little by itself; it is
         valid until the next is asked for. Ends with the last whole batch.
 
         Raises:
@@ -467,10 +467,10 @@ class BatchReader:
         end_offset: int,
         wants: Callable[[BatchHeader], bool] | None,
     ) -> memoryview:
-        """The whole batches from a wanted one at `position` to before the next unwanted one.
+        """The whole batches from a selected one at `position` to before the next that is not.
 
         Goes no further than one read of `ahead` bytes. Without `wants` every batch before
-        `end_offset` is wanted, and hardly looked at here.
+        `end_offset` is selected, and hardly looked at here.
         """
         begin = position - self._start
         if not 0 <= begin <= len(self._window) - first.size:
@@ -560,8 +560,8 @@ class BatchReader:
         return self._files.read_buffer(self._file, size, position)
 
     def _load_header(self, position: int, end: int) -> None:
-        wanted = self._small_read if self._is_small else self._header_read
-        self._window = self._files.read_buffer(self._file, min(wanted, end - position), position)
+        size = self._small_read if self._is_small else self._header_read
+        self._window = self._files.read_buffer(self._file, min(size, end - position), position)
         self._start = position
 
     def _load(self, position: int, size: int) -> None:

@@ -50,7 +50,7 @@ class _Stretch:
     def first(self, secret: UInt64Array) -> Iterator[Part | SmallParts]:
         """Its batches; CorruptBatch where it is anything but whole batches."""
         log, least, self._pieces = self._log(), self.segment.base_offset, []
-        for buffer in log.wanted(0, names.MAX_OFFSET, None):
+        for buffer in log.selected(0, names.MAX_OFFSET, None):
             for part in parts_of(buffer, least, secret):
                 least = part.next_offset
                 yield part
@@ -105,7 +105,7 @@ def replay_latest(
     for stretch in stretches:
         try:
             for part in stretch.again(key_map.secret):
-                for batch in _wanted(part, key_map, first_offset):
+                for batch in _that_stay(part, key_map, first_offset):
                     take(batch)
         except CorruptBatch as error:
             raise StorageFailed(f"{stretch.segment.log.path} has changed: {error}") from error
@@ -143,7 +143,7 @@ def _superseding(part: Part | SmallParts, key_map: KeyMap) -> Keys | None:
     return keys._replace(flags=np.where(each, keys.flags, keys.flags & ~np.uint8(layout.HAS_KEY)))
 
 
-def _wanted(part: Part | SmallParts, key_map: KeyMap, first_offset: int) -> Iterator[memoryview]:
+def _that_stay(part: Part | SmallParts, key_map: KeyMap, first_offset: int) -> Iterator[memoryview]:
     """The batches that are not superseded."""
     keys = _keys_of(part, key_map)
     if keys is None:
@@ -158,10 +158,10 @@ def _wanted(part: Part | SmallParts, key_map: KeyMap, first_offset: int) -> Iter
             yield part.data
         return
     small = part.small
-    wanted = np.logical_or.reduceat(stays, small.firsts[:-1]) | ~_are_bare(part)
-    wanted &= small.next_offsets > first_offset
+    staying = np.logical_or.reduceat(stays, small.firsts[:-1]) | ~_are_bare(part)
+    staying &= small.next_offsets > first_offset
     starts = small.starts
-    for number in np.flatnonzero(wanted).tolist():
+    for number in np.flatnonzero(staying).tolist():
         yield part.view[starts[number] : starts[number + 1]]
 
 

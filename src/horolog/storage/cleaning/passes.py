@@ -156,7 +156,7 @@ class CleaningPass:
             if from_offset > segment.base_offset:
                 start = segment.indexes.position_before(from_offset, segment.size)
             reader = segment.batches(EVERYTHING)
-            for buffer in reader.wanted(start, names.MAX_OFFSET, None):
+            for buffer in reader.selected(start, names.MAX_OFFSET, None):
                 for part in parts_of(buffer, least, self._map.secret):
                     least = part.next_offset
                     if isinstance(part, SmallParts):
@@ -219,7 +219,7 @@ class CleaningPass:
         for segment, end_offset in zip(group.segments, group.end_offsets, strict=True):
             source, least = _Source.of(segment, end_offset), segment.base_offset
             modified_ms = segment.modified_ms()
-            for buffer in segment.batches(EVERYTHING).wanted(0, names.MAX_OFFSET, None):
+            for buffer in segment.batches(EVERYTHING).selected(0, names.MAX_OFFSET, None):
                 batches: list[Numbered] = []
                 read = kept = 0
                 for part in parts_of(buffer, least, self._map.secret):

@@ -421,19 +421,19 @@ class Indexes:
         return not (self._files.read_only or self._is_abandoned)
 
     def _replace(self, index: OffsetIndex | TimeIndex, content: bytearray) -> None:
-        path, wanted = index.entries.path, bytes(content)
+        path, expected = index.entries.path, bytes(content)
         try:
             file, size = self._files.get(path), self._files.size(path)
         except FileMissing:
             file, size = None, 0
         if (
             file is None
-            or size < len(wanted)
-            or self._files.read_at(file, len(wanted), 0) != wanted
+            or size < len(expected)
+            or self._files.read_at(file, len(expected), 0) != expected
         ):
-            self._files.replace(path, wanted, sync=False)
-        elif size > len(wanted):  # preallocated; this also works on a full disk
-            self._files.truncate(file, len(wanted))
+            self._files.replace(path, expected, sync=False)
+        elif size > len(expected):  # preallocated; this also works on a full disk
+            self._files.truncate(file, len(expected))
         index.reload()
 
     def _last_position(self, end: SegmentEnd) -> int:

@@ -407,7 +407,7 @@ class ReadableLog:
     @property
     def wants_index_check(self) -> bool:
         """Whether lookups use indexes that `check_indexes` has not checked yet."""
-        return self._index_checks.are_wanted
+        return self._index_checks.are_due
 
     def check_indexes(self) -> bool:
         """Check the next unsealed indexes against their log; return whether more remain.

@@ -1,7 +1,7 @@
 """Which indexes of a log are checked before a lookup by time uses them, and which later.
 
 Invariant: a table of largest times is kept only of segments whose indexes need no check any more;
-what is not checked at once is wanted, until `check_next` has checked it.
+what is not checked at once is due, until `check_next` has checked it.
 """
 
 import logging
@@ -19,10 +19,10 @@ _logger = logging.getLogger(__name__)
 class IndexChecks:
     """For the finished segments of one log, those before the active one. Any thread may call it."""
 
-    __slots__ = ("_largest_times", "_wants_maps", "are_wanted")
+    __slots__ = ("_largest_times", "_wants_maps", "are_due")
 
     def __init__(self) -> None:
-        self.are_wanted = False
+        self.are_due = False
         """Whether lookups use indexes that `check_next` has not checked yet."""
         self._wants_maps = False  # a search for a time has read segments without block maps
         self._largest_times = LargestTimes(())  # only of segments with a valid seal
@@ -49,7 +49,7 @@ class IndexChecks:
         """
         unproved = [s for s in finished if not s.indexes.need_no_check(s.size)]
         if sum(segment.size for segment in unproved) > CHECKED_INLINE_BYTES:
-            self.are_wanted = True
+            self.are_due = True
             return False
         for segment in unproved:
             _check(segment)
@@ -57,7 +57,7 @@ class IndexChecks:
 
     def want_maps(self) -> None:
         """Let `check_next` complete block maps too, since a search for a time had none to use."""
-        self._wants_maps = self.are_wanted = True
+        self._wants_maps = self.are_due = True
 
     def check_next(self, finished: Sequence[Segment]) -> bool:
         """Check the next unsealed indexes against their log; return whether more remain.
@@ -73,7 +73,7 @@ class IndexChecks:
             if not segment.blocks.is_final(segment.size):
                 segment.complete_blocks()
                 return True
-        self._wants_maps = self.are_wanted = False
+        self._wants_maps = self.are_due = False
         return False
 
 

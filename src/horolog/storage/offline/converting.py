@@ -223,7 +223,7 @@ class _Segment:
             self._make_directory()
             active = new_segment(self._files, self._work, base_offset, self._config, 0)
             writer = LogWriter(self._files, self._work, active)
-        for buffer in self._old.batches(EVERYTHING).wanted(0, names.MAX_OFFSET, None):
+        for buffer in self._old.batches(EVERYTHING).selected(0, names.MAX_OFFSET, None):
             converted = self._converted(buffer, least_offset)
             if writer is None:
                 deque(converted, 0)
@@ -315,7 +315,7 @@ def _digest(readers: Sequence[SegmentReader], magic: int) -> tuple[str, int]:
     records = 0
     for reader in readers:
         least_offset = reader.base_offset
-        for buffer in reader.batches(EVERYTHING).wanted(0, names.MAX_OFFSET, None):
+        for buffer in reader.batches(EVERYTHING).selected(0, names.MAX_OFFSET, None):
             for part in as_plain_messages(buffer, min(magic, 1), least_offset=least_offset):
                 digest.update(part.data)
                 records += part.records

@@ -37,7 +37,7 @@ from horolog.storage.segments.numbered import Numbered
 from horolog.storage.validation.rules import (
     MAX_RECORD_ERRORS,
     check_size,
-    faults_wanted,
+    faults_to_find,
     level_of,
     refuse_records,
     target_codec,
@@ -228,11 +228,11 @@ def set_of_sent(
         facts = scan_records(header, opened.pieces, arrival_ms=now_ms)
     header = header._replace(last_offset_delta=facts.count - 1, records_count=facts.count)
     claims = sent.claims_append_time
-    wanted = faults_wanted(facts, config, now_ms, claims_append_time=claims)
-    if wanted is not None:
+    to_find = faults_to_find(facts, config, now_ms, claims_append_time=claims)
+    if to_find is not None:
         again = sent.open().pieces
         faults = find_faults(
-            b"", header, wanted.keys, wanted.times, limit=MAX_RECORD_ERRORS, records=again
+            b"", header, to_find.keys, to_find.times, limit=MAX_RECORD_ERRORS, records=again
         )
         refuse_records(faults, facts, config, now_ms, partition, claims_append_time=claims)
     if not keeps:

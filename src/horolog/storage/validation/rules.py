@@ -74,7 +74,7 @@ def codec_of(header: BatchHeader, produce_version: int | None) -> Codec:
     return _CODECS[number]
 
 
-def faults_wanted(
+def faults_to_find(
     facts: RecordFacts, config: TopicConfig, now_ms: int, *, claims_append_time: bool
 ) -> FaultsWanted | None:
     """What to go through the records for again; None if the topic takes them as they are.

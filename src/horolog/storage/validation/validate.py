@@ -50,7 +50,7 @@ from horolog.storage.validation.rules import (
     MAX_RECORD_ERRORS,
     check_size,
     codec_of,
-    faults_wanted,
+    faults_to_find,
     invalid,
     level_of,
     refuse_records,
@@ -164,7 +164,7 @@ def prepare(
         if (
             facts is not None
             and facts.dense_offsets
-            and faults_wanted(facts, config, now_ms, claims_append_time=False) is None
+            and faults_to_find(facts, config, now_ms, claims_append_time=False) is None
         ):
             return _prepared(plain, memoryview(batch), facts, config, now_ms)
     return _prepare_carefully(
@@ -282,9 +282,9 @@ def _prepare_carefully(
             "offset delta and its count of records claim"
         )
     claims = header.timestamp_type is LOG_APPEND_TIME
-    wanted = faults_wanted(facts, config, now_ms, claims_append_time=claims)
-    if wanted is not None:
-        faults = find_faults(sent, header, wanted.keys, wanted.times, limit=MAX_RECORD_ERRORS)
+    to_find = faults_to_find(facts, config, now_ms, claims_append_time=claims)
+    if to_find is not None:
+        faults = find_faults(sent, header, to_find.keys, to_find.times, limit=MAX_RECORD_ERRORS)
         refuse_records(faults, facts, config, now_ms, partition, claims_append_time=claims)
     if stored != MAGIC:
         messages = set_of_batch(sent, header, facts, config, partition, max_uncompressed_bytes)

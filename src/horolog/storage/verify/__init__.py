@@ -123,9 +123,9 @@ class Verification:
         base, found = None, []
         if self.target.segment is not None:
             base = names.base_offset_of(self.target.segment.name, names.LOG)
-        wanted = None if base is None else {base}
+        only = None if base is None else {base}
         for directory in self.target.partitions:
-            found += yield from check_segments(self._files, directory, self.around, wanted)
+            found += yield from check_segments(self._files, directory, self.around, only)
         return found
 
     def around_segments(

@@ -73,9 +73,9 @@ def check_around_segments(
 
 
 def check_segments(
-    files: Files, directory: Path, around: Surroundings, wanted: Collection[int] | None = None
+    files: Files, directory: Path, around: Surroundings, only: Collection[int] | None = None
 ) -> Steps[list[SegmentFacts]]:
-    """The segments with the base offsets `wanted`, or all; returns the facts of those there are.
+    """The segments with the base offsets `only`, or all; returns the facts of those there are.
 
     Raises:
         StorageFailed: the directory cannot be listed, or the size of a segment be asked.
@@ -85,7 +85,7 @@ def check_segments(
     sizes = [files.size(path) for path in paths]
     found = []
     for index, (base, path) in enumerate(zip(bases, paths, strict=True)):
-        if wanted is not None and base not in wanted:
+        if only is not None and base not in only:
             continue
         situation = situation_of(bases, index, sizes, directory.name, around)
         try:
