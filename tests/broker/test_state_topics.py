@@ -4,6 +4,7 @@ import pytest
 from running_broker import NOW_MS, TOPIC, MakeBroker, RunningBroker
 
 from horolog.broker.state_topics import StateTopic
+from horolog.client import ResourceType
 from horolog.record.batch import parse_header
 from horolog.record.builder import Record, build_batch, read_records
 from horolog.schemas.offsets import partition_for
@@ -61,6 +62,49 @@ def test_it_is_made_on_first_use_and_can_be_read_by_clients(
     assert (topic.error_code, topic.is_internal, len(topic.partitions)) == (0, True, 3)
     assert broker.count(name, index) == 2
     assert broker.run(broker.service.broker.offsets_topic.ready()) is None
+
+
+def lag_of(broker: RunningBroker, name: str = CONSUMER_OFFSETS) -> str | None:
+    broker.run(topic_of(broker, name).ready())
+    return broker.service.broker.topics.named(name).overrides.get("min.compaction.lag.ms")
+
+
+def test_a_new_topic_of_groups_keeps_each_commit_for_a_week(broker: RunningBroker) -> None:
+    assert lag_of(broker) == "604800000"
+    assert lag_of(broker, TRANSACTION_STATE) is None
+
+
+@pytest.mark.parametrize("which", ["min", "max"])
+def test_a_topic_of_groups_has_the_lag_that_the_broker_was_given(
+    make_broker: MakeBroker, which: str
+) -> None:
+    broker = make_broker(**{f"log_cleaner_{which}_compaction_lag_ms": "1"})
+    assert lag_of(broker) is None
+
+
+def test_a_lag_that_is_set_stays_over_a_restart(broker: RunningBroker) -> None:
+    assert lag_of(broker) is not None
+    change = {(ResourceType.TOPIC, CONSUMER_OFFSETS): {"min.compaction.lag.ms": None}}
+    broker.client.alter_configs(change)
+    broker.restart()
+    assert lag_of(broker) is None
+
+
+@pytest.mark.parametrize("is_dynamic", [False, True])
+def test_a_broker_with_a_shorter_longest_lag_starts_and_keeps_the_week(
+    broker: RunningBroker, is_dynamic: bool
+) -> None:
+    assert lag_of(broker) is not None
+    name, text = "log.cleaner.max.compaction.lag.ms", "60000"
+    if is_dynamic:
+        broker.client.alter_configs({(ResourceType.BROKER, ""): {name: text}})
+        broker.restart()
+    else:
+        broker.restart(log_cleaner_max_compaction_lag_ms=text)
+    its = broker.service.broker
+    config = its.settings.topic_config(its.topics.named(CONSUMER_OFFSETS).overrides)
+    assert config.min_compaction_lag_ms == 604800000
+    assert its.settings.topic_config().max_compaction_lag_ms == 60000
 
 
 @pytest.mark.parametrize("crash", [False, True])

@@ -109,6 +109,27 @@ def test_lags_of_compaction_that_contradict_each_other_are_refused() -> None:
         Settings().topic_config({"min.compaction.lag.ms": "6", "max.compaction.lag.ms": "5"})
     equal = {"min.compaction.lag.ms": "5", "max.compaction.lag.ms": "5"}
     assert Settings().topic_config(equal).max_compaction_lag_ms == 5
+    with pytest.raises(Misconfigured, match="conflict"):
+        Settings(
+            {"log.cleaner.min.compaction.lag.ms": "6", "log.cleaner.max.compaction.lag.ms": "5"}
+        ).broker_config()
+
+
+@pytest.mark.parametrize(
+    ("own", "of_broker", "lag_ms"),
+    [
+        ({"min.compaction.lag.ms": "6"}, {"log.cleaner.max.compaction.lag.ms": "5"}, 6),
+        ({"max.compaction.lag.ms": "5"}, {"log.cleaner.min.compaction.lag.ms": "6"}, 5),
+    ],
+)
+def test_a_lag_of_the_topic_wins_over_one_of_the_broker_and_is_refused_when_it_is_set(
+    own: dict[str, str], of_broker: dict[str, str], lag_ms: int
+) -> None:
+    settings = Settings(of_broker)
+    with pytest.raises(ValueError, match="conflict"):
+        settings.topic_config(own, asked=True)
+    config = settings.topic_config(own)
+    assert config.min_compaction_lag_ms == config.max_compaction_lag_ms == lag_ms
 
 
 @pytest.mark.parametrize("threads", ["1", "2"])

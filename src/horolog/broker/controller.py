@@ -400,7 +400,7 @@ class Controller:
     def _check_topics(self, after: Settings) -> None:
         """Refuse settings that make the configuration of a topic invalid."""
         for topic in self._topics:
-            check_topic(after, topic.overrides)
+            check_topic(after, topic.overrides, asked=False)
 
 
 def check_owned(topic: Topic) -> None:

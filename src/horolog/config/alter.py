@@ -35,11 +35,16 @@ class Change(NamedTuple):
     value: str | None
 
 
-def check_topic(settings: Settings, overrides: Mapping[str, str | None]) -> TopicConfig:
-    """The effective settings of a topic with these overrides; `RequestRefused` if invalid."""
+def check_topic(
+    settings: Settings, overrides: Mapping[str, str | None], *, asked: bool = True
+) -> TopicConfig:
+    """The effective settings of a topic with these overrides; `RequestRefused` if invalid.
+
+    Not `asked` are those that it has already; see `Settings.topic_config`.
+    """
     given = {name: _required(name, value) for name, value in overrides.items()}
     try:
-        return settings.topic_config(given)
+        return settings.topic_config(given, asked=asked)
     except ValueError as cause:
         raise RequestRefused(ErrorCode.invalid_config, str(cause)) from None
 

@@ -35,6 +35,7 @@ _PROTOCOL = "inter.broker.protocol.version"
 _IGNORE_UNKNOWN = "horolog.ignore.unknown.settings"
 _ZSTD = "may_store_zstd"
 _DIFFERENCE = "message.timestamp.difference.max.ms"
+_SHORTEST_LAG, _LONGEST_LAG = "min.compaction.lag.ms", "max.compaction.lag.ms"
 _LEAST_KEY_MAP_BYTES = 1 << 20
 
 
@@ -65,8 +66,14 @@ class Settings:
     dynamic_default: Mapping[str, str] = field(default_factory=dict)
     dynamic_broker: Mapping[str, str] = field(default_factory=dict)
 
-    def topic_config(self, overrides: Mapping[str, str] | None = None) -> TopicConfig:
+    def topic_config(
+        self, overrides: Mapping[str, str] | None = None, *, asked: bool = False
+    ) -> TopicConfig:
         """The effective settings of a topic with these overrides.
+
+        Where one lag of compaction is the topic's own and the other the broker's, and they
+        contradict each other, its own counts; unless that is `asked` for now: then it is refused,
+        as by Kafka, which looks at them together at no other time.
 
         Raises:
             ValueError: A name is unknown or a value invalid.
@@ -86,10 +93,14 @@ class Settings:
                 values[name] = _typed(name, self._topic_value(setting, overrides))
         shortest, longest = values["min_compaction_lag_ms"], values["max_compaction_lag_ms"]
         if shortest > longest:
-            raise ValueError(
-                "conflict topic config setting min.compaction.lag.ms "
-                f"({shortest}) > max.compaction.lag.ms ({longest})"
-            )
+            own = {_SHORTEST_LAG, _LONGEST_LAG} & overrides.keys()
+            if asked or len(own) != 1:
+                raise ValueError(
+                    "conflict topic config setting min.compaction.lag.ms "
+                    f"({shortest}) > max.compaction.lag.ms ({longest})"
+                )
+            lag_ms = shortest if _SHORTEST_LAG in own else longest
+            values["min_compaction_lag_ms"] = values["max_compaction_lag_ms"] = lag_ms
         return TopicConfig(**values)
 
     def broker_config(self) -> BrokerConfig:
