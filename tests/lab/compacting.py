@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,9 +41,17 @@ def put(
 
 
 def clean(
-    log: Log, now: int = NOW, *, monotonic: int = 0, key_map: KeyMap | None = None
+    log: Log,
+    now: int = NOW,
+    *,
+    monotonic: int = 0,
+    key_map: KeyMap | None = None,
+    while_cleaning: Callable[[], None] = lambda: None,
 ) -> Run | None:
-    """Clean it now, whatever its dirty ratio; None if nothing may be cleaned."""
+    """Clean it now, whatever its dirty ratio; None if nothing may be cleaned.
+
+    `while_cleaning` is called after each piece.
+    """
     chosen = log.cleanable(now)
     if chosen is None or not chosen.dirty_bytes:
         return None
@@ -55,7 +63,7 @@ def clean(
         monotonic_ms=lambda: monotonic,
     )
     for _ in cleaning.steps(lambda call: call()):
-        pass
+        while_cleaning()
     return cleaning.run
 
 

@@ -214,6 +214,21 @@ def test_a_log_ends_where_it_did_though_its_last_records_go(tmp_path: Path) -> N
         assert log.read(0, 1 << 20).size > 0
 
 
+def test_a_lookup_by_append_time_passes_what_is_empty(tmp_path: Path) -> None:
+    """What keeps the place of a segment, or of a producer, has the append time of what it was."""
+    with new_log(tmp_path, COMPACT) as log:
+        for at in range(7):
+            put(log, b"a", now=NOW + at, value=b"v" * 60)
+        clean(log)
+        assert [each.base_offset for each in log.segments] == [0, 3, 6]
+        assert [record.offset for record in records_in(log)] == [5, 6]
+        for ms, offset in ((0, 5), (2, 5), (5, 5), (6, 6)):
+            found = log.find_by_append_time(NOW + ms)
+            assert found is not None
+            assert (found.offset, found.ms) == (offset, NOW + offset)
+        assert log.find_by_append_time(NOW + 7) is None
+
+
 def test_append_times_of_both_sides_of_a_reset_stay_apart(tmp_path: Path) -> None:
     with new_log(tmp_path, replace(COMPACT, segment_bytes=1 << 20)) as log:
         put(log, b"a", now=NOW + 9 * HOUR)

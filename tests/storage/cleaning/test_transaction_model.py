@@ -8,28 +8,22 @@ between. Lookups by time agree with a walk over what is left, markers included.
 
 from __future__ import annotations
 
-import shutil
-import tempfile
-from contextlib import suppress
-from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from compacting import COMPACT, check_lookups, clean, put
-from faultyfiles import FaultyFiles, Killed
+from cleaned_lives import STEPS, CleanedLife
+from compacting import put
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-from storelogs import NOW, TOPIC_ID, open_dir, records_in
+from hypothesis.stateful import invariant, precondition, rule
+from storelogs import records_in
 
 from horolog.record.batch import iter_headers
 from horolog.record.builder import Record, build_batch, read_records
 from horolog.record.markers import TransactionEnd
 from horolog.record.transactions import AbortedTransaction, AbortedTransactions
 from horolog.storage import Log, prepare
-from horolog.storage.log_dir.log_dir import TopicPartition
 
-PARTITION = TopicPartition("events", 3)
 KEYS = st.sampled_from([b"a", b"b", b"c"])
 PRODUCERS = st.sampled_from([1 << 52, (1 << 52) + 1, (1 << 52) + 2])
 VALUE = b"v" * 60
@@ -44,23 +38,11 @@ class Entry(NamedTuple):
     """Of a marker."""
 
 
-class TransactionalLog(RuleBasedStateMachine):
+class TransactionalLog(CleanedLife):
     def __init__(self) -> None:
         super().__init__()
-        self.path = Path(tempfile.mkdtemp())
-        self.now = NOW
         self.entries: list[Entry] = []
         self.cleaned_to = 0  # the log end when it was last cleaned, perhaps in part
-        self.open()
-        self.log = self.log_dir.create(*PARTITION, TOPIC_ID, COMPACT, NOW)
-
-    def open(self) -> None:
-        self.files = FaultyFiles(None, for_ops=1 << 30)
-        self.log_dir = open_dir(self.path, COMPACT, now=self.now, files=self.files)
-
-    def teardown(self) -> None:
-        self.log_dir.close()
-        shutil.rmtree(self.path)
 
     # --- the model ------------------------------------------------------------------------
 
@@ -94,49 +76,40 @@ class TransactionalLog(RuleBasedStateMachine):
     @rule(key=KEYS, count=st.integers(1, 4))
     def append(self, key: bytes, count: int) -> None:
         for _ in range(count):
-            put(self.log, key, at=self.now, now=self.now, value=VALUE)
+            put(self.log, key, at=self.now, now=self.clock, value=VALUE)
+            self.appended()
             self.entries.append(Entry(key, None))
 
     @rule(producer=PRODUCERS, key=KEYS, count=st.integers(1, 3))
     def append_in_transaction(self, producer: int, key: bytes, count: int) -> None:
         for _ in range(count):
             sent = [each for each in self.entries if each[1:] == (producer, None)]
-            put_in_transaction(self.log, key, producer, len(sent), self.now)
+            put_in_transaction(self.log, key, producer, len(sent), self.clock)
+            self.appended()
             self.entries.append(Entry(key, producer))
 
     @rule(producer=PRODUCERS, is_commit=st.booleans())
     def end(self, producer: int, is_commit: bool) -> None:
         if self.is_open(producer):
-            self.log.end_transaction(TransactionEnd(producer, 0, 0, is_commit), self.now)
+            self.log.end_transaction(TransactionEnd(producer, 0, 0, is_commit), self.clock)
+            self.appended()
             self.entries.append(Entry(b"", producer, is_commit))
-
-    @rule()
-    def roll(self) -> None:
-        if self.log.segments[-1].size:
-            self.log.roll(self.now)
-
-    @rule(ms=st.sampled_from([1, COMPACT.delete_retention_ms, 3 * COMPACT.delete_retention_ms]))
-    def pass_time(self, ms: int) -> None:
-        self.now += ms
 
     @rule()
     def run(self) -> None:
         stable = self.stable()
         before = [each for each in records_in(self.log) if (each.offset or 0) >= stable]
-        if clean(self.log, self.now) is None:
+        if self.cleaned() is None:
             return
         after = [each for each in records_in(self.log) if (each.offset or 0) >= stable]
         assert before == after, "what is not stable was cleaned"
         self.cleaned_to = len(self.entries)
 
     @precondition(lambda self: self.entries)
-    @rule(step=st.integers(0, 80))
+    @rule(step=STEPS)
     def run_that_is_killed(self, step: int) -> None:
         self.cleaned_to = len(self.entries)
-        self.files.fail_after(step, Killed())
-        with suppress(Killed):
-            clean(self.log, self.now)
-        self.restart(is_clean=False)
+        self.killed_while_cleaned(step)
 
     @precondition(lambda self: len(self.entries) > self.cleaned_to)
     @rule(share=st.floats(0, 1))
@@ -144,14 +117,7 @@ class TransactionalLog(RuleBasedStateMachine):
         """Cut off a part of what came since it was cleaned, markers perhaps."""
         offset = self.cleaned_to + int(share * (len(self.entries) - self.cleaned_to))
         self.log.truncate_to(offset, self.now)
-        del self.entries[offset:]
-
-    @rule(is_clean=st.booleans())
-    def restart(self, is_clean: bool) -> None:
-        self.files.heal()
-        self.log_dir.close(clean=is_clean)
-        self.open()
-        self.log = self.log_dir.logs[PARTITION]
+        del self.entries[offset:], self.append_times[offset:]
 
     # --- what must be true ------------------------------------------------------------------
 
@@ -168,10 +134,6 @@ class TransactionalLog(RuleBasedStateMachine):
         latest = {self.entries[offset].key: offset for offset in counts}
         due = {*latest.values(), *(offset for offset in counts if offset >= self.cleaned_to)}
         assert due <= given.keys(), f"{due - given.keys()} are gone"
-
-    @invariant()
-    def lookups_agree_with_a_walk(self) -> None:
-        check_lookups(self.log)
 
 
 def put_in_transaction(log: Log, key: bytes, producer: int, sequence: int, now: int) -> None:

@@ -9,7 +9,7 @@ from bisect import bisect_right
 from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from horolog.record.batch import BatchHeader
+from horolog.record.batch import MAGIC, BatchHeader
 from horolog.record.timestamps import LOG_APPEND_TIME, AppendTimeStretch
 from horolog.storage.segments.reader import SegmentReader
 
@@ -197,20 +197,31 @@ def _find_in(
 ) -> AppendedAt | None:
     times = segment.append_times
     offset = max(from_offset, segment.base_offset)
-    found = times.first_from(ms, offset, to_offset)
-    if found is None:
-        return None
-    located = segment.locate(found.offset)
-    if located is None:
-        return None
-    if found.ms is not None:
-        return AppendedAt(found.offset, found.ms, located[1].leader_epoch)
+    passed = 0
+    while True:
+        found = times.first_from(ms, offset, to_offset) if offset < to_offset else None
+        located = None if found is None else segment.locate(found.offset)
+        if found is None or located is None:
+            return None
+        header = located[1]
+        first = max(header.base_offset, found.offset)
+        known_ms = found.ms if first == found.offset else times.at(first)
+        if known_ms is None or not _is_empty(header):
+            break
+        passed += 1
+        if passed > _FEW_BATCHES:
+            segment.may_block()
+        offset = header.next_offset  # compaction has left nothing of this one
+    if known_ms is not None:
+        return AppendedAt(first, known_ms, header.leader_epoch)
     # Up to the next entry the batches themselves may say it.
     for passed, (_, header) in enumerate(segment.headers(located[0], size)):
         if passed > _FEW_BATCHES:
             segment.may_block()
         if header.base_offset >= to_offset:
             return None
+        if _is_empty(header):
+            continue
         first = max(header.base_offset, found.offset)
         known_ms = (
             header.max_timestamp if header.timestamp_type is LOG_APPEND_TIME else times.at(first)
@@ -218,6 +229,10 @@ def _find_in(
         if known_ms is None or known_ms >= ms:
             return AppendedAt(first, known_ms, header.leader_epoch)
     return None
+
+
+def _is_empty(header: BatchHeader) -> bool:
+    return header.magic == MAGIC and not header.records_count
 
 
 def _stamps(
