@@ -1,6 +1,9 @@
-"""Offsets of one partition that follow each other, and what groups commit as such."""
+"""A partition, offsets of it that follow each other, and what groups commit as such."""
 
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
+
+TopicPartition: TypeAlias = tuple[str, int]
+"""Topic and number of a partition; `storage.names` has one that prints as Kafka prints it."""
 
 SINK_GROUPS: Final = "horolog/"
 """How the groups begin in which Spark's sink keeps what it has written (docs/exactly-once.md)."""

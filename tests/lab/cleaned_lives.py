@@ -24,7 +24,7 @@ from horolog.config import TopicConfig
 from horolog.record.timestamps import TimestampType
 from horolog.storage import Log
 from horolog.storage.log_dir.log_dir import LogDir
-from horolog.storage.logs.cleaning import Run
+from horolog.storage.logs.cleaning import CleaningRun
 from horolog.storage.names import TopicPartition
 
 PARTITION = TopicPartition("events", 3)
@@ -103,7 +103,7 @@ class CleanedLife(RuleBasedStateMachine):
     def pass_time(self, ms: int) -> None:
         self.now += ms
 
-    def cleaned(self) -> Run | None:
+    def cleaned(self) -> CleaningRun | None:
         """Clean it, and look times up at each step."""
         return clean(self.log, self.now, while_cleaning=self.lookups_agree_with_a_walk)
 

@@ -13,7 +13,7 @@ from horolog.record.builder import Record, build_batch
 from horolog.record.compression import Codec
 from horolog.storage import Appended, Log, prepare
 from horolog.storage.cleaning.key_map import KeyMap
-from horolog.storage.logs.cleaning import Cleaning, Run
+from horolog.storage.logs.cleaning import Cleaning, CleaningRun
 from horolog.storage.verify import Finding, Severity, Verification
 
 COMPACT = TopicConfig(
@@ -47,7 +47,7 @@ def clean(
     monotonic: int = 0,
     key_map: KeyMap | None = None,
     while_cleaning: Callable[[], None] = lambda: None,
-) -> Run | None:
+) -> CleaningRun | None:
     """Clean it now, whatever its dirty ratio; None if nothing may be cleaned.
 
     `while_cleaning` is called after each piece.

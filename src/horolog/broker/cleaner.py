@@ -26,7 +26,7 @@ from horolog.broker.scheduling.pace import Pace
 from horolog.clock import MINUTE_MS, Clock, SystemClock
 from horolog.errors import HorologError, StorageFailed
 from horolog.storage.cleaning.choosing import Cleanable
-from horolog.storage.logs.cleaning import Run
+from horolog.storage.logs.cleaning import CleaningRun
 
 _LOG = logging.getLogger(__name__)
 
@@ -64,7 +64,7 @@ class Cleaner:
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._steward: asyncio.Task[None] | None = None
         self.monotonic_ms = SystemClock().monotonic_ms
-        self.runs: WeakKeyDictionary[Partition, Run] = WeakKeyDictionary()
+        self.runs: WeakKeyDictionary[Partition, CleaningRun] = WeakKeyDictionary()
         """The last run of each partition, or the one under way."""
         self.found: WeakKeyDictionary[Partition, Cleanable] = WeakKeyDictionary()
         """What of each compacted partition could be cleaned when the cleaner last looked."""

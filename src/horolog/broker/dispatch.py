@@ -30,7 +30,7 @@ from horolog.broker.scheduling.turns import ClientGone, TimeSlice, next_turn
 from horolog.buffers import Buffer
 from horolog.network.dispatching import Hangup
 from horolog.network.peer import Peer
-from horolog.network.reply import Part, Reply
+from horolog.network.reply import Reply, ReplyPart
 from horolog.wire.api import SUPPORTED, ApiKey, Versions
 from horolog.wire.codec import decode_request, encode_response
 from horolog.wire.frame import (
@@ -310,7 +310,7 @@ def _packed_densely(header: RequestHeader, response: Response) -> Reply | None:
     reply = _packed(header, response)
     if reply is None:
         return None
-    dense: list[Part] = []
+    dense: list[ReplyPart] = []
     for is_bytes, parts in groupby(reply, lambda it: isinstance(it, _BYTES)):
         if is_bytes:
             dense.append(b"".join(cast("Iterable[Buffer]", parts)))

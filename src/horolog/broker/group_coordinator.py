@@ -26,7 +26,7 @@ from horolog.config import LONG_MAX
 from horolog.errors import ErrorCode, HorologError, RequestRefused, StorageFailed, code_for
 from horolog.groups.capacity import Capacity
 from horolog.groups.group import Group
-from horolog.groups.offsets import CommittedOffsets, TopicPartition
+from horolog.groups.offsets import CommittedOffsets
 from horolog.groups.replay import Replay, TopicId
 from horolog.groups.rows import (
     GroupChange,
@@ -45,6 +45,7 @@ from horolog.groups.values import (
     Sync,
     Synced,
 )
+from horolog.offsets import TopicPartition
 from horolog.record.markers import TransactionEnd
 from horolog.schemas.offsets import partition_for
 

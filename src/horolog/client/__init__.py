@@ -35,12 +35,11 @@ from horolog.client.offset_lookups import (
     FoundOffset,
     FoundRecord,
     RecordClock,
-    TopicPartition,
 )
 from horolog.client.records import Produced
 from horolog.client.security import Security
 from horolog.client.transactions import Transaction
-from horolog.offsets import HeldUp, OffsetRange
+from horolog.offsets import HeldUp, OffsetRange, TopicPartition
 from horolog.wire.questions import (
     GroupUnread,
     LagClock,

@@ -8,10 +8,10 @@ from horolog.client.deadline import Deadline
 from horolog.client.fetching import highest_for
 from horolog.client.link import Link
 from horolog.client.metadata import refuse
-from horolog.client.offset_lookups import TopicPartition
 from horolog.client.records import Produced, produced_of
 from horolog.client.retrying import RetriedCalls
 from horolog.errors import ErrorCode, HorologError, RequestRefused
+from horolog.offsets import TopicPartition
 from horolog.wire.api import ApiKey
 
 __all__ = ["AppendCalls", "Appending", "ProducerId"]

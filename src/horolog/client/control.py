@@ -9,7 +9,6 @@ from typing import Any, Final, TypeAlias
 from horolog.client.configs import alter, describe_request, refuse_any
 from horolog.client.deadline import Deadline
 from horolog.client.link import Link
-from horolog.client.offset_lookups import TopicPartition
 from horolog.client.retrying import RetriedCalls
 from horolog.errors import ErrorCode, RequestRefused
 from horolog.history import (
@@ -18,7 +17,7 @@ from horolog.history import (
     GroupHistory,
     TopicHistory,
 )
-from horolog.offsets import OffsetRange
+from horolog.offsets import OffsetRange, TopicPartition
 from horolog.wire.api import ApiKey
 from horolog.wire.malformed import MalformedResponse
 from horolog.wire.questions import (

@@ -21,8 +21,8 @@ from horolog.client.fetching import (
 from horolog.client.leader import topics_of
 from horolog.client.link import Link
 from horolog.client.metadata import error_of, refuse
-from horolog.client.offset_lookups import TopicPartition
 from horolog.errors import ErrorCode
+from horolog.offsets import TopicPartition
 from horolog.wire.api import ApiKey
 from horolog.wire.features import APPEND_TIME
 

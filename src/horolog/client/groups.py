@@ -6,8 +6,8 @@ from typing import Any, Final, NamedTuple
 
 from horolog.client.deadline import Deadline
 from horolog.client.metadata import refuse
-from horolog.client.offset_lookups import TopicPartition
 from horolog.client.retrying import RetriedCalls
+from horolog.offsets import TopicPartition
 from horolog.wire.api import ApiKey
 
 __all__ = ["CommittedOffset", "GroupCalls"]

@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 
 from horolog.client.client import Client
-from horolog.client.offset_lookups import EARLIEST, LATEST, TopicPartition
+from horolog.client.offset_lookups import EARLIEST, LATEST
 from horolog.errors import ErrorCode, RequestRefused
+from horolog.offsets import TopicPartition
 from horolog.record.batch import iter_headers
 from horolog.record.timestamps import LOG_APPEND_TIME
 from horolog.wire.questions import LagClock, PartitionLag

@@ -11,11 +11,12 @@ from typing import Any, Final, NamedTuple
 from horolog.client.deadline import Deadline
 from horolog.client.link import Link
 from horolog.client.metadata import error_of, metadata_request
-from horolog.client.offset_lookups import EARLIEST, LATEST, TopicPartition
+from horolog.client.offset_lookups import EARLIEST, LATEST
 from horolog.errors import ErrorCode
+from horolog.offsets import TopicPartition
 from horolog.wire.api import ApiKey
 
-__all__ = ["Bounds", "EpochEnd", "cluster_of", "epoch_ends", "log_bounds", "topics_of"]
+__all__ = ["EpochEnd", "LogBounds", "cluster_of", "epoch_ends", "log_bounds", "topics_of"]
 
 _FIRST_WITH_EPOCHS: Final = 4  # of ListOffsets
 _FIRST_WITH_CLUSTER_ID: Final = 2  # of Metadata
@@ -29,7 +30,7 @@ class EpochEnd(NamedTuple):
     end_offset: int
 
 
-class Bounds(NamedTuple):
+class LogBounds(NamedTuple):
     """Where a leader's log starts, and its high watermark."""
 
     error: ErrorCode
@@ -98,7 +99,7 @@ def epoch_ends(
 
 def log_bounds(
     link: Link, asked: Mapping[TopicPartition, int], deadline: Deadline
-) -> dict[TopicPartition, Bounds]:
+) -> dict[TopicPartition, LogBounds]:
     """Where logs start and end, for consumers (ListOffsets); in two requests.
 
     Args:
@@ -112,7 +113,7 @@ def log_bounds(
     starts = _list_offsets(link, asked, EARLIEST, deadline)
     ends = _list_offsets(link, asked, LATEST, deadline)
     return {
-        partition: Bounds(error_of(start.error_code or end.error_code), start.offset, end.offset)
+        partition: LogBounds(error_of(start.error_code or end.error_code), start.offset, end.offset)
         for partition, start in starts.items()
         if (end := ends.get(partition)) is not None
     }

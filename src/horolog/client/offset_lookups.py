@@ -2,13 +2,14 @@
 
 from collections import defaultdict
 from collections.abc import Collection, Container, Mapping
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple
 
 from horolog.client.deadline import Deadline
 from horolog.client.link import Link
 from horolog.client.metadata import refuse
 from horolog.client.retrying import RetriedCalls
 from horolog.errors import ErrorCode, RequestRefused
+from horolog.offsets import TopicPartition
 from horolog.record.timestamps import RecordClock
 from horolog.wire.api import ApiKey
 from horolog.wire.features import APPEND_TIME, BY_APPEND_TIME, BY_CREATE_TIME, UNKNOWN_TIME
@@ -25,7 +26,6 @@ __all__ = [
     "require_append_times",
 ]
 
-TopicPartition: TypeAlias = tuple[str, int]
 
 LATEST: Final = -1
 EARLIEST: Final = -2

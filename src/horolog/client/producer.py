@@ -21,7 +21,6 @@ from horolog.client.arrow_rows import check_columns, chunks_of, one_of, reader_o
 from horolog.client.client import Client
 from horolog.client.closing import Closeable
 from horolog.client.connection import NoAnswer
-from horolog.client.offset_lookups import TopicPartition
 from horolog.client.records import Produced
 from horolog.client.row_batches import (
     METADATA,
@@ -34,6 +33,7 @@ from horolog.client.row_batches import (
 from horolog.client.size_limits import naming_size_limit
 from horolog.clock import SystemClock
 from horolog.errors import RecordsRejected, RequestRefused
+from horolog.offsets import TopicPartition
 from horolog.record.batch import next_sequence, parse_header
 from horolog.record.column_writer import PickedRows, encode_picked
 from horolog.record.columns import decode

@@ -15,9 +15,9 @@ from horolog.client.fetching import (
 )
 from horolog.client.link import Link
 from horolog.client.metadata import error_of, refuse
-from horolog.client.offset_lookups import TopicPartition
 from horolog.client.retrying import RetriedCalls
 from horolog.errors import ErrorCode, RecordError, RecordsRejected
+from horolog.offsets import TopicPartition
 from horolog.record.timestamps import TimestampType
 from horolog.wire.api import ApiKey
 

@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from horolog.client.arrow_rows import row_bytes
-from horolog.client.offset_lookups import TopicPartition
 from horolog.client.records import Produced
 from horolog.errors import RecordError, RecordsRejected
+from horolog.offsets import TopicPartition
 from horolog.record.column_writer import PickedRows
 from horolog.record.partitioning import partitions_of_keys
 from horolog.record.row_columns import RowColumns

@@ -8,7 +8,6 @@ from typing import Any, Final
 
 from horolog.client.client import Client
 from horolog.client.groups import CommittedOffset
-from horolog.client.offset_lookups import TopicPartition
 from horolog.client.producer import (
     BATCH_BYTES,
     REQUEST_BYTES,
@@ -19,6 +18,7 @@ from horolog.client.producer import (
 )
 from horolog.client.transactions import Transaction
 from horolog.errors import ErrorCode, RequestRefused
+from horolog.offsets import TopicPartition
 from horolog.record.compression import Codec
 
 __all__ = ["TransactionalProducer"]

@@ -16,9 +16,9 @@ from horolog.client.deadline import Deadline
 from horolog.client.groups import CommittedOffset, committed_by_topic
 from horolog.client.link import Link
 from horolog.client.metadata import refuse
-from horolog.client.offset_lookups import TopicPartition
 from horolog.client.retrying import RetriedCalls
 from horolog.errors import ErrorCode
+from horolog.offsets import TopicPartition
 from horolog.wire.api import ApiKey
 
 __all__ = ["Transaction", "TransactionCalls"]

@@ -5,8 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 from horolog.groups.capacity import Capacity
 from horolog.groups.pending import PendingOffsets
 from horolog.groups.rows import OffsetRow, PendingRow
-
-TopicPartition = tuple[str, int]
+from horolog.offsets import TopicPartition
 
 
 class CommittedOffsets:

@@ -14,8 +14,8 @@ from typing import Final
 
 from horolog.groups.capacity import Capacity
 from horolog.groups.rows import OffsetRow, PendingRow
+from horolog.offsets import TopicPartition
 
-TopicPartition = tuple[str, int]
 _Key = tuple[str, str, int]
 
 _ROW_BYTES: Final = 512  # roughly, beside the metadata

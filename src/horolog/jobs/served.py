@@ -7,12 +7,12 @@ from horolog.sources.broker_log import BrokerLog
 from horolog.sources.file_log import FileLog
 from horolog.storage.names import TopicPartition
 
-Bounds = dict[TopicPartition, tuple[int, int]]
+ServedBounds = dict[TopicPartition, tuple[int, int]]
 
 
 def served_bounds(
     log: BrokerLog | FileLog, partitions: Sequence[TopicPartition]
-) -> tuple[Bounds, dict[TopicPartition, str]]:
+) -> tuple[ServedBounds, dict[TopicPartition, str]]:
     """Start and end of each log, and of partitions without a leader the sentence that says so.
 
     Those that had none when the log's partitions were listed are not asked for: a client asks
@@ -34,7 +34,7 @@ def served_bounds(
 
 def _asked(
     log: BrokerLog | FileLog, partitions: Sequence[TopicPartition]
-) -> tuple[Bounds, dict[TopicPartition, str]]:
+) -> tuple[ServedBounds, dict[TopicPartition, str]]:
     """The same, asked of each log; in halves where one lost its leader meanwhile."""
     try:
         earliest, latest = log.earliest(partitions), log.latest(partitions)

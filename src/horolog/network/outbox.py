@@ -18,7 +18,7 @@ from typing import Final
 
 from horolog.buffers import Buffer
 from horolog.network.budget import SMALL_BYTES, Account
-from horolog.network.reply import PIECE_BYTES, FileRecords, Part, Reply
+from horolog.network.reply import PIECE_BYTES, FileRecords, Reply, ReplyPart
 
 HIGH_WATER_BYTES: Final = 64 * 1024
 LOW_WATER_BYTES: Final = 0  # what the socket itself holds keeps the client busy meanwhile
@@ -64,7 +64,7 @@ class Outbox:
         self._account = account
         self._readers = readers
         self._on_read = on_read
-        self._parts: deque[Part] = deque()
+        self._parts: deque[ReplyPart] = deque()
         self._held = 0  # bytes of the parts in memory
         self._charged = 0  # bytes charged to the account
         self._stuck_bytes = 0  # the transport's buffer when it was last full

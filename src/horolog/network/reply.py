@@ -39,5 +39,5 @@ class FileRecords(Protocol):
         ...
 
 
-Part: TypeAlias = Buffer | FileRecords
-Reply: TypeAlias = Sequence[Part]
+ReplyPart: TypeAlias = Buffer | FileRecords
+Reply: TypeAlias = Sequence[ReplyPart]

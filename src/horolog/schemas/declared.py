@@ -3,7 +3,7 @@
     class Partition(NamedTuple):
         partition: I32
         directories: Annotated[Ids, Since(1)] = ()
-        elr: Annotated[NullableNumbers, Tag(1, 2)] = None
+        elr: Annotated[NullableInt32s, Tag(1, 2)] = None
 
 The fields are in the order of the wire. What a version lacks has its default. All versions are
 flexible (KIP-482).
@@ -100,8 +100,8 @@ Id = Annotated[UUID, _UUID_KIND]
 Text = Annotated[str, Kind(_read_text, Encoder.text, "")]
 NullableText = Annotated[str | None, Kind(Fields.text, Encoder.text, None)]
 Bytes = Annotated[bytes, Kind(lambda fields: there(fields.data()), Encoder.data, b"")]
-Numbers = Annotated[tuple[int, ...], _array_of(_I32_KIND)]
-NullableNumbers = Annotated[tuple[int, ...] | None, _array_of(_I32_KIND, nullable=True)]
+Int32s = Annotated[tuple[int, ...], _array_of(_I32_KIND)]
+NullableInt32s = Annotated[tuple[int, ...] | None, _array_of(_I32_KIND, nullable=True)]
 Ids = Annotated[tuple[UUID, ...], _array_of(_UUID_KIND)]
 NullableIds = Annotated[tuple[UUID, ...] | None, _array_of(_UUID_KIND, nullable=True)]
 Texts = Annotated[tuple[str, ...], _array_of(Kind(_read_text, Encoder.text, ""))]

@@ -28,10 +28,10 @@ from horolog.schemas.declared import (
     Bytes,
     Id,
     Ids,
+    Int32s,
     NullableIds,
-    NullableNumbers,
+    NullableInt32s,
     NullableText,
-    Numbers,
     Shape,
     Since,
     Tag,
@@ -119,17 +119,17 @@ class Partition(NamedTuple):
 
     partition: I32
     topic_id: Id
-    replicas: Numbers
-    isr: Numbers
-    removing: Numbers
-    adding: Numbers
+    replicas: Int32s
+    isr: Int32s
+    removing: Int32s
+    adding: Int32s
     leader: I32
     recovery_state: Annotated[I8, Tag(0)] = 0
     leader_epoch: I32 = -1
     partition_epoch: I32 = -1
     directories: Annotated[Ids, Since(1)] = ()
-    elr: Annotated[NullableNumbers, Tag(1, 2)] = None
-    last_known_elr: Annotated[NullableNumbers, Tag(2, 2)] = None
+    elr: Annotated[NullableInt32s, Tag(1, 2)] = None
+    last_known_elr: Annotated[NullableInt32s, Tag(2, 2)] = None
 
 
 class Config(NamedTuple):
@@ -147,15 +147,15 @@ class PartitionChange(NamedTuple):
 
     partition: I32
     topic_id: Id
-    isr: Annotated[NullableNumbers, Tag(0)] = None
+    isr: Annotated[NullableInt32s, Tag(0)] = None
     leader: Annotated[I32, Tag(1)] = NO_CHANGE
-    replicas: Annotated[NullableNumbers, Tag(2)] = None
-    removing: Annotated[NullableNumbers, Tag(3)] = None
-    adding: Annotated[NullableNumbers, Tag(4)] = None
+    replicas: Annotated[NullableInt32s, Tag(2)] = None
+    removing: Annotated[NullableInt32s, Tag(3)] = None
+    adding: Annotated[NullableInt32s, Tag(4)] = None
     recovery_state: Annotated[I8, Tag(5)] = -1
     directories: Annotated[NullableIds, Tag(8, 1)] = None
-    elr: Annotated[NullableNumbers, Tag(6, 2)] = None
-    last_known_elr: Annotated[NullableNumbers, Tag(7, 2)] = None
+    elr: Annotated[NullableInt32s, Tag(6, 2)] = None
+    last_known_elr: Annotated[NullableInt32s, Tag(7, 2)] = None
 
 
 class FenceBroker(NamedTuple):

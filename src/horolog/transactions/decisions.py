@@ -7,8 +7,9 @@ same state, and a fence whose write failed bumps no second time (KAFKA-9666).
 from collections.abc import Collection
 
 from horolog.errors import ErrorCode, RequestRefused
+from horolog.offsets import TopicPartition
 from horolog.schemas.transactions import SECOND_FLOW, Status
-from horolog.transactions.values import LAST_EPOCH, NONE, Producer, TopicPartition, Transaction
+from horolog.transactions.values import LAST_EPOCH, NONE, Producer, Transaction
 
 _COMPLETE = {
     Status.PREPARE_COMMIT: Status.COMPLETE_COMMIT,

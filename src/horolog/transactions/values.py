@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
+from horolog.offsets import TopicPartition
 from horolog.schemas.transactions import Status, TransactionValue
 
 LAST_EPOCH: Final = (1 << 15) - 1
@@ -25,8 +26,6 @@ STATUS_NAMES: Final = MappingProxyType(
     }
 )
 """As Kafka's tools spell them."""
-
-TopicPartition = tuple[str, int]
 
 
 class Producer(NamedTuple):

@@ -12,7 +12,7 @@ from partition_files import PartitionFiles
 
 from horolog.errors import Misconfigured
 from horolog.jobs.files import parts
-from horolog.jobs.files.parts import FileRequest, Part, find_parts, fingerprint_now, units_of
+from horolog.jobs.files.parts import FileRequest, LogPart, find_parts, fingerprint_now, units_of
 from horolog.sources.uris import LogPath
 from horolog.storage.verify import VerifyTarget
 
@@ -21,9 +21,9 @@ def request(*paths: Path | str, **more: str) -> FileRequest:
     return FileRequest.of(paths, more.get("topics"), more.get("topics_pattern"), None)
 
 
-def a_part(number: int, size: int) -> Part:
+def a_part(number: int, size: int) -> LogPart:
     directory = Path(f"/log/t-{number}")
-    return Part(LogPath.parse("/log"), VerifyTarget(directory.parent, (directory,)), size, "")
+    return LogPart(LogPath.parse("/log"), VerifyTarget(directory.parent, (directory,)), size, "")
 
 
 def test_large_parts_are_alone_and_small_ones_together() -> None:

@@ -22,11 +22,11 @@ from horolog.client.connection import AuthenticationFailed
 from horolog.client.deadline import Deadline
 from horolog.client.fetch_session import FetchAnswer, FetchLimits, FetchPosition, FetchSession
 from horolog.client.fetching import Fetched
-from horolog.client.leader import Bounds, EpochEnd, cluster_of, epoch_ends, log_bounds
+from horolog.client.leader import EpochEnd, LogBounds, cluster_of, epoch_ends, log_bounds
 from horolog.client.link import Link
-from horolog.client.offset_lookups import TopicPartition
 from horolog.clock import Clock
 from horolog.errors import ErrorCode, HorologError, RequestRefused
+from horolog.offsets import TopicPartition
 from horolog.replication.followed import Asks, FollowedPartition, StartAt
 from horolog.replication.truncation import TruncateTo
 from horolog.storage.logs.following import Followed as Appended
@@ -114,7 +114,7 @@ class SourceLeader:
         deadline = Deadline.after_ms(self._timeout_ms)
         return epoch_ends(self._connected(deadline), asked, deadline)
 
-    def bounds(self, asked: Mapping[TopicPartition, int]) -> dict[TopicPartition, Bounds]:
+    def bounds(self, asked: Mapping[TopicPartition, int]) -> dict[TopicPartition, LogBounds]:
         """See `leader.log_bounds`."""
         deadline = Deadline.after_ms(self._timeout_ms)
         return log_bounds(self._connected(deadline), asked, deadline)
@@ -321,7 +321,7 @@ class LeaderFetcher:
             if followed.state.turn == turn:
                 await self._on_bounds(followed, answers.get(followed.key))
 
-    async def _on_bounds(self, followed: Followed, answer: Bounds | None) -> None:
+    async def _on_bounds(self, followed: Followed, answer: LogBounds | None) -> None:
         state, name, now_ms = followed.state, followed.partition.name, self._now_ms()
         what = f"offsets of {name}"
         if answer is None:

@@ -23,11 +23,11 @@ from horolog.broker.scheduling.blocking_thread import BlockingThread
 from horolog.broker.scheduling.turns import TimeSlice
 from horolog.client.config import Address, ClientConfig
 from horolog.client.fetch_session import FetchLimits
-from horolog.client.offset_lookups import TopicPartition
 from horolog.clock import Clock
 from horolog.config.releases import replica_fetch_version
 from horolog.errors import HorologError
 from horolog.metadata.topics import TopicRegistry
+from horolog.offsets import TopicPartition
 from horolog.replication.followed import Asks, FollowedPartition, Gap
 
 __all__ = ["FollowStatus", "Follower", "PartitionStatus"]

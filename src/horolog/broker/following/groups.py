@@ -18,12 +18,12 @@ from horolog.broker.placement import Placement
 from horolog.broker.scheduling.turns import TimeSlice
 from horolog.client.client import Client
 from horolog.client.groups import CommittedOffset
-from horolog.client.offset_lookups import TopicPartition
 from horolog.clock import Clock
 from horolog.errors import ErrorCode, HorologError, RequestRefused
 from horolog.groups.rows import OffsetRow
 from horolog.groups.values import Committer
 from horolog.metadata.topics import TopicRegistry
+from horolog.offsets import TopicPartition
 
 _LOG = logging.getLogger(__name__)
 

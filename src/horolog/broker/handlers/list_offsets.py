@@ -57,7 +57,7 @@ _INT64_MAX: Final = (1 << 63) - 1
 FEW_SEARCHES: Final = 4  # of a tenth of a millisecond each: that many the event loop does itself
 
 
-class Moment(IntEnum):
+class SpecialTimestamp(IntEnum):
     """Timestamps with a special meaning."""
 
     LATEST = -1
@@ -87,12 +87,12 @@ class Found(NamedTuple):
 
 _NOTHING: Final = Found()
 _SINCE: Final[Mapping[int, int]] = {
-    Moment.LATEST: 0,
-    Moment.EARLIEST: 0,
-    Moment.MAX_TIMESTAMP: 7,
-    Moment.EARLIEST_LOCAL: 8,
-    Moment.LATEST_TIERED: 9,
-    Moment.EARLIEST_PENDING_UPLOAD: 11,
+    SpecialTimestamp.LATEST: 0,
+    SpecialTimestamp.EARLIEST: 0,
+    SpecialTimestamp.MAX_TIMESTAMP: 7,
+    SpecialTimestamp.EARLIEST_LOCAL: 8,
+    SpecialTimestamp.LATEST_TIERED: 9,
+    SpecialTimestamp.EARLIEST_PENDING_UPLOAD: 11,
 }
 
 
@@ -205,7 +205,7 @@ def found_at_once(
     for timestamp in timestamps:
         if timestamp >= 0:
             searches += 1
-        elif timestamp == Moment.MAX_TIMESTAMP:
+        elif timestamp == SpecialTimestamp.MAX_TIMESTAMP:
             return None
     if (
         asked.version == 0  # asks the file system about every segment
@@ -268,19 +268,19 @@ def _log(broker: Broker, topic: str, index: int, leader_epoch: int) -> ReadableL
 
 def _look(log: ReadableLog, timestamp: int, version: int, committed: bool) -> Found:
     end_offset = log.readable_end(committed=committed)
-    if timestamp >= 0 or timestamp == Moment.MAX_TIMESTAMP:
+    if timestamp >= 0 or timestamp == SpecialTimestamp.MAX_TIMESTAMP:
         _check_has_times(log)
     if timestamp >= 0:
         return _before(end_offset, log.find_by_timestamp(timestamp))
     _check_meaning(timestamp, version)
     match timestamp:
-        case Moment.LATEST:
+        case SpecialTimestamp.LATEST:
             return Found(offset=end_offset, leader_epoch=log.leader_epoch)
-        case Moment.MAX_TIMESTAMP:
+        case SpecialTimestamp.MAX_TIMESTAMP:
             found = log.find_max_timestamp()
             # The end of now: what was appended since the request came is most often the latest.
             return _before(log.readable_end(committed=committed), found)
-        case Moment.EARLIEST | Moment.EARLIEST_LOCAL:
+        case SpecialTimestamp.EARLIEST | SpecialTimestamp.EARLIEST_LOCAL:
             return Found(offset=log.log_start_offset, leader_epoch=log.start_epoch)
         case _:
             return _NOTHING
@@ -336,10 +336,12 @@ def _offsets_v0(requested: ListOffsetsPartition, log: ReadableLog, now_ms: int) 
     if requested.timestamp < 0:
         _check_meaning(requested.timestamp, 0)
     count = requested.max_num_offsets
-    if requested.timestamp == Moment.EARLIEST:
+    if requested.timestamp == SpecialTimestamp.EARLIEST:
         offsets = [log.log_start_offset][: max(0, count)]
     else:
-        moment = _INT64_MAX if requested.timestamp == Moment.LATEST else requested.timestamp
+        moment = (
+            _INT64_MAX if requested.timestamp == SpecialTimestamp.LATEST else requested.timestamp
+        )
         offsets = log.offsets_before(moment, count, now_ms)
     visible = log.high_watermark
     if any(offset > visible for offset in offsets):

@@ -24,9 +24,9 @@ from horolog.broker.broker import Broker
 from horolog.broker.dispatch import Apart, Request, api
 from horolog.broker.group_coordinator import GroupCoordinator
 from horolog.errors import ErrorCode
-from horolog.groups.offsets import TopicPartition
 from horolog.groups.rows import OffsetRow
 from horolog.metadata.topics import TopicRegistry
+from horolog.offsets import TopicPartition
 from horolog.wire.api import ApiKey
 from horolog.wire.requests import (
     OffsetFetchRequest,

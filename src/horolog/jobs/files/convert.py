@@ -17,7 +17,7 @@ from horolog.jobs.files.offline import locked_offline
 from horolog.jobs.files.parts import (
     FileRequest,
     FoundParts,
-    Part,
+    LogPart,
     find_parts,
     fingerprint_now,
     refuse_remote,
@@ -173,7 +173,7 @@ class _Work:
     now_ms: int
     dry_run: bool
 
-    def __call__(self, part: Part) -> _Done:
+    def __call__(self, part: LogPart) -> _Done:
         work = Conversion(
             part.target,
             self.magic,

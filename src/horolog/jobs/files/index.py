@@ -20,7 +20,7 @@ from horolog.jobs.files.offline import locked_offline
 from horolog.jobs.files.parts import (
     FileRequest,
     FoundParts,
-    Part,
+    LogPart,
     find_parts,
     fingerprint_now,
     refuse_remote,
@@ -154,7 +154,7 @@ def _around_split_partitions(
     live: Collection[Path],
 ) -> tuple[list["_Done"], dict[str, str]]:
     """Check what is about the partitions whose segments were checked each by itself."""
-    by_directory: dict[Path, list[Part]] = defaultdict(list)
+    by_directory: dict[Path, list[LogPart]] = defaultdict(list)
     for part in found.parts:
         if part.target.segment is not None:
             by_directory[part.directory].append(part)
@@ -245,10 +245,10 @@ class _Work:
     dry_run: bool
     interval_bytes: int
 
-    def __call__(self, part: Part) -> _Done:
+    def __call__(self, part: LogPart) -> _Done:
         return self._reindex(part) if self.rebuild else self._verify(part)
 
-    def _verify(self, part: Part) -> _Done:
+    def _verify(self, part: LogPart) -> _Done:
         done = _Done(fingerprint=part.fingerprint)
         with Root(part.path, self.store) as root:
             verification = Verification(part.target, root.files)
@@ -258,7 +258,7 @@ class _Work:
                 done.facts = done.run(verification.segments())
         return done
 
-    def _reindex(self, part: Part) -> _Done:
+    def _reindex(self, part: LogPart) -> _Done:
         work = Reindexing(
             part.target, self.interval_bytes, rebuild_all=self.rebuild_all, dry_run=self.dry_run
         )

@@ -41,7 +41,7 @@ class File(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class LogPart:
     """A partition, or a segment of one, as it was listed."""
 
     path: LogPath
@@ -73,7 +73,7 @@ class Part:
 class FoundParts:
     """What is below the paths."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[LogPart, ...]
     log_dirs: tuple[VerifyTarget, ...] = ()
     """Local log directories that were given as a whole."""
 
@@ -136,7 +136,7 @@ def find_parts(request: FileRequest) -> FoundParts:
         Misconfigured: a path holds nothing of a log, or a topic is nowhere.
         StorageFailed: it cannot be listed.
     """
-    found: dict[str, Part] = {}
+    found: dict[str, LogPart] = {}
     log_dirs = []
     for path in request.paths:
         if path.local is None:
@@ -166,13 +166,13 @@ def refuse_remote(found: FoundParts, why: str) -> None:
         raise Misconfigured(f"{remote.path.name} is in an object store: {why}")
 
 
-def units_of(parts: Iterable[Part], cores: int) -> list[tuple[Part, ...]]:
+def units_of(parts: Iterable[LogPart], cores: int) -> list[tuple[LogPart, ...]]:
     """The parts as units for a number of cores, the largest first, so that a wave ends together."""
     ordered = sorted(parts, key=lambda part: (-part.size, part.key))
     share = sum(part.size for part in ordered) // (cores * _UNITS_PER_CORE)
     limit = min(UNIT_BYTES, max(LEAST_UNIT_BYTES, share))
-    units: list[tuple[Part, ...]] = []
-    pending: list[Part] = []
+    units: list[tuple[LogPart, ...]] = []
+    pending: list[LogPart] = []
     size = 0
     for part in ordered:
         if pending and (size + part.size > limit or len(pending) == _MAX_PARTS):
@@ -183,7 +183,7 @@ def units_of(parts: Iterable[Part], cores: int) -> list[tuple[Part, ...]]:
     return [*units, tuple(pending)] if pending else units
 
 
-def fingerprint_now(part: Part) -> str:
+def fingerprint_now(part: LogPart) -> str:
     """The fingerprint of a local part as its files are now.
 
     Raises:
@@ -192,14 +192,14 @@ def fingerprint_now(part: Part) -> str:
     return _fingerprint(_of_segment(part.target, _files_in(part.directory)))
 
 
-def _parts_of(path: LogPath, target: VerifyTarget, files: Sequence[File]) -> list[Part]:
+def _parts_of(path: LogPath, target: VerifyTarget, files: Sequence[File]) -> list[LogPart]:
     sizes = {
         base: size
         for name, size, _ in files
         if (base := names.base_offset_of(name, names.LOG)) is not None
     }
     if target.segment is None and (len(sizes) < 2 or sum(sizes.values()) < UNIT_BYTES):
-        return [Part(path, target, sum(sizes.values()), _fingerprint(files))]
+        return [LogPart(path, target, sum(sizes.values()), _fingerprint(files))]
     (directory,) = target.partitions
     bases = sorted(sizes)
     if target.segment is not None:
@@ -210,7 +210,7 @@ def _parts_of(path: LogPath, target: VerifyTarget, files: Sequence[File]) -> lis
             target.log_dir, target.partitions, directory / names.segment_file(base, names.LOG)
         )
         fingerprint = _fingerprint(_of_segment(of_segment, files))
-        parts.append(Part(path, of_segment, sizes.get(base, 0), fingerprint))
+        parts.append(LogPart(path, of_segment, sizes.get(base, 0), fingerprint))
     return parts
 
 
@@ -263,10 +263,10 @@ def _remote_targets(given: LogPath, store: StoreOptions) -> list[tuple[VerifyTar
     return found
 
 
-def _subscribed(found: Mapping[str, Part], request: FileRequest) -> tuple[Part, ...]:
+def _subscribed(found: Mapping[str, LogPart], request: FileRequest) -> tuple[LogPart, ...]:
     if request.subscription is None:
         return tuple(found.values())
-    by_partition: dict[TopicPartition, list[Part]] = defaultdict(list)
+    by_partition: dict[TopicPartition, list[LogPart]] = defaultdict(list)
     for part in found.values():
         partition = names.partition_of(part.directory.name)
         if partition is not None:

@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 
 from horolog.errors import HorologError
 from horolog.jobs.counting import count
-from horolog.jobs.files.parts import FoundParts, Part, units_of
+from horolog.jobs.files.parts import FoundParts, LogPart, units_of
 from horolog.jobs.parameters.shared import OnProgress
 from horolog.jobs.spread import Outcome, cores_of, spread
 from horolog.jobs.state import JobState
@@ -46,9 +46,9 @@ class Worked(Generic[Done]):
 class _Task(Generic[Done]):
     """What a task does with the parts of a unit: one that fails leaves the others alone."""
 
-    work: Callable[[Part], Done]
+    work: Callable[[LogPart], Done]
 
-    def __call__(self, unit: tuple[Part, ...]) -> list[Done | str]:
+    def __call__(self, unit: tuple[LogPart, ...]) -> list[Done | str]:
         if sum(part.size for part in unit) >= _WORTH_KERNELS_BYTES:
             load_kernels()
         results: list[Done | str] = []
@@ -64,7 +64,7 @@ class _Task(Generic[Done]):
 def work_on(
     spark: SparkSession,
     found: FoundParts,
-    work: Callable[[Part], Done],
+    work: Callable[[LogPart], Done],
     of_json: Callable[[Mapping[str, Any]], Done],
     kept: JobState | None,
     on_progress: OnProgress,
@@ -110,8 +110,8 @@ def work_on(
 
 
 def _results(
-    wave: list[Outcome[tuple[Part, ...], list[Done | str]]],
-) -> Iterator[tuple[Part, Done | str]]:
+    wave: list[Outcome[tuple[LogPart, ...], list[Done | str]]],
+) -> Iterator[tuple[LogPart, Done | str]]:
     for outcome in wave:
         for number, part in enumerate(outcome.unit):
             if outcome.result is None:

@@ -33,7 +33,7 @@ from horolog.jobs.mirroring.directory import LogDirectory
 from horolog.jobs.mirroring.groups import CarriedGroup
 from horolog.jobs.mirroring.ledger import Ledger
 from horolog.jobs.mirroring.report import Control, Mirrored, MirroredPartition
-from horolog.jobs.mirroring.run import GroupsCarried, Run
+from horolog.jobs.mirroring.run import GroupsCarried, MirrorRun
 from horolog.jobs.mirroring.topics import Renaming
 from horolog.jobs.parameters.function import on_spark
 from horolog.jobs.parameters.mirror import Mirror
@@ -107,7 +107,7 @@ def mirror(spark: SparkSession, job: Mirror) -> Mirrored:
             destination = LogDirectory(to_location, ledger, dry_run=job.dry_run)
         stack.enter_context(closing(destination))
         destination.check(selection, renaming)
-        run = Run(spark, selection, destination, ledger, renaming, job.control or Control())
+        run = MirrorRun(spark, selection, destination, ledger, renaming, job.control or Control())
         stack.enter_context(closing(run))
         carried = None
         if has_groups:

@@ -12,11 +12,11 @@ from horolog.spark.masters import parallelism
 _MOST_OFFSETS: Final = 200_000
 _FALLBACK_CORES: Final = 8
 
-Unit = TypeVar("Unit", bound=PartitionMove)
+Move = TypeVar("Move", bound=PartitionMove)
 
 
 def in_bundles(
-    spark: SparkSession, units: Sequence[Unit], work: Callable[[tuple[Unit, ...]], list[Moved]]
+    spark: SparkSession, units: Sequence[Move], work: Callable[[tuple[Move, ...]], list[Moved]]
 ) -> Iterator[list[Moved]]:
     """Do the work in waves of tasks; a task that fails as a whole has moved nothing."""
     cores = parallelism(lambda name: spark.conf.get(name, None)) or _FALLBACK_CORES
@@ -33,10 +33,10 @@ def in_bundles(
         yield done
 
 
-def _bundles(units: Sequence[Unit], cores: int) -> list[tuple[Unit, ...]]:
+def _bundles(units: Sequence[Move], cores: int) -> list[tuple[Move, ...]]:
     most = max(1, -(-len(units) // (UNITS_PER_CORE * cores)))
-    found: list[tuple[Unit, ...]] = []
-    current: list[Unit] = []
+    found: list[tuple[Move, ...]] = []
+    current: list[Move] = []
     offsets = 0
     for unit in units:
         weight = unit.end - unit.place.offset

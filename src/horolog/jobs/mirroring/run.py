@@ -33,7 +33,7 @@ _IDLE_MS = 1_000
 _GROUPS_EVERY_S = 5.0
 
 
-class Run:
+class MirrorRun:
     """One run of a mirror."""
 
     def __init__(

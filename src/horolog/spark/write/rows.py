@@ -16,7 +16,7 @@ from horolog.errors import Misconfigured
 from horolog.sources import columns
 from horolog.spark.errors import RowsRefused
 
-Run: TypeAlias = tuple[str, pa.RecordBatch]
+TopicRows: TypeAlias = tuple[str, pa.RecordBatch]
 """A topic, and rows for it in their order."""
 
 GATHERED_BYTES = 8 << 20
@@ -89,7 +89,7 @@ class SinkColumns:
             )
         return cls(tuple(name for name in TYPES if name in present and name != "topic"), topic)
 
-    def runs(self, batches: Iterator[pa.RecordBatch]) -> Iterator[Run]:
+    def runs(self, batches: Iterator[pa.RecordBatch]) -> Iterator[TopicRows]:
         """The rows of a task, in their order within each topic; times and types as sent.
 
         Raises:
@@ -119,7 +119,7 @@ class SinkColumns:
                 gathered, size = [], 0
         yield from self._by_topic(gathered)
 
-    def _by_topic(self, batches: Sequence[pa.RecordBatch]) -> Iterator[Run]:
+    def _by_topic(self, batches: Sequence[pa.RecordBatch]) -> Iterator[TopicRows]:
         coded = [batch.column(columns.TOPIC).dictionary_encode() for batch in batches]
         named = [each.dictionary for each in coded if len(each)]
         if named and all(len(each) == 1 and each.equals(named[0]) for each in named):

@@ -189,7 +189,7 @@ class Progress(NamedTuple):
 
 
 @dataclass(slots=True)
-class Run:
+class CleaningRun:
     """What a run over a log has done, so far."""
 
     started_ms: int
@@ -244,7 +244,7 @@ class Cleaning:
         self._config: TopicConfig = log.config
         self._work = f"{log.directory}/{names.CLEANING}"
         self._truncations = log.truncations
-        self.run = Run(now_ms(), chosen.first_dirty, chosen.end)
+        self.run = CleaningRun(now_ms(), chosen.first_dirty, chosen.end)
 
     def steps(self, exclusively: "Exclusively[bool]") -> Generator[Progress, None, None]:
         """Clean the log, piece by piece; yields after each, and may be closed there.
