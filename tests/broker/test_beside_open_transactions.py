@@ -319,9 +319,9 @@ def test_a_start_ends_what_a_promotion_could_not(
     writer = Writer(source)
     source.append("t", batch(NOW_MS))
     writer.send()
-    shadow = make_broker(
-        log_dir=tmp_path / "b", node_id="2", log_retention_ms="-1", horolog_follow=source.address
-    )
+    shadow = make_broker(log_dir=tmp_path / "b", node_id="2", log_retention_ms="-1")
+    shadow.create_topic("ours")  # so that transactions of the source are not followed
+    shadow.restart(horolog_follow=source.address)
     assert is_caught_up(shadow, source, [("t", 0)])
     assert bounds(shadow) == (0, 1, 2)
     with monkeypatch.context() as full:

@@ -34,6 +34,7 @@ class LogInMemory:
 
     count: int = 3
     exists: bool = False
+    is_followed: bool = False
     batches: dict[int, list[bytes]] = field(default_factory=lambda: defaultdict(list))
     fails: int = 0
     loads_after: asyncio.Event | None = None

@@ -43,9 +43,12 @@ def test_committed_records_are_given_once_and_whole_over_kills(
 def over_a_promotion(
     nursery: Nursery, path: Path, seed: int, *, catches_up: bool, ended: int, **more: int
 ) -> TransactionSoak:
+    """A promotion after so many transactions, of a source that may die between markers."""
     with reported(TransactionSoak(nursery, path, seed, ways_to_die=[], **more)) as run:
         run.follow()
         run.load(ended)
+        if not catches_up:
+            run.load_until(f"marker:{run.rng.randrange(2 * ended)}")
         run.promote(catches_up=catches_up)
         run.load(ended)
         run.finish()

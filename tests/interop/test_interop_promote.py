@@ -4,16 +4,23 @@ import threading
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from following import is_caught_up
 from patience import PATIENCE_S, eventually
+from raw_connection import RawConnection
 from running_broker import MakeBroker, RunningBroker
 from tools.peers.kafka import LAST_WITH_OLD_FORMATS, NEWEST, Kafka
+from transactional import Producer as FlowProducer
 
 from horolog.client import LATEST, Client, ResourceType
+from horolog.clock import SystemClock
+from horolog.record.batch import iter_headers
+from horolog.storage.names import TRANSACTION_STATE
+from horolog.wire.api import ApiKey
 
 
 @pytest.fixture(params=[NEWEST, LAST_WITH_OLD_FORMATS])
@@ -111,7 +118,7 @@ def test_clients_of_a_kafka_go_on_with_the_shadow_that_is_promoted(
     here = shadow.broker.topics.named("t")
     assert (here.topic_id, here.partitions) == (theirs.topic_id, (0, 1))
     assert here.overrides["retention.ms"] == "-1"
-    assert shadow.broker.topics.named("compacted").compacted
+    assert shadow.broker.topics.named("compacted").overrides["cleanup.policy"] == "compact"
     assert eventually(lambda: offset_of(shadow, "g") == 40)
     assert read(shadow.address, "other", 105, commit=False) == [*range(105)]
 
@@ -137,6 +144,65 @@ def test_clients_of_a_kafka_go_on_with_the_shadow_that_is_promoted(
     shadow.restart(crash=True)
     send(more, "t", 1, 4000)
     assert read(shadow.address, "g", 1) == [4000]
+
+
+class AtKafka:
+    """Requests to a Kafka, whose coordinator may have to be loaded."""
+
+    def __init__(self, kafka: Kafka) -> None:
+        self.clock = SystemClock()
+        self._kafka = kafka
+
+    def ask(self, key: ApiKey, version: int, /, **fields: Any) -> Any:
+        answer: Any = None
+
+        def is_answered() -> bool:
+            nonlocal answer
+            with RawConnection(self._kafka.bootstrap) as connection:
+                answer = connection.ask(key, version, **fields)
+            return getattr(answer, "error_code", 0) not in (14, 15, 16)
+
+        assert eventually(is_answered), answer
+        return answer
+
+
+def test_transactions_of_a_kafka_go_on_at_the_shadow_that_is_promoted(
+    kafka: Kafka, client: Client, make_broker: MakeBroker
+) -> None:
+    client.create_topics({"t": 1}, configs={"retention.ms": "-1"})
+    find = Producer({"bootstrap.servers": kafka.bootstrap, "transactional.id": "first"})
+    find.init_transactions(PATIENCE_S)  # makes the topic of transactions
+    shadow = make_broker(horolog_follow=kafka.bootstrap, node_id="7")
+    producer: Any = FlowProducer(AtKafka(kafka), flow=1)
+    assert eventually(lambda: producer.send("t") == 0)
+    assert is_here(shadow, client, "t")
+    states = client.metadata([TRANSACTION_STATE]).topics[TRANSACTION_STATE].partitions
+    assert eventually(lambda: TRANSACTION_STATE in shadow.broker.topics)
+    assert len(shadow.broker.topics.named(TRANSACTION_STATE).partitions) == len(states)
+    assert is_caught_up(shadow, Peer(client), [(TRANSACTION_STATE, each) for each in states])
+    shadow.client.promote(None)
+    kafka.kill()
+    producer.broker = shadow
+    assert [producer.send("t"), producer.end()] == [0, 0]
+    assert eventually(lambda: len(read_all(shadow.address)) == 2)
+    again = Producer({"bootstrap.servers": shadow.address, "transactional.id": "x"})
+    again.init_transactions(PATIENCE_S)
+    assert producer.send("t") != 0, "it is fenced"
+
+
+class Peer(NamedTuple):
+    client: Client
+
+
+def read_all(address: str) -> list[int]:
+    """The offsets that a consumer of committed records is given."""
+    with closing(Client(address, timeout_ms=int(PATIENCE_S * 1000))) as client:
+        answer = client.fetch("t", 0, 0, max_wait_ms=0, read_committed=True)
+        return [
+            header.base_offset
+            for _, header in iter_headers(memoryview(answer.records))
+            if not header.is_control
+        ]
 
 
 def test_what_admins_do_at_a_kafka_is_done_here_and_nothing_else(

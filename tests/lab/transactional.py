@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
 from raw_connection import produce_fields
 from running_broker import RunningBroker
 
+from horolog.clock import Clock
 from horolog.record.builder import Record, build_batch
 from horolog.wire.api import ApiKey
 
@@ -64,3 +65,71 @@ def abort(broker: RunningBroker, producer: Any) -> None:
         "coordinator_epoch": 0,
     }
     broker.ask(ApiKey.WRITE_TXN_MARKERS, 1, markers=[marker])
+
+
+class Asked(Protocol):
+    """A broker, of whichever product."""
+
+    @property
+    def clock(self) -> Clock: ...
+
+    def ask(self, key: ApiKey, version: int, /, **fields: Any) -> Any: ...
+
+
+class Producer:
+    """A producer of one flow, request by request."""
+
+    def __init__(self, broker: Asked, name: str = "x", flow: int = 2) -> None:
+        self.broker, self._name, self._flow = broker, name, flow
+        fields = {"transactional_id": name, "transaction_timeout_ms": 60_000}
+        answer = broker.ask(ApiKey.INIT_PRODUCER_ID, 4, **fields)
+        assert answer.error_code == 0, answer
+        self.id, self.epoch = answer.producer_id, answer.producer_epoch
+        self._sequences: dict[str, int] = {}
+
+    def send(self, topic: str) -> int:
+        """Write a record; the error code."""
+        if self._flow == 1:
+            code = self._add(topic)
+            if code:
+                return code
+        sequence = self._sequences.get(topic, 0)
+        record = Record(self.broker.clock.now_ms(), None, b"v")
+        batch = build_batch(
+            [record],
+            producer_id=self.id,
+            producer_epoch=self.epoch,
+            base_sequence=sequence,
+            is_transactional=True,
+        )
+        fields = produce_fields(topic, {0: batch}, acks=-1, transactional_id=self._name)
+        version = 12 if self._flow == 2 else 11
+        (answer,) = self.broker.ask(ApiKey.PRODUCE, version, **fields).responses
+        code = int(answer.partition_responses[0].error_code)
+        self._sequences[topic] = sequence + (not code)
+        return code
+
+    def _add(self, topic: str) -> int:
+        answer = self.broker.ask(
+            ApiKey.ADD_PARTITIONS_TO_TXN,
+            3,
+            v3_and_below_transactional_id=self._name,
+            v3_and_below_producer_id=self.id,
+            v3_and_below_producer_epoch=self.epoch,
+            v3_and_below_topics=[{"name": topic, "partitions": [0]}],
+        )
+        (found,) = answer.results_by_topic_v3_and_below[0].results_by_partition
+        return int(found.partition_error_code)
+
+    def end(self, *, commit: bool = True) -> int:
+        answer = self.broker.ask(
+            ApiKey.END_TXN,
+            5 if self._flow == 2 else 3,
+            transactional_id=self._name,
+            producer_id=self.id,
+            producer_epoch=self.epoch,
+            committed=commit,
+        )
+        if not answer.error_code and self._flow == 2:
+            self.id, self.epoch, self._sequences = answer.producer_id, answer.producer_epoch, {}
+        return int(answer.error_code)

@@ -56,7 +56,7 @@ from horolog.network.file_records import FileSlots
 from horolog.record.compression import Codec
 from horolog.storage.files import Files
 from horolog.storage.logs.appendable import Appended
-from horolog.storage.names import CONSUMER_OFFSETS, GROUPS_FILE
+from horolog.storage.names import CONSUMER_OFFSETS, FOLLOWED_INTERNAL, GROUPS_FILE
 
 _LOG = logging.getLogger(__name__)
 
@@ -128,7 +128,8 @@ class Broker:
             for name, new in STATE_TOPICS.items()
         )
         self.followed_topics = FollowedTopics(
-            self.cluster_id, live, self.topics, self.placement, self.controller
+            *(self.cluster_id, live, self.topics, self.placement, self.controller),
+            servable=FOLLOWED_INTERNAL if store.is_own else (),
         )
         self.follower = Follower(
             *(live, self.placement, self.followed_topics),
@@ -141,13 +142,11 @@ class Broker:
             # have been idle for long, and their ids must not be given out then either.
             store.raise_producer_ids(highest + 1)
         self.producer_ids = ProducerIds(self.metadata, store, highest + 1)
-        self.shadow = Shadow(
-            *(live, clock, self.topics, self.partitions, self.placement, self.controller),
-            *(self.groups, self.producer_ids, self.followed_topics, self.follower),
-        )
         self.producer_clients = ProducerClients()
         self.producer_turns = ProducerTurns()
-        self.markers = LocalMarkers(self.topics, self.partitions, self.groups, clock)
+        self.markers = LocalMarkers(
+            self.topics, self.partitions, self.placement, self.groups, clock
+        )
         self.transactions = TransactionCoordinator(
             lambda: _transaction_limits(live.config),
             self.transactions_topic
@@ -156,6 +155,11 @@ class Broker:
             self.markers,
             self.producer_ids.next,
             clock,
+        )
+        self.shadow = Shadow(
+            *(live, clock, self.topics, self.partitions, self.placement, self.controller),
+            *(self.groups, self.producer_ids, self.followed_topics, self.follower),
+            *(self.transactions, self.transactions_topic),
         )
         self.open_transactions = OpenTransactions(self.topics, self.transactions)
         self.left_behind = opened.left_behind

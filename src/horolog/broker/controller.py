@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from types import MappingProxyType
 
 from horolog.broker.group_coordinator import GroupCoordinator
 from horolog.broker.live_settings import LiveSettings
@@ -36,6 +37,8 @@ from horolog.metadata.topics import (
     check_partition_increase,
     partitions_of_new_topic,
 )
+from horolog.storage.names import FOLLOWED_INTERNAL, TopicPartition
+from horolog.transactions.taking_over import Outcomes
 
 _LOG = logging.getLogger(__name__)
 
@@ -221,7 +224,7 @@ class Controller:
             StorageFailed: a write failed; it is not created.
         """
         async with self._lock:
-            self._topics.check_new_name(topic.name)
+            self._topics.check_new_name(topic.name, internal=FOLLOWED_INTERNAL)
             NewPartitions().take(len(topic.partitions))
             check_topic(self._live.settings, topic.overrides)
             await self._add(topic, row)
@@ -263,8 +266,15 @@ class Controller:
                 )
             await self._remove(topic)
 
-    async def promote(self, topic: Topic, row: FollowedRow) -> None:
+    async def promote(
+        self,
+        topic: Topic,
+        row: FollowedRow,
+        outcomes: Mapping[TopicPartition, Outcomes] = MappingProxyType({}),
+    ) -> None:
         """Lead a followed topic from now on, in the epoch of the row or later ones.
+
+        Open transactions end by `outcomes`, or are aborted.
 
         The choice is stored before a partition leads, and all of them lead before the topic takes
         records. A start completes what a kill interrupts.
@@ -279,7 +289,7 @@ class Controller:
             after = replace(topic, followed=False)
             await self._metadata.run(self._store.put_topic, _row(after), None, row)
             self._placement.put(row)
-            await self._partitions.lead(topic, row.epoch)
+            await self._partitions.lead(topic, row.epoch, outcomes)
             self._topics.put(after)
 
     async def demote(self, topic: Topic, row: FollowedRow) -> None:

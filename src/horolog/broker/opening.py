@@ -26,6 +26,7 @@ from horolog.groups.rows import OffsetRow, StoredGroups
 from horolog.metadata.adopted import read_cluster_metadata
 from horolog.metadata.group_file import GroupFile
 from horolog.metadata.home import PROPERTIES
+from horolog.metadata.open_transactions import open_in
 from horolog.metadata.opening import open_store
 from horolog.metadata.reconcile import StartPlan, TopicOnDisk, reconcile
 from horolog.metadata.rows import SourceRow, Stored
@@ -417,16 +418,18 @@ class _Opening:
         promised, or later ones: a kill may have come before a partition led in one.
         """
         promised = {row.topic: row.epoch for row in self.stored.followed if row.led}
+        opened = open_in(Files(read_only=True), self.path) if promised else {}
         for (topic, index), log in log_dir.logs.items():
             epoch = promised.get(topic, -1)
+            goes_on = opened.get((topic, index), frozenset())
             if topic in self.followed:
                 if not log.is_following:
                     log.begin_following(log.log_end_offset)
             elif epoch > log.leader_epoch:
-                log.lead(epoch, self.clock.now_ms())
+                log.lead(epoch, self.clock.now_ms(), goes_on=goes_on)
                 _LOG.info("%s-%d is led in epoch %d, as it was promoted to", topic, index, epoch)
             elif epoch >= 0 and log.producers.unended():
-                log.end_inherited(epoch, self.clock.now_ms())
+                log.end_inherited(epoch, self.clock.now_ms(), goes_on=goes_on)
 
 
 def _log_recoveries(log_dir: LogDir) -> None:

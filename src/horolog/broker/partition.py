@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import threading
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Container, Hashable
 from concurrent.futures import Executor
 from contextlib import closing
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -26,6 +26,7 @@ from horolog.storage.logs.readable import ReadableLog
 from horolog.storage.producers.states import ActiveProducer, Admission, OpenNow
 from horolog.storage.removal.removed_files import DeletedSegment
 from horolog.storage.validation.validate import Prepared
+from horolog.transactions.taking_over import ProducersHere
 from horolog.wire.fetch import AbortedTransaction
 
 if TYPE_CHECKING:
@@ -188,14 +189,36 @@ class Partition:
         """Take the batches of a source, and no more those of producers; see the log."""
         return self.run(lambda: self._log.begin_following(self._log.log_end_offset))
 
-    def lead(self, epoch: int, clock: Clock) -> "asyncio.Future[None]":
-        """Take the batches of producers in this epoch, unless the log leads already."""
+    def lead(
+        self,
+        epoch: int,
+        clock: Clock,
+        *,
+        goes_on: Container[int] = (),
+        committed: Container[int] = (),
+    ) -> "asyncio.Future[None]":
+        """Take the batches of producers in this epoch, unless the log leads; see there."""
 
         def lead() -> None:
             if self._log.is_following:
-                self._log.lead(epoch, clock.now_ms())
+                self._log.lead(epoch, clock.now_ms(), goes_on=goes_on, committed=committed)
 
         return self.run(lead)
+
+    def producers_here(self) -> "asyncio.Future[ProducersHere]":
+        """What the log has of transactions, after all writes that are validated by now."""
+
+        def read() -> ProducersHere:
+            states, log = self._log.producers, self._log
+            said = {each[:2] for each in log.unended}
+            opened = {each[0] for each in states.unended() if each not in said}
+            return ProducersHere(
+                log.log_end_offset,
+                frozenset(opened),
+                {id_: state.last_end for id_, state in states if state.last_end is not None},
+            )
+
+        return self.run(read)
 
     # --- settings, retention, flushing ------------------------------------------------
 

@@ -7,6 +7,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection, ItemsView, Iterator, Mapping, ValuesView
 from concurrent.futures import Executor
+from types import MappingProxyType
 from typing import TypeVar
 
 from horolog.broker.live_settings import LiveSettings
@@ -22,6 +23,7 @@ from horolog.storage.index.counts import NONE
 from horolog.storage.log_dir.log_dir import LogDir
 from horolog.storage.logs.log import Log
 from horolog.storage.names import TopicPartition
+from horolog.transactions.taking_over import Outcomes
 
 _LOG = logging.getLogger(__name__)
 
@@ -139,14 +141,20 @@ class Partitions(Mapping[tuple[str, int], Partition]):
         for partition in self._of(topic):
             await partition.begin_following()
 
-    async def lead(self, topic: Topic, epoch: int) -> None:
+    async def lead(
+        self,
+        topic: Topic,
+        epoch: int,
+        outcomes: Mapping[TopicPartition, Outcomes] = MappingProxyType({}),
+    ) -> None:
         """Take records of producers from now on, in this leader epoch.
 
         Raises:
             StorageFailed: a write failed; some partitions may lead.
         """
         for partition in self._of(topic):
-            await partition.lead(epoch, self._clock)
+            its = outcomes.get(TopicPartition(topic.name, partition.index), Outcomes())
+            await partition.lead(epoch, self._clock, goes_on=its.goes_on, committed=its.committed)
 
     async def end_unended(self, topic: Topic) -> None:
         """Write the markers of transactions that another broker left open in an adopted topic.

@@ -22,7 +22,7 @@ from horolog.errors import ErrorCode, Misconfigured, RequestRefused
 from horolog.metadata.rows import FollowedRow, SourceRow, Stored, promoted_once
 from horolog.metadata.store import MetadataStore
 from horolog.metadata.topics import Topic
-from horolog.storage.names import INTERNAL_TOPICS
+from horolog.storage.names import FOLLOWED_INTERNAL, INTERNAL_TOPICS
 from horolog.wire.leaders import CurrentLeader, NodeEndpoint
 
 _LOG = logging.getLogger(__name__)
@@ -135,7 +135,7 @@ class Placement:
             StorageFailed: a write failed; the source is as it was.
         """
         await self._metadata.run(self._store.put_source, source, forgotten)
-        self.source, self.seen = source, None
+        self.source, self.seen = source, self.seen if source.ended else None
         for name in forgotten:
             self.rows.pop(name, None)
 
@@ -216,8 +216,10 @@ def checked_pattern(topics: str) -> str:
 
 def is_selected(source: SourceRow | None, name: str) -> bool:
     """Whether the topics that are followed include one of this name."""
-    if source is None or source.ended or name in INTERNAL_TOPICS:
+    if source is None or source.ended:
         return False
+    if name in INTERNAL_TOPICS:
+        return name in FOLLOWED_INTERNAL
     return re.fullmatch(source.topics, name) is not None
 
 

@@ -113,7 +113,13 @@ class Service:
             dispatcher.close()
             await broker.close()
             raise
-        broker.transactions.start()
+        if broker.shadow.is_promoted_in_part:
+            _LOG.warning(
+                "a promotion was interrupted: `horolog promote --all` continues with it, and "
+                "transactions go on after that"
+            )
+        else:
+            broker.transactions.start()
         broker.background_tasks.start()
         broker.cleaner.start()
         await broker.shadow.start()

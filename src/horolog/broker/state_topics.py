@@ -131,6 +131,12 @@ class StateTopic:
         return self.name in self._topics
 
     @property
+    def is_followed(self) -> bool:
+        """Whether it is the source's, of which this broker is a shadow."""
+        topic = self._topics.find(self.name)
+        return topic is not None and topic.followed
+
+    @property
     def is_ready(self) -> bool:
         """Whether it has been made, and its settings are known."""
         topic = self._topics.find(self.name)

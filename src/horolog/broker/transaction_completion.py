@@ -80,8 +80,12 @@ class Completion:
             await asyncio.wait(list(self._tasks))
 
     async def close(self) -> None:
-        """Cancel all tasks."""
+        """Cancel all tasks; none begins any more."""
         self._is_closed = True
+        await self.cancel()
+
+    async def cancel(self) -> None:
+        """Cancel all tasks."""
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()

@@ -78,13 +78,30 @@ class TransactionCoordinator:
         self._clock = clock
         self._states = TransactionStates(log, markers.topic_id, clock)
         self._completion = Completion(self._states, markers, clock)
+        self._loading: asyncio.Task[None] | None = None
 
     # --- start and stop ---------------------------------------------------------------
 
     def start(self) -> None:
-        """Load what the log has, and complete what it has prepared."""
-        if self._states.is_loading:
-            self._completion.begin(self._states.load(self._completion.complete_soon))
+        """Load what the log has, and complete what it has prepared; unless it is the source's."""
+        if self._states.is_loading and not self.is_started and not self._states.log.is_followed:
+            self._loading = self._completion.begin(
+                self._states.load(self._completion.complete_soon)
+            )
+
+    @property
+    def is_started(self) -> bool:
+        """Whether it is loaded, or is being loaded."""
+        return self._loading is not None or not self._states.is_loading
+
+    async def begin_anew(self) -> None:
+        """Stop, and forget all: the log is to be another's, or this broker's, from now on.
+
+        `start` loads it. Until then clients are answered with COORDINATOR_LOAD_IN_PROGRESS.
+        """
+        await self._completion.cancel()
+        self._loading = None
+        self._states.begin_anew()
 
     async def close(self) -> None:
         """Stop; the next start completes what is prepared."""

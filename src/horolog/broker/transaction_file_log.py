@@ -16,6 +16,7 @@ class FileStateLog:
     name: Final = TRANSACTIONS_FILE
     exists: Final = True
     count: Final = 1
+    is_followed: Final = False
 
     def __init__(self, thread: MetadataThread, file: TransactionFile) -> None:
         self._thread = thread

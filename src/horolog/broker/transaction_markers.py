@@ -6,8 +6,9 @@ from uuid import UUID
 
 from horolog.broker.group_coordinator import GroupCoordinator
 from horolog.broker.partitions import Partitions
+from horolog.broker.placement import Placement
 from horolog.clock import Clock
-from horolog.errors import StorageFailed
+from horolog.errors import ErrorCode, RequestRefused, StorageFailed
 from horolog.metadata.topics import TopicRegistry
 from horolog.record.markers import TransactionEnd
 from horolog.storage.logs.appendable import Appended
@@ -24,19 +25,24 @@ class LocalMarkers:
         self,
         topics: TopicRegistry,
         partitions: Partitions,
+        placement: Placement,
         groups: GroupCoordinator,
         clock: Clock,
     ) -> None:
         self._topics = topics
         self._partitions = partitions
+        self._placement = placement
         self._groups = groups
         self._clock = clock
 
     def topic_id(self, topic: str) -> UUID | None:
-        """The id of a topic; None if there is none."""
+        """The id of a topic; None if there is none here that this broker leads, or is to."""
         if topic == CONSUMER_OFFSETS:
             return _OF_OFFSETS
-        return self._topics.id_of(topic)
+        found = self._topics.find(topic)
+        if found is None or (found.followed and self._placement.is_following):
+            return None  # the source ends what is open there
+        return found.topic_id
 
     def coordinator_epoch(self, index: int) -> int:
         """See `Markers.coordinator_epoch`."""
@@ -46,6 +52,13 @@ class LocalMarkers:
     def end(self, partition: TopicPartition, ended: TransactionEnd) -> Awaitable[object] | None:
         """See `Markers.end`; of any coordinator's. Offsets that are pending there are settled."""
         if partition.topic == CONSUMER_OFFSETS:
+            known = self._topics.find(CONSUMER_OFFSETS)
+            is_own = known is not None or TRANSACTION_STATE in self._topics
+            if is_own and (known is None or partition.partition not in known.partitions):
+                raise RequestRefused(
+                    ErrorCode.unknown_topic_or_partition,
+                    f"{partition} is not here: no offsets are pending in it",
+                )
             return self._groups.end_transaction(partition.partition, ended)
         log = self._partitions.find(*partition)
         if log is None:

@@ -33,6 +33,11 @@ TopicId = Callable[[str], UUID | None]
 class StateLog(LoadedLog, Protocol):
     """The topic of the records; see `state_topics.StateTopic`."""
 
+    @property
+    def is_followed(self) -> bool:
+        """Whether another coordinator writes it, and this one has to wait for its promotion."""
+        ...
+
     async def ready(self) -> None:
         """Have it take appends."""
         ...
@@ -80,7 +85,13 @@ class TransactionStates:
     @property
     def is_loading(self) -> bool:
         """Whether a part of the log is not loaded yet."""
-        return self._loading.is_loading
+        return self.log.is_followed or self._loading.is_loading
+
+    def begin_anew(self) -> None:
+        """Forget all: the log is another one, or another's, and is to be loaded."""
+        self._entries.clear()
+        self._open.clear()
+        self._loading = StateLoading(self.log, Replay, self._take_over)
 
     def get(self, transactional_id: str) -> Entry | None:
         """The entry of an id, if there is one."""
@@ -164,11 +175,17 @@ class TransactionStates:
 
     def check_all_loaded(self) -> None:
         """Refuse to answer for all ids while some are being loaded: the same error as for one."""
+        self._check_led()
         self._loading.check_all()
 
     def check_loaded(self, transactional_id: str) -> None:
         """Refuse an id whose partition is being loaded: COORDINATOR_LOAD_IN_PROGRESS."""
+        self._check_led()
         self._loading.check(transactional_id)
+
+    def _check_led(self) -> None:
+        if self.log.is_followed:
+            raise self._loading.in_progress()
 
     def drop_if_unused(self, entry: Entry) -> None:
         """Forget an id without a state: nothing of it was written, or it has expired."""

@@ -28,10 +28,12 @@ def promote(
 ) -> None:
     """Have a broker lead topics that it follows; the source need not be there.
 
-    Producers are accepted at once, in a leader epoch after all that were seen. Open transactions
-    count as aborted. Offsets of groups that are not here are set to the next that is, and each is
-    named. The topics are not followed again, also after a restart. Exit code 0 also if offsets
-    were set or records are missing; promoting twice is promoting once.
+    Producers are accepted at once, in a leader epoch after all that were seen. Transactions end
+    as the source had decided, as far as that came here; what is open goes on if nothing of it can
+    be missing, and those that are not what they were at the source are named. Offsets of groups
+    that are not here are set to the next that is, and each is named. The topics are not followed
+    again, also after a restart. Exit code 0 also if offsets were set or records are missing;
+    promoting twice is promoting once.
     """
     if bool(topics) == of_all:
         raise Misconfigured("Give the names of topics, or --all")
@@ -44,9 +46,7 @@ def promote(
             followed = {each.topic for each in following.entries if each.partition is not None}
             names = [name for name in names if name in followed]
         try:
-            client.promote(names)
-            if of_all:
-                client.promote(None)
+            client.promote(None if of_all else names)
         finally:
             _show(client.promoted(names) if names else [], as_json=as_json)
 

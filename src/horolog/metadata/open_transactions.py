@@ -130,6 +130,19 @@ def may_end(files: Files, log_dir: str, partition: TopicPartition) -> frozenset[
     )
 
 
+def open_in(files: Files, log_dir: Path) -> Mapping[tuple[str, int], frozenset[int]]:
+    """By partition, the producers whose transactions the coordinator of a directory may still end.
+
+    Raises:
+        StorageFailed: the disk refused.
+    """
+    found: dict[tuple[str, int], set[int]] = {}
+    for state in _read_states(files, log_dir).states.values():
+        for partition in state.partitions if state.is_open else ():
+            found.setdefault(partition, set()).add(state.producer.id)
+    return {partition: frozenset(ids) for partition, ids in found.items()}
+
+
 def _held_up(log: PartitionReader, left: Sequence[OpenNow], known: _States) -> HeldUp:
     first, start, end = left[0], log.log_start_offset, log.log_end_offset
     offset = max(first.first_offset, start)

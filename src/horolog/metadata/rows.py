@@ -111,7 +111,7 @@ def settings_of_source(text: str) -> dict[str, str]:
 
 def settings_text(settings: Mapping[str, str]) -> str:
     """The inverse of `settings_of_source`."""
-    return json.dumps(settings, sort_keys=True)
+    return json.dumps(dict(settings), sort_keys=True)
 
 
 def _expect(holds: bool, why: str) -> None:

@@ -2,7 +2,7 @@
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 from uuid import UUID
@@ -116,10 +116,13 @@ class TopicRegistry:
             raise RequestRefused(ErrorCode.unknown_topic_id, f"no topic has the id {topic_id}")
         return topic
 
-    def check_new_name(self, name: str) -> None:
-        """Refuse a name that exists, is invalid, is reserved, or collides with another."""
+    def check_new_name(self, name: str, internal: Container[str] = ()) -> None:
+        """Refuse a name that exists, is invalid, is reserved, or collides with another.
+
+        Those of `internal` are not reserved.
+        """
         check_name(name)
-        if name in INTERNAL_TOPICS:
+        if name in INTERNAL_TOPICS and name not in internal:
             raise RequestRefused(
                 ErrorCode.invalid_topic_exception,
                 f"Topic name is invalid: '{name}' is reserved for an internal topic of Kafka",

@@ -99,6 +99,9 @@ INTERNAL_TOPICS: Final = frozenset(
         TRANSACTION_STATE,
     }
 )
+FOLLOWED_INTERNAL: Final = frozenset({TRANSACTION_STATE})
+"""Those that a shadow follows; groups are asked for their offsets."""
+
 # Those that are served in a directory of ours, where coordinators keep their state in them. In a
 # directory that is another's none is opened.
 SERVED_INTERNAL: Final = frozenset({CONSUMER_OFFSETS, TRANSACTION_STATE})

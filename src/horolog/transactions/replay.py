@@ -63,7 +63,13 @@ class Replay:
         transactional_id = read_transaction_key(key)
         if transactional_id is None:
             return
-        if value is None:
+        self.note(
+            transactional_id, None if value is None else transaction_of(read_transaction(value))
+        )
+
+    def note(self, transactional_id: str, after: Transaction | None) -> None:
+        """Let a state count; None removes the id."""
+        if after is None:
             self.states.pop(transactional_id, None)
         else:
-            self.states[transactional_id] = transaction_of(read_transaction(value))
+            self.states[transactional_id] = after

@@ -28,6 +28,8 @@ def choose(
         topic = topics.find(theirs.name)
         if topic is None or topic.followed:
             continue
+        if topic.is_internal and theirs.topic_id != topic.topic_id:
+            continue  # the transactions of two clusters that were never one
         why = _fallen(theirs, latest_epoch)
         if theirs.name in seen.from_here:
             why = "the source follows it itself, from here: promote it there first"
@@ -42,6 +44,10 @@ def choose(
             )
         settings = settings_text(topic.overrides)
         chosen.append((topic, FollowedRow(topic.name, topic.topic_id, False, -1, settings)))
+    names = {topic.name for topic, _ in chosen}
+    others = (each for each in topics if not each.followed and not each.is_internal)
+    if any(each.name not in names for each in others):  # their transactions stay here
+        chosen = [(topic, row) for topic, row in chosen if not topic.is_internal]
     return chosen
 
 

@@ -9,6 +9,7 @@ is that partition's alone: it is asked again after a pause, the others continue.
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final, TypeVar
 from uuid import UUID
@@ -44,6 +45,9 @@ LONGEST_PAUSE_S: Final = 1.0
 SILENT_MS: Final = 2_000
 """A leader that has not answered for so long, beyond its own wait, may have any news."""
 
+MOST_ARRIVALS: Final = 1_000
+"""Appends of a followed log whose times are remembered."""
+
 BUSY_MS: Final = 20
 """Pause until a partition is looked at again whose log is being changed for a former leader."""
 
@@ -51,10 +55,10 @@ BUSY_MS: Final = 20
 class Followed:
     """A followed partition: the one here, and what is known of the source's."""
 
-    __slots__ = ("is_busy", "key", "partition", "state", "topic_id")
+    __slots__ = ("arrivals", "is_busy", "key", "partition", "reading_since_ms", "state", "topic_id")
 
     def __init__(
-        self, partition: Partition, topic_id: UUID | None, state: FollowedPartition
+        self, partition: Partition, topic_id: UUID | None, state: FollowedPartition, now_ms: int
     ) -> None:
         self.key: TopicPartition = (partition.topic, partition.index)
         self.partition = partition
@@ -63,6 +67,30 @@ class Followed:
         self.state = state
         self.is_busy = False
         """Its log is being changed: what its leader is asked depends on the outcome."""
+        self.reading_since_ms = 0
+        """Requests from then on ask for its records."""
+        self.arrivals = Arrivals(partition.log.log_end_offset, now_ms)
+        """When records came."""
+
+
+class Arrivals:
+    """When the records of a log came, of which the last appends are known.
+
+    Args:
+        end_offset: of the log now; what is before it came at the latest now.
+        now_ms: now.
+    """
+
+    def __init__(self, end_offset: int, now_ms: int) -> None:
+        self._ends: deque[tuple[int, int]] = deque([(end_offset, now_ms)], MOST_ARRIVALS)
+
+    def note(self, end_offset: int, now_ms: int) -> None:
+        """The log ends there now."""
+        self._ends.append((end_offset, now_ms))
+
+    def came_ms(self, offset: int) -> int | None:
+        """When a record came, at the latest; None if it has not been noted."""
+        return next((ms for end, ms in list(self._ends) if offset < end), None)
 
 
 class SourceLeader:
@@ -169,6 +197,8 @@ class LeaderFetcher:
         """Why the leader cannot be asked; None if it can."""
         self.answered_ms: int | None = None
         """When it answered a fetch the last time, by the event loop's time."""
+        self.asked_ms: int | None = None
+        """When it was asked the last fetch whose answer is in the logs."""
         self._leader = leader
         self._title = title
         self._clock = clock
@@ -284,6 +314,7 @@ class LeaderFetcher:
             await self._change(followed, followed.partition.change(lambda log: log.led_in(epoch)))
         if followed.state.turn == turn and self._attended.pop(followed.key, None) is not None:
             self._reading[followed.key] = followed
+            followed.reading_since_ms = self._now_ms()
             self._want(followed)
 
     def _want(self, followed: Followed) -> None:
@@ -384,6 +415,7 @@ class LeaderFetcher:
     async def _fetch(self, max_wait_ms: int) -> None:
         positions, self._changed = self._changed, {}
         forgotten, self._forgotten = self._forgotten, {}
+        asked_ms = self._now_ms()
         try:
             answers = await self._thread.run(
                 lambda: self._leader.fetch(positions, forgotten, max_wait_ms)
@@ -415,6 +447,14 @@ class LeaderFetcher:
         for outcome in await asyncio.gather(*appends, return_exceptions=True):
             if outcome is not None:
                 raise outcome
+        self.asked_ms = asked_ms
+
+    def confirmed_ms(self, followed: Followed) -> int:
+        """When it was asked the last time that it had nothing which is not here; -1 if never."""
+        is_here = followed.state.offsets_behind == 0 and followed.key in self._reading
+        if self.asked_ms is None or not is_here or followed.is_busy:
+            return -1
+        return self.asked_ms if self.asked_ms >= followed.reading_since_ms else -1
 
     def _changes_log(self, followed: Followed, given: Fetched) -> bool:
         """Whether a fetch says anything new of a partition's log."""
@@ -458,6 +498,8 @@ class LeaderFetcher:
             return
         if taken.rolled:
             followed.partition.flush_rolled().add_done_callback(log_failure)
+        if taken.size:
+            followed.arrivals.note(taken.next_offset, self._now_ms())
         self._on_records(followed, given)
         if taken.size:
             self._want(followed)

@@ -8,7 +8,7 @@ For the event loop's thread only. Nothing that fails here ends it: the source ma
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -44,6 +44,9 @@ and no longer."""
 
 AT_ONCE_S: Final = 0.05
 """Time between two looks that fetchers ask for."""
+
+CONFIRM_MS: Final = 3_000
+"""For which a promotion waits for the source to say that nothing is missing."""
 
 PROGRESS_S: Final = 30.0
 """Time between two lines in the log on how far it is behind."""
@@ -229,6 +232,43 @@ class Follower:
         found = None if leader is None else self._fetchers.get(leader)
         return None if found is None else found[1]
 
+    def now_ms(self) -> int:
+        """The time by which partitions are confirmed."""
+        return int(self._loop.time() * 1000)
+
+    def confirmed_ms(self, key: TopicPartition) -> int:
+        """When the source was asked the last time that it had nothing which is not here.
+
+        -1 if that was never so since it is followed, or is not so now.
+        """
+        followed = self._followed.get(key)
+        fetcher = None if followed is None else self._fetcher_of(followed)
+        return -1 if followed is None or fetcher is None else fetcher.confirmed_ms(followed)
+
+    def came_ms(self, key: TopicPartition) -> Callable[[int], int | None]:
+        """When records of a partition came, by offset, at the latest; None if that is not known."""
+        followed = self._followed.get(key)
+        return (lambda _: None) if followed is None else followed.arrivals.came_ms
+
+    def is_behind(self, key: TopicPartition) -> bool:
+        """Whether the source is known to have had more of a partition."""
+        followed = self._followed.get(key)
+        return followed is not None and bool(followed.state.offsets_behind)
+
+    async def confirm(self, topics: Collection[str], since_ms: int) -> None:
+        """Wait until the partitions of topics are confirmed, while the source answers."""
+        until_ms = since_ms + CONFIRM_MS
+        while self.now_ms() < until_ms:
+            waits = False
+            for key, followed in self._followed.items():
+                fetcher = self._fetcher_of(followed)
+                if key[0] not in topics or fetcher is None or fetcher.why is not None:
+                    continue
+                waits = waits or fetcher.confirmed_ms(followed) < since_ms
+            if not waits:
+                return
+            await asyncio.sleep(CONFIRM_MS / 100_000)
+
     # --- looks ------------------------------------------------------------------------
 
     async def _run(self) -> None:
@@ -306,7 +346,8 @@ class Follower:
             return
         if followed is None:
             state = FollowedPartition(self._live.config.replica_fetch_backoff_ms)
-            followed = self._followed[key] = Followed(partition, topic.topic_id, state)
+            now_ms = int(self._loop.time() * 1000)
+            followed = self._followed[key] = Followed(partition, topic.topic_id, state, now_ms)
         state = followed.state
         before, turn = self._fetcher_of(followed), state.turn
         now_ms = int(self._loop.time() * 1000)

@@ -6,31 +6,48 @@ then it is stored that the topic is led: a kill before leaves it followed, a kil
 by the next start. Producers are accepted once all of its partitions lead.
 """
 
+import asyncio
 import logging
 import random
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import ExitStack
+from functools import partial
 from typing import Final, NamedTuple
 
 from horolog.broker.controller import Controller
+from horolog.broker.following.follower import Follower
 from horolog.broker.group_coordinator import GroupCoordinator
 from horolog.broker.partition import Partition
 from horolog.broker.partitions import Partitions
 from horolog.broker.placement import Placement
 from horolog.broker.producer_ids import FIRST, ProducerIds
 from horolog.broker.scheduling.turns import TimeSlice
+from horolog.broker.state_topics import StateTopic
+from horolog.broker.transaction_coordinator import TransactionCoordinator
 from horolog.clock import Clock
-from horolog.errors import HorologError, RequestRefused, code_for
+from horolog.errors import HorologError, RequestRefused, StorageFailed, code_for
 from horolog.groups.rows import OffsetRow
 from horolog.metadata.rows import FollowedRow
 from horolog.metadata.topics import Topic, TopicRegistry
 from horolog.offsets import commits_positions
+from horolog.record.stamped import stamped_batch
 from horolog.replication.followed import MAX_EPOCH
+from horolog.storage.names import TRANSACTION_STATE, TopicPartition
+from horolog.transactions.replay import record_of
+from horolog.transactions.taking_over import (
+    FollowedStates,
+    PartitionHere,
+    TakenOver,
+    taken_over,
+)
 from horolog.wire.questions import PromotedEntry
 
 _LOG = logging.getLogger(__name__)
 
 _LEAST_STEP: Final = 1 << 10
 _MOST_STEP: Final = 1 << 16
+_UNSEEN: Final = 1 << 32
+"""Producer ids that the source may have given without a record of them here."""
 
 
 class _Still(NamedTuple):
@@ -42,6 +59,23 @@ class _Still(NamedTuple):
     """The highest that it has seen."""
     producer_id: int
     """The highest; -1 without one."""
+
+
+class _Fact(NamedTuple):
+    """What is known of a partition as long as it is followed; see the follower."""
+
+    confirmed_ms: int
+    is_behind: bool
+    came_ms: Callable[[int], int | None]
+
+
+_NOTHING: Final = TakenOver({}, {}, {})
+
+
+def _came(of_state: _Fact | None, now_ms: int, offset: int) -> int:
+    """When a record came, at the latest."""
+    found = None if of_state is None else of_state.came_ms(offset)
+    return now_ms if found is None else found
 
 
 def epoch_after(latest: int) -> int:
@@ -67,7 +101,9 @@ class Promotions:
         groups: whose offsets are clamped.
         producer_ids: of this broker.
         clock: of this broker.
-        release: ends the following of a topic at once.
+        follower: whose following of a topic ends.
+        transactions: go on with what the source has of them.
+        transactions_topic: has them, in the source's records.
     """
 
     def __init__(
@@ -79,7 +115,9 @@ class Promotions:
         groups: GroupCoordinator,
         producer_ids: ProducerIds,
         clock: Clock,
-        release: Callable[[str], None],
+        follower: Follower,
+        transactions: TransactionCoordinator,
+        transactions_topic: StateTopic,
     ) -> None:
         self.done: dict[str, list[PromotedEntry]] = {}
         """What was done for each topic that was promoted since the start, and has to be known."""
@@ -90,7 +128,9 @@ class Promotions:
         self._groups = groups
         self._producer_ids = producer_ids
         self._clock = clock
-        self._release = release
+        self._follower = follower
+        self._transactions = transactions
+        self._transactions_topic = transactions_topic
 
     async def promote_all(self, notes: Callable[[str], Iterable[str]]) -> None:
         """Lead everything, and follow nothing any more.
@@ -98,14 +138,11 @@ class Promotions:
         Raises:
             RequestRefused, StorageFailed: some topics are not led; again would continue with them.
         """
-        source = self._placement.source
-        if source is not None and not source.ended:
-            await self._placement.put_source(source._replace(ended=True))
         followed = [topic.name for topic in self._topics if topic.followed]
-        await self.promote(followed, notes)
+        await self._promote_topics(followed, notes, of_all=True)
 
     async def promote(self, names: Collection[str], notes: Callable[[str], Iterable[str]]) -> None:
-        """Lead topics; one that is led here stays so.
+        """Lead topics; one that is led here stays so. Transactions are led with the first of them.
 
         Args:
             names: of the topics.
@@ -114,19 +151,120 @@ class Promotions:
         Raises:
             RequestRefused, StorageFailed: some are not led, with the reason of one. The others are.
         """
+        await self._promote_topics(names, notes, of_all=False)
+
+    async def _promote_topics(
+        self, given: Collection[str], notes: Callable[[str], Iterable[str]], *, of_all: bool
+    ) -> None:
+        begun_ms = self._follower.now_ms()
+        if self._transactions_topic.is_followed and self._followed(given):
+            await self._follower.confirm({*given, TRANSACTION_STATE}, begun_ms)
         failures: list[tuple[str, HorologError]] = []
-        for name in dict.fromkeys(names):
+        with ExitStack() as held:
+            if of_all:  # also those that were followed meanwhile
+                given = [topic.name for topic in self._topics if topic.followed]
+            names = [name for name in dict.fromkeys(given) if name != TRANSACTION_STATE]
+            followed = self._followed(names)
+            stopped = followed
+            is_state_due = followed or of_all or TRANSACTION_STATE in given
+            if self._transactions_topic.is_followed and is_state_due:
+                stopped = [*followed, TRANSACTION_STATE]
+            said = {name: [*notes(name)] for name in followed}
+            facts = self._facts(stopped)
+            for name in stopped:
+                held.enter_context(self._placement.promoting(name))
+                self._follower.release(name)
+            source = self._placement.source
+            if of_all and source is not None and not source.ended:
+                await self._placement.put_source(source._replace(ended=True))
+            taken = _NOTHING
             try:
-                topic = self._topics.named(name)
-                if topic.followed:
-                    await self._promote(topic, [*notes(name)])
-                else:
-                    self._found_led(topic)
+                if stopped:
+                    taken = await self._take_over(followed, facts, begun_ms)
             except HorologError as error:
-                failures.append((name, error))
+                failures = [(name, error) for name in stopped]
+                names = []
+            for name in names:
+                try:
+                    topic = self._topics.named(name)
+                    if topic.followed:
+                        await self._promote(topic, said.get(name, []), taken)
+                    else:
+                        self._found_led(topic)
+                except HorologError as error:
+                    failures.append((name, error))
+        self._transactions.start()
         if failures:
-            (name, first), count = failures[0], f"{len(failures)} of {len(names)} topics"
+            (name, first), count = failures[0], f"{len(failures)} of {len(given)} topics"
             raise RequestRefused(code_for(first), f"{count} are not promoted, as {name}: {first}")
+
+    def _followed(self, names: Iterable[str]) -> list[str]:
+        found = (self._topics.find(name) for name in dict.fromkeys(names))
+        return [topic.name for topic in found if topic is not None and topic.followed]
+
+    # --- transactions -----------------------------------------------------------------
+
+    def _facts(self, names: Iterable[str]) -> dict[TopicPartition, _Fact]:
+        """What is known of partitions as long as they are followed."""
+        follower = self._follower
+        return {
+            key: _Fact(follower.confirmed_ms(key), follower.is_behind(key), follower.came_ms(key))
+            for name in names
+            for index in self._topics.named(name).partitions
+            for key in [TopicPartition(name, index)]
+        }
+
+    async def _take_over(
+        self, names: Collection[str], facts: Mapping[TopicPartition, _Fact], begun_ms: int
+    ) -> TakenOver:
+        """Decide on the source's transactions, and have them led here.
+
+        Raises:
+            StorageFailed: the states cannot be read, or a write failed.
+        """
+        state, topic = self._transactions_topic, self._topics.find(TRANSACTION_STATE)
+        is_followed = topic is not None and topic.followed
+        still = {} if topic is None else await self._stop(topic, [])
+        if topic is not None and len(still) < len(topic.partitions):
+            raise StorageFailed(f"{TRANSACTION_STATE} is offline: see the log of this broker")
+        here: dict[TopicPartition, PartitionHere] = {}
+        for key in (key for key in facts if key.topic in names):
+            partition = self._partitions.find(*key)
+            if partition is not None:
+                its = await partition.producers_here()
+                here[key] = PartitionHere(its, facts[key].confirmed_ms, facts[key].is_behind)
+        known, now_ms, is_current = FollowedStates(), self._follower.now_ms(), is_followed
+        for index in still:
+            of_state = facts.get(TopicPartition(TRANSACTION_STATE, index))
+            known.begin(partial(_came, of_state, now_ms))
+            await state.load(index, known.take)
+            if of_state is None or of_state.confirmed_ms < begun_ms:
+                is_current = False
+        if known.unreadable:
+            _LOG.error(
+                "%s: %d records cannot be read and are left out; the first: %s",
+                *(TRANSACTION_STATE, known.unreadable, known.reason),
+            )
+        decide = partial(taken_over, known, here, begun_ms, self._clock.now_ms())
+        taken = await asyncio.to_thread(decide, is_current=is_current)
+        for key, sentences in taken.notes.items():
+            for sentence in sentences:
+                _LOG.warning("%s-%d was promoted: %s", *key, sentence)
+        if topic is None or (self._transactions.is_started and not is_followed):
+            return taken._replace(changed={})  # what the coordinator here has open it ends
+        highest = await asyncio.to_thread(lambda: known.highest_id)
+        if highest >= FIRST:
+            await self._producer_ids.skip_to(highest + _UNSEEN)
+        await self._transactions.begin_anew()
+        if is_followed:
+            await self._lead(topic, still, _NOTHING)
+        for id_, after in taken.changed.items():
+            record = record_of(id_, after, self._clock.now_ms())
+            batch = stamped_batch([record], record.timestamp)
+            appending = state.append(state.partition_of(id_), batch)
+            if appending is not None:
+                await appending
+        return taken
 
     def _found_led(self, topic: Topic) -> None:
         row = self._placement.rows.get(topic.name)
@@ -135,31 +273,41 @@ class Promotions:
             entry = PromotedEntry(topic.name, epoch, text="it was led here already")
             self.done[topic.name] = [entry]
 
-    async def _promote(self, topic: Topic, notes: list[str]) -> None:
-        with self._placement.promoting(topic.name):
-            self._release(topic.name)
-            still = await self._stop(topic, notes)
-            epoch = epoch_after(
-                max(
-                    self._placement.source_epoch(topic.name),
-                    *(each.epoch for each in still.values()),
-                    0,
-                )
-            )
-            clamped = await self._clamp(topic, epoch, still)
-            highest = max((each.producer_id for each in still.values()), default=-1)
-            if highest >= FIRST:
-                await self._producer_ids.skip_to(highest + 1)
-            before = self._placement.rows.get(topic.name)
-            row = FollowedRow(topic.name, None, True, epoch, "{}")
-            if before is not None:
-                row = before._replace(led=True, epoch=max(epoch, before.epoch))
-            await self._controller.promote(topic, row)
-        said = [PromotedEntry(topic.name, row.epoch, text=note) for note in notes]
-        self.done[topic.name] = [*clamped, *said] or [PromotedEntry(topic.name, row.epoch)]
-        _LOG.info("%s is promoted: it is led here from epoch %d on", topic.name, row.epoch)
+    async def _promote(self, topic: Topic, notes: list[str], taken: TakenOver) -> None:
+        still = await self._stop(topic, notes)
+        highest = max((each.producer_id for each in still.values()), default=-1)
+        if highest >= FIRST:
+            await self._producer_ids.skip_to(highest + _UNSEEN)
+        clamped = await self._clamp(topic, -1, still)
+        epoch = await self._lead(topic, still, taken)
+        said = [PromotedEntry(topic.name, epoch, text=note) for note in notes]
+        ends = [
+            PromotedEntry(topic.name, epoch, partition=key.partition, text=sentence)
+            for key, sentences in taken.notes.items()
+            if key.topic == topic.name
+            for sentence in sentences
+        ]
+        clamped = [each._replace(epoch=epoch) for each in clamped]
+        self.done[topic.name] = [*clamped, *said, *ends] or [PromotedEntry(topic.name, epoch)]
+        _LOG.info("%s is promoted: it is led here from epoch %d on", topic.name, epoch)
         for note in notes:
             _LOG.warning("%s was promoted: %s", topic.name, note)
+
+    async def _lead(self, topic: Topic, still: Mapping[int, _Still], taken: TakenOver) -> int:
+        """Lead a topic that is not followed any more; in which epoch."""
+        epoch = epoch_after(
+            max(
+                self._placement.source_epoch(topic.name),
+                *(each.epoch for each in still.values()),
+                0,
+            )
+        )
+        before = self._placement.rows.get(topic.name)
+        row = FollowedRow(topic.name, None, True, epoch, "{}")
+        if before is not None:
+            row = before._replace(led=True, epoch=max(epoch, before.epoch))
+        await self._controller.promote(topic, row, taken.outcomes)
+        return row.epoch
 
     async def _stop(self, topic: Topic, notes: list[str]) -> dict[int, _Still]:
         """What each partition ends with, once what was being appended is appended."""

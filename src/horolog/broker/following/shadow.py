@@ -31,11 +31,14 @@ from horolog.broker.placement import (
 from horolog.broker.producer_ids import ProducerIds
 from horolog.broker.scheduling.blocking_thread import BlockingThread
 from horolog.broker.scheduling.turns import TimeSlice
+from horolog.broker.state_topics import StateTopic
+from horolog.broker.transaction_coordinator import TransactionCoordinator
 from horolog.client.client import Client
 from horolog.clock import Clock
 from horolog.errors import ErrorCode, HorologError, RequestRefused
 from horolog.metadata.rows import SourceRow
 from horolog.metadata.topics import Topic, TopicRegistry
+from horolog.storage.names import TRANSACTION_STATE
 from horolog.wire.questions import (
     Demotion,
     FollowedEntry,
@@ -68,6 +71,8 @@ class Shadow:
         producer_ids: ProducerIds,
         followed_topics: FollowedTopics,
         follower: Follower,
+        transactions: TransactionCoordinator,
+        transactions_topic: StateTopic,
     ) -> None:
         self._live = live
         self._topics = topics
@@ -76,6 +81,7 @@ class Shadow:
         self._controller = controller
         self._followed_topics = followed_topics
         self._follower = follower
+        self._transactions = transactions
         self._followed_groups = FollowedGroups(topics, placement, groups, clock)
         self._promotions = Promotions(
             topics,
@@ -85,11 +91,23 @@ class Shadow:
             groups,
             producer_ids,
             clock,
-            follower.release,
+            follower,
+            transactions,
+            transactions_topic,
         )
         self._lock = asyncio.Lock()  # of starts, stops, promotions and demotions
         self._client: Client | None = None
         self._groups_task: asyncio.Task[None] | None = None
+
+    @property
+    def is_promoted_in_part(self) -> bool:
+        """Whether a promotion of everything was interrupted: another one continues with it.
+
+        Transactions are not ended before that has decided on them.
+        """
+        source = self._placement.source
+        is_ended = source is not None and source.ended
+        return is_ended and any(topic.followed for topic in self._topics)
 
     # --- start and stop ---------------------------------------------------------------
 
@@ -195,6 +213,8 @@ class Shadow:
             try:
                 await self._placement.put_source(source, self._promoted_once(given))
                 for topic, row in topics:
+                    if topic.name == TRANSACTION_STATE:
+                        await self._transactions.begin_anew()
                     await self._controller.demote(topic, row)
                     _LOG.warning(
                         "%s is followed from %s now: what that never had is cut off and set aside",

@@ -7,6 +7,7 @@ another id) has to be seen in several looks before a snapshot says so.
 """
 
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Final, NamedTuple
 from uuid import UUID
 
@@ -16,7 +17,7 @@ from horolog.client.connection import NoAnswer
 from horolog.client.metadata import ClusterMetadata, PartitionMetadata, TopicMetadata
 from horolog.errors import ErrorCode, RequestRefused
 from horolog.metadata.topics import check_name
-from horolog.storage.names import INTERNAL_TOPICS
+from horolog.storage.names import FOLLOWED_INTERNAL, INTERNAL_TOPICS
 
 __all__ = ["Source", "SourcePartition", "SourceTopic", "SourceTopics"]
 
@@ -28,6 +29,9 @@ LOOKS_FOR_SETTINGS: Final = 30
 
 LEAST_SETTINGS: Final = 20
 """Topics whose settings each look reads at least."""
+
+_OF_INTERNAL: Final = MappingProxyType({"cleanup.policy": "compact", "segment.bytes": "104857600"})
+"""Settings of an internal topic, as Kafka 4.3 has them; those of replicas are not of use here."""
 
 _WITHOUT_LEADER: Final = frozenset({ErrorCode.none, ErrorCode.leader_not_available})
 _GONE: Final = frozenset({ErrorCode.unknown_topic_or_partition, ErrorCode.unknown_topic_id})
@@ -123,11 +127,9 @@ class Source:
         topics: dict[str, SourceTopic] = {}
         unreadable: dict[str, str] = {}
         for topic in found.topics.values():
-            if (
-                topic.is_internal
-                or topic.name in INTERNAL_TOPICS
-                or not self._is_selected(topic.name)
-            ):
+            is_internal = topic.is_internal or topic.name in INTERNAL_TOPICS
+            is_followed = not is_internal or topic.name in FOLLOWED_INTERNAL
+            if not is_followed or not self._is_selected(topic.name):
                 continue
             try:
                 topics[topic.name] = self._read(topic, followed)
@@ -137,14 +139,19 @@ class Source:
         deleted = self._deleted(missing, unreadable)
         for name in self._doubts.keys() - followed.keys():
             del self._doubts[name]
-        self._read_settings(topics)
+        self._read_settings({n: each for n, each in topics.items() if n not in FOLLOWED_INTERNAL})
         self._ask_who_leads(frozenset(topics.keys() - followed.keys()))
         later = [n for n in sorted(found.brokers) if self._turn is None or n > self._turn]
         self._turn = later[0] if later else None
         return SourceTopics(
             str(found.cluster_id),
             {node_id: broker.address for node_id, broker in found.brokers.items()},
-            {n: topic._replace(settings=self._settings.get(n)) for n, topic in topics.items()},
+            {
+                n: topic._replace(
+                    settings=_OF_INTERNAL if n in FOLLOWED_INTERNAL else self._settings.get(n)
+                )
+                for n, topic in topics.items()
+            },
             deleted,
             unreadable,
             self._from_here,

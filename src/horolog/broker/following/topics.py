@@ -10,7 +10,7 @@ the settings that it has here, as each replica does it for itself.
 """
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 from uuid import UUID, uuid4
 
@@ -23,6 +23,7 @@ from horolog.config import Settings, check_topic
 from horolog.errors import ErrorCode, HorologError, RequestRefused
 from horolog.metadata.rows import FollowedRow, settings_of_source, settings_text
 from horolog.metadata.topics import Topic, TopicRegistry
+from horolog.storage.names import FOLLOWED_INTERNAL
 
 _LOG = logging.getLogger(__name__)
 
@@ -40,11 +41,15 @@ class FollowedTopics:
         topics: TopicRegistry,
         placement: Placement,
         controller: Controller,
+        servable: Collection[str] = FOLLOWED_INTERNAL,
     ) -> None:
+        """`servable` are the internal topics that can be opened in this log directory."""
         self.refused: dict[str, str] = {}
         """Why topics are not followed, or not in everything, by name."""
         # What a topic was at the source and here when there was nothing left to do.
         self._done: dict[str, tuple[UUID | None, int, Mapping[str, str] | None, Topic | None]] = {}
+        self._left_out: set[str] = set()
+        self._servable = servable
         self._own_cluster_id = own_cluster_id
         self._live = live
         self._topics = topics
@@ -87,7 +92,7 @@ class FollowedTopics:
             await self._placement.put_source(source._replace(cluster_id=seen.cluster_id))
         self._placement.seen = seen
         refused = dict(seen.unreadable)
-        waiting = [topic for topic in seen.topics.values() if self._placement.wants(topic.name)]
+        waiting = [topic for topic in seen.topics.values() if self._takes(topic.name)]
         turns = TimeSlice()
         for name in self._done.keys() - seen.topics.keys():
             del self._done[name]
@@ -110,6 +115,21 @@ class FollowedTopics:
             if self.refused.get(name) != why:
                 _LOG.warning("%s is not followed as the source has it: %s", name, why)
         self.refused = refused
+
+    def _takes(self, name: str) -> bool:
+        """Whether a topic of the source is to be followed here.
+
+        Its transactions are not, where transactions of topics that are led here have a coordinator.
+        """
+        if name in FOLLOWED_INTERNAL:
+            here = self._topics.find(name)
+            leads = any(not each.followed and not each.is_internal for each in self._topics)
+            if name not in self._servable or (leads if here is None else not here.followed):
+                if name not in self._left_out:
+                    self._left_out.add(name)
+                    _LOG.info("%s of the source is not followed: transactions are led here", name)
+                return False
+        return self._placement.wants(name)
 
     def _check_known(self, servers: str, seen: SourceTopics) -> None:
         """Refuse a cluster that is met for the first time and has other topics of known names."""

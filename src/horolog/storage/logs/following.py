@@ -9,7 +9,7 @@ Invariant: the high watermark is at most the log end, and goes back with a trunc
 """
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -65,13 +65,26 @@ class FollowingLog(TruncatingLog):
             self._truncate_append_times(end_offset)
             self._find_unstable()
 
-    def lead(self, epoch: int, now_ms: int) -> None:
+    def lead(
+        self,
+        epoch: int,
+        now_ms: int,
+        *,
+        goes_on: Container[int] = (),
+        committed: Container[int] = (),
+    ) -> None:
         """Take the batches of producers from here on, in a leader epoch that is the largest so far.
 
         All records are readable. Transactions that are open end as the source said, or are aborted:
         the producers that could end them write to another leader. Where the disk refuses their
         markers they count so meanwhile, and the next start writes them (`end_inherited`). The epoch
         is on the disk before any batch of it.
+
+        Args:
+            epoch: the leader epoch.
+            now_ms: the clock.
+            goes_on: producer ids whose open transactions the coordinator of this broker ends.
+            committed: producer ids whose open transactions are committed.
 
         Raises:
             StorageFailed: the disk refused; the log still follows.
@@ -85,7 +98,11 @@ class FollowingLog(TruncatingLog):
             said = {each[:2]: each for each in self._said_unended}
             self._said_unended = frozenset()
             opened = self.producers.unended()
-            self._unended = tuple(said.get(each, Unended(*each)) for each in opened)
+            self._unended = tuple(
+                said.get(each, Unended(*each, each[0] in committed))
+                for each in opened
+                if each[0] not in goes_on
+            )
             self._high_watermark = None
             self._find_unstable()
             try:
@@ -93,8 +110,10 @@ class FollowingLog(TruncatingLog):
             except StorageFailed as error:
                 _logger.warning("%s: open transactions count as aborted: %s", self, error)
 
-    def end_inherited(self, epoch: int, now_ms: int) -> None:
+    def end_inherited(self, epoch: int, now_ms: int, *, goes_on: Container[int] = ()) -> None:
         """Abort what was open before the log was first led in an epoch, if anything still is.
+
+        What the producers of `goes_on` have open is left to the coordinator of this broker.
 
         Raises:
             StorageFailed: the disk refused; the rest count as aborted.
@@ -104,7 +123,9 @@ class FollowingLog(TruncatingLog):
             if before is None:
                 return
             start, opened = before.start_offset, self.producers.unended()
-            self._unended = tuple(Unended(*each) for each in opened if each[1] < start)
+            self._unended = tuple(
+                Unended(*each) for each in opened if each[1] < start and each[0] not in goes_on
+            )
             self._find_unstable()
             self._end_unended(now_ms)
 

@@ -38,7 +38,7 @@ from horolog.storage.index.abort import AbortedTxn
 SEQUENCES = 1 << 31  # after 2147483647 comes 0
 CACHED_BATCHES = 5
 
-_NEVER_GIVEN = 1 << 62  # no broker gives producer ids from here on
+NEVER_GIVEN = 1 << 62  # no broker gives producer ids from here on
 
 _FRAME = Struct(">hIi")
 _ENTRY = Struct(">qhiqiqiq")
@@ -79,6 +79,16 @@ class ProducerState:
     """Whether it has appended in this epoch since the log was opened."""
     ended: int = 0
     """How many of its transactions have ended since the log was opened."""
+    last_end: "LastEnd | None" = None
+    """Its last marker; None where that is in front of what was replayed."""
+
+
+class LastEnd(NamedTuple):
+    """The last marker of a producer."""
+
+    epoch: int
+    is_commit: bool
+    timestamp: int
 
 
 class Admission(NamedTuple):
@@ -177,7 +187,7 @@ class Producers:
 
         A client may claim any: one at the end of its type would leave none to give.
         """
-        return max((id_ for id_ in self._states if id_ < _NEVER_GIVEN), default=-1)
+        return max((id_ for id_ in self._states if id_ < NEVER_GIVEN), default=-1)
 
     def find_duplicate(
         self, header: BatchHeader, admission: Admission | None = None
@@ -334,6 +344,7 @@ class Producers:
             state.coordinator_epoch = marker.coordinator_epoch
         state.last_append_ms = now_ms
         state.ended += 1
+        state.last_end = LastEnd(header.producer_epoch, not marker.is_abort, header.max_timestamp)
         self._open.pop(header.producer_id, None)
         if completed is not None and self.keeps_ended:
             while self._ended and self._ended[-1].first_offset >= completed.first_offset:

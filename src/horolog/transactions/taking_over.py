@@ -1,0 +1,336 @@
+"""What a promotion makes of the source's transactions, from what has come here of them.
+
+`__transaction_state` and the partitions are followed each for itself. A partition is *confirmed*
+for a state if its leader, asked after that state came, had no more than what is here: records of a
+transaction are acknowledged before its outcome is written, and so all of them are here.
+
+- The outcome is known from the state, or from a marker in one of the partitions. A marker may have
+  been read: it is never turned. The partitions that lack theirs get the same.
+- A commit that is known from its state alone, with a partition that is not confirmed, is aborted in
+  all partitions, as no reader has seen any of it. It is named.
+- A commit of which a marker was written is completed; a partition that is known to lack records
+  aborts its part. Both are named.
+- What was open goes on if everything was confirmed after the promotion had begun. Else records that
+  were acknowledged may be missing: it is aborted, and its producer fenced, as by its timeout.
+"""
+
+from collections import deque
+from collections.abc import Callable, Container, Mapping
+from typing import Final, NamedTuple
+
+from horolog.buffers import Buffer
+from horolog.schemas.transactions import SECOND_FLOW, Status
+from horolog.storage.names import CONSUMER_OFFSETS, TopicPartition
+from horolog.storage.producers.states import NEVER_GIVEN, LastEnd
+from horolog.transactions import decisions
+from horolog.transactions.replay import Replay
+from horolog.transactions.values import Transaction
+
+MOST_NOTES: Final = 100
+"""Transactions that are named for each partition; of the others it is said how many they are."""
+
+MOST_DECIDED: Final = 8
+"""Outcomes of a transactional id that are remembered."""
+
+_LONGEST_ID: Final = 100
+
+
+class Outcomes(NamedTuple):
+    """How transactions end that are open in a partition; those of neither set are aborted."""
+
+    goes_on: frozenset[int] = frozenset()
+    """Producer ids whose transaction the coordinator here ends."""
+    committed: frozenset[int] = frozenset()
+    """Producer ids whose transaction is committed."""
+
+
+class ProducersHere(NamedTuple):
+    """What the log of a partition has of transactions."""
+
+    end_offset: int
+    opened: frozenset[int]
+    """Producer ids with an open transaction."""
+    ends: Mapping[int, LastEnd]
+    """The last marker by producer id, as far as it is known."""
+
+
+class PartitionHere(NamedTuple):
+    """What has come of a partition."""
+
+    producers: ProducersHere
+    confirmed_ms: int = -1
+    """When its leader was asked the last time that it had nothing more; -1 if never."""
+    is_behind: bool = False
+    """Whether it is known to have more."""
+
+
+class FollowedStates(Replay):
+    """The states of the source's transactional ids; and of each the last that was decided."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.decided: dict[str, deque[tuple[Transaction, int]]] = {}
+        """The last outcomes that are in the log, and when they came."""
+        self._came_ms: Callable[[int], int] = int
+        self._offset = -1
+
+    def begin(self, came_ms: Callable[[int], int]) -> None:
+        """Another partition's batches follow; when one came by its offset, at the latest."""
+        self._came_ms = came_ms
+
+    @property
+    def highest_id(self) -> int:
+        """The highest producer id that a broker can have given; -1 if there is none."""
+        ids = (id_ for each in self.states.values() for id_ in (each.producer.id, each.next_id))
+        return max((id_ for id_ in ids if id_ < NEVER_GIVEN), default=-1)
+
+    def take(self, batch: Buffer) -> None:
+        """See `Replay.take`."""
+        self._offset = int.from_bytes(bytes(batch[:8]))
+        super().take(batch)
+
+    def note(self, transactional_id: str, after: Transaction | None) -> None:
+        """See `Replay.note`."""
+        super().note(transactional_id, after)
+        if after is None:
+            self.decided.pop(transactional_id, None)
+        elif after.is_preparing:
+            its = self.decided.setdefault(transactional_id, deque(maxlen=MOST_DECIDED))
+            its.append((after, self._came_ms(self._offset)))
+
+
+class TakenOver(NamedTuple):
+    """What is to be done."""
+
+    changed: dict[str, Transaction]
+    """States to be written before a partition leads."""
+    outcomes: dict[TopicPartition, Outcomes]
+    notes: dict[TopicPartition, list[str]]
+    """Transactions that are not what they were at the source, in sentences."""
+
+
+def taken_over(
+    known: FollowedStates,
+    partitions: Mapping[TopicPartition, PartitionHere],
+    begun_ms: int,
+    now_ms: int,
+    *,
+    is_current: bool,
+) -> TakenOver:
+    """Decide on all transactions.
+
+    Args:
+        known: the states, in the order in which they came.
+        partitions: those that are promoted.
+        begun_ms: when the promotion had begun, in the milliseconds of `PartitionHere`.
+        now_ms: wall-clock time, for what is written.
+        is_current: whether `known` was confirmed after that.
+    """
+    return _TakingOver(known, partitions, begun_ms, now_ms, is_current).run()
+
+
+class _TakingOver:
+    def __init__(
+        self,
+        known: FollowedStates,
+        partitions: Mapping[TopicPartition, PartitionHere],
+        begun_ms: int,
+        now_ms: int,
+        is_current: bool,
+    ) -> None:
+        self._known = known
+        self._partitions = partitions
+        self._begun_ms = begun_ms
+        self._now_ms = now_ms
+        self._is_current = is_current
+        self._changed: dict[str, Transaction] = {}
+        self._goes_on: dict[TopicPartition, set[int]] = {}
+        self._committed: dict[TopicPartition, set[int]] = {}
+        self._notes: dict[TopicPartition, list[str]] = {}
+        self._unnamed: dict[TopicPartition, int] = {}
+        self._settled: set[tuple[TopicPartition, int]] = set()
+
+    def run(self) -> TakenOver:
+        for id_, state in self._known.states.items():
+            decided = [*self._known.decided.get(id_, ())]
+            came_ms = decided.pop()[1] if state.is_preparing else 0
+            lost: set[TopicPartition] = set()  # where what is open is of a former transaction
+            for former, former_ms in decided:
+                lost |= self._complete(id_, former, former_ms, lost)
+            self._settled.update((partition, state.producer.id) for partition in lost)
+            if state.is_open:
+                self._settled.update(
+                    (partition, state.producer.id) for partition in self._of(state)
+                )
+            after = state
+            if state.is_preparing:
+                after = self._prepared(id_, state, came_ms)
+            elif state.status is Status.ONGOING:
+                after = self._ongoing(id_, state, lost)
+            if after is not state:
+                self._changed[id_] = after
+            if after.is_open:
+                for partition in self._of(after).keys() - lost:
+                    self._goes_on.setdefault(partition, set()).add(after.producer.id)
+        self._end_unknown()
+        for partition, count in self._unnamed.items():
+            self._notes[partition].append(f"and {count} other transactions")
+        outcomes = {
+            each: Outcomes(
+                frozenset(self._goes_on.get(each, ())), frozenset(self._committed.get(each, ()))
+            )
+            for each in self._partitions
+        }
+        return TakenOver(self._changed, outcomes, self._notes)
+
+    # --- what was decided at the source -----------------------------------------------
+
+    def _complete(
+        self, id_: str, decided: Transaction, came_ms: int, lost: Container[TopicPartition]
+    ) -> set[TopicPartition]:
+        """End what the source has completed, where its marker did not come; where it is open."""
+        producer_id, found = decided.producer.id, set()
+        for partition, here in self._of(decided).items():
+            if _has_end(here, decided):
+                continue
+            is_open = producer_id in here.producers.opened and partition not in lost
+            if is_open:
+                found.add(partition)
+            if decided.status is not Status.PREPARE_COMMIT:
+                continue
+            if here.is_behind:
+                self._note(partition, id_, "committed at the source", here, "did not arrive")
+                continue
+            if is_open:
+                self._committed.setdefault(partition, set()).add(producer_id)
+            if here.confirmed_ms <= came_ms:
+                self._note(partition, id_, "committed at the source", here, "may not have arrived")
+        return found
+
+    def _prepared(
+        self, id_: str, state: Transaction, came_ms: int, *, is_seen: bool = False
+    ) -> Transaction:
+        """The state of a transaction whose outcome is decided."""
+        its = self._of(state)
+        if state.status is Status.PREPARE_ABORT:
+            return state
+        lacking = {key: here for key, here in its.items() if not _has_end(here, state)}
+        unsure = {key: here for key, here in lacking.items() if here.confirmed_ms <= came_ms}
+        has_offsets = any(topic == CONSUMER_OFFSETS for topic, _ in state.partitions)
+        if len(lacking) == len(its) and not is_seen and its and (unsure or has_offsets):
+            for key, here in its.items():
+                what = "may not have arrived" if key in unsure else "arrived"
+                self._note(
+                    key,
+                    id_,
+                    "committed at the source, and aborted here in all partitions",
+                    here,
+                    what,
+                )
+            return state._replace(status=Status.PREPARE_ABORT)
+        without = set()
+        for key, here in unsure.items():
+            if here.is_behind:
+                without.add((key.topic, key.partition))
+                self._note(key, id_, "committed at the source", here, "did not arrive")
+            else:
+                self._note(key, id_, "committed at the source", here, "may not have arrived")
+        return state._replace(partitions=state.partitions - without) if without else state
+
+    def _ongoing(self, id_: str, state: Transaction, lost: set[TopicPartition]) -> Transaction:
+        its = self._of(state)
+        ends = [end for here in its.values() if (end := _ended(here, state)) is not None]
+        version = state.client_version
+        if any(end.is_commit for end in ends):
+            after = decisions.prepared(state, version, self._now_ms, commit=True)
+            after = after._replace(updated_ms=min(end.timestamp for end in ends))
+            last = max((here.confirmed_ms for here in its.values()), default=-1)
+            return self._prepared(id_, after, last, is_seen=True)
+        if ends:
+            return decisions.prepared(state, version, self._now_ms, commit=False)
+        has_offsets = any(topic == CONSUMER_OFFSETS for topic, _ in state.partitions)
+        if (
+            self._is_current
+            and not lost
+            and not has_offsets
+            and all(here.confirmed_ms >= self._begun_ms for here in its.values())
+        ):
+            return state
+        for key, here in its.items():
+            self._note(key, id_, "open at the source, and aborted here", here, "may be missing")
+        return decisions.prepared(state, version, self._now_ms, commit=False, fences=True)
+
+    def _end_unknown(self) -> None:
+        """End what is open of transactions that began after the states which came."""
+        states = {state.producer.id: id_ for id_, state in self._known.states.items()}
+        for partition, here in self._partitions.items():
+            unknown = 0
+            for producer_id in sorted(here.producers.opened):
+                if (partition, producer_id) in self._settled:
+                    continue
+                id_ = states.get(producer_id)
+                if id_ is not None and self._has_later_commit(producer_id, id_):
+                    self._committed.setdefault(partition, set()).add(producer_id)
+                    self._note(
+                        partition, id_, "committed at the source", here, "may not have arrived"
+                    )
+                else:
+                    unknown += 1
+            if unknown:
+                self._notes.setdefault(partition, []).append(
+                    f"{unknown} open transactions are aborted, of which no end and no state came"
+                )
+
+    def _has_later_commit(self, producer_id: int, id_: str) -> bool:
+        """Whether a partition has the commit of a transaction after the state that came."""
+        state = self._known.states[id_]
+        ends = (here.producers.ends.get(producer_id) for here in self._partitions.values())
+        later = [end for end in ends if end is not None and _is_later(end, state)]
+        return bool(later) and all(end.is_commit for end in later)
+
+    # --- partitions -------------------------------------------------------------------
+
+    def _of(self, state: Transaction) -> dict[TopicPartition, PartitionHere]:
+        """Those of a transaction that are promoted."""
+        keys = (TopicPartition(*each) for each in sorted(state.partitions))
+        return {key: self._partitions[key] for key in keys if key in self._partitions}
+
+    def _note(
+        self, partition: TopicPartition, id_: str, what: str, here: PartitionHere, records: str
+    ) -> None:
+        notes = self._notes.setdefault(partition, [])
+        if len(notes) >= MOST_NOTES:
+            self._unnamed[partition] = self._unnamed.get(partition, 0) + 1
+            return
+        notes.append(
+            f"a transaction of {id_[:_LONGEST_ID]!r} was {what}: records of it from offset "
+            f"{here.producers.end_offset} on {records}"
+        )
+
+
+def _has_end(here: PartitionHere, decided: Transaction) -> bool:
+    """Whether a partition has the marker of a transaction, or a later one of its producer."""
+    end = here.producers.ends.get(decided.producer.id)
+    if end is None or end.epoch < decided.producer.epoch:
+        return False
+    if end.epoch > decided.producer.epoch or decided.client_version >= SECOND_FLOW:
+        return True
+    return end.timestamp >= decided.updated_ms
+
+
+def _is_later(end: LastEnd, state: Transaction) -> bool:
+    """Whether a marker was written after a state without an open transaction."""
+    epoch = state.producer.epoch
+    return end.epoch > epoch or (end.epoch == epoch and end.timestamp > state.updated_ms)
+
+
+def _ended(here: PartitionHere, state: Transaction) -> LastEnd | None:
+    """The marker that a partition has of a transaction which was open when its state came."""
+    end = here.producers.ends.get(state.producer.id)
+    if end is None or state.producer.id in here.producers.opened:
+        return None
+    if end.epoch == state.producer.epoch + 1:
+        return end
+    is_first_flow = state.client_version < SECOND_FLOW
+    is_its = end.epoch == state.producer.epoch and end.timestamp > state.started_ms
+    return end if is_first_flow and is_its else None

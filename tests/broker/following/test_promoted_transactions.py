@@ -1,0 +1,351 @@
+"""Transactions of a source over a promotion: whole, and named where they cannot be."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+from following import is_caught_up
+from patience import eventually
+from running_broker import RunningBroker
+from transactional import Producer
+
+from horolog.broker.following import follower
+from horolog.broker.following.promotion import Promotions
+from horolog.broker.following.source import SourcePartition, SourceTopic, SourceTopics
+from horolog.errors import ErrorCode, RequestRefused, StorageFailed
+from horolog.record.batch import iter_headers
+from horolog.record.transactions import AbortedTransactions
+from horolog.storage.names import TRANSACTION_STATE, TopicPartition
+from horolog.wire.api import ApiKey
+
+Start = Callable[..., RunningBroker]
+BOTH = [("t", 0), ("u", 0)]
+STATES = [(TRANSACTION_STATE, index) for index in range(3)]
+
+
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(follower, "LOOK_S", 0.1)
+
+
+@pytest.fixture
+def start(make_broker: Any, tmp_path: Path) -> Start:
+    """Start a broker, which may follow another."""
+
+    def start(name: str, source: RunningBroker | None = None, **settings: str) -> RunningBroker:
+        if source is not None:
+            settings["horolog_follow"] = source.address
+        started: RunningBroker = make_broker(
+            log_dir=tmp_path / name, node_id=str(ord(name)), log_retention_ms="-1", **settings
+        )
+        return started
+
+    return start
+
+
+@pytest.fixture
+def source(start: Start) -> RunningBroker:
+    broker = start("a", transaction_state_log_num_partitions="3")
+    broker.create_topic("t")
+    broker.create_topic("u")
+    return broker
+
+
+def hold_markers(source: RunningBroker, topic: str) -> None:
+    """No marker can be written to a topic any more."""
+    markers = source.broker.markers
+    plain = markers.end
+
+    def end(partition: TopicPartition, ended: Any) -> Any:
+        if partition.topic == topic:
+            raise StorageFailed("the disk is full")
+        return plain(partition, ended)
+
+    markers.end = end
+
+
+def committed_in(broker: RunningBroker, topic: str) -> list[int]:
+    """The base offsets of the batches that a consumer of committed records is given."""
+    answer = broker.client.fetch(topic, 0, 0, max_wait_ms=0, read_committed=True)
+    drop, records = AbortedTransactions(answer.aborted).drop, memoryview(answer.records)
+    return [
+        header.base_offset
+        for position, header in iter_headers(records)
+        if not header.is_control and not drop(header, records[position : position + header.size])
+    ]
+
+
+def status_of(broker: RunningBroker, name: str = "x") -> str:
+    fields = {"transactional_ids": [name]}
+    (state,) = broker.ask(ApiKey.DESCRIBE_TRANSACTIONS, 0, **fields).transaction_states
+    return str(state.transaction_state)
+
+
+def has_status(broker: RunningBroker, status: str) -> bool:
+    return eventually(lambda: status_of(broker) == status)
+
+
+def is_open(broker: RunningBroker, topic: str) -> bool:
+    return bool(broker.broker.partition(topic, 0).has_open_transactions)
+
+
+def lose(source: RunningBroker) -> None:
+    """The source is gone."""
+    source.stop()
+
+
+def said(broker: RunningBroker, *topics: str) -> str:
+    return " ".join(each.text for each in broker.client.promoted([*topics]) or ())
+
+
+@pytest.mark.parametrize("flow", [1, 2])
+def test_commit_whose_source_died_between_markers_is_completed(
+    source: RunningBroker, start: Start, flow: int
+) -> None:
+    hold_markers(source, "u")
+    shadow = start("b", source)
+    producer = Producer(source, flow=flow)
+    assert [producer.send("t"), producer.send("u"), producer.end()] == [0, 0, 0]
+    assert eventually(lambda: not is_open(source, "t"))
+    assert is_open(source, "u")
+    assert is_caught_up(shadow, source, [*BOTH, *STATES])
+    lose(source)
+    shadow.client.promote(None)
+    assert has_status(shadow, "CompleteCommit")
+    assert committed_in(shadow, "t") == committed_in(shadow, "u") == [0]
+    assert not is_open(shadow, "u")
+    shadow.restart(crash=True)
+    assert committed_in(shadow, "u") == [0]
+
+
+def test_abort_whose_source_died_between_markers_is_completed(
+    source: RunningBroker, start: Start
+) -> None:
+    hold_markers(source, "u")
+    shadow = start("b", source)
+    producer = Producer(source)
+    assert [producer.send("t"), producer.send("u"), producer.end(commit=False)] == [0, 0, 0]
+    assert eventually(lambda: not is_open(source, "t"))
+    assert is_caught_up(shadow, source, [*BOTH, *STATES])
+    lose(source)
+    shadow.client.promote(None)
+    assert has_status(shadow, "CompleteAbort")
+    assert committed_in(shadow, "t") == committed_in(shadow, "u") == []
+    assert not is_open(shadow, "u")
+
+
+@pytest.mark.parametrize("flow", [1, 2])
+def test_planned_promotion_lets_producers_go_on_where_they_are(
+    source: RunningBroker, start: Start, flow: int
+) -> None:
+    shadow = start("b", source)
+    zombie, producer = Producer(source, flow=flow), Producer(source, flow=flow)
+    assert [producer.send("t"), producer.send("u")] == [0, 0]
+    assert is_caught_up(shadow, source, [*BOTH, *STATES])
+    shadow.client.promote(None)
+    producer.broker = zombie.broker = shadow
+    assert has_status(shadow, "Ongoing")
+    assert zombie.send("t") in (ErrorCode.invalid_producer_epoch, ErrorCode.producer_fenced)
+    assert [producer.send("t"), producer.end()] == [0, 0]
+    assert has_status(shadow, "CompleteCommit")
+    assert (committed_in(shadow, "t"), committed_in(shadow, "u")) == ([0, 1], [0])
+    assert eventually(lambda: producer.send("u") == 0)
+    assert zombie.end() in (ErrorCode.invalid_producer_epoch, ErrorCode.producer_fenced)
+
+
+def test_timeout_of_a_transaction_that_goes_on_counts_from_its_start_at_the_source(
+    source: RunningBroker, start: Start
+) -> None:
+    shadow = start("b", source)
+    producer = Producer(source)
+    assert producer.send("t") == 0
+    assert is_caught_up(shadow, source, [*BOTH, *STATES])
+    shadow.client.promote(None)
+    assert has_status(shadow, "Ongoing")
+    assert eventually(lambda: not shadow.broker.transactions.is_loading)
+    (entry,) = shadow.call(lambda: list(shadow.broker.transactions.all()))
+    assert entry[1].timeout_ms == 60_000
+    assert 0 <= entry[2] < 60_000
+
+
+def test_what_is_open_when_the_source_is_lost_is_aborted_fenced_and_named(
+    source: RunningBroker, start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, "horolog")
+    shadow = start("b", source)
+    producer = Producer(source)
+    assert [producer.send("t"), producer.send("u")] == [0, 0]
+    assert is_caught_up(shadow, source, [*BOTH, *STATES])
+    lose(source)
+    shadow.client.promote(None)
+    assert has_status(shadow, "CompleteAbort")
+    producer.broker = shadow
+    assert producer.send("t") == ErrorCode.invalid_producer_epoch
+    assert committed_in(shadow, "t") == committed_in(shadow, "u") == []
+    assert "a transaction of 'x' was open at the source" in said(shadow, "t")
+    assert "t-0 was promoted: a transaction of 'x'" in caplog.text
+    assert Producer(shadow).epoch > producer.epoch
+
+
+def test_producer_ids_are_above_all_that_the_source_gave(
+    source: RunningBroker, start: Start
+) -> None:
+    shadow = start("b", source)
+    producer = Producer(source)
+    assert [producer.send("t"), producer.end()] == [0, 0]
+    assert is_caught_up(shadow, source, [*BOTH, *STATES])
+    for number in range(3):
+        Producer(source, f"unseen{number}")
+    shadow.client.promote(None)
+    assert eventually(lambda: not shadow.broker.transactions.is_loading)
+    assert Producer(shadow, "new").id > Producer(source, "later").id + 1_000
+
+
+def test_a_topic_that_is_not_followed_is_left_out_of_its_transactions(
+    source: RunningBroker, start: Start
+) -> None:
+    hold_markers(source, "u")
+    shadow = start("b", source, horolog_follow_topics="u")
+    producer = Producer(source)
+    assert [producer.send("t"), producer.send("u"), producer.end()] == [0, 0, 0]
+    assert is_caught_up(shadow, source, [("u", 0), *STATES])
+    assert "t" not in shadow.broker.topics
+    # The source answers: all of `u` is known to be here.
+    shadow.client.promote(None)
+    assert has_status(shadow, "CompleteCommit")
+    assert committed_in(shadow, "u") == [0]
+
+
+def test_transactions_of_a_shadow_wait_for_its_promotion(
+    source: RunningBroker, start: Start
+) -> None:
+    shadow = start("b", source)
+    Producer(source)
+    assert is_caught_up(shadow, source, STATES)
+    fields = {"transactional_id": "x", "transaction_timeout_ms": 60_000}
+    for _ in range(2):
+        answer = shadow.ask(ApiKey.INIT_PRODUCER_ID, 4, **fields)
+        assert answer.error_code == ErrorCode.coordinator_load_in_progress
+        shadow.restart(crash=True)
+        assert is_caught_up(shadow, source, STATES)
+
+
+def test_a_broker_that_leads_topics_keeps_its_own_transactions(
+    source: RunningBroker, start: Start
+) -> None:
+    shadow = start("b", source, horolog_follow_topics="t")
+    assert eventually(lambda: "t" in shadow.broker.topics)
+    shadow.stop()
+    other = start("c")
+    other.create_topic("mine")
+    other.restart(horolog_follow=source.address, horolog_follow_topics="t")
+    Producer(source)
+    assert is_caught_up(other, source, [("t", 0)])
+    mine = Producer(other, "mine")
+    assert [mine.send("mine"), mine.end()] == [0, 0]
+    assert committed_in(other, "mine") == [0]
+    assert not other.broker.topics.named(TRANSACTION_STATE).followed
+
+
+def test_promotion_of_some_topics_completes_their_transactions_and_the_others_go_on(
+    source: RunningBroker, start: Start
+) -> None:
+    hold_markers(source, "u")
+    shadow = start("b", source)
+    producer = Producer(source)
+    assert [producer.send("t"), producer.send("u"), producer.end()] == [0, 0, 0]
+    assert is_caught_up(shadow, source, [*BOTH, *STATES])
+    shadow.client.promote(["u"])
+    assert has_status(shadow, "CompleteCommit")
+    assert committed_in(shadow, "u") == [0]
+    other = Producer(source, "y")
+    assert [other.send("t"), other.end()] == [0, 0]
+    assert is_caught_up(shadow, source, [("t", 0)])
+    assert eventually(lambda: not is_open(shadow, "t"))
+    shadow.client.promote(None)
+    assert len(committed_in(shadow, "t")) == 2
+    shadow.client.promote(None)
+    assert not is_open(shadow, "t")
+
+
+@pytest.mark.parametrize("step", ["_lead", "_promote", "start"])
+def test_killed_promotion_is_completed_by_the_next_one(
+    source: RunningBroker, start: Start, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    hold_markers(source, "u")
+    shadow = start("b", source)
+    producer = Producer(source)
+    assert [producer.send("t"), producer.send("u"), producer.end()] == [0, 0, 0]
+    assert eventually(lambda: not is_open(source, "t"))
+    assert is_caught_up(shadow, source, [*BOTH, *STATES])
+    lose(source)
+
+    class Killed(RequestRefused):
+        pass
+
+    def killed(*_: object, **__: object) -> None:
+        raise Killed(ErrorCode.unknown_server_error, "killed")
+
+    with monkeypatch.context() as patched:
+        if step == "start":
+            patched.setattr(shadow.broker.transactions, "start", killed)
+        else:
+            patched.setattr(Promotions, step, killed)
+        with pytest.raises(RequestRefused):
+            shadow.client.promote(None)
+    shadow.restart(crash=True)
+    shadow.client.promote(None)
+    assert has_status(shadow, "CompleteCommit")
+    assert committed_in(shadow, "t") == committed_in(shadow, "u") == [0]
+
+
+def test_states_of_a_topic_that_the_source_has_made_again_are_those_of_the_new_one(
+    start: Start,
+) -> None:
+    shadow = start("b", None, horolog_follow="127.0.0.1:1")
+    topics = shadow.broker.followed_topics
+
+    def seen(id_: int, count: int) -> SourceTopics:
+        partitions = tuple(SourcePartition(n, 5, 0) for n in range(count))
+        settings = {"cleanup.policy": "compact"}
+        topic = SourceTopic(TRANSACTION_STATE, UUID(int=id_), partitions, settings)
+        return SourceTopics("source-id", {}, {TRANSACTION_STATE: topic})
+
+    for id_, count in [(1, 2), (1, 4), (2, 3)]:
+        shadow.run(topics.apply(seen(id_, count)))
+        here = shadow.broker.topics.named(TRANSACTION_STATE)
+        assert here.followed
+        assert (here.topic_id, len(here.partitions)) == (UUID(int=id_), count)
+    shadow.client.promote(None)
+    assert eventually(lambda: not shadow.broker.transactions.is_loading)
+    assert Producer(shadow).epoch == 0
+
+
+def test_demoted_broker_follows_the_transactions_of_the_new_leader_again(
+    source: RunningBroker, start: Start
+) -> None:
+    shadow = start("b", source)
+    producer = Producer(source)
+    assert [producer.send("t"), producer.end()] == [0, 0]
+    assert is_caught_up(shadow, source, [*BOTH, *STATES])
+    shadow.client.promote(None)
+    producer.broker = shadow
+    assert eventually(lambda: producer.send("u") == 0)
+    assert producer.end() == 0
+    assert has_status(shadow, "CompleteCommit")
+    source.client.demote(shadow.address, ".*")
+    assert is_caught_up(source, shadow, [*BOTH, *STATES])
+    answer = source.ask(
+        ApiKey.INIT_PRODUCER_ID, 4, transactional_id="x", transaction_timeout_ms=60_000
+    )
+    assert answer.error_code == ErrorCode.coordinator_load_in_progress
+    source.client.promote(None)
+    producer.broker = source
+    assert has_status(source, "CompleteCommit")
+    assert [producer.send("t"), producer.end()] == [0, 0]
+    assert has_status(source, "CompleteCommit")
