@@ -55,7 +55,7 @@ class AskTopicHistory(NamedTuple):
     topic: str
     at: int | None = None
     most: _Most = MOST_ENTRIES
-    """Of all entries the last ones, so many."""
+    """At most this number of entries, the last ones."""
     start: int = 0
     end: int | None = None
 
@@ -105,7 +105,7 @@ class AskGroupHistory(NamedTuple):
     topic: str | None = None
     """Only its committed offsets."""
     most: _Most = MOST_ENTRIES
-    """Of all entries the last ones, so many; those at a time are in order of partitions."""
+    """At most this number of entries, the last ones; those at a time are in order of partitions."""
     start: int = 0
     end: int | None = None
 

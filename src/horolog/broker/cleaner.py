@@ -41,7 +41,7 @@ class Uncleanable(NamedTuple):
 
     reason: str
     retry_at_ms: int | None
-    """By a clock that goes on; None where it is not tried again."""
+    """By a monotonic clock; None where it is not tried again."""
 
 
 class Due(NamedTuple):

@@ -4,7 +4,7 @@ Each transactional id has a lock: a decision is made, written to `__transaction_
 counts in memory. A write that fails changes nothing, and is answered with a retriable error.
 
 EndTxn is answered once the outcome is written (Prepare). A task then writes the marker of each
-partition, as often as it takes, and Complete. A start goes on with what it finds prepared.
+partition, as often as it takes, and Complete. A start completes what it finds prepared.
 
 Timeouts count in monotonic time from the start that is stored, so that a step of the wall clock
 aborts nothing.

@@ -66,7 +66,7 @@ def consume(
     partitions: Partitions = None,
     max_messages: Annotated[
         int | None,
-        typer.Option("--max-messages", "-n", min=1, help="Stop after so many records."),
+        typer.Option("--max-messages", "-n", min=1, help="Stop after this many records."),
     ] = None,
     follow_on: Annotated[
         bool, typer.Option("--follow", "-f", help="Wait for new records until Ctrl-C.")

@@ -44,7 +44,7 @@ At = Annotated[
 ]
 Last = Annotated[
     int,
-    typer.Option("--last", min=1, max=MOST_ENTRIES, help="Show at most so many, the last ones."),
+    typer.Option("--last", min=1, max=MOST_ENTRIES, help="Show at most this many, the last ones."),
 ]
 
 T = TypeVar("T")

@@ -82,7 +82,7 @@ class AdminCalls(RetriedCalls):
         replication_factor: int = -1,
         validate_only: bool = False,
     ) -> dict[str, UUID | None]:
-        """Create topics with so many partitions (-1: the broker's default) and these settings.
+        """Create topics with a number of partitions (-1: the broker's default) and these settings.
 
         Gives their ids, None from brokers that have none.
 
@@ -136,7 +136,7 @@ class AdminCalls(RetriedCalls):
         self.brokers.forget()
 
     def create_partitions(self, counts: Mapping[str, int], *, validate_only: bool = False) -> None:
-        """Give topics more partitions: so many in all.
+        """Give topics more partitions: the number given is the total.
 
         Raises:
             RequestRefused: some were refused; names each with the broker's reason.

@@ -27,5 +27,5 @@ class Deadline:
         return int(self.left_s() * 1000)
 
     def no_later_than_ms(self, timeout_ms: int) -> "Deadline":
-        """This one, or so many milliseconds from now if that is earlier."""
+        """This one, or that many milliseconds from now if that is earlier."""
         return Deadline(min(self.at_s, time.monotonic() + timeout_ms / 1000))

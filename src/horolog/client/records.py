@@ -179,7 +179,7 @@ class RecordCalls(RetriedCalls):
 
 
 def produced_of(it: Any, what: str, size: int) -> Produced:
-    """What became of a batch of so many bytes.
+    """What became of a batch of `size` bytes.
 
     Raises:
         RequestRefused: the broker refuses it.

@@ -37,7 +37,7 @@ class Share:
         self._charged_bytes = held_bytes
 
     def check(self, held_bytes: int) -> None:
-        """Raise COORDINATOR_NOT_AVAILABLE if the group cannot grow to so many bytes."""
+        """Raise COORDINATOR_NOT_AVAILABLE if the group cannot grow to this many bytes."""
         growth_bytes = held_bytes - self._charged_bytes
         if growth_bytes > 0:
             self._capacity.check(growth_bytes)

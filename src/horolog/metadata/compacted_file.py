@@ -71,7 +71,7 @@ class CompactedFile(ABC):
             self._replace()
 
     def _note_loaded(self, what: str, grown: int = GROWN) -> None:
-        """Name in the log what is damaged; replace the file at so many times its bytes."""
+        """Name in the log what is damaged; replace the file at `grown` times its bytes."""
         for lost in self._file.lost:
             _logger.error("%s may be lost: %s", what, lost)
         self._replace_at = max(self._least_bytes, grown * self._file.size)

@@ -62,7 +62,7 @@ def answered(
         logs: the logs, by a way to the disk; nothing is written.
         in_force: what holds after some entries of one log.
         at_ms: only what was in force at that time, in milliseconds; None: all changes.
-        most: of all entries the last ones, so many.
+        most: the largest number of entries; the last ones are given.
         start: the number of the first entry to give.
         end: entries from this number on came later, and are left out.
 

@@ -207,7 +207,7 @@ def read_small_batches(data: Buffer, position: int, secret: UInt64Array) -> Smal
 
 
 def new_table(slots: int) -> UInt64Array:
-    """A map with room for so many keys; its memory is taken as it fills."""
+    """A map with room for this number of keys; its memory is taken as it fills."""
     return np.zeros(layout.SLOT_SIZE * slots, np.uint64)
 
 

@@ -96,7 +96,7 @@ class Fields:
         return None if size == -1 else self.text_of(size)
 
     def text_of(self, size: int) -> str:
-        """The next string, of so many bytes."""
+        """The next string, of `size` bytes."""
         try:
             return self.take(size).decode()
         except UnicodeDecodeError:

@@ -125,7 +125,7 @@ class Broker:
         """Stop cleanly, as SIGTERM does; nothing if it is stopped.
 
         Raises:
-            BrokerFailed: it met a bug of its own since it was started.
+            BrokerFailed: it had a bug of its own since it was started.
         """
         self._end(clean=True)
 
@@ -133,7 +133,7 @@ class Broker:
         """Stop as `kill -9` does, except that the process lives on; `start` recovers the log.
 
         Raises:
-            BrokerFailed: it met a bug of its own since it was started.
+            BrokerFailed: it had a bug of its own since it was started.
         """
         self._end(clean=False)
 
@@ -141,7 +141,7 @@ class Broker:
         """Stop, and remove the log unless a place was named for it.
 
         Raises:
-            BrokerFailed: it met a bug of its own since it was started.
+            BrokerFailed: it had a bug of its own since it was started.
         """
         try:
             self.stop()
@@ -174,7 +174,7 @@ class Broker:
         thread.end(clean=clean)
         failures = thread.take_failures()
         if failures is not None:
-            raise BrokerFailed(f"the broker met a bug of its own:\n{failures}")
+            raise BrokerFailed(f"the broker had a bug of its own:\n{failures}")
 
     def _running(self) -> ServiceThread:
         assert self._thread is not None, "the broker is not running: call start()"

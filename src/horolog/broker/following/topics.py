@@ -132,7 +132,7 @@ class FollowedTopics:
         return self._placement.wants(name)
 
     def _check_known(self, servers: str, seen: SourceTopics) -> None:
-        """Refuse a cluster that is met for the first time and has other topics of known names."""
+        """Refuse a cluster that is new here and has other topics of known names."""
         for name, id_ in self.known().items():
             theirs = seen.topics.get(name)
             if theirs is not None and _is_another(id_, theirs.topic_id):

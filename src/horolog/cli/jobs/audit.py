@@ -112,7 +112,7 @@ def _show(found: dict[str, Any], suggestions: list[str]) -> None:
     if any(row["compared_with"] == "now" for row in rows):
         typer.echo(
             "\nThe log does not know when records of these topics were appended, so that their "
-            "times are compared with now:\nat least so many were in the future, and at most so "
+            "times are compared with now:\nat least this many were in the future, and at most this "
             "many in the past."
         )
     for name, keys in _PLACES.items():

@@ -40,12 +40,12 @@ ArchivePlace = Annotated[
 TargetBytes = Annotated[
     int,
     Option(
-        "Begin another file of an hour where one has reached so many megabytes.",
+        "Begin another file of an hour where one has reached this size in megabytes.",
         flag="--target-size",
         metavar="MB",
         minimum=1,
         scale=1 << 20,
-        in_python="a file of an hour that has reached so many bytes is closed.",
+        in_python="a file of an hour that has reached this many bytes is closed.",
     ),
 ]
 RemoveUnreferenced = Annotated[

@@ -152,7 +152,7 @@ class Bootstrap(Keeps):
     partitions: Annotated[
         int | None,
         Option(
-            "Create the topic with so many partitions, if it is not there.",
+            "Create the topic with this number of partitions, if it is not there.",
             metavar="N",
             minimum=1,
         ),

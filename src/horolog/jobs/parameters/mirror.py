@@ -60,7 +60,7 @@ class Mirror(Keeps, Reads):
     batch_bytes: Annotated[
         int | None,
         Option(
-            "Send small successive batches of a partition as one of up to so many bytes before "
+            "Send small successive batches of a partition as one of up to this many bytes before "
             "compression; 0 leaves each as it is, which takes several times longer. By default "
             "524288, and compressed batches stay as they are.",
             metavar="BYTES",

@@ -113,7 +113,7 @@ class Sending:
         Args:
             target: where records go.
             clock: the time that passes.
-            sleep: waits for so many seconds.
+            sleep: waits for a number of seconds.
             pace: when they are due.
             shifts_times: records get the time at which they are due, instead of their own.
             state: where progress is kept; None to keep none.

@@ -97,7 +97,7 @@ class Transactions:
         self._seen: set[int] = set()  # producers of open aborted ones that have a batch
         self._committed: set[int] = set()  # the same of the others
         self.kept: list[AbortedTxn] = []
-        """The aborted transactions of which a batch was met, up to their markers."""
+        """The aborted transactions of which a batch was read, up to their markers."""
 
     def meet(self, header: BatchHeader, batch: Buffer) -> bool:
         """Whether a batch may go: one of an aborted transaction, or the marker of one that is gone.

@@ -74,7 +74,7 @@ class Entries:
     ) -> None:
         """See the class; of a `log`, each entry but one is about another of its batches.
 
-        `end`: says where in a file that is met for the first time the entries end, if before it.
+        `end`: says where in a file that is opened for the first time the entries end, if before it.
         """
         self.path = path
         self.deleted_path: str | None = None
@@ -89,7 +89,7 @@ class Entries:
         self._content = _Content()
 
     def __len__(self) -> int:
-        """How many are in use; a file met for the first time is asked by its length."""
+        """How many are in use; a file opened for the first time is asked by its length."""
         if self._count is None:
             self._count = self._used()
         return self._count

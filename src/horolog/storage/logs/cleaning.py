@@ -4,7 +4,7 @@ A run (`Cleaning`) reads the log beside appends, in a thread of its own. What be
 segments is written into `cleaning/` in the partition's directory; when that is finished and synced,
 one step that no write runs beside has it take the group's place:
 
-    1  the new files get their names with `.swap`: a start after a kill goes on from here
+    1  the new files get their names with `.swap`: a start after a kill continues from here
     2  the old ones get names of deleted files; readers that have them read on
     3  the new ones get their names
     4  readers see the new segments
@@ -196,7 +196,7 @@ class CleaningRun:
     from_offset: int
     """Where the dirty part began."""
     end_offset: int
-    """Up to where the log is clean now; what it is to be cleaned to while the run goes on."""
+    """Up to where the log is clean now; during the run, up to where it is to be cleaned."""
     keys: int = 0
     """In the map."""
     map_share: float = 0.0
@@ -233,7 +233,7 @@ class Cleaning:
             chosen: what of it.
             key_map: an empty one.
             now_ms: the clock.
-            monotonic_ms: one that goes on.
+            monotonic_ms: one that never goes back.
         """
         self._log = log
         self._files: Files = log._files

@@ -200,7 +200,7 @@ class Producers:
 
         Raises:
             BatchRefused: the epoch is over (47), batches are missing before it (45), it is not of
-                a transaction that goes on, or not of the one that is open (48).
+                a transaction that continues, or not of the one that is open (48).
         """
         state = self._states.get(header.producer_id)
         if state is not None:
@@ -272,7 +272,7 @@ class Producers:
     def update(
         self, header: BatchHeader, last_offset: int, timestamp: int, now_ms: int
     ) -> ProducerState:
-        """Take note of a batch that was written; one of a transaction begins it or goes on in it.
+        """Take note of a batch that was written; one of a transaction begins or continues it.
 
         One without sequences is a coordinator's: offsets that a group commits in a transaction.
         """
@@ -365,7 +365,7 @@ class Producers:
         return min([*firsts, *islice(begun, 1)], default=None)
 
     def epochs_of(self, producer_id: int) -> Epochs:
-        """What a marker has that goes on from the state of a producer that is known."""
+        """What a marker has that continues the state of a known producer."""
         state = self._states[producer_id]
         return Epochs(max(0, state.epoch), max(0, state.coordinator_epoch))
 

@@ -252,7 +252,7 @@ def _facts_if_numbered(sent: Sent, now_ms: int) -> RecordFacts | None:
             return None
         facts = scan_records(opened.header, opened.pieces, arrival_ms=now_ms)
     except CorruptBatch:
-        return None  # too far apart for one batch; what else is wrong is met again
+        return None  # too far apart for one batch; what else is wrong is found again
     return facts if facts.dense_offsets else None
 
 
