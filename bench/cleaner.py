@@ -3,12 +3,18 @@
 Records of 100 B, ten for each key on average, are sent to a topic that is not due for compaction;
 then it is made due. The time counts from there until the cleaner point is at the active segment, by
 `cleaner-offset-checkpoint`. What is left of the log is compared, too. The work that the figure is
-meant for is `--records 100000000`, which needs 12 GB of disk for each side and an hour.
+meant for is `--records 100000000 --loads plain --runs 1`: 10 million keys, 300 MB for the map of
+each side, up to 30 GB of disk, and half an hour. How far it is goes to standard error; a run waits
+for the files of the one before to be removed where the disk has no room for both, and what an
+interrupt leaves is removed.
 """
 
 import contextlib
 import itertools
 import random
+import shutil
+import signal
+import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
@@ -36,6 +42,8 @@ SLOT_BYTES, LOAD_FACTOR = 24, 0.9  # of both brokers' maps
 LEAST_MAP_BYTES = 128 << 20  # the default
 UNDER_WAY = 16
 CLEAN_TIMEOUT_S = 3600
+ROOM_TIMEOUT_S = 180  # beyond `file.delete.delay.ms`
+SAY_EVERY_S = 10
 CPU = "broker CPU-s"
 DUE, NOT_DUE = {"min.cleanable.dirty.ratio": "0.01"}, {"min.cleanable.dirty.ratio": "1.0"}
 SEGMENTS = 6
@@ -54,6 +62,31 @@ class Load(NamedTuple):
         """Of its topic: at most so many segments, the active one included."""
         segment_bytes = min(max(1 << 20, 100 * self.records // (SEGMENTS - 1)), 1 << 30)
         return {"cleanup.policy": "compact", "segment.bytes": str(segment_bytes), **NOT_DUE}
+
+
+class Progress:
+    """Says how far something is, every now and then."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._started = self._said = time.monotonic()
+
+    def say(self, how_far: str) -> None:
+        """Say it, if it is time."""
+        now = time.monotonic()
+        if now - self._said >= SAY_EVERY_S:
+            self._said = now
+            print(f"  {self._what}: {how_far}, {now - self._started:.0f} s", file=sys.stderr)
+
+
+def wait_for_room(directory: Path, size: int) -> None:
+    """Wait until the disk has room for so many bytes: what was deleted is removed later."""
+    started, progress = time.monotonic(), Progress("waiting for room on the disk")
+    while (free := shutil.disk_usage(directory).free) < size:
+        if time.monotonic() - started > ROOM_TIMEOUT_S:
+            raise SystemExit(f"{directory} needs {size / 1e9:.0f} GB, and has {free / 1e9:.0f} GB")
+        progress.say(f"{free / 1e9:.0f} of {size / 1e9:.0f} GB")
+        time.sleep(1)
 
 
 def batches(load: Load, seed: int) -> Iterator[bytes]:
@@ -86,10 +119,11 @@ def batches(load: Load, seed: int) -> Iterator[bytes]:
 
 def send(side: Side, topic: str, load: Load, seed: int) -> None:
     """Append all of it, several requests under way."""
-    made = batches(load, seed)
+    made, progress = batches(load, seed), Progress(f"{side.name}, {load.name}, sending")
     with raw.Connection(side.bootstrap, timeout_s=300) as connection:
         under_way = 0
-        for batch in made:
+        for number, batch in enumerate(made):
+            progress.say(f"{number * load.a_batch:,} of {load.records:,} records")
             if under_way == UNDER_WAY:
                 raw.produced(connection.receive())
                 under_way -= 1
@@ -111,6 +145,7 @@ class Cleaners:
         """Send, compact, look at what is left, delete."""
         topic = f"cleaned-{next(self._runs)}"
         log_dir = self._directories[side.name] / "data"
+        wait_for_room(self._directories[side.name], 2 * 110 * load.records)
         create_topic(side, topic, load.settings)
         send(side, topic, load, seed=7)
         logs = sorted((log_dir / f"{topic}-0").glob("*.log"))
@@ -120,7 +155,9 @@ class Cleaners:
         used, started = side.cpu_s(), time.perf_counter()
         with Client(side.bootstrap) as client:
             client.alter_configs({(ResourceType.TOPIC, topic): DUE})
-        while cleaner_point(log_dir, topic) < end:
+        progress = Progress(f"{side.name}, {load.name}, cleaning")
+        while (point := cleaner_point(log_dir, topic)) < end:
+            progress.say(f"clean up to {point:,} of {end:,}")
             time.sleep(0.01)
             assert time.perf_counter() - started < CLEAN_TIMEOUT_S, f"{side.name} does not clean"
         seconds, used = time.perf_counter() - started, side.cpu_s() - used
@@ -149,16 +186,23 @@ def cleaner_point(log_dir: Path, topic: str) -> int:
 def main() -> None:
     parser = harness.parser_of(__doc__ or "")
     parser.add_argument("--records", type=int, default=RECORDS, help=f"of 100 B ({RECORDS:,})")
+    parser.add_argument(
+        "--loads", default="plain,lz4,single", help="some of them (plain,lz4,single)"
+    )
     given = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))  # leaves nothing behind
     asked = harness.options_of(given)
     harness.require_peer()
     harness.machine()
     records = given.records // 3 if asked.quick else given.records
-    loads = [
-        Load("batches of 150 records", records, 150),
-        Load("batches of 150 records, lz4", records, 150, Codec.LZ4),
-        Load("batches of one record", records // 16, 1),
-    ]
+    known = {
+        "plain": Load("batches of 150 records", records, 150),
+        "lz4": Load("batches of 150 records, lz4", records, 150, Codec.LZ4),
+        "single": Load("batches of one record", records // 16, 1),
+    }
+    if unknown := set(given.loads.split(",")) - known.keys():
+        parser.error(f"no such loads: {', '.join(sorted(unknown))}")
+    loads = [known[name] for name in given.loads.split(",")]
     slots = records // RECORDS_A_KEY / LOAD_FACTOR * 1.1
     settings = {
         **SETTINGS,
