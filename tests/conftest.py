@@ -101,9 +101,8 @@ def disk_path() -> Iterator[Path]:
         yield Path(directory)
 
 
-@pytest.fixture
-def make_broker(tmp_path: Path) -> Iterator["MakeBroker"]:
-    """Brokers in this process."""
+def brokers_below(directory: Path) -> Iterator["MakeBroker"]:
+    """What makes brokers in this process, and stops them."""
     from running_broker import RunningBroker  # noqa: PLC0415 - most tests need no broker
 
     from horolog.broker.service import new_event_loop  # noqa: PLC0415
@@ -117,14 +116,26 @@ def make_broker(tmp_path: Path) -> Iterator["MakeBroker"]:
         new_loop: "NewLoop | None" = None,
         **settings: str,
     ) -> RunningBroker:
-        directory = tmp_path / f"broker-{len(brokers)}" if log_dir is None else log_dir
+        path = directory / f"broker-{len(brokers)}" if log_dir is None else log_dir
         named = {name.replace("_", "."): value for name, value in settings.items()}
-        brokers.append(RunningBroker(directory, named, clock, new_loop or new_event_loop))
+        brokers.append(RunningBroker(path, named, clock, new_loop or new_event_loop))
         return brokers[-1]
 
     yield make
     for broker in brokers:
         broker.stop()
+
+
+@pytest.fixture
+def make_broker(tmp_path: Path) -> Iterator["MakeBroker"]:
+    """Brokers in this process."""
+    yield from brokers_below(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def make_module_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator["MakeBroker"]:
+    """Brokers in this process, for all tests of a module."""
+    yield from brokers_below(tmp_path_factory.mktemp("brokers"))
 
 
 @pytest.fixture

@@ -56,12 +56,8 @@ def _slowness() -> float:
 
 
 @pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
-    broker = RunningBroker(
-        tmp_path_factory.mktemp("fairness"),
-        {"auto.create.topics.enable": "false"},
-        new_loop=MeasuredLoop,
-    )
+def broker(make_module_broker: MakeBroker) -> RunningBroker:
+    broker = make_module_broker(new_loop=MeasuredLoop, auto_create_topics_enable="false")
     broker.create_topic("t", 4)
     broker.create_topic("wide", 3000)
     broker.ask(
@@ -69,8 +65,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
         8,
         topic_data=[{"name": "t", "partition_data": [{"index": 0, "records": BATCH}]}],
     )
-    yield broker
-    broker.stop()
+    return broker
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from dispatched_client import DispatchedClient, without_decoding
 from hypothesis import given
 from hypothesis import strategies as st
 from raw_connection import encoded, produce_fields
-from running_broker import NOW_MS, RunningBroker
+from running_broker import NOW_MS, MakeBroker, RunningBroker
 
 from horolog.clock import ManualClock
 from horolog.network.dispatching import Hangup
@@ -89,8 +89,8 @@ changes = st.sampled_from(["delete", "append", "append", "cut"])
 
 
 @pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
-    broker = RunningBroker(tmp_path_factory.mktemp("single"), clock=ManualClock(NOW_MS))
+def broker(make_module_broker: MakeBroker) -> RunningBroker:
+    broker = make_module_broker(clock=ManualClock(NOW_MS))
     broker.create_topic("plain", partitions=2, segment_bytes="1000", index_interval_bytes="1")
     for topic in TOPICS[1:]:
         broker.create_topic(topic, partitions=2)
@@ -99,8 +99,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
     partition = broker.broker.partition("unstamped", 0)
     config = dataclasses.replace(partition.log.config, message_format_version=0)
     broker.call(lambda: partition.obey(config, retention_exempt=False))
-    yield broker
-    broker.stop()
+    return broker
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """OffsetCommit requests for one partition, with and without being decoded by their schema."""
 
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import pytest
@@ -8,7 +7,7 @@ from dispatched_client import DispatchedClient, without_decoding
 from hypothesis import given
 from hypothesis import strategies as st
 from raw_connection import encoded
-from running_broker import NOW_MS, RunningBroker
+from running_broker import NOW_MS, MakeBroker, RunningBroker
 
 from horolog.clock import ManualClock
 from horolog.network.dispatching import Hangup
@@ -58,11 +57,10 @@ class Asked(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
-    broker = RunningBroker(tmp_path_factory.mktemp("commits"), clock=ManualClock(NOW_MS))
+def broker(make_module_broker: MakeBroker) -> RunningBroker:
+    broker = make_module_broker(clock=ManualClock(NOW_MS))
     broker.create_topic("t", partitions=2)
-    yield broker
-    broker.stop()
+    return broker
 
 
 requests = st.builds(

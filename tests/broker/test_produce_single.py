@@ -11,7 +11,7 @@ from dispatched_client import DispatchedClient, without_decoding
 from hypothesis import given
 from hypothesis import strategies as st
 from raw_connection import encoded, produce_fields
-from running_broker import NOW_MS, RunningBroker
+from running_broker import NOW_MS, MakeBroker, RunningBroker
 
 from horolog.broker.scheduling import write_queue
 from horolog.clock import DAY_MS, ManualClock
@@ -123,12 +123,11 @@ def clock() -> ManualClock:
 
 
 @pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory, clock: ManualClock) -> Iterator[RunningBroker]:
+def broker(make_module_broker: MakeBroker, clock: ManualClock) -> RunningBroker:
     load_kernels()
-    broker = RunningBroker(tmp_path_factory.mktemp("single"), clock=clock)
+    broker = make_module_broker(clock=clock)
     broker.create_topic("t", partitions=2)
-    yield broker
-    broker.stop()
+    return broker
 
 
 @pytest.fixture

@@ -1,8 +1,6 @@
 """Fetches of which one is sent ahead give what plain fetches give, whatever happens in between."""
 
 import signal
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from running_broker import RunningBroker
@@ -20,15 +18,8 @@ VALUE = 2 * LARGE_BYTES  # records of an answer that are a view of it, not a cop
 
 
 @pytest.fixture
-def broker(tmp_path: Path) -> Iterator[RunningBroker]:
-    running = RunningBroker(tmp_path)
-    running.create_topic("t")
-    yield running
-    running.stop()
-
-
-@pytest.fixture
 def client(broker: RunningBroker) -> Client:
+    broker.create_topic("t")
     for number in range(4):
         broker.client.produce("t", 0, batch(number))
     return broker.client
