@@ -159,7 +159,7 @@ def test_a_file_of_groups_is_carried_once_the_directory_is_ours(broker: RunningB
     assert file.write_groups([change]) == [None]
     file.close()
     for _ in range(2):
-        broker._start()
+        broker.start()
         assert [committed(broker, group) for group in "ghi"] == [5, 10, 3]
         assert broker.service.broker.groups.describe("only") is not None
         assert not path.exists()
@@ -180,7 +180,7 @@ def test_a_file_of_groups_that_the_topic_is_ahead_of_goes_and_brings_nothing_bac
     )
     assert file.write_groups([change]) == [None]
     file.close()
-    broker._start()
+    broker.start()
     assert committed(broker, "g") == 5
     assert not path.exists()
     broker.run(broker.service.broker.groups.delete("g"))

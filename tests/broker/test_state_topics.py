@@ -184,7 +184,7 @@ def test_one_whose_settings_are_lost_gets_them_again(broker: RunningBroker) -> N
     broker.stop()
     for path in broker.log_dir.glob("__cluster_metadata-0/*"):
         path.unlink()
-    broker._start()
+    broker.start()
     assert broker.service.broker.topics.find(TRANSACTION_STATE).adopted
     assert append(broker, BATCH) == index
     topic = broker.service.broker.topics.find(TRANSACTION_STATE)

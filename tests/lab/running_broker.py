@@ -145,7 +145,7 @@ class RunningBroker(_Asked):
         self.clock = SystemClock() if clock is None else clock
         self._settings = {"log.dir": str(log_dir), **QUICK, **SHARED, **(settings or {})}
         self._new_loop = new_loop
-        self._start()
+        self.start()
 
     def __enter__(self) -> Self:
         return self
@@ -153,7 +153,7 @@ class RunningBroker(_Asked):
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    def _start(self) -> None:
+    def start(self) -> None:
         self.loop = self._new_loop()
         self._thread = threading.Thread(target=self._run_loop, name="broker", daemon=True)
         self._thread.start()
@@ -223,7 +223,7 @@ class RunningBroker(_Asked):
         self.kill() if crash else self.stop()
         self._settings |= {"listeners": f"PLAINTEXT://127.0.0.1:{self.port}"}
         self._settings |= {name.replace("_", "."): value for name, value in settings.items()}
-        self._start()
+        self.start()
 
     def restart_followed(self, topic: str, data: bytes, times: Sequence[AppendTimeStretch]) -> None:
         """Restart with what a follower left in the place of a topic's first partition."""
