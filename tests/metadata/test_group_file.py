@@ -2,6 +2,7 @@
 
 import errno
 from pathlib import Path
+from unittest.mock import patch
 from uuid import UUID
 
 import pytest
@@ -19,6 +20,7 @@ from horolog.groups.rows import (
     PendingRow,
     TransactionalProducer,
 )
+from horolog.metadata import group_file
 from horolog.metadata.group_file import GroupFile
 from horolog.record.builder import Record, build_batch
 from horolog.record.markers import TransactionEnd
@@ -97,14 +99,18 @@ changes = st.one_of(
 )
 
 
-@given(st.lists(changes, max_size=30), st.sampled_from([1, 1 << 20]))
+@given(st.lists(changes, max_size=30), st.sampled_from([1, 1 << 20]), st.booleans())
 def test_any_changes_are_there_after_a_kill(
-    tmp_path_factory: pytest.TempPathFactory, history: list[GroupChange], least_bytes: int
+    tmp_path_factory: pytest.TempPathFactory,
+    history: list[GroupChange],
+    least_bytes: int,
+    is_large: bool,
 ) -> None:
     lab = Lab(tmp_path_factory.mktemp("groups"), least_bytes=least_bytes)
-    for change in history:
-        lab.write(change)
-        assert lab.found() == lab.expected()
+    with patch.object(group_file, "_WORTH_KERNELS", 0 if is_large else 1 << 30):
+        for change in history:
+            lab.write(change)
+            assert lab.found() == lab.expected()
 
 
 def test_a_kill_within_a_write_leaves_each_change_whole_or_out(tmp_path: Path) -> None:
@@ -163,7 +169,11 @@ def test_a_full_disk_refuses_changes_and_leaves_what_was_there(tmp_path: Path) -
     assert lab.found() == (set(), {row(1)})
 
 
-def test_the_file_stays_small_and_keeps_what_it_does_not_know(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_large", [False, True])
+def test_the_file_stays_small_and_keeps_what_it_does_not_know(
+    tmp_path: Path, is_large: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(group_file, "_WORTH_KERNELS", 0 if is_large else 1 << 30)
     lab = Lab(tmp_path, least_bytes=4096)
     unknown = Record(1, b"\0\x09later", b"state")
     RecordFile(Files(), str(lab.path)).append(build_batch([unknown]))

@@ -40,6 +40,7 @@ class CompactedFile(ABC):
             now_ms: the time of the broker's clock, which records are stamped with.
             least_bytes: a smaller file is never replaced.
         """
+        self._files = files
         self._file = RecordFile(files, path)
         self._now_ms = now_ms
         self._least_bytes = self._replace_at = least_bytes

@@ -18,8 +18,12 @@ from horolog.groups.replay import Replay, TopicId
 from horolog.groups.rows import GroupChange, GroupRow, OffsetRow, PendingRow
 from horolog.metadata.compacted_file import GROWN, CompactedFile
 from horolog.record.builder import Record
+from horolog.storage import names
+from horolog.storage.segments.reader import SegmentReader
 
 REWRITTEN: Final = 1
+
+_WORTH_KERNELS: Final = 16 << 20  # bytes, as for loading __consumer_offsets
 
 _logger = logging.getLogger(__name__)
 
@@ -88,8 +92,22 @@ class GroupFile(CompactedFile):
             replay.take(batch)
         return replay
 
+    def _latest(self) -> Replay:
+        """What the file adds up to; of a large one superseded records are not decoded."""
+        if self._file.size < _WORTH_KERNELS:
+            return self._replay()
+        from horolog.record.cleaning import load_kernels  # noqa: PLC0415 - numpy, once it is needed
+        from horolog.storage.cleaning.latest import replay_latest  # noqa: PLC0415 - the same
+
+        load_kernels()
+        replay = Replay()
+        stem = self._file.path.removesuffix(names.LOG)
+        segment = SegmentReader(self._files, stem, 0, self._file.size)
+        is_whole = not any(replay_latest([segment], 0, replay.take))
+        return replay if is_whole else self._replay()
+
     def _batches_that_count(self) -> Iterable[bytes] | None:
-        replay = self._replay()
+        replay = self._latest()
         if replay.unreadable or not replay.is_settled:
             return None
         return batches_of(([each] for each in replay.records()), REWRITTEN)
