@@ -53,13 +53,6 @@ os.environ.setdefault(
     "pyspark-shell",
 )
 
-# Code made for each query takes longer to compile than its few rows take to read.
-FEW_ROWS: dict[str, str | int | bool] = {
-    "spark.sql.shuffle.partitions": 2,
-    "spark.sql.codegen.wholeStage": False,
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-}
-
 for profile, examples in (("quick", 9), ("thorough", 500)):
     settings.register_profile(
         profile,
@@ -189,6 +182,8 @@ def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator["S3Server"]:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[object]:
     """One session on two threads, for all tests: it takes its time to start."""
+    from few_rows import FEW_ROWS  # noqa: PLC0415 - of the lab
+
     from horolog.spark import session  # noqa: PLC0415 - most tests here need no Java
 
     with warnings.catch_warnings():

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from batches import fill
 from command_runner import run_command
+from few_rows import few_rows_options
 from patience import PATIENCE_S, eventually
 from running_broker import BrokerProcess, MakeBroker
 
@@ -168,7 +169,7 @@ def following(broker_process: BrokerProcess) -> Iterator[subprocess.Popen[str]]:
     with subprocess.Popen(
         [
             sys.executable, "-m", "horolog", "spark", "audit", "--follow", "--every", "1s",
-            "--json", "--source", broker_process.address, "--topics", "t",
+            "--json", "--source", broker_process.address, "--topics", "t", *few_rows_options(),
         ],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
         env={**os.environ, "PYTHONUNBUFFERED": "1"},
