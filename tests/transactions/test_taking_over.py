@@ -36,10 +36,17 @@ MARKER = LastEnd(4, True, 21)
 
 
 def here(
-    *, confirmed_ms: int = -1, end: LastEnd | None = None, opened: bool = True, behind: bool = False
+    *,
+    confirmed_ms: int = -1,
+    end: LastEnd | None = None,
+    opened: int | None = 3,
+    behind: bool = False,
 ) -> PartitionHere:
+    """What is here; `opened` is the epoch of what is open where there is no end."""
     its = ProducersHere(
-        50, frozenset({7} if opened and end is None else ()), {} if end is None else {7: end}
+        50,
+        {7: opened} if opened is not None and end is None else {},
+        {} if end is None else {7: end},
     )
     return PartitionHere(its, confirmed_ms, behind)
 
@@ -166,6 +173,23 @@ def test_next_transaction_does_not_take_what_the_former_has_left_open() -> None:
     assert found.changed["x"].status is Status.PREPARE_ABORT
 
 
+@pytest.mark.parametrize("version", [0, 2])
+def test_what_is_open_of_the_next_transaction_does_not_end_as_the_former(version: int) -> None:
+    """The marker of the former is in front of what a restart, or a truncation, has replayed."""
+    epoch = 4 if version else 3
+    former = PREPARED._replace(
+        producer=Producer(7, epoch), status=Status.PREPARE_ABORT, client_version=version
+    )
+    done = former._replace(status=Status.COMPLETE_ABORT, partitions=frozenset())
+    present = PREPARED._replace(
+        producer=Producer(7, 5 if version else 3), updated_ms=60, client_version=version
+    )
+    sure = here(confirmed_ms=101, opened=epoch)
+    found = decide(states(former, done, present), {A: sure, B: sure})
+    assert found.outcomes[A].goes_on == found.outcomes[B].goes_on == {7}
+    assert not found.changed
+
+
 def test_what_is_open_ends_as_the_first_transaction_whose_marker_is_missing() -> None:
     """The partition stopped in the middle of history."""
     second = PREPARED._replace(producer=Producer(7, 5), status=Status.PREPARE_ABORT, updated_ms=40)
@@ -199,7 +223,7 @@ def test_marker_of_a_transaction_that_began_after_the_states_which_came_decides(
 
 
 def test_removed_transactional_id_has_nothing_open() -> None:
-    found = decide(states(PREPARED, None), {A: here(opened=False)})
+    found = decide(states(PREPARED, None), {A: here(opened=None)})
     assert not found.changed
     assert not found.notes
 

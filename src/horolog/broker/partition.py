@@ -211,10 +211,10 @@ class Partition:
         def read() -> ProducersHere:
             states, log = self._log.producers, self._log
             said = {each[:2] for each in log.unended}
-            opened = {each[0] for each in states.unended() if each not in said}
+            opened = [each[0] for each in states.unended() if each not in said]
             return ProducersHere(
                 log.log_end_offset,
-                frozenset(opened),
+                {id_: states.epochs_of(id_).producer for id_ in opened},
                 {id_: state.last_end for id_, state in states if state.last_end is not None},
             )
 

@@ -48,8 +48,8 @@ class ProducersHere(NamedTuple):
     """What the log of a partition has of transactions."""
 
     end_offset: int
-    opened: frozenset[int]
-    """Producer ids with an open transaction."""
+    opened: Mapping[int, int]
+    """Producer ids with an open transaction, each with the epoch of its records."""
     ends: Mapping[int, LastEnd]
     """The last marker by producer id, as far as it is known."""
 
@@ -193,7 +193,9 @@ class _TakingOver:
         for partition, here in self._of(decided).items():
             if _has_end(here, decided):
                 continue
-            is_open = producer_id in here.producers.opened and partition not in lost
+            is_open = partition not in lost and producer_id in here.producers.opened
+            if is_open and not self._is_of(id_, decided, partition, here):
+                continue
             if is_open:
                 found.add(partition)
             if decided.status is not Status.PREPARE_COMMIT:
@@ -206,6 +208,22 @@ class _TakingOver:
             if here.confirmed_ms <= came_ms:
                 self._note(partition, id_, "committed at the source", here, "may not have arrived")
         return found
+
+    def _is_of(
+        self, id_: str, decided: Transaction, partition: TopicPartition, here: PartitionHere
+    ) -> bool:
+        """Whether what is open is of a transaction that was decided, and not of one after it.
+
+        The last marker is not known where it is in front of what was replayed.
+        """
+        epoch = here.producers.opened[decided.producer.id]
+        if epoch != decided.producer.epoch:
+            return epoch < decided.producer.epoch
+        if decided.client_version >= SECOND_FLOW:
+            return False
+        present = self._known.states[id_]
+        is_known = decided.producer.id in here.producers.ends
+        return is_known or not present.is_open or tuple(partition) not in present.partitions
 
     def _prepared(
         self, id_: str, state: Transaction, came_ms: int, *, is_seen: bool = False

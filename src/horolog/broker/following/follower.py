@@ -251,9 +251,14 @@ class Follower:
         return (lambda _: None) if followed is None else followed.arrivals.came_ms
 
     def is_behind(self, key: TopicPartition) -> bool:
-        """Whether the source is known to have had more of a partition."""
+        """Whether the source had more of a partition, or does not give it now and may have.
+
+        Of what the source has not answered about since the start nothing is known.
+        """
         followed = self._followed.get(key)
-        return followed is not None and bool(followed.state.offsets_behind)
+        if followed is None or followed.state.offsets_behind is None:
+            return False
+        return self.confirmed_ms(key) < 0
 
     async def confirm(self, topics: Collection[str], since_ms: int) -> None:
         """Wait until the partitions of topics are confirmed, while the source answers."""
