@@ -11,6 +11,11 @@ from typing import Self
 CLIENT_ID = b"bench"
 PRODUCE, FETCH, LIST_OFFSETS = (0, 7), (1, 4), (2, 1)  # 7: the first that may carry zstd
 OFFSET_COMMIT = 8, 2
+# As librdkafka sends them, and in the second flow of KIP-890 (by the flow's number).
+INIT_PRODUCER_ID, ADD_PARTITIONS_TO_TXN = (22, 1), (24, 0)
+TRANSACTIONAL_PRODUCE = {1: (0, 10), 2: (0, 12)}
+END_TXN = {1: (26, 1), 2: (26, 5)}
+CONCURRENT_TRANSACTIONS = 51
 
 
 def _string(text: str) -> bytes:
@@ -49,6 +54,52 @@ def commit_request(group: str, topic: str, partitions: int, offset: int) -> byte
     head = _string(group) + struct.pack(">i", -1) + _string("") + struct.pack(">qi", -1, 1)
     rows = [struct.pack(">iq", index, offset) + _string("") for index in range(partitions)]
     return head + _string(topic) + struct.pack(">i", partitions) + b"".join(rows)
+
+
+def init_producer_id_request(transactional_id: str, timeout_ms: int = 60_000) -> bytes:
+    """The body of an InitProducerId request."""
+    return _string(transactional_id) + struct.pack(">i", timeout_ms)
+
+
+def add_partitions_request(
+    transactional_id: str, producer_id: int, epoch: int, topic: str, partition: int
+) -> bytes:
+    """The body of an AddPartitionsToTxn request for one partition."""
+    head = _string(transactional_id) + struct.pack(">qhi", producer_id, epoch, 1)
+    return head + _string(topic) + struct.pack(">ii", 1, partition)
+
+
+def transactional_produce_request(
+    transactional_id: str, topic: str, batch: bytes, *, partition: int = 0
+) -> bytes:
+    """Header's tags and body of a Produce request (v9 to 12) of a transaction, for one partition.
+
+    The names are shorter than 127 bytes.
+    """
+    size = bytearray()
+    left = len(batch) + 1
+    while left > 127:
+        size.append(left & 127 | 128)
+        left >>= 7
+    size.append(left)
+    head = b"\0" + _compact(transactional_id) + struct.pack(">hiB", -1, 30_000, 2)
+    return head + _compact(topic) + struct.pack(">Bi", 2, partition) + size + batch + b"\0\0\0"
+
+
+def end_request(transactional_id: str, producer_id: int, epoch: int) -> bytes:
+    """The body of an EndTxn request that commits."""
+    return _string(transactional_id) + struct.pack(">qh?", producer_id, epoch, True)
+
+
+def end_request_v5(transactional_id: str, producer_id: int, epoch: int) -> bytes:
+    """The same in the second flow, behind the header's tags."""
+    ended = struct.pack(">qh?", producer_id, epoch, True)
+    return b"\0" + _compact(transactional_id) + ended + b"\0"
+
+
+def _compact(text: str) -> bytes:
+    data = text.encode()
+    return bytes([len(data) + 1]) + data
 
 
 class Connection:
@@ -145,6 +196,44 @@ def check_committed(answer: memoryview) -> None:
         (error,) = struct.unpack_from(">h", answer, at + 4 + 6 * index + 4)
         if error:
             raise Refused(f"commit: error {error}")
+
+
+def initialised(answer: memoryview) -> tuple[int, int]:
+    """Producer id and epoch of an InitProducerId answer."""
+    error, producer_id, epoch = struct.unpack_from(">hqh", answer, 4)
+    if error:
+        raise Refused(f"init producer id: error {error}")
+    return int(producer_id), int(epoch)
+
+
+def is_added(answer: memoryview) -> bool:
+    """Whether an AddPartitionsToTxn answer says so; else it is to be sent again (51)."""
+    (error,) = struct.unpack_from(">h", answer, len(answer) - 2)
+    if error not in (0, CONCURRENT_TRANSACTIONS):
+        raise Refused(f"add partitions: error {error}")
+    return not error
+
+
+def check_transactional_produced(answer: memoryview) -> None:
+    """Check a Produce answer (v9 to 12) of one partition, behind the header's tags."""
+    (error,) = struct.unpack_from(">h", answer, 1 + 1 + answer[2] + 1 + 4)
+    if error:
+        raise Refused(f"produce: error {error}")
+
+
+def check_ended(answer: memoryview) -> None:
+    """Check an EndTxn v1 answer."""
+    (error,) = struct.unpack_from(">h", answer, 4)
+    if error:
+        raise Refused(f"end: error {error}")
+
+
+def ended_v5(answer: memoryview) -> tuple[int, int]:
+    """Producer id and epoch for the next transaction, of an EndTxn v5 answer."""
+    error, producer_id, epoch = struct.unpack_from(">hqh", answer, 1 + 4)
+    if error:
+        raise Refused(f"end: error {error}")
+    return int(producer_id), int(epoch)
 
 
 def next_offset(records: memoryview, offset: int) -> int:

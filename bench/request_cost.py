@@ -59,7 +59,7 @@ class _Nowhere(asyncio.Transport):
 
 
 @contextlib.contextmanager
-def _profiling(wanted: bool) -> Iterator[None]:
+def profiling(wanted: bool) -> Iterator[None]:
     if not wanted:
         yield
         return
@@ -148,7 +148,7 @@ async def measure(work: str, requests: int, runs: int, size: int, profile: bool)
         raw.produced(await client.answer())
         await WORK[work](*clients, batch, requests // 10)
         taken = []
-        with _profiling(profile):
+        with profiling(profile):
             for _ in range(runs):
                 before = time.process_time()
                 await WORK[work](*clients, batch, requests)
