@@ -1,11 +1,22 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from horolog.errors import CorruptBatch
+from horolog.record.batch import HEADER_SIZE, parse_header, restamp, verify_crc
 from horolog.record.builder import Record, build_batch
 from horolog.record.compression import Codec
-from horolog.record.markers import Marker, read_marker
+from horolog.record.markers import (
+    Marker,
+    TransactionEnd,
+    build_marker,
+    read_marker,
+    stamped_marker,
+)
+from horolog.record.scan import scan_batch
+from horolog.record.timestamps import TimestampType
 
 
 def control(*records: Record, codec: Codec = Codec.NONE) -> bytes:
@@ -42,3 +53,58 @@ def test_a_marker_has_the_outcome_of_its_transaction(
 def test_what_is_far_too_large_for_a_marker_is_not_unpacked(codec: Codec) -> None:
     with pytest.raises(CorruptBatch, match="no marker"):
         read_marker(control(Record(5, b"key", bytes(64 << 20)), codec=codec))
+
+
+@given(
+    st.integers(0, (1 << 63) - 1),
+    st.integers(0, (1 << 15) - 1),
+    st.integers(0, (1 << 31) - 1),
+    st.booleans(),
+    st.integers(-(1 << 62), 1 << 62),
+    st.integers(0, 1 << 40),
+    st.integers(0, 1 << 62),
+    st.integers(0, (1 << 31) - 1),
+    st.sampled_from(TimestampType),
+)
+@example(1, 0, 0, True, -1, 0, 5, 3, TimestampType.CREATE_TIME)
+@example(1, 0, 0, True, 1_700_000_000_000, 0, 5, 3, TimestampType.CREATE_TIME)
+@example(1, 0, 0, False, 1_700_000_000_000, 0, 5, 3, TimestampType.LOG_APPEND_TIME)
+@example(1, 0, 0, False, 1_700_000_000_000, 7, 5, 3, TimestampType.LOG_APPEND_TIME)
+def test_a_stamped_marker_is_the_one_that_is_built_then_stamped_and_scanned(
+    producer_id: int,
+    producer_epoch: int,
+    coordinator_epoch: int,
+    is_commit: bool,
+    now_ms: int,
+    ahead_ms: int,
+    base_offset: int,
+    leader_epoch: int,
+    timestamp_type: TimestampType,
+) -> None:
+    ended = TransactionEnd(producer_id, producer_epoch, coordinator_epoch, is_commit)
+    append_ms = now_ms + ahead_ms
+    stamped = stamped_marker(
+        ended,
+        now_ms,
+        base_offset=base_offset,
+        leader_epoch=leader_epoch,
+        append_ms=append_ms,
+        timestamp_type=timestamp_type,
+    )
+    built = build_marker(ended, now_ms)
+    header = parse_header(built)
+    head = restamp(
+        header,
+        built,
+        base_offset=base_offset,
+        leader_epoch=leader_epoch,
+        timestamp_type=timestamp_type,
+        max_timestamp=append_ms if timestamp_type is TimestampType.LOG_APPEND_TIME else None,
+    )
+    facts = scan_batch(built, header, max_bytes=len(built), arrival_ms=append_ms)
+    assert b"".join(stamped.parts) == head + built[HEADER_SIZE:]
+    assert (len(stamped.parts[0]), stamped.header) == (HEADER_SIZE, parse_header(head))
+    assert stamped.counts == facts.counts
+    verify_crc(b"".join(stamped.parts))
+    expected = Marker(not is_commit, coordinator_epoch)
+    assert read_marker(b"".join(stamped.parts)) == expected

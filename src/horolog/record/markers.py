@@ -4,17 +4,37 @@ key     i16  version   i16  0 abort, 1 commit
 value   i16  version   i32  coordinator epoch
 """
 
+from functools import lru_cache
 from struct import Struct
 from typing import Final, NamedTuple
 
 from horolog.buffers import Buffer
 from horolog.errors import CorruptBatch, RequestRefused
+from horolog.record.batch import (
+    CONTROL_BIT,
+    HEADER_SIZE,
+    LOG_APPEND_TIME_BIT,
+    LOG_OVERHEAD,
+    MAGIC,
+    TRANSACTIONAL_BIT,
+    BatchHeader,
+    new_header,
+    pack_header,
+    parse_header,
+)
 from horolog.record.builder import Record, build_batch, read_records
+from horolog.record.scan import scan_batch
+from horolog.record.stamped import stamped_counts
+from horolog.record.time_stats import Counts
+from horolog.record.timestamps import LOG_APPEND_TIME, NO_TIMESTAMP, TimestampType
 
 _KEY = Struct(">hh")
 _VALUE = Struct(">hi")
 _ABORT, _COMMIT = 0, 1
 _MAX_BYTES: Final = 1 << 20
+_ATTRIBUTES: Final = TRANSACTIONAL_BIT | CONTROL_BIT
+_RECORD_BYTES: Final = 17
+_LENGTH: Final = HEADER_SIZE - LOG_OVERHEAD + _RECORD_BYTES
 
 
 class Marker(NamedTuple):
@@ -60,6 +80,60 @@ def read_marker(batch: Buffer) -> Marker | None:
             if record.value is not None and len(record.value) >= _VALUE.size:
                 _, epoch = _VALUE.unpack_from(record.value)
             return Marker(kind == _ABORT, epoch)
+
+
+class StampedMarker(NamedTuple):
+    """A control batch as it is stored: header and record, and what a scan of it would count."""
+
+    header: BatchHeader
+    parts: tuple[bytes, bytes]
+    counts: Counts
+
+
+def stamped_marker(
+    ended: TransactionEnd,
+    now_ms: int,
+    *,
+    base_offset: int,
+    leader_epoch: int,
+    append_ms: int,
+    timestamp_type: TimestampType,
+) -> StampedMarker:
+    """The batch of `build_marker` as a leader stores it, without building, reading and scanning.
+
+    Args:
+        ended: what it says.
+        now_ms: the time of its record.
+        base_offset: where it is stored.
+        leader_epoch: in which it is.
+        append_ms: when it is stored; on a LogAppendTime topic its largest timestamp.
+        timestamp_type: of the topic.
+    """
+    producer_id, producer_epoch, coordinator_epoch, is_commit, _ = ended
+    records = _records(coordinator_epoch, is_commit)
+    stamps = timestamp_type is LOG_APPEND_TIME
+    fields = (
+        *(base_offset, _LENGTH, leader_epoch, MAGIC, 0),
+        _ATTRIBUTES | LOG_APPEND_TIME_BIT if stamps else _ATTRIBUTES,
+        *(0, now_ms, append_ms if stamps else now_ms),
+        *(producer_id, producer_epoch, -1, 1),
+    )
+    head = pack_header(new_header(fields), records)
+    header = parse_header(head)
+    if append_ms == now_ms != NO_TIMESTAMP:
+        counts = stamped_counts(1, now_ms)
+    else:  # the record is older than its append time, or has no time
+        plain = header._replace(attributes=_ATTRIBUTES)
+        size = len(records)
+        counts = scan_batch(head + records, plain, max_bytes=size, arrival_ms=append_ms).counts
+    return StampedMarker(header, (head, records), counts)
+
+
+@lru_cache(maxsize=64)
+def _records(coordinator_epoch: int, is_commit: bool) -> bytes:
+    """The one record of a marker, which has the time of its batch."""
+    ended = TransactionEnd(0, 0, coordinator_epoch, is_commit)
+    return build_marker(ended, 0)[HEADER_SIZE:]
 
 
 def build_marker(ended: TransactionEnd, now_ms: int) -> bytes:

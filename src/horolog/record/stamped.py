@@ -21,7 +21,7 @@ from horolog.record.batch import (
 from horolog.record.builder import Record
 from horolog.record.kernels.record_bytes import write_varlong
 from horolog.record.scan import RecordFacts, scan_batch
-from horolog.record.time_stats import LATENCY_COUNT
+from horolog.record.time_stats import LATENCY_COUNT, Counts
 from horolog.record.timestamps import NO_TIMESTAMP
 
 _SHORT: Final = tuple(bytes([2 * length]) for length in range(64))
@@ -68,9 +68,14 @@ def stamped_body(body: bytes, count: int, now_ms: int) -> StampedBatch:
         data = head + body
         facts = scan_batch(data, header, max_bytes=len(body), arrival_ms=now_ms)
         return StampedBatch(header, data, facts)
-    counts = array("q", (count, count, now_ms, now_ms, now_ms, now_ms, 0, 0, count, *_LATENCIES))
+    counts = stamped_counts(count, now_ms)
     facts = _new_facts((count, now_ms, now_ms, 0, False, True, True, count - 1, counts))
     return StampedBatch(header, head + body, facts)
+
+
+def stamped_counts(count: int, now_ms: int) -> Counts:
+    """What a scan counts of records that have the time at which they are appended; not -1."""
+    return array("q", (count, count, now_ms, now_ms, now_ms, now_ms, 0, 0, count, *_LATENCIES))
 
 
 def varint(value: int) -> bytes:

@@ -15,9 +15,7 @@ from functools import partial
 from typing import NamedTuple, NoReturn
 
 from horolog.errors import ErrorCode, RequestRefused, StorageFailed
-from horolog.record.batch import HEADER_SIZE, parse_header, restamp
-from horolog.record.markers import TransactionEnd, build_marker
-from horolog.record.scan import scan_batch
+from horolog.record.markers import Marker, TransactionEnd, stamped_marker
 from horolog.record.timestamps import LOG_APPEND_TIME, NO_TIMESTAMP
 from horolog.storage.directory.checkpoints import AppendTimeReset
 from horolog.storage.index.counts import Counts
@@ -229,7 +227,7 @@ class AppendableLog(ReadableLog):
             self._refuse_following()
         self.producers.check_end(ended)
         before = self.segments[-1]
-        numbered = self._append_marker(build_marker(ended, now_ms), now_ms, nowait=nowait)
+        numbered = self._append_marker(ended, now_ms, nowait=nowait)
         if numbered is None:
             return None
         if self.log_end_offset - self._flusher.recovery_point >= self.config.flush_messages:
@@ -263,10 +261,10 @@ class AppendableLog(ReadableLog):
             producer_id, _, is_committed = self._unended[0]
             epochs = self.producers.epochs_of(producer_id)
             ended = TransactionEnd(producer_id, *epochs, is_committed)
-            self._append_marker(build_marker(ended, now_ms), now_ms)
+            self._append_marker(ended, now_ms)
 
     def _append_marker(
-        self, marker: bytes, now_ms: int, *, nowait: bool = False
+        self, ended: TransactionEnd, now_ms: int, *, nowait: bool = False
     ) -> Numbered | None:
         """Append a control batch of a transaction of this broker, and end that.
 
@@ -277,7 +275,7 @@ class AppendableLog(ReadableLog):
         if resets:
             append_ms = now_ms
         writer, by_time = self._writer, not self.retention_exempt
-        numbered = self._marker(marker, append_ms)
+        numbered = self._marker(ended, now_ms, append_ms)
         if nowait and (
             resets
             or not writer.active.is_ready
@@ -285,38 +283,37 @@ class AppendableLog(ReadableLog):
             or writer.must_roll(numbered, self.config, now_ms, by_time=by_time)
         ):
             return None
-        self._make_ready(append_ms, now_ms, resets=resets)
+        self._is_settled = False
         try:
-            writer.extend(
-                [numbered],
-                self.config,
-                now_ms,
-                by_time=by_time,
-                roll=partial(self._roll, now_ms),
-            )
+            if nowait:
+                marker = Marker(not ended.is_commit, ended.coordinator_epoch)
+                writer.append_commit(numbered, marker, now_ms)
+            else:
+                self._make_ready(append_ms, now_ms, resets=resets)
+                roll = partial(self._roll, now_ms)
+                writer.extend([numbered], self.config, now_ms, by_time=by_time, roll=roll)
         finally:
-            is_open = self.producers.is_open
-            self._unended = tuple(each for each in self._unended if is_open(*each[:2]))
+            if self._unended:
+                is_open = self.producers.is_open
+                self._unended = tuple(each for each in self._unended if is_open(*each[:2]))
             self.has_transactions = True
             self._find_unstable()
         return numbered
 
-    def _marker(self, marker: bytes, append_ms: int) -> Numbered:
+    def _marker(self, ended: TransactionEnd, now_ms: int, append_ms: int) -> Numbered:
         """A control batch as it is appended next."""
+        base_offset, epoch = self.log_end_offset, self.leader_epoch
         timestamp_type = self.config.message_timestamp_type
-        header = parse_header(marker)
-        stamped = restamp(
-            header,
-            marker,
-            base_offset=self.log_end_offset,
-            leader_epoch=self.leader_epoch,
+        header, parts, counts = stamped_marker(
+            ended,
+            now_ms,
+            base_offset=base_offset,
+            leader_epoch=epoch,
+            append_ms=append_ms,
             timestamp_type=timestamp_type,
-            max_timestamp=append_ms if timestamp_type is LOG_APPEND_TIME else None,
         )
-        facts = scan_batch(marker, header, max_bytes=len(marker), arrival_ms=append_ms)
-        parts = stamped, memoryview(marker)[HEADER_SIZE:]
-        return as_it_is(parse_header(stamped), parts, append_ms)._replace(
-            counts=facts.counts, is_stamped=timestamp_type is LOG_APPEND_TIME
+        return as_it_is(header, parts, append_ms)._replace(
+            counts=counts, is_stamped=timestamp_type is LOG_APPEND_TIME
         )
 
     def _repeated(self, prepared: Prepared) -> Appended | None:

@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 
 from horolog.config import TopicConfig
 from horolog.errors import CorruptBatch
+from horolog.record.markers import Marker
 from horolog.storage.append_times.floor import AppendTimes
 from horolog.storage.files import Files
 from horolog.storage.index.abort import AbortedTxn
@@ -126,6 +127,13 @@ class LogWriter:
         floor, append_ms = self._append_times, batch.append_ms
         if floor is not None and append_ms is not None and append_ms != floor.last:
             floor.gave(append_ms)
+
+    def append_commit(self, batch: Numbered, marker: Marker, now_ms: int) -> None:
+        """As `append`, of the marker of a commit; an abort has an entry in an index, too."""
+        self.append(batch)
+        assert self._producers is not None
+        assert batch.header is not None
+        self._producers.end(batch.header, marker, now_ms)
 
     def extend(
         self,

@@ -19,7 +19,7 @@ with old timestamps are no less protected.
 """
 
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 from operator import itemgetter
@@ -305,7 +305,8 @@ class Producers:
         if header.producer_id < 0:
             return None
         if header.is_control:
-            return self._end_transaction(header, read_batch(), now_ms)
+            marker = read_marker(read_batch())
+            return None if marker is None else self.end(header, marker, now_ms)
         if header.base_sequence >= 0 or header.is_transactional:
             self.update(header, header.last_offset, header.max_timestamp, now_ms)
         return None
@@ -329,14 +330,12 @@ class Producers:
             header.producer_id, first, header.last_offset, marker.is_abort, stable
         )
 
-    def _end_transaction(
-        self, header: BatchHeader, batch: bytes, now_ms: int
-    ) -> CompletedTransaction | None:
-        marker = read_marker(batch)
-        if marker is None:
-            return None
+    def end(self, header: BatchHeader, marker: Marker, now_ms: int) -> CompletedTransaction | None:
+        """Take note of a marker that is in the log, of which the header is of its batch."""
         completed = self._completed(header, marker)
-        state = self._states.setdefault(header.producer_id, ProducerState(header.producer_epoch))
+        state = self._states.get(header.producer_id)
+        if state is None:
+            state = self._states[header.producer_id] = ProducerState(header.producer_epoch)
         if header.producer_epoch > state.epoch:
             state.epoch = header.producer_epoch
             state.batches.clear()
@@ -352,13 +351,15 @@ class Producers:
             self._ended.append(completed)
         return completed
 
-    def first_unstable(self, high_watermark: int, unended: Iterable[Unended]) -> int | None:
+    def first_unstable(self, high_watermark: int, unended: Collection[Unended]) -> int | None:
         """Where the first transaction began whose end consumers cannot read; None if none did.
 
         Those that ended before the high watermark are forgotten; for `unended` ones nothing waits.
         """
         while self._ended and self._ended[0].last_offset < high_watermark:
             self._ended.popleft()
+        if not (self._ended or unended):
+            return next(iter(self._open.values()), None)
         stable = {(each.producer_id, each.first_offset) for each in unended}
         begun = (each[1] for each in self._open.items() if each not in stable)
         firsts = [each.first_offset for each in islice(self._ended, 1)]

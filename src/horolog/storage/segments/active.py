@@ -179,7 +179,7 @@ class ActiveSegment:
             is_stamped,
             many,
             _,
-            _,
+            header,
         ) = batch
         if many is not None or counts is None:
             self.append_all((batch,))
@@ -205,7 +205,11 @@ class ActiveSegment:
             self._take_back(position)
             raise
         flags, identity = OF_APPEND_TIME if is_stamped else OF_CREATE_TIME, identity_of(head)
-        row = row_of(position, size, base_offset, last_offset, identity, flags, append_ms, counts)
+        is_control = header is not None and header.is_control
+        row = row_of(
+            *(position, size, base_offset, last_offset, identity, flags, append_ms, counts),
+            is_control=is_control,
+        )
         blocks.add(row, size)
         if position == 0:
             segment.set_first(max_timestamp)
