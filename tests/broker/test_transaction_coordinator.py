@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections import defaultdict
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
@@ -38,6 +39,8 @@ class LogInMemory:
     batches: dict[int, list[bytes]] = field(default_factory=lambda: defaultdict(list))
     fails: int = 0
     loads_after: asyncio.Event | None = None
+    is_prompt: bool = False
+    """Whether a write is done when it is asked for, as on a disk that does not block."""
 
     async def ready(self) -> None:
         self.exists = True
@@ -45,7 +48,10 @@ class LogInMemory:
     def partition_of(self, key: str) -> int:
         return partition_for(key, self.count)
 
-    def append(self, index: int, batch: StampedBatch) -> asyncio.Future[None]:
+    def append(self, index: int, batch: StampedBatch) -> asyncio.Future[None] | None:
+        if self.is_prompt and not self.fails:
+            self.batches[index].append(batch.data)
+            return None
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if self.fails:
             self.fails -= 1
@@ -70,6 +76,7 @@ class MarkersInMemory:
     written: list[tuple[TopicPartition, Producer, bool, bool]] = field(default_factory=list)
     fails: int = 0
     hold: asyncio.Event | None = None
+    is_prompt: bool = False
 
     def topic_id(self, topic: str) -> UUID | None:
         return self.topics.get(topic)
@@ -77,9 +84,20 @@ class MarkersInMemory:
     def coordinator_epoch(self, index: int) -> int:
         return 0
 
-    async def end(self, partition: TopicPartition, ended: TransactionEnd) -> None:
+    def end(
+        self, partition: TopicPartition, ended: TransactionEnd
+    ) -> Coroutine[Any, Any, None] | None:
+        if not self.is_prompt:
+            return self._end_later(partition, ended)
+        self._end(partition, ended)
+        return None
+
+    async def _end_later(self, partition: TopicPartition, ended: TransactionEnd) -> None:
         if self.hold is not None:
             await self.hold.wait()
+        self._end(partition, ended)
+
+    def _end(self, partition: TopicPartition, ended: TransactionEnd) -> None:
         if self.fails:
             self.fails -= 1
             raise StorageFailed("full")
@@ -169,6 +187,70 @@ async def test_first_flow_ends_in_the_epoch_of_its_records(lab: Lab) -> None:
     assert await lab.coordinator.end("a", producer, 1, commit=False) == producer
     await lab.coordinator.settle()
     assert lab.markers.written == [(T0, producer, False, False)]
+
+
+def at_once(coroutine: Coroutine[Any, Any, Any]) -> Any:
+    """The result of a call that does not wait for anything."""
+    with pytest.raises(StopIteration) as done:
+        coroutine.send(None)
+    return done.value.value
+
+
+@in_loop
+async def test_next_request_of_the_id_finds_the_former_transaction_completed(lab: Lab) -> None:
+    producer = await lab.begin()
+    lab.log.is_prompt = lab.markers.is_prompt = True
+    for calls in (
+        lambda after: lab.coordinator.add_partitions("a", after, [T0], 2),
+        lambda after: lab.coordinator.admit("a", *after, [T0], 12),
+    ):
+        producer = at_once(lab.coordinator.end("a", producer, 2, commit=True))
+        assert (lab.stored(), lab.markers.written) == (Status.PREPARE_COMMIT, [])
+        at_once(calls(producer))
+        assert lab.stored() is Status.ONGOING
+        assert lab.markers.written.pop() == (T0, producer, True, True)
+    at_once(lab.coordinator.end("a", producer, 2, commit=True))
+    assert at_once(lab.coordinator.initialise("a", 60_000)) == Producer(producer.id, 4)
+    assert len(lab.markers.written) == 1
+
+
+@in_loop
+async def test_markers_come_after_requests_that_have_arrived_but_are_not_starved(lab: Lab) -> None:
+    producer = await lab.begin()
+    lab.log.is_prompt = lab.markers.is_prompt = True
+    loop, readable = asyncio.get_running_loop(), asyncio.Event()
+    statuses: list[Status] = []
+
+    def busy() -> None:  # a request, at whose end there is another
+        statuses.append(lab.status())
+        if len(statuses) < 10:
+            loop.call_soon(busy)
+        else:
+            readable.set()
+
+    mine, yours = socket.socketpair()
+    with mine, yours:
+        yours.send(b"a request")
+        loop.add_reader(mine, lambda: (loop.remove_reader(mine), busy()))
+        at_once(lab.coordinator.end("a", producer, 2, commit=True))
+        await readable.wait()
+    assert statuses[0] is Status.PREPARE_COMMIT
+    assert statuses[3] is Status.COMPLETE_COMMIT
+
+
+@in_loop
+async def test_what_cannot_be_completed_at_once_does_not_hold_up_others(lab: Lab) -> None:
+    one, other = await lab.begin(name="a"), await lab.begin(name="b")
+    lab.markers.hold = asyncio.Event()
+    await lab.coordinator.end("a", one, 2, commit=True)
+    await asyncio.sleep(0.01)
+    lab.markers.is_prompt = lab.log.is_prompt = True
+    after = await lab.coordinator.end("b", other, 2, commit=True)
+    at_once(lab.coordinator.add_partitions("b", after, [T0], 2))
+    assert lab.status("a") is Status.PREPARE_COMMIT
+    lab.markers.hold.set()
+    await lab.coordinator.settle()
+    assert lab.status("a") is Status.COMPLETE_COMMIT
 
 
 @in_loop

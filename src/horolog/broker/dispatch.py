@@ -17,15 +17,16 @@ error that reaches this module ends the connection.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from functools import partial
 from itertools import groupby
-from types import CoroutineType, coroutine
+from types import CoroutineType
 from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar, cast
 
 from horolog.broker.authorisation import Authorise, authorise
 from horolog.broker.broker import Broker
+from horolog.broker.scheduling.begun import rest_of, resumed
 from horolog.broker.scheduling.turns import ClientGone, TimeSlice, next_turn
 from horolog.buffers import Buffer
 from horolog.network.dispatching import Hangup
@@ -199,7 +200,7 @@ class Dispatcher:
         except StopIteration as done:
             response = done.value
         else:
-            return self._task(self._finish(header, request, _resumed(response, awaited)))
+            return self._task(self._finish(header, request, resumed(response, awaited)))
         if isinstance(response, Apart) or request.is_long:
             return self._task(self._pack(header, request, response))
         return _packed(header, response)
@@ -242,7 +243,7 @@ class Dispatcher:
             awaited = answering.send(None)
         except StopIteration as done:
             return cast("Reply", done.value)
-        return self._task(_rest_of(answering, awaited))
+        return self._task(rest_of(answering, awaited))
 
     async def _finish(
         self, header: RequestHeader, request: Request[Any], answering: Coroutine[Any, Any, Response]
@@ -281,28 +282,6 @@ class Dispatcher:
             return call()
 
         return await self._loop.run_in_executor(self._codec, unless_gone)
-
-
-async def _rest_of(begun: Coroutine[Any, Any, T], awaited: Any) -> T:
-    """As `_resumed`, for a task: since Python 3.12 these take no generators."""
-    return await _resumed(begun, awaited)
-
-
-@coroutine
-def _resumed(begun: Coroutine[Any, Any, T], awaited: Any) -> Generator[Any, Any, T]:
-    """The rest of a coroutine that was begun and waits for `awaited`."""
-    while True:
-        step: Callable[[], Any]
-        try:
-            sent = yield awaited
-        except BaseException as error:  # noqa: BLE001 - handed to the coroutine
-            step = partial(begun.throw, error)
-        else:
-            step = partial(begun.send, sent)
-        try:
-            awaited = step()
-        except StopIteration as done:
-            return cast(T, done.value)
 
 
 def _packed_densely(header: RequestHeader, response: Response) -> Reply | None:

@@ -1,5 +1,9 @@
 """Completes transactions whose outcome is written: markers, then Complete.
 
+What a client has asked for comes first: a transaction is completed after the requests that have
+arrived by then, or when the next request of its transactional id needs it. Most are completed
+without a task; those that have to wait get one.
+
 Each marker is retried until it is written or has no place: its partition is gone, or another
 coordinator has ended the transaction. A kill leaves the rest to the next start.
 """
@@ -7,14 +11,17 @@ coordinator has ended the transaction. A kill leaves the rest to the next start.
 import asyncio
 import logging
 from collections.abc import Awaitable, Coroutine, Sequence
+from time import perf_counter
 from typing import Any, Final, Protocol
 from uuid import UUID
 
+from horolog.broker.scheduling.begun import rest_of
 from horolog.broker.scheduling.turns import TimeSlice
 from horolog.broker.state_loading import MOST_RETRY_S, RETRY_S
 from horolog.broker.transaction_states import Entry, TransactionStates
 from horolog.clock import Clock
 from horolog.errors import ErrorCode, HorologError, RequestRefused
+from horolog.network.turns import SLICE_SECONDS
 from horolog.record.markers import TransactionEnd
 from horolog.schemas.transactions import SECOND_FLOW, Status
 from horolog.storage.names import TopicPartition
@@ -59,12 +66,15 @@ class Completion:
         self._states = states
         self._markers = markers
         self._clock = clock
+        self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._waiting: dict[Entry, None] = {}  # prepared, and not begun; the oldest first
+        self._is_scheduled = False
         self._is_closed = False
 
     def begin(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
         """Run a task until `close`."""
-        task = asyncio.get_running_loop().create_task(work)
+        task = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._on_done)
         return task
@@ -75,9 +85,11 @@ class Completion:
             _LOG.error("a bug in the transaction coordinator", exc_info=error)
 
     async def settle(self) -> None:
-        """Wait until all tasks have ended."""
-        while self._tasks:
-            await asyncio.wait(list(self._tasks))
+        """Wait until all is completed."""
+        while self._tasks or self._waiting:
+            self._complete_waiting()
+            if self._tasks:
+                await asyncio.wait(list(self._tasks))
 
     async def close(self) -> None:
         """Cancel all tasks; none begins any more."""
@@ -85,16 +97,55 @@ class Completion:
         await self.cancel()
 
     async def cancel(self) -> None:
-        """Cancel all tasks."""
+        """Cancel all tasks, and forget what waits."""
+        self._waiting.clear()
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def complete_soon(self, entry: Entry) -> None:
-        """Complete a prepared transaction; `entry.completing` ends with that."""
+        """Complete a prepared transaction; see `complete_now`."""
         if not self._is_closed:
-            entry.completing = self.begin(self._complete(entry))
+            self._waiting[entry] = None
+            self._schedule()
+
+    def complete_now(self, entry: Entry) -> None:
+        """Complete a transaction if it is prepared; `entry.completing` ends with what takes time.
+
+        Its lock must not be held by the caller.
+        """
+        if entry not in self._waiting:
+            return
+        del self._waiting[entry]
+        completing = self._complete(entry)
+        try:
+            awaited = completing.send(None)
+        except StopIteration:
+            return
+        except Exception:  # noqa: BLE001 - as of a task
+            _LOG.exception("a bug in the transaction coordinator")
+            return
+        entry.completing = self.begin(rest_of(completing, awaited))
+
+    def _schedule(self) -> None:
+        """Go on with those that wait once the event loop has looked at all sockets again."""
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            # What is called next runs before requests that have arrived since; what that calls
+            # runs behind them.
+            self._loop.call_soon(self._loop.call_soon, self._complete_waiting)
+
+    def _complete_waiting(self) -> None:
+        """Complete those that wait, in order; after a slice of time requests have their turn."""
+        self._is_scheduled = False
+        until = perf_counter() + SLICE_SECONDS
+        while self._waiting:
+            self.complete_now(next(iter(self._waiting)))
+            if perf_counter() >= until:
+                break
+        if self._waiting:
+            self._schedule()
 
     async def _complete(self, entry: Entry) -> None:
         transaction = self._states.known(entry)

@@ -3,8 +3,9 @@
 Each transactional id has a lock: a decision is made, written to `__transaction_state`, and then
 counts in memory. A write that fails changes nothing, and is answered with a retriable error.
 
-EndTxn is answered once the outcome is written (Prepare). A task then writes the marker of each
-partition, as often as it takes, and Complete. A start completes what it finds prepared.
+EndTxn is answered once the outcome is written (Prepare). Then the marker of each partition is
+written, as often as it takes, and Complete (transaction_completion.py). A start completes what it
+finds prepared.
 
 Timeouts count in monotonic time from the start that is stored, so that a step of the wall clock
 aborts nothing.
@@ -131,6 +132,7 @@ class TransactionCoordinator:
             )
         self._states.check_loaded(transactional_id)
         entry = self._states.open(transactional_id)
+        self._completion.complete_now(entry)
         try:
             async with entry.lock:
                 return await self._initialise(entry, timeout_ms, expected)
@@ -178,6 +180,7 @@ class TransactionCoordinator:
         entry = self._states.find(transactional_id)
         if self._has(entry, producer, partitions):
             return
+        self._completion.complete_now(entry)
         is_last_try = False
         while True:
             async with entry.lock:
@@ -301,6 +304,7 @@ class TransactionCoordinator:
             RequestRefused: as the errors of EndTxn.
         """
         entry = self._states.find(transactional_id)
+        self._completion.complete_now(entry)
         async with entry.lock:
             transaction = self._states.known(entry)
             after = decisions.ended(
