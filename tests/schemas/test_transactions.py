@@ -1,6 +1,8 @@
 """Records of `__transaction_state`."""
 
+import struct
 from contextlib import suppress
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -10,6 +12,7 @@ from horolog.errors import CorruptBatch
 from horolog.schemas.transactions import (
     Status,
     TransactionValue,
+    newest_transaction_bytes,
     read_transaction,
     read_transaction_key,
     transaction_bytes,
@@ -94,3 +97,39 @@ def test_any_bytes_are_read_or_refused(data: bytes) -> None:
     for read in (read_transaction, read_transaction_key):
         with suppress(CorruptBatch):
             read(data)
+
+
+LENGTHS = st.sampled_from([0, 1, 2, 125, 126, 127, 300])
+LONG = LENGTHS.flatmap(lambda count: st.text("xïĀ", min_size=count, max_size=count))
+MANY = LENGTHS.flatmap(lambda count: st.lists(I32, min_size=count, max_size=count).map(tuple))
+
+
+@given(
+    VALUES,
+    st.dictionaries(LONG, MANY, max_size=3)
+    | LENGTHS.map(lambda n: {f"t{index}": (index,) for index in range(n)})
+    | PARTITIONS,
+)
+def test_newest_values_are_written_as_field_by_field(
+    value: TransactionValue, partitions: dict[str, tuple[int, ...]] | None
+) -> None:
+    value = value._replace(partitions=partitions)
+    assert newest_transaction_bytes(value) == transaction_bytes(value)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"producer_id": 1 << 63},
+        {"producer_epoch": 1 << 15},
+        {"timeout_ms": -(1 << 31) - 1},
+        {"updated_ms": 1 << 63},
+        {"partitions": {"t": (1 << 31,)}},
+        {"client_version": 1 << 15},
+    ],
+)
+def test_numbers_that_do_not_fit_are_refused_either_way(changed: dict[str, Any]) -> None:
+    value = TransactionValue(7, 3, 60_000, Status.ONGOING)._replace(**changed)
+    for write in (transaction_bytes, newest_transaction_bytes):
+        with pytest.raises(struct.error):
+            write(value)

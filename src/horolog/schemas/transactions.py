@@ -31,6 +31,13 @@ SECOND_FLOW: Final = 2
 _NEWEST: Final = 1
 _PREVIOUS_ID, _NEXT_ID, _CLIENT_VERSION, _NEXT_EPOCH = range(4)
 _I16, _I64 = Struct(">h"), Struct(">q")
+_KEY: Final = Struct(">hh")  # version, length of the id
+_HEAD: Final = Struct(">hqhib")  # version, producer id, epoch, timeout, status
+_TIMES: Final = Struct(">qq")
+_MOST_SHORT: Final = 126  # whose length, and one more, takes one byte
+_SHORT: Final = tuple(bytes([length]) for length in range(128))
+_INDEXES: Final = tuple(Struct(f">B{count}iB") for count in range(_MOST_SHORT + 1))
+"""Of a topic's partitions: how many and one more, the partitions, and no tags."""
 _T = TypeVar("_T")
 
 
@@ -85,7 +92,8 @@ def transaction_key(transactional_id: str) -> bytes:
     Raises:
         struct.error: the id is longer than 32,767 bytes.
     """
-    return bytes(Encoder().i16(0).plain_text(transactional_id))
+    data = transactional_id.encode()
+    return _KEY.pack(0, len(data)) + data
 
 
 def read_transaction(data: bytes) -> TransactionValue:
@@ -128,6 +136,33 @@ def read_transaction(data: bytes) -> TransactionValue:
         _number(tagged, _CLIENT_VERSION, _I16, 0),
         _number(tagged, _NEXT_EPOCH, _I16, -1),
     )
+
+
+def newest_transaction_bytes(value: TransactionValue) -> bytes:
+    """As `transaction_bytes` of the newest version, in a third of the time where names are short.
+
+    Raises:
+        struct.error: a number or a text does not fit its field.
+    """
+    partitions = value.partitions
+    parts = [_HEAD.pack(_NEWEST, *value[:4])]
+    if partitions is None:
+        parts.append(b"\0")
+    elif len(partitions) > _MOST_SHORT:
+        return transaction_bytes(value)
+    else:
+        parts.append(_SHORT[len(partitions) + 1])
+        for name, indexes in partitions.items():
+            data, count = name.encode(), len(indexes)
+            if len(data) > _MOST_SHORT or count > _MOST_SHORT:
+                return transaction_bytes(value)
+            parts += _SHORT[len(data) + 1], data, _INDEXES[count].pack(count + 1, *indexes, 0)
+    parts.append(_TIMES.pack(value.updated_ms, value.started_ms))
+    tagged = _tagged(value)
+    parts.append(_SHORT[len(tagged)])
+    for tag, number in tagged.items():
+        parts += _SHORT[tag], _SHORT[len(number)], number
+    return b"".join(parts)
 
 
 def transaction_bytes(value: TransactionValue, version: int = _NEWEST) -> bytes:

@@ -76,6 +76,9 @@ class Transaction(NamedTuple):
 
     def topics(self) -> dict[str, tuple[int, ...]]:
         """The partitions by topic, sorted."""
+        if len(self.partitions) == 1:
+            ((topic, index),) = self.partitions
+            return {topic: (index,)}
         found: dict[str, list[int]] = {}
         for topic, index in sorted(self.partitions):
             found.setdefault(topic, []).append(index)

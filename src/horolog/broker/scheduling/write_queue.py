@@ -83,6 +83,11 @@ class WriteQueue:
         self, prepared: Prepared, now_ms: int, owner: Hashable
     ) -> "Appended | asyncio.Future[Appended]":
         """See `Partition.append_trusted`."""
+        if not (self._working or self._jobs or self._closing or owner in self._unchecked):
+            appended = self._log.append_nowait(prepared, now_ms)
+            if appended is not None:
+                self._on_growth(appended.size)
+                return appended
         append = Append(owner, prepared.batch, now_ms, produce_version=0, in_thread=False)
         append.prepared = prepared
         return self._append(append)
