@@ -59,8 +59,12 @@ def frames(draw: st.DrawFn, key: ApiKey) -> bytes:
     if key is ApiKey.PRODUCE:
         sizes = st.sampled_from([0, 1, 100, 126, 127, 128, 16_382, 16_383, 20_000, 60_000])
         batches = {index: b"r" * draw(sizes) for index in range(count)}
+        transactional = st.sampled_from([None, "x", "", "x" * 126, "x" * 127, "y" * 300])
         fields: dict[str, Any] = produce_fields(
-            name, batches, acks=draw(st.sampled_from([-1, 0, 1]))
+            name,
+            batches,
+            acks=draw(st.sampled_from([-1, 0, 1])),
+            transactional_id=draw(st.none() | transactional),
         )
         fields["topic_data"][0]["topic_id"] = draw(st.sampled_from([TOPIC_ID, None]))
     elif key is ApiKey.OFFSET_COMMIT:
@@ -92,10 +96,10 @@ def test_a_produce_request_says_what_its_schema_says(frame: bytes) -> None:
     header, body = decoded(frame)
     (topic,) = body.topic_data
     (partition,) = topic.partition_data
-    assert body.transactional_id is None
     assert found == (
         *(header.api_version, header.correlation_id, header.client_id),
         *(body.acks, topic.name, topic.topic_id, partition.index, partition.records),
+        body.transactional_id,
     )
 
 

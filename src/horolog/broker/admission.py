@@ -5,8 +5,7 @@ wait for each other there, so that its batches reach the logs in the order of th
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Collection, Mapping
 from typing import Final, NamedTuple, Protocol
 from weakref import WeakValueDictionary
 
@@ -69,12 +68,13 @@ class ProducerTurns:
     def __init__(self) -> None:
         self._locks: WeakValueDictionary[tuple[Peer, str], asyncio.Lock] = WeakValueDictionary()
 
-    @asynccontextmanager
-    async def turn(self, peer: Peer, transactional_id: str) -> AsyncIterator[None]:
-        """Wait until the requests before this one have begun to append."""
-        lock = self._locks.setdefault((peer, transactional_id), asyncio.Lock())
-        async with lock:
-            yield
+    def turn(self, peer: Peer, transactional_id: str) -> asyncio.Lock:
+        """To be held: waits until the requests before this one have begun to append."""
+        key = peer, transactional_id
+        lock = self._locks.get(key)
+        if lock is None:
+            lock = self._locks[key] = asyncio.Lock()
+        return lock
 
 
 def transactional_header(records: Buffer | None) -> BatchHeader | None:

@@ -68,6 +68,7 @@ class SingleProduce(NamedTuple):
     topic_id: UUID | None
     partition: int
     records: bytes
+    transactional_id: str | None
 
 
 class SingleLookup(NamedTuple):
@@ -111,10 +112,16 @@ def read_produce(frame: bytes) -> SingleProduce | None:
             return None
         at = _HEAD.size + size
         client_id = frame[_HEAD.size : at].decode("utf-8", "replace")
-        name, topic_id, end = "", None, len(frame)
+        name, topic_id, end, transactional_id = "", None, len(frame), None
         if version < 9:
             transactional, acks, _, topics, size = _PRODUCE.unpack_from(frame, at)
-            if transactional != -1 or topics != 1 or not 0 < size <= _LONGEST_NAME:
+            if transactional > 0:
+                start, at = at + 2, at + transactional  # so that the fields before the next are it
+                transactional_id = frame[start : start + transactional].decode()
+                _, acks, _, topics, size = _PRODUCE.unpack_from(frame, at)
+            elif transactional != -1:
+                return None
+            if topics != 1 or not 0 < size <= _LONGEST_NAME:
                 return None
             start = at + _PRODUCE.size
             at = start + size
@@ -124,8 +131,15 @@ def read_produce(frame: bytes) -> SingleProduce | None:
             is_single = partitions == 1
         else:
             tags, transactional, acks, _, topics = _FLEXIBLE_PRODUCE.unpack_from(frame, at)
+            if transactional:
+                transactional -= 1
+                if not 0 < transactional <= _LONGEST_COMPACT_NAME:
+                    return None
+                start, at = at + 2, at + transactional
+                transactional_id = frame[start : start + transactional].decode()
+                _, _, acks, _, topics = _FLEXIBLE_PRODUCE.unpack_from(frame, at)
             at += _FLEXIBLE_PRODUCE.size
-            if tags or transactional or topics != 2 or not frame.endswith(_NO_TAGS):
+            if tags or topics != 2 or not frame.endswith(_NO_TAGS):
                 return None
             if version < 13:
                 size = frame[at] - 1
@@ -153,7 +167,10 @@ def read_produce(frame: bytes) -> SingleProduce | None:
     records = frame[at:end]
     return _new(
         SingleProduce,
-        (version, correlation_id, client_id, acks, name, topic_id, index, records),
+        (
+            *(version, correlation_id, client_id, acks),
+            *(name, topic_id, index, records, transactional_id),
+        ),
     )
 
 

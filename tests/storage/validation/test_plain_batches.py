@@ -18,6 +18,7 @@ from horolog.record.compression import Codec
 from horolog.record.scan import load_kernels
 from horolog.record.timestamps import TimestampType
 from horolog.storage import prepare
+from horolog.storage.producers.states import Admission
 from horolog.storage.validation import validate
 
 CONFIG = TopicConfig(message_timestamp_after_max_ms=1000, message_timestamp_before_max_ms=1000)
@@ -67,9 +68,13 @@ def sent_batches(draw: st.DrawFn) -> bytes:
     return draw(st.sampled_from([batch, batch, batch, batch[:-1], batch + b"\0", batch * 2]))
 
 
-def outcome(batch: bytes, config: TopicConfig, version: int | None) -> Any:
+def outcome(
+    batch: bytes, config: TopicConfig, version: int | None, admission: Admission | None = None
+) -> Any:
     try:
-        return prepare(batch, config, NOW, partition="t-0", produce_version=version)
+        return prepare(
+            batch, config, NOW, partition="t-0", produce_version=version, admission=admission
+        )
     except HorologError as error:
         return type(error), str(error), getattr(error, "code", None), getattr(error, "errors", ())
 
@@ -78,32 +83,56 @@ def outcome(batch: bytes, config: TopicConfig, version: int | None) -> Any:
     batch=sent_batches(),
     config=st.sampled_from((CONFIG, *CONFIGS)),
     version=st.sampled_from((None, 2, 3, 9)),
+    admission=st.sampled_from((None, Admission(3))),
 )
 def test_a_plain_batch_is_prepared_as_by_the_checks_one_by_one(
-    batch: bytes, config: TopicConfig, version: int | None
+    batch: bytes, config: TopicConfig, version: int | None, admission: Admission | None
 ) -> None:
     load_kernels()
-    found = outcome(batch, config, version)
+    found = outcome(batch, config, version, admission)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(validate, "plain_header", lambda *_: None)
-        assert found == outcome(batch, config, version)
+        patch.setattr(validate, "plain_header", lambda *_, **__: None)
+        assert found == outcome(batch, config, version, admission)
 
 
+@pytest.mark.parametrize("is_transactional", [False, True])
 @pytest.mark.parametrize(
     ("name", "value"), [(name, value) for name, values in FIELDS.items() for value in values]
 )
 def test_one_odd_field_is_judged_as_by_the_checks_one_by_one(
-    name: str, value: int, monkeypatch: pytest.MonkeyPatch
+    name: str, value: int, is_transactional: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     load_kernels()
-    batch = build_batch([Record(NOW, b"k", b"v"), Record(NOW - 1, b"k", b"v")])
+    producer = (
+        {"producer_id": 7, "producer_epoch": 0, "base_sequence": 5} if is_transactional else {}
+    )
+    admission = Admission(3) if is_transactional else None
+    batch = build_batch(
+        [Record(NOW, b"k", b"v"), Record(NOW - 1, b"k", b"v")],
+        **producer,
+        is_transactional=is_transactional,
+    )
     records = batch[HEADER_SIZE:]
     batch = pack_header(parse_header(batch)._replace(**{name: value}), records) + records
-    found = [outcome(batch, config, 9) for config in CONFIGS]
-    monkeypatch.setattr(validate, "plain_header", lambda *_: None)
-    assert found == [outcome(batch, config, 9) for config in CONFIGS]
+    found = [outcome(batch, config, 9, admission) for config in CONFIGS]
+    monkeypatch.setattr(validate, "plain_header", lambda *_, **__: None)
+    assert found == [outcome(batch, config, 9, admission) for config in CONFIGS]
 
 
 def test_an_ordinary_batch_is_plain() -> None:
     batch = build_batch([Record(NOW, b"k", b"v")], producer_id=7, producer_epoch=0, base_sequence=0)
     assert validate.plain_header(batch, CONFIG) == parse_header(batch)
+
+
+def test_an_ordinary_batch_of_a_transaction_is_plain_once_it_is_admitted() -> None:
+    batch = build_batch(
+        [Record(NOW, b"k", b"v")],
+        producer_id=7,
+        producer_epoch=0,
+        base_sequence=0,
+        is_transactional=True,
+    )
+    assert validate.plain_header(batch, CONFIG) is None
+    assert validate.plain_header(batch, CONFIG, is_admitted=True) == parse_header(batch)
+    load_kernels()
+    assert outcome(batch, CONFIG, 9, Admission(3)).admission == Admission(3)

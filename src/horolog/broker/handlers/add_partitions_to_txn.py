@@ -6,18 +6,22 @@ v4  several transactions, from brokers (KIP-890); partitions may be verified onl
 v5  as v4
 """
 
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Final
+from collections.abc import Coroutine, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final
 
+from horolog.broker.authorisation import Authorise
 from horolog.broker.broker import Broker
-from horolog.broker.dispatch import Request, api
+from horolog.broker.dispatch import Request, api, shortcut
 from horolog.broker.handlers.transaction_errors import transaction_code
 from horolog.errors import ErrorCode, HorologError
+from horolog.network.peer import Peer
+from horolog.network.reply import Reply
 from horolog.schemas.transactions import FIRST_FLOW, SECOND_FLOW
 from horolog.storage.names import TopicPartition
 from horolog.transactions.values import Producer
 from horolog.wire.api import ApiKey
 from horolog.wire.requests import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
+from horolog.wire.transactions import SingleAdd, added_answers, read_add
 
 if TYPE_CHECKING:
     from horolog.wire.responses import AddPartitionsToTxnResponse, AddPartitionsToTxnTopicResult
@@ -60,6 +64,32 @@ async def add_partitions_to_txn(
             for each in body.transactions
         ],
     }
+
+
+@shortcut(ApiKey.ADD_PARTITIONS_TO_TXN)
+def add_single(
+    broker: Broker, authorise: Authorise, peer: Peer, frame: bytes
+) -> Coroutine[Any, Any, Reply] | None:
+    """Add one partition, without decoding the request by its schema."""
+    asked = read_add(frame)
+    if asked is None:
+        return None
+    authorise(peer, ApiKey.ADD_PARTITIONS_TO_TXN)
+    return _add_single(broker, asked)
+
+
+async def _add_single(broker: Broker, asked: SingleAdd) -> Reply:
+    version, correlation_id, transactional_id, producer_id, epoch, name, index = asked
+    partition, code = TopicPartition(name, index), ErrorCode.none
+    if broker.partitions.find(name, index) is None:
+        code = ErrorCode.unknown_topic_or_partition
+    else:
+        producer = Producer(producer_id, epoch)
+        try:
+            await broker.transactions.add_partitions(transactional_id, producer, [partition])
+        except HorologError as error:
+            code = transaction_code(error, knows_fenced=version >= _KNOWS_FENCED)
+    return (added_answers(version, name).pack(correlation_id, index, code),)
 
 
 async def _add(

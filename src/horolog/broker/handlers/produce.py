@@ -53,7 +53,7 @@ from horolog.wire.produce import (
     single_answers,
 )
 from horolog.wire.requests import PartitionProduceData, ProduceRequest, TopicProduceData
-from horolog.wire.single_partition import read_produce
+from horolog.wire.single_partition import SingleProduce, read_produce
 
 INLINE_SECONDS: Final = 0.005
 """How long the batches of one request are validated on the event loop; the rest run in threads."""
@@ -107,31 +107,83 @@ def _produce_at_once(
 
 
 @shortcut(ApiKey.PRODUCE)
-def produce_single(broker: Broker, authorise: Authorise, peer: Peer, frame: bytes) -> Reply | None:
+def produce_single(
+    broker: Broker, authorise: Authorise, peer: Peer, frame: bytes
+) -> Reply | Coroutine[Any, Any, Reply] | None:
     """Append to one partition, without decoding the request by its schema.
 
     Returns:
-        None, without any effect, if the append may block, or for a request of another form.
+        None, without any effect, if the append may block, or for a request of another form. An
+        append of a transaction is waited for here.
     """
     asked = read_produce(frame)
     if asked is None:
         return None
-    version, correlation_id, client_id, acks, name, topic_id, index, records = asked
+    version, correlation_id, client_id, acks, name, topic_id, index, records, transactional = asked
     authorise(peer, ApiKey.PRODUCE)
+    if transactional is not None:
+        return _produce_single_in_transaction(broker, peer, asked, transactional)
     topic = partition = None
     try:
         topic = find_topic(broker, version, name, topic_id)
         partition = find_partition(broker, version, acks, topic, index)
         appended = partition.append_nowait(records, broker.clock.now_ms(), version, peer)
     except HorologError as error:
-        outcome = _refused(broker, topic, index, error, partition)
-        refused = ProducedTopic(name, topic_id, [outcome])
-        leaders = _leaders(broker, [refused])
-        body = encode_produce_response(version, [refused], node_endpoints=leaders)
-        return (response_prefix(ApiKey.PRODUCE, version, correlation_id, len(body)), body)
+        return _single_refused(broker, asked, topic, error, partition)
     if appended is None:
         return None
     broker.note_appended(partition, appended, client_id, peer.host)
+    base_offset, _, time_ms, start_offset = appended[:4]
+    answers = single_answers(version, name, topic_id)
+    return (answers.pack(correlation_id, index, 0, base_offset, time_ms, start_offset),)
+
+
+def _single_refused(
+    broker: Broker,
+    asked: SingleProduce,
+    topic: Topic | None,
+    error: HorologError,
+    partition: Partition | None,
+) -> Reply:
+    version, topic_id = asked.version, asked.topic_id
+    outcome = _refused(broker, topic, asked.partition, error, partition)
+    refused = ProducedTopic(asked.name, topic_id, [outcome])
+    leaders = _leaders(broker, [refused])
+    body = encode_produce_response(version, [refused], node_endpoints=leaders)
+    return (response_prefix(ApiKey.PRODUCE, version, asked.correlation_id, len(body)), body)
+
+
+async def _produce_single_in_transaction(
+    broker: Broker, peer: Peer, asked: SingleProduce, transactional_id: str
+) -> Reply:
+    """As `_produce_in_transaction`, for one partition."""
+    version, correlation_id, client_id, acks, name, topic_id, index, records, _ = asked
+    topic = partition = None
+    try:
+        async with broker.producer_turns.turn(peer, transactional_id):
+            header = transactional_header(records)
+            admitted = None
+            if header is not None:
+                topic = find_topic(broker, version, name, topic_id)
+                partition = find_partition(broker, version, acks, topic, index)
+                _refuse_adopted(cast("Topic", topic))
+                headers = {TopicPartition(partition.topic, index): header}
+                admitted = await admit(broker.transactions, transactional_id, headers, version)
+                partition = None
+            topic = find_topic(broker, version, name, topic_id)  # it may be gone by now
+            partition = find_partition(broker, version, acks, topic, index)
+            admission = None
+            if admitted is not None:
+                _refuse_adopted(cast("Topic", topic))
+                admitted.refuse_unless_in(TopicPartition(partition.topic, index))
+                admission = partition.admit(admitted.producer_id, is_strict=admitted.is_strict)
+            now_ms = broker.clock.now_ms()
+            appended = partition.append(records, now_ms, version, peer, admission=admission)
+        if not isinstance(appended, Appended):
+            appended = await appended
+    except HorologError as error:
+        return _single_refused(broker, asked, topic, error, partition)
+    _note(broker, partition, appended, version, client_id, peer.host)
     base_offset, _, time_ms, start_offset = appended[:4]
     answers = single_answers(version, name, topic_id)
     return (answers.pack(correlation_id, index, 0, base_offset, time_ms, start_offset),)
@@ -243,7 +295,7 @@ def _append(
         outcomes.append(_refused(broker, topic, sent.index, error, partition))
         return
     if isinstance(appended, Appended):
-        _note(request, broker, partition, appended)
+        _note(broker, partition, appended, *_who(request))
         outcomes.append(_accepted(sent.index, appended))
     else:
         appending.append(_Appending(partition, appended, outcomes, len(outcomes)))
@@ -273,7 +325,7 @@ async def _reply_later(
             topic = broker.topics.find(one.partition.topic)
             one.outcomes[one.slot] = _refused(broker, topic, index, error, one.partition)
             continue
-        _note(request, broker, one.partition, appended)
+        _note(broker, one.partition, appended, *_who(request))
         one.outcomes[one.slot] = _accepted(index, appended)
     return _reply(request, broker, topics)
 
@@ -300,16 +352,21 @@ def _reply(
 
 
 def _note(
-    request: Request[ProduceRequest],
     broker: Broker,
     partition: Partition,
     appended: Appended,
+    version: int,
+    client_id: str,
+    host: str,
 ) -> None:
-    broker.note_appended(partition, appended, request.client_id, request.peer.host)
+    broker.note_appended(partition, appended, client_id, host)
     if appended.is_converted:
         count = appended.last_offset - appended.base_offset + 1
-        who = (request.version, request.client_id, request.peer.host)
-        broker.conversions.note(ApiKey.PRODUCE, *who, partition.topic, count)
+        broker.conversions.note(ApiKey.PRODUCE, version, client_id, host, partition.topic, count)
+
+
+def _who(request: Request[ProduceRequest]) -> tuple[int, str, str]:
+    return request.version, request.client_id, request.peer.host
 
 
 def _accepted(index: int, appended: Appended) -> ProducedPartition:

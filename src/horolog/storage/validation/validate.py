@@ -26,6 +26,7 @@ from horolog.record.batch import (
     LOG_OVERHEAD,
     MAGIC,
     MAGIC_POSITION,
+    TRANSACTIONAL_BIT,
     BatchHeader,
     pack_header,
     parse_header,
@@ -157,7 +158,7 @@ def prepare(
         RecordsRejected: some records are at fault, and which (32 or 87).
         CorruptBatch: the checksum is wrong, or the header is no header (2).
     """
-    plain = plain_header(batch, config)
+    plain = plain_header(batch, config, is_admitted=admission is not None)
     if plain is not None and type(batch) is bytes:
         verify_crc(batch, 0, plain)
         facts = scan_plain(batch, plain, arrival_ms=now_ms)
@@ -166,7 +167,8 @@ def prepare(
             and facts.dense_offsets
             and faults_to_find(facts, config, now_ms, claims_append_time=False) is None
         ):
-            return _prepared(plain, memoryview(batch), facts, config, now_ms)
+            prepared = _prepared(plain, memoryview(batch), facts, config, now_ms)
+            return prepared._replace(admission=admission) if plain.attributes else prepared
     return _prepare_carefully(
         batch,
         config,
@@ -214,8 +216,12 @@ def _check_size(header: BatchHeader, config: TopicConfig) -> None:
         )
 
 
-def plain_header(batch: Buffer, config: TopicConfig) -> BatchHeader | None:
+def plain_header(
+    batch: Buffer, config: TopicConfig, *, is_admitted: bool = False
+) -> BatchHeader | None:
     """The header of a batch that passes every check of headers, and is stored as it is.
+
+    One of a transaction does if it `is_admitted`.
 
     None says nothing: what is not this plain goes through the checks one by one. A test holds both
     ways to the same answers.
@@ -232,7 +238,11 @@ def plain_header(batch: Buffer, config: TopicConfig) -> BatchHeader | None:
     header = parse_header(batch)
     offset, _, _, _, _, attributes, last_delta, *_, producer_id, _, sequence, count = header
     if (
-        offset == attributes == 0  # create time, no codec, no transaction, no control batch
+        offset == 0  # create time, no codec, no control batch
+        and (
+            attributes == 0
+            or (is_admitted and attributes == TRANSACTIONAL_BIT and producer_id >= 0)
+        )
         and last_delta + 1 == count > 0
         and (producer_id < 0 or sequence >= 0)
         and config.message_format_version == MAGIC
