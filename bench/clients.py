@@ -13,12 +13,14 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, TypeVar
 
 from bench import raw
 from bench.harness import Watch
 
 T0_MS = 1_700_000_000_000
+PARTITIONS = 4  # of the topics that transactions are written to
+AnswerT = TypeVar("AnswerT")
 PIPELINE = 5  # requests under way on one connection, as clients have by default
 
 
@@ -479,6 +481,104 @@ def transactions(
     return {**watch.numbers(), "commits": each * producers, **_percentiles(took)}
 
 
+def raw_transactions(
+    bootstrap: str, topic: str, each: int, records: int, size: int, producers: int
+) -> dict[str, float]:
+    """As `transactions`, in the second flow of KIP-890, of clients that do next to nothing.
+
+    Records are packed beforehand, a thousand a batch; each producer has a partition of its own, as
+    far as there are some. A request that is refused because the former transaction is being ended
+    (51) is sent again after 20 ms, as librdkafka does.
+    """
+    transactions(bootstrap, topic, 1, 1, size, 1)  # so that the topics are there
+    took: list[float] = []
+
+    def commit(number: int, count: int) -> None:
+        with raw.Connection(bootstrap) as connection:
+            producer = _RawProducer(connection, number, topic, records, size)
+            took.extend(producer.commit() for _ in range(count))
+
+    with ThreadPoolExecutor(producers) as threads:
+        for count in (1, each):
+            if count == each:
+                took.clear()
+                watch = Watch()
+            for done in [threads.submit(commit, number, count) for number in range(producers)]:
+                done.result()
+    return {**watch.numbers(), "commits": each * producers, **_percentiles(took)}
+
+
+class _RawProducer:
+    """A transactional id on a connection."""
+
+    def __init__(
+        self, connection: raw.Connection, number: int, topic: str, records: int, size: int
+    ) -> None:
+        self._connection = connection
+        self._name, self._topic = f"raw-{number}", topic
+        self._partition = number % PARTITIONS
+        counts = [1000] * (records // 1000) + [records % 1000] * (records % 1000 > 0)
+        self._batches = [batch_of(size, count) for count in counts]
+        body = raw.init_producer_id_request(self._name)
+        self._id, self._epoch = self._asked(raw.INIT_PRODUCER_ID, body, raw.initialised)
+
+    def commit(self) -> float:
+        """One transaction; seconds of its commit."""
+        sequence, sent = 0, 0
+        for at, batch in enumerate(self._batches):
+            body, sequence = self._request(batch, sequence)
+            if at == 0:  # which begins the transaction
+                self._asked(raw.TRANSACTIONAL_PRODUCE[2], body, raw.check_transactional_produced)
+                continue
+            self._connection.send(raw.TRANSACTIONAL_PRODUCE[2], body)
+            sent += 1
+            if sent == PIPELINE:
+                raw.check_transactional_produced(self._connection.receive())
+                sent -= 1
+        for _ in range(sent):
+            raw.check_transactional_produced(self._connection.receive())
+        started = time.perf_counter()
+        body = raw.end_request_v5(self._name, self._id, self._epoch)
+        self._id, self._epoch = self._asked(raw.END_TXN[2], body, raw.ended_v5)
+        return time.perf_counter() - started
+
+    def _request(self, batch: bytes, sequence: int) -> tuple[bytes, int]:
+        """A Produce request of a batch, and the next sequence."""
+        from horolog.record.batch import (
+            HEADER_SIZE,
+            TRANSACTIONAL_BIT,
+            pack_header,
+            parse_header,
+        )
+
+        header = parse_header(batch)
+        header = header._replace(
+            attributes=TRANSACTIONAL_BIT,
+            producer_id=self._id,
+            producer_epoch=self._epoch,
+            base_sequence=sequence,
+        )
+        records = memoryview(batch)[HEADER_SIZE:]
+        body = raw.transactional_produce_request(
+            self._name,
+            self._topic,
+            pack_header(header, records) + records,
+            partition=self._partition,
+        )
+        return body, sequence + header.records_count
+
+    def _asked(
+        self, api: tuple[int, int], body: bytes, read: Callable[[memoryview], AnswerT]
+    ) -> AnswerT:
+        while True:
+            try:
+                return read(self._connection.ask(api, body))
+            except raw.Refused as error:
+                if error.code != raw.CONCURRENT_TRANSACTIONS:
+                    raise
+                time.sleep(0.02)
+
+
 CLIENTS: dict[str, Callable[..., dict[str, float]]] = {
     one.__name__: one
     for one in (
@@ -498,6 +598,7 @@ CLIENTS: dict[str, Callable[..., dict[str, float]]] = {
         raw_lookup,
         raw_commits,
         transactions,
+        raw_transactions,
     )
 }
 

@@ -155,13 +155,17 @@ class Connection:
 class Refused(Exception):
     """An answer with an error code."""
 
+    def __init__(self, what: str, code: int) -> None:
+        super().__init__(f"{what}: error {code}")
+        self.code = code
+
 
 def produced(answer: memoryview) -> int:
     """The base offset that a Produce answer (one topic, one partition) tells."""
     (name_size,) = struct.unpack_from(">h", answer, 4)
     error, base_offset = struct.unpack_from(">hq", answer, 4 + 2 + name_size + 4 + 4)
     if error:
-        raise Refused(f"produce: error {error}")
+        raise Refused("produce", error)
     return int(base_offset)
 
 
@@ -172,7 +176,7 @@ def fetched(answer: memoryview) -> tuple[memoryview, int]:
     at += 2 + name_size + 4
     _, error, high_watermark, _, aborted = struct.unpack_from(">ihqqi", answer, at)
     if error:
-        raise Refused(f"fetch: error {error}")
+        raise Refused("fetch", error)
     at += 26 + 16 * max(aborted, 0)
     (size,) = struct.unpack_from(">i", answer, at)
     return answer[at + 4 : at + 4 + max(size, 0)], int(high_watermark)
@@ -183,7 +187,7 @@ def found(answer: memoryview) -> tuple[int, int]:
     (name_size,) = struct.unpack_from(">h", answer, 4)
     error, timestamp, offset = struct.unpack_from(">hqq", answer, 4 + 2 + name_size + 4 + 4)
     if error:
-        raise Refused(f"list offsets: error {error}")
+        raise Refused("list offsets", error)
     return int(timestamp), int(offset)
 
 
@@ -195,14 +199,14 @@ def check_committed(answer: memoryview) -> None:
     for index in range(partitions):
         (error,) = struct.unpack_from(">h", answer, at + 4 + 6 * index + 4)
         if error:
-            raise Refused(f"commit: error {error}")
+            raise Refused("commit", error)
 
 
 def initialised(answer: memoryview) -> tuple[int, int]:
     """Producer id and epoch of an InitProducerId answer."""
     error, producer_id, epoch = struct.unpack_from(">hqh", answer, 4)
     if error:
-        raise Refused(f"init producer id: error {error}")
+        raise Refused("init producer id", error)
     return int(producer_id), int(epoch)
 
 
@@ -210,7 +214,7 @@ def is_added(answer: memoryview) -> bool:
     """Whether an AddPartitionsToTxn answer says so; else it is to be sent again (51)."""
     (error,) = struct.unpack_from(">h", answer, len(answer) - 2)
     if error not in (0, CONCURRENT_TRANSACTIONS):
-        raise Refused(f"add partitions: error {error}")
+        raise Refused("add partitions", error)
     return not error
 
 
@@ -218,21 +222,21 @@ def check_transactional_produced(answer: memoryview) -> None:
     """Check a Produce answer (v9 to 12) of one partition, behind the header's tags."""
     (error,) = struct.unpack_from(">h", answer, 1 + 1 + answer[2] + 1 + 4)
     if error:
-        raise Refused(f"produce: error {error}")
+        raise Refused("produce", error)
 
 
 def check_ended(answer: memoryview) -> None:
     """Check an EndTxn v1 answer."""
     (error,) = struct.unpack_from(">h", answer, 4)
     if error:
-        raise Refused(f"end: error {error}")
+        raise Refused("end", error)
 
 
 def ended_v5(answer: memoryview) -> tuple[int, int]:
     """Producer id and epoch for the next transaction, of an EndTxn v5 answer."""
     error, producer_id, epoch = struct.unpack_from(">hqh", answer, 1 + 4)
     if error:
-        raise Refused(f"end: error {error}")
+        raise Refused("end", error)
     return int(producer_id), int(epoch)
 
 

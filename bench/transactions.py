@@ -5,29 +5,32 @@ records of 100 bytes to a topic of four partitions: records a second of all toge
 and p99 of a commit. The records of a transaction are acknowledged before it is committed, so that
 the latter is one EndTxn, and what the next begin waits for is in the records a second.
 
-librdkafka adds partitions itself (the first flow of KIP-890). Java's client uses the second flow.
+librdkafka adds partitions itself (the first flow of KIP-890). `--flow 2` is the second flow, which
+Java's client uses, by a client that does next to nothing: the records are packed beforehand.
 """
 
 from collections.abc import Callable, Mapping
 
 from bench import harness
+from bench.clients import PARTITIONS
 from bench.sides import Side
 
 TOPIC = "transactions"
-PARTITIONS = 4
 SIZE = 100
 # Records of a transaction, producers, and transactions of each.
 WORK = ((1, 1, 400), (100, 1, 300), (10_000, 1, 30), (1, 8, 150), (100, 8, 100), (10_000, 8, 8))
 CPU = "broker CPU-us/commit"
 
 
-def transactions(records: int, producers: int, each: int) -> Callable[[Side], Mapping[str, float]]:
+def transactions(
+    records: int, producers: int, each: int, flow: int
+) -> Callable[[Side], Mapping[str, float]]:
     """So many producers with so many transactions each."""
 
     def measure(side: Side) -> Mapping[str, float]:
         used = side.cpu_s()
         numbers = harness.run_client(
-            "transactions",
+            "raw_transactions" if flow == 2 else "transactions",
             bootstrap=side.bootstrap,
             topic=TOPIC,
             each=each,
@@ -51,6 +54,7 @@ def main() -> None:
     parser = harness.parser_of(__doc__ or "")
     parser.add_argument("--records", type=int, help="only transactions of so many records")
     parser.add_argument("--producers", type=int, help="only of so many producers")
+    parser.add_argument("--flow", type=int, choices=(1, 2), default=1, help="of KIP-890")
     given = parser.parse_args()
     asked = harness.options_of(given)
     harness.require_peer()
@@ -61,9 +65,12 @@ def main() -> None:
             if given.records not in (None, records) or given.producers not in (None, producers):
                 continue
             count = max(1, each // 3) if asked.quick else each
-            work = transactions(records, producers, count)
+            work = transactions(records, producers, count, given.flow)
             taken = harness.take(work, sides, asked)
-            name = f"{records:,} records a commit, {producers} producer{'s' * (producers > 1)}"
+            flow = "second flow: " if given.flow == 2 else ""
+            name = (
+                f"{flow}{records:,} records a commit, {producers} producer{'s' * (producers > 1)}"
+            )
             details = "commits/s", CPU
             rate = harness.Row(name, work, "records/s", "", "1.0x", details=details)
             harness.report(rate, taken, versions, asked)
