@@ -1,6 +1,7 @@
 """What becomes of a source's transactions at a promotion, case by case."""
 
 from collections.abc import Mapping
+from types import MappingProxyType
 
 import pytest
 
@@ -10,6 +11,7 @@ from horolog.storage.names import CONSUMER_OFFSETS, TopicPartition
 from horolog.storage.producers.states import NEVER_GIVEN, LastEnd
 from horolog.transactions.replay import record_of
 from horolog.transactions.taking_over import (
+    MOST_DECIDED,
     MOST_NOTES,
     FollowedStates,
     PartitionHere,
@@ -51,8 +53,12 @@ def here(
     return PartitionHere(its, confirmed_ms, behind)
 
 
-def states(*log: Transaction | None, name: str = "x") -> FollowedStates:
-    known = FollowedStates()
+def states(
+    *log: Transaction | None,
+    name: str = "x",
+    parts: Mapping[TopicPartition, PartitionHere] = MappingProxyType({}),
+) -> FollowedStates:
+    known = FollowedStates(parts)
     known.begin(lambda _: CAME_MS)
     for state in log:
         known.take(build_batch([record_of(name, state, 1)]))
@@ -199,6 +205,33 @@ def test_what_is_open_ends_as_the_first_transaction_whose_marker_is_missing() ->
     assert found.outcomes[B] == (frozenset(), {7})
 
 
+@pytest.mark.parametrize("version", [0, 2])
+@pytest.mark.parametrize("commits", [True, False])
+def test_first_transaction_whose_marker_is_missing_counts_however_many_came_since(
+    version: int, commits: bool
+) -> None:
+    """A partition is behind by a moment; the states are of what was decided in that moment."""
+    outcomes = [True, commits] + [not commits] * 2 * MOST_DECIDED
+    log = []
+    for number, is_commit in enumerate(outcomes):
+        prepare = PREPARED._replace(
+            producer=Producer(7, 4 + number if version else 3),
+            status=Status.PREPARE_COMMIT if is_commit else Status.PREPARE_ABORT,
+            started_ms=10 * number + 5,
+            updated_ms=10 * number + 8,
+            client_version=version,
+        )
+        after = Status.COMPLETE_COMMIT if is_commit else Status.COMPLETE_ABORT
+        log += [prepare, prepare._replace(status=after, partitions=frozenset())]
+    last = LastEnd(log[-1].producer.epoch, not commits, log[-1].updated_ms + 1)
+    first = LastEnd(log[0].producer.epoch, True, log[0].updated_ms + 1)
+    opened = ProducersHere(50, {7: first.epoch}, {7: first})  # of the second
+    parts = {A: here(end=last), B: PartitionHere(opened, 101)}
+    found = decide(states(*log, parts=parts), parts)
+    assert found.outcomes[B] == (frozenset(), {7} if commits else frozenset())
+    assert not found.changed
+
+
 def test_open_transaction_whose_state_did_not_come_is_aborted_and_named() -> None:
     found = decide(states(), {A: here()})
     assert found.outcomes[A] == (frozenset(), frozenset())
@@ -229,7 +262,7 @@ def test_removed_transactional_id_has_nothing_open() -> None:
 
 
 def test_only_so_many_transactions_are_named() -> None:
-    known = FollowedStates()
+    known = FollowedStates({})
     known.begin(lambda _: CAME_MS)
     for number in range(MOST_NOTES + 5):
         state = PREPARED._replace(producer=Producer(number, 4))

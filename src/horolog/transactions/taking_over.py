@@ -30,7 +30,7 @@ MOST_NOTES: Final = 100
 """Transactions that are named for each partition; of the others it is said how many they are."""
 
 MOST_DECIDED: Final = 8
-"""Outcomes of a transactional id that are remembered."""
+"""Last outcomes of a transactional id that are remembered, beside the first that are lacking."""
 
 _LONGEST_ID: Final = 100
 
@@ -65,12 +65,19 @@ class PartitionHere(NamedTuple):
 
 
 class FollowedStates(Replay):
-    """The states of the source's transactional ids; and of each the last that was decided."""
+    """The states of the source's transactional ids; and of each the last that was decided.
 
-    def __init__(self) -> None:
+    What is open in a partition is of the first transaction whose end is missing there. So that one
+    is remembered, too, however many were decided since.
+    """
+
+    def __init__(self, partitions: Mapping[TopicPartition, PartitionHere]) -> None:
+        """Of none; `partitions` are those that are promoted."""
         super().__init__()
-        self.decided: dict[str, deque[tuple[Transaction, int]]] = {}
-        """The last outcomes that are in the log, and when they came."""
+        self._partitions = partitions
+        self._decided: dict[str, deque[tuple[Transaction, int]]] = {}
+        self._firsts: dict[str, list[tuple[Transaction, int]]] = {}
+        self._lacking: dict[str, set[TopicPartition]] = {}  # of `_firsts`
         self._came_ms: Callable[[int], int] = int
         self._offset = -1
 
@@ -93,10 +100,26 @@ class FollowedStates(Replay):
         """See `Replay.note`."""
         super().note(transactional_id, after)
         if after is None:
-            self.decided.pop(transactional_id, None)
+            for each in (self._decided, self._firsts, self._lacking):
+                each.pop(transactional_id, None)
         elif after.is_preparing:
-            its = self.decided.setdefault(transactional_id, deque(maxlen=MOST_DECIDED))
+            its = self._decided.setdefault(transactional_id, deque(maxlen=MOST_DECIDED))
             its.append((after, self._came_ms(self._offset)))
+            self._note_lacking(transactional_id, *its[-1])
+
+    def _note_lacking(self, id_: str, decided: Transaction, came_ms: int) -> None:
+        before = self._lacking.setdefault(id_, set())
+        its = _of(self._partitions, decided)
+        new = {key for key, here in its.items() if key not in before and _lacks(here, decided)}
+        if new:
+            self._firsts.setdefault(id_, []).append((decided, came_ms))
+            before |= new
+
+    def decided_of(self, transactional_id: str) -> list[tuple[Transaction, int]]:
+        """Outcomes that are in the log, in order, and when they came; the last one is the last."""
+        last = [*self._decided.get(transactional_id, ())]
+        first = self._firsts.get(transactional_id, ())
+        return [*(each for each in first if each not in last), *last]
 
 
 class TakenOver(NamedTuple):
@@ -152,7 +175,7 @@ class _TakingOver:
 
     def run(self) -> TakenOver:
         for id_, state in self._known.states.items():
-            decided = [*self._known.decided.get(id_, ())]
+            decided = self._known.decided_of(id_)
             came_ms = decided.pop()[1] if state.is_preparing else 0
             lost: set[TopicPartition] = set()  # where what is open is of a former transaction
             for former, former_ms in decided:
@@ -310,8 +333,7 @@ class _TakingOver:
 
     def _of(self, state: Transaction) -> dict[TopicPartition, PartitionHere]:
         """Those of a transaction that are promoted."""
-        keys = (TopicPartition(*each) for each in sorted(state.partitions))
-        return {key: self._partitions[key] for key in keys if key in self._partitions}
+        return _of(self._partitions, state)
 
     def _note(
         self, partition: TopicPartition, id_: str, what: str, here: PartitionHere, records: str
@@ -324,6 +346,26 @@ class _TakingOver:
             f"a transaction of {id_[:_LONGEST_ID]!r} was {what}: records of it from offset "
             f"{here.producers.end_offset} on {records}"
         )
+
+
+def _of(
+    partitions: Mapping[TopicPartition, PartitionHere], state: Transaction
+) -> dict[TopicPartition, PartitionHere]:
+    keys = (TopicPartition(*each) for each in sorted(state.partitions))
+    return {key: partitions[key] for key in keys if key in partitions}
+
+
+def _lacks(here: PartitionHere, decided: Transaction) -> bool:
+    """Whether a transaction that is open in a partition can be of what was decided, for certain.
+
+    Where the last marker is not known, the epoch has to tell what is open from those before it.
+    """
+    epoch = here.producers.opened.get(decided.producer.id)
+    if epoch is None or _has_end(here, decided):
+        return False
+    if epoch == decided.producer.epoch:
+        return decided.client_version < SECOND_FLOW and decided.producer.id in here.producers.ends
+    return epoch < decided.producer.epoch
 
 
 def _has_end(here: PartitionHere, decided: Transaction) -> bool:

@@ -233,7 +233,7 @@ class Promotions:
             if partition is not None:
                 its = await partition.producers_here()
                 here[key] = PartitionHere(its, facts[key].confirmed_ms, facts[key].is_behind)
-        known, now_ms, is_current = FollowedStates(), self._follower.now_ms(), is_followed
+        known, now_ms, is_current = FollowedStates(here), self._follower.now_ms(), is_followed
         for index in still:
             of_state = facts.get(TopicPartition(TRANSACTION_STATE, index))
             known.begin(partial(_came, of_state, now_ms))
