@@ -41,6 +41,8 @@ class LogInMemory:
     loads_after: asyncio.Event | None = None
     is_prompt: bool = False
     """Whether a write is done when it is asked for, as on a disk that does not block."""
+    hold: asyncio.Future[None] | None = None
+    """With which the next writes are done."""
 
     async def ready(self) -> None:
         self.exists = True
@@ -52,6 +54,9 @@ class LogInMemory:
         if self.is_prompt and not self.fails:
             self.batches[index].append(batch.data)
             return None
+        if self.hold is not None:
+            self.batches[index].append(batch.data)
+            return self.hold
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if self.fails:
             self.fails -= 1
@@ -236,6 +241,27 @@ async def test_markers_come_after_requests_that_have_arrived_but_are_not_starved
         await readable.wait()
     assert statuses[0] is Status.PREPARE_COMMIT
     assert statuses[3] is Status.COMPLETE_COMMIT
+
+
+@pytest.mark.parametrize("prompt", [True, False])
+def test_request_that_waited_while_the_end_was_written_is_not_refused(prompt: bool) -> None:
+    """It was sent before EndTxn was answered, and finds Prepare where it had found Ongoing."""
+
+    @in_loop
+    async def run(lab: Lab) -> None:
+        producer = await lab.begin(version=0)
+        lab.markers.is_prompt = prompt
+        lab.log.hold = asyncio.get_running_loop().create_future()
+        ended = asyncio.ensure_future(lab.coordinator.end("a", producer, 0, commit=True))
+        added = asyncio.ensure_future(lab.coordinator.add_partitions("a", producer, [T1], 0))
+        await asyncio.sleep(0)
+        hold, lab.log.hold = lab.log.hold, None
+        hold.set_result(None)
+        await asyncio.gather(ended, added)
+        assert lab.stored() is Status.ONGOING
+        assert lab.markers.written == [(T0, producer, True, False)]
+
+    run()
 
 
 @in_loop

@@ -190,13 +190,14 @@ class TransactionCoordinator:
                 except RequestRefused as error:
                     if is_last_try or error.code is not ErrorCode.concurrent_transactions:
                         raise
-                    completing = entry.completing
                 else:
                     await self._add(entry, transaction, partitions, client_version)
                     return
             is_last_try = True
-            if completing is not None:
-                await asyncio.wait([completing], timeout=self._limits().most_wait_ms / 1000)
+            self._completion.complete_now(entry)  # it may have been decided on meanwhile
+            if entry.completing is not None:
+                timeout_s = self._limits().most_wait_ms / 1000
+                await asyncio.wait([entry.completing], timeout=timeout_s)
 
     def _has(
         self, entry: Entry, producer: Producer, partitions: Collection[TopicPartition]
