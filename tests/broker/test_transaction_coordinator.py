@@ -86,6 +86,9 @@ class MarkersInMemory:
     def topic_id(self, topic: str) -> UUID | None:
         return self.topics.get(topic)
 
+    def known_id(self, topic: str) -> UUID | None:
+        return self.topic_id(topic)
+
     def coordinator_epoch(self, index: int) -> int:
         return 0
 

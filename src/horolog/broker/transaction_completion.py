@@ -41,7 +41,11 @@ class Markers(Protocol):
     """Ends transactions in the logs of partitions."""
 
     def topic_id(self, topic: str) -> UUID | None:
-        """The id of a topic; None if there is none."""
+        """The id of a topic; None if there is none that markers are to be written to."""
+        ...
+
+    def known_id(self, topic: str) -> UUID | None:
+        """The id of a topic, also of one that is another coordinator's now; None without one."""
         ...
 
     def coordinator_epoch(self, index: int) -> int:

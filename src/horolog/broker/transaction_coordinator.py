@@ -77,7 +77,7 @@ class TransactionCoordinator:
         self._markers = markers
         self._new_producer_id = new_producer_id
         self._clock = clock
-        self._states = TransactionStates(log, markers.topic_id, clock)
+        self._states = TransactionStates(log, markers.known_id, clock)
         self._completion = Completion(self._states, markers, clock)
         self._loading: asyncio.Task[None] | None = None
 

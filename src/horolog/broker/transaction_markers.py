@@ -37,12 +37,17 @@ class LocalMarkers:
 
     def topic_id(self, topic: str) -> UUID | None:
         """The id of a topic; None if there is none here that this broker leads, or is to."""
+        found = self._topics.find(topic)
+        if found is not None and found.followed and self._placement.is_following:
+            return None  # the source ends what is open there
+        return self.known_id(topic)
+
+    def known_id(self, topic: str) -> UUID | None:
+        """The id of a topic, also of one that is followed: it may be led here before its end."""
         if topic == CONSUMER_OFFSETS:
             return _OF_OFFSETS
         found = self._topics.find(topic)
-        if found is None or (found.followed and self._placement.is_following):
-            return None  # the source ends what is open there
-        return found.topic_id
+        return None if found is None else found.topic_id
 
     def coordinator_epoch(self, index: int) -> int:
         """See `Markers.coordinator_epoch`."""

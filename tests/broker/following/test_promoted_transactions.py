@@ -12,7 +12,7 @@ import pytest
 from following import is_caught_up
 from patience import eventually
 from running_broker import RunningBroker
-from transactional import Producer
+from transactional import Producer, init
 
 from horolog.broker.following import follower
 from horolog.broker.following.promotion import Promotions
@@ -271,6 +271,26 @@ def test_promotion_of_some_topics_completes_their_transactions_and_the_others_go
     assert len(committed_in(shadow, "t")) == 2
     shadow.client.promote(None)
     assert not is_open(shadow, "t")
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_what_is_open_in_a_topic_that_is_promoted_later_is_ended_by_the_coordinator_here(
+    source: RunningBroker, start: Start, restarts: bool
+) -> None:
+    shadow = start("b", source)
+    producer, other = Producer(source), Producer(source, "y")
+    assert [producer.send("u"), other.send("t"), other.end()] == [0, 0, 0]
+    assert is_caught_up(shadow, source, [*BOTH, *STATES])
+    shadow.client.promote(["t"])
+    assert has_status(shadow, "Ongoing")
+    lose(source)
+    if restarts:
+        shadow.restart(crash=True)
+    shadow.client.promote(None)
+    assert eventually(lambda: not shadow.broker.transactions.is_loading)
+    assert eventually(lambda: init(shadow).error_code == 0)  # aborts what is open
+    assert eventually(lambda: not is_open(shadow, "u"))
+    assert committed_in(shadow, "u") == []
 
 
 @pytest.mark.parametrize("step", ["_lead", "_promote", "start"])
