@@ -11,7 +11,7 @@ import statistics
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
@@ -435,12 +435,36 @@ def raw_commits(
     return {**watch.numbers(), "commits": commits, **_percentiles(took)}
 
 
+def paced(count: int, rate: float, turn: int, of: int) -> Iterator[int]:
+    """So many numbers, in turns with others; each when its time has come.
+
+    Args:
+        count: how many.
+        rate: numbers a second, of all together; 0: at once.
+        turn: whose they are, from 0 on.
+        of: how many take turns.
+    """
+    began = time.perf_counter()
+    for number in range(count):
+        if rate:
+            due = began + (number * of + turn) / rate
+            time.sleep(max(0.0, due - time.perf_counter()))
+        yield number
+
+
 def transactions(
-    bootstrap: str, topic: str, each: int, records: int, size: int, producers: int
+    bootstrap: str,
+    topic: str,
+    each: int,
+    records: int,
+    size: int,
+    producers: int,
+    rate: float = 0,
 ) -> dict[str, float]:
     """Transactions of librdkafka's producers, each in a thread: `each` of so many records.
 
     The records are flushed before the commit, the time of which is that of its requests alone.
+    With a rate so many transactions a second begin, of all producers together.
     """
     from confluent_kafka import Producer
 
@@ -458,8 +482,9 @@ def transactions(
     ]
     took: list[float] = []
 
-    def work(producer: Any, count: int) -> None:
-        for _ in range(count):
+    def work(number: int, count: int) -> None:
+        producer = begun[number]
+        for _ in paced(count, rate, number, producers):
             producer.begin_transaction()
             left = records
             while left:
@@ -470,19 +495,25 @@ def transactions(
             producer.commit_transaction(60)
             took.append(time.perf_counter() - started)
 
-    for producer in begun:
+    for number, producer in enumerate(begun):
         producer.init_transactions(60)
-        work(producer, 1)
+        work(number, 1)
     took.clear()
     watch = Watch()
     with ThreadPoolExecutor(producers) as threads:
-        for done in [threads.submit(work, producer, each) for producer in begun]:
+        for done in [threads.submit(work, number, each) for number in range(producers)]:
             done.result()
     return {**watch.numbers(), "commits": each * producers, **_percentiles(took)}
 
 
 def raw_transactions(
-    bootstrap: str, topic: str, each: int, records: int, size: int, producers: int
+    bootstrap: str,
+    topic: str,
+    each: int,
+    records: int,
+    size: int,
+    producers: int,
+    rate: float = 0,
 ) -> dict[str, float]:
     """As `transactions`, in the second flow of KIP-890, of clients that do next to nothing.
 
@@ -496,7 +527,7 @@ def raw_transactions(
     def commit(number: int, count: int) -> None:
         with raw.Connection(bootstrap) as connection:
             producer = _RawProducer(connection, number, topic, records, size)
-            took.extend(producer.commit() for _ in range(count))
+            took.extend(producer.commit() for _ in paced(count, rate, number, producers))
 
     with ThreadPoolExecutor(producers) as threads:
         for count in (1, each):

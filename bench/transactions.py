@@ -7,6 +7,10 @@ the latter is one EndTxn, and what the next begin waits for is in the records a 
 
 librdkafka adds partitions itself (the first flow of KIP-890). `--flow 2` is the second flow, which
 Java's client uses, by a client that does next to nothing: the records are packed beforehand.
+
+A broker that takes more transactions a second is asked for more by clients that wait for nothing
+else, and each of them waits longer. `--rate` asks both for as many a second, which is how long a
+commit takes at the same load.
 """
 
 from collections.abc import Callable, Mapping
@@ -23,7 +27,7 @@ CPU = "broker CPU-us/commit"
 
 
 def transactions(
-    records: int, producers: int, each: int, flow: int
+    records: int, producers: int, each: int, flow: int, rate: float
 ) -> Callable[[Side], Mapping[str, float]]:
     """So many producers with so many transactions each."""
 
@@ -37,6 +41,7 @@ def transactions(
             records=records,
             size=SIZE,
             producers=producers,
+            rate=rate,
         )
         used = side.cpu_s() - used
         commits = each * producers
@@ -55,6 +60,7 @@ def main() -> None:
     parser.add_argument("--records", type=int, help="only transactions of so many records")
     parser.add_argument("--producers", type=int, help="only of so many producers")
     parser.add_argument("--flow", type=int, choices=(1, 2), default=1, help="of KIP-890")
+    parser.add_argument("--rate", type=float, default=0, help="transactions a second; 0: no limit")
     given = parser.parse_args()
     asked = harness.options_of(given)
     harness.require_peer()
@@ -65,12 +71,14 @@ def main() -> None:
             if given.records not in (None, records) or given.producers not in (None, producers):
                 continue
             count = max(1, each // 3) if asked.quick else each
-            work = transactions(records, producers, count, given.flow)
+            work = transactions(records, producers, count, given.flow, given.rate)
             taken = harness.take(work, sides, asked)
             flow = "second flow: " if given.flow == 2 else ""
             name = (
                 f"{flow}{records:,} records a commit, {producers} producer{'s' * (producers > 1)}"
             )
+            if given.rate:
+                name += f", {given.rate:g} a second"
             details = "commits/s", CPU
             rate = harness.Row(name, work, "records/s", "", "1.0x", details=details)
             harness.report(rate, taken, versions, asked)
