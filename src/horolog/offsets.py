@@ -34,7 +34,8 @@ class HeldUp(NamedTuple):
     offset: int
     """The last stable offset: of its first record, or the log start if that is deleted."""
     since_ms: int | None
-    """When its first record was appended; None if that is not known, or the record is deleted."""
+    """When its first record was appended, or at Apache Kafka's brokers when it was begun; None if
+    that is not known, or the record is deleted."""
     offsets: int
     """From there to the high watermark."""
     records: int | None

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from command_runner import run_command
-from tools.peers.kafka import Kafka
+from patience import eventually
+from tools.peers.kafka import Kafka, run_tool
 
-from horolog.client import Client, CommittedOffset
-from horolog.clock import DAY_MS, SystemClock
+from horolog.client import Client, CommittedOffset, Transaction
+from horolog.clock import DAY_MS, MINUTE_MS, SystemClock
 from horolog.record.builder import Record, build_batch
 
 
 @pytest.fixture(scope="module")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with Kafka(tmp_path_factory.mktemp("kafka")) as broker:
+    # As before KIP-890: a transaction can hang.
+    settings = {"transaction.partition.verification.enable": "false"}
+    with Kafka(tmp_path_factory.mktemp("kafka"), settings=settings) as broker:
         yield broker.bootstrap
 
 
@@ -41,6 +45,61 @@ def test_offsets_are_known_and_times_where_they_are_timestamps(kafka: str) -> No
     refused = run_command("topics", "describe", "created", "--times", "-b", kafka)
     assert refused.code == 2
     assert "Apache Kafka" in refused.err
+
+
+def append(client: Client, transaction: Transaction, time_ms: int) -> None:
+    batch = build_batch(
+        [Record(time_ms, None, b"v")] * 2,
+        producer_id=transaction.producer.id,
+        producer_epoch=transaction.producer.epoch,
+        base_sequence=0,
+        is_transactional=True,
+    )
+    client.append({("held", 0): batch}, {}, is_idempotent=True, transactional_id=transaction.id)
+
+
+def test_the_transaction_that_holds_readers_up_is_named(kafka: str) -> None:
+    def held_up() -> Any:
+        (found,) = run_command("lag", "h", "-b", kafka, "--json").json
+        return found["held_up"]
+
+    before_ms = SystemClock().now_ms()
+    with Client(kafka) as client:
+        client.create_topics({"held": 1})
+        client.offset_commit("h", {("held", 0): CommittedOffset(0)})
+        client.produce("held", 0, build_batch([Record(-1, None, b"v")]))
+        assert held_up() is None
+        opened = client.init_transactions("named", transaction_timeout_ms=600_000)
+        client.add_to_transaction(opened, [("held", 0)])
+        append(client, opened, before_ms)
+        found = held_up()
+        assert before_ms <= found["since_ms"] <= SystemClock().now_ms()
+        assert found == {
+            "producer_id": opened.producer.id,
+            "producer_epoch": opened.producer.epoch,
+            "transactional_id": "named",
+            "is_hanging": False,
+            "offset": 1,
+            "since_ms": found["since_ms"],
+            "offsets": 2,
+            "records": None,
+            "open_transactions": 1,
+        }
+        shown = run_command("lag", "h", "--read-committed", "-b", kafka).out
+        assert "wait at offset 1 of held-0 for the transaction of 'named'" in shown
+        hanging = client.init_transactions("hangs", transaction_timeout_ms=600_000)
+        append(client, hanging, before_ms - 16 * MINUTE_MS)
+        assert held_up()["open_transactions"] == 2
+        client.end_transaction(opened, commit=True)
+        assert eventually(lambda: held_up()["producer_id"] == hanging.producer.id)
+        found = held_up()
+        assert (found["offset"], found["is_hanging"], found["transactional_id"]) == (3, True, None)
+        assert "kafka-transactions.sh abort --topic held --partition 0 --start-offset 3" in (
+            run_command("lag", "h", "-b", kafka).out
+        )
+        at = ("--topic", "held", "--partition", "0", "--start-offset", "3")
+        run_tool("transactions", "--bootstrap-server", kafka, "abort", *at)
+        assert held_up() is None
 
 
 def test_a_report_says_what_a_kafka_does_not_keep(kafka: str, tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ def lag(
     commits, are about to be. How long a group needs to the end follows from that pace and the
     topic's: "never" if the group is the slower. Groups that read committed records wait at the
     first open transaction of a partition: it is named with --read-committed, and one that hangs is
-    always. Of Apache Kafka's brokers only offsets are known,
+    always. Of Apache Kafka's brokers offsets are known, open transactions,
     and the lag by append time of topics with LogAppendTime.
     """
     if bool(groups) == of_all:

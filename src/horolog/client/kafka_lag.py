@@ -1,11 +1,14 @@
 """How far groups are behind at brokers that do not say it themselves, as Apache Kafka's."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 
 from horolog.client.client import Client
+from horolog.client.connection import NoAnswer
 from horolog.client.offset_lookups import EARLIEST, LATEST
+from horolog.client.open_transactions import Stretch, held_up
 from horolog.errors import ErrorCode, RequestRefused
-from horolog.offsets import TopicPartition
+from horolog.offsets import HeldUp, TopicPartition
 from horolog.record.batch import iter_headers
 from horolog.record.timestamps import LOG_APPEND_TIME
 from horolog.wire.questions import LagClock, PartitionLag
@@ -21,7 +24,8 @@ def group_lags(
 ) -> list[PartitionLag]:
     """The lags of groups, in order; of an Apache Kafka only what it keeps.
 
-    That is offsets, and the lag by append time of topics with LogAppendTime. Not known there are
+    That is offsets, the lag by append time of topics with LogAppendTime, and the first open
+    transaction of a partition, as far as `open_transactions.held_up` finds it. Not known there are
     records, the oldest create time, the pace of a group, and what retention deletes.
 
     Args:
@@ -35,14 +39,38 @@ def group_lags(
         RequestRefused: of a group, which it names.
         NoAnswer: no broker answers.
     """
-    found = []
+    found: list[PartitionLag] = []
+    of_offsets: list[PartitionLag] = []
     measured = client.group_lag(groups, clock=clock, read_committed=read_committed)
     for group in groups:
         its = measured[group]
         if its is None:
             its = _of_offsets(client, group, now_ms, clock, read_committed)
+            of_offsets += its
         found += its
-    return found
+    if not of_offsets:
+        return found
+    opened = _held_up(client, sorted({(each.topic, each.partition) for each in of_offsets}), now_ms)
+    return [
+        each._replace(held_up=each.held_up or opened.get((each.topic, each.partition)))
+        for each in found
+    ]
+
+
+def _held_up(
+    client: Client, partitions: Sequence[TopicPartition], now_ms: int
+) -> dict[TopicPartition, HeldUp]:
+    """The first open transactions; of partitions that have gone meanwhile, or do not say, none."""
+    with suppress(RequestRefused, NoAnswer):
+        ends = client.list_offsets(dict.fromkeys(partitions, LATEST))
+        stable = client.list_offsets(dict.fromkeys(partitions, LATEST), read_committed=True)
+        waiting = {
+            each: Stretch(first.offset, last.offset)
+            for each in partitions
+            if (first := stable[each]) and (last := ends[each]) and first.offset < last.offset
+        }
+        return held_up(client, waiting, now_ms)
+    return {}
 
 
 def _of_offsets(

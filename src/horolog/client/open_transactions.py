@@ -1,0 +1,205 @@
+"""Whose transaction holds up consumers of committed records, at brokers without a question for it.
+
+In the way of `kafka-transactions.sh find-hanging` (KIP-664), with a few requests to each broker:
+
+    leaders       DescribeProducers      which transactions are open in a partition, and from where
+    coordinators  ListTransactions       the transactional ids of their producers
+    coordinators  DescribeTransactions   whether their transactions have the partition
+
+A coordinator adds a partition to a transaction before records are appended, and forgets it behind
+the marker. So what is open before and after its answer, and not in the answer, *hangs*. But a
+transactional id is left out for principals without Describe on it. Therefore only what is older
+than any transaction may become is said to hang, as that tool does; of the rest it is not known.
+
+What a broker does not answer (Apache Kafka before 3.0), or not to this principal, is left out.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
+from itertools import islice
+from typing import Final, NamedTuple
+
+from horolog.client.client import Client
+from horolog.client.connection import NoAnswer
+from horolog.client.deadline import Deadline
+from horolog.client.link import Link
+from horolog.clock import MINUTE_MS, SECOND_MS
+from horolog.errors import ErrorCode, RequestRefused
+from horolog.offsets import HeldUp, TopicPartition
+from horolog.wire.api import ApiKey
+from horolog.wire.malformed import MalformedResponse
+
+MOST_PARTITIONS: Final = 1_000
+"""That are asked about; the others go without."""
+_AT_ONCE: Final = 100  # partitions of one request: a partition may have thousands of producers
+_MOST_BROKERS: Final = 100
+_LONGEST_MS: Final = 10 * SECOND_MS
+_LONGEST_ID: Final = 1_000  # as in the answers of horolog's brokers
+_MAX_TRANSACTION_MS: Final = 15 * MINUTE_MS  # default of transaction.max.timeout.ms
+
+_NOT_ANSWERED: Final = (RequestRefused, NoAnswer, MalformedResponse)
+
+
+class Stretch(NamedTuple):
+    """What consumers of committed records of a partition wait for."""
+
+    stable: int
+    """The last stable offset."""
+    end: int
+    """The high watermark."""
+
+
+class _Open(NamedTuple):
+    """The first open transaction of a partition."""
+
+    producer_id: int
+    producer_epoch: int
+    first_offset: int
+    last_ms: int
+    """The largest timestamp of the producer's last batch; -1: none."""
+    opened: int
+    """Of all that are open there."""
+
+
+class _Owner(NamedTuple):
+    """A transactional id whose transaction has a partition."""
+
+    transactional_id: str
+    start_ms: int
+    """When the coordinator began the transaction; -1: not known."""
+
+
+class _Coordinated(NamedTuple):
+    owners: Mapping[tuple[int, TopicPartition], _Owner]
+    """By producer id and partition."""
+    are_all: bool
+    """Whether every coordinator has answered."""
+
+
+def held_up(
+    client: Client, waiting: Mapping[TopicPartition, Stretch], now_ms: int
+) -> dict[TopicPartition, HeldUp]:
+    """The first open transaction of partitions, as far as brokers say it within ten seconds.
+
+    Args:
+        client: of the brokers.
+        waiting: partitions whose last stable offset is before the high watermark.
+        now_ms: the clock, in milliseconds, for the age of transactions.
+    """
+    deadline = Deadline.after_ms(min(client.config.timeout_ms, _LONGEST_MS))
+    opened = _open_in(client, islice(waiting, MOST_PARTITIONS), deadline)
+    known = _coordinated(client, {each.producer_id for each in opened.values()}, deadline)
+    unowned = [
+        partition
+        for partition, each in opened.items()
+        if known.are_all
+        and (each.producer_id, partition) not in known.owners
+        and 0 <= each.last_ms < now_ms - _MAX_TRANSACTION_MS
+    ]
+    still = _open_in(client, unowned, deadline)
+    found = {}
+    for partition, each in opened.items():
+        owner = known.owners.get((each.producer_id, partition))
+        is_same = partition in still and still[partition][:3] == each[:3]
+        stretch = waiting[partition]
+        offset = max(each.first_offset, stretch.stable)
+        found[partition] = HeldUp(
+            each.producer_id,
+            each.producer_epoch,
+            None if owner is None else owner.transactional_id[:_LONGEST_ID],
+            False if owner is not None else True if is_same else None,
+            offset,
+            None if owner is None or owner.start_ms < 0 else owner.start_ms,
+            max(0, stretch.end - offset),
+            None,
+            each.opened,
+        )
+    return found
+
+
+def _open_in(
+    client: Client, partitions: Iterable[TopicPartition], deadline: Deadline
+) -> dict[TopicPartition, _Open]:
+    """The first open transaction of each partition whose leader answers, and has one."""
+    by_leader: dict[Link, list[TopicPartition]] = defaultdict(list)
+    for partition in partitions:
+        with suppress(*_NOT_ANSWERED):
+            by_leader[client.brokers.leader(*partition, deadline)].append(partition)
+    found: dict[TopicPartition, _Open] = {}
+    for link, its in by_leader.items():
+        with suppress(*_NOT_ANSWERED):
+            for first in range(0, len(its), _AT_ONCE):
+                found.update(_describe_producers(link, its[first : first + _AT_ONCE], deadline))
+    return found
+
+
+def _describe_producers(
+    link: Link, partitions: Collection[TopicPartition], deadline: Deadline
+) -> Iterator[tuple[TopicPartition, _Open]]:
+    by_topic: dict[str, list[int]] = defaultdict(list)
+    for topic, index in partitions:
+        by_topic[topic].append(index)
+    topics = [{"name": name, "partition_indexes": its} for name, its in by_topic.items()]
+    version = link.version(ApiKey.DESCRIBE_PRODUCERS)
+    body = link.ask(ApiKey.DESCRIBE_PRODUCERS, version, {"topics": topics}, deadline).body
+    for topic in body.topics:
+        for it in topic.partitions:
+            opened = [each for each in it.active_producers if each.current_txn_start_offset >= 0]
+            partition = topic.name, it.partition_index
+            if it.error_code == ErrorCode.none and opened and partition in partitions:
+                first = min(opened, key=lambda each: int(each.current_txn_start_offset))
+                yield (
+                    partition,
+                    _Open(
+                        *(first.producer_id, first.producer_epoch, first.current_txn_start_offset),
+                        *(first.last_timestamp, len(opened)),
+                    ),
+                )
+
+
+def _coordinated(client: Client, producers: Collection[int], deadline: Deadline) -> _Coordinated:
+    """What coordinators know of the transactions of some producers."""
+    owners: dict[tuple[int, TopicPartition], _Owner] = {}
+    if not producers:
+        return _Coordinated(owners, are_all=True)
+    try:
+        nodes = sorted(client.brokers.metadata([], deadline).brokers)
+    except _NOT_ANSWERED:
+        return _Coordinated(owners, are_all=False)
+    are_all = len(nodes) <= _MOST_BROKERS
+    for node in nodes[:_MOST_BROKERS]:
+        try:
+            link = client.brokers.node(node, deadline)
+            are_all &= _describe(link, producers, owners, deadline)
+        except _NOT_ANSWERED:
+            are_all = False
+    return _Coordinated(owners, are_all)
+
+
+def _describe(
+    link: Link,
+    producers: Collection[int],
+    owners: dict[tuple[int, TopicPartition], _Owner],
+    deadline: Deadline,
+) -> bool:
+    """Add what one coordinator knows; whether that is all."""
+    version = link.version(ApiKey.LIST_TRANSACTIONS)
+    request = {"state_filters": (), "producer_id_filters": sorted(producers)}
+    listed = link.ask(ApiKey.LIST_TRANSACTIONS, version, request, deadline).body
+    ids = [each.transactional_id for each in listed.transaction_states]
+    if listed.error_code != ErrorCode.none:
+        return False
+    if not ids:
+        return True
+    version = link.version(ApiKey.DESCRIBE_TRANSACTIONS)
+    request = {"transactional_ids": ids}
+    described = link.ask(ApiKey.DESCRIBE_TRANSACTIONS, version, request, deadline).body
+    is_all = len(described.transaction_states) >= len(ids)
+    for each in described.transaction_states:
+        is_all &= each.error_code in (ErrorCode.none, ErrorCode.transactional_id_not_found)
+        owner = _Owner(each.transactional_id, each.transaction_start_time_ms)
+        for topic in each.topics if each.error_code == ErrorCode.none else ():
+            for index in topic.partitions:
+                owners[each.producer_id, (topic.topic, index)] = owner
+    return is_all
