@@ -90,10 +90,10 @@ NOT_RUN = """
 - Other releases of these clients than those named (kcat brings an old librdkafka).
 - Other clients: Confluent's for JavaScript, clients for .NET, Rust, Ruby and so on. Those
   built on librdkafka speak to a broker as confluent-kafka does.
-- Flink, Debezium and others that want transactions or compacted topics, which are new here. Kafka
-  Streams with state, Kafka Connect and consume-transform-produce with eight clients are run, with
-  kills, by `tests/interop/test_interop_streams.py`, `test_interop_connect.py` and
-  `test_interop_exactly_once_clients.py`.
+- Debezium and others that want transactions or compacted topics, which are new here. Kafka Streams
+  with state, Kafka Connect, Flink's exactly-once sink and consume-transform-produce with eight
+  clients are run, with kills, by `tests/interop/test_interop_streams.py`,
+  `test_interop_connect.py`, `test_interop_flink.py` and `test_interop_exactly_once_clients.py`.
 - The consumer protocol of KIP-848, share groups and streams groups: not announced, so that clients
   have to be left at the classic protocol, which is the default of all above.
 - TLS, SASL, access rights and quotas: there are none.
