@@ -201,7 +201,7 @@ def test_text_that_is_no_utf8_is_read_as_apache_kafka_does() -> None:
 @pytest.mark.parametrize(
     ("body", "why"),
     [
-        (b"", "group_id at byte 0: 1 bytes wanted where 0 are left"),
+        (b"", "group_id at byte 0: 1 bytes needed where 0 are left"),
         (b"\x00" + HEARTBEAT_V4[2:], "group_id at byte 1: a value that must not be null is null"),
         (
             HEARTBEAT_V4[:-1] + b"\x01\x05\x7f",
