@@ -4,18 +4,20 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from command_runner import Ran, run_command
 from running_broker import NOW_MS, MakeBroker, RunningBroker, a_broker
 
 from golden import GOLDEN
-from horolog.broker.control import rows
+from horolog.broker.control import history, rows
 from horolog.client import CommittedOffset, control
 from horolog.clock import DAY_MS, ManualClock
-from horolog.history import AskTopicHistory
+from horolog.history import AskGroupHistory, AskTopicHistory
 from horolog.times import format_time
-from horolog.wire.questions import HISTORY_TOPIC
+from horolog.wire.config_resources import ResourceType
+from horolog.wire.questions import HISTORY_GROUP, HISTORY_TOPIC
 
 broker = a_broker()
 
@@ -175,6 +177,67 @@ def test_every_commit_of_a_group_has_its_time(broker: RunningBroker, clock: Manu
     assert committed(only) == [(2 * hour, "u", 0, 9)]
     at = same(broker, "groups", "history", "g", "--at", clock.now_ms())
     assert committed(at) == [(2 * hour, "u", 0, 9)]
+
+
+def page(broker: RunningBroker, ask: AskGroupHistory) -> str | None:
+    """One page of an answer about group g, as the broker gives it."""
+    key, resource = HISTORY_GROUP.key(ask), (ResourceType.GROUP, "g")
+    return broker.client.describe_configs([resource], names=[key])[resource][key].value
+
+
+def test_further_pages_about_a_group_are_of_what_was_read_for_the_first(
+    broker: RunningBroker, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rows, "MOST_LIST_BYTES", 1_500)
+    reads = Mock(side_effect=history.read_group_history)
+    monkeypatch.setattr(history, "read_group_history", reads)
+    broker.create_topic("t")
+    for number in range(40):
+        clock.advance(1)
+        commit(broker, "g", "t", number)
+    for last in (40, 25):
+        reads.reset_mock()
+        found = same(broker, "groups", "history", "g", "--last", last, "--topic", "t")
+        assert [each["committed"] for each in found["events"]] == list(range(40 - last, 40))
+        assert reads.call_count == 1
+        assert not broker.broker.recent_histories.following("g", AskGroupHistory(start=1, end=40))
+    commit(broker, "g", "t", 40)
+    found = same(broker, "groups", "history", "g", "--topic", "t")
+    assert [each["committed"] for each in found["events"]] == list(range(41))
+
+
+def test_any_page_is_the_same_whether_the_answer_is_kept_or_read(
+    broker: RunningBroker, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rows, "MOST_LIST_BYTES", 1_500)
+    broker.create_topic("t")
+    for number in range(40):
+        clock.advance(1)
+        commit(broker, "g", "t", number)
+
+    for most in (40, 25):
+        for start in (-1, 0, 1, 10, 15, 16, 38, 39, 40, 99):
+            for end in (None, 0, 30, 39, 40, 41):
+                asked = AskGroupHistory(topic="t", most=most, start=start, end=end)
+                alone = page(broker, asked)
+                page(broker, AskGroupHistory(topic="t", most=most))
+                assert page(broker, asked) == alone
+
+
+def test_answers_whose_pages_nobody_asks_for_are_few(
+    broker: RunningBroker, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rows, "MOST_LIST_BYTES", 1_000)
+    broker.create_topic("t")
+    for number in range(20):
+        commit(broker, "g", "t", number)
+    asks = [AskGroupHistory(topic="t", most=most) for most in range(15, 21)]
+    for ask in asks:
+        assert '"next":null' not in (page(broker, ask) or "")
+    kept = [
+        broker.broker.recent_histories.following("g", ask._replace(start=1, end=20)) for ask in asks
+    ]
+    assert [each is not None for each in kept] == [False] * 2 + [True] * 4
 
 
 def test_a_directory_that_is_none_is_refused(tmp_path: Path) -> None:

@@ -36,6 +36,7 @@ from horolog.broker.partitions import Partitions
 from horolog.broker.placement import Placement
 from horolog.broker.producer_clients import ProducerClients
 from horolog.broker.producer_ids import FIRST, ProducerIds
+from horolog.broker.recent_histories import RecentHistories
 from horolog.broker.scheduling.checking import Checkers
 from horolog.broker.scheduling.delayed_fetch import DelayedFetch
 from horolog.broker.scheduling.fair_pool import FairPool
@@ -92,6 +93,7 @@ class Broker:
         self._workers = workers
         self._checkers = Checkers()
         self.searchers = FairPool(SEARCHERS, "horolog-search")
+        self.recent_histories = RecentHistories()
         self.fetch_sessions = FetchSessions(
             config.max_incremental_fetch_session_cache_slots, clock.monotonic_ms
         )

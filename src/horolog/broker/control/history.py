@@ -29,16 +29,23 @@ async def show_topic_history(
 async def show_group_history(
     broker: Broker, peer: Peer, group: str, ask: AskGroupHistory
 ) -> GroupHistory:
-    """What a group has committed, or what was in force at a time.
+    """What a group has committed, or what was in force at a time; further pages of what was read.
 
     Raises:
         StorageFailed: the disk refused.
     """
+    recent = broker.recent_histories
+    kept = recent.following(group, ask)
 
-    def page() -> GroupHistory:
-        found = read_group_history(broker.log_dir_path, group, ask)
+    def page() -> tuple[GroupHistory, GroupHistory]:
+        found = read_group_history(broker.log_dir_path, group, ask) if kept is None else kept
         first = found.end - len(found.events)
         events, following = as_many_as_fit(iter(enumerate(found.events, first)), found.logs)
-        return found._replace(events=events, next=following)
+        return found, found._replace(events=events, next=following)
 
-    return await broker.searchers.run(peer, page)
+    found, answer = await broker.searchers.run(peer, page)
+    if answer.next is None:
+        recent.forget(group, ask)
+    elif kept is None:
+        recent.keep(group, ask, found)
+    return answer

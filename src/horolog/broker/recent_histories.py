@@ -1,0 +1,45 @@
+"""Answers about the past of groups, kept until their last page was asked for.
+
+An answer is read from logs whole, and given in pages: so it is read once, not again for each page.
+"""
+
+from typing import Final
+
+from horolog.history import AskGroupHistory, GroupHistory
+
+_MOST: Final = 4
+"""Answers; each has at most `MOST_ENTRIES`, of cut texts."""
+
+
+class RecentHistories:
+    """See the module. For the event loop's thread only."""
+
+    def __init__(self) -> None:
+        self._kept: dict[tuple[str, AskGroupHistory], GroupHistory] = {}
+
+    def following(self, group: str, ask: AskGroupHistory) -> GroupHistory | None:
+        """What an answer has from `ask.start` on; None if it has to be read.
+
+        A question that begins at the first entry is about what the log has now.
+        """
+        kept = self._kept.get(_key(group, ask))
+        if kept is None or ask.start <= 0 or ask.end != kept.end:
+            return None
+        first = kept.end - len(kept.events)
+        return kept._replace(events=kept.events[max(0, ask.start - first) :])
+
+    def keep(self, group: str, ask: AskGroupHistory, answer: GroupHistory) -> None:
+        """Keep an answer for its next pages; the oldest one goes."""
+        key = _key(group, ask)
+        self._kept.pop(key, None)
+        self._kept[key] = answer
+        if len(self._kept) > _MOST:
+            del self._kept[next(iter(self._kept))]
+
+    def forget(self, group: str, ask: AskGroupHistory) -> None:
+        """Drop an answer that was given whole."""
+        self._kept.pop(_key(group, ask), None)
+
+
+def _key(group: str, ask: AskGroupHistory) -> tuple[str, AskGroupHistory]:
+    return group, ask._replace(start=0, end=None)
