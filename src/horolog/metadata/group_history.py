@@ -13,10 +13,10 @@ from pathlib import Path
 from struct import error as StructError  # noqa: N812 - its own name says nothing
 from typing import Final
 
-from horolog.buffers import Buffer
 from horolog.errors import CorruptBatch, ErrorCode, RequestRefused, StorageFailed
 from horolog.groups.replay import Replay
 from horolog.history import AskGroupHistory, GroupAspect, GroupEvent, GroupHistory
+from horolog.metadata.commit_templates import CommitTemplates
 from horolog.metadata.group_file import REWRITTEN
 from horolog.metadata.log import MetadataLog
 from horolog.metadata.past import PastLog, answered, shortened
@@ -94,6 +94,7 @@ class _GroupLog(PastLog[GroupEvent]):
         self._is_one_file = name == names.GROUPS_FILE
         self._key = key_bytes(GroupKey(group))[_TYPE_BYTES:]
         self._topic = topic
+        self._templates = CommitTemplates()
         self._next_offset = None if self._is_one_file else 0
 
     def entries(self) -> Iterator[GroupEvent]:
@@ -114,11 +115,21 @@ class _GroupLog(PastLog[GroupEvent]):
                 if self._is_incomplete(header):
                     self.whole_from = header.max_timestamp
                 self._next_offset = header.next_offset
-                if self._is_of_others(header, batch):
+                data = bytes(batch)
+                is_plain = not header.codec_number and not header.is_control
+                if is_plain and self._key not in data:
+                    continue  # seen without an object for each record
+                known = self._templates.event(data, header)
+                if known is not None:
+                    yield known
                     continue
-                for record in replay.counted(batch):
+                is_alone = is_plain and not header.is_transactional and header.records_count == 1
+                for record in replay.counted(data):
                     if record.key is not None and record.key.startswith(self._key, _TYPE_BYTES):
-                        yield from self._event(record, header)
+                        for event in self._event(record, header):
+                            if is_alone:
+                                self._templates.learn(data, header, record, event)
+                            yield event
         except StorageFailed as error:  # those of other files count
             self.note(str(error))
         for lost in file.lost:
@@ -138,11 +149,6 @@ class _GroupLog(PastLog[GroupEvent]):
             return True
         is_gap = self._next_offset not in (None, header.base_offset)
         return is_gap or header.records_count <= header.last_offset_delta
-
-    def _is_of_others(self, header: BatchHeader, batch: Buffer) -> bool:
-        """Whether a batch has no key with the group, seen without an object for each record."""
-        is_plain = not header.codec_number and not header.is_control
-        return is_plain and self._key not in bytes(batch)
 
     def _event(self, record: Record, header: BatchHeader) -> Iterator[GroupEvent]:
         assert record.key is not None

@@ -1,0 +1,112 @@
+"""Commits that differ from an earlier one in nothing but numbers, read without decoding them.
+
+A consumer commits the same partition again and again: of two such batches, each with one plain
+record, only base offset, leader epoch, checksum, timestamp, and in the value the offset, its leader
+epoch and the commit time differ. Any bytes are valid there. So if all others are equal, the batch
+is as readable as the earlier one, and says the same but for time and offset.
+"""
+
+from struct import Struct
+from typing import Final
+
+from horolog.errors import CorruptBatch
+from horolog.history import GroupAspect, GroupEvent
+from horolog.record.batch import HEADER_SIZE, MAGIC, BatchHeader
+from horolog.record.builder import Record
+from horolog.schemas.offsets import committed_bytes, read_committed
+
+_MOST: Final = 10_000
+"""Templates, of at most `_LONGEST` bytes."""
+_MOST_LAYOUTS: Final = 4  # of batches of one size
+_LONGEST: Final = 1_000
+_I16, _I64 = Struct(">h"), Struct(">q")
+_BEFORE_METADATA: Final = 14  # version, offset and leader epoch, from version 3 on
+_PLAIN_TEXT, _FLEXIBLE_TEXT = 3, 4  # versions: metadata behind two bytes, or behind a varint
+_ONE_BYTE: Final = 127  # a longer text has a longer varint
+
+_Layout = tuple[int, int]
+"""Where the offset begins, and the commit time."""
+
+
+class CommitTemplates:
+    """The commits that others are compared with."""
+
+    def __init__(self) -> None:
+        self._layouts: dict[int, list[_Layout]] = {}  # by the size of a batch
+        self._events: dict[tuple[_Layout, bytes], GroupEvent] = {}
+
+    def event(self, batch: bytes, header: BatchHeader) -> GroupEvent | None:
+        """What a batch says; None if it is like no earlier one, and has to be decoded.
+
+        Args:
+            batch: whole, and its checksum is right.
+            header: of the batch.
+        """
+        if header.base_timestamp != header.max_timestamp:
+            return None
+        for layout in self._layouts.get(len(batch), ()):
+            known = self._events.get((layout, _fixed(batch, layout)))
+            if known is not None:
+                (committed,) = _I64.unpack_from(batch, layout[0])
+                return GroupEvent(header.base_timestamp, *known[1:5], committed, *known[6:])
+        return None
+
+    def learn(self, batch: bytes, header: BatchHeader, record: Record, event: GroupEvent) -> None:
+        """Take a commit that was decoded as a template, if it may be one.
+
+        Args:
+            batch: not compressed, of one record.
+            header: of the batch.
+            record: the record.
+            event: what it says.
+        """
+        is_alike = header.magic == MAGIC and event.time == header.base_timestamp
+        if event.aspect is not GroupAspect.COMMITTED or not is_alike or len(batch) > _LONGEST:
+            return
+        layout = _layout(batch, record)
+        if layout is None or len(self._events) >= _MOST:
+            return
+        layouts = self._layouts.setdefault(len(batch), [])
+        if layout not in layouts:
+            if len(layouts) >= _MOST_LAYOUTS:
+                return
+            layouts.append(layout)
+        self._events[layout, _fixed(batch, layout)] = event
+
+
+def _fixed(batch: bytes, layout: _Layout) -> bytes:
+    """All that has to be equal: of the header magic, attributes, and from the producer id on."""
+    offset, time = layout
+    return (
+        batch[16:17]
+        + batch[21:27]
+        + batch[43:offset]
+        + batch[offset + 12 : time]
+        + batch[time + 8 :]
+    )
+
+
+def _layout(batch: bytes, record: Record) -> _Layout | None:
+    """Where the numbers of a value are; None if that is not certain."""
+    value = record.value
+    if value is None or record.headers or len(value) < _BEFORE_METADATA:
+        return None
+    start = len(batch) - 1 - len(value)  # behind the value is the number of headers
+    if start < HEADER_SIZE or batch[start:-1] != value:
+        return None
+    (version,) = _I16.unpack_from(value)
+    try:
+        committed = read_committed(value)
+    except CorruptBatch:
+        return None
+    if version == _PLAIN_TEXT:
+        (length,) = _I16.unpack_from(value, _BEFORE_METADATA)
+        time = _BEFORE_METADATA + 2 + length
+    elif version == _FLEXIBLE_TEXT and committed_bytes(committed) == value:
+        length = len(committed.metadata.encode())
+        if length + 1 > _ONE_BYTE:
+            return None
+        time = _BEFORE_METADATA + 1 + length
+    else:
+        return None
+    return start + _I16.size, start + time
