@@ -2,9 +2,10 @@
 
     python tools/compatibility.py             run what can be run here, record it, make the page
     python tools/compatibility.py --python    only the Python clients; the others keep their outcome
+    python tools/compatibility.py --only T    only these tests; all others keep their outcome
     python tools/compatibility.py --page      only make the page, from what was recorded
 
-The Java client, Kafka's tools, franz-go, KafkaJS and kcat need `make peers`.
+The Java client, Kafka's tools, franz-go, KafkaJS, kcat and Flink need `make peers`.
 """
 
 from __future__ import annotations
@@ -28,16 +29,26 @@ from xml.etree import ElementTree
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from tools.compatibility_page import page
+from tools.compatibility_matrix import CLIENTS
+from tools.compatibility_page import function_of, page
 from tools.peers.kafka import PEERS, Kafka
 
 PAGE = ROOT / "docs/compatibility.md"
 RUNS = ROOT / "tests/compatibility/runs.json"
+MISSING = "not there"
 PYTHON_TESTS = ("tests/clients", "tests/compatibility/test_more_of_python_clients.py")
 PEER_TESTS = (
     "tests/interop/test_interop_clients.py",
     "tests/interop/test_interop_more.py",
     "tests/interop/test_interop_tools.py",
+    "tests/interop/test_interop_fetch_sessions.py",
+    "tests/interop/test_interop_our_transactions.py",
+    "tests/interop/test_interop_exactly_once_clients.py",
+    "tests/interop/test_interop_streams.py",
+    "tests/interop/test_interop_connect.py",
+    "tests/interop/test_interop_flink.py",
+    "tests/interop/test_interop_group_records.py",
+    "tests/interop/test_interop_moving.py",
 )
 
 
@@ -82,9 +93,10 @@ def peer_versions() -> dict[str, str]:
     franz = re.search(r"franz-go (v\S+)", (clients / "go/go.mod").read_text())
     node = json.loads((clients / "node/package.json").read_text())["dependencies"]
     assert franz is not None
-    (jar,) = (PEERS / "kafka-4").glob("kafka-clients-*.jar")
+    flink = _release_of_jar("flink", "flink-streaming-java")
     return {
-        "Java": f"kafka-clients {jar.stem.removeprefix('kafka-clients-')}",
+        "Java": f"kafka-clients {_release_of_jar('kafka-4', 'kafka-clients')}",
+        "Flink": f"{flink}, connector {_release_of_jar('flink', 'flink-connector-kafka')}",
         "franz-go": franz[1],
         "KafkaJS": node["kafkajs"],
         "kcat": _kcat_version(),
@@ -92,6 +104,11 @@ def peer_versions() -> dict[str, str]:
         "Go": _first_line("go", "version").removeprefix("go version "),
         "Node": _first_line("node", "--version"),
     }
+
+
+def _release_of_jar(peer: str, name: str) -> str:
+    (jar,) = (PEERS / peer).glob(f"{name}-*.jar")
+    return jar.stem.removeprefix(f"{name}-")
 
 
 def _first_line(*command: str) -> str:
@@ -103,7 +120,7 @@ def _kcat_version() -> str:
     own = PEERS / "kcat/usr"
     program = shutil.which("kcat") or str(own / "bin/kcat")
     if not Path(program).exists():
-        return "not there"
+        return MISSING
     libraries = os.pathsep.join(map(str, own.glob("lib/*-linux-gnu")))
     environment = {**os.environ, "LD_LIBRARY_PATH": libraries}
     done = subprocess.run(
@@ -127,21 +144,49 @@ def record(only_python: bool) -> None:
     today = datetime.now(UTC).date().isoformat()
     outcomes = run(PYTHON_TESTS)
     versions = runs.get("versions", {}) | python_versions()
-    taken = runs.get("taken", {}) | {"Python clients": today}
+    ours = tuple(f"`{test}" for test in PYTHON_TESTS)
+    before = {what: day for what, day in runs.get("taken", {}).items() if not what.startswith(ours)}
+    taken = before | {"Python clients": today}
     if not only_python:
         outcomes |= run(PEER_TESTS)
         versions |= peer_versions()
-        taken["other clients"] = today
+        taken = {"Python clients": today, "other clients": today}
         runs["kafka"], runs["kafka_apis"] = kafka_ranges()
     else:
-        before = runs.get("outcomes", {})
-        outcomes |= {test: seen for test, seen in before.items() if test.startswith(PEER_TESTS)}
+        # Peers' tests run Python clients, too: of another release they show nothing.
+        other_releases = versions != runs.get("versions")
+        of_python = tuple(f"[{client.test_id}]" for client in CLIENTS if client.is_python)
+        outcomes |= {
+            test: seen
+            for test, seen in runs.get("outcomes", {}).items()
+            if test.startswith(PEER_TESTS) and not (other_releases and test.endswith(of_python))
+        }
     runs |= {
         "taken": taken,
         "system": f"{platform.system()} on {platform.machine()}",
         "versions": versions,
         "outcomes": dict(sorted(outcomes.items())),
     }
+    _write(runs)
+
+
+def record_only(tests: Sequence[str]) -> None:
+    """Run these tests, with the releases of the other runs; each test gets a day of its own."""
+    runs: dict[str, Any] = json.loads(RUNS.read_text())
+    found = python_versions() | peer_versions()
+    versions = {name: release for name, release in found.items() if release != MISSING}
+    others = [name for name, seen in versions.items() if runs["versions"].get(name, seen) != seen]
+    if others:
+        sys.exit(f"Other releases than those recorded: {', '.join(others)}. Run all tests again.")
+    outcomes = run(tests)
+    today = datetime.now(UTC).date().isoformat()
+    runs["versions"] |= versions
+    runs["taken"] |= {f"`{function}`": today for function in sorted(map(function_of, outcomes))}
+    runs["outcomes"] = dict(sorted((runs["outcomes"] | outcomes).items()))
+    _write(runs)
+
+
+def _write(runs: dict[str, Any]) -> None:
     RUNS.write_text(json.dumps(runs, indent=1, ensure_ascii=False) + "\n")
 
 
@@ -150,9 +195,12 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--python", action="store_true", help="run the Python clients only")
+    parser.add_argument("--only", nargs="+", metavar="TEST", help="run these tests only")
     parser.add_argument("--page", action="store_true", help="run nothing")
     options = parser.parse_args()
-    if not options.page:
+    if options.only:
+        record_only(options.only)
+    elif not options.page:
         record(options.python)
     PAGE.write_text(page(json.loads(RUNS.read_text())))
 

@@ -19,6 +19,11 @@ _INTEROP = "tests/interop/test_interop_clients.py"
 _INTEROP_MORE = "tests/interop/test_interop_more.py"
 _SESSIONS = "tests/clients/test_fetch_sessions.py"
 _INTEROP_SESSIONS = "tests/interop/test_interop_fetch_sessions.py"
+_COPIES = (
+    "tests/interop/test_interop_exactly_once_clients.py"
+    "::test_records_are_copied_exactly_once_whatever_is_killed"
+)
+_OUR_TRANSACTIONS = "tests/interop/test_interop_our_transactions.py"
 _TOOLS = "tests/interop/test_interop_tools.py"
 
 
@@ -164,6 +169,17 @@ FEATURES = (
         (f"{_INTEROP}::test_an_idempotent_producer_appends_once[horolog-{{}}]",),
     ),
     _feature(
+        "transactions with a group's offsets, whatever is killed",
+        (f"{_COPIES}[{{}}]",),
+        java=tuple(f"{_COPIES}[Java {each} flow]" for each in ("4.3, second", "3.9, first")),
+        go=tuple(f"{_COPIES}[franz-go, {each} flow]" for each in ("second", "first")),
+        node=(f"{_COPIES}[KafkaJS]",),
+        remark=(
+            "aiokafka and KafkaJS do not name the group's member with the offsets: each was run "
+            "as its only member; Java and franz-go in both flows of KIP-890"
+        ),
+    ),
+    _feature(
         "LogAppendTime",
         (f"{_RECORDS}::test_append_time_reaches_producer_and_consumer[{{}}]",),
         (f"{_INTEROP}::test_append_time_reaches_producer_and_consumer[horolog-{{}}]",),
@@ -201,6 +217,24 @@ TOOLS: Mapping[str, Mapping[str, str]] = {
         "kafka-log-dirs": f"{_TOOLS}::test_log_directories_are_described",
         "kafka-broker-api-versions": f"{_TOOLS}::test_versions_are_reported",
         "kafka-producer-perf-test": f"{_TOOLS}::test_the_performance_tool_runs",
+        "kafka-producer-perf-test, in transactions": (
+            f"{_OUR_TRANSACTIONS}::test_producer_of_kafka_commits_many_transactions"
+        ),
+        "kafka-transactions, list and describe": (
+            f"{_OUR_TRANSACTIONS}::test_kafkas_tool_lists_and_describes_transactions"
+        ),
+        "kafka-transactions, end one": (
+            f"{_OUR_TRANSACTIONS}::test_kafkas_tool_terminates_a_transaction"
+        ),
+        "kafka-transactions, find and abort what hangs": (
+            f"{_OUR_TRANSACTIONS}::test_kafkas_tool_finds_producers_and_aborts_what_hangs"
+        ),
+    },
+    "Flink": {
+        "copying a topic in transactions, whatever is killed": (
+            "tests/interop/test_interop_flink.py"
+            "::test_flink_copies_records_exactly_once_whatever_is_killed"
+        ),
     },
     "kcat": {
         "producing and consuming, every codec": f"{_TOOLS}::test_kcat_sends_and_reads_every_codec",

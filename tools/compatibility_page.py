@@ -94,7 +94,7 @@ NOT_RUN = """
 - Other clients: Confluent's for JavaScript, clients for .NET, Rust, Ruby and so on. Those
   built on librdkafka speak to a broker as confluent-kafka does.
 - Debezium and others that want transactions or compacted topics, which are new here. Kafka Streams
-  with state, Kafka Connect, Flink's exactly-once sink and consume-transform-produce with eight
+  with state, Kafka Connect, Flink's exactly-once sink and consume-transform-produce with nine
   clients are run, with kills, by `tests/interop/test_interop_streams.py`,
   `test_interop_connect.py`, `test_interop_flink.py` and `test_interop_exactly_once_clients.py`.
 - The consumer protocol of KIP-848, share groups and streams groups: not announced, so that clients
@@ -202,7 +202,7 @@ def function_of(test: str) -> str:
 
 
 def _tools(runs: Mapping[str, Any]) -> Iterator[str]:
-    releases = {"Apache Kafka's": runs["kafka"], "kcat": runs["versions"]["kcat"]}
+    releases = {"Apache Kafka's": runs["kafka"], **runs["versions"]}
     yield "| tool | what was done | seen |"
     yield "|---|---|---|"
     for owner, tools in TOOLS.items():

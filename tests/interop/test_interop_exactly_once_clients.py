@@ -44,10 +44,10 @@ def classes(tmp_path_factory: pytest.TempPathFactory) -> Path:
 # Two flows of KIP-890: the broker announces the second, older clients know the first.
 NEWEST_JAVA, OLDER_JAVA = "Java 4.3, second flow", "Java 3.9, first flow"
 SECOND_GO, FIRST_GO = "franz-go, second flow", "franz-go, first flow"
-SARAMA = "sarama"
+SARAMA, KAFKAJS = "sarama", "KafkaJS"
 PYTHON = ("confluent-kafka", "aiokafka", "kafka-python")
-KINDS = (NEWEST_JAVA, OLDER_JAVA, SECOND_GO, FIRST_GO, SARAMA, *PYTHON)
-WITHOUT_GENERATIONS = {SARAMA, "aiokafka"}
+KINDS = (NEWEST_JAVA, OLDER_JAVA, SECOND_GO, FIRST_GO, SARAMA, KAFKAJS, *PYTHON)
+WITHOUT_GENERATIONS = {SARAMA, KAFKAJS, "aiokafka"}
 """Clients whose offsets in transactions do not name a member: two could copy a record at once."""
 
 
@@ -59,6 +59,9 @@ def command(kind: str, classes: Path) -> Command:
             return java_command("Transform", *given, classes=classes, newest=peer)
         if kind in PYTHON:
             return [sys.executable, str(CLIENTS / "python" / "transform.py"), kind, *given]
+        if kind == KAFKAJS:
+            modules = f"NODE_PATH={PEERS / 'node' / 'node_modules'}"
+            return ["env", modules, "node", str(CLIENTS / "node" / "transform.js"), *given]
         asked = {"topic": "in", "to": "out", "group": "copies", "id": transactional_id}
         flow = {"flow": 1 if kind == FIRST_GO else 2}
         what = "transform-by-sarama" if kind == SARAMA else "transform"
