@@ -14,7 +14,9 @@ from horolog.history import AskGroupHistory, GroupEvent
 from horolog.metadata.commit_templates import CommitTemplates
 from horolog.metadata.group_history import read_group_history
 from horolog.record.builder import Record, build_batch
+from horolog.record.cleaning import load_kernels
 from horolog.record.compression import Codec
+from horolog.record.kernels.loading import CLEANING_KERNELS
 from horolog.record.timestamps import TimestampType
 from horolog.schemas.offsets import CommittedValue, OffsetKey, committed_bytes, key_bytes
 
@@ -102,6 +104,32 @@ def test_told_from_an_earlier_commit_is_what_decoding_says(tmp_path: Path, seed:
         with patch.object(CommitTemplates, "event", return_value=None):
             assert found == read_group_history(tmp_path, "g", ask)
     assert sum(each is not None for each in told) > 300
+
+
+@pytest.mark.parametrize("damage", [None, "bit", "torn", "order", "removed"])
+def test_batches_that_the_kernel_passes_are_those_that_are_read_one_by_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str | None
+) -> None:
+    load_kernels()
+    dice = random.Random(damage)
+    log_of(tmp_path, dice, 500)
+    (log,) = tmp_path.glob("*/*.log")
+    data = bytearray(log.read_bytes())
+    if damage == "bit":
+        data[len(data) // 2] ^= 4
+    elif damage == "torn":
+        del data[-20:]
+    elif damage == "order":
+        data += data[: 12 + int.from_bytes(data[8:12], "big")]
+    elif damage == "removed":
+        del data[: 12 + int.from_bytes(data[8:12], "big")]
+    log.write_bytes(data)
+    asks = [AskGroupHistory(), AskGroupHistory(topic="t", most=9), AskGroupHistory(at=NOW + 50)]
+    for group in ("g", "h", "none"):
+        found = [read_group_history(tmp_path, group, ask) for ask in asks]
+        with monkeypatch.context() as patched:
+            patched.setattr(CLEANING_KERNELS, "module", None)
+            assert found == [read_group_history(tmp_path, group, ask) for ask in asks]
 
 
 @pytest.mark.parametrize("most", [0, 1])

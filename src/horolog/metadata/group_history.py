@@ -8,10 +8,12 @@ older ones the last of each key. Where offsets are missing, records were removed
 such place every change is there. An entry from before is right, but others may be missing.
 """
 
-from collections.abc import Iterable, Iterator
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from struct import error as StructError  # noqa: N812 - its own name says nothing
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from horolog.errors import CorruptBatch, ErrorCode, RequestRefused, StorageFailed
 from horolog.groups.replay import Replay
@@ -22,6 +24,7 @@ from horolog.metadata.log import MetadataLog
 from horolog.metadata.past import PastLog, answered, shortened
 from horolog.record.batch import BatchHeader, parse_header
 from horolog.record.builder import Record
+from horolog.record.kernels.loading import CLEANING_KERNELS
 from horolog.schemas.offsets import (
     GroupKey,
     OffsetKey,
@@ -37,6 +40,9 @@ from horolog.storage.files import Files
 from horolog.storage.names import TopicPartition
 from horolog.storage.record_file import RecordFile
 from horolog.storage.removal.leftovers import base_offsets
+
+if TYPE_CHECKING:
+    from horolog.metadata.segment_parts import Part, SmallParts
 
 _TYPE_BYTES: Final = 2  # of a key, before its fields
 
@@ -110,12 +116,7 @@ class _GroupLog(PastLog[GroupEvent]):
 
     def _of_file(self, file: RecordFile, replay: Replay) -> Iterator[GroupEvent]:
         try:
-            for batch in file.read():
-                header = parse_header(batch)
-                if self._is_incomplete(header):
-                    self.whole_from = header.max_timestamp
-                self._next_offset = header.next_offset
-                data = bytes(batch)
+            for header, data in self._batches(file):
                 is_plain = not header.codec_number and not header.is_control
                 if is_plain and self._key not in data:
                     continue  # seen without an object for each record
@@ -136,6 +137,64 @@ class _GroupLog(PastLog[GroupEvent]):
             self.note(str(lost))
         if not self._files.exists(file.path):
             self.note(f"{file.path} was removed while it was read")
+
+    def _batches(self, file: RecordFile) -> Iterator[tuple[BatchHeader, bytes]]:
+        """The batches of a file; of small ones of other groups not all."""
+        passed = 0
+        if CLEANING_KERNELS.module is not None and not self._is_one_file:
+            from horolog.metadata import segment_parts  # noqa: PLC0415 - numpy, once it is needed
+
+            try:
+                for part in segment_parts.parts_in(self._files, file.path):
+                    if isinstance(part, segment_parts.SmallParts):
+                        are_whole = segment_parts.follow(part, self._next_offset)
+                        yield from self._of_small(part, are_whole)
+                        passed += len(part.small.next_offsets)
+                    else:
+                        yield from self._of_one(part)
+                        passed += 1
+            except CorruptBatch:
+                pass  # it is read again from there on, and said what is damaged
+            else:
+                return
+        for batch in islice(file.read(), passed, None):
+            header = parse_header(batch)
+            self._pass(header)
+            yield header, bytes(batch)
+
+    def _of_one(self, part: "Part") -> Iterator[tuple[BatchHeader, bytes]]:
+        self._pass(part.header)
+        yield part.header, bytes(part.data)
+
+    def _of_small(
+        self, parts: "SmallParts", are_whole: bool
+    ) -> Iterator[tuple[BatchHeader, bytes]]:
+        starts = parts.small.starts.tolist()
+        data = bytes(parts.view[starts[0] : starts[-1]])
+        numbers: Iterable[int] = range(len(starts) - 1)
+        if are_whole:
+            numbers = self._with_key(data, starts)
+            self._next_offset = parts.next_offset
+        for number in numbers:
+            first, end = starts[number] - starts[0], starts[number + 1] - starts[0]
+            header = parse_header(data, first)
+            if not are_whole:
+                self._pass(header)
+            yield header, data[first:end]
+
+    def _with_key(self, data: bytes, starts: Sequence[int]) -> Iterator[int]:
+        """The batches that have the group's key somewhere."""
+        at = data.find(self._key)
+        while at >= 0:
+            number = bisect_right(starts, at + starts[0]) - 1
+            yield number
+            at = data.find(self._key, starts[number + 1] - starts[0])
+
+    def _pass(self, header: BatchHeader) -> None:
+        """Note where records are missing before a batch."""
+        if self._is_incomplete(header):
+            self.whole_from = header.max_timestamp
+        self._next_offset = header.next_offset
 
     def _paths(self) -> list[str]:
         if self._is_one_file:
