@@ -229,6 +229,14 @@ TOOLS: Mapping[str, Mapping[str, str]] = {
         "kafka-transactions, find and abort what hangs": (
             f"{_OUR_TRANSACTIONS}::test_kafkas_tool_finds_producers_and_aborts_what_hangs"
         ),
+        "Kafka Connect, a source's lines, whatever is killed": (
+            "tests/interop/test_interop_connect.py"
+            "::test_a_source_writes_each_line_once_whatever_is_killed"
+        ),
+        "Kafka Streams, counts with state, whatever is killed": (
+            "tests/interop/test_interop_streams.py"
+            "::test_each_word_is_counted_exactly_once_whatever_is_killed"
+        ),
     },
     "Flink": {
         "copying a topic in transactions, whatever is killed": (
