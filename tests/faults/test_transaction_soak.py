@@ -48,6 +48,7 @@ def over_a_promotion(
         run.follow()
         run.load(ended)
         if not catches_up:
+            run.await_states()
             run.load_until(f"marker:{run.rng.randrange(2 * ended)}")
         run.promote(catches_up=catches_up)
         run.load(ended)

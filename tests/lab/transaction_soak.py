@@ -18,9 +18,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import confluent_kafka
@@ -46,8 +48,10 @@ from horolog.record.builder import read_records
 from horolog.record.markers import read_marker
 from horolog.storage.files import Files
 from horolog.storage.index.abort import read_aborted
+from horolog.storage.names import TRANSACTION_STATE
 from horolog.storage.verify import Finding, Severity, Verification
 from horolog.wire.api import ApiKey
+from horolog.wire.questions import PromotedEntry
 
 PATIENCE_S = 300
 TIMEOUT_MS = 2_000
@@ -78,8 +82,16 @@ TOPICS: Mapping[str, Mapping[str, str]] = {
 
 Where = tuple[str, int]
 
-NAMED = re.compile(r"a transaction of '([^']*)' was committed at the source: ")
-"""What a promotion says of a transaction that may be here in part."""
+CUT = re.compile(
+    r"a transaction of '([^']*)' was committed at the source: records of it from offset (\d+) on "
+    r"(?:may not have arrived|did not arrive)"
+)
+"""What a promotion says of a partition where a committed transaction may be missing in part."""
+
+OUTRUN = re.compile(
+    r"a transaction of '([^']*)' was ended at the source after its last state that came: "
+)
+"""What it says of one that may be missing in other partitions."""
 
 _ENDS = (-signal.SIGKILL, -signal.SIGALRM, transaction_clients.FENCED)
 """Exit codes of clients that another life has to follow."""
@@ -222,6 +234,32 @@ def parsed(offset: int, key: bytes | None, value: bytes) -> Read:
     return Read(offset, transaction.decode(), int(place), key, value)
 
 
+class Named(NamedTuple):
+    """What a promotion has named as committed, and perhaps not whole."""
+
+    cut: Mapping[tuple[str, Where], int] = MappingProxyType({})
+    """By transactional id and partition the first offset from which records may be missing."""
+    outrun: frozenset[str] = frozenset()
+    """Transactional ids of which transactions may be missing in any partition."""
+
+    @classmethod
+    def of(cls, entries: Iterable[PromotedEntry]) -> Named:
+        cut: dict[tuple[str, Where], int] = {}
+        outrun: set[str] = set()
+        for each in entries:
+            outrun.update(OUTRUN.findall(each.text))
+            for id_, offset in CUT.findall(each.text):
+                assert each.partition is not None, each
+                cut[id_, (each.topic, each.partition)] = int(offset)
+        return cls(cut, frozenset(outrun))
+
+    def may_lack(self, id_: str, where: Where) -> bool:
+        return id_ in self.outrun or (id_, where) in self.cut
+
+
+NOTHING_NAMED = Named()
+
+
 class TransactionSoak(KilledBroker):
     """One run. `close` ends it."""
 
@@ -245,8 +283,7 @@ class TransactionSoak(KilledBroker):
         self.clients: list[Client] = []
         self.lossy: frozenset[str] = frozenset()
         """Transactions that may be missing as a whole: their source is lost."""
-        self.named: frozenset[str] = frozenset()
-        """Transactional ids, of whose lossy transactions some partitions may be missing."""
+        self.named = NOTHING_NAMED
         self.clamped: tuple[frozenset[str], int] = (frozenset(), 0)
         """Transactions before a promotion, and the end to which it set their offsets back."""
         self._shadow: BornBroker | None = None
@@ -280,6 +317,16 @@ class TransactionSoak(KilledBroker):
             assert not self.broker.await_end(0.05), self.broker.said[-3000:]
             assert time.monotonic() < begun + PATIENCE_S, self._stuck()
             self._befall()
+
+    def await_states(self) -> None:
+        """Until the shadow has a state of each transactional id; it finds topics now and then."""
+        assert self._shadow is not None
+        assert self._shadow.ready is not None
+        states = [(TRANSACTION_STATE, index) for index in range(2)]
+        with RawConnection(self.address) as here, RawConnection(self._shadow.ready) as there:
+            due = [bound(here, where, 0) for where in states]
+            have = partial(bound_if_there, there)
+            assert eventually(lambda: all(map(int.__ge__, map(have, states), due))), due
 
     def load_until(self, dies: str) -> None:
         """Start the broker anew, to die at a step of its own, and load it until it does."""
@@ -320,11 +367,15 @@ class TransactionSoak(KilledBroker):
             self.clamped = before, bound(connection, (INPUT, 0), 0)
         with HorologClient(address, timeout_ms=60_000) as asking:
             asking.promote(None)
-            said = " ".join(each.text for each in asking.promoted([*PARTITIONS]) or ())
-        if not catches_up:
-            self.named = frozenset(NAMED.findall(said))
-            self.counts["transactional ids named as cut"] += len(self.named)
-            self.counts["transactions named as aborted"] += said.count("and aborted here")
+            entries = asking.promoted([*PARTITIONS]) or []
+        said = " ".join(each.text for each in entries)
+        self.named = Named.of(entries)
+        self.counts["parts named as cut"] += len(self.named.cut)
+        self.counts["transactional ids whose state was late"] += len(self.named.outrun)
+        self.counts["transactions named as aborted"] += said.count("and aborted here")
+        ids = {id_ for id_, _ in self.named.cut} | self.named.outrun
+        assert ids <= {each.name for each in self.clients}, said
+        assert not catches_up or not ids, f"everything was here: {said}"
         self.broker, self.address = shadow, address
         self.log_dir, self._said = self.directory / "shadow", self.directory / "shadow.said"
         self._port = int(address.rpartition(":")[2])
@@ -480,7 +531,7 @@ class Check:
         log_dir: Path,
         ledger: Ledger,
         lossy: frozenset[str] = frozenset(),
-        named: frozenset[str] = frozenset(),
+        named: Named = NOTHING_NAMED,
         clamped: tuple[frozenset[str], int] = (frozenset(), 0),
     ) -> None:
         self._address = address
@@ -555,28 +606,43 @@ class Check:
 
     def _each_is_whole(self) -> None:
         """Of each transaction all records are given, or none; none of one that was aborted."""
-        given: dict[str, Counter[tuple[str, int]]] = defaultdict(Counter)
+        given: dict[str, dict[Where, list[Read]]] = defaultdict(dict)
         for (topic, partition), reads in self._read.items():
             if topic in (INPUT, OUTPUT):
                 for read in reads:
                     by = read.transaction
                     if topic == OUTPUT:
                         continue  # of the transaction that was transformed: `_transformed_once`
-                    given[by][topic, partition] += 1
+                    given[by].setdefault((topic, partition), []).append(read)
             else:
                 for read in reads:
-                    given.setdefault(read.transaction, Counter())
+                    given.setdefault(read.transaction, {})
         ledger = self._ledger
         for name, counted in given.items():
             assert name in ledger.intended, f"{name} was never to be committed, and is given"
             assert name not in ledger.aborted, f"{name} was aborted, and is given"
-            due = Counter((t, p) for t, p, _ in ledger.intended[name] if t == INPUT)
-            if name in self._lossy and name.partition(".")[0] in self._named:
-                due = Counter({where: due[where] for where in counted})
-            assert counted == due, f"{name} is given in part: {counted} of {due}"
+            due: dict[Where, list[int]] = defaultdict(list)
+            for place, (topic, partition, _) in enumerate(ledger.intended[name]):
+                if topic == INPUT:
+                    due[topic, partition].append(place)
+            assert counted.keys() <= due.keys(), f"{name} is given where it was not sent: {counted}"
+            for where, places_due in due.items():
+                self._is_whole(name, where, counted.get(where, []), places_due)
         for name in ledger.committed - self._lossy:
             if any(topic == INPUT for topic, _, _ in ledger.intended[name]):
                 assert name in given, f"{name} was committed, and is not given"
+
+    def _is_whole(self, name: str, where: Where, reads: list[Read], due: list[int]) -> None:
+        """Whether a part of a transaction is given; of one that is named a first part of it."""
+        found, id_ = [each.place for each in reads], name.partition(".")[0]
+        if found == due:
+            return
+        said = f"{name} is given in part in {where}: {found} of {due}; {self._named}"
+        assert name in self._lossy, said
+        assert self._named.may_lack(id_, where), said
+        assert found == due[: len(found)], said
+        first = self._named.cut.get((id_, where))
+        assert first is None or all(each.offset < first for each in reads), said
 
     def _order(self, where: Where) -> None:
         """Records of a producer are in the order in which it sent them, and no offset is twice."""
@@ -733,6 +799,13 @@ def bound(connection: RawConnection, where: Where, level: int) -> int:
     found = connection.ask(ApiKey.LIST_OFFSETS, 7, **fields).topics[0].partitions[0]
     assert found.error_code == 0, found
     return int(found.offset)
+
+
+def bound_if_there(connection: RawConnection, where: Where) -> int:
+    """The end of a partition; -1 if it is not known there."""
+    fields = lookup_fields(where[0], {where[1]: -1}, isolation_level=0)
+    found = connection.ask(ApiKey.LIST_OFFSETS, 7, **fields).topics[0].partitions[0]
+    return -1 if found.error_code else int(found.offset)
 
 
 def first_offset(address: str, where: Where) -> int:

@@ -19,7 +19,7 @@ from horolog.transactions.taking_over import (
     TakenOver,
     taken_over,
 )
-from horolog.transactions.values import Producer, Transaction
+from horolog.transactions.values import LAST_EPOCH, Producer, Transaction
 
 A, B = TopicPartition("t", 0), TopicPartition("u", 0)
 CAME_MS, BEGUN_MS, NOW_MS = 100, 200, 1_000
@@ -241,18 +241,102 @@ def test_open_transaction_whose_state_did_not_come_is_aborted_and_named() -> Non
 @pytest.mark.parametrize(
     ("end", "is_its"),
     [
-        (LastEnd(4, True, 30), False),
-        (LastEnd(4, True, 31), True),
-        (LastEnd(5, True, 5), True),
-        (LastEnd(5, False, 31), False),
+        (LastEnd(3, True, 30), False),
+        (LastEnd(3, True, 31), True),
+        (LastEnd(3, False, 31), False),
+        (LastEnd(4, True, 5), True),
+        (LastEnd(4, False, 31), False),
+        (LastEnd(5, True, 31), False),
     ],
 )
 def test_marker_of_a_transaction_that_began_after_the_states_which_came_decides(
     end: LastEnd, is_its: bool
 ) -> None:
-    found = decide(states(COMPLETE), {A: here(end=end), B: here()})
+    complete = COMPLETE._replace(producer=Producer(7, 3), client_version=0)
+    found = decide(states(complete), {A: here(end=end), B: here()})
     assert found.outcomes[B] == (frozenset(), {7} if is_its else frozenset())
-    assert list(found.notes) == [B]
+    assert B in found.notes
+    outruns = end != LastEnd(3, True, 30)
+    assert ("ended at the source after its last state" in str(found.notes.get(A))) is outruns
+
+
+def test_complete_state_decides_where_its_prepare_is_compacted() -> None:
+    for status, is_commit in ((Status.COMPLETE_COMMIT, True), (Status.COMPLETE_ABORT, False)):
+        found = decide(
+            states(COMPLETE._replace(status=status)), {A: here(end=LastEnd(5, True, 40)), B: here()}
+        )
+        assert found.outcomes[B] == (frozenset(), {7} if is_commit else frozenset())
+
+
+@pytest.mark.parametrize("is_commit", [True, False])
+@pytest.mark.parametrize(
+    "state",
+    [
+        ONGOING,
+        PREPARED,
+        COMPLETE,
+        COMPLETE._replace(producer=Producer(7, 8), status=Status.EMPTY),
+    ],
+)
+def test_states_that_are_late_by_many_transactions_decide_on_none_of_the_later_ones(
+    state: Transaction, is_commit: bool
+) -> None:
+    """`__transaction_state` is followed for itself; what is open ends as its own marker says."""
+    c = TopicPartition("v", 0)
+    opened = ProducersHere(50, {7: 11}, {7: LastEnd(11, not is_commit, 90)})
+    parts = {A: here(end=LastEnd(12, is_commit, 99)), B: PartitionHere(opened), c: here(end=MARKER)}
+    found = decide(states(state), parts)
+    assert found.outcomes[B] == (frozenset(), {7} if is_commit else frozenset())
+    assert "'x' was ended at the source after its last state that came" in found.notes[A][-1]
+    assert ("'x' was committed at the source" in str(found.notes[B])) is is_commit
+
+
+@pytest.mark.parametrize("state", [ONGOING, PREPARED, COMPLETE])
+def test_epoch_goes_on_above_all_that_came_where_states_are_late(state: Transaction) -> None:
+    """Else the next producer's records, and the markers, would be fenced."""
+    found = decide(states(state), {A: here(end=LastEnd(12, True, 99)), B: here(opened=None)})
+    after = found.changed["x"]
+    assert after.producer == Producer(7, 14), "an EndTxn with 13 is no retry"
+    last = decide(states(state), {A: here(end=LastEnd(LAST_EPOCH, True, 99)), B: here(opened=None)})
+    assert last.changed["x"].producer == Producer(7, LAST_EPOCH)
+    assert last.changed["x"].is_exhausted
+
+
+def test_producer_is_fenced_whose_next_transaction_began_after_its_last_state() -> None:
+    """It would commit the rest of what is aborted here."""
+    found = decide(states(COMPLETE), {A: here(end=MARKER), B: here(opened=4)})
+    assert found.changed["x"].producer == Producer(7, 6)
+    assert found.outcomes[B] == (frozenset(), frozenset())
+
+
+def test_what_is_open_after_a_marker_of_the_first_flow_is_not_committed_by_the_same_end() -> None:
+    """Its own marker and the other partition's may be of one transaction, and it of the next."""
+    complete = COMPLETE._replace(producer=Producer(7, 3), client_version=0)
+    opened = ProducersHere(50, {7: 3}, {7: LastEnd(3, True, 40)})
+    found = decide(states(complete), {A: here(end=LastEnd(3, True, 41)), B: PartitionHere(opened)})
+    assert found.outcomes[B] == (frozenset(), frozenset())
+    assert "1 open transactions are aborted" in str(found.notes[B])
+
+
+def test_late_ongoing_state_is_committed_as_its_own_marker_says() -> None:
+    opened = ProducersHere(50, {7: 4}, {7: LastEnd(4, True, 21)})
+    found = decide(states(ONGOING), {A: PartitionHere(opened), B: here()})
+    assert found.changed["x"].status is Status.PREPARE_COMMIT
+    assert found.outcomes[B].goes_on == {7}
+    assert found.outcomes[A] == (frozenset(), frozenset())
+
+
+def test_producers_of_which_no_state_came_are_counted_and_what_is_open_ends_as_they_did() -> None:
+    parts = {A: here(end=MARKER), B: here()}
+    found = taken_over(states(), parts, BEGUN_MS, NOW_MS, is_current=False)
+    assert (
+        "transactions of 1 producers ended at the source, of which no state came"
+        in (found.notes[A][0])
+    )
+    assert found.outcomes[B] == (frozenset(), {7})
+    assert "'producer id 7' was committed at the source" in found.notes[B][0]
+    planned = decide(states(), {A: here(end=MARKER), B: here(opened=None)})
+    assert not planned.notes, "it has expired"
 
 
 def test_removed_transactional_id_has_nothing_open() -> None:
@@ -269,7 +353,19 @@ def test_only_so_many_transactions_are_named() -> None:
         known.take(build_batch([record_of(f"x{number}", state, 1)]))
     found = decide(known, {A: here(), B: here()})
     assert len(found.notes[A]) == MOST_NOTES + 1
-    assert found.notes[A][-1] == "and 5 other transactions"
+    assert found.notes[A][-1] == "and 5 other transactions are aborted here"
+
+
+def test_each_transaction_that_may_be_here_in_part_is_named() -> None:
+    known, ends = FollowedStates({}), {}
+    known.begin(lambda _: CAME_MS)
+    for number in range(MOST_NOTES + 5):
+        state = PREPARED._replace(producer=Producer(number, 4))
+        known.take(build_batch([record_of(f"x{number}", state, 1)]))
+        ends[number] = MARKER
+    found = decide(known, {A: PartitionHere(ProducersHere(50, {}, ends)), B: here()})
+    assert len(found.notes[B]) == MOST_NOTES + 5
+    assert all("committed at the source: " in each for each in found.notes[B])
 
 
 def test_damaged_records_are_counted_and_ids_that_no_broker_gives_do_not_count() -> None:

@@ -8,8 +8,12 @@ transaction are acknowledged before its outcome is written, and so all of them a
   been read: it is never turned. The partitions that lack theirs get the same.
 - A commit that is known from its state alone, with a partition that is not confirmed, is aborted in
   all partitions, as no reader has seen any of it. It is named.
-- A commit of which a marker was written is completed; a partition that is known to lack records
-  aborts its part. Both are named.
+- A commit of which a marker was written is completed. A partition that is not confirmed commits
+  what is here, most often all of it; one that is known to lack records aborts its part. Both are
+  named.
+- A marker may come before its state, by many transactions: `__transaction_state` is followed for
+  itself. What is open with an epoch ends as its marker in another partition says (KIP-890), the
+  transaction is named, and the epoch goes on above all that came.
 - What was open goes on if everything was confirmed after the promotion had begun. Else records that
   were acknowledged may be missing: it is aborted, and its producer fenced, as by its timeout.
 """
@@ -24,15 +28,18 @@ from horolog.storage.names import CONSUMER_OFFSETS, TopicPartition
 from horolog.storage.producers.states import NEVER_GIVEN, LastEnd
 from horolog.transactions import decisions
 from horolog.transactions.replay import Replay
-from horolog.transactions.values import Transaction
+from horolog.transactions.values import LAST_EPOCH, NONE, Producer, Transaction
 
 MOST_NOTES: Final = 100
-"""Transactions that are named for each partition; of the others it is said how many they are."""
+"""Transactions that are named for each partition though none of them can be here in part; of the
+others it is said how many they are."""
 
 MOST_DECIDED: Final = 8
 """Last outcomes of a transactional id that are remembered, beside the first that are lacking."""
 
 _LONGEST_ID: Final = 100
+
+_COMPLETE: Final = (Status.COMPLETE_COMMIT, Status.COMPLETE_ABORT)
 
 
 class Outcomes(NamedTuple):
@@ -181,23 +188,25 @@ class _TakingOver:
             for former, former_ms in decided:
                 lost |= self._complete(id_, former, former_ms, lost)
             self._settled.update((partition, state.producer.id) for partition in lost)
+            later = self._later(state, lost)
             if state.is_open:
-                self._settled.update(
-                    (partition, state.producer.id) for partition in self._of(state)
-                )
+                its = self._of(state).keys() - later
+                self._settled.update((partition, state.producer.id) for partition in its)
+            self._note_later(id_, state)
             after = state
             if state.is_preparing:
                 after = self._prepared(id_, state, came_ms)
             elif state.status is Status.ONGOING:
                 after = self._ongoing(id_, state, lost)
+            after = self._above(after, later)
             if after is not state:
                 self._changed[id_] = after
             if after.is_open:
-                for partition in self._of(after).keys() - lost:
+                for partition in self._of(after).keys() - lost - later:
                     self._goes_on.setdefault(partition, set()).add(after.producer.id)
         self._end_unknown()
         for partition, count in self._unnamed.items():
-            self._notes[partition].append(f"and {count} other transactions")
+            self._notes[partition].append(f"and {count} other transactions are aborted here")
         outcomes = {
             each: Outcomes(
                 frozenset(self._goes_on.get(each, ())), frozenset(self._committed.get(each, ()))
@@ -280,7 +289,9 @@ class _TakingOver:
 
     def _ongoing(self, id_: str, state: Transaction, lost: set[TopicPartition]) -> Transaction:
         its = self._of(state)
-        ends = [end for here in its.values() if (end := _ended(here, state)) is not None]
+        ends = [
+            end for here in self._partitions.values() if (end := _ended(here, state)) is not None
+        ]
         version = state.client_version
         if any(end.is_commit for end in ends):
             after = decisions.prepared(state, version, self._now_ms, commit=True)
@@ -301,19 +312,83 @@ class _TakingOver:
             self._note(key, id_, "open at the source, and aborted here", here, "may be missing")
         return decisions.prepared(state, version, self._now_ms, commit=False, fences=True)
 
-    def _end_unknown(self) -> None:
-        """End what is open of transactions that began after the states which came."""
-        states = {state.producer.id: id_ for id_, state in self._known.states.items()}
+    def _note_later(self, id_: str, state: Transaction) -> None:
+        """Name a transaction that has ended after its last state here.
+
+        Which partitions it had is not known, so any of them may lack it.
+        """
         for partition, here in self._partitions.items():
+            end = here.producers.ends.get(state.producer.id)
+            if end is not None and _is_after(end, state):
+                self._note(
+                    partition,
+                    id_,
+                    "ended at the source after its last state that came",
+                    here,
+                    "and in other partitions may not have arrived",
+                )
+
+    def _later(self, state: Transaction, lost: Container[TopicPartition]) -> set[TopicPartition]:
+        """Where what is open is of a transaction that began after its last state here."""
+        its, found = self._of(state), set()
+        for partition, here in self._partitions.items():
+            epoch = here.producers.opened.get(state.producer.id)
+            if epoch is None or partition in lost:
+                continue
+            own = state.producer.epoch
+            if state.is_preparing and state.client_version >= SECOND_FLOW:
+                own -= 1
+            if not state.is_open or partition not in its or epoch > own:
+                found.add(partition)
+        return found
+
+    def _above(self, after: Transaction, later: Container[TopicPartition]) -> Transaction:
+        """A state whose epoch is above all that the partitions have seen of its producer.
+
+        Else its markers, and what its next producer writes, would be fenced. It is two above, so
+        that an EndTxn of the source's producer is not taken for a retry.
+        """
+        id_, epoch, highest = *after.producer, NONE
+        for partition, here in self._partitions.items():
+            end = here.producers.ends.get(id_)
+            if end is not None and end.epoch > epoch:
+                highest = max(highest, end.epoch)
+            opened = here.producers.opened.get(id_, NONE)
+            if partition in later and opened >= epoch:
+                highest = max(highest, opened)
+        if highest == NONE:
+            return after
+        producer = Producer(id_, min(highest + 2, LAST_EPOCH))
+        return after._replace(producer=producer, last_epoch=NONE)
+
+    def _end_unknown(self) -> None:
+        """End what is open of transactions that began after the states which came.
+
+        The producers of which no state came are counted: their transactional ids are not known.
+        """
+        states = {state.producer.id: id_ for id_, state in self._known.states.items()}
+        highest = NEVER_GIVEN if self._is_current else self._known.highest_id
+        for partition, here in self._partitions.items():
+            ended = sum(highest < producer_id < NEVER_GIVEN for producer_id in here.producers.ends)
+            if ended:
+                self._notes.setdefault(partition, []).append(
+                    f"transactions of {ended} producers ended at the source, of which no state "
+                    f"came: records of them, from offset {here.producers.end_offset} on and in "
+                    "other partitions, may not have arrived"
+                )
             unknown = 0
             for producer_id in sorted(here.producers.opened):
                 if (partition, producer_id) in self._settled:
                     continue
                 id_ = states.get(producer_id)
-                if id_ is not None and self._has_later_commit(producer_id, id_):
+                if self._is_committed(producer_id, here, id_):
                     self._committed.setdefault(partition, set()).add(producer_id)
                     self._note(
-                        partition, id_, "committed at the source", here, "may not have arrived"
+                        partition,
+                        f"producer id {producer_id}" if id_ is None else id_,
+                        "committed at the source",
+                        here,
+                        "may not have arrived",
                     )
                 else:
                     unknown += 1
@@ -322,11 +397,23 @@ class _TakingOver:
                     f"{unknown} open transactions are aborted, of which no end and no state came"
                 )
 
-    def _has_later_commit(self, producer_id: int, id_: str) -> bool:
-        """Whether a partition has the commit of a transaction after the state that came."""
-        state = self._known.states[id_]
-        ends = (here.producers.ends.get(producer_id) for here in self._partitions.values())
-        later = [end for end in ends if end is not None and _is_later(end, state)]
+    def _is_committed(self, producer_id: int, here: PartitionHere, id_: str | None) -> bool:
+        """Whether another partition has the commit of what is open in one."""
+        epoch = here.producers.opened[producer_id]
+        found = [here.producers.ends.get(producer_id) for here in self._partitions.values()]
+        ends = [end for end in found if end is not None and end.epoch > epoch]
+        its = {end.is_commit for end in ends if end.epoch == epoch + 1}
+        state = None if id_ is None else self._known.states[id_]
+        if state is not None and state.producer.epoch == epoch + 1 and state.status in _COMPLETE:
+            its.add(state.status is Status.COMPLETE_COMMIT)
+        if ends or its:  # the second flow: of each epoch there is one transaction
+            return its == {True}
+        if state is None or state.client_version >= SECOND_FLOW:
+            return False
+        own = here.producers.ends.get(producer_id)
+        if own is not None and _is_later(own, state):
+            return False  # another partition's marker may be of the same transaction as its own
+        later = [end for end in found if end is not None and _is_later(end, state)]
         return bool(later) and all(end.is_commit for end in later)
 
     # --- partitions -------------------------------------------------------------------
@@ -339,7 +426,7 @@ class _TakingOver:
         self, partition: TopicPartition, id_: str, what: str, here: PartitionHere, records: str
     ) -> None:
         notes = self._notes.setdefault(partition, [])
-        if len(notes) >= MOST_NOTES:
+        if "aborted here" in what and len(notes) >= MOST_NOTES:
             self._unnamed[partition] = self._unnamed.get(partition, 0) + 1
             return
         notes.append(
@@ -384,13 +471,23 @@ def _is_later(end: LastEnd, state: Transaction) -> bool:
     return end.epoch > epoch or (end.epoch == epoch and end.timestamp > state.updated_ms)
 
 
+def _is_after(end: LastEnd, state: Transaction) -> bool:
+    """Whether a marker was written after a state, without one that told of it."""
+    if end.epoch != state.producer.epoch or state.client_version >= SECOND_FLOW:
+        return end.epoch > state.producer.epoch
+    if state.is_preparing:
+        return False  # it is its own, as far as can be known
+    since = state.started_ms if state.is_open else state.updated_ms
+    return end.timestamp > since
+
+
 def _ended(here: PartitionHere, state: Transaction) -> LastEnd | None:
     """The marker that a partition has of a transaction which was open when its state came."""
     end = here.producers.ends.get(state.producer.id)
-    if end is None or state.producer.id in here.producers.opened:
-        return None
-    if end.epoch == state.producer.epoch + 1:
+    if end is None or end.epoch == state.producer.epoch + 1:
         return end
+    if state.producer.id in here.producers.opened:
+        return None
     is_first_flow = state.client_version < SECOND_FLOW
     is_its = end.epoch == state.producer.epoch and end.timestamp > state.started_ms
     return end if is_first_flow and is_its else None

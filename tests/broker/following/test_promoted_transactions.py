@@ -192,6 +192,42 @@ def test_what_is_open_when_the_source_is_lost_is_aborted_fenced_and_named(
     assert Producer(shadow).epoch > producer.epoch
 
 
+@pytest.mark.parametrize("opens", [False, True])
+def test_states_that_are_late_by_some_transactions_cut_none_and_fence_no_next_producer(
+    source: RunningBroker, start: Start, opens: bool
+) -> None:
+    shadow = start("b", source)
+    producer = Producer(source)
+    assert [producer.send("t"), producer.send("u"), producer.end()] == [0, 0, 0]
+    assert eventually(lambda: not is_open(source, "t") and not is_open(source, "u"))
+    if opens:
+        assert producer.send("t") == 0
+    assert is_caught_up(shadow, source, [*BOTH, *STATES])
+    with shadow.broker.placement.promoting(TRANSACTION_STATE):  # it is not followed meanwhile
+        shadow.call(lambda: shadow.broker.follower.release(TRANSACTION_STATE))
+        for _ in range(3):
+            assert [producer.send("t"), producer.send("u"), producer.end()] == [0, 0, 0]
+            assert eventually(lambda: not is_open(source, "t") and not is_open(source, "u"))
+        hold_markers(source, "u")
+        assert [producer.send("t"), producer.send("u"), producer.end()] == [0, 0, 0]
+        assert eventually(lambda: not is_open(source, "t"))
+        assert is_caught_up(shadow, source, BOTH)
+        lose(source)
+    shadow.client.promote(None)
+    assert eventually(lambda: not is_open(shadow, "u"))
+    assert len(committed_in(shadow, "u")) == 5
+    assert len(committed_in(shadow, "t")) == 5 + opens
+    assert "'x' was ended at the source after its last state that came" in said(shadow, "t")
+    assert "'x' was committed at the source" in said(shadow, "u")
+    producer.broker = shadow
+    assert producer.send("t") == ErrorCode.invalid_producer_epoch
+    after = Producer(shadow)
+    assert after.epoch > producer.epoch
+    assert [after.send("t"), after.send("u"), after.end()] == [0, 0, 0]
+    assert has_status(shadow, "CompleteCommit")
+    assert len(committed_in(shadow, "u")) == 6
+
+
 def test_producer_ids_are_above_all_that_the_source_gave(
     source: RunningBroker, start: Start
 ) -> None:
