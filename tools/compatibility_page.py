@@ -62,8 +62,8 @@ several replicas or brokers turned into one). Left out: TLS, SASL, KIP-848, shar
 With transactions, on 2026-11-26: franz-go, `pkg/kgo` (adb3a18), with 20,000 records and its
 transactional ones (`TestTxnEtl`): all 107 passed. confluent-kafka-python, `test_transactions.py`:
 all 4 passed; where a broker is killed during `send_offsets_to_transaction`, librdkafka 2.16.0 may
-never return from it, whatever its timeouts, at Apache Kafka 4.3.1 (2 of 3 kills, 90 seconds after
-the restart) as here (1 of 4). Karapace, run by hand over kills and compaction of `_schemas`, kept
+never return from it, whatever its timeouts, at Apache Kafka 4.3.1 (2 of 4 kills, 90 seconds after
+the restart) as here (2 of 6). Karapace, run by hand over kills and compaction of `_schemas`, kept
 its schemas.
 
 kafka-go (3ce2979), `TestClientTxnOffsetCommit`, which skips itself from Kafka 3.0 on: it fails with
