@@ -303,6 +303,50 @@ async def test_kill_between_prepare_and_complete_is_completed_by_the_next_start(
 
 
 @in_loop
+async def test_stop_in_the_turn_in_which_markers_begin_cancels_them(lab: Lab) -> None:
+    producer = await lab.begin()
+    lab.markers.hold = asyncio.Event()
+    at_once(lab.coordinator.end("a", producer, 2, commit=True))
+    code = await refused(lab.coordinator.initialise("a", 60_000))  # begins them
+    assert code is ErrorCode.concurrent_transactions
+    await lab.coordinator.begin_anew()
+    lab.markers.hold.set()
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert lab.markers.written == []
+    lab.coordinator.start()
+    await lab.coordinator.settle()
+    assert len(lab.markers.written) == 1
+
+
+@in_loop
+async def test_beginning_anew_waits_for_a_write_and_refuses_those_behind_it(lab: Lab) -> None:
+    producer = await lab.begin()
+    lab.log.hold = asyncio.get_running_loop().create_future()
+    other = TopicPartition("u", 0)
+    first, second = (
+        asyncio.ensure_future(lab.coordinator.add_partitions("a", producer, [each], 2))
+        for each in (T1, other)
+    )
+    await asyncio.sleep(0)
+    anew = asyncio.ensure_future(lab.coordinator.begin_anew())
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert not anew.done()
+    code = await refused(lab.coordinator.initialise("a", 60_000))
+    assert code is ErrorCode.coordinator_load_in_progress
+    hold, lab.log.hold = lab.log.hold, None
+    hold.set_result(None)
+    await asyncio.gather(first, anew)
+    code = await refused(asyncio.wait_for(second, 60))
+    assert code is ErrorCode.coordinator_load_in_progress
+    lab.coordinator.start()
+    await lab.coordinator.settle()
+    assert lab.coordinator.describe("a").partitions == {T0, T1}
+    await lab.coordinator.add_partitions("a", producer, [other], 2)
+
+
+@in_loop
 async def test_failed_write_changes_nothing(lab: Lab) -> None:
     producer = await lab.begin()
     lab.log.fails = 1

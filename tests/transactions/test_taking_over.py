@@ -65,8 +65,13 @@ def states(
     return known
 
 
-def decide(known: FollowedStates, partitions: Mapping[TopicPartition, PartitionHere]) -> TakenOver:
-    return taken_over(known, partitions, BEGUN_MS, NOW_MS, is_current=True)
+def decide(
+    known: FollowedStates,
+    partitions: Mapping[TopicPartition, PartitionHere],
+    *,
+    is_led: bool = False,
+) -> TakenOver:
+    return taken_over(known, partitions, BEGUN_MS, NOW_MS, is_current=True, is_led=is_led)
 
 
 def test_commit_goes_on_where_every_partition_was_confirmed_after_it_came() -> None:
@@ -337,6 +342,22 @@ def test_producers_of_which_no_state_came_are_counted_and_what_is_open_ends_as_t
     assert "'producer id 7' was committed at the source" in found.notes[B][0]
     planned = decide(states(), {A: here(end=MARKER), B: here(opened=None)})
     assert not planned.notes, "it has expired"
+
+
+def test_commit_of_the_coordinator_here_is_not_turned_by_a_later_promotion() -> None:
+    found = decide(states(PREPARED), {B: here()}, is_led=True)
+    assert not found.changed
+    assert found.outcomes[B].goes_on == {7}
+    assert "committed at the source: records of it" in found.notes[B][0]
+
+
+def test_later_promotion_aborts_only_what_is_in_its_topics_and_not_confirmed() -> None:
+    state = ONGOING._replace(partitions=ONGOING.partitions | {(CONSUMER_OFFSETS, 3)})
+    other = TopicPartition("v", 0)
+    assert not decide(states(state), {other: here(opened=None)}, is_led=True).changed
+    assert not decide(states(state), {B: here(confirmed_ms=BEGUN_MS)}, is_led=True).changed
+    found = decide(states(state), {B: here(confirmed_ms=BEGUN_MS - 1)}, is_led=True)
+    assert found.changed["x"].status is Status.PREPARE_ABORT
 
 
 def test_removed_transactional_id_has_nothing_open() -> None:

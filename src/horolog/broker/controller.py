@@ -7,7 +7,7 @@ One change at a time. The next start completes a change that a kill interrupted
 import asyncio
 import logging
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType
@@ -271,13 +271,16 @@ class Controller:
         topic: Topic,
         row: FollowedRow,
         outcomes: Mapping[TopicPartition, Outcomes] = MappingProxyType({}),
+        write: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         """Lead a followed topic from now on, in the epoch of the row or later ones.
 
         Open transactions end by `outcomes`, or are aborted.
 
         The choice is stored before a partition leads, and all of them lead before the topic takes
-        records. A start completes what a kill interrupts.
+        records. A start completes what a kill interrupts. With `write`, which appends to it, the
+        topic counts as followed until that is done, but is not wanted from the source any more:
+        after a kill, or a failure, another call has to continue.
 
         Raises:
             RequestRefused: it is not followed.
@@ -287,6 +290,11 @@ class Controller:
         async with self._lock:
             topic = self._followed(topic)
             after = replace(topic, followed=False)
+            if write is not None:
+                await self._metadata.run(self._store.put_topic, _row(topic), None, row)
+                self._placement.put(row)
+                await self._partitions.lead(topic, row.epoch, outcomes)
+                await write()
             await self._metadata.run(self._store.put_topic, _row(after), None, row)
             self._placement.put(row)
             await self._partitions.lead(topic, row.epoch, outcomes)

@@ -73,6 +73,11 @@ class Placement:
             return False
         return row.source_id in (None, source_id) or source_id is None
 
+    def is_interrupted(self, topic: Topic) -> bool:
+        """Whether a promotion of a topic was interrupted, which another one has to continue."""
+        row = self.rows.get(topic.name)
+        return topic.followed and row is not None and row.led
+
     @contextmanager
     def promoting(self, name: str) -> Iterator[None]:
         """Want a topic no more while it is being promoted."""

@@ -115,7 +115,7 @@ class Service:
             raise
         if broker.shadow.is_promoted_in_part:
             _LOG.warning(
-                "a promotion was interrupted: `horolog promote --all` continues with it, and "
+                "a promotion was interrupted: `horolog promote` continues with it, and "
                 "transactions go on after that"
             )
         else:

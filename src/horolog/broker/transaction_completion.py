@@ -88,6 +88,11 @@ class Completion:
         if not task.cancelled() and (error := task.exception()) is not None:
             _LOG.error("a bug in the transaction coordinator", exc_info=error)
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether nothing begins any more."""
+        return self._is_closed
+
     async def settle(self) -> None:
         """Wait until all is completed."""
         while self._tasks or self._waiting:
@@ -102,11 +107,15 @@ class Completion:
 
     async def cancel(self) -> None:
         """Cancel all tasks, and forget what waits."""
-        self._waiting.clear()
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        while self._tasks or self._waiting:
+            self._waiting.clear()
+            tasks = list(self._tasks)
+            # A task that was made in this turn has to begin: cancelled before, it would not cancel
+            # what it is to await.
+            await asyncio.sleep(0)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     def complete_soon(self, entry: Entry) -> None:
         """Complete a prepared transaction; see `complete_now`."""

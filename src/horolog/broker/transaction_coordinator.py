@@ -85,7 +85,8 @@ class TransactionCoordinator:
 
     def start(self) -> None:
         """Load what the log has, and complete what it has prepared; unless it is the source's."""
-        if self._states.is_loading and not self.is_started and not self._states.log.is_followed:
+        is_due = self._states.is_loading and not self._states.log.is_followed
+        if is_due and not self.is_started and not self._completion.is_closed:
             self._loading = self._completion.begin(
                 self._states.load(self._completion.complete_soon)
             )
@@ -101,8 +102,9 @@ class TransactionCoordinator:
         `start` loads it. Until then clients are answered with COORDINATOR_LOAD_IN_PROGRESS.
         """
         await self._completion.cancel()
+        await self._states.begin_anew()
+        await self._completion.cancel()  # what was decided meanwhile
         self._loading = None
-        self._states.begin_anew()
 
     async def close(self) -> None:
         """Stop; the next start completes what is prepared."""

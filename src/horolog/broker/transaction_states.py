@@ -87,11 +87,18 @@ class TransactionStates:
         """Whether a part of the log is not loaded yet."""
         return self.log.is_followed or self._loading.is_loading
 
-    def begin_anew(self) -> None:
-        """Forget all: the log is another one, or another's, and is to be loaded."""
+    async def begin_anew(self) -> None:
+        """Forget all: the log is another one, or another's, and is to be loaded.
+
+        Writes that are under way are awaited, and no other begins before it is loaded.
+        """
+        before = list(self._entries.values())
         self._entries.clear()
-        self._open.clear()
         self._loading = StateLoading(self.log, Replay, self._take_over)
+        for entry in before:
+            async with entry.lock:  # its writer is done
+                pass
+        self._open.clear()
 
     def get(self, transactional_id: str) -> Entry | None:
         """The entry of an id, if there is one."""
@@ -197,10 +204,13 @@ class TransactionStates:
         """Write a state, which counts from then on; None removes the id.
 
         Raises:
-            RequestRefused: INVALID_REQUEST for an id that no record can hold, or
-                COORDINATOR_NOT_AVAILABLE if the disk refused: it is as it was.
+            RequestRefused: INVALID_REQUEST for an id that no record can hold,
+                COORDINATOR_NOT_AVAILABLE if the disk refused, or COORDINATOR_LOAD_IN_PROGRESS if
+                all began anew since the entry was found: it is as it was.
         """
         transactional_id = entry.transactional_id
+        if self._entries.get(transactional_id) is not entry:
+            raise self._loading.in_progress()
         try:
             record = record_of(transactional_id, after, self._clock.now_ms())
         except (StructError, UnicodeError) as error:

@@ -146,6 +146,7 @@ def taken_over(
     now_ms: int,
     *,
     is_current: bool,
+    is_led: bool = False,
 ) -> TakenOver:
     """Decide on all transactions.
 
@@ -155,8 +156,9 @@ def taken_over(
         begun_ms: when the promotion had begun, in the milliseconds of `PartitionHere`.
         now_ms: wall-clock time, for what is written.
         is_current: whether `known` was confirmed after that.
+        is_led: whether the coordinator here has written `known`: what it has decided is not turned.
     """
-    return _TakingOver(known, partitions, begun_ms, now_ms, is_current).run()
+    return _TakingOver(known, partitions, begun_ms, now_ms, is_current, is_led).run()
 
 
 class _TakingOver:
@@ -167,12 +169,14 @@ class _TakingOver:
         begun_ms: int,
         now_ms: int,
         is_current: bool,
+        is_led: bool,
     ) -> None:
         self._known = known
         self._partitions = partitions
         self._begun_ms = begun_ms
         self._now_ms = now_ms
         self._is_current = is_current
+        self._is_led = is_led
         self._changed: dict[str, Transaction] = {}
         self._goes_on: dict[TopicPartition, set[int]] = {}
         self._committed: dict[TopicPartition, set[int]] = {}
@@ -195,8 +199,8 @@ class _TakingOver:
             self._note_later(id_, state)
             after = state
             if state.is_preparing:
-                after = self._prepared(id_, state, came_ms)
-            elif state.status is Status.ONGOING:
+                after = self._prepared(id_, state, came_ms, is_seen=self._is_led)
+            elif state.status is Status.ONGOING and (self._of(state) or not self._is_led):
                 after = self._ongoing(id_, state, lost)
             after = self._above(after, later)
             if after is not state:
@@ -300,7 +304,9 @@ class _TakingOver:
             return self._prepared(id_, after, last, is_seen=True)
         if ends:
             return decisions.prepared(state, version, self._now_ms, commit=False)
-        has_offsets = any(topic == CONSUMER_OFFSETS for topic, _ in state.partitions)
+        has_offsets = not self._is_led and any(
+            topic == CONSUMER_OFFSETS for topic, _ in state.partitions
+        )
         if (
             self._is_current
             and not lost

@@ -17,6 +17,7 @@ from transactional import Producer, init
 from horolog.broker.following import follower
 from horolog.broker.following.promotion import Promotions
 from horolog.broker.following.source import SourcePartition, SourceTopic, SourceTopics
+from horolog.broker.state_topics import StateTopic
 from horolog.errors import ErrorCode, RequestRefused, StorageFailed
 from horolog.record.batch import iter_headers
 from horolog.record.transactions import AbortedTransactions
@@ -323,10 +324,94 @@ def test_what_is_open_in_a_topic_that_is_promoted_later_is_ended_by_the_coordina
     if restarts:
         shadow.restart(crash=True)
     shadow.client.promote(None)
-    assert eventually(lambda: not shadow.broker.transactions.is_loading)
-    assert eventually(lambda: init(shadow).error_code == 0)  # aborts what is open
+    assert has_status(shadow, "CompleteAbort")
+    assert "was open at the source, and aborted here" in said(shadow, "u")
+    producer.broker = shadow
+    assert producer.send("t") == ErrorCode.invalid_producer_epoch
     assert eventually(lambda: not is_open(shadow, "u"))
     assert committed_in(shadow, "u") == []
+
+
+@pytest.mark.parametrize("flow", [1, 2])
+@pytest.mark.parametrize("commits", [True, False])
+def test_marker_that_came_with_a_topic_that_is_promoted_later_decides_at_the_coordinator_here(
+    source: RunningBroker, start: Start, flow: int, commits: bool
+) -> None:
+    shadow = start("b", source)
+    producer = Producer(source, flow=flow)
+    assert producer.send("u") == 0
+    assert is_caught_up(shadow, source, [*BOTH, *STATES])
+    shadow.client.promote(["t"])
+    assert has_status(shadow, "Ongoing")
+    assert producer.end(commit=commits) == 0
+    assert eventually(lambda: not is_open(source, "u"))
+    assert is_caught_up(shadow, source, [("u", 0)])
+    lose(source)
+    shadow.client.promote(None)
+    assert has_status(shadow, "CompleteCommit" if commits else "CompleteAbort")
+    assert committed_in(shadow, "u") == ([0] if commits else [])
+
+
+def test_transactions_of_the_coordinator_here_go_on_over_a_later_promotion(
+    source: RunningBroker, start: Start
+) -> None:
+    shadow = start("b", source)
+    moved = Producer(source)
+    assert [moved.send("t"), moved.send("u")] == [0, 0]
+    assert is_caught_up(shadow, source, [*BOTH, *STATES])
+    shadow.client.promote(["t"])
+    assert has_status(shadow, "Ongoing")
+    moved.broker = shadow
+    own = Producer(shadow, "own")
+    assert [moved.send("t"), own.send("t")] == [0, 0]
+    shadow.client.promote(None)  # the source answers: all of `u` is known to be here
+    assert has_status(shadow, "Ongoing")
+    assert [own.send("t"), own.end(), moved.send("u"), moved.end()] == [0, 0, 0, 0]
+    assert has_status(shadow, "CompleteCommit")
+    assert len(committed_in(shadow, "t")) == 4
+    assert len(committed_in(shadow, "u")) == 2
+
+
+@pytest.mark.parametrize("names", [None, ["t", "u"]])
+@pytest.mark.parametrize("kills", [False, True])
+def test_states_whose_decisions_could_not_be_written_are_not_led(
+    source: RunningBroker,
+    start: Start,
+    monkeypatch: pytest.MonkeyPatch,
+    names: list[str] | None,
+    kills: bool,
+) -> None:
+    shadow = start("b", source)
+    producer, other = Producer(source), Producer(source, "y")
+    assert [producer.send("t"), producer.send("u"), other.send("t")] == [0, 0, 0]
+    assert is_caught_up(shadow, source, [*BOTH, *STATES])
+    lose(source)
+    plain, written = StateTopic.append, []
+
+    def full_once_one_is_written(topic: StateTopic, index: int, batch: Any) -> Any:
+        if written:
+            raise RequestRefused(ErrorCode.unknown_server_error, "the disk is full")
+        written.append(index)
+        return plain(topic, index, batch)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(StateTopic, "append", full_once_one_is_written)
+        with pytest.raises(RequestRefused, match="the disk is full"):
+            shadow.client.promote(names)
+    if kills:
+        shadow.restart(crash=True)
+    assert shadow.broker.transactions.is_loading
+    assert init(shadow).error_code == ErrorCode.coordinator_load_in_progress
+    found = shadow.client.following()
+    assert any("its promotion was interrupted" in each.text for each in found.entries)
+    shadow.client.promote(names)
+    for each, name in ((producer, "x"), (other, "y")):
+        assert eventually(lambda name=name: status_of(shadow, name) == "CompleteAbort")
+        each.broker = shadow
+        assert each.send("t") == ErrorCode.invalid_producer_epoch
+    assert committed_in(shadow, "t") == committed_in(shadow, "u") == []
+    assert not is_open(shadow, "t")
+    assert not is_open(shadow, "u")
 
 
 @pytest.mark.parametrize("step", ["_lead", "_promote", "start"])

@@ -4,12 +4,15 @@ A promotion ends the following of a topic first, so that its log holds still. Th
 groups are clamped to what is here, producer ids are raised above all that were copied, and only
 then it is stored that the topic is led: a kill before leaves it followed, a kill after is completed
 by the next start. Producers are accepted once all of its partitions lead.
+
+Before any of them `__transaction_state` is led, once the decisions on transactions are written to
+it. A kill before that leaves it undecided, for the next promotion.
 """
 
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from functools import partial
 from typing import Final, NamedTuple
@@ -40,6 +43,7 @@ from horolog.transactions.taking_over import (
     TakenOver,
     taken_over,
 )
+from horolog.transactions.values import Transaction
 from horolog.wire.questions import PromotedEntry
 
 _LOG = logging.getLogger(__name__)
@@ -157,8 +161,21 @@ class Promotions:
         self, given: Collection[str], notes: Callable[[str], Iterable[str]], *, of_all: bool
     ) -> None:
         begun_ms = self._follower.now_ms()
-        if self._transactions_topic.is_followed and self._followed(given):
+        if self._transactions_topic.exists and self._followed(given):
             await self._follower.confirm({*given, TRANSACTION_STATE}, begun_ms)
+        try:
+            await self._promote_confirmed(given, notes, begun_ms, of_all=of_all)
+        finally:
+            self._transactions.start()
+
+    async def _promote_confirmed(
+        self,
+        given: Collection[str],
+        notes: Callable[[str], Iterable[str]],
+        begun_ms: int,
+        *,
+        of_all: bool,
+    ) -> None:
         failures: list[tuple[str, HorologError]] = []
         with ExitStack() as held:
             if of_all:  # also those that were followed meanwhile
@@ -193,7 +210,6 @@ class Promotions:
                         self._found_led(topic)
                 except HorologError as error:
                     failures.append((name, error))
-        self._transactions.start()
         if failures:
             (name, first), count = failures[0], f"{len(failures)} of {len(given)} topics"
             raise RequestRefused(code_for(first), f"{count} are not promoted, as {name}: {first}")
@@ -233,12 +249,15 @@ class Promotions:
             if partition is not None:
                 its = await partition.producers_here()
                 here[key] = PartitionHere(its, facts[key].confirmed_ms, facts[key].is_behind)
-        known, now_ms, is_current = FollowedStates(here), self._follower.now_ms(), is_followed
+        is_led = topic is not None and not is_followed
+        if is_led:  # no state changes until the topics are led
+            await self._transactions.begin_anew()
+        known, now_ms, is_current = FollowedStates(here), self._follower.now_ms(), topic is not None
         for index in still:
             of_state = facts.get(TopicPartition(TRANSACTION_STATE, index))
             known.begin(partial(_came, of_state, now_ms))
             await state.load(index, known.take)
-            if of_state is None or of_state.confirmed_ms < begun_ms:
+            if is_followed and (of_state is None or of_state.confirmed_ms < begun_ms):
                 is_current = False
         if known.unreadable:
             _LOG.error(
@@ -246,25 +265,31 @@ class Promotions:
                 *(TRANSACTION_STATE, known.unreadable, known.reason),
             )
         decide = partial(taken_over, known, here, begun_ms, self._clock.now_ms())
-        taken = await asyncio.to_thread(decide, is_current=is_current)
+        taken = await asyncio.to_thread(decide, is_current=is_current, is_led=is_led)
         for key, sentences in taken.notes.items():
             for sentence in sentences:
                 _LOG.warning("%s-%d was promoted: %s", *key, sentence)
-        if topic is None or (self._transactions.is_started and not is_followed):
-            return taken._replace(changed={})  # what the coordinator here has open it ends
+        if topic is None:
+            return taken
+        write = partial(self._write, taken.changed)
+        if is_led:
+            await write()
+            return taken
         highest = await asyncio.to_thread(lambda: known.highest_id)
         if highest >= FIRST:
             await self._producer_ids.skip_to(highest + _UNSEEN)
         await self._transactions.begin_anew()
-        if is_followed:
-            await self._lead(topic, still, _NOTHING)
-        for id_, after in taken.changed.items():
+        await self._lead(topic, still, _NOTHING, write)
+        return taken
+
+    async def _write(self, changed: Mapping[str, Transaction]) -> None:
+        state = self._transactions_topic
+        for id_, after in changed.items():
             record = record_of(id_, after, self._clock.now_ms())
             batch = stamped_batch([record], record.timestamp)
             appending = state.append(state.partition_of(id_), batch)
             if appending is not None:
                 await appending
-        return taken
 
     def _found_led(self, topic: Topic) -> None:
         row = self._placement.rows.get(topic.name)
@@ -293,8 +318,14 @@ class Promotions:
         for note in notes:
             _LOG.warning("%s was promoted: %s", topic.name, note)
 
-    async def _lead(self, topic: Topic, still: Mapping[int, _Still], taken: TakenOver) -> int:
-        """Lead a topic that is not followed any more; in which epoch."""
+    async def _lead(
+        self,
+        topic: Topic,
+        still: Mapping[int, _Still],
+        taken: TakenOver,
+        write: Callable[[], Awaitable[None]] | None = None,
+    ) -> int:
+        """Lead a topic that is not followed any more, after `write`; in which epoch."""
         epoch = epoch_after(
             max(
                 self._placement.source_epoch(topic.name),
@@ -306,7 +337,7 @@ class Promotions:
         row = FollowedRow(topic.name, None, True, epoch, "{}")
         if before is not None:
             row = before._replace(led=True, epoch=max(epoch, before.epoch))
-        await self._controller.promote(topic, row, taken.outcomes)
+        await self._controller.promote(topic, row, taken.outcomes, write)
         return row.epoch
 
     async def _stop(self, topic: Topic, notes: list[str]) -> dict[int, _Still]:

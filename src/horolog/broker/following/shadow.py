@@ -101,13 +101,16 @@ class Shadow:
 
     @property
     def is_promoted_in_part(self) -> bool:
-        """Whether a promotion of everything was interrupted: another one continues with it.
+        """Whether a promotion was interrupted: another one continues with it.
 
         Transactions are not ended before that has decided on them.
         """
         source = self._placement.source
         is_ended = source is not None and source.ended
-        return is_ended and any(topic.followed for topic in self._topics)
+        return any(
+            topic.followed and (is_ended or self._placement.is_interrupted(topic))
+            for topic in self._topics
+        )
 
     # --- start and stop ---------------------------------------------------------------
 
@@ -242,6 +245,12 @@ class Shadow:
                 ErrorCode.inconsistent_cluster_id,
                 f"{given.servers} is this broker, or has a copy of its log directory",
             )
+        for topic in filter(self._placement.is_interrupted, self._topics):
+            raise RequestRefused(
+                ErrorCode.policy_violation,
+                f"the promotion of {topic.name} was interrupted: complete it first, with `horolog "
+                "promote` of the same topics",
+            )
         source = self._placement.source
         followed = [topic.name for topic in self._topics if topic.followed]
         if followed and source is not None and source.cluster_id not in ("", seen.cluster_id):
@@ -299,6 +308,9 @@ class Shadow:
 
     def _of_topic(self, name: str, topic: Topic | None) -> FollowedEntry | None:
         row = self._placement.rows.get(name)
+        if topic is not None and self._placement.is_interrupted(topic):
+            text = "its promotion was interrupted: `horolog promote` continues with it"
+            return FollowedEntry(name, None, FollowedState.WAITING, text=text)
         if row is not None and row.led:
             text = f"it is led here, from epoch {row.epoch} on"
             if topic is None:
