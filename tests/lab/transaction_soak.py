@@ -821,7 +821,8 @@ def offsets_of(connection: RawConnection, group: str, partitions: Iterable[int])
     )
     found = {each.partition_index: each for each in answer.topics[0].partitions}
     assert all(each.error_code in (0, 88) for each in found.values()), answer
-    return [-1 if each.error_code else each.committed_offset for _, each in sorted(found.items())]
+    # What is not stable is not the same as what was never committed.
+    return [-each.error_code or each.committed_offset for _, each in sorted(found.items())]
 
 
 def read_committed(address: str, where: Where) -> list[Read]:
