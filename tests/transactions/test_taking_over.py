@@ -344,6 +344,93 @@ def test_producers_of_which_no_state_came_are_counted_and_what_is_open_ends_as_t
     assert not planned.notes, "it has expired"
 
 
+@pytest.mark.parametrize("ms", [12, 5])
+def test_commit_of_the_first_flow_whose_marker_has_an_earlier_time_is_not_turned(ms: int) -> None:
+    """The source's clock went back between the decision and the marker."""
+    state = PREPARED._replace(producer=Producer(7, 3), client_version=0)
+    end = LastEnd(3, True, ms)
+    parts = {A: here(confirmed_ms=101, end=end), B: here()}
+    found = decide(states(state), parts)
+    assert not found.changed
+    assert found.outcomes[B].goes_on == {7}
+    assert "committed at the source: records of it" in found.notes[B][0]
+
+
+@pytest.mark.parametrize(
+    "end", [LastEnd(3, True, 5), LastEnd(3, False, 12), LastEnd(2, True, 12), LastEnd(4, True, 9)]
+)
+def test_marker_of_an_earlier_transaction_of_the_first_flow_is_not_taken_for_its_own(
+    end: LastEnd,
+) -> None:
+    state = PREPARED._replace(producer=Producer(7, 3), client_version=0)
+    found = decide(states(state), {A: here(end=end), B: here()})
+    is_later = end.epoch > 3  # that it has ended is certain
+    expected = Status.PREPARE_COMMIT if is_later else Status.PREPARE_ABORT
+    assert found.changed.get("x", state).status is expected
+
+
+@pytest.mark.parametrize("is_next", [False, True])
+@pytest.mark.parametrize("rotates", [False, True])
+def test_commit_whose_decision_is_compacted_away_is_completed_where_its_epoch_is_open(
+    is_next: bool, rotates: bool
+) -> None:
+    done, opened = COMPLETE, {7: 3}
+    if rotates:
+        done = COMPLETE._replace(producer=Producer(9, 0), previous_id=7)
+        opened = {7: LAST_EPOCH - 1}
+    after = done._replace(status=Status.ONGOING, partitions=ONGOING.partitions)
+    behind = TopicPartition("v", 0)
+    parts = {
+        A: here(end=MARKER),
+        B: PartitionHere(ProducersHere(50, opened, {})),
+        behind: PartitionHere(ProducersHere(50, opened, {}), is_behind=True),
+    }
+    found = decide(states(*[done, after][: 1 + is_next], parts=parts), parts)
+    assert found.outcomes[B] == (frozenset(), {7})
+    assert "may not have arrived" in found.notes[B][0]
+    assert found.outcomes[behind] == (frozenset(), frozenset())
+    assert "did not arrive" in found.notes[behind][0]
+
+
+@pytest.mark.parametrize(
+    ("status", "opened", "version"),
+    [
+        (Status.COMPLETE_ABORT, 3, 2),
+        (Status.COMPLETE_COMMIT, 2, 2),
+        (Status.COMPLETE_COMMIT, 4, 2),
+        (Status.COMPLETE_COMMIT, 3, 0),
+    ],
+)
+def test_what_is_open_of_another_epoch_than_the_commit_is_aborted(
+    status: Status, opened: int, version: int
+) -> None:
+    parts = {B: here(opened=opened)}
+    done = COMPLETE._replace(status=status, client_version=version)
+    found = decide(states(done, parts=parts), parts)
+    assert found.outcomes[B] == (frozenset(), frozenset())
+
+
+def test_part_that_was_aborted_stays_so_where_an_interrupted_promotion_decides_again() -> None:
+    parts = {A: here(end=MARKER), B: here(behind=True)}
+    after = decide(states(PREPARED), parts).changed["x"]
+    parts = {A: here(end=MARKER), B: here()}
+    again = decide(states(PREPARED, after, parts=parts), parts)
+    assert again.outcomes[B] == (frozenset(), frozenset())
+
+
+@pytest.mark.parametrize("version", [0, 2])
+def test_commit_that_a_promotion_has_turned_is_aborted_in_topics_that_are_promoted_later(
+    version: int,
+) -> None:
+    state = PREPARED._replace(client_version=version)
+    turned = decide(states(state), {A: here()}).changed["x"]
+    assert turned.status is Status.PREPARE_ABORT
+    done = turned._replace(status=Status.COMPLETE_ABORT, partitions=frozenset())
+    parts = {B: here(opened=3 if version else 4)}
+    found = decide(states(state, turned, done, parts=parts), parts, is_led=True)
+    assert found.outcomes[B] == (frozenset(), frozenset())
+
+
 def test_commit_of_the_coordinator_here_is_not_turned_by_a_later_promotion() -> None:
     found = decide(states(PREPARED), {B: here()}, is_led=True)
     assert not found.changed

@@ -85,6 +85,11 @@ class FollowedStates(Replay):
         self._decided: dict[str, deque[tuple[Transaction, int]]] = {}
         self._firsts: dict[str, list[tuple[Transaction, int]]] = {}
         self._lacking: dict[str, set[TopicPartition]] = {}  # of `_firsts`
+        self._opened: dict[Producer, list[TopicPartition]] = {}  # in `partitions`, by the producer
+        for key, here in partitions.items():
+            for opened in here.producers.opened.items():
+                self._opened.setdefault(Producer(*opened), []).append(key)
+        self._committed: dict[str, dict[TopicPartition, Producer]] = {}
         self._came_ms: Callable[[int], int] = int
         self._offset = -1
 
@@ -105,14 +110,22 @@ class FollowedStates(Replay):
 
     def note(self, transactional_id: str, after: Transaction | None) -> None:
         """See `Replay.note`."""
+        before = self.states.get(transactional_id)
         super().note(transactional_id, after)
         if after is None:
-            for each in (self._decided, self._firsts, self._lacking):
+            for each in (self._decided, self._firsts, self._lacking, self._committed):
                 each.pop(transactional_id, None)
         elif after.is_preparing:
             its = self._decided.setdefault(transactional_id, deque(maxlen=MOST_DECIDED))
-            its.append((after, self._came_ms(self._offset)))
+            decided = after, self._came_ms(self._offset)
+            if before is not None and before.is_preparing:  # a promotion has turned it
+                turned, firsts = its.pop(), self._firsts.get(transactional_id, [])
+                firsts[:] = [decided if each == turned else each for each in firsts]
+            its.append(decided)
             self._note_lacking(transactional_id, *its[-1])
+        elif after.status is Status.COMPLETE_COMMIT and after.client_version >= SECOND_FLOW:
+            for partition in self._opened.get(_writer(after), ()):
+                self._committed.setdefault(transactional_id, {})[partition] = _writer(after)
 
     def _note_lacking(self, id_: str, decided: Transaction, came_ms: int) -> None:
         before = self._lacking.setdefault(id_, set())
@@ -127,6 +140,13 @@ class FollowedStates(Replay):
         last = [*self._decided.get(transactional_id, ())]
         first = self._firsts.get(transactional_id, ())
         return [*(each for each in first if each not in last), *last]
+
+    def committed_of(self, transactional_id: str) -> Mapping[TopicPartition, Producer]:
+        """Where what is open is of a transaction that is committed, by its epoch (KIP-890).
+
+        So it is known also where compaction has removed the decision, which has the partitions.
+        """
+        return self._committed.get(transactional_id, {})
 
 
 class TakenOver(NamedTuple):
@@ -191,6 +211,7 @@ class _TakingOver:
             lost: set[TopicPartition] = set()  # where what is open is of a former transaction
             for former, former_ms in decided:
                 lost |= self._complete(id_, former, former_ms, lost)
+            lost |= self._complete_unnamed(id_, lost)
             self._settled.update((partition, state.producer.id) for partition in lost)
             later = self._later(state, lost)
             if state.is_open:
@@ -245,6 +266,21 @@ class _TakingOver:
                 self._note(partition, id_, "committed at the source", here, "may not have arrived")
         return found
 
+    def _complete_unnamed(self, id_: str, lost: Container[TopicPartition]) -> set[TopicPartition]:
+        """End commits of which the decision is not in the log any more; where they are open."""
+        found = set()
+        for partition, producer in self._known.committed_of(id_).items():
+            if partition in lost:
+                continue
+            here = self._partitions[partition]
+            found.add(partition)
+            self._settled.add((partition, producer.id))
+            what = "did not arrive" if here.is_behind else "may not have arrived"
+            self._note(partition, id_, "committed at the source", here, what)
+            if not here.is_behind:
+                self._committed.setdefault(partition, set()).add(producer.id)
+        return found
+
     def _is_of(
         self, id_: str, decided: Transaction, partition: TopicPartition, here: PartitionHere
     ) -> bool:
@@ -271,6 +307,7 @@ class _TakingOver:
         lacking = {key: here for key, here in its.items() if not _has_end(here, state)}
         unsure = {key: here for key, here in lacking.items() if here.confirmed_ms <= came_ms}
         has_offsets = any(topic == CONSUMER_OFFSETS for topic, _ in state.partitions)
+        is_seen = is_seen or any(_may_have_end(here, state, came_ms) for here in its.values())
         if len(lacking) == len(its) and not is_seen and its and (unsure or has_offsets):
             for key, here in its.items():
                 what = "may not have arrived" if key in unsure else "arrived"
@@ -410,8 +447,11 @@ class _TakingOver:
         ends = [end for end in found if end is not None and end.epoch > epoch]
         its = {end.is_commit for end in ends if end.epoch == epoch + 1}
         state = None if id_ is None else self._known.states[id_]
-        if state is not None and state.producer.epoch == epoch + 1 and state.status in _COMPLETE:
-            its.add(state.status is Status.COMPLETE_COMMIT)
+        if state is not None and state.producer.epoch == epoch + 1 and _is_second(state):
+            if state.is_preparing:
+                return False  # a promotion that was interrupted has left the partition out
+            if state.status in _COMPLETE:
+                its.add(state.status is Status.COMPLETE_COMMIT)
         if ends or its:  # the second flow: of each epoch there is one transaction
             return its == {True}
         if state is None or state.client_version >= SECOND_FLOW:
@@ -439,6 +479,21 @@ class _TakingOver:
             f"a transaction of {id_[:_LONGEST_ID]!r} was {what}: records of it from offset "
             f"{here.producers.end_offset} on {records}"
         )
+
+
+def _is_second(state: Transaction) -> bool:
+    return state.client_version >= SECOND_FLOW
+
+
+def _writer(completed: Transaction) -> Producer:
+    """The producer with the epoch of the records of a transaction of the second flow that is over.
+
+    Its markers had the next epoch; after the last one the id has changed, too.
+    """
+    producer = completed.producer
+    if producer.epoch == 0:
+        return Producer(completed.previous_id, LAST_EPOCH - 1)
+    return Producer(producer.id, producer.epoch - 1)
 
 
 def _of(
@@ -471,9 +526,25 @@ def _has_end(here: PartitionHere, decided: Transaction) -> bool:
     return end.timestamp >= decided.updated_ms
 
 
+def _may_have_end(here: PartitionHere, decided: Transaction, came_ms: int) -> bool:
+    """Whether a commit that a partition has may be of a transaction, though it has an earlier time.
+
+    In the first flow, where the source's clock went back between the decision and the marker. All
+    records of the transaction are in a confirmed partition, so nothing open there means its end.
+    """
+    producer = decided.producer
+    end = here.producers.ends.get(producer.id)
+    if end is None or not end.is_commit or producer.id in here.producers.opened:
+        return False
+    is_after = end.timestamp > decided.started_ms or here.confirmed_ms > came_ms
+    return end.epoch == producer.epoch and decided.client_version < SECOND_FLOW and is_after
+
+
 def _is_later(end: LastEnd, state: Transaction) -> bool:
-    """Whether a marker was written after a state without an open transaction."""
+    """Whether a marker was written after a state, and is not of it."""
     epoch = state.producer.epoch
+    if state.is_open:
+        return end.epoch > epoch
     return end.epoch > epoch or (end.epoch == epoch and end.timestamp > state.updated_ms)
 
 

@@ -287,6 +287,11 @@ def test_a_broker_that_leads_topics_keeps_its_own_transactions(
     assert [mine.send("mine"), mine.end()] == [0, 0]
     assert committed_in(other, "mine") == [0]
     assert not other.broker.topics.named(TRANSACTION_STATE).followed
+    assert mine.send("mine") == 0
+    other.client.promote(None)
+    assert not other.broker.transactions.is_loading
+    assert [mine.send("mine"), mine.end()] == [0, 0]
+    assert eventually(lambda: len(committed_in(other, "mine")) == 3)
 
 
 def test_promotion_of_some_topics_completes_their_transactions_and_the_others_go_on(

@@ -249,10 +249,15 @@ class Promotions:
             if partition is not None:
                 its = await partition.producers_here()
                 here[key] = PartitionHere(its, facts[key].confirmed_ms, facts[key].is_behind)
-        is_led = topic is not None and not is_followed
+        is_of_source = TRANSACTION_STATE in self._placement.rows
+        is_led = topic is not None and not is_followed and is_of_source
         if is_led:  # no state changes until the topics are led
             await self._transactions.begin_anew()
-        known, now_ms, is_current = FollowedStates(here), self._follower.now_ms(), topic is not None
+        known, now_ms, is_current = (
+            FollowedStates(here),
+            self._follower.now_ms(),
+            is_followed or is_led,
+        )
         for index in still:
             of_state = facts.get(TopicPartition(TRANSACTION_STATE, index))
             known.begin(partial(_came, of_state, now_ms))
@@ -269,8 +274,8 @@ class Promotions:
         for key, sentences in taken.notes.items():
             for sentence in sentences:
                 _LOG.warning("%s-%d was promoted: %s", *key, sentence)
-        if topic is None:
-            return taken
+        if topic is None or not (is_followed or is_led):
+            return taken._replace(changed={})  # all that there is began here
         write = partial(self._write, taken.changed)
         if is_led:
             await write()
