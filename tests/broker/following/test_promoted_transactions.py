@@ -419,6 +419,34 @@ def test_states_whose_decisions_could_not_be_written_are_not_led(
     assert not is_open(shadow, "u")
 
 
+def test_topics_go_on_following_after_a_promotion_that_failed_until_another_completes_it(
+    source: RunningBroker, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shadow = start("b", source)
+    producer = Producer(source)
+    assert producer.send("t") == 0
+    asked = {"transactional_id": "x", "producer_id": producer.id, "producer_epoch": producer.epoch}
+    added = source.ask(ApiKey.ADD_OFFSETS_TO_TXN, 3, **asked, group_id="g")  # it is to be aborted
+    assert added.error_code == 0
+    assert is_caught_up(shadow, source, [*BOTH, *STATES])
+
+    def refused(*_: object) -> None:
+        raise RequestRefused(ErrorCode.unknown_server_error, "the disk is full")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(StateTopic, "append", refused)
+        with pytest.raises(RequestRefused, match="the disk is full"):
+            shadow.client.promote(["t"])
+    with pytest.raises(RequestRefused, match="was interrupted: complete it first"):
+        shadow.client.demote(source.address, ".*")
+    assert producer.end() == 0
+    assert eventually(lambda: not is_open(source, "t"))
+    assert is_caught_up(shadow, source, BOTH)
+    shadow.client.promote(["t"])
+    assert has_status(shadow, "CompleteCommit")
+    assert committed_in(shadow, "t") == [0]
+
+
 @pytest.mark.parametrize("step", ["_lead", "_promote", "start"])
 def test_killed_promotion_is_completed_by_the_next_one(
     source: RunningBroker, start: Start, monkeypatch: pytest.MonkeyPatch, step: str
