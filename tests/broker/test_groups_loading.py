@@ -165,7 +165,7 @@ def test_commits_that_are_superseded_are_passed_where_the_history_is_long(
     settled(broker)
     assert len(taken) > 300
     taken.clear()
-    monkeypatch.setattr(state_topics, "_WORTH_KERNELS", 0)
+    monkeypatch.setattr(state_topics, "REPLAY_WORTH_KERNELS", 0)
     broker.restart(crash=True)
     settled(broker)
     assert fetched(broker, "h") == (0, 299)

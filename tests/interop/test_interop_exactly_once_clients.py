@@ -13,9 +13,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from committed import end_offsets, values_seen
-from confluent_kafka import Producer
-from patience import PATIENCE_S, eventually
+from committed import end_offsets, send_numbers, values_seen
+from patience import eventually
 from peer_process import PeerProcess, compiled, java_command
 from running_broker import BrokerProcess
 from tools.peers.kafka import LAST_WITH_OLD_FORMATS, NEWEST, PEERS, run_tool
@@ -95,10 +94,8 @@ class Copying:
         return program
 
     def send(self, records: int) -> None:
-        producer = Producer({"bootstrap.servers": self.broker.address, "enable.idempotence": True})
-        for number in range(self.sent, self.sent + records):
-            producer.produce("in", b"%d" % number, partition=number % PARTITIONS)
-        assert producer.flush(PATIENCE_S) == 0
+        numbers = range(self.sent, self.sent + records)
+        send_numbers(self.broker.address, "in", numbers, PARTITIONS)
         self.sent += records
 
     def written(self) -> int:

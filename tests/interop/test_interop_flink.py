@@ -9,9 +9,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from committed import end_offsets, values_seen
-from confluent_kafka import Producer
-from patience import PATIENCE_S, eventually
+from committed import end_offsets, send_numbers, values_seen
+from patience import eventually
 from peer_process import PeerProcess, compiled, java_command
 from running_broker import BrokerProcess
 
@@ -48,10 +47,8 @@ class Run:
         self.flink = PeerProcess(command, said=directory / "copy.said")
 
     def send(self, records: int) -> None:
-        producer = Producer({"bootstrap.servers": self.broker.address, "enable.idempotence": True})
-        for number in range(self.sent, self.sent + records):
-            producer.produce("in", b"%d" % number, partition=number % PARTITIONS)
-        assert producer.flush(PATIENCE_S) == 0
+        numbers = range(self.sent, self.sent + records)
+        send_numbers(self.broker.address, "in", numbers, PARTITIONS)
         self.sent += records
 
     def written(self) -> int:

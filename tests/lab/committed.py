@@ -1,11 +1,19 @@
-"""What a consumer of librdkafka sees of a topic, to the end of what it may read."""
+"""Numbers for librdkafka's producer to send, and what its consumer sees of a topic, to the end."""
 
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from patience import PATIENCE_S
 
 from horolog.client import Client
+
+
+def send_numbers(bootstrap: str, topic: str, numbers: range, partitions: int) -> None:
+    """Each number as a value, once, in the partition that is the rest of its division."""
+    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
+    for number in numbers:
+        producer.produce(topic, b"%d" % number, partition=number % partitions)
+    assert producer.flush(PATIENCE_S) == 0
 
 
 def values_seen(

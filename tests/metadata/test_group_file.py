@@ -107,7 +107,7 @@ def test_any_changes_are_there_after_a_kill(
     is_large: bool,
 ) -> None:
     lab = Lab(tmp_path_factory.mktemp("groups"), least_bytes=least_bytes)
-    with patch.object(group_file, "_WORTH_KERNELS", 0 if is_large else 1 << 30):
+    with patch.object(group_file, "REPLAY_WORTH_KERNELS", 0 if is_large else 1 << 30):
         for change in history:
             lab.write(change)
             assert lab.found() == lab.expected()
@@ -173,7 +173,7 @@ def test_a_full_disk_refuses_changes_and_leaves_what_was_there(tmp_path: Path) -
 def test_the_file_stays_small_and_keeps_what_it_does_not_know(
     tmp_path: Path, is_large: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(group_file, "_WORTH_KERNELS", 0 if is_large else 1 << 30)
+    monkeypatch.setattr(group_file, "REPLAY_WORTH_KERNELS", 0 if is_large else 1 << 30)
     lab = Lab(tmp_path, least_bytes=4096)
     unknown = Record(1, b"\0\x09later", b"state")
     RecordFile(Files(), str(lab.path)).append(build_batch([unknown]))

@@ -290,14 +290,13 @@ class Controller:
         async with self._lock:
             topic = self._followed(topic)
             after = replace(topic, followed=False)
-            if write is not None:
-                await self._metadata.run(self._store.put_topic, _row(topic), None, row)
-                self._placement.put(row)
-                await self._partitions.lead(topic, row.epoch, outcomes)
-                await write()
-            await self._metadata.run(self._store.put_topic, _row(after), None, row)
+            stored = after if write is None else topic
+            await self._metadata.run(self._store.put_topic, _row(stored), None, row)
             self._placement.put(row)
             await self._partitions.lead(topic, row.epoch, outcomes)
+            if write is not None:
+                await write()
+                await self._metadata.run(self._store.put_topic, _row(after), None, row)
             self._topics.put(after)
 
     async def demote(self, topic: Topic, row: FollowedRow) -> None:

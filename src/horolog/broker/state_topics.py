@@ -24,6 +24,7 @@ from horolog.clock import DAY_MS, Clock
 from horolog.config import LONG_MAX, topic_settings
 from horolog.errors import StorageFailed
 from horolog.metadata.topics import TopicRegistry
+from horolog.record.kernels.loading import REPLAY_WORTH_KERNELS
 from horolog.record.markers import TransactionEnd
 from horolog.record.stamped import StampedBatch
 from horolog.schemas.offsets import partition_for
@@ -41,7 +42,6 @@ _SHORTEST_LAG, _LONGEST_LAG = "min.compaction.lag.ms", "max.compaction.lag.ms"
 _OF_LATEST_VALUES: Final = frozenset({CONSUMER_OFFSETS})
 """Of these the latest value of a key counts, whether it can be read or not. In __transaction_state
 the last that can be read does; and its history is short, as it is compacted without a lag."""
-_WORTH_KERNELS: Final = 16 << 20  # bytes: decoding them takes longer than loading the kernels
 _OWNER: Final = "coordinator"  # its batches are appended in the order of the calls
 
 
@@ -226,9 +226,8 @@ class StateTopic:
         """
         if self.exists:
             log = self._partition(index).log
-            of_latest = self.name in _OF_LATEST_VALUES and (
-                sum(partition.log.size for partition in self._partitions_of()) >= _WORTH_KERNELS
-            )
+            size = sum(partition.log.size for partition in self._partitions_of())
+            of_latest = self.name in _OF_LATEST_VALUES and size >= REPLAY_WORTH_KERNELS
             await self._loop.run_in_executor(self._readers, _load, log, take, of_latest)
 
     def _partition(self, index: int) -> Partition:

@@ -18,12 +18,12 @@ from horolog.groups.replay import Replay, TopicId
 from horolog.groups.rows import GroupChange, GroupRow, OffsetRow, PendingRow
 from horolog.metadata.compacted_file import GROWN, CompactedFile
 from horolog.record.builder import Record
+from horolog.record.kernels.loading import REPLAY_WORTH_KERNELS
 from horolog.storage import names
 from horolog.storage.segments.reader import SegmentReader
 
 REWRITTEN: Final = 1
 
-_WORTH_KERNELS: Final = 16 << 20  # bytes, as for loading __consumer_offsets
 
 _logger = logging.getLogger(__name__)
 
@@ -94,7 +94,7 @@ class GroupFile(CompactedFile):
 
     def _latest(self) -> Replay:
         """What the file adds up to; of a large one superseded records are not decoded."""
-        if self._file.size < _WORTH_KERNELS:
+        if self._file.size < REPLAY_WORTH_KERNELS:
             return self._replay()
         from horolog.record.cleaning import load_kernels  # noqa: PLC0415 - numpy, once it is needed
         from horolog.storage.cleaning.latest import replay_latest  # noqa: PLC0415 - the same

@@ -16,6 +16,11 @@ from uuid import UUID
 from horolog.wire.reader import LARGE_BYTES
 
 __all__ = [
+    "LONGEST_COMPACT",
+    "LONGEST_NAME",
+    "REQUEST_HEAD",
+    "TEXT_LENGTH",
+    "WRONG",
     "SingleCommit",
     "SingleLookup",
     "SingleProduce",
@@ -24,11 +29,11 @@ __all__ = [
     "read_produce",
 ]
 
-_HEAD: Final = Struct(">xxhih")  # version, correlation id, length of the client id
+REQUEST_HEAD: Final = Struct(">xxhih")  # version, correlation id, length of the client id
 _NO_TAGS: Final = b"\x00\x00\x00"  # of the partition, the topic and the request
-_LONGEST_NAME: Final = 249  # of a topic; one that is longer is remembered nowhere
-_LONGEST_COMPACT_NAME: Final = 126  # whose length takes one byte
-_WRONG: Final = (ValueError, IndexError, StructError)
+LONGEST_NAME: Final = 249  # of a topic; one that is longer is remembered nowhere
+LONGEST_COMPACT: Final = 126  # whose length takes one byte
+WRONG: Final = (ValueError, IndexError, StructError)
 
 # Transactional id (null), acks, timeout, topics, length of the name; then partitions, index, size.
 _PRODUCE: Final = Struct(">hhiih")
@@ -46,7 +51,7 @@ _FLEXIBLE_LOOKED_UP: Final = Struct(">Biiq")
 _ANY_EPOCH: Final = -1
 
 # Generation, length of the member id; topics, length of the name; partitions, index, offset.
-_I16: Final = Struct(">h")
+TEXT_LENGTH: Final = Struct(">h")
 _MEMBER: Final = Struct(">ih")
 _RETENTION: Final = Struct(">q")
 _TOPICS: Final = Struct(">ih")
@@ -107,11 +112,11 @@ class SingleCommit(NamedTuple):
 def read_produce(frame: bytes) -> SingleProduce | None:
     """The request of a frame, header included; None if it is to be read by its schema."""
     try:
-        version, correlation_id, size = _HEAD.unpack_from(frame)
+        version, correlation_id, size = REQUEST_HEAD.unpack_from(frame)
         if not 5 <= version <= 13 or size < 0 or len(frame) > LARGE_BYTES:
             return None
-        at = _HEAD.size + size
-        client_id = frame[_HEAD.size : at].decode("utf-8", "replace")
+        at = REQUEST_HEAD.size + size
+        client_id = frame[REQUEST_HEAD.size : at].decode("utf-8", "replace")
         name, topic_id, end, transactional_id = "", None, len(frame), None
         if version < 9:
             transactional, acks, _, topics, size = _PRODUCE.unpack_from(frame, at)
@@ -121,7 +126,7 @@ def read_produce(frame: bytes) -> SingleProduce | None:
                 _, acks, _, topics, size = _PRODUCE.unpack_from(frame, at)
             elif transactional != -1:
                 return None
-            if topics != 1 or not 0 < size <= _LONGEST_NAME:
+            if topics != 1 or not 0 < size <= LONGEST_NAME:
                 return None
             start = at + _PRODUCE.size
             at = start + size
@@ -133,7 +138,7 @@ def read_produce(frame: bytes) -> SingleProduce | None:
             tags, transactional, acks, _, topics = _FLEXIBLE_PRODUCE.unpack_from(frame, at)
             if transactional:
                 transactional -= 1
-                if not 0 < transactional <= _LONGEST_COMPACT_NAME:
+                if not 0 < transactional <= LONGEST_COMPACT:
                     return None
                 start, at = at + 2, at + transactional
                 transactional_id = frame[start : start + transactional].decode()
@@ -144,7 +149,7 @@ def read_produce(frame: bytes) -> SingleProduce | None:
             if version < 13:
                 size = frame[at] - 1
                 start, at = at + 1, at + 1 + size
-                if not 0 < size <= _LONGEST_COMPACT_NAME:
+                if not 0 < size <= LONGEST_COMPACT:
                     return None
                 name = frame[start:at].decode()
             else:
@@ -160,7 +165,7 @@ def read_produce(frame: bytes) -> SingleProduce | None:
                     size, at = size & 16383 | frame[at] << 14, at + 1
             size -= 1
             end -= len(_NO_TAGS)
-    except _WRONG:
+    except WRONG:
         return None
     if not is_single or size <= 0 or at + size != end or acks == 0:
         return None
@@ -177,14 +182,14 @@ def read_produce(frame: bytes) -> SingleProduce | None:
 def read_lookup(frame: bytes) -> SingleLookup | None:
     """The request of a frame, header included; None if it is to be read by its schema."""
     try:
-        version, correlation_id, size = _HEAD.unpack_from(frame)
+        version, correlation_id, size = REQUEST_HEAD.unpack_from(frame)
         if not 1 <= version <= 11 or size < 0:
             return None
-        at, isolation_level, leader_epoch = _HEAD.size + size, 0, _ANY_EPOCH
+        at, isolation_level, leader_epoch = REQUEST_HEAD.size + size, 0, _ANY_EPOCH
         if version >= 6:
             tags, _, isolation_level, topics, size = _FLEXIBLE_LOOKUP.unpack_from(frame, at)
             start, size = at + _FLEXIBLE_LOOKUP.size, size - 1
-            if tags or topics != 2 or not 0 < size <= _LONGEST_COMPACT_NAME:
+            if tags or topics != 2 or not 0 < size <= LONGEST_COMPACT:
                 return None
         else:
             if version == 1:
@@ -193,7 +198,7 @@ def read_lookup(frame: bytes) -> SingleLookup | None:
             else:
                 _, isolation_level, topics, size = _LOOKUP.unpack_from(frame, at)
                 start = at + _LOOKUP.size
-            if topics != 1 or not 0 < size <= _LONGEST_NAME:
+            if topics != 1 or not 0 < size <= LONGEST_NAME:
                 return None
         at = start + size
         name = frame[start:at].decode()
@@ -208,7 +213,7 @@ def read_lookup(frame: bytes) -> SingleLookup | None:
         else:
             partitions, index, timestamp = _LOOKED_UP_V1.unpack_from(frame, at)
             is_single = partitions == 1 and len(frame) == at + _LOOKED_UP_V1.size
-    except _WRONG:
+    except WRONG:
         return None
     if not is_single:
         return None
@@ -221,19 +226,19 @@ def read_lookup(frame: bytes) -> SingleLookup | None:
 def read_commit(frame: bytes) -> SingleCommit | None:
     """The request of a frame, header included; None if it is to be read by its schema."""
     try:
-        version, correlation_id, size = _HEAD.unpack_from(frame)
+        version, correlation_id, size = REQUEST_HEAD.unpack_from(frame)
         if not 2 <= version <= 10 or size < 0 or len(frame) > LARGE_BYTES:
             return None
         read = _read_flexible_commit if version >= 8 else _read_commit
-        fields = read(frame, _HEAD.size + size, version)
-    except _WRONG:
+        fields = read(frame, REQUEST_HEAD.size + size, version)
+    except WRONG:
         return None
     return None if fields is None else _new(SingleCommit, (version, correlation_id, *fields))
 
 
 def _read_commit(frame: bytes, at: int, version: int) -> "tuple[object, ...] | None":
     """The fields from the group on, up to version 7."""
-    (size,) = _I16.unpack_from(frame, at)
+    (size,) = TEXT_LENGTH.unpack_from(frame, at)
     start, at = at + 2, at + 2 + size
     if size < 0:
         return None
@@ -245,7 +250,7 @@ def _read_commit(frame: bytes, at: int, version: int) -> "tuple[object, ...] | N
         return None
     member_id, instance_id, retention_ms = frame[start:at].decode(), None, -1
     if version >= 7:
-        (size,) = _I16.unpack_from(frame, at)
+        (size,) = TEXT_LENGTH.unpack_from(frame, at)
         at += 2
         if size >= 0:
             start, at = at, at + size
@@ -258,7 +263,7 @@ def _read_commit(frame: bytes, at: int, version: int) -> "tuple[object, ...] | N
     topics, size = _TOPICS.unpack_from(frame, at)
     start = at + _TOPICS.size
     at = start + size
-    if topics != 1 or not 0 < size <= _LONGEST_NAME:
+    if topics != 1 or not 0 < size <= LONGEST_NAME:
         return None
     name, epoch, metadata = frame[start:at].decode(), _ANY_EPOCH, None
     if version >= 6:
@@ -280,17 +285,17 @@ def _read_flexible_commit(frame: bytes, at: int, version: int) -> "tuple[object,
     """The same from version 8 on; texts are those whose length takes one byte."""
     size = frame[at + 1] - 1
     start, at = at + 2, at + 2 + size
-    if frame[start - 2] or not 0 <= size <= _LONGEST_COMPACT_NAME:  # the header's tags first
+    if frame[start - 2] or not 0 <= size <= LONGEST_COMPACT:  # the header's tags first
         return None
     group_id = frame[start:at].decode()
     generation, size = _FLEXIBLE_MEMBER.unpack_from(frame, at)
     start, size = at + _FLEXIBLE_MEMBER.size, size - 1
     at = start + size
-    if not 0 <= size <= _LONGEST_COMPACT_NAME:
+    if not 0 <= size <= LONGEST_COMPACT:
         return None
     member_id, instance_id = frame[start:at].decode(), None
     size, at = frame[at] - 1, at + 1
-    if size > _LONGEST_COMPACT_NAME:
+    if size > LONGEST_COMPACT:
         return None
     if size >= 0:
         start, at = at, at + size
@@ -303,12 +308,12 @@ def _read_flexible_commit(frame: bytes, at: int, version: int) -> "tuple[object,
     else:
         size = frame[at] - 1
         start, at = at + 1, at + 1 + size
-        if not 0 < size <= _LONGEST_COMPACT_NAME:
+        if not 0 < size <= LONGEST_COMPACT:
             return None
         name = frame[start:at].decode()
     partitions, index, offset, epoch, size = _FLEXIBLE_COMMITTED.unpack_from(frame, at)
     at, size, metadata = at + _FLEXIBLE_COMMITTED.size, size - 1, None
-    if size > _LONGEST_COMPACT_NAME:
+    if size > LONGEST_COMPACT:
         return None
     if size >= 0:
         start, at = at, at + size

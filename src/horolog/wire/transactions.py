@@ -6,24 +6,25 @@ None here, and is left to the reader of the schema.
 
 from functools import lru_cache
 from struct import Struct
-from struct import error as StructError  # noqa: N812 - a class with a lower-case name
 from typing import Final, NamedTuple
 
 from horolog.wire.api import ApiKey
 from horolog.wire.codec import encode_response
+from horolog.wire.single_partition import (
+    LONGEST_COMPACT,
+    LONGEST_NAME,
+    REQUEST_HEAD,
+    TEXT_LENGTH,
+    WRONG,
+)
 from horolog.wire.templates import AnswerTemplate
 
 __all__ = ["SingleAdd", "SingleEnd", "added_answers", "ended_answers", "read_add", "read_end"]
 
-_HEAD: Final = Struct(">xxhih")  # version, correlation id, length of the client id
-_TEXT: Final = Struct(">h")
 _ENDED: Final = Struct(">qhB")  # producer id, epoch, outcome
 _FLEXIBLE_ENDED: Final = Struct(">qhBB")  # and tags
 _ADDED: Final = Struct(">qhih")  # producer id, epoch, topics, length of the name
 _PARTITIONS: Final = Struct(">ii")
-_LONGEST_NAME: Final = 249  # of a topic; one that is longer is remembered nowhere
-_LONGEST_COMPACT: Final = 126  # whose length takes one byte
-_WRONG: Final = (ValueError, IndexError, StructError)
 _FLEXIBLE_END: Final = 3
 _PRODUCER_IN_ANSWER: Final = 5
 _SAMPLE: Final = 0x0102, 0x0304_0506_0708_090A, 0x0B0C
@@ -56,24 +57,24 @@ class SingleAdd(NamedTuple):
 def read_end(frame: bytes) -> SingleEnd | None:
     """The request of a frame, header included; None if it is to be read by its schema."""
     try:
-        version, correlation_id, size = _HEAD.unpack_from(frame)
+        version, correlation_id, size = REQUEST_HEAD.unpack_from(frame)
         if not 0 <= version <= _PRODUCER_IN_ANSWER or size < 0:
             return None
-        at, tags = _HEAD.size + size, 0
+        at, tags = REQUEST_HEAD.size + size, 0
         if version < _FLEXIBLE_END:
-            (size,) = _TEXT.unpack_from(frame, at)
+            (size,) = TEXT_LENGTH.unpack_from(frame, at)
             start, shape = at + 2, _ENDED
         else:
             tags, size = frame[at], frame[at + 1] - 1
             start, shape = at + 2, _FLEXIBLE_ENDED
-            if size > _LONGEST_COMPACT:
+            if size > LONGEST_COMPACT:
                 return None
         at = start + size
         if tags or size < 0 or len(frame) != at + shape.size:
             return None
         transactional_id = frame[start:at].decode()
         producer_id, epoch, committed, *trailing = shape.unpack_from(frame, at)
-    except _WRONG:
+    except WRONG:
         return None
     if committed > 1 or any(trailing):
         return None
@@ -83,11 +84,11 @@ def read_end(frame: bytes) -> SingleEnd | None:
 def read_add(frame: bytes) -> SingleAdd | None:
     """The request of a frame, header included; None if it is to be read by its schema."""
     try:
-        version, correlation_id, size = _HEAD.unpack_from(frame)
+        version, correlation_id, size = REQUEST_HEAD.unpack_from(frame)
         if not 0 <= version < _FLEXIBLE_END or size < 0:
             return None
-        at = _HEAD.size + size
-        (size,) = _TEXT.unpack_from(frame, at)
+        at = REQUEST_HEAD.size + size
+        (size,) = TEXT_LENGTH.unpack_from(frame, at)
         start = at + 2
         at = start + size
         if size < 0:
@@ -96,11 +97,11 @@ def read_add(frame: bytes) -> SingleAdd | None:
         producer_id, epoch, topics, size = _ADDED.unpack_from(frame, at)
         start = at + _ADDED.size
         at = start + size
-        if topics != 1 or not 0 < size <= _LONGEST_NAME:
+        if topics != 1 or not 0 < size <= LONGEST_NAME:
             return None
         name = frame[start:at].decode()
         partitions, index = _PARTITIONS.unpack_from(frame, at)
-    except _WRONG:
+    except WRONG:
         return None
     if partitions != 1 or len(frame) != at + _PARTITIONS.size:
         return None

@@ -14,6 +14,7 @@ from patience import eventually
 from running_broker import RunningBroker
 from transactional import Producer, init
 
+from horolog.broker.controller import Controller
 from horolog.broker.following import follower
 from horolog.broker.following.promotion import Promotions
 from horolog.broker.following.source import SourcePartition, SourceTopic, SourceTopics
@@ -447,7 +448,7 @@ def test_topics_go_on_following_after_a_promotion_that_failed_until_another_comp
     assert committed_in(shadow, "t") == [0]
 
 
-@pytest.mark.parametrize("step", ["_lead", "_promote", "start"])
+@pytest.mark.parametrize("step", ["promote", "_promote", "start"])
 def test_killed_promotion_is_completed_by_the_next_one(
     source: RunningBroker, start: Start, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
@@ -469,7 +470,7 @@ def test_killed_promotion_is_completed_by_the_next_one(
         if step == "start":
             patched.setattr(shadow.broker.transactions, "start", killed)
         else:
-            patched.setattr(Promotions, step, killed)
+            patched.setattr(Controller if step == "promote" else Promotions, step, killed)
         with pytest.raises(RequestRefused):
             shadow.client.promote(None)
     shadow.restart(crash=True)

@@ -12,7 +12,7 @@ it. A kill before that leaves it undecided, for the next promotion.
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from functools import partial
 from typing import Final, NamedTuple
@@ -71,9 +71,6 @@ class _Fact(NamedTuple):
     confirmed_ms: int
     is_behind: bool
     came_ms: Callable[[int], int | None]
-
-
-_NOTHING: Final = TakenOver({}, {}, {})
 
 
 def _came(of_state: _Fact | None, now_ms: int, offset: int) -> int:
@@ -194,7 +191,7 @@ class Promotions:
             source = self._placement.source
             if of_all and source is not None and not source.ended:
                 await self._placement.put_source(source._replace(ended=True))
-            taken = _NOTHING
+            taken = TakenOver({}, {}, {})
             try:
                 if stopped:
                     taken = await self._take_over(followed, facts, begun_ms)
@@ -284,7 +281,7 @@ class Promotions:
         if highest >= FIRST:
             await self._producer_ids.skip_to(highest + _UNSEEN)
         await self._transactions.begin_anew()
-        await self._lead(topic, still, _NOTHING, write)
+        await self._controller.promote(topic, self._row_of(topic, still), write=write)
         return taken
 
     async def _write(self, changed: Mapping[str, Transaction]) -> None:
@@ -308,8 +305,10 @@ class Promotions:
         highest = max((each.producer_id for each in still.values()), default=-1)
         if highest >= FIRST:
             await self._producer_ids.skip_to(highest + _UNSEEN)
-        clamped = await self._clamp(topic, -1, still)
-        epoch = await self._lead(topic, still, taken)
+        row = self._row_of(topic, still)
+        epoch = row.epoch
+        clamped = await self._clamp(topic, epoch, still)
+        await self._controller.promote(topic, row, taken.outcomes)
         said = [PromotedEntry(topic.name, epoch, text=note) for note in notes]
         ends = [
             PromotedEntry(topic.name, epoch, partition=key.partition, text=sentence)
@@ -317,20 +316,13 @@ class Promotions:
             if key.topic == topic.name
             for sentence in sentences
         ]
-        clamped = [each._replace(epoch=epoch) for each in clamped]
         self.done[topic.name] = [*clamped, *said, *ends] or [PromotedEntry(topic.name, epoch)]
         _LOG.info("%s is promoted: it is led here from epoch %d on", topic.name, epoch)
         for note in notes:
             _LOG.warning("%s was promoted: %s", topic.name, note)
 
-    async def _lead(
-        self,
-        topic: Topic,
-        still: Mapping[int, _Still],
-        taken: TakenOver,
-        write: Callable[[], Awaitable[None]] | None = None,
-    ) -> int:
-        """Lead a topic that is not followed any more, after `write`; in which epoch."""
+    def _row_of(self, topic: Topic, still: Mapping[int, _Still]) -> FollowedRow:
+        """That a topic is led, and from which epoch on."""
         epoch = epoch_after(
             max(
                 self._placement.source_epoch(topic.name),
@@ -342,8 +334,7 @@ class Promotions:
         row = FollowedRow(topic.name, None, True, epoch, "{}")
         if before is not None:
             row = before._replace(led=True, epoch=max(epoch, before.epoch))
-        await self._controller.promote(topic, row, taken.outcomes, write)
-        return row.epoch
+        return row
 
     async def _stop(self, topic: Topic, notes: list[str]) -> dict[int, _Still]:
         """What each partition ends with, once what was being appended is appended."""

@@ -5,6 +5,9 @@ import threading
 from types import ModuleType
 from typing import Final
 
+REPLAY_WORTH_KERNELS: Final = 16 << 20
+"""Bytes of a coordinator's records: to decode them all takes longer than to load the kernels."""
+
 _WORTH_LOADING_BYTES = 1 << 20  # what twins go through in the time that loading takes
 
 
