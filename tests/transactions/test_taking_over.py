@@ -13,6 +13,7 @@ from horolog.transactions.replay import record_of
 from horolog.transactions.taking_over import (
     MOST_DECIDED,
     MOST_NOTES,
+    MOST_TORN,
     FollowedStates,
     PartitionHere,
     ProducersHere,
@@ -453,27 +454,29 @@ def test_removed_transactional_id_has_nothing_open() -> None:
     assert not found.notes
 
 
-def test_only_so_many_transactions_are_named() -> None:
+def prepared_ids(count: int) -> FollowedStates:
+    """As many transactional ids whose commit is decided."""
     known = FollowedStates({})
-    known.begin(lambda _: CAME_MS)
-    for number in range(MOST_NOTES + 5):
-        state = PREPARED._replace(producer=Producer(number, 4))
-        known.take(build_batch([record_of(f"x{number}", state, 1)]))
-    found = decide(known, {A: here(), B: here()})
+    for number in range(count):
+        known.note(f"x{number}", PREPARED._replace(producer=Producer(number, 4)))
+    return known
+
+
+def test_only_so_many_transactions_are_named() -> None:
+    found = decide(prepared_ids(MOST_NOTES + 5), {A: here(), B: here()})
     assert len(found.notes[A]) == MOST_NOTES + 1
     assert found.notes[A][-1] == "and 5 other transactions are aborted here"
 
 
-def test_each_transaction_that_may_be_here_in_part_is_named() -> None:
-    known, ends = FollowedStates({}), {}
-    known.begin(lambda _: CAME_MS)
-    for number in range(MOST_NOTES + 5):
-        state = PREPARED._replace(producer=Producer(number, 4))
-        known.take(build_batch([record_of(f"x{number}", state, 1)]))
-        ends[number] = MARKER
+@pytest.mark.parametrize("beyond", [0, 5])
+def test_so_many_transactions_are_named_that_may_be_here_in_part(beyond: int) -> None:
+    known = prepared_ids(MOST_TORN + beyond)
+    ends = dict.fromkeys(range(MOST_TORN + beyond), MARKER)
     found = decide(known, {A: PartitionHere(ProducersHere(50, {}, ends)), B: here()})
-    assert len(found.notes[B]) == MOST_NOTES + 5
-    assert all("committed at the source: " in each for each in found.notes[B])
+    named, counted = found.notes[B][:MOST_TORN], found.notes[B][MOST_TORN:]
+    assert all("committed at the source: " in each for each in named)
+    due = [f"and {beyond} other transactions may be here in part"] if beyond else []
+    assert (len(named), counted) == (MOST_TORN, due)
 
 
 def test_damaged_records_are_counted_and_ids_that_no_broker_gives_do_not_count() -> None:

@@ -18,7 +18,7 @@ transaction are acknowledged before its outcome is written, and so all of them a
   were acknowledged may be missing: it is aborted, and its producer fenced, as by its timeout.
 """
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Container, Mapping
 from typing import Final, NamedTuple
 
@@ -33,6 +33,9 @@ from horolog.transactions.values import LAST_EPOCH, NONE, Producer, Transaction
 MOST_NOTES: Final = 100
 """Transactions that are named for each partition though none of them can be here in part; of the
 others it is said how many they are."""
+
+MOST_TORN: Final = 10_000
+"""Transactions, each in each partition, that are named as perhaps here in part; the same."""
 
 MOST_DECIDED: Final = 8
 """Last outcomes of a transactional id that are remembered, beside the first that are lacking."""
@@ -201,7 +204,8 @@ class _TakingOver:
         self._goes_on: dict[TopicPartition, set[int]] = {}
         self._committed: dict[TopicPartition, set[int]] = {}
         self._notes: dict[TopicPartition, list[str]] = {}
-        self._unnamed: dict[TopicPartition, int] = {}
+        self._torn = 0
+        self._unnamed: Counter[tuple[TopicPartition, bool]] = Counter()
         self._settled: set[tuple[TopicPartition, int]] = set()
 
     def run(self) -> TakenOver:
@@ -230,8 +234,9 @@ class _TakingOver:
                 for partition in self._of(after).keys() - lost - later:
                     self._goes_on.setdefault(partition, set()).add(after.producer.id)
         self._end_unknown()
-        for partition, count in self._unnamed.items():
-            self._notes[partition].append(f"and {count} other transactions are aborted here")
+        for (partition, is_torn), count in self._unnamed.items():
+            what = "may be here in part" if is_torn else "are aborted here"
+            self._notes[partition].append(f"and {count} other transactions {what}")
         outcomes = {
             each: Outcomes(
                 frozenset(self._goes_on.get(each, ())), frozenset(self._committed.get(each, ()))
@@ -472,8 +477,10 @@ class _TakingOver:
         self, partition: TopicPartition, id_: str, what: str, here: PartitionHere, records: str
     ) -> None:
         notes = self._notes.setdefault(partition, [])
-        if "aborted here" in what and len(notes) >= MOST_NOTES:
-            self._unnamed[partition] = self._unnamed.get(partition, 0) + 1
+        is_torn = "aborted here" not in what
+        self._torn += is_torn
+        if self._torn > MOST_TORN if is_torn else len(notes) >= MOST_NOTES:
+            self._unnamed[partition, is_torn] += 1
             return
         notes.append(
             f"a transaction of {id_[:_LONGEST_ID]!r} was {what}: records of it from offset "
