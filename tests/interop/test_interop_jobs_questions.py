@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from command_runner import run_command
 from kafka_clients import kafka as kafka_python
+from kafka_clients import subscribe_knowing
 from patience import PATIENCE_S, eventually
 from running_broker import MakeBroker, RunningBroker
 from tools.peers.kafka import Kafka
@@ -160,13 +161,9 @@ def test_groups_fail_over_between_kafka_and_horolog(
     # were ten minutes old when they were appended, and Kafka does not.
     first = 400 if from_kafka else 0
     assert start.offsets == {0: first}
-    consumer = kafka_python.KafkaConsumer(
-        name,
-        bootstrap_servers=target,
-        group_id=group,
-        metadata_max_age_ms=1_000,  # assigns nothing where its metadata lack the topic yet
-    )
+    consumer = kafka_python.KafkaConsumer(bootstrap_servers=target, group_id=group)
     try:
+        subscribe_knowing(consumer, name)
         assert eventually(lambda: bool(consumer.poll(100) or consumer.assignment()))
         (refused,) = steps.apply(target=target)
         assert "has members" in str(refused.error)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from command_runner import Ran, run_command
-from kafka_clients import kafka
+from kafka_clients import kafka, subscribe_knowing
 from patience import eventually
 from running_broker import MakeBroker
 
@@ -177,11 +177,9 @@ def test_groups_with_members_are_refused_and_others_are_committed_once(
     steps.record(source=east.address, groups=["busy", "idle"])
     steps.plan(target=west.address)
     west.clock.follow()  # members wait for each other
-    # Where the group was formed before the topic's metadata came, it is formed again soon.
-    consumer = kafka.KafkaConsumer(
-        "t", bootstrap_servers=west.address, group_id="busy", metadata_max_age_ms=1_000
-    )
+    consumer = kafka.KafkaConsumer(bootstrap_servers=west.address, group_id="busy")
     try:
+        subscribe_knowing(consumer, "t")
         assert eventually(lambda: bool(consumer.poll(100) or consumer.assignment()))
         options = ("--target", west.address, "--state", tmp_path / "s")
         applied = step("apply", *options, "--json")
