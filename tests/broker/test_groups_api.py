@@ -322,10 +322,16 @@ def test_offsets_of_topics_that_are_read_are_not_deleted(broker: RunningBroker) 
             ApiKey.OFFSET_DELETE,
             0,
             group_id="g",
-            topics=[{"name": n, "partitions": [{"partition_index": 0}]} for n in ("t", "old")],
+            topics=[
+                {"name": name, "partitions": [{"partition_index": 0}, {"partition_index": 9}]}
+                for name in ("t", "old")
+            ],
         )
-        codes = {topic.name: topic.partitions[0].error_code for topic in answer.topics}
-        assert codes == {"t": 86, "old": 0}
+        codes = {
+            topic.name: [partition.error_code for partition in topic.partitions]
+            for topic in answer.topics
+        }
+        assert codes == {"t": [86, 86], "old": [0, 3]}
         assert fetched(connection, 0) == {0: 45}
 
 

@@ -149,6 +149,27 @@ def test_partitions_are_added_all_or_none(connection: RawConnection) -> None:
     assert described(connection).transaction_state == EMPTY
 
 
+@pytest.mark.parametrize("topic", ["__transaction_state", "__consumer_offsets"])
+@pytest.mark.parametrize("partitions", [[0], [0, 1]], ids=["decoded not", "decoded"])
+@pytest.mark.parametrize("version", [2, 3])
+def test_clients_add_no_partitions_that_coordinators_write(
+    connection: RawConnection, version: int, partitions: list[int], topic: str
+) -> None:
+    """As Kafka: the marker of the transaction would be written there."""
+    producer = init(connection)
+    answer = connection.ask(
+        ApiKey.ADD_PARTITIONS_TO_TXN,
+        version,
+        v3_and_below_transactional_id="x",
+        v3_and_below_producer_id=producer.producer_id,
+        v3_and_below_producer_epoch=producer.producer_epoch,
+        v3_and_below_topics=[{"name": topic, "partitions": partitions}],
+    )
+    (results,) = answer.results_by_topic_v3_and_below
+    assert {each.partition_error_code for each in results.results_by_partition} == {29}
+    assert described(connection).transaction_state == EMPTY
+
+
 def test_older_versions_know_no_fenced_producers(connection: RawConnection) -> None:
     stale = init(connection)
     init(connection)

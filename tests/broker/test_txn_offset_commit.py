@@ -58,11 +58,10 @@ def commit(broker: RunningBroker, version: int = 3, *, topic: str = "t", **more:
         ApiKey.TXN_OFFSET_COMMIT,
         version,
         transactional_id="tx",
-        group_id="g",
         producer_id=7,
         producer_epoch=2,
         topics=[{"name": topic, "partitions": offsets}],
-        **more,
+        **{"group_id": "g", **more},
     )
     return [each.error_code for each in answer.topics[0].partitions]
 
@@ -139,6 +138,14 @@ def test_loading_is_another_error_for_clients_before_2_3(
     coordinator.code = ErrorCode.coordinator_load_in_progress
     assert commit(broker, 1)[:2] == [15, 15]
     assert commit(broker, 2)[:2] == [14, 14]
+
+
+@pytest.mark.parametrize("version", [0, 5])
+def test_a_group_without_a_name_is_refused_before_the_coordinator_is_asked(
+    broker: RunningBroker, coordinator: Coordinator, version: int
+) -> None:
+    assert commit(broker, version, group_id="") == [24, 24, 3]
+    assert not coordinator.asked
 
 
 def test_what_is_wrong_with_the_group_is_answered_for_each_partition(

@@ -112,6 +112,30 @@ def test_fence_bumps_the_epoch_once_under_both_versions() -> None:
         assert again == fenced  # the write of the first one failed
 
 
+@pytest.mark.parametrize("version", [1, 2])
+def test_producer_whose_transaction_timed_out_goes_on_in_the_next_epoch(version: int) -> None:
+    """KIP-588; as Kafka, with a retry whose answer was lost, and until another takes over."""
+    state = ongoing(begun(NEW), version)
+    fenced = decisions.prepared(state, version, 20, commit=False, fences=True)
+    done = decisions.completed(fenced, 30)
+    recovered = begun(done, state.producer)
+    assert recovered.producer == Producer(7, 1)
+    assert begun(recovered, state.producer).producer == Producer(7, 1)
+    with refused(ErrorCode.producer_fenced):
+        decisions.check_initialisable(begun(done), state.producer)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_producer_that_timed_out_in_the_last_epoch_goes_on_with_another_id(version: int) -> None:
+    state = ongoing(at_epoch(LAST_EPOCH - 1), version)
+    fenced = decisions.prepared(state, version, 20, commit=False, fences=True)
+    if decisions.wants_next_id(fenced):
+        fenced = fenced._replace(next_id=99)
+    recovered = begun(decisions.completed(fenced, 30), state.producer)
+    assert recovered.producer == Producer(99, 0)
+    assert begun(recovered, state.producer).producer == Producer(99, 0)
+
+
 def test_initialisation_waits_for_the_markers() -> None:
     for commit in (False, True):
         state = ended(ongoing(begun(NEW)), Producer(7, 0), commit=commit)

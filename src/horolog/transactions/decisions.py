@@ -43,8 +43,9 @@ def check_initialisable(transaction: Transaction, expected: Producer | None) -> 
 
 def rotates(transaction: Transaction, expected: Producer | None) -> bool:
     """Whether InitProducerId needs a new producer id, because the epochs are used up."""
+    epoch = transaction.producer.epoch
     return transaction.is_exhausted and (
-        expected is None or expected.epoch == transaction.producer.epoch
+        expected is None or expected.epoch == epoch or epoch == LAST_EPOCH
     )
 
 
@@ -64,15 +65,13 @@ def initialised(
         now_ms: the time.
         new_id: given if it `rotates`.
     """
-    producer, last_epoch = transaction.producer, NONE
+    producer, previous_id = transaction.producer, transaction.producer.id
     if new_id is not None:
-        last_epoch = NONE if expected is None else producer.epoch
         producer = Producer(new_id, 0)
     elif expected is None or producer.epoch == NONE or expected.epoch == producer.epoch:
-        last_epoch = NONE if expected is None else producer.epoch
         producer = Producer(producer.id, producer.epoch + 1)
     else:  # a retry whose answer was lost: the same answer
-        last_epoch = transaction.last_epoch
+        previous_id = transaction.previous_id
     return transaction._replace(
         producer=producer,
         timeout_ms=timeout_ms,
@@ -80,8 +79,8 @@ def initialised(
         partitions=frozenset(),
         started_ms=NONE,
         updated_ms=now_ms,
-        last_epoch=last_epoch,
-        previous_id=transaction.producer.id,
+        last_epoch=NONE if expected is None else expected.epoch,
+        previous_id=previous_id,
         next_id=NONE,
     )
 
@@ -178,6 +177,8 @@ def prepared(
 ) -> Transaction:
     """The state with its outcome decided; `fences` bumps the epoch whatever the version.
 
+    Who is fenced by a timeout may initialise again, until another has done so (KIP-588).
+
     Under version 2 markers have the bumped epoch, and no producer can write after them with the
     one before (KIP-890).
     """
@@ -189,7 +190,7 @@ def prepared(
         status=_prepare(commit=commit),
         started_ms=now_ms if is_empty else transaction.started_ms,
         updated_ms=now_ms,
-        last_epoch=NONE if fences else epoch if bumps else transaction.last_epoch,
+        last_epoch=epoch if bumps else transaction.last_epoch,
         previous_id=transaction.producer.id,
         client_version=client_version,
     )

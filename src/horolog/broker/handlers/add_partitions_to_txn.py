@@ -17,7 +17,7 @@ from horolog.errors import ErrorCode, HorologError
 from horolog.network.peer import Peer
 from horolog.network.reply import Reply
 from horolog.schemas.transactions import FIRST_FLOW, SECOND_FLOW
-from horolog.storage.names import TopicPartition
+from horolog.storage.names import INTERNAL_TOPICS, TopicPartition
 from horolog.transactions.values import Producer
 from horolog.wire.api import ApiKey
 from horolog.wire.requests import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
@@ -80,16 +80,24 @@ def add_single(
 
 async def _add_single(broker: Broker, asked: SingleAdd) -> Reply:
     version, correlation_id, transactional_id, producer_id, epoch, name, index = asked
-    partition, code = TopicPartition(name, index), ErrorCode.none
-    if broker.partitions.find(name, index) is None:
-        code = ErrorCode.unknown_topic_or_partition
-    else:
+    partition = TopicPartition(name, index)
+    code = _refusal(broker, version, partition)
+    if code is ErrorCode.none:
         producer = Producer(producer_id, epoch)
         try:
             await broker.transactions.add_partitions(transactional_id, producer, [partition])
         except HorologError as error:
             code = transaction_code(error, knows_fenced=version >= _KNOWS_FENCED)
     return (added_answers(version, name).pack(correlation_id, index, code),)
+
+
+def _refusal(broker: Broker, version: int, partition: TopicPartition) -> ErrorCode:
+    """What is wrong with a partition; clients write to none of a coordinator's."""
+    if version < _BATCHED and partition.topic in INTERNAL_TOPICS:
+        return ErrorCode.topic_authorization_failed
+    if broker.partitions.find(*partition) is None:
+        return ErrorCode.unknown_topic_or_partition
+    return ErrorCode.none
 
 
 async def _add(
@@ -106,15 +114,12 @@ async def _add(
         for topic in topics
         for index in topic.partitions
     }
-    missing = {each for each in partitions if broker.partitions.find(*each) is None}
+    refusals = {each: _refusal(broker, version, each) for each in partitions}
     codes: Mapping[TopicPartition, ErrorCode] = partitions
     try:
-        if missing:
+        if any(refusals.values()):
             codes = {
-                each: ErrorCode.unknown_topic_or_partition
-                if each in missing
-                else ErrorCode.operation_not_attempted
-                for each in partitions
+                each: code or ErrorCode.operation_not_attempted for each, code in refusals.items()
             }
         elif verify_only:
             codes = broker.transactions.verify(transactional_id, producer, partitions)

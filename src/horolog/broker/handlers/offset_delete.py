@@ -10,6 +10,7 @@ from horolog.broker.broker import Broker
 from horolog.broker.dispatch import Apart, Request, api
 from horolog.broker.handlers.group_errors import group_error_code
 from horolog.errors import ErrorCode, HorologError
+from horolog.metadata.topics import Topic
 from horolog.wire.api import ApiKey
 from horolog.wire.requests import OffsetDeleteRequest
 
@@ -51,7 +52,11 @@ def _answer(
                 "partitions": [
                     {
                         "partition_index": partition.partition_index,
-                        "error_code": _error(broker, topic.name, topic.name in subscribed),
+                        "error_code": _error(
+                            broker.topics.find(topic.name),
+                            partition.partition_index,
+                            is_subscribed=topic.name in subscribed,
+                        ),
                     }
                     for partition in topic.partitions
                 ],
@@ -61,9 +66,9 @@ def _answer(
     }
 
 
-def _error(broker: Broker, topic: str, is_subscribed: bool) -> ErrorCode:
+def _error(topic: Topic | None, index: int, *, is_subscribed: bool) -> ErrorCode:
     if is_subscribed:
         return ErrorCode.group_subscribed_to_topic
-    if topic not in broker.topics:
+    if topic is None or not topic.has_partition(index):
         return ErrorCode.unknown_topic_or_partition
     return ErrorCode.none

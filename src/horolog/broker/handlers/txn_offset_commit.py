@@ -73,6 +73,8 @@ async def txn_offset_commit(
         _AS_PRODUCE.get(request.version, _BEFORE_ABORTABLE),
     )
     try:
+        if not body.group_id:
+            raise RequestRefused(ErrorCode.invalid_group_id, "a group id must not be empty")
         broker.groups.check_loaded(body.group_id)
         await broker.groups.transactions.commit(
             body.group_id,
