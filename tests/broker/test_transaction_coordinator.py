@@ -7,6 +7,7 @@ import socket
 from collections import defaultdict
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -223,6 +224,23 @@ async def test_next_request_of_the_id_finds_the_former_transaction_completed(lab
 
 
 @in_loop
+async def test_ends_that_have_arrived_come_before_a_transaction_begins(lab: Lab) -> None:
+    one, other = await lab.begin(name="a"), await lab.coordinator.initialise("b", 60_000)
+    lab.log.is_prompt = lab.markers.is_prompt = True
+    for is_first in (True, False):
+        beginning = lab.coordinator.add_partitions("b", other, [T0], 2)
+        beginning.send(None)
+        before = Status.EMPTY if is_first else Status.PREPARE_COMMIT
+        assert lab.status("b") is before
+        one = at_once(lab.coordinator.end("a", one, 2, commit=True))
+        at_once(beginning)
+        assert lab.status("b") is Status.ONGOING
+        at_once(lab.coordinator.add_partitions("b", other, [T1], 2))  # which begins nothing
+        other = at_once(lab.coordinator.end("b", other, 2, commit=True))
+        await lab.coordinator.add_partitions("a", one, [T0], 2)
+
+
+@in_loop
 async def test_markers_come_after_requests_that_have_arrived_but_are_not_starved(lab: Lab) -> None:
     producer = await lab.begin()
     lab.log.is_prompt = lab.markers.is_prompt = True
@@ -244,6 +262,22 @@ async def test_markers_come_after_requests_that_have_arrived_but_are_not_starved
         await readable.wait()
     assert statuses[0] is Status.PREPARE_COMMIT
     assert statuses[3] is Status.COMPLETE_COMMIT
+
+
+@in_loop
+async def test_requests_come_between_two_completions(lab: Lab) -> None:
+    names = [str(number) for number in range(40)]
+    begun = [await lab.begin(name=name) for name in names]
+    lab.log.is_prompt = lab.markers.is_prompt = True
+    for name, producer in zip(names, begun, strict=True):
+        at_once(lab.coordinator.end(name, producer, 2, commit=True))
+    completed = [0]
+    while completed[-1] < len(names):
+        await asyncio.sleep(0)
+        completed.append(sum(lab.status(name) is Status.COMPLETE_COMMIT for name in names))
+    steps = [after - before for before, after in pairwise(completed) if after > before]
+    assert steps[0] == 6  # of 40: a share
+    assert steps[-7:] == [1] * 7
 
 
 @pytest.mark.parametrize("prompt", [True, False])
@@ -275,7 +309,7 @@ async def test_what_cannot_be_completed_at_once_does_not_hold_up_others(lab: Lab
     await asyncio.sleep(0.01)
     lab.markers.is_prompt = lab.log.is_prompt = True
     after = await lab.coordinator.end("b", other, 2, commit=True)
-    at_once(lab.coordinator.add_partitions("b", after, [T0], 2))
+    await lab.coordinator.add_partitions("b", after, [T0], 2)
     assert lab.status("a") is Status.PREPARE_COMMIT
     lab.markers.hold.set()
     await lab.coordinator.settle()

@@ -1,8 +1,8 @@
 """Completes transactions whose outcome is written: markers, then Complete.
 
 What a client has asked for comes first: a transaction is completed after the requests that have
-arrived by then, or when the next request of its transactional id needs it. Most are completed
-without a task; those that have to wait get one.
+arrived by then, few at a time, or when the next request of its transactional id needs it. Most are
+completed without a task; those that have to wait get one.
 
 Each marker is retried until it is written or has no place: its partition is gone, or another
 coordinator has ended the transaction. A kill leaves the rest to the next start.
@@ -11,6 +11,7 @@ coordinator has ended the transaction. A kill leaves the rest to the next start.
 import asyncio
 import logging
 from collections.abc import Awaitable, Coroutine, Sequence
+from itertools import islice
 from time import perf_counter
 from typing import Any, Final, Protocol
 from uuid import UUID
@@ -30,6 +31,8 @@ from horolog.transactions.values import Transaction
 
 _LOG = logging.getLogger(__name__)
 
+_SHARE: Final = 8
+"""One of so many that wait is completed between two looks at the sockets, and one at least."""
 _NO_PLACE: Final = (
     ErrorCode.invalid_producer_epoch,
     ErrorCode.transaction_coordinator_fenced,
@@ -150,11 +153,14 @@ class Completion:
             self._loop.call_soon(self._loop.call_soon, self._complete_waiting)
 
     def _complete_waiting(self) -> None:
-        """Complete those that wait, in order; after a slice of time requests have their turn."""
+        """Complete the first of those that wait; then requests that have arrived have their turn.
+
+        Where very many wait it is a share of them, so that none is left behind for long.
+        """
         self._is_scheduled = False
         until = perf_counter() + SLICE_SECONDS
-        while self._waiting:
-            self.complete_now(next(iter(self._waiting)))
+        for entry in list(islice(self._waiting, 1 + len(self._waiting) // _SHARE)):
+            self.complete_now(entry)
             if perf_counter() >= until:
                 break
         if self._waiting:

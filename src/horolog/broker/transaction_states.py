@@ -125,6 +125,13 @@ class TransactionStates:
         """The entries with an open transaction."""
         return list(self._open.values())
 
+    def begins_beside_others(self, entry: Entry) -> bool:
+        """Whether an id has no transaction to add to, while others have one that is open."""
+        transaction = entry.transaction
+        if transaction is None or not transaction.is_open:
+            return bool(self._open)
+        return transaction.is_preparing and len(self._open) > 1
+
     def of_producer(self, producer_id: int) -> Entry | None:
         """The entry whose open transaction is of this producer, if there is one."""
         return self._open.get(producer_id)
