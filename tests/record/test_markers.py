@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from struct import pack
+
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -91,7 +93,15 @@ def test_a_stamped_marker_is_the_one_that_is_built_then_stamped_and_scanned(
         append_ms=append_ms,
         timestamp_type=timestamp_type,
     )
-    built = build_marker(ended, now_ms)
+    key, value = pack(">hh", 0, is_commit), pack(">hi", 0, coordinator_epoch)
+    built = build_batch(
+        [Record(now_ms, key, value)],
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        is_transactional=True,
+        is_control=True,
+    )
+    assert build_marker(ended, now_ms) == built
     header = parse_header(built)
     head = restamp(
         header,

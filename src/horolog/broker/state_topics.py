@@ -169,10 +169,7 @@ class StateTopic:
             RequestRefused: it is larger than a segment may be.
             StorageFailed: the partition is offline.
         """
-        config, now_ms = self._partition(index).log.config, self._clock.now_ms()
-        if isinstance(batch, bytes):
-            return trusted(batch, config, now_ms)
-        return trusted_plain(batch, config, now_ms)
+        return _prepared(batch, self._partition(index), self._clock.now_ms())
 
     def append(
         self, index: int, batch: bytes | StampedBatch | Prepared
@@ -186,11 +183,13 @@ class StateTopic:
             RequestRefused: it is larger than a segment may be.
             StorageFailed: a write failed, or the partition is offline.
         """
-        partition = self._partition(index)
-        ready = batch if isinstance(batch, Prepared) else self.prepared(index, batch)
-        appended = partition.append_trusted(ready, self._clock.now_ms(), _OWNER)
+        partition, now_ms = self._partition(index), self._clock.now_ms()
+        if not isinstance(batch, Prepared):
+            batch = _prepared(batch, partition, now_ms)
+        appended = partition.append_trusted(batch, now_ms, _OWNER)
         if isinstance(appended, Appended):
-            _flush_rolled(partition, appended)
+            if appended.rolled:
+                _flush_rolled(partition)
             return None
         appended.add_done_callback(partial(_on_written, partition))
         return appended
@@ -238,14 +237,20 @@ class StateTopic:
         return partition
 
 
-def _flush_rolled(partition: Partition, appended: Appended) -> None:
-    if appended.rolled:
-        partition.flush_rolled().add_done_callback(log_failure)
+def _prepared(batch: bytes | StampedBatch, partition: Partition, now_ms: int) -> Prepared:
+    config = partition.log.config
+    if isinstance(batch, bytes):
+        return trusted(batch, config, now_ms)
+    return trusted_plain(batch, config, now_ms)
+
+
+def _flush_rolled(partition: Partition) -> None:
+    partition.flush_rolled().add_done_callback(log_failure)
 
 
 def _on_written(partition: Partition, written: "asyncio.Future[Appended]") -> None:
-    if not written.cancelled() and written.exception() is None:
-        _flush_rolled(partition, written.result())
+    if not written.cancelled() and written.exception() is None and written.result().rolled:
+        _flush_rolled(partition)
 
 
 def _load(log: ReadableLog, take: Callable[[Buffer], None], of_latest: bool) -> None:

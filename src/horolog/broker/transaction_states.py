@@ -136,14 +136,16 @@ class TransactionStates:
         """The entry whose open transaction is of this producer, if there is one."""
         return self._open.get(producer_id)
 
-    def _put(self, entry: Entry, after: Transaction | None) -> None:
-        """Let a state count."""
+    def _put(self, entry: Entry, after: Transaction | None) -> bool:
+        """Let a state count; whether its transaction is open."""
         before = entry.transaction
         if before is not None and self._open.get(before.producer.id) is entry:
             del self._open[before.producer.id]
         entry.transaction = after
-        if after is not None and after.is_open:
-            self._open[after.producer.id] = entry
+        if after is None or not after.is_open:
+            return False
+        self._open[after.producer.id] = entry
+        return True
 
     async def load(self, on_prepared: Callable[[Entry], None]) -> None:
         """Load all partitions of the log; each prepared transaction is given to `on_prepared`."""
@@ -170,9 +172,10 @@ class TransactionStates:
         Raises:
             RequestRefused: INVALID_REQUEST, INVALID_PRODUCER_ID_MAPPING, or it is not loaded yet.
         """
-        check_id(transactional_id)
-        self.check_loaded(transactional_id)
         entry = self._entries.get(transactional_id)
+        if entry is None or not transactional_id or self.is_loading:
+            check_id(transactional_id)
+            self.check_loaded(transactional_id)
         if entry is None:
             raise unmapped(transactional_id)
         return entry
@@ -232,8 +235,7 @@ class TransactionStates:
                 await appending
         except StorageFailed as error:
             raise unavailable(error) from error
-        self._put(entry, after)
-        if after is None or not after.is_open:
+        if not self._put(entry, after):
             entry.since_ms = self._clock.monotonic_ms()
 
 

@@ -341,6 +341,23 @@ def next_sequence(sequence: int, records: int) -> int:
     return (sequence + records) % _SEQUENCES
 
 
+def new_batch_header(
+    base_offset: int, length: int, leader_epoch: int, covered: tuple[int, ...], records: Buffer
+) -> tuple[BatchHeader, bytes]:
+    """The header of a new batch, and its bytes.
+
+    Args:
+        base_offset: the first.
+        length: bytes that follow the length.
+        leader_epoch: -1 where it is to be given.
+        covered: the fields from `attributes` on, which the checksum covers.
+        records: the rest of the batch.
+    """
+    crc = crc32c.crc32c(records, crc32c.crc32c(_CRC_COVERED.pack(*covered)))
+    header: BatchHeader = new_header((base_offset, length, leader_epoch, MAGIC, crc, *covered))
+    return header, _HEADER.pack(*header)
+
+
 def pack_header(header: BatchHeader, records: Buffer) -> bytes:
     """The 61 bytes of `header` with the CRC that these records give it; `header.crc` is ignored."""
     *before, _ = header[:5]

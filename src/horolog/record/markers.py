@@ -15,18 +15,16 @@ from horolog.record.batch import (
     HEADER_SIZE,
     LOG_APPEND_TIME_BIT,
     LOG_OVERHEAD,
-    MAGIC,
     TRANSACTIONAL_BIT,
     BatchHeader,
-    new_header,
-    pack_header,
-    parse_header,
+    new_batch_header,
 )
-from horolog.record.builder import Record, build_batch, read_records
+from horolog.record.builder import read_records
+from horolog.record.kernels.record_bytes import record_bytes
 from horolog.record.scan import scan_batch
 from horolog.record.stamped import stamped_counts
 from horolog.record.time_stats import Counts
-from horolog.record.timestamps import LOG_APPEND_TIME, NO_TIMESTAMP, TimestampType
+from horolog.record.timestamps import CREATE_TIME, LOG_APPEND_TIME, NO_TIMESTAMP, TimestampType
 
 _KEY = Struct(">hh")
 _VALUE = Struct(">hi")
@@ -99,7 +97,7 @@ def stamped_marker(
     append_ms: int,
     timestamp_type: TimestampType,
 ) -> StampedMarker:
-    """The batch of `build_marker` as a leader stores it, without building, reading and scanning.
+    """The control batch that ends a producer's transaction in a partition, as in Kafka 4.3.
 
     Args:
         ended: what it says.
@@ -112,14 +110,12 @@ def stamped_marker(
     producer_id, producer_epoch, coordinator_epoch, is_commit, _ = ended
     records = _records(coordinator_epoch, is_commit)
     stamps = timestamp_type is LOG_APPEND_TIME
-    fields = (
-        *(base_offset, _LENGTH, leader_epoch, MAGIC, 0),
+    covered = (
         _ATTRIBUTES | LOG_APPEND_TIME_BIT if stamps else _ATTRIBUTES,
         *(0, now_ms, append_ms if stamps else now_ms),
         *(producer_id, producer_epoch, -1, 1),
     )
-    head = pack_header(new_header(fields), records)
-    header = parse_header(head)
+    header, head = new_batch_header(base_offset, _LENGTH, leader_epoch, covered, records)
     if append_ms == now_ms != NO_TIMESTAMP:
         counts = stamped_counts(1, now_ms)
     else:  # the record is older than its append time, or has no time
@@ -132,18 +128,18 @@ def stamped_marker(
 @lru_cache(maxsize=64)
 def _records(coordinator_epoch: int, is_commit: bool) -> bytes:
     """The one record of a marker, which has the time of its batch."""
-    ended = TransactionEnd(0, 0, coordinator_epoch, is_commit)
-    return build_marker(ended, 0)[HEADER_SIZE:]
+    key = _KEY.pack(0, _COMMIT if is_commit else _ABORT)
+    return record_bytes(0, 0, key, _VALUE.pack(0, coordinator_epoch), ())
 
 
 def build_marker(ended: TransactionEnd, now_ms: int) -> bytes:
-    """The control batch that ends a producer's transaction in a partition, as in Kafka 4.3."""
-    kind = _COMMIT if ended.is_commit else _ABORT
-    record = Record(now_ms, _KEY.pack(0, kind), _VALUE.pack(0, ended.coordinator_epoch))
-    return build_batch(
-        [record],
-        producer_id=ended.producer_id,
-        producer_epoch=ended.producer_epoch,
-        is_transactional=True,
-        is_control=True,
+    """As `stamped_marker`, before it is stored anywhere."""
+    marker = stamped_marker(
+        ended,
+        now_ms,
+        base_offset=0,
+        leader_epoch=-1,
+        append_ms=now_ms,
+        timestamp_type=CREATE_TIME,
     )
+    return b"".join(marker.parts)

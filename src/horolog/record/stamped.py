@@ -12,11 +12,8 @@ from typing import Final, NamedTuple
 from horolog.record.batch import (
     HEADER_SIZE,
     LOG_OVERHEAD,
-    MAGIC,
     BatchHeader,
-    new_header,
-    pack_header,
-    parse_header,
+    new_batch_header,
 )
 from horolog.record.builder import Record
 from horolog.record.kernels.record_bytes import write_varlong
@@ -24,8 +21,15 @@ from horolog.record.scan import RecordFacts, scan_batch
 from horolog.record.time_stats import LATENCY_COUNT, Counts
 from horolog.record.timestamps import NO_TIMESTAMP
 
-_SHORT: Final = tuple(bytes([2 * length]) for length in range(64))
-"""Varints of short lengths."""
+
+def _varint(value: int) -> bytes:
+    out = bytearray()
+    write_varlong(out, value)
+    return bytes(out)
+
+
+_SHORT: Final = tuple(map(_varint, range(512)))
+"""Varints of short lengths: of the records of a coordinator, nearly all."""
 _LATENCIES: Final = (0,) * (LATENCY_COUNT - 2)
 _NULL: Final = b"\1"
 
@@ -60,10 +64,8 @@ def stamped_batch(records: Sequence[Record], now_ms: int) -> StampedBatch:
 def stamped_body(body: bytes, count: int, now_ms: int) -> StampedBatch:
     """The batch of records that are bytes already; their timestamps are `now_ms`."""
     length = HEADER_SIZE - LOG_OVERHEAD + len(body)
-    no_producer = -1, -1, -1
-    fields = (0, length, -1, MAGIC, 0, 0, count - 1, now_ms, now_ms, *no_producer, count)
-    head = pack_header(new_header(fields), body)
-    header = parse_header(head)
+    covered = (0, count - 1, now_ms, now_ms, -1, -1, -1, count)
+    header, head = new_batch_header(0, length, -1, covered, body)
     if now_ms == NO_TIMESTAMP:  # the clock says a millisecond before 1970: a record without a time
         data = head + body
         facts = scan_batch(data, header, max_bytes=len(body), arrival_ms=now_ms)
@@ -80,8 +82,4 @@ def stamped_counts(count: int, now_ms: int) -> Counts:
 
 def varint(value: int) -> bytes:
     """A length, or an offset delta, as a varint."""
-    if value < 64:
-        return _SHORT[value]
-    out = bytearray()
-    write_varlong(out, value)
-    return bytes(out)
+    return _SHORT[value] if value < len(_SHORT) else _varint(value)

@@ -28,6 +28,9 @@ STATUS_NAMES: Final = MappingProxyType(
 """As Kafka's tools spell them."""
 
 
+_OPEN: Final = (Status.ONGOING, Status.PREPARE_COMMIT, Status.PREPARE_ABORT)
+
+
 class Producer(NamedTuple):
     """A producer id with its epoch."""
 
@@ -62,7 +65,7 @@ class Transaction(NamedTuple):
     @property
     def is_open(self) -> bool:
         """Whether partitions may have records that no marker ends."""
-        return self.status is Status.ONGOING or self.is_preparing
+        return self.status in _OPEN
 
     @property
     def is_exhausted(self) -> bool:

@@ -511,7 +511,7 @@ class AppendTimeFile:
             _, batch, identity = found
             ms = self._ms_at(proof.entries - 1)
             ms = first_ms if ms is None else ms
-            self._add_entry(batch.base_offset, ms, identity, is_unknown=True)
+            entries.append(*self._entry(batch.base_offset, ms, identity, is_unknown=True))
         # Last: from here on a kill leaves a file that covers all of the log.
         self._marker.write()
         time, place = entries[len(entries) - 1] if len(entries) else BEFORE_ALL
@@ -535,10 +535,10 @@ class AppendTimeFile:
         if not self.fits(ms):  # else the segment would have ended: there is no entry yet
             self._open(ms)
         try:
-            self._add_entry(offset, ms, identity)
+            self._entries.append(*self._entry(offset, ms, identity))
         except FileMissing:  # the file was removed
             self._open(ms)
-            self._add_entry(offset, ms, identity)
+            self._entries.append(*self._entry(offset, ms, identity))
         self.last_ms, self.last_is_seen = ms, False
 
     def add_all(self, entries: Sequence[AppendTimeEntry]) -> None:
@@ -613,9 +613,6 @@ class AppendTimeFile:
         self._entries.keep(count)
         self._companion.clear_map()
         self._entries.trim()
-
-    def _add_entry(self, offset: int, ms: int, identity: int, **kind: bool) -> None:
-        self._entries.append(*self._entry(offset, ms, identity, **kind))
 
     def _entry(self, offset: int, ms: int, identity: int, **kind: bool) -> tuple[int, int]:
         delta_ms, delta = ms - self._middle_ms, offset - self._segment.base_offset

@@ -117,16 +117,17 @@ class Entries:
 
     def append(self, *values: int) -> None:
         """Write one more entry at the end of those in use."""
-        self.append_all([values])
+        self._write(self._layout.pack(*values), 1)
 
     def append_all(self, entries: Sequence[tuple[int, ...]]) -> None:
         """As `append`, of each, in one write."""
-        count = len(self)
-        file = self._file()
+        self._write(b"".join(self._layout.pack(*values) for values in entries), len(entries))
+
+    def _write(self, data: bytes, entries: int) -> None:
+        count = len(self) if self._count is None else self._count
         position = self._start + count * self._layout.size
-        data = b"".join(self._layout.pack(*values) for values in entries)
-        self._files.write_at(file, [data], position)
-        self._count = count + len(entries)
+        self._files.write_at(self._file(), [data], position)
+        self._count = count + entries
 
     def search(self, column: int, value: int) -> int:
         """How many entries, from the first on, have `column` at or below `value`."""
