@@ -1,7 +1,8 @@
 """What does one small request cost the broker itself, and where? CPU microseconds, no sockets.
 
 `--work poll` is a fetch that waits together with the produce request that ends its wait;
-`--work lookup` an offset by timestamp.
+`--work lookup` an offset by timestamp; `--work commit` and `commits` commit 1 and 100 offsets, of
+16 groups in turn.
 
 A connection is fed requests from memory, answers go nowhere; the log is written to a temporary
 directory. CPU time says the same on a busy machine, nearly. `--profile` prints what takes it.
@@ -17,6 +18,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any, cast
 
 from bench import raw
@@ -26,6 +28,8 @@ from horolog.broker.service import Service
 from horolog.config import Settings
 from horolog.network.connection import ServerConnection
 from horolog.record.scan import load_kernels
+
+GROUPS, PARTITIONS = 16, 100
 
 
 class _Nowhere(asyncio.Transport):
@@ -133,12 +137,38 @@ async def _lookup(client: Client, other: Client, batch: bytes, count: int) -> No
         raw.found(await client.answer())
 
 
-WORK = {"produce": _produce, "poll": _poll, "lookup": _lookup}
+async def _commit(
+    client: Client, other: Client, batch: bytes, count: int, offsets: int = 1
+) -> None:
+    """Offsets of one of sixteen groups."""
+    bodies = [
+        raw.commit_request(f"group-{number}", "cost", offsets, number) for number in range(GROUPS)
+    ]
+    client.send(raw.OFFSET_COMMIT, bodies[0])
+    raw.check_committed(expected := memoryview(bytes(await client.answer())))
+    for number in range(count):
+        client.send(raw.OFFSET_COMMIT, bodies[number % GROUPS])
+        assert await client.answer() == expected
+
+
+WORK = {
+    "produce": _produce,
+    "poll": _poll,
+    "lookup": _lookup,
+    "commit": _commit,
+    "commits": partial(_commit, offsets=PARTITIONS),
+}
 
 
 async def measure(work: str, requests: int, runs: int, size: int, profile: bool) -> None:
     with tempfile.TemporaryDirectory() as directory:
-        settings = Settings({"log.dir": directory, "listeners": "PLAINTEXT://127.0.0.1:0"})
+        settings = Settings(
+            {
+                "log.dir": directory,
+                "listeners": "PLAINTEXT://127.0.0.1:0",
+                "num.partitions": str(PARTITIONS if "commit" in work else 1),
+            }
+        )
         service = await Service.start(settings, load_kernels=False)
         load_kernels()
         await service.broker.controller.ensure_topic("cost")
