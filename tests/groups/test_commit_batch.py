@@ -39,8 +39,10 @@ def test_it_is_the_batch_of_its_records(rows: list[OffsetRow], now_ms: int) -> N
 
 
 @pytest.mark.parametrize("count", [63, 64, 65, 8192])
-def test_numbers_of_two_bytes_are_as_in_its_records(count: int) -> None:
-    change = GroupChange(offsets=[ROW._replace(partition=each) for each in range(count)])
+@pytest.mark.parametrize("of_topic", [1, 9, 8192])
+def test_numbers_of_two_bytes_are_as_in_its_records(count: int, of_topic: int) -> None:
+    rows = [ROW._replace(partition=each, topic=f"t{each // of_topic}") for each in range(count)]
+    change = GroupChange(offsets=rows)
     expected = stamped_batch(records_of(change, NOW_MS), NOW_MS)
     assert commit_batch(change, NOW_MS, 8 * MOST) == expected
 

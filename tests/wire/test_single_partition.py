@@ -13,12 +13,9 @@ from horolog.wire.api import SUPPORTED, ApiKey
 from horolog.wire.codec import decode_request
 from horolog.wire.frame import RequestHeader, parse_request_header, request_prefix
 from horolog.wire.malformed import MalformedRequest
-from horolog.wire.single_partition import read_commit, read_lookup, read_produce
+from horolog.wire.single_partition import read_lookup, read_produce
 
-VERSIONS = {
-    key: range(SUPPORTED[key].max + 1)
-    for key in (ApiKey.PRODUCE, ApiKey.LIST_OFFSETS, ApiKey.OFFSET_COMMIT)
-}
+VERSIONS = {key: range(SUPPORTED[key].max + 1) for key in (ApiKey.PRODUCE, ApiKey.LIST_OFFSETS)}
 TOPIC_ID = UUID(int=77)
 names = st.sampled_from(["t", "clicks.of-the_day", "n" * 126, "n" * 127, "n" * 249, "n" * 250, ""])
 clients = st.sampled_from(["me", "", None, "\N{GREEK SMALL LETTER ALPHA}" * 300])
@@ -26,30 +23,6 @@ clients = st.sampled_from(["me", "", None, "\N{GREEK SMALL LETTER ALPHA}" * 300]
 
 def frame_of(key: ApiKey, version: int, client_id: str | None, body: bytes) -> bytes:
     return request_prefix(key, version, -7, client_id, len(body))[4:] + body
-
-
-@st.composite
-def commits(draw: st.DrawFn, name: str, count: int) -> dict[str, Any]:
-    numbers, long = st.integers(-(1 << 63), (1 << 63) - 1), "\N{GREEK SMALL LETTER ALPHA}" * 63
-    texts = st.sampled_from(["", "g", "x" * 126, "x" * 127, long, long + "x", "y" * 300])
-    partitions = [
-        {
-            "partition_index": index,
-            "committed_offset": draw(numbers),
-            "committed_leader_epoch": draw(st.integers(-1, 7)),
-            "committed_metadata": draw(st.none() | texts),
-        }
-        for index in range(count)
-    ]
-    topic = {"name": name, "topic_id": draw(st.sampled_from([TOPIC_ID, None]))}
-    return {
-        "group_id": draw(texts),
-        "generation_id_or_member_epoch": draw(st.integers(-1, 3)),
-        "member_id": draw(texts),
-        "group_instance_id": draw(st.none() | texts),
-        "retention_time_ms": draw(numbers),
-        "topics": [{**topic, "partitions": partitions}] * draw(st.sampled_from([1, 1, 1, 0, 2])),
-    }
 
 
 @st.composite
@@ -67,8 +40,6 @@ def frames(draw: st.DrawFn, key: ApiKey) -> bytes:
             transactional_id=draw(st.none() | transactional),
         )
         fields["topic_data"][0]["topic_id"] = draw(st.sampled_from([TOPIC_ID, None]))
-    elif key is ApiKey.OFFSET_COMMIT:
-        fields = draw(commits(name, count))
     else:
         times = {index: draw(st.integers(-(1 << 63), (1 << 63) - 1)) for index in range(count)}
         fields = lookup_fields(name, times, isolation_level=draw(st.integers(-1, 2)))
@@ -100,23 +71,6 @@ def test_a_produce_request_says_what_its_schema_says(frame: bytes) -> None:
         *(header.api_version, header.correlation_id, header.client_id),
         *(body.acks, topic.name, topic.topic_id, partition.index, partition.records),
         body.transactional_id,
-    )
-
-
-@given(frame=frames(ApiKey.OFFSET_COMMIT))
-def test_a_commit_says_what_its_schema_says(frame: bytes) -> None:
-    found = read_commit(frame)
-    if found is None:
-        return
-    header, body = decoded(frame)
-    (topic,) = body.topics
-    (partition,) = topic.partitions
-    assert found == (
-        *(header.api_version, header.correlation_id, body.group_id),
-        *(body.generation_id_or_member_epoch, body.member_id, body.group_instance_id),
-        *(body.retention_time_ms, topic.name, topic.topic_id, partition.partition_index),
-        *(partition.committed_offset, partition.committed_leader_epoch),
-        partition.committed_metadata,
     )
 
 

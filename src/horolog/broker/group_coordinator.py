@@ -349,8 +349,7 @@ class GroupCoordinator:
                 self._groups.create(entry)
             if new_row is not None:
                 entry.note_stored(new_row)
-            for row in rows:
-                self.offsets.put(row)
+            self.offsets.put_all(entry.group_id, rows)
 
         groups = () if new_row is None else (new_row,)
         return Decided(None, GroupChange(groups=groups, offsets=rows), apply)

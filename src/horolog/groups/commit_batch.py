@@ -1,13 +1,15 @@
-"""The batch of a commit in the form in which nearly all come, built in one pass over its offsets.
+"""The batch of a commit in the form in which nearly all come, built from columns of its offsets.
 
 What comes out is, byte for byte, what `records_of` and `stamped_batch` make of the same offsets.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from itertools import chain, groupby, repeat
 from struct import Struct
 from struct import error as StructError  # noqa: N812 - a class with a lower-case name
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
+from uuid import UUID
 
 from horolog.groups.rows import GroupChange, OffsetRow
 from horolog.record.stamped import StampedBatch, stamped_body, varint
@@ -20,6 +22,9 @@ _NO_METADATA: Final = 1  # the length of a compact string that is empty
 _OVERHEAD: Final = 32  # of a record, at most
 _LONGEST_GROUP: Final = 255  # whose records' form is remembered
 _MOST_ROWS: Final = 8192  # whose numbers take at most two bytes
+_FEW: Final = 8  # rows of a topic that are built sooner one by one
+_SHORT: Final = 64  # numbers before this one take a byte
+_NUMBERS: Final = tuple(map(varint, range(_MOST_ROWS)))
 
 
 class _Form(NamedTuple):
@@ -46,12 +51,14 @@ def commit_batch(change: GroupChange, now_ms: int, most_bytes: int) -> StampedBa
         most_bytes: that a change may have.
     """
     rows = change.offsets
-    if not rows or change.groups or change.producer is not None:
+    if not 0 < len(rows) <= _MOST_ROWS or change.groups or change.producer is not None:
         return None
     if change.dropped_offsets or change.dropped_groups:
         return None
     try:
-        body = _body(rows)
+        is_long = len(rows) > _FEW and rows[0].topic == rows[_FEW].topic
+        parts = (_by_column if is_long else _by_row)(rows)
+        body = None if parts is None else b"".join(parts)
     except (StructError, UnicodeError):
         return None
     if body is None or len(body) + _OVERHEAD * len(rows) > most_bytes:
@@ -59,25 +66,48 @@ def commit_batch(change: GroupChange, now_ms: int, most_bytes: int) -> StampedBa
     return stamped_body(body, len(rows), now_ms)
 
 
-def _body(rows: Sequence[OffsetRow]) -> bytes | None:
+def _by_row(rows: Sequence[OffsetRow]) -> list[bytes] | None:
     parts: list[bytes] = []
-    pack = _FIELDS.pack
-    of_group = of_topic = of_id = None
-    short = long = key = tail = b""
-    size = 0
-    if len(rows) > _MOST_ROWS:
-        return None
     for number, row in enumerate(rows):
         group, topic, partition, offset, epoch, metadata, commit_ms, expire_ms, topic_id = row
         if metadata or expire_ms is not None:
             return None
-        if topic is not of_topic or group is not of_group or topic_id is not of_id:
-            of_group, of_topic, of_id = group, topic, topic_id
-            form = _form if len(group) <= _LONGEST_GROUP else _form.__wrapped__
-            short, long, key, size, tail = form(group, topic, topic_id and topic_id.int)
-        fields = pack(partition, size, NEWEST, offset, epoch, _NO_METADATA, commit_ms)
-        parts += short if number < 64 else long, varint(number), key, fields, tail
-    return b"".join(parts)
+        short, long, key, size, tail = _form_of(group, topic, topic_id)
+        fields = _FIELDS.pack(partition, size, NEWEST, offset, epoch, _NO_METADATA, commit_ms)
+        parts += short if number < _SHORT else long, _NUMBERS[number], key, fields, tail
+    return parts
+
+
+def _by_column(rows: Sequence[OffsetRow]) -> Iterable[bytes] | None:
+    """As `_by_row`, without a step of the interpreter for each row."""
+    groups, topics, partitions, offsets, epochs, metadata, times, expiries, ids = zip(
+        *rows, strict=True
+    )
+    if any(metadata) or expiries.count(None) < len(rows):
+        return None
+    columns: list[list[Any]] = [[], [], [], [], []]
+    for (topic, topic_id), its in groupby(zip(topics, ids, strict=True)):
+        of_topic = len(list(its))
+        for column, value in zip(columns, _form_of(groups[0], topic, topic_id), strict=True):
+            column += [value] * of_topic
+    heads, longs, keys, sizes, tails = columns
+    heads[_SHORT:] = longs[_SHORT:]
+    fields = map(
+        _FIELDS.pack,
+        partitions,
+        sizes,
+        repeat(NEWEST),
+        offsets,
+        epochs,
+        repeat(_NO_METADATA),
+        times,
+    )
+    return chain.from_iterable(zip(heads, _NUMBERS, keys, fields, tails, strict=False))
+
+
+def _form_of(group: str, topic: str, topic_id: UUID | None) -> "_Form":
+    form = _form if len(group) <= _LONGEST_GROUP else _form.__wrapped__
+    return form(group, topic, topic_id and topic_id.int)
 
 
 @lru_cache(maxsize=1024)

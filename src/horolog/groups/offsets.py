@@ -1,11 +1,15 @@
 """The committed offsets of groups, those pending in transactions, and their expiry."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from operator import itemgetter
+from typing import Final
 
 from horolog.groups.capacity import Capacity
 from horolog.groups.pending import PendingOffsets
 from horolog.groups.rows import OffsetRow, PendingRow
 from horolog.offsets import TopicPartition
+
+_KEY: Final[Callable[[OffsetRow], TopicPartition]] = itemgetter(1, 2)  # topic and partition
 
 
 class CommittedOffsets:
@@ -31,9 +35,14 @@ class CommittedOffsets:
 
     def put(self, row: OffsetRow) -> None:
         """Replace the committed offset of a partition; what is pending for it never counts."""
-        self._groups.setdefault(row.group_id, {})[row.topic, row.partition] = row
+        self.put_all(row.group_id, (row,))
+
+    def put_all(self, group_id: str, rows: Sequence[OffsetRow]) -> None:
+        """As `put`, of several of a group."""
+        self._groups.setdefault(group_id, {}).update(zip(map(_KEY, rows), rows, strict=True))
         if self.pending:
-            self.pending.supersede(row.group_id, row.topic, row.partition)
+            for _, topic, partition, *_ in rows:
+                self.pending.supersede(group_id, topic, partition)
 
     def end_transaction(
         self, producer_id: int, is_ended: Callable[[str], bool], *, commit: bool

@@ -43,6 +43,13 @@ class Topic:
         at = bisect_left(its, index)  # there are gaps
         return at < len(its) and its[at] == index
 
+    def has_partitions(self, indices: Sequence[int]) -> bool:
+        """Whether there are all of these, of which there is one or more."""
+        its = self.partitions
+        if min(indices) >= 0 and max(indices) < len(its) and its[-1] == len(its) - 1:
+            return True
+        return all(map(self.has_partition, indices))
+
     @property
     def may_expire(self) -> bool:
         """Whether retention by age and size applies."""

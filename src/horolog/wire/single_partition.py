@@ -1,8 +1,8 @@
-"""Requests about one partition, decoded by hand: Produce, ListOffsets, OffsetCommit, which are hot.
+"""Requests about one partition, decoded by hand: Produce and ListOffsets, which are hot.
 
-A client that sends one record after another, looks up one time after another, or commits one offset
-after another, asks about one partition in each request. To decode such a request to flat numbers
-takes a third of the time that the reader of its schema needs. What is of another form, malformed or
+A client that sends one record after another, or looks up one time after another, asks about one
+partition in each request. To decode such a request to flat numbers takes a third of the time that
+the reader of its schema needs. What is of another form, malformed or
 not, is None here, and is left to that reader: more partitions, tagged fields, a name beyond what a
 topic may have, bytes at the end.
 """
@@ -21,12 +21,11 @@ __all__ = [
     "REQUEST_HEAD",
     "TEXT_LENGTH",
     "WRONG",
-    "SingleCommit",
     "SingleLookup",
     "SingleProduce",
-    "read_commit",
     "read_lookup",
     "read_produce",
+    "read_topic_id",
 ]
 
 REQUEST_HEAD: Final = Struct(">xxhih")  # version, correlation id, length of the client id
@@ -50,15 +49,7 @@ _FLEXIBLE_LOOKUP: Final = Struct(">BibBB")  # the header's tags first
 _FLEXIBLE_LOOKED_UP: Final = Struct(">Biiq")
 _ANY_EPOCH: Final = -1
 
-# Generation, length of the member id; topics, length of the name; partitions, index, offset.
 TEXT_LENGTH: Final = Struct(">h")
-_MEMBER: Final = Struct(">ih")
-_RETENTION: Final = Struct(">q")
-_TOPICS: Final = Struct(">ih")
-_COMMITTED: Final = Struct(">iiqh")  # with the length of the metadata
-_COMMITTED_V6: Final = Struct(">iiqih")  # the leader epoch before it
-_FLEXIBLE_MEMBER: Final = Struct(">iB")
-_FLEXIBLE_COMMITTED: Final = Struct(">BiqiB")
 
 
 class SingleProduce(NamedTuple):
@@ -86,27 +77,6 @@ class SingleLookup(NamedTuple):
     partition: int
     leader_epoch: int
     timestamp: int
-
-
-class SingleCommit(NamedTuple):
-    """An OffsetCommit request for one partition, from version 2."""
-
-    version: int
-    correlation_id: int
-    group_id: str
-    generation: int
-    member_id: str
-    instance_id: str | None
-    retention_ms: int
-    """-1 from version 5 on."""
-    name: str
-    """Empty from version 10 on, where the topic is named by its id."""
-    topic_id: UUID | None
-    partition_index: int
-    committed_offset: int
-    committed_leader_epoch: int
-    """-1 before version 6."""
-    committed_metadata: str | None
 
 
 def read_produce(frame: bytes) -> SingleProduce | None:
@@ -153,7 +123,7 @@ def read_produce(frame: bytes) -> SingleProduce | None:
                     return None
                 name = frame[start:at].decode()
             else:
-                topic_id = _topic_id(frame[at : at + 16])
+                topic_id = read_topic_id(frame[at : at + 16])
                 at += 16
             partitions, index = _FLEXIBLE_PRODUCED.unpack_from(frame, at)
             at += _FLEXIBLE_PRODUCED.size
@@ -223,121 +193,10 @@ def read_lookup(frame: bytes) -> SingleLookup | None:
     )
 
 
-def read_commit(frame: bytes) -> SingleCommit | None:
-    """The request of a frame, header included; None if it is to be read by its schema."""
-    try:
-        version, correlation_id, size = REQUEST_HEAD.unpack_from(frame)
-        if not 2 <= version <= 10 or size < 0 or len(frame) > LARGE_BYTES:
-            return None
-        read = _read_flexible_commit if version >= 8 else _read_commit
-        fields = read(frame, REQUEST_HEAD.size + size, version)
-    except WRONG:
-        return None
-    return None if fields is None else _new(SingleCommit, (version, correlation_id, *fields))
-
-
-def _read_commit(frame: bytes, at: int, version: int) -> "tuple[object, ...] | None":
-    """The fields from the group on, up to version 7."""
-    (size,) = TEXT_LENGTH.unpack_from(frame, at)
-    start, at = at + 2, at + 2 + size
-    if size < 0:
-        return None
-    group_id = frame[start:at].decode()
-    generation, size = _MEMBER.unpack_from(frame, at)
-    start = at + _MEMBER.size
-    at = start + size
-    if size < 0:
-        return None
-    member_id, instance_id, retention_ms = frame[start:at].decode(), None, -1
-    if version >= 7:
-        (size,) = TEXT_LENGTH.unpack_from(frame, at)
-        at += 2
-        if size >= 0:
-            start, at = at, at + size
-            instance_id = frame[start:at].decode()
-        elif size != -1:
-            return None
-    elif version < 5:
-        (retention_ms,) = _RETENTION.unpack_from(frame, at)
-        at += _RETENTION.size
-    topics, size = _TOPICS.unpack_from(frame, at)
-    start = at + _TOPICS.size
-    at = start + size
-    if topics != 1 or not 0 < size <= LONGEST_NAME:
-        return None
-    name, epoch, metadata = frame[start:at].decode(), _ANY_EPOCH, None
-    if version >= 6:
-        partitions, index, offset, epoch, size = _COMMITTED_V6.unpack_from(frame, at)
-        at += _COMMITTED_V6.size
-    else:
-        partitions, index, offset, size = _COMMITTED.unpack_from(frame, at)
-        at += _COMMITTED.size
-    if size >= 0:
-        start, at = at, at + size
-        metadata = frame[start:at].decode()
-    if partitions != 1 or size < -1 or at != len(frame):
-        return None
-    member = generation, member_id, instance_id, retention_ms
-    return group_id, *member, name, None, index, offset, epoch, metadata
-
-
-def _read_flexible_commit(frame: bytes, at: int, version: int) -> "tuple[object, ...] | None":
-    """The same from version 8 on; texts are those whose length takes one byte."""
-    size = frame[at + 1] - 1
-    start, at = at + 2, at + 2 + size
-    if frame[start - 2] or not 0 <= size <= LONGEST_COMPACT:  # the header's tags first
-        return None
-    group_id = frame[start:at].decode()
-    generation, size = _FLEXIBLE_MEMBER.unpack_from(frame, at)
-    start, size = at + _FLEXIBLE_MEMBER.size, size - 1
-    at = start + size
-    if not 0 <= size <= LONGEST_COMPACT:
-        return None
-    member_id, instance_id = frame[start:at].decode(), None
-    size, at = frame[at] - 1, at + 1
-    if size > LONGEST_COMPACT:
-        return None
-    if size >= 0:
-        start, at = at, at + size
-        instance_id = frame[start:at].decode()
-    topics, at = frame[at], at + 1
-    name, topic_id = "", None
-    if version >= 10:
-        topic_id = _topic_id(frame[at : at + 16])
-        at += 16
-    else:
-        size = frame[at] - 1
-        start, at = at + 1, at + 1 + size
-        if not 0 < size <= LONGEST_COMPACT:
-            return None
-        name = frame[start:at].decode()
-    partitions, index, offset, epoch, size = _FLEXIBLE_COMMITTED.unpack_from(frame, at)
-    at, size, metadata = at + _FLEXIBLE_COMMITTED.size, size - 1, None
-    if size > LONGEST_COMPACT:
-        return None
-    if size >= 0:
-        start, at = at, at + size
-        metadata = frame[start:at].decode()
-    if topics != 2 or partitions != 2 or frame[at:] != _NO_TAGS:
-        return None
-    return (
-        group_id,
-        generation,
-        member_id,
-        instance_id,
-        -1,
-        name,
-        topic_id,
-        index,
-        offset,
-        epoch,
-        metadata,
-    )
-
-
 _new = tuple.__new__  # a named tuple's own takes three times as long
 
 
 @lru_cache(maxsize=1024)
-def _topic_id(raw: bytes) -> UUID | None:
+def read_topic_id(raw: bytes) -> UUID | None:
+    """The id of a topic; None if that is all zeros."""
     return UUID(bytes=raw) if any(raw) else None

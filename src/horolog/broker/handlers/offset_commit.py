@@ -14,7 +14,8 @@ v10  topics by id
 
 from collections.abc import Coroutine
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from itertools import repeat
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from horolog.broker.authorisation import Authorise
 from horolog.broker.broker import Broker
@@ -22,20 +23,24 @@ from horolog.broker.dispatch import Request, api, shortcut
 from horolog.broker.handlers.committing import existing_rows, named_topics, offset_row
 from horolog.broker.handlers.group_errors import group_error_code
 from horolog.config import LONG_MAX
-from horolog.errors import ErrorCode, HorologError
-from horolog.groups.rows import OffsetRow
+from horolog.errors import ErrorCode, HorologError, code_for
+from horolog.groups.rows import OffsetRow, new_offset_row
 from horolog.groups.values import Committer
 from horolog.metadata.topics import Topic, unknown_topic
 from horolog.network.peer import Peer
 from horolog.network.reply import Reply
 from horolog.wire.api import ApiKey
-from horolog.wire.offset_commit import single_committed
+from horolog.wire.offset_commit import (
+    CommitRequest,
+    CommittedTopic,
+    committed,
+    read_commit,
+)
 from horolog.wire.requests import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from horolog.wire.single_partition import SingleCommit, read_commit
 
 if TYPE_CHECKING:
     from horolog.wire.responses import OffsetCommitResponse
@@ -82,39 +87,63 @@ async def offset_commit(
 
 
 @shortcut(ApiKey.OFFSET_COMMIT)
-def commit_single(
+def commit_columns(
     broker: Broker, authorise: Authorise, peer: Peer, frame: bytes
 ) -> Coroutine[Any, Any, Reply] | None:
-    """Commit one offset, without decoding the request by its schema; None if it is another."""
+    """Commit offsets without decoding the request by its schema.
+
+    None if one of them would be refused by itself, or the request is of another form.
+    """
     asked = read_commit(frame)
     if asked is None:
         return None
-    topics = broker.topics
-    by_id = asked.version >= _BY_ID
-    topic = topics.find_id(asked.topic_id) if by_id else topics.find(asked.name)
-    if topic is None or not topic.has_partition(asked.partition_index):
+    topics = [_found(broker, asked.version, named) for named in asked.topics]
+    if None in topics:
         return None
     authorise(peer, ApiKey.OFFSET_COMMIT)
-    return _commit_single(broker, asked, topic)
+    return _commit_columns(broker, asked, cast("list[Topic]", topics))
 
 
-async def _commit_single(broker: Broker, asked: SingleCommit, topic: Topic) -> Reply:
-    now_ms, error_code = broker.clock.now_ms(), ErrorCode.none
+def _found(broker: Broker, version: int, named: CommittedTopic) -> Topic | None:
+    """The topic, if all its offsets can be committed."""
+    topics, most_bytes = broker.topics, broker.config.offset_metadata_max_bytes
+    topic = topics.find_id(named.topic_id) if version >= _BY_ID else topics.find(named.name)
+    if topic is None or not topic.has_partitions(named.partitions):
+        return None
+    if any(named.metadata) and max(map(len, map(str.encode, named.metadata))) > most_bytes:
+        return None
+    return topic
+
+
+async def _commit_columns(broker: Broker, asked: CommitRequest, topics: list[Topic]) -> Reply:
+    codes = [ErrorCode.none] * len(topics)
+    now_ms = broker.clock.now_ms()
+    expire_ms = _expiry(asked.retention_ms, now_ms)
 
     def rows() -> list[OffsetRow]:
-        if broker.topics.find_id(topic.topic_id) is None:
-            raise unknown_topic(topic.name)
-        return [row]
+        found: list[OffsetRow] = []
+        for number, (topic, named) in enumerate(zip(topics, asked.topics, strict=True)):
+            if broker.topics.find_id(topic.topic_id) is None:
+                codes[number] = code_for(unknown_topic(topic.name))
+                continue
+            columns = zip(
+                repeat(asked.group_id),
+                repeat(topic.name),
+                *named[3:],
+                repeat(now_ms),
+                repeat(expire_ms),
+                repeat(topic.topic_id),
+            )
+            found += map(new_offset_row, columns)
+        return found
 
+    committer = Committer(asked.member_id, asked.instance_id, asked.generation)
     try:
-        expire_ms = _expiry(asked.retention_ms, now_ms)
-        row = offset_row(broker, asked.group_id, topic, asked, now_ms, expire_ms)
-        committer = Committer(asked.member_id, asked.instance_id, asked.generation)
         await broker.groups.commit(asked.group_id, committer, rows)
     except HorologError as error:
-        error_code = _error_code(error, asked.version)
-    packed = single_committed(asked.version, asked.name, asked.topic_id)
-    return (packed.pack(asked.correlation_id, asked.partition_index, error_code),)
+        refused = _error_code(error, asked.version)
+        codes = [code or refused for code in codes]
+    return (committed(asked, codes),)
 
 
 def _expiry(retention_ms: int, now_ms: int) -> int | None:
