@@ -8,24 +8,22 @@ from typing import Any
 
 from tools.wire_views import ClassNames, Seen, View, views_of
 
-from horolog.wire.api import SUPPORTED, ApiKey
+from horolog.wire.api import SUPPORTED
 from horolog.wire.schema import REQUIRED
 
 HEAD = '''"""The bodies of requests: what a decoded one has, whatever its version.
 
 Made by `python -m tools.request_views > src/horolog/wire/requests.py`; do not edit.
 
-A field that a version lacks has its default, which is Kafka's own: that of the schema, else 0, an
-empty string or array, or False. A UUID of zeros is None.
+API by API, what is in a body before the body. A structure has Kafka's name; where an earlier API
+has one of that name, the API's title before it, by which `schema` finds it. A field that a version
+lacks has its default, which is Kafka's own: that of the schema, else 0, an empty string or array,
+or False. A UUID of zeros is None.
 """
 
-from collections.abc import Mapping
-from types import MappingProxyType
-from typing import Final
 from uuid import UUID
 
 from horolog.buffers import Buffer
-from horolog.wire.api import ApiKey
 '''
 ZEROS: dict[str, Any] = {"bool": False, "string": "", "bytes": b"", "float64": 0.0, "uuid": None}
 TYPES = {
@@ -58,14 +56,9 @@ def default(seen: Seen) -> str:
     return repr(value)
 
 
-def written(view: View, key: ApiKey, taken: dict[str, str]) -> str:
+def written(view: View, name: str) -> str:
     """The class of a structure."""
-    lines = [
-        f"class {taken[view.name]}:",
-        f'    """`{view.name}` of {key.title}."""',
-        "",
-        "    __slots__ = ()",
-    ]
+    lines = [f"class {name}:", "    __slots__ = ()"]
     for name, seen in view.fields.items():
         otherwise = f" = {default(seen)}" if seen.versions < view.versions else ""
         lines.append(f"    {name}: {annotation(seen)}{otherwise}".replace("'", '"'))
@@ -74,21 +67,11 @@ def written(view: View, key: ApiKey, taken: dict[str, str]) -> str:
 
 def main() -> None:
     parts = [HEAD]
-    registered = []
     names = ClassNames()
     for key in SUPPORTED:
         views = views_of("request", key)
         taken = names.of(views, key)
-        parts += [written(view, key, taken) for view in reversed(views.values())]
-        registered += [f"        ApiKey.{key.name}: {{"]
-        registered += [f'            "{name}": {taken[name]},' for name in views]
-        registered += ["        },"]
-    parts.append(
-        "VIEWS: Final[Mapping[ApiKey, Mapping[str, type]]] = MappingProxyType(\n    {\n"
-        + "\n".join(registered)
-        + "\n    }\n)\n"
-        '"""The views by API and the name of the structure."""'
-    )
+        parts += [written(view, taken[view.name]) for view in reversed(views.values())]
     sys.stdout.write("\n\n\n".join(part.rstrip("\n") for part in parts) + "\n")
 
 

@@ -13,8 +13,9 @@ HEAD = '''"""The bodies of responses: what `codec.encode_response` takes, whatev
 
 Made by `python -m tools.response_views > src/horolog/wire/responses.py`; do not edit.
 
-Fields that the version of a response lacks are dropped. A field that may be missing has a default,
-or is not in every version; a UUID of zeros is None.
+API by API, what is in a body before the body, named as in `requests`. Fields that the version of
+a response lacks are dropped. A field that may be missing has a default, or is not in every version;
+a UUID of zeros is None.
 """
 
 from collections.abc import Sequence
@@ -55,7 +56,6 @@ def main() -> None:
         taken = names.of(views, key)
         for view in reversed(views.values()):
             lines = [f"class {taken[view.name]}(TypedDict):"]
-            lines += [f'    """`{view.name}` of {key.title}."""', ""]
             for name, seen in view.fields.items():
                 lines.append(f"    {name}: {annotation(seen, view.versions)}")
             parts.append("\n".join(lines))

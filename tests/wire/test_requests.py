@@ -10,7 +10,7 @@ from tools import request_views
 from horolog.wire import requests
 from horolog.wire.api import SUPPORTED, ApiKey
 from horolog.wire.codec import decode_request, encode_request
-from horolog.wire.schema import Shape, load
+from horolog.wire.schema import Shape, load, request_view
 
 
 def test_the_views_are_those_of_the_schemas() -> None:
@@ -32,8 +32,9 @@ def structures(shape: Shape) -> list[Shape]:
 def test_whatever_its_version_a_request_has_every_field_of_its_view(key: ApiKey) -> None:
     for version in range(SUPPORTED[key].min, SUPPORTED[key].max + 1):
         for shape in structures(load("request", key, version)):
-            view = requests.VIEWS[key][shape.name]
+            view = request_view(key, shape.name)
             assert issubclass(shape.tuple_type, view)
+            assert view.__module__ == requests.__name__
             value = shape.tuple_type(*range(len(shape.fields)))
             for number, each in enumerate(shape.fields):
                 assert getattr(value, each.name) == number

@@ -2,30 +2,24 @@
 
 Made by `python -m tools.request_views > src/horolog/wire/requests.py`; do not edit.
 
-A field that a version lacks has its default, which is Kafka's own: that of the schema, else 0, an
-empty string or array, or False. A UUID of zeros is None.
+API by API, what is in a body before the body. A structure has Kafka's name; where an earlier API
+has one of that name, the API's title before it, by which `schema` finds it. A field that a version
+lacks has its default, which is Kafka's own: that of the schema, else 0, an empty string or array,
+or False. A UUID of zeros is None.
 """
 
-from collections.abc import Mapping
-from types import MappingProxyType
-from typing import Final
 from uuid import UUID
 
 from horolog.buffers import Buffer
-from horolog.wire.api import ApiKey
 
 
 class PartitionProduceData:
-    """`PartitionProduceData` of Produce."""
-
     __slots__ = ()
     index: int
     records: Buffer | None
 
 
 class TopicProduceData:
-    """`TopicProduceData` of Produce."""
-
     __slots__ = ()
     topic_id: UUID | None = None
     partition_data: tuple[PartitionProduceData, ...]
@@ -33,8 +27,6 @@ class TopicProduceData:
 
 
 class ProduceRequest:
-    """`ProduceRequest` of Produce."""
-
     __slots__ = ()
     transactional_id: str | None = None
     acks: int
@@ -43,16 +35,12 @@ class ProduceRequest:
 
 
 class ReplicaState:
-    """`ReplicaState` of Fetch."""
-
     __slots__ = ()
     replica_id: int
     replica_epoch: int
 
 
 class ForgottenTopic:
-    """`ForgottenTopic` of Fetch."""
-
     __slots__ = ()
     topic_id: UUID | None = None
     partitions: tuple[int, ...]
@@ -60,8 +48,6 @@ class ForgottenTopic:
 
 
 class FetchPartition:
-    """`FetchPartition` of Fetch."""
-
     __slots__ = ()
     partition: int
     current_leader_epoch: int = -1
@@ -74,8 +60,6 @@ class FetchPartition:
 
 
 class FetchTopic:
-    """`FetchTopic` of Fetch."""
-
     __slots__ = ()
     topic_id: UUID | None = None
     partitions: tuple[FetchPartition, ...]
@@ -83,8 +67,6 @@ class FetchTopic:
 
 
 class FetchRequest:
-    """`FetchRequest` of Fetch."""
-
     __slots__ = ()
     max_wait_ms: int
     min_bytes: int
@@ -101,8 +83,6 @@ class FetchRequest:
 
 
 class ListOffsetsPartition:
-    """`ListOffsetsPartition` of ListOffsets."""
-
     __slots__ = ()
     partition_index: int
     current_leader_epoch: int = -1
@@ -111,16 +91,12 @@ class ListOffsetsPartition:
 
 
 class ListOffsetsTopic:
-    """`ListOffsetsTopic` of ListOffsets."""
-
     __slots__ = ()
     name: str
     partitions: tuple[ListOffsetsPartition, ...]
 
 
 class ListOffsetsRequest:
-    """`ListOffsetsRequest` of ListOffsets."""
-
     __slots__ = ()
     replica_id: int
     isolation_level: int = 0
@@ -129,16 +105,12 @@ class ListOffsetsRequest:
 
 
 class MetadataRequestTopic:
-    """`MetadataRequestTopic` of Metadata."""
-
     __slots__ = ()
     topic_id: UUID | None = None
     name: str | None
 
 
 class MetadataRequest:
-    """`MetadataRequest` of Metadata."""
-
     __slots__ = ()
     topics: tuple[MetadataRequestTopic, ...] | None
     allow_auto_topic_creation: bool = True
@@ -147,8 +119,6 @@ class MetadataRequest:
 
 
 class OffsetCommitRequestPartition:
-    """`OffsetCommitRequestPartition` of OffsetCommit."""
-
     __slots__ = ()
     partition_index: int
     committed_offset: int
@@ -158,8 +128,6 @@ class OffsetCommitRequestPartition:
 
 
 class OffsetCommitRequestTopic:
-    """`OffsetCommitRequestTopic` of OffsetCommit."""
-
     __slots__ = ()
     topic_id: UUID | None = None
     partitions: tuple[OffsetCommitRequestPartition, ...]
@@ -167,8 +135,6 @@ class OffsetCommitRequestTopic:
 
 
 class OffsetCommitRequest:
-    """`OffsetCommitRequest` of OffsetCommit."""
-
     __slots__ = ()
     group_id: str
     generation_id_or_member_epoch: int = -1
@@ -179,16 +145,12 @@ class OffsetCommitRequest:
 
 
 class OffsetFetchRequestTopic:
-    """`OffsetFetchRequestTopic` of OffsetFetch."""
-
     __slots__ = ()
     name: str
     partition_indexes: tuple[int, ...]
 
 
 class OffsetFetchRequestTopics:
-    """`OffsetFetchRequestTopics` of OffsetFetch."""
-
     __slots__ = ()
     topic_id: UUID | None = None
     partition_indexes: tuple[int, ...]
@@ -196,8 +158,6 @@ class OffsetFetchRequestTopics:
 
 
 class OffsetFetchRequestGroup:
-    """`OffsetFetchRequestGroup` of OffsetFetch."""
-
     __slots__ = ()
     group_id: str
     member_id: str | None = None
@@ -206,8 +166,6 @@ class OffsetFetchRequestGroup:
 
 
 class OffsetFetchRequest:
-    """`OffsetFetchRequest` of OffsetFetch."""
-
     __slots__ = ()
     groups: tuple[OffsetFetchRequestGroup, ...] = ()
     require_stable: bool = False
@@ -216,8 +174,6 @@ class OffsetFetchRequest:
 
 
 class FindCoordinatorRequest:
-    """`FindCoordinatorRequest` of FindCoordinator."""
-
     __slots__ = ()
     key_type: int = 0
     coordinator_keys: tuple[str, ...] = ()
@@ -225,16 +181,12 @@ class FindCoordinatorRequest:
 
 
 class JoinGroupRequestProtocol:
-    """`JoinGroupRequestProtocol` of JoinGroup."""
-
     __slots__ = ()
     name: str
     metadata: bytes
 
 
 class JoinGroupRequest:
-    """`JoinGroupRequest` of JoinGroup."""
-
     __slots__ = ()
     group_id: str
     session_timeout_ms: int
@@ -247,8 +199,6 @@ class JoinGroupRequest:
 
 
 class HeartbeatRequest:
-    """`HeartbeatRequest` of Heartbeat."""
-
     __slots__ = ()
     group_id: str
     generation_id: int
@@ -257,8 +207,6 @@ class HeartbeatRequest:
 
 
 class MemberIdentity:
-    """`MemberIdentity` of LeaveGroup."""
-
     __slots__ = ()
     member_id: str
     group_instance_id: str | None
@@ -266,8 +214,6 @@ class MemberIdentity:
 
 
 class LeaveGroupRequest:
-    """`LeaveGroupRequest` of LeaveGroup."""
-
     __slots__ = ()
     group_id: str
     members: tuple[MemberIdentity, ...] = ()
@@ -275,16 +221,12 @@ class LeaveGroupRequest:
 
 
 class SyncGroupRequestAssignment:
-    """`SyncGroupRequestAssignment` of SyncGroup."""
-
     __slots__ = ()
     member_id: str
     assignment: bytes
 
 
 class SyncGroupRequest:
-    """`SyncGroupRequest` of SyncGroup."""
-
     __slots__ = ()
     group_id: str
     generation_id: int
@@ -296,55 +238,41 @@ class SyncGroupRequest:
 
 
 class DescribeGroupsRequest:
-    """`DescribeGroupsRequest` of DescribeGroups."""
-
     __slots__ = ()
     groups: tuple[str, ...]
     include_authorized_operations: bool = False
 
 
 class ListGroupsRequest:
-    """`ListGroupsRequest` of ListGroups."""
-
     __slots__ = ()
     states_filter: tuple[str, ...] = ()
     types_filter: tuple[str, ...] = ()
 
 
 class SaslHandshakeRequest:
-    """`SaslHandshakeRequest` of SaslHandshake."""
-
     __slots__ = ()
     mechanism: str
 
 
 class ApiVersionsRequest:
-    """`ApiVersionsRequest` of ApiVersions."""
-
     __slots__ = ()
     client_software_name: str = ""
     client_software_version: str = ""
 
 
 class CreatableTopicConfig:
-    """`CreatableTopicConfig` of CreateTopics."""
-
     __slots__ = ()
     name: str
     value: str | None
 
 
 class CreatableReplicaAssignment:
-    """`CreatableReplicaAssignment` of CreateTopics."""
-
     __slots__ = ()
     partition_index: int
     broker_ids: tuple[int, ...]
 
 
 class CreatableTopic:
-    """`CreatableTopic` of CreateTopics."""
-
     __slots__ = ()
     name: str
     num_partitions: int
@@ -354,8 +282,6 @@ class CreatableTopic:
 
 
 class CreateTopicsRequest:
-    """`CreateTopicsRequest` of CreateTopics."""
-
     __slots__ = ()
     topics: tuple[CreatableTopic, ...]
     timeout_ms: int
@@ -363,16 +289,12 @@ class CreateTopicsRequest:
 
 
 class DeleteTopicState:
-    """`DeleteTopicState` of DeleteTopics."""
-
     __slots__ = ()
     name: str | None
     topic_id: UUID | None
 
 
 class DeleteTopicsRequest:
-    """`DeleteTopicsRequest` of DeleteTopics."""
-
     __slots__ = ()
     topics: tuple[DeleteTopicState, ...] = ()
     timeout_ms: int
@@ -380,32 +302,24 @@ class DeleteTopicsRequest:
 
 
 class DeleteRecordsPartition:
-    """`DeleteRecordsPartition` of DeleteRecords."""
-
     __slots__ = ()
     partition_index: int
     offset: int
 
 
 class DeleteRecordsTopic:
-    """`DeleteRecordsTopic` of DeleteRecords."""
-
     __slots__ = ()
     name: str
     partitions: tuple[DeleteRecordsPartition, ...]
 
 
 class DeleteRecordsRequest:
-    """`DeleteRecordsRequest` of DeleteRecords."""
-
     __slots__ = ()
     topics: tuple[DeleteRecordsTopic, ...]
     timeout_ms: int
 
 
 class InitProducerIdRequest:
-    """`InitProducerIdRequest` of InitProducerId."""
-
     __slots__ = ()
     transactional_id: str | None
     transaction_timeout_ms: int
@@ -414,8 +328,6 @@ class InitProducerIdRequest:
 
 
 class OffsetForLeaderPartition:
-    """`OffsetForLeaderPartition` of OffsetForLeaderEpoch."""
-
     __slots__ = ()
     partition: int
     current_leader_epoch: int = -1
@@ -423,32 +335,24 @@ class OffsetForLeaderPartition:
 
 
 class OffsetForLeaderTopic:
-    """`OffsetForLeaderTopic` of OffsetForLeaderEpoch."""
-
     __slots__ = ()
     topic: str
     partitions: tuple[OffsetForLeaderPartition, ...]
 
 
 class OffsetForLeaderEpochRequest:
-    """`OffsetForLeaderEpochRequest` of OffsetForLeaderEpoch."""
-
     __slots__ = ()
     replica_id: int = -2
     topics: tuple[OffsetForLeaderTopic, ...]
 
 
 class AddPartitionsToTxnTopic:
-    """`AddPartitionsToTxnTopic` of AddPartitionsToTxn."""
-
     __slots__ = ()
     name: str
     partitions: tuple[int, ...]
 
 
 class AddPartitionsToTxnTransaction:
-    """`AddPartitionsToTxnTransaction` of AddPartitionsToTxn."""
-
     __slots__ = ()
     transactional_id: str
     producer_id: int
@@ -458,8 +362,6 @@ class AddPartitionsToTxnTransaction:
 
 
 class AddPartitionsToTxnRequest:
-    """`AddPartitionsToTxnRequest` of AddPartitionsToTxn."""
-
     __slots__ = ()
     transactions: tuple[AddPartitionsToTxnTransaction, ...] = ()
     v3_and_below_transactional_id: str = ""
@@ -469,8 +371,6 @@ class AddPartitionsToTxnRequest:
 
 
 class AddOffsetsToTxnRequest:
-    """`AddOffsetsToTxnRequest` of AddOffsetsToTxn."""
-
     __slots__ = ()
     transactional_id: str
     producer_id: int
@@ -479,8 +379,6 @@ class AddOffsetsToTxnRequest:
 
 
 class EndTxnRequest:
-    """`EndTxnRequest` of EndTxn."""
-
     __slots__ = ()
     transactional_id: str
     producer_id: int
@@ -489,16 +387,12 @@ class EndTxnRequest:
 
 
 class WritableTxnMarkerTopic:
-    """`WritableTxnMarkerTopic` of WriteTxnMarkers."""
-
     __slots__ = ()
     name: str
     partition_indexes: tuple[int, ...]
 
 
 class WritableTxnMarker:
-    """`WritableTxnMarker` of WriteTxnMarkers."""
-
     __slots__ = ()
     producer_id: int
     producer_epoch: int
@@ -509,15 +403,11 @@ class WritableTxnMarker:
 
 
 class WriteTxnMarkersRequest:
-    """`WriteTxnMarkersRequest` of WriteTxnMarkers."""
-
     __slots__ = ()
     markers: tuple[WritableTxnMarker, ...]
 
 
 class TxnOffsetCommitRequestPartition:
-    """`TxnOffsetCommitRequestPartition` of TxnOffsetCommit."""
-
     __slots__ = ()
     partition_index: int
     committed_offset: int
@@ -526,16 +416,12 @@ class TxnOffsetCommitRequestPartition:
 
 
 class TxnOffsetCommitRequestTopic:
-    """`TxnOffsetCommitRequestTopic` of TxnOffsetCommit."""
-
     __slots__ = ()
     name: str
     partitions: tuple[TxnOffsetCommitRequestPartition, ...]
 
 
 class TxnOffsetCommitRequest:
-    """`TxnOffsetCommitRequest` of TxnOffsetCommit."""
-
     __slots__ = ()
     transactional_id: str
     group_id: str
@@ -548,8 +434,6 @@ class TxnOffsetCommitRequest:
 
 
 class DescribeConfigsResource:
-    """`DescribeConfigsResource` of DescribeConfigs."""
-
     __slots__ = ()
     resource_type: int
     resource_name: str
@@ -557,8 +441,6 @@ class DescribeConfigsResource:
 
 
 class DescribeConfigsRequest:
-    """`DescribeConfigsRequest` of DescribeConfigs."""
-
     __slots__ = ()
     resources: tuple[DescribeConfigsResource, ...]
     include_synonyms: bool = False
@@ -566,16 +448,12 @@ class DescribeConfigsRequest:
 
 
 class AlterableConfig:
-    """`AlterableConfig` of AlterConfigs."""
-
     __slots__ = ()
     name: str
     value: str | None
 
 
 class AlterConfigsResource:
-    """`AlterConfigsResource` of AlterConfigs."""
-
     __slots__ = ()
     resource_type: int
     resource_name: str
@@ -583,45 +461,33 @@ class AlterConfigsResource:
 
 
 class AlterConfigsRequest:
-    """`AlterConfigsRequest` of AlterConfigs."""
-
     __slots__ = ()
     resources: tuple[AlterConfigsResource, ...]
     validate_only: bool
 
 
 class DescribableLogDirTopic:
-    """`DescribableLogDirTopic` of DescribeLogDirs."""
-
     __slots__ = ()
     topic: str
     partitions: tuple[int, ...]
 
 
 class DescribeLogDirsRequest:
-    """`DescribeLogDirsRequest` of DescribeLogDirs."""
-
     __slots__ = ()
     topics: tuple[DescribableLogDirTopic, ...] | None
 
 
 class SaslAuthenticateRequest:
-    """`SaslAuthenticateRequest` of SaslAuthenticate."""
-
     __slots__ = ()
     auth_bytes: bytes
 
 
 class CreatePartitionsAssignment:
-    """`CreatePartitionsAssignment` of CreatePartitions."""
-
     __slots__ = ()
     broker_ids: tuple[int, ...]
 
 
 class CreatePartitionsTopic:
-    """`CreatePartitionsTopic` of CreatePartitions."""
-
     __slots__ = ()
     name: str
     count: int
@@ -629,8 +495,6 @@ class CreatePartitionsTopic:
 
 
 class CreatePartitionsRequest:
-    """`CreatePartitionsRequest` of CreatePartitions."""
-
     __slots__ = ()
     topics: tuple[CreatePartitionsTopic, ...]
     timeout_ms: int
@@ -638,23 +502,17 @@ class CreatePartitionsRequest:
 
 
 class DeleteGroupsRequest:
-    """`DeleteGroupsRequest` of DeleteGroups."""
-
     __slots__ = ()
     groups_names: tuple[str, ...]
 
 
 class TopicPartitions:
-    """`TopicPartitions` of ElectLeaders."""
-
     __slots__ = ()
     topic: str
     partitions: tuple[int, ...]
 
 
 class ElectLeadersRequest:
-    """`ElectLeadersRequest` of ElectLeaders."""
-
     __slots__ = ()
     election_type: int = 0
     topic_partitions: tuple[TopicPartitions, ...] | None
@@ -662,8 +520,6 @@ class ElectLeadersRequest:
 
 
 class IncrementalAlterConfigsAlterableConfig:
-    """`AlterableConfig` of IncrementalAlterConfigs."""
-
     __slots__ = ()
     name: str
     config_operation: int
@@ -671,8 +527,6 @@ class IncrementalAlterConfigsAlterableConfig:
 
 
 class IncrementalAlterConfigsAlterConfigsResource:
-    """`AlterConfigsResource` of IncrementalAlterConfigs."""
-
     __slots__ = ()
     resource_type: int
     resource_name: str
@@ -680,32 +534,24 @@ class IncrementalAlterConfigsAlterConfigsResource:
 
 
 class IncrementalAlterConfigsRequest:
-    """`IncrementalAlterConfigsRequest` of IncrementalAlterConfigs."""
-
     __slots__ = ()
     resources: tuple[IncrementalAlterConfigsAlterConfigsResource, ...]
     validate_only: bool
 
 
 class ReassignablePartition:
-    """`ReassignablePartition` of AlterPartitionReassignments."""
-
     __slots__ = ()
     partition_index: int
     replicas: tuple[int, ...] | None
 
 
 class ReassignableTopic:
-    """`ReassignableTopic` of AlterPartitionReassignments."""
-
     __slots__ = ()
     name: str
     partitions: tuple[ReassignablePartition, ...]
 
 
 class AlterPartitionReassignmentsRequest:
-    """`AlterPartitionReassignmentsRequest` of AlterPartitionReassignments."""
-
     __slots__ = ()
     timeout_ms: int
     allow_replication_factor_change: bool = True
@@ -713,47 +559,35 @@ class AlterPartitionReassignmentsRequest:
 
 
 class ListPartitionReassignmentsTopics:
-    """`ListPartitionReassignmentsTopics` of ListPartitionReassignments."""
-
     __slots__ = ()
     name: str
     partition_indexes: tuple[int, ...]
 
 
 class ListPartitionReassignmentsRequest:
-    """`ListPartitionReassignmentsRequest` of ListPartitionReassignments."""
-
     __slots__ = ()
     timeout_ms: int
     topics: tuple[ListPartitionReassignmentsTopics, ...] | None
 
 
 class OffsetDeleteRequestPartition:
-    """`OffsetDeleteRequestPartition` of OffsetDelete."""
-
     __slots__ = ()
     partition_index: int
 
 
 class OffsetDeleteRequestTopic:
-    """`OffsetDeleteRequestTopic` of OffsetDelete."""
-
     __slots__ = ()
     name: str
     partitions: tuple[OffsetDeleteRequestPartition, ...]
 
 
 class OffsetDeleteRequest:
-    """`OffsetDeleteRequest` of OffsetDelete."""
-
     __slots__ = ()
     group_id: str
     topics: tuple[OffsetDeleteRequestTopic, ...]
 
 
 class ComponentData:
-    """`ComponentData` of DescribeClientQuotas."""
-
     __slots__ = ()
     entity_type: str
     match_type: int
@@ -761,52 +595,38 @@ class ComponentData:
 
 
 class DescribeClientQuotasRequest:
-    """`DescribeClientQuotasRequest` of DescribeClientQuotas."""
-
     __slots__ = ()
     components: tuple[ComponentData, ...]
     strict: bool
 
 
 class UserName:
-    """`UserName` of DescribeUserScramCredentials."""
-
     __slots__ = ()
     name: str
 
 
 class DescribeUserScramCredentialsRequest:
-    """`DescribeUserScramCredentialsRequest` of DescribeUserScramCredentials."""
-
     __slots__ = ()
     users: tuple[UserName, ...] | None
 
 
 class PartitionData:
-    """`PartitionData` of DescribeQuorum."""
-
     __slots__ = ()
     partition_index: int
 
 
 class TopicData:
-    """`TopicData` of DescribeQuorum."""
-
     __slots__ = ()
     topic_name: str
     partitions: tuple[PartitionData, ...]
 
 
 class DescribeQuorumRequest:
-    """`DescribeQuorumRequest` of DescribeQuorum."""
-
     __slots__ = ()
     topics: tuple[TopicData, ...]
 
 
 class DescribeClusterRequest:
-    """`DescribeClusterRequest` of DescribeCluster."""
-
     __slots__ = ()
     include_cluster_authorized_operations: bool
     endpoint_type: int = 1
@@ -814,30 +634,22 @@ class DescribeClusterRequest:
 
 
 class TopicRequest:
-    """`TopicRequest` of DescribeProducers."""
-
     __slots__ = ()
     name: str
     partition_indexes: tuple[int, ...]
 
 
 class DescribeProducersRequest:
-    """`DescribeProducersRequest` of DescribeProducers."""
-
     __slots__ = ()
     topics: tuple[TopicRequest, ...]
 
 
 class DescribeTransactionsRequest:
-    """`DescribeTransactionsRequest` of DescribeTransactions."""
-
     __slots__ = ()
     transactional_ids: tuple[str, ...]
 
 
 class ListTransactionsRequest:
-    """`ListTransactionsRequest` of ListTransactions."""
-
     __slots__ = ()
     state_filters: tuple[str, ...]
     producer_id_filters: tuple[int, ...]
@@ -846,196 +658,5 @@ class ListTransactionsRequest:
 
 
 class ListConfigResourcesRequest:
-    """`ListConfigResourcesRequest` of ListConfigResources."""
-
     __slots__ = ()
     resource_types: tuple[int, ...] = ()
-
-
-VIEWS: Final[Mapping[ApiKey, Mapping[str, type]]] = MappingProxyType(
-    {
-        ApiKey.PRODUCE: {
-            "ProduceRequest": ProduceRequest,
-            "TopicProduceData": TopicProduceData,
-            "PartitionProduceData": PartitionProduceData,
-        },
-        ApiKey.FETCH: {
-            "FetchRequest": FetchRequest,
-            "FetchTopic": FetchTopic,
-            "FetchPartition": FetchPartition,
-            "ForgottenTopic": ForgottenTopic,
-            "ReplicaState": ReplicaState,
-        },
-        ApiKey.LIST_OFFSETS: {
-            "ListOffsetsRequest": ListOffsetsRequest,
-            "ListOffsetsTopic": ListOffsetsTopic,
-            "ListOffsetsPartition": ListOffsetsPartition,
-        },
-        ApiKey.METADATA: {
-            "MetadataRequest": MetadataRequest,
-            "MetadataRequestTopic": MetadataRequestTopic,
-        },
-        ApiKey.OFFSET_COMMIT: {
-            "OffsetCommitRequest": OffsetCommitRequest,
-            "OffsetCommitRequestTopic": OffsetCommitRequestTopic,
-            "OffsetCommitRequestPartition": OffsetCommitRequestPartition,
-        },
-        ApiKey.OFFSET_FETCH: {
-            "OffsetFetchRequest": OffsetFetchRequest,
-            "OffsetFetchRequestGroup": OffsetFetchRequestGroup,
-            "OffsetFetchRequestTopics": OffsetFetchRequestTopics,
-            "OffsetFetchRequestTopic": OffsetFetchRequestTopic,
-        },
-        ApiKey.FIND_COORDINATOR: {
-            "FindCoordinatorRequest": FindCoordinatorRequest,
-        },
-        ApiKey.JOIN_GROUP: {
-            "JoinGroupRequest": JoinGroupRequest,
-            "JoinGroupRequestProtocol": JoinGroupRequestProtocol,
-        },
-        ApiKey.HEARTBEAT: {
-            "HeartbeatRequest": HeartbeatRequest,
-        },
-        ApiKey.LEAVE_GROUP: {
-            "LeaveGroupRequest": LeaveGroupRequest,
-            "MemberIdentity": MemberIdentity,
-        },
-        ApiKey.SYNC_GROUP: {
-            "SyncGroupRequest": SyncGroupRequest,
-            "SyncGroupRequestAssignment": SyncGroupRequestAssignment,
-        },
-        ApiKey.DESCRIBE_GROUPS: {
-            "DescribeGroupsRequest": DescribeGroupsRequest,
-        },
-        ApiKey.LIST_GROUPS: {
-            "ListGroupsRequest": ListGroupsRequest,
-        },
-        ApiKey.SASL_HANDSHAKE: {
-            "SaslHandshakeRequest": SaslHandshakeRequest,
-        },
-        ApiKey.API_VERSIONS: {
-            "ApiVersionsRequest": ApiVersionsRequest,
-        },
-        ApiKey.CREATE_TOPICS: {
-            "CreateTopicsRequest": CreateTopicsRequest,
-            "CreatableTopic": CreatableTopic,
-            "CreatableReplicaAssignment": CreatableReplicaAssignment,
-            "CreatableTopicConfig": CreatableTopicConfig,
-        },
-        ApiKey.DELETE_TOPICS: {
-            "DeleteTopicsRequest": DeleteTopicsRequest,
-            "DeleteTopicState": DeleteTopicState,
-        },
-        ApiKey.DELETE_RECORDS: {
-            "DeleteRecordsRequest": DeleteRecordsRequest,
-            "DeleteRecordsTopic": DeleteRecordsTopic,
-            "DeleteRecordsPartition": DeleteRecordsPartition,
-        },
-        ApiKey.INIT_PRODUCER_ID: {
-            "InitProducerIdRequest": InitProducerIdRequest,
-        },
-        ApiKey.OFFSET_FOR_LEADER_EPOCH: {
-            "OffsetForLeaderEpochRequest": OffsetForLeaderEpochRequest,
-            "OffsetForLeaderTopic": OffsetForLeaderTopic,
-            "OffsetForLeaderPartition": OffsetForLeaderPartition,
-        },
-        ApiKey.ADD_PARTITIONS_TO_TXN: {
-            "AddPartitionsToTxnRequest": AddPartitionsToTxnRequest,
-            "AddPartitionsToTxnTransaction": AddPartitionsToTxnTransaction,
-            "AddPartitionsToTxnTopic": AddPartitionsToTxnTopic,
-        },
-        ApiKey.ADD_OFFSETS_TO_TXN: {
-            "AddOffsetsToTxnRequest": AddOffsetsToTxnRequest,
-        },
-        ApiKey.END_TXN: {
-            "EndTxnRequest": EndTxnRequest,
-        },
-        ApiKey.WRITE_TXN_MARKERS: {
-            "WriteTxnMarkersRequest": WriteTxnMarkersRequest,
-            "WritableTxnMarker": WritableTxnMarker,
-            "WritableTxnMarkerTopic": WritableTxnMarkerTopic,
-        },
-        ApiKey.TXN_OFFSET_COMMIT: {
-            "TxnOffsetCommitRequest": TxnOffsetCommitRequest,
-            "TxnOffsetCommitRequestTopic": TxnOffsetCommitRequestTopic,
-            "TxnOffsetCommitRequestPartition": TxnOffsetCommitRequestPartition,
-        },
-        ApiKey.DESCRIBE_CONFIGS: {
-            "DescribeConfigsRequest": DescribeConfigsRequest,
-            "DescribeConfigsResource": DescribeConfigsResource,
-        },
-        ApiKey.ALTER_CONFIGS: {
-            "AlterConfigsRequest": AlterConfigsRequest,
-            "AlterConfigsResource": AlterConfigsResource,
-            "AlterableConfig": AlterableConfig,
-        },
-        ApiKey.DESCRIBE_LOG_DIRS: {
-            "DescribeLogDirsRequest": DescribeLogDirsRequest,
-            "DescribableLogDirTopic": DescribableLogDirTopic,
-        },
-        ApiKey.SASL_AUTHENTICATE: {
-            "SaslAuthenticateRequest": SaslAuthenticateRequest,
-        },
-        ApiKey.CREATE_PARTITIONS: {
-            "CreatePartitionsRequest": CreatePartitionsRequest,
-            "CreatePartitionsTopic": CreatePartitionsTopic,
-            "CreatePartitionsAssignment": CreatePartitionsAssignment,
-        },
-        ApiKey.DELETE_GROUPS: {
-            "DeleteGroupsRequest": DeleteGroupsRequest,
-        },
-        ApiKey.ELECT_LEADERS: {
-            "ElectLeadersRequest": ElectLeadersRequest,
-            "TopicPartitions": TopicPartitions,
-        },
-        ApiKey.INCREMENTAL_ALTER_CONFIGS: {
-            "IncrementalAlterConfigsRequest": IncrementalAlterConfigsRequest,
-            "AlterConfigsResource": IncrementalAlterConfigsAlterConfigsResource,
-            "AlterableConfig": IncrementalAlterConfigsAlterableConfig,
-        },
-        ApiKey.ALTER_PARTITION_REASSIGNMENTS: {
-            "AlterPartitionReassignmentsRequest": AlterPartitionReassignmentsRequest,
-            "ReassignableTopic": ReassignableTopic,
-            "ReassignablePartition": ReassignablePartition,
-        },
-        ApiKey.LIST_PARTITION_REASSIGNMENTS: {
-            "ListPartitionReassignmentsRequest": ListPartitionReassignmentsRequest,
-            "ListPartitionReassignmentsTopics": ListPartitionReassignmentsTopics,
-        },
-        ApiKey.OFFSET_DELETE: {
-            "OffsetDeleteRequest": OffsetDeleteRequest,
-            "OffsetDeleteRequestTopic": OffsetDeleteRequestTopic,
-            "OffsetDeleteRequestPartition": OffsetDeleteRequestPartition,
-        },
-        ApiKey.DESCRIBE_CLIENT_QUOTAS: {
-            "DescribeClientQuotasRequest": DescribeClientQuotasRequest,
-            "ComponentData": ComponentData,
-        },
-        ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: {
-            "DescribeUserScramCredentialsRequest": DescribeUserScramCredentialsRequest,
-            "UserName": UserName,
-        },
-        ApiKey.DESCRIBE_QUORUM: {
-            "DescribeQuorumRequest": DescribeQuorumRequest,
-            "TopicData": TopicData,
-            "PartitionData": PartitionData,
-        },
-        ApiKey.DESCRIBE_CLUSTER: {
-            "DescribeClusterRequest": DescribeClusterRequest,
-        },
-        ApiKey.DESCRIBE_PRODUCERS: {
-            "DescribeProducersRequest": DescribeProducersRequest,
-            "TopicRequest": TopicRequest,
-        },
-        ApiKey.DESCRIBE_TRANSACTIONS: {
-            "DescribeTransactionsRequest": DescribeTransactionsRequest,
-        },
-        ApiKey.LIST_TRANSACTIONS: {
-            "ListTransactionsRequest": ListTransactionsRequest,
-        },
-        ApiKey.LIST_CONFIG_RESOURCES: {
-            "ListConfigResourcesRequest": ListConfigResourcesRequest,
-        },
-    }
-)
-"""The views by API and the name of the structure."""

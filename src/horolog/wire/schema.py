@@ -20,11 +20,11 @@ from functools import cache
 from types import NoneType, UnionType
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, Union, get_args, get_origin
 
+from horolog.wire import requests
 from horolog.wire.api import SUPPORTED, ApiKey
 from horolog.wire.older_versions import OLDER, Older
-from horolog.wire.requests import VIEWS
 
-__all__ = ["REQUIRED", "Field", "Kind", "Shape", "knows", "load"]
+__all__ = ["REQUIRED", "Field", "Kind", "Shape", "knows", "load", "request_view"]
 
 Kind: TypeAlias = Literal["request", "response"]
 
@@ -154,8 +154,15 @@ def _tuple_type(name: str, described: Iterable[Field], request: ApiKey | None) -
     plain_type = namedtuple(name, [each.name for each in described])  # type: ignore[misc]  # fields are of the schema
     bases: tuple[type[Any], ...] = (plain_type,)
     if request is not None:  # its view has the defaults of what this version lacks
-        bases += (VIEWS.get(request, {}).get(name, object),)
+        bases += (request_view(request, name),)
     return type(name, bases, {"__slots__": ()})
+
+
+def request_view(api_key: ApiKey, name: str) -> type[Any]:
+    """The class in `requests` of a structure of an API's requests."""
+    views = vars(requests)
+    view: type[Any] = views.get(api_key.title + name) or views.get(name, object)
+    return view
 
 
 def _describe(declared: Any, request: ApiKey | None) -> Field:
