@@ -58,11 +58,11 @@ def default(seen: Seen) -> str:
 
 def written(view: View, name: str) -> str:
     """The class of a structure."""
-    lines = [f"class {name}:", "    __slots__ = ()"]
+    lines = [f"class {name}:"]
     for name, seen in view.fields.items():
         otherwise = f" = {default(seen)}" if seen.versions < view.versions else ""
         lines.append(f"    {name}: {annotation(seen)}{otherwise}".replace("'", '"'))
-    return "\n".join(lines)
+    return "\n".join(lines if view.fields else [*lines, "    pass"])
 
 
 def main() -> None:

@@ -33,7 +33,6 @@ def test_whatever_its_version_a_request_has_every_field_of_its_view(key: ApiKey)
     for version in range(SUPPORTED[key].min, SUPPORTED[key].max + 1):
         for shape in structures(load("request", key, version)):
             view = request_view(key, shape.name)
-            assert issubclass(shape.tuple_type, view)
             assert view.__module__ == requests.__name__
             value = shape.tuple_type(*range(len(shape.fields)))
             for number, each in enumerate(shape.fields):

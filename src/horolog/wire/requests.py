@@ -14,20 +14,17 @@ from horolog.buffers import Buffer
 
 
 class PartitionProduceData:
-    __slots__ = ()
     index: int
     records: Buffer | None
 
 
 class TopicProduceData:
-    __slots__ = ()
     topic_id: UUID | None = None
     partition_data: tuple[PartitionProduceData, ...]
     name: str = ""
 
 
 class ProduceRequest:
-    __slots__ = ()
     transactional_id: str | None = None
     acks: int
     timeout_ms: int
@@ -35,20 +32,17 @@ class ProduceRequest:
 
 
 class ReplicaState:
-    __slots__ = ()
     replica_id: int
     replica_epoch: int
 
 
 class ForgottenTopic:
-    __slots__ = ()
     topic_id: UUID | None = None
     partitions: tuple[int, ...]
     topic: str = ""
 
 
 class FetchPartition:
-    __slots__ = ()
     partition: int
     current_leader_epoch: int = -1
     fetch_offset: int
@@ -60,14 +54,12 @@ class FetchPartition:
 
 
 class FetchTopic:
-    __slots__ = ()
     topic_id: UUID | None = None
     partitions: tuple[FetchPartition, ...]
     topic: str = ""
 
 
 class FetchRequest:
-    __slots__ = ()
     max_wait_ms: int
     min_bytes: int
     max_bytes: int = 2147483647
@@ -83,7 +75,6 @@ class FetchRequest:
 
 
 class ListOffsetsPartition:
-    __slots__ = ()
     partition_index: int
     current_leader_epoch: int = -1
     timestamp: int
@@ -91,13 +82,11 @@ class ListOffsetsPartition:
 
 
 class ListOffsetsTopic:
-    __slots__ = ()
     name: str
     partitions: tuple[ListOffsetsPartition, ...]
 
 
 class ListOffsetsRequest:
-    __slots__ = ()
     replica_id: int
     isolation_level: int = 0
     topics: tuple[ListOffsetsTopic, ...]
@@ -105,13 +94,11 @@ class ListOffsetsRequest:
 
 
 class MetadataRequestTopic:
-    __slots__ = ()
     topic_id: UUID | None = None
     name: str | None
 
 
 class MetadataRequest:
-    __slots__ = ()
     topics: tuple[MetadataRequestTopic, ...] | None
     allow_auto_topic_creation: bool = True
     include_topic_authorized_operations: bool = False
@@ -119,7 +106,6 @@ class MetadataRequest:
 
 
 class OffsetCommitRequestPartition:
-    __slots__ = ()
     partition_index: int
     committed_offset: int
     committed_leader_epoch: int = -1
@@ -128,14 +114,12 @@ class OffsetCommitRequestPartition:
 
 
 class OffsetCommitRequestTopic:
-    __slots__ = ()
     topic_id: UUID | None = None
     partitions: tuple[OffsetCommitRequestPartition, ...]
     name: str = ""
 
 
 class OffsetCommitRequest:
-    __slots__ = ()
     group_id: str
     generation_id_or_member_epoch: int = -1
     member_id: str = ""
@@ -145,20 +129,17 @@ class OffsetCommitRequest:
 
 
 class OffsetFetchRequestTopic:
-    __slots__ = ()
     name: str
     partition_indexes: tuple[int, ...]
 
 
 class OffsetFetchRequestTopics:
-    __slots__ = ()
     topic_id: UUID | None = None
     partition_indexes: tuple[int, ...]
     name: str = ""
 
 
 class OffsetFetchRequestGroup:
-    __slots__ = ()
     group_id: str
     member_id: str | None = None
     member_epoch: int = -1
@@ -166,7 +147,6 @@ class OffsetFetchRequestGroup:
 
 
 class OffsetFetchRequest:
-    __slots__ = ()
     groups: tuple[OffsetFetchRequestGroup, ...] = ()
     require_stable: bool = False
     group_id: str = ""
@@ -174,20 +154,17 @@ class OffsetFetchRequest:
 
 
 class FindCoordinatorRequest:
-    __slots__ = ()
     key_type: int = 0
     coordinator_keys: tuple[str, ...] = ()
     key: str = ""
 
 
 class JoinGroupRequestProtocol:
-    __slots__ = ()
     name: str
     metadata: bytes
 
 
 class JoinGroupRequest:
-    __slots__ = ()
     group_id: str
     session_timeout_ms: int
     rebalance_timeout_ms: int = -1
@@ -199,7 +176,6 @@ class JoinGroupRequest:
 
 
 class HeartbeatRequest:
-    __slots__ = ()
     group_id: str
     generation_id: int
     member_id: str
@@ -207,27 +183,23 @@ class HeartbeatRequest:
 
 
 class MemberIdentity:
-    __slots__ = ()
     member_id: str
     group_instance_id: str | None
     reason: str | None = None
 
 
 class LeaveGroupRequest:
-    __slots__ = ()
     group_id: str
     members: tuple[MemberIdentity, ...] = ()
     member_id: str = ""
 
 
 class SyncGroupRequestAssignment:
-    __slots__ = ()
     member_id: str
     assignment: bytes
 
 
 class SyncGroupRequest:
-    __slots__ = ()
     group_id: str
     generation_id: int
     member_id: str
@@ -238,42 +210,35 @@ class SyncGroupRequest:
 
 
 class DescribeGroupsRequest:
-    __slots__ = ()
     groups: tuple[str, ...]
     include_authorized_operations: bool = False
 
 
 class ListGroupsRequest:
-    __slots__ = ()
     states_filter: tuple[str, ...] = ()
     types_filter: tuple[str, ...] = ()
 
 
 class SaslHandshakeRequest:
-    __slots__ = ()
     mechanism: str
 
 
 class ApiVersionsRequest:
-    __slots__ = ()
     client_software_name: str = ""
     client_software_version: str = ""
 
 
 class CreatableTopicConfig:
-    __slots__ = ()
     name: str
     value: str | None
 
 
 class CreatableReplicaAssignment:
-    __slots__ = ()
     partition_index: int
     broker_ids: tuple[int, ...]
 
 
 class CreatableTopic:
-    __slots__ = ()
     name: str
     num_partitions: int
     replication_factor: int
@@ -282,45 +247,38 @@ class CreatableTopic:
 
 
 class CreateTopicsRequest:
-    __slots__ = ()
     topics: tuple[CreatableTopic, ...]
     timeout_ms: int
     validate_only: bool = False
 
 
 class DeleteTopicState:
-    __slots__ = ()
     name: str | None
     topic_id: UUID | None
 
 
 class DeleteTopicsRequest:
-    __slots__ = ()
     topics: tuple[DeleteTopicState, ...] = ()
     timeout_ms: int
     topic_names: tuple[str, ...] = ()
 
 
 class DeleteRecordsPartition:
-    __slots__ = ()
     partition_index: int
     offset: int
 
 
 class DeleteRecordsTopic:
-    __slots__ = ()
     name: str
     partitions: tuple[DeleteRecordsPartition, ...]
 
 
 class DeleteRecordsRequest:
-    __slots__ = ()
     topics: tuple[DeleteRecordsTopic, ...]
     timeout_ms: int
 
 
 class InitProducerIdRequest:
-    __slots__ = ()
     transactional_id: str | None
     transaction_timeout_ms: int
     producer_id: int = -1
@@ -328,32 +286,27 @@ class InitProducerIdRequest:
 
 
 class OffsetForLeaderPartition:
-    __slots__ = ()
     partition: int
     current_leader_epoch: int = -1
     leader_epoch: int
 
 
 class OffsetForLeaderTopic:
-    __slots__ = ()
     topic: str
     partitions: tuple[OffsetForLeaderPartition, ...]
 
 
 class OffsetForLeaderEpochRequest:
-    __slots__ = ()
     replica_id: int = -2
     topics: tuple[OffsetForLeaderTopic, ...]
 
 
 class AddPartitionsToTxnTopic:
-    __slots__ = ()
     name: str
     partitions: tuple[int, ...]
 
 
 class AddPartitionsToTxnTransaction:
-    __slots__ = ()
     transactional_id: str
     producer_id: int
     producer_epoch: int
@@ -362,7 +315,6 @@ class AddPartitionsToTxnTransaction:
 
 
 class AddPartitionsToTxnRequest:
-    __slots__ = ()
     transactions: tuple[AddPartitionsToTxnTransaction, ...] = ()
     v3_and_below_transactional_id: str = ""
     v3_and_below_producer_id: int = 0
@@ -371,7 +323,6 @@ class AddPartitionsToTxnRequest:
 
 
 class AddOffsetsToTxnRequest:
-    __slots__ = ()
     transactional_id: str
     producer_id: int
     producer_epoch: int
@@ -379,7 +330,6 @@ class AddOffsetsToTxnRequest:
 
 
 class EndTxnRequest:
-    __slots__ = ()
     transactional_id: str
     producer_id: int
     producer_epoch: int
@@ -387,13 +337,11 @@ class EndTxnRequest:
 
 
 class WritableTxnMarkerTopic:
-    __slots__ = ()
     name: str
     partition_indexes: tuple[int, ...]
 
 
 class WritableTxnMarker:
-    __slots__ = ()
     producer_id: int
     producer_epoch: int
     transaction_result: bool
@@ -403,12 +351,10 @@ class WritableTxnMarker:
 
 
 class WriteTxnMarkersRequest:
-    __slots__ = ()
     markers: tuple[WritableTxnMarker, ...]
 
 
 class TxnOffsetCommitRequestPartition:
-    __slots__ = ()
     partition_index: int
     committed_offset: int
     committed_leader_epoch: int = -1
@@ -416,13 +362,11 @@ class TxnOffsetCommitRequestPartition:
 
 
 class TxnOffsetCommitRequestTopic:
-    __slots__ = ()
     name: str
     partitions: tuple[TxnOffsetCommitRequestPartition, ...]
 
 
 class TxnOffsetCommitRequest:
-    __slots__ = ()
     transactional_id: str
     group_id: str
     producer_id: int
@@ -434,223 +378,186 @@ class TxnOffsetCommitRequest:
 
 
 class DescribeConfigsResource:
-    __slots__ = ()
     resource_type: int
     resource_name: str
     configuration_keys: tuple[str, ...] | None
 
 
 class DescribeConfigsRequest:
-    __slots__ = ()
     resources: tuple[DescribeConfigsResource, ...]
     include_synonyms: bool = False
     include_documentation: bool = False
 
 
 class AlterableConfig:
-    __slots__ = ()
     name: str
     value: str | None
 
 
 class AlterConfigsResource:
-    __slots__ = ()
     resource_type: int
     resource_name: str
     configs: tuple[AlterableConfig, ...]
 
 
 class AlterConfigsRequest:
-    __slots__ = ()
     resources: tuple[AlterConfigsResource, ...]
     validate_only: bool
 
 
 class DescribableLogDirTopic:
-    __slots__ = ()
     topic: str
     partitions: tuple[int, ...]
 
 
 class DescribeLogDirsRequest:
-    __slots__ = ()
     topics: tuple[DescribableLogDirTopic, ...] | None
 
 
 class SaslAuthenticateRequest:
-    __slots__ = ()
     auth_bytes: bytes
 
 
 class CreatePartitionsAssignment:
-    __slots__ = ()
     broker_ids: tuple[int, ...]
 
 
 class CreatePartitionsTopic:
-    __slots__ = ()
     name: str
     count: int
     assignments: tuple[CreatePartitionsAssignment, ...] | None
 
 
 class CreatePartitionsRequest:
-    __slots__ = ()
     topics: tuple[CreatePartitionsTopic, ...]
     timeout_ms: int
     validate_only: bool
 
 
 class DeleteGroupsRequest:
-    __slots__ = ()
     groups_names: tuple[str, ...]
 
 
 class TopicPartitions:
-    __slots__ = ()
     topic: str
     partitions: tuple[int, ...]
 
 
 class ElectLeadersRequest:
-    __slots__ = ()
     election_type: int = 0
     topic_partitions: tuple[TopicPartitions, ...] | None
     timeout_ms: int
 
 
 class IncrementalAlterConfigsAlterableConfig:
-    __slots__ = ()
     name: str
     config_operation: int
     value: str | None
 
 
 class IncrementalAlterConfigsAlterConfigsResource:
-    __slots__ = ()
     resource_type: int
     resource_name: str
     configs: tuple[IncrementalAlterConfigsAlterableConfig, ...]
 
 
 class IncrementalAlterConfigsRequest:
-    __slots__ = ()
     resources: tuple[IncrementalAlterConfigsAlterConfigsResource, ...]
     validate_only: bool
 
 
 class ReassignablePartition:
-    __slots__ = ()
     partition_index: int
     replicas: tuple[int, ...] | None
 
 
 class ReassignableTopic:
-    __slots__ = ()
     name: str
     partitions: tuple[ReassignablePartition, ...]
 
 
 class AlterPartitionReassignmentsRequest:
-    __slots__ = ()
     timeout_ms: int
     allow_replication_factor_change: bool = True
     topics: tuple[ReassignableTopic, ...]
 
 
 class ListPartitionReassignmentsTopics:
-    __slots__ = ()
     name: str
     partition_indexes: tuple[int, ...]
 
 
 class ListPartitionReassignmentsRequest:
-    __slots__ = ()
     timeout_ms: int
     topics: tuple[ListPartitionReassignmentsTopics, ...] | None
 
 
 class OffsetDeleteRequestPartition:
-    __slots__ = ()
     partition_index: int
 
 
 class OffsetDeleteRequestTopic:
-    __slots__ = ()
     name: str
     partitions: tuple[OffsetDeleteRequestPartition, ...]
 
 
 class OffsetDeleteRequest:
-    __slots__ = ()
     group_id: str
     topics: tuple[OffsetDeleteRequestTopic, ...]
 
 
 class ComponentData:
-    __slots__ = ()
     entity_type: str
     match_type: int
     match: str | None
 
 
 class DescribeClientQuotasRequest:
-    __slots__ = ()
     components: tuple[ComponentData, ...]
     strict: bool
 
 
 class UserName:
-    __slots__ = ()
     name: str
 
 
 class DescribeUserScramCredentialsRequest:
-    __slots__ = ()
     users: tuple[UserName, ...] | None
 
 
 class PartitionData:
-    __slots__ = ()
     partition_index: int
 
 
 class TopicData:
-    __slots__ = ()
     topic_name: str
     partitions: tuple[PartitionData, ...]
 
 
 class DescribeQuorumRequest:
-    __slots__ = ()
     topics: tuple[TopicData, ...]
 
 
 class DescribeClusterRequest:
-    __slots__ = ()
     include_cluster_authorized_operations: bool
     endpoint_type: int = 1
     include_fenced_brokers: bool = False
 
 
 class TopicRequest:
-    __slots__ = ()
     name: str
     partition_indexes: tuple[int, ...]
 
 
 class DescribeProducersRequest:
-    __slots__ = ()
     topics: tuple[TopicRequest, ...]
 
 
 class DescribeTransactionsRequest:
-    __slots__ = ()
     transactional_ids: tuple[str, ...]
 
 
 class ListTransactionsRequest:
-    __slots__ = ()
     state_filters: tuple[str, ...]
     producer_id_filters: tuple[int, ...]
     duration_filter: int = -1
@@ -658,5 +565,4 @@ class ListTransactionsRequest:
 
 
 class ListConfigResourcesRequest:
-    __slots__ = ()
     resource_types: tuple[int, ...] = ()

@@ -151,11 +151,13 @@ def _older_shape(newer: Shape, older: Older, request: ApiKey | None) -> Shape:
 
 
 def _tuple_type(name: str, described: Iterable[Field], request: ApiKey | None) -> type[Any]:
-    plain_type = namedtuple(name, [each.name for each in described])  # type: ignore[misc]  # fields are of the schema
-    bases: tuple[type[Any], ...] = (plain_type,)
+    names = [each.name for each in described]
+    plain_type = namedtuple(name, names)  # type: ignore[misc]  # fields are of the schema
+    members: dict[str, Any] = {"__slots__": ()}
     if request is not None:  # its view has the defaults of what this version lacks
-        bases += (request_view(request, name),)
-    return type(name, bases, {"__slots__": ()})
+        lacks = vars(request_view(request, name)).items()
+        members |= {name: value for name, value in lacks if name not in names and name[0] != "_"}
+    return type(name, (plain_type,), members)
 
 
 def request_view(api_key: ApiKey, name: str) -> type[Any]:
