@@ -18,64 +18,10 @@ from horolog.history import (
     TopicHistory,
 )
 from horolog.offsets import OffsetRange, TopicPartition
+from horolog.wire import questions
 from horolog.wire.api import ApiKey
 from horolog.wire.malformed import MalformedResponse
-from horolog.wire.questions import (
-    ALL_PARTITIONS,
-    ALL_TOPICS,
-    APPEND_TIME_RESET,
-    APPEND_TIMES_AHEAD,
-    CLEANING,
-    DEMOTE,
-    FOLLOWING,
-    GROUP_LAG,
-    HEALTH,
-    HISTORY_GROUP,
-    HISTORY_TOPIC,
-    LEFT_BEHIND,
-    LOOKUP_WAY,
-    PRODUCER_CLIENTS,
-    PROMOTE,
-    PROMOTED,
-    REFUSED,
-    RETENTION,
-    RETENTION_UNREAD,
-    TIME_RANGES,
-    TIMES,
-    Action,
-    AppendTimesAhead,
-    AskAppendTimesAhead,
-    AskCleaning,
-    AskFollowing,
-    AskGroupLag,
-    AskHealth,
-    AskLeftBehind,
-    AskLookup,
-    AskProducerClients,
-    AskPromoted,
-    AskRefused,
-    AskRetention,
-    AskTimeRanges,
-    AskTimes,
-    AskUnread,
-    Demotion,
-    Following,
-    GivesT,
-    GroupUnread,
-    Health,
-    LagClock,
-    LeftBehind,
-    LookupReport,
-    PartitionCleaning,
-    PartitionLag,
-    PartitionTimes,
-    PromotedEntry,
-    Question,
-    RangeClock,
-    RefusedRecords,
-    RetentionReport,
-    TakesT,
-)
+from horolog.wire.questions import Action, GivesT, Question, TakesT
 
 __all__ = ["ControlCalls"]
 
@@ -97,7 +43,7 @@ class ControlCalls(RetriedCalls):
         first_ms: int | None,
         last_ms: int | None,
         *,
-        clock: RangeClock = RangeClock.RECORD,
+        clock: questions.RangeClock = questions.RangeClock.RECORD,
         start: int = 0,
         end: int,
     ) -> list[OffsetRange] | None:
@@ -128,7 +74,7 @@ class ControlCalls(RetriedCalls):
         first_ms: int | None,
         last_ms: int | None,
         *,
-        clock: RangeClock = RangeClock.RECORD,
+        clock: questions.RangeClock = questions.RangeClock.RECORD,
     ) -> dict[TopicPartition, list[OffsetRange] | None]:
         """The same for many partitions, in one request to each leader, and to all at a time.
 
@@ -145,23 +91,27 @@ class ControlCalls(RetriedCalls):
         first = _INT64_MIN if first_ms is None else first_ms
         last = _INT64_MAX if last_ms is None else last_ms
         asks = {
-            each: AskTimeRanges(each[1], clock, first, last, start, end)
+            each: questions.AskTimeRanges(each[1], clock, first, last, start, end)
             for each, (start, end) in where.items()
             if start < end
         }
         found: dict[TopicPartition, list[OffsetRange] | None] = {each: [] for each in where}
-        for each, answer in self._of_leaders(TIME_RANGES, asks).items():
+        for each, answer in self._of_leaders(questions.TIME_RANGES, asks).items():
             found[each] = None if answer is None else list(answer.ranges)
         return found
 
-    def lookup_way(self, topic: str, partition: int, timestamp_ms: int) -> LookupReport | None:
+    def lookup_way(
+        self, topic: str, partition: int, timestamp_ms: int
+    ) -> questions.LookupReport | None:
         """How the broker finds the offset of a time; None from one that does not report it.
 
         Raises:
             RequestRefused: there is no such partition, or another refusal.
             NoAnswer: no broker answers.
         """
-        return self._of_leader(LOOKUP_WAY, topic, partition, AskLookup(partition, timestamp_ms))
+        return self._of_leader(
+            questions.LOOKUP_WAY, topic, partition, questions.AskLookup(partition, timestamp_ms)
+        )
 
     def retention(
         self,
@@ -170,7 +120,7 @@ class ControlCalls(RetriedCalls):
         *,
         now_ms: int | None = None,
         settings: Mapping[str, str] | None = None,
-    ) -> RetentionReport | None:
+    ) -> questions.RetentionReport | None:
         """What retention does about each segment, and when; None if the broker cannot report it.
 
         Args:
@@ -183,12 +133,12 @@ class ControlCalls(RetriedCalls):
             RequestRefused: there is no such partition, a setting is invalid, or another refusal.
             NoAnswer: no broker answers.
         """
-        ask = AskRetention(partition, now=now_ms, settings=settings or {})
-        return self._of_leader(RETENTION, topic, partition, ask)
+        ask = questions.AskRetention(partition, now=now_ms, settings=settings or {})
+        return self._of_leader(questions.RETENTION, topic, partition, ask)
 
     def times(
         self, partitions: Sequence[TopicPartition]
-    ) -> dict[TopicPartition, PartitionTimes | None]:
+    ) -> dict[TopicPartition, questions.PartitionTimes | None]:
         """What is known of the times of partitions' records; no record is read.
 
         Returns:
@@ -198,11 +148,13 @@ class ControlCalls(RetriedCalls):
             RequestRefused: for one partition, which it names.
             NoAnswer: no broker answers.
         """
-        return self._of_leaders(TIMES, {each: AskTimes(each[1]) for each in partitions})
+        return self._of_leaders(
+            questions.TIMES, {each: questions.AskPartition(each[1]) for each in partitions}
+        )
 
     def cleaning(
         self, partitions: Sequence[TopicPartition]
-    ) -> dict[TopicPartition, PartitionCleaning | None]:
+    ) -> dict[TopicPartition, questions.PartitionCleaning | None]:
         """How far partitions are compacted, and what the cleaner's last run over each did.
 
         Returns:
@@ -212,15 +164,17 @@ class ControlCalls(RetriedCalls):
             RequestRefused: for one partition, which it names.
             NoAnswer: no broker answers.
         """
-        return self._of_leaders(CLEANING, {each: AskCleaning(each[1]) for each in partitions})
+        return self._of_leaders(
+            questions.CLEANING, {each: questions.AskPartition(each[1]) for each in partitions}
+        )
 
     def group_lag(
         self,
         groups: Sequence[str],
         *,
-        clock: LagClock = LagClock.APPEND,
+        clock: questions.LagClock = questions.LagClock.APPEND,
         read_committed: bool = False,
-    ) -> dict[str, list[PartitionLag] | None]:
+    ) -> dict[str, list[questions.PartitionLag] | None]:
         """How far groups are behind in the partitions that they have committed offsets of.
 
         Args:
@@ -235,8 +189,10 @@ class ControlCalls(RetriedCalls):
             RequestRefused: of a group, which it names.
             NoAnswer: no broker answers.
         """
-        asks = {(group, -1): AskGroupLag(clock, read_committed) for group in groups}
-        answers = self._answers(GROUP_LAG, asks, lambda each, deadline: self.brokers.any(deadline))
+        asks = {(group, -1): questions.AskGroupLag(clock, read_committed) for group in groups}
+        answers = self._answers(
+            questions.GROUP_LAG, asks, lambda each, deadline: self.brokers.any(deadline)
+        )
         return {
             group: None if answer is None else [each._replace(group=group) for each in answer.lags]
             for (group, _), answer in answers.items()
@@ -244,7 +200,7 @@ class ControlCalls(RetriedCalls):
 
     def unread_deleted(
         self, topic: str, partition: int, *, settings: Mapping[str, str] | None = None
-    ) -> list[GroupUnread] | None:
+    ) -> list[questions.GroupUnread] | None:
         """What retention deletes before groups read it; None from a broker that cannot report it.
 
         Args:
@@ -256,21 +212,21 @@ class ControlCalls(RetriedCalls):
             RequestRefused: there is no such partition, a setting is invalid, or another refusal.
             NoAnswer: no broker answers.
         """
-        ask = AskUnread(partition, settings=settings or {})
-        found = self._of_leader(RETENTION_UNREAD, topic, partition, ask)
+        ask = questions.AskUnread(partition, settings=settings or {})
+        found = self._of_leader(questions.RETENTION_UNREAD, topic, partition, ask)
         return None if found is None else list(found.unread)
 
-    def refused(self, topic: str) -> list[RefusedRecords] | None:
+    def refused(self, topic: str) -> list[questions.RefusedRecords] | None:
         """What a broker has refused of a topic since it started; None from one that does not say.
 
         Raises:
             RequestRefused: there is no such topic.
             NoAnswer: no broker answers.
         """
-        found = self._of_broker(REFUSED, topic, AskRefused())
+        found = self._of_broker(questions.REFUSED, topic, questions.AskNothing())
         return None if found is None else list(found.refused)
 
-    def left_behind(self, topic: str, partition: int = 0) -> LeftBehind | None:
+    def left_behind(self, topic: str, partition: int = 0) -> questions.LeftBehind | None:
         """What is not carried over from a Kafka; None from a broker that does not report it.
 
         Args:
@@ -281,7 +237,7 @@ class ControlCalls(RetriedCalls):
             RequestRefused: there is no such partition, or another refusal.
             NoAnswer: no broker answers.
         """
-        return self._of_leader(LEFT_BEHIND, topic, partition, AskLeftBehind())
+        return self._of_leader(questions.LEFT_BEHIND, topic, partition, questions.AskEntries())
 
     def topic_history(self, ask: AskTopicHistory) -> TopicHistory | None:
         """How a topic has changed, deleted ones too; None from a broker that cannot say it.
@@ -293,7 +249,7 @@ class ControlCalls(RetriedCalls):
             RequestRefused: the broker refuses.
             NoAnswer: no broker answers.
         """
-        return self._of_broker(HISTORY_TOPIC, "", ask)
+        return self._of_broker(questions.HISTORY_TOPIC, "", ask)
 
     def group_history(self, group: str, ask: AskGroupHistory) -> GroupHistory | None:
         """What a group has committed and when; None from a broker that cannot say it.
@@ -306,7 +262,7 @@ class ControlCalls(RetriedCalls):
             RequestRefused: the broker refuses.
             NoAnswer: no broker answers.
         """
-        return self._of_broker(HISTORY_GROUP, group, ask)
+        return self._of_broker(questions.HISTORY_GROUP, group, ask)
 
     def producer_clients(self, producers: Iterable[int]) -> dict[int, str]:
         """The client ids of idempotent producers, by producer id, of those that are known.
@@ -320,18 +276,20 @@ class ControlCalls(RetriedCalls):
         ids = tuple(dict.fromkeys(producers))
         nodes = self._persist(lambda deadline: self.brokers.metadata([], deadline)).brokers
         asks = {
-            (str(node), first): AskProducerClients(ids[first : first + _MOST_PRODUCERS])
+            (str(node), first): questions.AskProducerClients(ids[first : first + _MOST_PRODUCERS])
             for node in nodes
             for first in range(0, len(ids), _MOST_PRODUCERS)
         }
         answers = self._answers(
-            PRODUCER_CLIENTS, asks, lambda each, deadline: self.brokers.node(int(each[0]), deadline)
+            questions.PRODUCER_CLIENTS,
+            asks,
+            lambda each, deadline: self.brokers.node(int(each[0]), deadline),
         )
         found = [its for answer in answers.values() if answer is not None for its in answer.clients]
         found.sort(key=lambda its: its.epoch)
         return {its.producer_id: its.client_id for its in found}
 
-    def health(self) -> dict[int, Health | None]:
+    def health(self) -> dict[int, questions.Health | None]:
         """What is wrong with each broker, by its id; None of one that does not say it (Kafka's).
 
         Raises:
@@ -339,22 +297,22 @@ class ControlCalls(RetriedCalls):
             NoAnswer: a broker does not answer.
         """
         nodes = self._persist(lambda deadline: self.brokers.metadata([], deadline)).brokers
-        asks = {(str(node), -1): AskHealth() for node in nodes}
+        asks = {(str(node), -1): questions.AskEntries() for node in nodes}
         found = self._answers(
-            HEALTH, asks, lambda each, deadline: self.brokers.node(int(each[0]), deadline)
+            questions.HEALTH, asks, lambda each, deadline: self.brokers.node(int(each[0]), deadline)
         )
         return {int(node): answer for (node, _), answer in found.items()}
 
-    def following(self) -> Following | None:
+    def following(self) -> questions.Following | None:
         """Which cluster a broker follows, and how far; None from one that never does (Kafka's).
 
         Raises:
             RequestRefused: it refuses.
             NoAnswer: no broker answers.
         """
-        return self._of_broker(FOLLOWING, "", AskFollowing())
+        return self._of_broker(questions.FOLLOWING, "", questions.AskEntries())
 
-    def promoted(self, topics: Sequence[str] = ()) -> list[PromotedEntry] | None:
+    def promoted(self, topics: Sequence[str] = ()) -> list[questions.PromotedEntry] | None:
         """What promotions have done since the start of a broker; None from one that has none.
 
         Args:
@@ -364,9 +322,9 @@ class ControlCalls(RetriedCalls):
             RequestRefused: it refuses.
             NoAnswer: no broker answers.
         """
-        found: list[PromotedEntry] = []
+        found: list[questions.PromotedEntry] = []
         for some in _parts(topics) or [[]]:
-            answer = self._of_broker(PROMOTED, "", AskPromoted(tuple(some)))
+            answer = self._of_broker(questions.PROMOTED, "", questions.AskPromoted(tuple(some)))
             if answer is None:
                 return None
             found += answer.entries
@@ -382,9 +340,9 @@ class ControlCalls(RetriedCalls):
             NoAnswer: no broker answers.
         """
         if topics is None:
-            self._act(PROMOTE, ALL_TOPICS)
+            self._act(questions.PROMOTE, questions.ALL_TOPICS)
         for some in _parts(topics or ()):
-            self._act(PROMOTE, json.dumps(some))
+            self._act(questions.PROMOTE, json.dumps(some))
 
     def demote(self, servers: str, topics: str = ".*") -> None:
         """Have a broker follow a cluster, also in topics that it leads.
@@ -397,7 +355,7 @@ class ControlCalls(RetriedCalls):
             RequestRefused: the broker cannot (Apache Kafka), or refuses.
             NoAnswer: no broker answers.
         """
-        self._act(DEMOTE, json.dumps(Demotion(servers, topics)._asdict()))
+        self._act(questions.DEMOTE, json.dumps(questions.Demotion(servers, topics)._asdict()))
 
     def _act(self, action: Action, value: str) -> None:
         def attempt(deadline: Deadline) -> None:
@@ -412,14 +370,14 @@ class ControlCalls(RetriedCalls):
 
         self._persist(attempt)
 
-    def append_times_ahead(self, topic: str) -> AppendTimesAhead:
+    def append_times_ahead(self, topic: str) -> questions.AppendTimesAhead:
         """How far a topic's append times are ahead of the broker's clock.
 
         Raises:
             RequestRefused: the broker has no such request (Apache Kafka), or no such topic.
             NoAnswer: no broker answers.
         """
-        found = self._of_broker(APPEND_TIMES_AHEAD, topic, AskAppendTimesAhead())
+        found = self._of_broker(questions.APPEND_TIMES_AHEAD, topic, questions.AskNothing())
         if found is None:
             raise self._no_append_times(topic)
         return found
@@ -431,12 +389,15 @@ class ControlCalls(RetriedCalls):
             RequestRefused: the broker cannot (Apache Kafka), or some were not reset.
             NoAnswer: no broker answers.
         """
-        value = ALL_PARTITIONS if partitions is None else ",".join(map(str, partitions))
-        resource, values = (APPEND_TIME_RESET.about, topic), {APPEND_TIME_RESET.name: value}
+        value = questions.ALL_PARTITIONS if partitions is None else ",".join(map(str, partitions))
+        resource, values = (
+            (questions.APPEND_TIME_RESET.about, topic),
+            {questions.APPEND_TIME_RESET.name: value},
+        )
 
         def attempt(deadline: Deadline) -> None:
             link = self.brokers.any(deadline)
-            if APPEND_TIME_RESET.name not in link.features:
+            if questions.APPEND_TIME_RESET.name not in link.features:
                 raise self._no_append_times(topic)
             alter(link, resource, values, deadline)
 

@@ -130,6 +130,22 @@ def _json(value: object) -> str:
 # --- what questions take and give -----------------------------------------------------
 
 
+class AskNothing(NamedTuple):
+    """Nothing but the resource is asked about."""
+
+
+class AskEntries(NamedTuple):
+    """The entries of an answer, from one on."""
+
+    start: int = 0
+
+
+class AskPartition(NamedTuple):
+    """A partition of a topic."""
+
+    partition: int
+
+
 class RangeClock(StrEnum):
     """Whose time it is."""
 
@@ -212,12 +228,6 @@ class RetentionReport(NamedTuple):
     """The first open transaction, if one is open."""
 
 
-class AskLeftBehind(NamedTuple):
-    """What is not carried over of a topic, from one entry on."""
-
-    start: int = 0
-
-
 class LeftBehind(NamedTuple):
     """What a Kafka that had the log directory knows of a topic, and its broker does not."""
 
@@ -239,12 +249,6 @@ class LeftBehind(NamedTuple):
         return [each for each in self.entries if len(each) > 2]
 
 
-class AskHealth(NamedTuple):
-    """What is wrong with a broker, from one entry on."""
-
-    start: int = 0
-
-
 class Wrong(NamedTuple):
     """One thing that is wrong with a broker."""
 
@@ -264,12 +268,6 @@ class Health(NamedTuple):
     """Partitions."""
     wrong: tuple[Wrong, ...]
     next: int | None
-
-
-class AskFollowing(NamedTuple):
-    """How far a broker has followed another cluster, from one entry on."""
-
-    start: int = 0
 
 
 class FollowedState(StrEnum):
@@ -357,10 +355,6 @@ class Promoted(NamedTuple):
     next: int | None
 
 
-class AskAppendTimesAhead(NamedTuple):
-    """How far the append times of a topic are ahead of the clock."""
-
-
 class AppendTimesAhead(NamedTuple):
     """How many of a topic's partitions have append times ahead of the clock, and how far."""
 
@@ -393,12 +387,6 @@ class NamedProducers(NamedTuple):
     next: int | None
 
 
-class AskTimes(NamedTuple):
-    """What is known of the times of a partition's records."""
-
-    partition: int
-
-
 class PartitionTimes(NamedTuple):
     """What a broker knows of the times of a partition's records without reading one."""
 
@@ -427,12 +415,6 @@ class PartitionTimes(NamedTuple):
     """When a follower saw the log's first record, where it is unknown when that was appended."""
     seen_last_ms: int | None = None
     """The same of its last record."""
-
-
-class AskCleaning(NamedTuple):
-    """How far a partition is compacted."""
-
-    partition: int
 
 
 class CleaningRun(NamedTuple):
@@ -555,10 +537,6 @@ class UnreadDeleted(NamedTuple):
     next: int | None
 
 
-class AskRefused(NamedTuple):
-    """What a broker has refused of a topic's records since it started."""
-
-
 class RefusedRecords(NamedTuple):
     """Records of refused batches, at most 1,000 of a batch."""
 
@@ -576,102 +554,56 @@ class Refused(NamedTuple):
 
 # --- the table ------------------------------------------------------------------------
 
+_TOPIC, _BROKER, _GROUP = ResourceType.TOPIC, ResourceType.BROKER, ResourceType.GROUP
+_DESCRIBE, _DESCRIBE_CONFIGS = AclOperation.DESCRIBE, AclOperation.DESCRIBE_CONFIGS
+
 APPEND_TIMES_AHEAD: Final = Question(
-    "horolog.append.time.ahead",
-    ResourceType.TOPIC,
-    AclOperation.DESCRIBE,
-    AskAppendTimesAhead,
-    AppendTimesAhead,
+    "horolog.append.time.ahead", _TOPIC, _DESCRIBE, AskNothing, AppendTimesAhead
 )
 FOLLOWING: Final = Question(
-    "horolog.follow.status",
-    ResourceType.BROKER,
-    AclOperation.DESCRIBE,
-    AskFollowing,
-    Following,
-    paged="entries",
+    "horolog.follow.status", _BROKER, _DESCRIBE, AskEntries, Following, paged="entries"
 )
 PROMOTED: Final = Question(
-    "horolog.follow.promoted",
-    ResourceType.BROKER,
-    AclOperation.DESCRIBE,
-    AskPromoted,
-    Promoted,
-    paged="entries",
+    "horolog.follow.promoted", _BROKER, _DESCRIBE, AskPromoted, Promoted, paged="entries"
 )
 GROUP_LAG: Final = Question(
-    "horolog.group.lag",
-    ResourceType.GROUP,
-    AclOperation.DESCRIBE,
-    AskGroupLag,
-    GroupLag,
-    paged="lags",
+    "horolog.group.lag", _GROUP, _DESCRIBE, AskGroupLag, GroupLag, paged="lags"
 )
-HEALTH: Final = Question(
-    "horolog.health",
-    ResourceType.BROKER,
-    AclOperation.DESCRIBE,
-    AskHealth,
-    Health,
-    paged="wrong",
-)
+HEALTH: Final = Question("horolog.health", _BROKER, _DESCRIBE, AskEntries, Health, paged="wrong")
 LEFT_BEHIND: Final = Question(
-    "horolog.left.behind",
-    ResourceType.TOPIC,
-    AclOperation.DESCRIBE_CONFIGS,
-    AskLeftBehind,
-    LeftBehind,
-    paged="entries",
+    "horolog.left.behind", _TOPIC, _DESCRIBE_CONFIGS, AskEntries, LeftBehind, paged="entries"
 )
-LOOKUP_WAY: Final = Question(
-    "horolog.lookup.way", ResourceType.TOPIC, AclOperation.DESCRIBE, AskLookup, LookupReport
-)
+LOOKUP_WAY: Final = Question("horolog.lookup.way", _TOPIC, _DESCRIBE, AskLookup, LookupReport)
 PRODUCER_CLIENTS: Final = Question(
     "horolog.producer.clients",
-    ResourceType.BROKER,
-    AclOperation.DESCRIBE,
+    _BROKER,
+    _DESCRIBE,
     AskProducerClients,
     NamedProducers,
     paged="clients",
 )
-REFUSED: Final = Question(
-    "horolog.refused", ResourceType.TOPIC, AclOperation.DESCRIBE, AskRefused, Refused
-)
+REFUSED: Final = Question("horolog.refused", _TOPIC, _DESCRIBE, AskNothing, Refused)
 RETENTION: Final = Question(
     "horolog.retention.explain",
-    ResourceType.TOPIC,
-    AclOperation.DESCRIBE_CONFIGS,
+    _TOPIC,
+    _DESCRIBE_CONFIGS,
     AskRetention,
     RetentionReport,
     paged="segments",
     repeated=("now",),
 )
-TIMES: Final = Question(
-    "horolog.times", ResourceType.TOPIC, AclOperation.DESCRIBE, AskTimes, PartitionTimes
-)
+TIMES: Final = Question("horolog.times", _TOPIC, _DESCRIBE, AskPartition, PartitionTimes)
 RETENTION_UNREAD: Final = Question(
-    "horolog.retention.unread",
-    ResourceType.TOPIC,
-    AclOperation.DESCRIBE_CONFIGS,
-    AskUnread,
-    UnreadDeleted,
-    paged="unread",
+    "horolog.retention.unread", _TOPIC, _DESCRIBE_CONFIGS, AskUnread, UnreadDeleted, paged="unread"
 )
 TIME_RANGES: Final = Question(
-    "horolog.time.ranges",
-    ResourceType.TOPIC,
-    AclOperation.DESCRIBE,
-    AskTimeRanges,
-    TimeRanges,
-    paged="ranges",
+    "horolog.time.ranges", _TOPIC, _DESCRIBE, AskTimeRanges, TimeRanges, paged="ranges"
 )
-CLEANING: Final = Question(
-    "horolog.cleaning", ResourceType.TOPIC, AclOperation.DESCRIBE, AskCleaning, PartitionCleaning
-)
+CLEANING: Final = Question("horolog.cleaning", _TOPIC, _DESCRIBE, AskPartition, PartitionCleaning)
 HISTORY_GROUP: Final = Question(
     "horolog.history.group",
-    ResourceType.GROUP,
-    AclOperation.DESCRIBE,
+    _GROUP,
+    _DESCRIBE,
     AskGroupHistory,
     GroupHistory,
     paged="events",
@@ -679,8 +611,8 @@ HISTORY_GROUP: Final = Question(
 )
 HISTORY_TOPIC: Final = Question(
     "horolog.history.topic",
-    ResourceType.BROKER,
-    AclOperation.DESCRIBE_CONFIGS,
+    _BROKER,
+    _DESCRIBE_CONFIGS,
     AskTopicHistory,
     TopicHistory,
     paged="changes",

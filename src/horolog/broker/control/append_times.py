@@ -17,7 +17,7 @@ from horolog.wire.questions import (
     ALL_PARTITIONS,
     APPEND_TIME_RESET,
     AppendTimesAhead,
-    AskAppendTimesAhead,
+    AskNothing,
 )
 
 _LOG = logging.getLogger(__name__)
@@ -91,7 +91,7 @@ def _indexes(topic: Topic, text: str) -> Sequence[int]:
 
 
 async def describe_append_times(
-    broker: Broker, peer: Peer, name: str, ask: AskAppendTimesAhead
+    broker: Broker, peer: Peer, name: str, ask: AskNothing
 ) -> AppendTimesAhead:
     """How far append times of a topic are ahead of the clock.
 

@@ -4,13 +4,13 @@ from typing import Final
 
 from horolog.broker.broker import Broker
 from horolog.network.peer import Peer
-from horolog.wire.questions import AskCleaning, CleaningRun, PartitionCleaning
+from horolog.wire.questions import AskPartition, CleaningRun, PartitionCleaning
 
 _LONGEST: Final = 500  # characters of an error
 
 
 async def describe_cleaning(
-    broker: Broker, peer: Peer, topic: str, ask: AskCleaning
+    broker: Broker, peer: Peer, topic: str, ask: AskPartition
 ) -> PartitionCleaning:
     """What may be cleaned now, and the last run since the broker was started.
 

@@ -14,7 +14,7 @@ from horolog.wire.questions import (
     ALL_TOPICS,
     DEMOTE,
     PROMOTE,
-    AskFollowing,
+    AskEntries,
     AskPromoted,
     Demotion,
     FollowedEntry,
@@ -27,7 +27,7 @@ _MOST_SETTINGS: Final = 20  # of a topic
 _MOST_ENTRIES: Final = 1_000  # are looked at for a page
 
 
-async def describe_following(broker: Broker, peer: Peer, name: str, ask: AskFollowing) -> Following:
+async def describe_following(broker: Broker, peer: Peer, name: str, ask: AskEntries) -> Following:
     """The source, and how far each partition is as of this page."""
     source = broker.shadow.source()
     entries = [each async for each in _page(broker.shadow.entries(), max(0, ask.start))]

@@ -7,14 +7,14 @@ from typing import Final, TypeAlias
 from horolog.broker.broker import Broker
 from horolog.broker.control.rows import as_many_as_fit
 from horolog.network.peer import Peer
-from horolog.wire.questions import AskLeftBehind, LeftBehind
+from horolog.wire.questions import AskEntries, LeftBehind
 
 _SETTING: Final = 2  # a name and a value, in the place of group, partition and offset
 _Entry: TypeAlias = tuple[str, str] | tuple[str, int, int]
 _MOST_CHARACTERS: Final = 1_000  # of the name of a group
 
 
-async def list_left_behind(broker: Broker, peer: Peer, name: str, ask: AskLeftBehind) -> LeftBehind:
+async def list_left_behind(broker: Broker, peer: Peer, name: str, ask: AskEntries) -> LeftBehind:
     """Settings of a topic that are without effect here, and groups that have not committed here.
 
     Raises:

@@ -2,10 +2,10 @@
 
 from horolog.broker.broker import Broker
 from horolog.network.peer import Peer
-from horolog.wire.questions import AskRefused, Refused, RefusedRecords
+from horolog.wire.questions import AskNothing, Refused, RefusedRecords
 
 
-async def list_refused(broker: Broker, peer: Peer, topic: str, ask: AskRefused) -> Refused:
+async def list_refused(broker: Broker, peer: Peer, topic: str, ask: AskNothing) -> Refused:
     """The sums since the broker started, most first.
 
     Raises:

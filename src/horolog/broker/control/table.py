@@ -35,51 +35,31 @@ from horolog.broker.dispatch import Request
 from horolog.config import Change, DescribedSetting, Operation
 from horolog.errors import ErrorCode, RequestRefused
 from horolog.network.peer import Peer
+from horolog.wire import questions
 from horolog.wire.config_resources import ResourceType
-from horolog.wire.questions import (
-    APPEND_TIME_RESET,
-    APPEND_TIMES_AHEAD,
-    CLEANING,
-    DEMOTE,
-    FOLLOWING,
-    GROUP_LAG,
-    HEALTH,
-    HISTORY_GROUP,
-    HISTORY_TOPIC,
-    LEFT_BEHIND,
-    LOOKUP_WAY,
-    PRODUCER_CLIENTS,
-    PROMOTE,
-    PROMOTED,
-    REFUSED,
-    RETENTION,
-    RETENTION_UNREAD,
-    TIME_RANGES,
-    TIMES,
-)
 
 QUESTION_ROWS: Final = (
-    QuestionRow(APPEND_TIMES_AHEAD, describe_append_times),
-    QuestionRow(CLEANING, describe_cleaning),
-    QuestionRow(PROMOTED, describe_promoted),
-    QuestionRow(FOLLOWING, describe_following),
-    QuestionRow(GROUP_LAG, measure_group),
-    QuestionRow(HEALTH, describe_health),
-    QuestionRow(HISTORY_GROUP, show_group_history),
-    QuestionRow(HISTORY_TOPIC, show_topic_history),
-    QuestionRow(LEFT_BEHIND, list_left_behind),
-    QuestionRow(LOOKUP_WAY, explain_lookup),
-    QuestionRow(PRODUCER_CLIENTS, name_producers),
-    QuestionRow(REFUSED, list_refused),
-    QuestionRow(RETENTION, explain_retention),
-    QuestionRow(RETENTION_UNREAD, find_unread),
-    QuestionRow(TIME_RANGES, find_time_ranges),
-    QuestionRow(TIMES, describe_times),
+    QuestionRow(questions.APPEND_TIMES_AHEAD, describe_append_times),
+    QuestionRow(questions.CLEANING, describe_cleaning),
+    QuestionRow(questions.PROMOTED, describe_promoted),
+    QuestionRow(questions.FOLLOWING, describe_following),
+    QuestionRow(questions.GROUP_LAG, measure_group),
+    QuestionRow(questions.HEALTH, describe_health),
+    QuestionRow(questions.HISTORY_GROUP, show_group_history),
+    QuestionRow(questions.HISTORY_TOPIC, show_topic_history),
+    QuestionRow(questions.LEFT_BEHIND, list_left_behind),
+    QuestionRow(questions.LOOKUP_WAY, explain_lookup),
+    QuestionRow(questions.PRODUCER_CLIENTS, name_producers),
+    QuestionRow(questions.REFUSED, list_refused),
+    QuestionRow(questions.RETENTION, explain_retention),
+    QuestionRow(questions.RETENTION_UNREAD, find_unread),
+    QuestionRow(questions.TIME_RANGES, find_time_ranges),
+    QuestionRow(questions.TIMES, describe_times),
 )
 ACTION_ROWS: Final = (
-    ActionRow((APPEND_TIME_RESET,), prepare_reset),
-    ActionRow((DEMOTE,), prepare_demotion),
-    ActionRow((PROMOTE,), prepare_promotion),
+    ActionRow((questions.APPEND_TIME_RESET,), prepare_reset),
+    ActionRow((questions.DEMOTE,), prepare_demotion),
+    ActionRow((questions.PROMOTE,), prepare_promotion),
     ActionRow(CLOCK_ACTIONS, prepare_clock, is_alone=False),
 )
 SHOWN: Final[Sequence[tuple[ResourceType, Show]]] = ((ResourceType.BROKER, show_clock),)

@@ -5,10 +5,12 @@ from functools import partial
 from horolog.broker.broker import Broker
 from horolog.network.peer import Peer
 from horolog.storage.logs.readable import ReadableLog
-from horolog.wire.questions import AskTimes, PartitionTimes
+from horolog.wire.questions import AskPartition, PartitionTimes
 
 
-async def describe_times(broker: Broker, peer: Peer, topic: str, ask: AskTimes) -> PartitionTimes:
+async def describe_times(
+    broker: Broker, peer: Peer, topic: str, ask: AskPartition
+) -> PartitionTimes:
     """What the block maps of a partition add up to, and what was counted when it was appended.
 
     Raises:
