@@ -173,7 +173,7 @@ class RecordsEncoder:
         # Counted from base times of its own, a record's bytes do not depend on the batch.
         times = columns.times - np.repeat(base_timestamps, counts)
         ends = np.zeros(len(times) + 1, np.int64)
-        inputs = (ends[1:], _NONE, np.ascontiguousarray(deltas), times, *columns.others)
+        inputs = (ends[1:], _NONE, np.ascontiguousarray(deltas), times, columns.others)
         state = _new_state()
         state[layout.END_ROW] = len(times)
         while _scatter(self._out, state, inputs) == layout.FULL:
@@ -279,7 +279,7 @@ class _Writer:
         state, pieces = self._state, self._pieces
         while True:
             columns, numbers = pieces[0]
-            status = _scatter(out, state, (_NONE, numbers, _NONE, columns.times, *columns.others))
+            status = _scatter(out, state, (_NONE, numbers, _NONE, columns.times, columns.others))
             count: int = state[layout.ROW] - state[layout.FIRST_ROW]
             if status == layout.FULL:
                 return count
@@ -296,9 +296,8 @@ def _new_state() -> "array[int]":
 
 
 def _scatter(out: npt.NDArray[np.uint8], state: "array[int]", inputs: tuple[Any, ...]) -> int:
-    kernels = COLUMN_KERNELS.module
-    if kernels is None:
-        status = column_twins.scatter(out.data, state, *(column.data for column in inputs))
+    kernels = COLUMN_KERNELS.module or column_twins
+    status = int(kernels.scatter(out, np.frombuffer(state, np.int64), *inputs))
+    if COLUMN_KERNELS.module is None:
         COLUMN_KERNELS.note_work(state[layout.FILLED])
-        return status
-    return int(kernels.scatter(out, np.frombuffer(state, np.int64), *inputs))
+    return status

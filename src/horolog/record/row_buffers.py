@@ -8,41 +8,18 @@ from array import array
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from horolog.buffers import Buffer
 from horolog.record.batch_producers import TYPES as OF_PRODUCERS
 from horolog.record.batch_producers import BatchProducers
 from horolog.record.kernels import column_twins, layout
+from horolog.record.kernels.column_twins import Column, Columns
 from horolog.record.kernels.loading import COLUMN_KERNELS
 from horolog.record.row_range import RowRange
 
-_Bytes = npt.NDArray[np.uint8]
-_Ends = npt.NDArray[np.int32]
-
 _FILLED = slice(layout.ROWS, layout.HEADER_VALUE_BYTES + 1)
 _WANT = {"key": layout.WANT_KEY, "value": layout.WANT_VALUE, "headers": layout.WANT_HEADERS}
-
-
-class _ByteColumn:
-    """A binary column: where each row ends, the bytes, and which rows are not null."""
-
-    def __init__(self, rows: int, room: int) -> None:
-        self.ends: _Ends = empty_array(rows + 1, np.int32)
-        self.ends[0] = 0
-        self.data: _Bytes = empty_array(room, np.uint8)
-        self.valid: _Bytes = empty_array(rows, np.uint8)
-
-    def finish(self, rows: int, has_nulls: bool, type_: pa.DataType) -> pa.Array:
-        ends = _fitted(self.ends, rows + 1)
-        data = _fitted(self.data, int(ends[-1]))
-        validity = None
-        if has_nulls:
-            validity = pa.py_buffer(np.packbits(self.valid[:rows], bitorder="little"))
-        return pa.Array.from_buffers(
-            type_, rows, [validity, pa.py_buffer(ends), pa.py_buffer(data)]
-        )
 
 
 class RowBuffers:
@@ -85,53 +62,35 @@ class RowBuffers:
     def reserve(self, room: int) -> None:
         """Start a new table with room for a row of this cost, if that is above `max_bytes`."""
         self._room = max(room, self._max_bytes)
-        self._outputs: column_twins.Outputs | None = None
+        self._columns: Columns | None = None
         for index in range(_FILLED.start, _FILLED.stop):
             self._state[index] = 0
         self._state[layout.BYTES_LEFT] = self._room
         self._state[layout.SEEN] = 0
 
-    def _allocated(self) -> column_twins.Outputs:
+    def _allocated(self) -> Columns:
         """The arrays of the table; new ones if it has none yet."""
-        if self._outputs is not None:
-            return self._outputs
+        if self._columns is not None:
+            return self._columns
         room = self._room
-        columns = self._state[layout.WANTED]
+        wanted = self._state[layout.WANTED]
         rows = room // layout.ROW_BYTES
-        headers = room // layout.HEADER_BYTES if columns & layout.WANT_HEADERS else 0
+        headers = room // layout.HEADER_BYTES
         self._offsets = empty_array(rows, np.int64)
         self._times = empty_array(rows, np.int64)
         self._types = empty_array(rows, np.int32)
-        self._key = _column(columns & layout.WANT_KEY, rows, room)
-        self._value = _column(columns & layout.WANT_VALUE, rows, room)
-        self._header_ends: _Ends = np.zeros(1, np.int32)
-        if columns & layout.WANT_HEADERS:
-            self._header_ends = empty_array(rows + 1, np.int32)
-            self._header_ends[0] = 0
-        self._header_key = _column(columns & layout.WANT_HEADERS, headers, room)
-        self._header_value = _column(columns & layout.WANT_HEADERS, headers, room)
-        self._outputs = column_twins.Outputs(
-            self._offsets,
-            self._times,
-            self._types,
-            self._key.ends,
-            self._key.data,
-            self._key.valid,
-            self._value.ends,
-            self._value.data,
-            self._value.valid,
-            self._header_ends,
-            self._header_key.ends,
-            self._header_key.data,
-            self._header_value.ends,
-            self._header_value.data,
-            self._header_value.valid,
+        has_headers = wanted & layout.WANT_HEADERS
+        self._columns = Columns(
+            key=_column(wanted & layout.WANT_KEY, rows, room),
+            value=_column(wanted & layout.WANT_VALUE, rows, room),
+            header_ends=_ends(rows if has_headers else 0),
+            header_key=_column(has_headers, headers, room),
+            header_value=_column(has_headers, headers, room),
         )
-        return self._outputs
+        return self._columns
 
     def start(self, plan: "array[int]") -> None:
         """Start a plan of stretches, or of one piece of a stretch."""
-        self._plan = plan
         self._plan_array = np.frombuffer(plan, np.int64)
         self._state[layout.GATHER_STRETCH] = self._state[layout.GATHER_POSITION] = 0
         if COLUMN_KERNELS.module is None:
@@ -140,28 +99,26 @@ class RowBuffers:
 
     def gather(self, data: Buffer) -> int:
         """Append the records of the plan, going on where the last call stopped."""
-        kernels = COLUMN_KERNELS.module
-        if kernels is None:
-            outputs = (item.data for item in self._allocated())
-            return column_twins.gather(memoryview(data), self._plan, self._state, *outputs)
+        kernels = COLUMN_KERNELS.module or column_twins
         array_ = np.frombuffer(memoryview(data).toreadonly(), np.uint8)
-        status = kernels.gather(array_, self._plan_array, self._state_array, *self._allocated())
+        columns = self._allocated().arrays()
+        numbers = (self._offsets, self._times, self._types)
+        status = kernels.gather(array_, self._plan_array, self._state_array, *numbers, columns)
         return int(status)
 
     def finish(self) -> pa.RecordBatch:
         """The rows so far as a table; the next ones start another."""
-        self._allocated()
+        filled = self._allocated()
         seen = self._state[layout.SEEN]
         columns = []
         for field in self._schema:
             match field.name:
                 case "key":
-                    column = self._key.finish(self.count, bool(seen & layout.NULL_KEY), field.type)
+                    column = _arrow(filled.key, self.count, seen & layout.NULL_KEY, field.type)
                 case "value":
-                    nulls = bool(seen & layout.NULL_VALUE)
-                    column = self._value.finish(self.count, nulls, field.type)
+                    column = _arrow(filled.value, self.count, seen & layout.NULL_VALUE, field.type)
                 case "headers":
-                    column = self._finish_headers(field.type)
+                    column = self._finish_headers(filled, field.type)
                 case "offset":
                     column = arrow_of(_fitted(self._offsets, self.count), field.type)
                 case "timestamp_ms":
@@ -176,24 +133,42 @@ class RowBuffers:
         self.reserve(0)
         return table
 
-    def _finish_headers(self, type_: pa.DataType) -> pa.Array:
+    def _finish_headers(self, filled: Columns, type_: pa.DataType) -> pa.Array:
         seen = self._state[layout.SEEN]
         count = self._state[layout.HEADERS]
-        keys = self._header_key.finish(count, has_nulls=False, type_=pa.binary())
-        values = self._header_value.finish(
-            count, bool(seen & layout.NULL_HEADER_VALUE), type_.value_type.field("value").type
-        )
+        keys = _arrow(filled.header_key, count, 0, pa.binary())
+        value_type = type_.value_type.field("value").type
+        values = _arrow(filled.header_value, count, seen & layout.NULL_HEADER_VALUE, value_type)
         if seen & layout.NOT_ASCII:
             keys = pa.array([key.as_py().decode("utf-8", "replace") for key in keys], pa.string())
         else:
             keys = keys.view(pa.string())
         headers = pa.StructArray.from_arrays([keys, values], fields=list(type_.value_type))
-        ends = pa.py_buffer(_fitted(self._header_ends, self.count + 1))
+        ends = pa.py_buffer(_fitted(filled.header_ends, self.count + 1))
         return pa.Array.from_buffers(type_, self.count, [None, ends], children=[headers])
 
 
-def _column(wants: int, rows: int, room: int) -> _ByteColumn:
-    return _ByteColumn(rows, room) if wants else _ByteColumn(0, 0)
+def _column(wants: int, rows: int, room: int) -> Column:
+    """An empty column with room for as many rows and bytes, or for none."""
+    if not wants:
+        rows = room = 0
+    return Column(_ends(rows), empty_array(room, np.uint8), empty_array(rows, np.uint8))
+
+
+def _ends(rows: int) -> Any:
+    ends = empty_array(rows + 1, np.int32)
+    ends[0] = 0
+    return ends
+
+
+def _arrow(column: Column, rows: int, nulls: int, type_: pa.DataType) -> pa.Array:
+    """The first rows of a column; some are null if `nulls` is not 0."""
+    ends = _fitted(column.ends, rows + 1)
+    data = _fitted(column.data, int(ends[-1]))
+    validity = None
+    if nulls:
+        validity = pa.py_buffer(np.packbits(column.valid[:rows], bitorder="little"))
+    return pa.Array.from_buffers(type_, rows, [validity, pa.py_buffer(ends), pa.py_buffer(data)])
 
 
 def empty_array(count: int, kind: Any) -> Any:

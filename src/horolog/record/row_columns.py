@@ -7,6 +7,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from horolog.record.kernels.column_twins import Column, Columns
 from horolog.record.timestamps import NO_TIMESTAMP
 
 __all__ = ["RowColumns", "require_columns"]
@@ -17,7 +18,7 @@ class RowColumns:
 
     Attributes:
         times: Milliseconds; -1 where there is none.
-        others: Of keys, values and headers, in the order in which `scatter` takes them.
+        others: Keys, values and headers, as `scatter` takes them.
 
     Raises:
         ValueError: a column is missing or has a type that is no bytes, or a header is null.
@@ -26,11 +27,8 @@ class RowColumns:
     def __init__(self, rows: pa.RecordBatch) -> None:
         require_columns(rows.schema)
         self.times = _times_of(rows.column("timestamp_ms"))
-        self.others = (
-            *_bytes_column(rows, "key"),
-            *_bytes_column(rows, "value"),
-            *_header_columns(rows),
-        )
+        key, value = _bytes_column(rows, "key"), _bytes_column(rows, "value")
+        self.others = Columns(key, value, *_header_columns(rows)).arrays()
 
     def __len__(self) -> int:
         return len(self.times)
@@ -61,32 +59,47 @@ def _cast(column: pa.Array, type_: pa.DataType) -> pa.Array:
         raise ValueError(f"A column of type {column.type} cannot be written: {error}") from None
 
 
-def _bytes_column(rows: pa.RecordBatch, name: str) -> tuple[Any, Any, Any]:
+def _bytes_column(rows: pa.RecordBatch, name: str) -> Column:
     if name not in rows.schema.names:
         return _parts(pa.nulls(rows.num_rows, pa.large_binary()))
-    return _parts(_cast(rows.column(name), pa.large_binary()))
+    return _binary(rows.column(name))
 
 
-def _parts(column: pa.Array) -> tuple[Any, Any, Any]:
-    """Ends, data and validity (empty where nothing is null) of a large binary column."""
+def _binary(column: pa.Array) -> Column:
+    return _parts(_cast(column, pa.large_binary()))
+
+
+def _parts(column: pa.Array) -> Column:
+    """Those of a large binary column."""
     _, ends, data = column.buffers()
     stop = column.offset + len(column) + 1
-    ends_array = np.zeros(1, np.int64)
+    ends_array, data_array, valid = _NO_ENDS, _NO_BYTES, _NO_BYTES
     if ends is not None and len(column):
-        ends_array = np.frombuffer(ends, np.int64, stop)[column.offset :]
-    data_array = np.empty(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
-    valid = np.empty(0, np.uint8)
+        ends_array = _sealed(np.frombuffer(ends, np.int64, stop)[column.offset :])
+    if data is not None:
+        data_array = _sealed(np.frombuffer(data, np.uint8))
     if column.null_count:
-        valid = pc.is_valid(column).to_numpy(zero_copy_only=False).view(np.uint8)
-    return ends_array, data_array, valid
+        valid = _sealed(pc.is_valid(column).to_numpy(zero_copy_only=False).view(np.uint8))
+    return Column(ends_array, data_array, valid)
 
 
-def _no_headers(count: int) -> tuple[Any, ...]:
+def _sealed(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The array, not to be written: the kernel is compiled for such."""
+    array.setflags(write=False)
+    return array
+
+
+_NO_ENDS = _sealed(np.zeros(1, np.int64))
+_NO_BYTES = _sealed(np.empty(0, np.uint8))
+
+
+def _no_headers(count: int) -> tuple[Any, Column, Column]:
     nothing = _parts(pa.nulls(0, pa.large_binary()))
-    return np.zeros(count + 1, np.int64), *nothing[:2], *nothing
+    return _sealed(np.zeros(count + 1, np.int64)), nothing, nothing
 
 
-def _header_columns(rows: pa.RecordBatch) -> tuple[Any, ...]:
+def _header_columns(rows: pa.RecordBatch) -> tuple[Any, Column, Column]:
+    """Where those of each row end, their keys and their values."""
     if "headers" not in rows.schema.names:
         return _no_headers(rows.num_rows)
     column = rows.column("headers")
@@ -103,5 +116,4 @@ def _header_columns(rows: pa.RecordBatch) -> tuple[Any, ...]:
     keys, values = (pc.struct_field(flat, name) for name in ("key", "value"))
     if flat.null_count or keys.null_count:
         raise ValueError("A header or its key is null")
-    key_parts = _parts(_cast(keys, pa.large_binary()))
-    return ends, *key_parts[:2], *_parts(_cast(values, pa.large_binary()))
+    return _sealed(ends), _binary(keys), _binary(values)

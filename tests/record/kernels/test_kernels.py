@@ -173,11 +173,7 @@ def outputs(room: int, poison: int) -> list[Guarded]:
         (rows, np.int32),
         *[(rows + 1, np.int32), (room, np.uint8), (rows, np.uint8)] * 2,
         (rows + 1, np.int32),
-        (headers + 1, np.int32),
-        (room, np.uint8),
-        (headers + 1, np.int32),
-        (room, np.uint8),
-        (headers, np.uint8),
+        *[(headers + 1, np.int32), (room, np.uint8), (headers, np.uint8)] * 2,
     ]
     return [Guarded(size, kind, poison) for size, kind in shapes]
 
@@ -211,13 +207,14 @@ def run_gather(gather, data: bytes, plan: "array[int]", state: "array[int]", poi
     plan, state = plan[:], state[:]
     guarded = outputs(state[layout.BYTES_LEFT], poison)
     arrays = [item.array for item in guarded]
+    numbers, columns = arrays[:3], tuple(arrays[3:])
     if gather is column_twins.gather:
-        status = gather(data, plan, state, *(item.data for item in arrays))
+        status = gather(data, plan, state, *numbers, columns)
     else:
         piece = np.frombuffer(poisoned(data, poison), np.uint8) if data else np.empty(0, np.uint8)
         piece.flags.writeable = False
         status = gather(
-            piece, np.frombuffer(plan, np.int64), np.frombuffer(state, np.int64), *arrays
+            piece, np.frombuffer(plan, np.int64), np.frombuffer(state, np.int64), *numbers, columns
         )
     for item in guarded:
         item.assert_margins_stand()
@@ -237,6 +234,11 @@ def test_gathering_by_kernel_and_twin_gives_the_same_columns(rng):
     assert set(endings) == {getattr(layout, name) for name in answers}
 
 
+def sealed(array):
+    array.flags.writeable = False
+    return array
+
+
 def scatter_inputs(rng: random.Random, rows: int):
     """Columns as the writer takes them, with nulls and headers now and then."""
 
@@ -246,7 +248,10 @@ def scatter_inputs(rng: random.Random, rows: int):
         ends = np.cumsum([skipped, *sizes]).astype(np.int64)
         data = np.frombuffer(rng.randbytes(int(ends[-1]) + 3), np.uint8)
         valid = np.array([rng.random() < 0.7 for _ in range(count)], np.uint8)
-        return ends, data, valid if rng.random() < 0.7 else np.empty(0, np.uint8)
+        has_nulls = rng.random() < 0.7
+        return column_twins.Column(
+            sealed(ends), data, sealed(valid if has_nulls else np.empty(0, np.uint8))
+        )
 
     times = np.array(
         [rng.choice((-1, 0, 1_000, 1_063, 1_064, INT64_MIN, INT64_MAX)) for _ in range(rows)],
@@ -261,11 +266,13 @@ def scatter_inputs(rng: random.Random, rows: int):
         order,
         deltas if rng.random() < 0.5 else deltas[:0],
         times,
-        *bytes_column(rows),
-        *bytes_column(rows),
-        header_ends,
-        *bytes_column(headers)[:2],
-        *bytes_column(headers),
+        column_twins.Columns(
+            bytes_column(rows),
+            bytes_column(rows),
+            sealed(header_ends),
+            bytes_column(headers)._replace(valid=sealed(np.empty(0, np.uint8))),
+            bytes_column(headers),
+        ).arrays(),
     )
 
 
@@ -279,11 +286,7 @@ def run_scatter(scatter, columns, room: int, poison: int, *, with_ends: bool):
     state[layout.FIRST_ROW] = -3  # of a batch that has rows of other columns
     out = Guarded(room, np.uint8, poison)
     ends = Guarded(state[layout.END_ROW] if with_ends else 0, np.int64, poison)
-    if scatter is column_twins.scatter:
-        arrays = [column.data for column in (ends.array, *columns)]
-        status = scatter(out.array.data, state, *arrays)
-    else:
-        status = scatter(out.array, np.frombuffer(state, np.int64), ends.array, *columns)
+    status = scatter(out.array, np.frombuffer(state, np.int64), ends.array, *columns)
     out.assert_margins_stand()
     ends.assert_margins_stand()
     return status, list(state), ends.array.tobytes(), out.array.tobytes()

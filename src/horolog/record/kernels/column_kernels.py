@@ -1,11 +1,12 @@
 """The numba kernels between records and columns; as `scan_kernels`, which see."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numba
 import numpy as np
 
-from horolog.record.kernels import layout
+from horolog.record.kernels import column_twins, layout
 from horolog.record.kernels.batch_kernels import plan_batches
 from horolog.record.kernels.cache import compile_kernel, helper
 from horolog.record.kernels.record_kernels import copy_bytes, put_varint, varint_size
@@ -24,6 +25,8 @@ __all__ = ["gather", "plan_batches", "scatter"]
 _BYTES_OUT = numba.uint8[::1]
 _INT64S_IN = numba.types.Array(numba.int64, 1, "C", readonly=True)
 _INT32S = numba.int32[::1]
+_Tuple: Any = numba.types.Tuple
+_columns_of = helper(column_twins.columns_of)
 
 
 @helper
@@ -47,19 +50,17 @@ def _headers_cost(data, position, end, count):
 
 
 @helper
-def _append(data, start, size, at, ends, target, row):
+def _append(data, start, size, at, column, row):
     """Where the column's data ends with this cell."""
     if size > 0:
-        copy_bytes(data, start, size, target, at)
+        copy_bytes(data, start, size, column.data, at)
         at += size
-    ends[row + 1] = at
+    column.ends[row + 1] = at
     return at
 
 
 @helper
-def _append_headers(
-    data, position, end, count, state, key_ends, key_data, value_ends, value_data, value_valid
-):
+def _append_headers(data, position, end, count, state, keys, values):
     """Append headers already found sound."""
     first = state[layout.HEADERS]
     keys_end = state[layout.HEADER_KEY_BYTES]
@@ -68,10 +69,10 @@ def _append_headers(
         size, start, position = read_bytes(data, position, end)
         if not _is_ascii(data, start, position):
             state[layout.SEEN] |= layout.NOT_ASCII
-        keys_end = _append(data, start, size, keys_end, key_ends, key_data, index)
+        keys_end = _append(data, start, size, keys_end, keys, index)
         size, start, position = read_bytes(data, position, end)
-        values_end = _append(data, start, size, values_end, value_ends, value_data, index)
-        value_valid[index] = size >= 0
+        values_end = _append(data, start, size, values_end, values, index)
+        values.valid[index] = size >= 0
         if size < 0:
             state[layout.SEEN] |= layout.NULL_HEADER_VALUE
     state[layout.HEADERS] = first + count
@@ -80,26 +81,7 @@ def _append_headers(
 
 
 @helper
-def _gather_stretch(
-    data,
-    stretch,
-    state,
-    offsets,
-    times,
-    types,
-    key_ends,
-    key_data,
-    key_valid,
-    value_ends,
-    value_data,
-    value_valid,
-    header_ends,
-    header_key_ends,
-    header_key_data,
-    header_value_ends,
-    header_value_data,
-    header_value_valid,
-):
+def _gather_stretch(data, stretch, state, offsets, times, types, columns):
     # In locals, not in the state: this is the loop that every record passes through.
     position, end = state[layout.GATHER_POSITION], stretch[layout.STRETCH_END]
     left, base_offset = stretch[layout.STRETCH_RECORDS_LEFT], stretch[layout.STRETCH_BASE_OFFSET]
@@ -164,32 +146,20 @@ def _gather_stretch(
             times[row] = timestamp
             types[row] = append_time
             if want_key:
-                keys_end = _append(data, key_start, key_size, keys_end, key_ends, key_data, row)
-                key_valid[row] = key_size >= 0
+                keys_end = _append(data, key_start, key_size, keys_end, columns.key, row)
+                columns.key.valid[row] = key_size >= 0
                 if key_size < 0:
                     seen |= layout.NULL_KEY
             if want_value:
-                values_end = _append(
-                    data, value_start, value_size, values_end, value_ends, value_data, row
-                )
-                value_valid[row] = value_size >= 0
+                values_end = _append(data, value_start, value_size, values_end, columns.value, row)
+                columns.value.valid[row] = value_size >= 0
                 if value_size < 0:
                     seen |= layout.NULL_VALUE
             if want_headers:
                 if headers > 0:
-                    _append_headers(
-                        data,
-                        headers_start,
-                        body_end,
-                        headers,
-                        state,
-                        header_key_ends,
-                        header_key_data,
-                        header_value_ends,
-                        header_value_data,
-                        header_value_valid,
-                    )
-                header_ends[row + 1] = state[layout.HEADERS]
+                    keys, values = columns.header_key, columns.header_value
+                    _append_headers(data, headers_start, body_end, headers, state, keys, values)
+                columns.header_ends[row + 1] = state[layout.HEADERS]
             row += 1
         left -= 1
         position = body_end
@@ -201,26 +171,8 @@ def _gather_stretch(
     return status
 
 
-def _gather(
-    data,
-    plan,
-    state,
-    offsets,
-    times,
-    types,
-    key_ends,
-    key_data,
-    key_valid,
-    value_ends,
-    value_data,
-    value_valid,
-    header_ends,
-    header_key_ends,
-    header_key_data,
-    header_value_ends,
-    header_value_data,
-    header_value_valid,
-):
+def _gather(data, plan, state, offsets, times, types, arrays):
+    columns = _columns_of(arrays)
     state[layout.NEED] = 0
     stretches = len(plan) // layout.STRETCH_SIZE
     while state[layout.GATHER_STRETCH] < stretches:
@@ -229,26 +181,7 @@ def _gather(
         state[layout.GATHER_POSITION] = max(
             state[layout.GATHER_POSITION], stretch[layout.STRETCH_START]
         )
-        status = _gather_stretch(
-            data,
-            stretch,
-            state,
-            offsets,
-            times,
-            types,
-            key_ends,
-            key_data,
-            key_valid,
-            value_ends,
-            value_data,
-            value_valid,
-            header_ends,
-            header_key_ends,
-            header_key_data,
-            header_value_ends,
-            header_value_data,
-            header_value_valid,
-        )
+        status = _gather_stretch(data, stretch, state, offsets, times, types, columns)
         if status != layout.DONE:
             return status
         if state[layout.GATHER_POSITION] != stretch[layout.STRETCH_END]:
@@ -258,12 +191,12 @@ def _gather(
 
 
 @helper
-def _cell(ends, valid, row):
+def _cell(column, row):
     """Where a cell is, and its size as a record has it: -1 for null."""
-    start = ends[row]
-    if len(valid) > 0 and valid[row] == 0:
+    start = column.ends[row]
+    if len(column.valid) > 0 and column.valid[row] == 0:
         return start, np.int64(-1)
-    return start, ends[row + 1] - start
+    return start, column.ends[row + 1] - start
 
 
 @helper
@@ -280,41 +213,22 @@ def _cell_size(size):
     return varint_size(size) + max(size, np.int64(0))
 
 
-def _scatter(
-    out,
-    state,
-    ends,
-    order,
-    deltas,
-    times,
-    key_ends,
-    key_data,
-    key_valid,
-    value_ends,
-    value_data,
-    value_valid,
-    header_ends,
-    header_key_ends,
-    header_key_data,
-    header_value_ends,
-    header_value_data,
-    header_value_valid,
-):
+def _scatter(out, state, ends, order, deltas, times, arrays):
     base = state[layout.BASE_TIMESTAMP]
-    never_null = header_value_valid[:0]
+    key, value, header_ends, header_keys, header_values = _columns_of(arrays)
     for place in range(state[layout.ROW], state[layout.END_ROW]):
         row = order[place] if len(order) else place
         timestamp = times[row]
         delta = deltas[row] if len(deltas) else place - state[layout.FIRST_ROW]
-        key_start, key_size = _cell(key_ends, key_valid, row)
-        value_start, value_size = _cell(value_ends, value_valid, row)
+        key_start, key_size = _cell(key, row)
+        value_start, value_size = _cell(value, row)
         first, last = header_ends[row], header_ends[row + 1]
         body = 1 + varint_size(timestamp - base) + varint_size(delta)
         body += _cell_size(key_size) + _cell_size(value_size) + varint_size(last - first)
         for index in range(first, last):
-            _start, size = _cell(header_key_ends, never_null, index)
+            _start, size = _cell(header_keys, index)
             body += _cell_size(size)
-            _start, size = _cell(header_value_ends, header_value_valid, index)
+            _start, size = _cell(header_values, index)
             body += _cell_size(size)
         position = state[layout.FILLED]
         if varint_size(body) + body > len(out) - position:
@@ -324,14 +238,14 @@ def _scatter(
         out[position] = 0
         position = put_varint(out, position + 1, timestamp - base)
         position = put_varint(out, position, delta)
-        position = _put_cell(out, position, key_data, key_start, key_size)
-        position = _put_cell(out, position, value_data, value_start, value_size)
+        position = _put_cell(out, position, key.data, key_start, key_size)
+        position = _put_cell(out, position, value.data, value_start, value_size)
         position = put_varint(out, position, last - first)
         for index in range(first, last):
-            start, size = _cell(header_key_ends, never_null, index)
-            position = _put_cell(out, position, header_key_data, start, size)
-            start, size = _cell(header_value_ends, header_value_valid, index)
-            position = _put_cell(out, position, header_value_data, start, size)
+            start, size = _cell(header_keys, index)
+            position = _put_cell(out, position, header_keys.data, start, size)
+            start, size = _cell(header_values, index)
+            position = _put_cell(out, position, header_values.data, start, size)
         state[layout.FILLED] = position
         state[layout.ROW] = place + 1
         if len(ends):
@@ -344,37 +258,24 @@ def _scatter(
     return layout.DONE
 
 
-_COLUMN = (_INT32S, _BYTES_OUT, _BYTES_OUT)
-_COLUMN_IN = (_INT64S_IN, BYTES_IN, BYTES_IN)
+def _arrays(ends: Any, data: Any) -> Any:
+    column = (ends, data, data)
+    return _Tuple((*column, *column, ends, *column, *column))
+
+
 gather: Callable[..., int] = compile_kernel(
     numba.int64(
-        BYTES_IN,
-        INT64S,  # plan, state
-        INT64S,
-        INT64S,  # offsets, times, types
-        INT64S,
-        _INT32S,
-        *_COLUMN,  # key, value
-        *_COLUMN,
-        _INT32S,  # headers
-        *_COLUMN[:2],
-        *_COLUMN,
+        *(BYTES_IN, INT64S, INT64S),  # data, plan, state
+        *(INT64S, INT64S, _INT32S),  # offsets, times, types
+        _arrays(_INT32S, _BYTES_OUT),
     ),
     _gather,
 )
 scatter: Callable[..., int] = compile_kernel(
     numba.int64(
-        _BYTES_OUT,
-        INT64S,  # state, ends
-        INT64S,
-        _INT64S_IN,  # order, offset deltas, times
-        _INT64S_IN,
-        _INT64S_IN,
-        *_COLUMN_IN,  # key, value
-        *_COLUMN_IN,
-        _INT64S_IN,  # headers
-        *_COLUMN_IN[:2],
-        *_COLUMN_IN,
+        *(_BYTES_OUT, INT64S, INT64S),  # out, state, ends
+        *(_INT64S_IN, _INT64S_IN, _INT64S_IN),  # order, offset deltas, times
+        _arrays(_INT64S_IN, BYTES_IN),
     ),
     _scatter,
 )

@@ -8,6 +8,7 @@ says that something is, and the walk of `horolog.record.kernels.scan_twins` find
 
 from typing import Any, NamedTuple
 
+from horolog.buffers import Buffer
 from horolog.record.kernels.layout import (
     BASE_TIMESTAMP,
     BYTES_LEFT,
@@ -70,37 +71,61 @@ class _Record(NamedTuple):
     headers: _Headers
 
 
-class Outputs(NamedTuple):
-    """Columns as Arrow has them: `ends[i + 1]` says where row i ends in its data.
+class Column(NamedTuple):
+    """A column of bytes as Arrow has it: row i is between `ends[i]` and `ends[i + 1]` of its data.
 
-    `ends[0]` is zero; `valid` has a byte a row. There must be room for BYTES_LEFT bytes
-    in every data, and for BYTES_LEFT by ROW_BYTES and HEADER_BYTES rows and headers.
+    `valid` has a byte a row, 0 for null; without elements nothing is null.
     """
 
-    offsets: Ints
-    times: Ints
-    types: Ints
-    key_ends: Ints
-    key_data: Any
-    key_valid: Ints
-    value_ends: Ints
-    value_data: Any
-    value_valid: Ints
+    ends: Ints
+    data: Any
+    valid: Ints
+
+
+class Columns(NamedTuple):
+    """The columns of records that are no numbers; headers of row i as in a column of Arrow."""
+
+    key: Column
+    value: Column
     header_ends: Ints
-    header_key_ends: Ints
-    header_key_data: Any
-    header_value_ends: Ints
-    header_value_data: Any
-    header_value_valid: Ints
+    header_key: Column
+    header_value: Column
+
+    def arrays(self) -> tuple[Any, ...]:
+        """In a plain tuple, which a kernel is called with faster than with a named one."""
+        return (*self.key, *self.value, self.header_ends, *self.header_key, *self.header_value)
 
 
-def gather(data: memoryview, plan: Ints, state: Ints, *outputs: Any) -> int:
+def columns_of(arrays: tuple[Any, ...]) -> Columns:
+    """The inverse of `Columns.arrays`."""
+    return Columns(
+        Column(arrays[0], arrays[1], arrays[2]),
+        Column(arrays[3], arrays[4], arrays[5]),
+        arrays[6],
+        Column(arrays[7], arrays[8], arrays[9]),
+        Column(arrays[10], arrays[11], arrays[12]),
+    )
+
+
+def gather(
+    data: Buffer,
+    plan: Ints,
+    state: Ints,
+    offsets: Ints,
+    times: Ints,
+    types: Ints,
+    arrays: tuple[Any, ...],
+) -> int:
     """Append the selected records of all stretches; DONE, CUT_OFF, FULL or MALFORMED.
 
     CUT_OFF is a record that extends past its stretch. CUT_OFF and FULL leave GATHER_STRETCH and
     GATHER_POSITION at the record to continue with, and in NEED what it takes, if that is known.
+    There must be room for BYTES_LEFT bytes in every data, and for BYTES_LEFT by ROW_BYTES and
+    HEADER_BYTES rows and headers; the first of the ends is zero.
     """
-    out = Outputs(*outputs)
+    data, plan, state = memoryview(data), memoryview(plan), memoryview(state)
+    offsets, times, types = memoryview(offsets), memoryview(times), memoryview(types)
+    out = columns_of(tuple(memoryview(each) for each in arrays))
     state[NEED] = 0
     while state[GATHER_STRETCH] < len(plan) // STRETCH_SIZE:
         at = state[GATHER_STRETCH] * STRETCH_SIZE
@@ -132,8 +157,8 @@ def gather(data: memoryview, plan: Ints, state: Ints, *outputs: Any) -> int:
             if not _has_room(state, record):
                 return FULL
             row = state[ROWS]
-            out.offsets[row], out.times[row] = offset, record.time
-            out.types[row] = plan[at + STRETCH_APPEND_TIME]
+            offsets[row], times[row] = offset, record.time
+            types[row] = plan[at + STRETCH_APPEND_TIME]
             _append_record(state, out, record)
             state[ROWS] = row + 1
         plan[at + STRETCH_RECORDS_LEFT] -= 1
@@ -157,22 +182,21 @@ def _has_room(state: Ints, record: _Record) -> bool:
     return True
 
 
-def _append_record(state: Ints, out: Outputs, record: _Record) -> None:
+def _append_record(state: Ints, out: Columns, record: _Record) -> None:
     row = state[ROWS]
     if state[WANTED] & WANT_KEY:
-        _append(state, KEY_BYTES, out.key_ends, out.key_data, row, record.key)
-        out.key_valid[row] = record.key is not None
+        _append(state, KEY_BYTES, out.key, row, record.key)
+        out.key.valid[row] = record.key is not None
         state[SEEN] |= NULL_KEY if record.key is None else 0
     if state[WANTED] & WANT_VALUE:
-        _append(state, VALUE_BYTES, out.value_ends, out.value_data, row, record.value)
-        out.value_valid[row] = record.value is not None
+        _append(state, VALUE_BYTES, out.value, row, record.value)
+        out.value.valid[row] = record.value is not None
         state[SEEN] |= NULL_VALUE if record.value is None else 0
     if state[WANTED] & WANT_HEADERS:
         for index, (key, value) in enumerate(record.headers, state[HEADERS]):
-            keys, values = out.header_key_data, out.header_value_data
-            _append(state, HEADER_KEY_BYTES, out.header_key_ends, keys, index, key)
-            _append(state, HEADER_VALUE_BYTES, out.header_value_ends, values, index, value)
-            out.header_value_valid[index] = value is not None
+            _append(state, HEADER_KEY_BYTES, out.header_key, index, key)
+            _append(state, HEADER_VALUE_BYTES, out.header_value, index, value)
+            out.header_value.valid[index] = value is not None
             state[SEEN] |= NULL_HEADER_VALUE if value is None else 0
             state[SEEN] |= 0 if key.isascii() else NOT_ASCII
         state[HEADERS] += len(record.headers)
@@ -218,34 +242,21 @@ def _is_selected(state: Ints, time: int, offset: int) -> bool:
     return bool(state[FIRST_OFFSET] <= offset <= state[LAST_OFFSET])
 
 
-def _append(
-    state: Ints, filled: int, ends: Ints, data: memoryview, row: int, value: bytes | None
-) -> None:
+def _append(state: Ints, filled: int, column: Column, row: int, value: bytes | None) -> None:
     start = state[filled]
     end = start + len(value or b"")
-    data[start:end] = value or b""
-    ends[row + 1] = state[filled] = end
+    column.data[start:end] = value or b""
+    column.ends[row + 1] = state[filled] = end
 
 
 def scatter(
-    out: memoryview,
+    out: Ints,
     state: Ints,
     ends: Ints,
     order: Ints,
     deltas: Ints,
     times: Ints,
-    key_ends: Ints,
-    key_data: memoryview,
-    key_valid: Ints,
-    value_ends: Ints,
-    value_data: memoryview,
-    value_valid: Ints,
-    header_ends: Ints,
-    header_key_ends: Ints,
-    header_key_data: memoryview,
-    header_value_ends: Ints,
-    header_value_data: memoryview,
-    header_value_valid: Ints,
+    arrays: tuple[Any, ...],
 ) -> int:
     """Write rows from ROW to before END_ROW as records to `out`; DONE after the last, else FULL.
 
@@ -254,24 +265,25 @@ def scatter(
     elements, places counted from FIRST_ROW. Where `ends` has elements, that of each place becomes
     where its record ends in `out`.
 
-    Row i of a column is between `ends[i]` and `ends[i + 1]`; a `valid` without
-    elements means that nothing is null. The caller has checked that the ends
-    ascend and are within their data.
+    The caller has checked that the ends of columns ascend and are within their data.
     """
+    out, state, ends = memoryview(out), memoryview(state), memoryview(ends)
+    order, deltas, times = memoryview(order), memoryview(deltas), memoryview(times)
+    key, value, header_ends, header_keys, header_values = columns_of(
+        tuple(memoryview(each) for each in arrays)
+    )
     for place in range(state[ROW], state[END_ROW]):
-        row = int(order[place]) if len(order) else place
-        headers = []
-        for index in range(header_ends[row], header_ends[row + 1]):
-            name = _cell(header_key_ends, header_key_data, (), index)
-            value = _cell(header_value_ends, header_value_data, header_value_valid, index)
-            headers.append((name or b"", value))
-        time = int(times[row])
+        row = order[place] if order else place
+        time = times[row]
         record = record_bytes(
             time - state[BASE_TIMESTAMP],
-            int(deltas[row]) if len(deltas) else place - state[FIRST_ROW],
-            _cell(key_ends, key_data, key_valid, row),
-            _cell(value_ends, value_data, value_valid, row),
-            headers,
+            deltas[row] if deltas else place - state[FIRST_ROW],
+            _cell(key, row),
+            _cell(value, row),
+            [
+                (_cell(header_keys, index) or b"", _cell(header_values, index))
+                for index in range(header_ends[row], header_ends[row + 1])
+            ],
         )
         end = state[FILLED] + len(record)
         if end > len(out):
@@ -280,7 +292,7 @@ def scatter(
         out[state[FILLED] : end] = record
         state[FILLED] = end
         state[ROW] = place + 1
-        if len(ends):
+        if ends:
             ends[place] = end
         if time != NO_TIMESTAMP and (not state[SCATTER_TIMED] or time > state[MAX_TIMESTAMP]):
             state[MAX_TIMESTAMP] = time
@@ -288,7 +300,7 @@ def scatter(
     return DONE
 
 
-def _cell(ends: Ints, data: memoryview, valid: Ints, row: int) -> bytes | None:
-    if len(valid) and not valid[row]:
+def _cell(column: Column, row: int) -> bytes | None:
+    if len(column.valid) and not column.valid[row]:
         return None
-    return bytes(data[ends[row] : ends[row + 1]])
+    return bytes(column.data[column.ends[row] : column.ends[row + 1]])
