@@ -29,7 +29,7 @@ from horolog.metadata.home import PROPERTIES
 from horolog.metadata.open_transactions import open_in
 from horolog.metadata.opening import open_store
 from horolog.metadata.reconcile import StartPlan, TopicOnDisk, reconcile
-from horolog.metadata.rows import SourceRow, Stored
+from horolog.metadata.rows import FollowedRow, SourceRow, Stored
 from horolog.metadata.store import MetadataStore
 from horolog.metadata.topics import Topic
 from horolog.metadata.transaction_file import TransactionFile
@@ -49,6 +49,7 @@ from horolog.storage.directory.checkpoints import MAX_EPOCH, decode_uuid
 from horolog.storage.directory.lock import DirectoryLock, lock_log_dir
 from horolog.storage.files import Files
 from horolog.storage.log_dir.log_dir import FoundPartitions, LogDir
+from horolog.storage.logs.log import Log
 from horolog.storage.names import TopicPartition
 
 _UNASSIGNED: Final = uuid.UUID(int=1)
@@ -417,19 +418,26 @@ class _Opening:
         New ones and adopted ones follow. Promoted topics are led in the epochs that they were
         promised, or later ones: a kill may have come before a partition led in one.
         """
-        promised = {row.topic: row.epoch for row in self.stored.followed if row.led}
+        promised = {row.topic: row for row in self.stored.followed if row.led and row.epoch >= 0}
         opened = open_in(Files(read_only=True), self.path) if promised else {}
         for (topic, index), log in log_dir.logs.items():
-            epoch = promised.get(topic, -1)
-            goes_on = opened.get((topic, index), frozenset())
+            row = promised.get(topic)
             if topic in self.followed:
                 if not log.is_following:
                     log.begin_following(log.log_end_offset)
-            elif epoch > log.leader_epoch:
-                log.lead(epoch, self.clock.now_ms(), goes_on=goes_on)
-                _LOG.info("%s-%d is led in epoch %d, as it was promoted to", topic, index, epoch)
-            elif epoch >= 0 and log.producers.unended():
-                log.end_inherited(epoch, self.clock.now_ms(), goes_on=goes_on)
+            elif row is not None:
+                self._lead(log, row, opened.get((topic, index), frozenset()))
+
+    def _lead(self, log: Log, row: FollowedRow, opened: frozenset[int]) -> None:
+        """Complete the promotion of a partition; `opened` are those that have a state here."""
+        its = next((each for each in row.ends if each.partition == log.partition), None)
+        committed, aborted = ((), ()) if its is None else its[1:]
+        goes_on, now_ms = opened.difference(committed, aborted), self.clock.now_ms()
+        if row.epoch > log.leader_epoch:
+            log.lead(row.epoch, now_ms, goes_on=goes_on, committed=committed)
+            _LOG.info("%s is led in epoch %d, as it was promoted to", log, row.epoch)
+        elif log.producers.unended():
+            log.end_inherited(row.epoch, now_ms, goes_on=goes_on, committed=committed)
 
 
 def _log_recoveries(log_dir: LogDir) -> None:

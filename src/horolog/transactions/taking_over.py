@@ -52,6 +52,9 @@ class Outcomes(NamedTuple):
     """Producer ids whose transaction the coordinator here ends."""
     committed: frozenset[int] = frozenset()
     """Producer ids whose transaction is committed."""
+    aborted: frozenset[int] = frozenset()
+    """Producer ids whose transaction is aborted, though the coordinator has another one of theirs
+    to end in the partition."""
 
 
 class ProducersHere(NamedTuple):
@@ -202,6 +205,7 @@ class _TakingOver:
         self._is_led = is_led
         self._changed: dict[str, Transaction] = {}
         self._goes_on: dict[TopicPartition, set[int]] = {}
+        self._former: dict[TopicPartition, set[int]] = {}
         self._committed: dict[TopicPartition, set[int]] = {}
         self._notes: dict[TopicPartition, list[str]] = {}
         self._torn = 0
@@ -231,19 +235,23 @@ class _TakingOver:
             if after is not state:
                 self._changed[id_] = after
             if after.is_open:
-                for partition in self._of(after).keys() - lost - later:
-                    self._goes_on.setdefault(partition, set()).add(after.producer.id)
+                for partition in self._of(after):
+                    is_its = partition not in lost and partition not in later
+                    producers = self._goes_on if is_its else self._former
+                    producers.setdefault(partition, set()).add(after.producer.id)
         self._end_unknown()
         for (partition, is_torn), count in self._unnamed.items():
             what = "may be here in part" if is_torn else "are aborted here"
             self._notes[partition].append(f"and {count} other transactions {what}")
-        outcomes = {
-            each: Outcomes(
-                frozenset(self._goes_on.get(each, ())), frozenset(self._committed.get(each, ()))
-            )
-            for each in self._partitions
-        }
+        outcomes = {each: self._outcomes(each) for each in self._partitions}
         return TakenOver(self._changed, outcomes, self._notes)
+
+    def _outcomes(self, partition: TopicPartition) -> Outcomes:
+        goes_on, committed, former = (
+            frozenset(producers.get(partition, ()))
+            for producers in (self._goes_on, self._committed, self._former)
+        )
+        return Outcomes(goes_on, committed, former - committed)
 
     # --- what was decided at the source -----------------------------------------------
 

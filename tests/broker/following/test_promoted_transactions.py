@@ -18,6 +18,7 @@ from horolog.broker.controller import Controller
 from horolog.broker.following import follower
 from horolog.broker.following.promotion import Promotions
 from horolog.broker.following.source import SourcePartition, SourceTopic, SourceTopics
+from horolog.broker.partitions import Partitions
 from horolog.broker.state_topics import StateTopic
 from horolog.errors import ErrorCode, RequestRefused, StorageFailed
 from horolog.record.batch import iter_headers
@@ -477,6 +478,45 @@ def test_killed_promotion_is_completed_by_the_next_one(
     shadow.client.promote(None)
     assert has_status(shadow, "CompleteCommit")
     assert committed_in(shadow, "t") == committed_in(shadow, "u") == [0]
+
+
+@pytest.mark.parametrize("flow", [1, 2])
+@pytest.mark.parametrize("commits", [True, False])
+def test_start_ends_what_a_killed_promotion_has_decided_of_former_transactions(
+    source: RunningBroker, start: Start, monkeypatch: pytest.MonkeyPatch, commits: bool, flow: int
+) -> None:
+    """Where the first transaction is open, the coordinator here has the second one to end."""
+    shadow = start("b", source)
+    producer = Producer(source, flow=flow)
+    assert [producer.send("t"), producer.send("u"), producer.end()] == [0, 0, 0]
+    assert eventually(lambda: not is_open(source, "t") and not is_open(source, "u"))
+    assert [producer.send("t"), producer.send("u")] == [0, 0]
+    assert is_caught_up(shadow, source, [*BOTH, *STATES])
+    with shadow.broker.placement.promoting("u"):  # it is not followed meanwhile
+        shadow.call(lambda: shadow.broker.follower.release("u"))
+        assert producer.end(commit=commits) == 0
+        assert eventually(lambda: not is_open(source, "t") and not is_open(source, "u"))
+        hold_markers(source, "u")
+        assert [producer.send("t"), producer.send("u")] == [0, 0]
+        assert producer.end(commit=not commits) == 0
+        assert eventually(lambda: not is_open(source, "t"))
+        assert is_caught_up(shadow, source, [("t", 0), *STATES])
+        lose(source)
+    lead = Partitions.lead
+
+    async def killed(partitions: Partitions, topic: Any, *args: Any) -> None:
+        if topic.name == "u":
+            raise RequestRefused(ErrorCode.unknown_server_error, "killed")
+        await lead(partitions, topic, *args)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Partitions, "lead", killed)
+        with pytest.raises(RequestRefused, match="killed"):
+            shadow.client.promote(None)
+    shadow.restart(crash=True)
+    assert has_status(shadow, "CompleteAbort" if commits else "CompleteCommit")
+    assert not is_open(shadow, "u")
+    assert committed_in(shadow, "u") == ([0, 2] if commits else [0])
 
 
 def test_states_of_a_topic_that_the_source_has_made_again_are_those_of_the_new_one(

@@ -30,7 +30,7 @@ from horolog.broker.transaction_coordinator import TransactionCoordinator
 from horolog.clock import Clock
 from horolog.errors import HorologError, RequestRefused, StorageFailed, code_for
 from horolog.groups.rows import OffsetRow
-from horolog.metadata.rows import FollowedRow
+from horolog.metadata.rows import FollowedRow, InheritedEnds
 from horolog.metadata.topics import Topic, TopicRegistry
 from horolog.offsets import commits_positions
 from horolog.record.stamped import stamped_batch
@@ -39,6 +39,7 @@ from horolog.storage.names import TRANSACTION_STATE, TopicPartition
 from horolog.transactions.replay import record_of
 from horolog.transactions.taking_over import (
     FollowedStates,
+    Outcomes,
     PartitionHere,
     TakenOver,
     taken_over,
@@ -305,7 +306,7 @@ class Promotions:
         highest = max((each.producer_id for each in still.values()), default=-1)
         if highest >= FIRST:
             await self._producer_ids.skip_to(highest + _UNSEEN)
-        row = self._row_of(topic, still)
+        row = self._row_of(topic, still)._replace(ends=_ends_in(topic.name, taken.outcomes))
         epoch = row.epoch
         clamped = await self._clamp(topic, epoch, still)
         await self._controller.promote(topic, row, taken.outcomes)
@@ -389,6 +390,15 @@ class Promotions:
     async def _commit(self, row: OffsetRow, clamped: int) -> None:
         after = row._replace(committed=clamped, leader_epoch=-1, commit_ms=self._clock.now_ms())
         await self._groups.replace_offset(row, after)
+
+
+def _ends_in(name: str, outcomes: Mapping[TopicPartition, Outcomes]) -> tuple[InheritedEnds, ...]:
+    """What the next start has to know of a topic, if this broker is killed before it leads."""
+    return tuple(
+        InheritedEnds(key.partition, tuple(sorted(its.committed)), tuple(sorted(its.aborted)))
+        for key, its in sorted(outcomes.items())
+        if key.topic == name and (its.committed or its.aborted)
+    )
 
 
 async def _end(partition: Partition) -> _Still:

@@ -110,10 +110,17 @@ class FollowingLog(TruncatingLog):
             except StorageFailed as error:
                 _logger.warning("%s: open transactions count as aborted: %s", self, error)
 
-    def end_inherited(self, epoch: int, now_ms: int, *, goes_on: Container[int] = ()) -> None:
-        """Abort what was open before the log was first led in an epoch, if anything still is.
+    def end_inherited(
+        self,
+        epoch: int,
+        now_ms: int,
+        *,
+        goes_on: Container[int] = (),
+        committed: Container[int] = (),
+    ) -> None:
+        """End what was open before the log was first led in an epoch, if anything still is.
 
-        What the producers of `goes_on` have open is left to the coordinator of this broker.
+        The arguments are those of `lead`.
 
         Raises:
             StorageFailed: the disk refused; the rest count as aborted.
@@ -124,7 +131,9 @@ class FollowingLog(TruncatingLog):
                 return
             start, opened = before.start_offset, self.producers.unended()
             self._unended = tuple(
-                Unended(*each) for each in opened if each[1] < start and each[0] not in goes_on
+                Unended(*each, each[0] in committed)
+                for each in opened
+                if each[1] < start and each[0] not in goes_on
             )
             self._find_unstable()
             self._end_unended(now_ms)
