@@ -13,12 +13,13 @@ from running_broker import NOW_MS, RunningBroker, a_broker
 from scripted_broker import HangUp, ScriptedBroker
 from transactional import abort, end, init, write
 
-from horolog.client import Client, CommittedOffset, HeldUp, control
+from horolog.client import Client, CommittedOffset, HeldUp
 from horolog.client.kafka_lag import group_lags
 from horolog.client.open_transactions import Stretch, held_up
 from horolog.clock import MINUTE_MS, ManualClock
 from horolog.errors import ErrorCode
 from horolog.record.builder import Record, build_batch
+from horolog.wire import questions
 from horolog.wire.api import ApiKey, Versions
 from horolog.wire.questions import GROUP_LAG
 
@@ -30,7 +31,7 @@ LATER_MS = NOW_MS + 16 * MINUTE_MS
 
 @pytest.fixture(autouse=True)
 def _answers_as_kafka(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(control, "GROUP_LAG", replace(GROUP_LAG, name="not.announced"))
+    monkeypatch.setattr(questions, "GROUP_LAG", replace(GROUP_LAG, name="not.announced"))
 
 
 def shown(

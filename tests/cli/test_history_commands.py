@@ -12,10 +12,11 @@ from running_broker import NOW_MS, MakeBroker, RunningBroker, a_broker
 
 from golden import GOLDEN
 from horolog.broker.control import history, rows
-from horolog.client import CommittedOffset, control
+from horolog.client import CommittedOffset
 from horolog.clock import DAY_MS, ManualClock
 from horolog.history import AskGroupHistory, AskTopicHistory
 from horolog.times import format_time
+from horolog.wire import questions
 from horolog.wire.config_resources import ResourceType
 from horolog.wire.questions import HISTORY_GROUP, HISTORY_TOPIC
 
@@ -292,7 +293,7 @@ def test_a_question_may_begin_and_end_anywhere(
 def test_kafkas_brokers_cannot_be_asked(
     broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(control, "HISTORY_TOPIC", replace(HISTORY_TOPIC, name="horolog.none"))
+    monkeypatch.setattr(questions, "HISTORY_TOPIC", replace(HISTORY_TOPIC, name="horolog.none"))
     refused = ask(broker, "topics", "history", "t")
     assert refused.code == 2
     assert "--log-dir" in refused.err

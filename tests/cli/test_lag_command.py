@@ -7,10 +7,11 @@ import pytest
 from command_runner import Ran, run_command
 from running_broker import NOW_MS, RunningBroker, a_broker
 
-from horolog.client import CommittedOffset, control
+from horolog.client import CommittedOffset
 from horolog.clock import DAY_MS, ManualClock
 from horolog.errors import StorageFailed
 from horolog.record.builder import Record, build_batch
+from horolog.wire import questions
 from horolog.wire.questions import GROUP_LAG
 
 SETTINGS = {"segment_bytes": "1500", "retention_ms": str(7 * DAY_MS)}
@@ -110,7 +111,7 @@ def test_the_screen_names_what_retention_takes_from_a_group(broker: RunningBroke
 def test_of_a_broker_that_does_not_say_it_offsets_are_known(
     broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(control, "GROUP_LAG", replace(GROUP_LAG, name="not.announced"))
+    monkeypatch.setattr(questions, "GROUP_LAG", replace(GROUP_LAG, name="not.announced"))
     send(broker, NOW_MS, NOW_MS)
     commit(broker, 1)
     (found,) = lags(broker, "g")

@@ -52,6 +52,6 @@ def test_commands_show_and_read_such_a_topic(
 ) -> None:
     assert [(each.end, each.latest_ms) for each in partition_facts(client, "old")] == [(4, None)]
     # As Apache Kafka answers.
-    monkeypatch.setattr("horolog.client.control.TIME_RANGES", NOT_ANNOUNCED)
+    monkeypatch.setattr("horolog.wire.questions.TIME_RANGES", NOT_ANNOUNCED)
     for topic in ("new", "old"):
         assert offsets_at(client, topic, TimeRange.between(NOW_MS + 2, None)) == [2, 3]

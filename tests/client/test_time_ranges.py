@@ -163,7 +163,7 @@ def test_consume_and_spark_read_the_same_rows_and_few_bytes(
         assert rows() == list(range(100, 110))
         assert SIZE <= sum(fetched) <= 16 * SIZE
         with monkeypatch.context() as stock:  # as Apache Kafka answers
-            stock.setattr("horolog.client.control.TIME_RANGES", NOT_ANNOUNCED)
+            stock.setattr("horolog.wire.questions.TIME_RANGES", NOT_ANNOUNCED)
             fetched.clear()
             assert rows() == list(range(100, 110))
             assert sum(fetched) >= 25 * SIZE
