@@ -220,14 +220,17 @@ TOOLS: Mapping[str, Mapping[str, str]] = {
         "kafka-producer-perf-test, in transactions": (
             f"{_OUR_TRANSACTIONS}::test_producer_of_kafka_commits_many_transactions"
         ),
-        "kafka-transactions, list and describe": (
+        "kafka-transactions, list by pattern and duration, describe": (
             f"{_OUR_TRANSACTIONS}::test_kafkas_tool_lists_and_describes_transactions"
         ),
         "kafka-transactions, end one": (
             f"{_OUR_TRANSACTIONS}::test_kafkas_tool_terminates_a_transaction"
         ),
-        "kafka-transactions, find and abort what hangs": (
+        "kafka-transactions, describe producers, abort": (
             f"{_OUR_TRANSACTIONS}::test_kafkas_tool_finds_producers_and_aborts_what_hangs"
+        ),
+        "kafka-transactions, find and abort what hangs": (
+            f"{_OUR_TRANSACTIONS}::test_kafkas_tool_finds_what_hangs"
         ),
         "Kafka Connect, a source's lines, whatever is killed": (
             "tests/interop/test_interop_connect.py"

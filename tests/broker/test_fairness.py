@@ -320,6 +320,59 @@ REQUESTS: dict[str, tuple[ApiKey, int, int, Callable[[int], dict[str, Any]]]] = 
         lambda n: {"states_filter": names(n)},
     ),
     "delete groups": (ApiKey.DELETE_GROUPS, 1, 80_000, lambda n: {"groups_names": names(n)}),
+    "add partitions to a transaction": (
+        *(ApiKey.ADD_PARTITIONS_TO_TXN, 1, 100_000),
+        lambda n: {
+            "v3_and_below_transactional_id": "none",
+            "v3_and_below_topics": [
+                {"name": "wide", "partitions": [each % 3000 for each in range(n)]}
+            ],
+        },
+    ),
+    "add partitions that are not there to a transaction": (
+        *(ApiKey.ADD_PARTITIONS_TO_TXN, 1, 60_000),
+        lambda n: {
+            "v3_and_below_transactional_id": "none",
+            "v3_and_below_topics": named(n, partitions=[0]),
+        },
+    ),
+    "add partitions to many transactions": (
+        *(ApiKey.ADD_PARTITIONS_TO_TXN, 4, 40_000),
+        lambda n: {
+            "transactions": named(
+                n, "transactional_id", topics=[{"name": "t", "partitions": [0]}], verify_only=True
+            )
+        },
+    ),
+    "commit offsets in a transaction": (
+        *(ApiKey.TXN_OFFSET_COMMIT, 2, 40_000),
+        lambda n: {"group_id": "committing", "topics": parts("wide", n, among=3000, **COMMIT)},
+    ),
+    "write markers": (
+        *(ApiKey.WRITE_TXN_MARKERS, 1, 20_000),
+        lambda n: {
+            "markers": [
+                {
+                    "producer_id": 5,
+                    "topics": [{"name": "t", "partition_indexes": [each % 8 for each in range(n)]}],
+                }
+            ]
+        },
+    ),
+    "describe producers": (
+        *(ApiKey.DESCRIBE_PRODUCERS, 0, 40_000),
+        lambda n: {
+            "topics": [{"name": "wide", "partition_indexes": [each % 3000 for each in range(n)]}]
+        },
+    ),
+    "describe transactions": (
+        *(ApiKey.DESCRIBE_TRANSACTIONS, 0, 100_000),
+        lambda n: {"transactional_ids": names(n)},
+    ),
+    "list transactions in many states": (
+        *(ApiKey.LIST_TRANSACTIONS, 0, 100_000),
+        lambda n: {"state_filters": names(n), "producer_id_filters": list(range(n))},
+    ),
 }
 
 
@@ -448,6 +501,7 @@ AT_ONCE = {
     "delete offsets",
     "find coordinators",
     "list groups in many states",
+    "list transactions in many states",
     "fetch offsets",
     "create a topic of many assignments",
     "create partitions of many assignments",

@@ -111,6 +111,17 @@ def test_what_is_open_is_stable_once_it_is_committed(broker: RunningBroker) -> N
     assert latest(broker) == 4
 
 
+@pytest.mark.parametrize("asked", [NOW_MS, -3], ids=["by time", "largest time"])
+def test_a_lookup_of_committed_readers_finds_nothing_that_is_open(
+    broker: RunningBroker, asked: int
+) -> None:
+    broker.append("t", batch(NOW_MS - 5))
+    send(broker, transactional(0))
+    assert (latest(broker, 0, asked), latest(broker, 1, asked)) == (1, -1)
+    end(broker, commit=True)
+    assert latest(broker, 1, NOW_MS) == 1
+
+
 def test_what_is_aborted_is_named_to_consumers_of_committed_records(broker: RunningBroker) -> None:
     send(broker, transactional(0))
     end(broker, commit=False)

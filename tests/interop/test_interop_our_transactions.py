@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
+from types import SimpleNamespace
 
 import pytest
+import transactional
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from moving import tool
 from running_broker import RunningBroker, a_broker
@@ -12,10 +14,14 @@ from tools.peers.kafka import run_tool
 
 pytestmark = pytest.mark.timeout(600)
 broker = a_broker("t", partitions=2, now_ms=None)
+unverified = a_broker(
+    "t", partitions=2, now_ms=None, transaction_partition_verification_enable="false"
+)
 
 
 def producer(address: str, transactional_id: str = "x") -> Producer:
-    made = Producer({"bootstrap.servers": address, "transactional.id": transactional_id})
+    settings = {"bootstrap.servers": address, "transactional.id": transactional_id}
+    made = Producer({**settings, "transaction.timeout.ms": 900_000})  # tools take their time
     made.init_transactions(30)
     return made
 
@@ -93,6 +99,17 @@ def test_kafkas_tool_lists_and_describes_transactions(
     described = tool(broker.address, "transactions", "describe", "--transactional-id", "x")
     assert "t-1" in described
     assert "Ongoing" in described
+    producer(broker.address, "another")
+    assert ids(broker, "--transactional-id-pattern", "[a-w].*") == {"another"}
+    assert ids(broker, "--transactional-id-pattern", "x|another") == {"x", "another"}
+    assert ids(broker, "--duration-filter", "1") == {"x"}
+    assert ids(broker, "--duration-filter", "600000") == set()
+
+
+def ids(broker: RunningBroker, *filters: str) -> set[str]:
+    """The transactional ids that Kafka's tool lists."""
+    lines = tool(broker.address, "transactions", "list", *filters).splitlines()
+    return {line.split()[0] for line in lines[1:] if line}
 
 
 def test_kafkas_tool_terminates_a_transaction(broker: RunningBroker, written: Producer) -> None:
@@ -171,3 +188,21 @@ def test_kafkas_tool_finds_producers_and_aborts_what_hangs(
     assert "t" not in hanging.split(), "it is not older than the largest timeout"
     tool(broker.address, "transactions", "abort", *of_partition, "--start-offset", "0")
     assert values(broker.address, "read_committed", 1) == [b"a"]
+
+
+def test_kafkas_tool_finds_what_hangs(unverified: RunningBroker) -> None:
+    """What no transactional id has, and is older than any transaction may be."""
+    open_one, lost = transactional.init(unverified), unverified.client.init_producer_id()
+    hours_ago_ms = unverified.clock.now_ms() - 3 * 3_600_000
+    assert transactional.write(unverified, open_one, version=12, partition=1) == 0
+    left = SimpleNamespace(producer_id=lost.id, producer_epoch=lost.epoch)
+    assert transactional.write(unverified, left, time_ms=hours_ago_ms) == 0
+    hangs = tool(unverified.address, "transactions", "find-hanging", "--topic", "t")
+    ((topic, partition, producer_id, *_),) = [line.split() for line in hangs.splitlines()[1:]]
+    assert (topic, int(partition), int(producer_id)) == ("t", 0, lost.id)
+    of_it = ("--topic", "t", "--partition", "0", "--start-offset", "0")
+    tool(unverified.address, "transactions", "abort", *of_it)
+    assert not tool(
+        unverified.address, "transactions", "find-hanging", "--topic", "t"
+    ).splitlines()[1:]
+    assert unverified.client.list_offsets({("t", 0): -1}, read_committed=True)[("t", 0)].offset == 2

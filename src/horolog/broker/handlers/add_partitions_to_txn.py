@@ -24,7 +24,11 @@ from horolog.wire.requests import AddPartitionsToTxnRequest, AddPartitionsToTxnT
 from horolog.wire.transactions import SingleAdd, added_answers, read_add
 
 if TYPE_CHECKING:
-    from horolog.wire.responses import AddPartitionsToTxnResponse, AddPartitionsToTxnTopicResult
+    from horolog.wire.responses import (
+        AddPartitionsToTxnPartitionResult,
+        AddPartitionsToTxnResponse,
+        AddPartitionsToTxnTopicResult,
+    )
 
 _KNOWS_FENCED: Final = 2
 _BATCHED: Final = 4
@@ -39,8 +43,8 @@ async def add_partitions_to_txn(
     if version < _BATCHED:
         producer = Producer(body.v3_and_below_producer_id, body.v3_and_below_producer_epoch)
         results = await _add(
+            request,
             broker,
-            version,
             body.v3_and_below_transactional_id,
             producer,
             body.v3_and_below_topics,
@@ -53,8 +57,8 @@ async def add_partitions_to_txn(
             {
                 "transactional_id": each.transactional_id,
                 "topic_results": await _add(
+                    request,
                     broker,
-                    version,
                     each.transactional_id,
                     Producer(each.producer_id, each.producer_epoch),
                     each.topics,
@@ -101,44 +105,46 @@ def _refusal(broker: Broker, version: int, partition: TopicPartition) -> ErrorCo
 
 
 async def _add(
+    request: Request[AddPartitionsToTxnRequest],
     broker: Broker,
-    version: int,
     transactional_id: str,
     producer: Producer,
     topics: Iterable[AddPartitionsToTxnTopic],
     *,
     verify_only: bool,
 ) -> "list[AddPartitionsToTxnTopicResult]":
-    partitions = {
-        TopicPartition(topic.name, index): ErrorCode.none
-        for topic in topics
-        for index in topic.partitions
-    }
-    refusals = {each: _refusal(broker, version, each) for each in partitions}
-    codes: Mapping[TopicPartition, ErrorCode] = partitions
+    version = request.version
+    refusals: dict[TopicPartition, ErrorCode] = {}
+    for topic in topics:
+        for index in topic.partitions:
+            await request.checkpoint()
+            partition = TopicPartition(topic.name, index)
+            refusals[partition] = _refusal(broker, version, partition)
+    codes: Mapping[TopicPartition, ErrorCode] = refusals
     try:
         if any(refusals.values()):
             codes = {
                 each: code or ErrorCode.operation_not_attempted for each, code in refusals.items()
             }
         elif verify_only:
-            codes = broker.transactions.verify(transactional_id, producer, partitions)
+            codes = broker.transactions.verify(transactional_id, producer, refusals)
         else:
             flow = SECOND_FLOW if version >= _BATCHED else FIRST_FLOW
-            await broker.transactions.add_partitions(transactional_id, producer, partitions, flow)
+            await broker.transactions.add_partitions(transactional_id, producer, refusals, flow)
     except HorologError as error:
         code = transaction_code(error, knows_fenced=version >= _KNOWS_FENCED)
-        codes = dict.fromkeys(partitions, code)
-    return [
-        {
-            "name": topic.name,
-            "results_by_partition": [
-                {
-                    "partition_index": index,
-                    "partition_error_code": codes[TopicPartition(topic.name, index)],
-                }
-                for index in topic.partitions
-            ],
-        }
-        for topic in topics
-    ]
+        codes = dict.fromkeys(refusals, code)
+    return [await _results(request, topic, codes) for topic in topics]
+
+
+async def _results(
+    request: Request[AddPartitionsToTxnRequest],
+    topic: AddPartitionsToTxnTopic,
+    codes: Mapping[TopicPartition, ErrorCode],
+) -> "AddPartitionsToTxnTopicResult":
+    results: list[AddPartitionsToTxnPartitionResult] = []
+    for index in topic.partitions:
+        await request.pause()
+        code = codes[TopicPartition(topic.name, index)]
+        results.append({"partition_index": index, "partition_error_code": code})
+    return {"name": topic.name, "results_by_partition": results}

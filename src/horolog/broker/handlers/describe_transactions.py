@@ -14,12 +14,15 @@ if TYPE_CHECKING:
 
 
 @api(ApiKey.DESCRIBE_TRANSACTIONS)
-def describe_transactions(
+async def describe_transactions(
     request: Request[DescribeTransactionsRequest], broker: Broker
 ) -> "DescribeTransactionsResponse":
     """Each id with its producer, and the partitions and the start of its open transaction."""
-    named = dict.fromkeys(request.body.transactional_ids)
-    return {"transaction_states": [_described(broker, each) for each in named]}
+    states: list[TransactionState] = []
+    for transactional_id in dict.fromkeys(request.body.transactional_ids):
+        await request.checkpoint()
+        states.append(_described(broker, transactional_id))
+    return {"transaction_states": states}
 
 
 def _described(broker: Broker, transactional_id: str) -> "TransactionState":

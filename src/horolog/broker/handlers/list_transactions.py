@@ -36,7 +36,8 @@ def list_transactions(
             "transaction_states": [],
         }
     make = partial(_answer, request.body, found)
-    if len(found) > _MANY or request.body.transactional_id_pattern:
+    filters = len(request.body.state_filters) + len(request.body.producer_id_filters)
+    if max(len(found), filters) > _MANY or request.body.transactional_id_pattern:
         return Apart(make)
     return make()
 

@@ -39,7 +39,7 @@ async def write_txn_markers(
         for topic in marker.topics:
             partitions: list[WritableTxnMarkerPartitionResult] = []
             for index in topic.partition_indexes:
-                await request.pause()
+                await request.checkpoint()
                 code = await _write(broker, marker, topic.name, index)
                 partitions.append({"partition_index": index, "error_code": code})
             topics.append({"name": topic.name, "partitions": partitions})
