@@ -11,7 +11,7 @@ import pytest
 from batches import batch
 from following import is_caught_up
 from raw_connection import lookup_fields, produce_fields
-from running_broker import NOW_MS, MakeBroker, RunningBroker
+from running_broker import NOW_MS, MakeBroker, RunningBroker, a_broker
 from storelogs import DAY, records_in
 
 from golden import GOLDEN
@@ -27,14 +27,7 @@ from horolog.wire.api import ApiKey
 SMALL = {"segment_bytes": "300", "retention_ms": "-1", "min_cleanable_dirty_ratio": "0.01"}
 
 
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock(NOW_MS)
-
-
-@pytest.fixture
-def broker(make_broker: MakeBroker, clock: ManualClock) -> RunningBroker:
-    return make_broker(clock=clock, log_cleaner_backoff_ms="100000000")
+broker = a_broker(log_cleaner_backoff_ms="100000000")
 
 
 class Writer:

@@ -19,7 +19,7 @@ import pytest
 from examples import IS_THOROUGH
 from patience import PATIENCE_S, eventually
 from raw_connection import RawConnection
-from running_broker import MakeBroker, RunningBroker
+from running_broker import MakeBroker, RunningBroker, a_broker
 
 from horolog.broker.handlers.describe_configs import MOST_QUESTIONS
 from horolog.broker.scheduling import garbage, turns
@@ -55,17 +55,20 @@ def _slowness() -> float:
     return max(min(spin() for _ in range(3)) / 0.012, 1.0)
 
 
-@pytest.fixture(scope="module")
-def broker(make_module_broker: MakeBroker) -> RunningBroker:
-    broker = make_module_broker(new_loop=MeasuredLoop, auto_create_topics_enable="false")
-    broker.create_topic("t", 4)
+def fill(broker: RunningBroker) -> None:
     broker.create_topic("wide", 3000)
-    broker.ask(
-        ApiKey.PRODUCE,
-        8,
-        topic_data=[{"name": "t", "partition_data": [{"index": 0, "records": BATCH}]}],
-    )
-    return broker
+    broker.append("t", BATCH)
+
+
+broker = a_broker(
+    "t",
+    partitions=4,
+    now_ms=None,
+    scope="module",
+    new_loop=MeasuredLoop,
+    prepare=fill,
+    auto_create_topics_enable="false",
+)
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.lab.running_broker import MakeBroker, RunningBroker
+from running_broker import RunningBroker, a_broker
 
 from horolog.broker import state_topics
 from horolog.broker.state_topics import StateTopic
@@ -20,14 +20,13 @@ IN_PROGRESS = ErrorCode.coordinator_load_in_progress
 COMMIT = {"generation_id_or_member_epoch": -1, "member_id": ""}
 
 
-@pytest.fixture
-def broker(make_broker: MakeBroker) -> RunningBroker:
-    broker = make_broker(offsets_topic_num_partitions="2")
-    broker.create_topic("t")
+def commit_once(broker: RunningBroker) -> None:
     for group in ("g", "h"):
         assert partition_for(group, 2) == "gh".index(group) ^ 1
         assert commit(broker, group, 5) == 0
-    return broker
+
+
+broker = a_broker("t", now_ms=None, offsets_topic_num_partitions="2", prepare=commit_once)
 
 
 @pytest.fixture

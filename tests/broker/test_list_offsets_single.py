@@ -12,9 +12,8 @@ from dispatched_client import DispatchedClient, without_decoding
 from hypothesis import given
 from hypothesis import strategies as st
 from raw_connection import encoded, produce_fields
-from running_broker import NOW_MS, MakeBroker, RunningBroker
+from running_broker import NOW_MS, RunningBroker, a_broker
 
-from horolog.clock import ManualClock
 from horolog.network.dispatching import Hangup
 from horolog.network.peer import Peer
 from horolog.record.builder import Record, build_batch
@@ -88,9 +87,7 @@ def requests(draw: st.DrawFn) -> Asked:
 changes = st.sampled_from(["delete", "append", "append", "cut"])
 
 
-@pytest.fixture(scope="module")
-def broker(make_module_broker: MakeBroker) -> RunningBroker:
-    broker = make_module_broker(clock=ManualClock(NOW_MS))
+def fill(broker: RunningBroker) -> None:
     broker.create_topic("plain", partitions=2, segment_bytes="1000", index_interval_bytes="1")
     for topic in TOPICS[1:]:
         broker.create_topic(topic, partitions=2)
@@ -99,7 +96,9 @@ def broker(make_module_broker: MakeBroker) -> RunningBroker:
     partition = broker.broker.partition("unstamped", 0)
     config = dataclasses.replace(partition.log.config, message_format_version=0)
     broker.call(lambda: partition.obey(config, retention_exempt=False))
-    return broker
+
+
+broker = a_broker(scope="module", prepare=fill)
 
 
 @pytest.fixture

@@ -8,10 +8,9 @@ from dispatched_client import DispatchedClient, without_decoding
 from hypothesis import given
 from hypothesis import strategies as st
 from raw_connection import encoded
-from running_broker import NOW_MS, MakeBroker, RunningBroker
+from running_broker import RunningBroker, a_broker
 
 from horolog.broker.scheduling.group_queue import Decided
-from horolog.clock import ManualClock
 from horolog.groups.rows import GroupChange
 from horolog.network.dispatching import Hangup
 from horolog.network.peer import Peer
@@ -73,12 +72,7 @@ def single(
     return Asked(version, (("t", ((partition, offset, metadata),)),), **others)
 
 
-@pytest.fixture(scope="module")
-def broker(make_module_broker: MakeBroker) -> RunningBroker:
-    broker = make_module_broker(clock=ManualClock(NOW_MS))
-    for name in ("t", "u"):
-        broker.create_topic(name, partitions=80)
-    return broker
+broker = a_broker("t", "u", partitions=80, scope="module")
 
 
 int64 = st.integers(-(2**63), 2**63 - 1)

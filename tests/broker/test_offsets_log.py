@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
-from running_broker import MakeBroker, RunningBroker
+from running_broker import MakeBroker, RunningBroker, a_broker
 
 from horolog.groups.replay import Replay
 from horolog.groups.rows import GroupChange, GroupRow, OffsetRow
@@ -19,11 +19,7 @@ from horolog.storage.names import CONSUMER_OFFSETS, GROUPS_FILE
 ALONE = Committer("", None, -1)
 
 
-@pytest.fixture
-def broker(make_broker: MakeBroker) -> RunningBroker:
-    broker = make_broker(offsets_topic_num_partitions="3")
-    broker.create_topic("t")
-    return broker
+broker = a_broker("t", now_ms=None, offsets_topic_num_partitions="3")
 
 
 def row(broker: RunningBroker, group: str, committed: int, metadata: str = "") -> OffsetRow:

@@ -11,7 +11,7 @@ from dispatched_client import DispatchedClient, without_decoding
 from hypothesis import given
 from hypothesis import strategies as st
 from raw_connection import encoded, produce_fields
-from running_broker import NOW_MS, MakeBroker, RunningBroker
+from running_broker import NOW_MS, RunningBroker, a_broker
 
 from horolog.broker.scheduling import write_queue
 from horolog.clock import DAY_MS, ManualClock
@@ -117,17 +117,7 @@ def code_of(answer: bytes | str | None) -> tuple[int, int]:
 PLAIN = Asked("t", 9, 1, 0, build_batch([Record(NOW_MS, b"k", b"v")]), b"", None, 0)
 
 
-@pytest.fixture(scope="module")
-def clock() -> ManualClock:
-    return ManualClock(NOW_MS)
-
-
-@pytest.fixture(scope="module")
-def broker(make_module_broker: MakeBroker, clock: ManualClock) -> RunningBroker:
-    load_kernels()
-    broker = make_module_broker(clock=clock)
-    broker.create_topic("t", partitions=2)
-    return broker
+broker = a_broker("t", partitions=2, scope="module", prepare=lambda _: load_kernels())
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 """Topics that coordinators keep their state in: made on first use, and read by clients."""
 
 import pytest
-from running_broker import NOW_MS, TOPIC, MakeBroker, RunningBroker
+from running_broker import NOW_MS, TOPIC, MakeBroker, RunningBroker, a_broker
 
 from horolog.broker.state_topics import StateTopic
 from horolog.client import ResourceType
@@ -15,9 +15,9 @@ BATCH = build_batch([Record(NOW_MS, b"k", b"v")])
 INVALID_TOPIC = 17
 
 
-@pytest.fixture
-def broker(make_broker: MakeBroker) -> RunningBroker:
-    return make_broker(offsets_topic_num_partitions="3", transaction_state_log_num_partitions="3")
+broker = a_broker(
+    now_ms=None, offsets_topic_num_partitions="3", transaction_state_log_num_partitions="3"
+)
 
 
 def topic_of(broker: RunningBroker, name: str = TRANSACTION_STATE) -> StateTopic:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import struct
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import pytest
@@ -12,9 +11,8 @@ from dispatched_client import DispatchedClient, without_decoding
 from hypothesis import given
 from hypothesis import strategies as st
 from raw_connection import encoded, produce_fields
-from running_broker import NOW_MS, RunningBroker
+from running_broker import NOW_MS, RunningBroker, a_broker
 
-from horolog.clock import ManualClock
 from horolog.network.dispatching import Hangup
 from horolog.network.peer import Peer
 from horolog.record.builder import Record, build_batch
@@ -151,12 +149,7 @@ class Producer(DispatchedClient):
         return found
 
 
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
-    load_kernels()
-    broker = RunningBroker(tmp_path_factory.mktemp("transactions"), clock=ManualClock(NOW_MS))
-    yield broker
-    broker.stop()
+broker = a_broker(scope="module", prepare=lambda _: load_kernels())
 
 
 @given(asked=st.lists(steps, min_size=3, max_size=25))

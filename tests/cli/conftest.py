@@ -1,22 +1,18 @@
 """One broker for all commands, and a way to run them."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from command_runner import Ran, Run, run_command
-from running_broker import RunningBroker
+from running_broker import EVER, RunningBroker, a_broker
 
-
-@pytest.fixture(scope="session")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
-    broker = RunningBroker(
-        tmp_path_factory.mktemp("cli-broker"),
-        # Lookups and ranges are tried on moments far from now.
-        {"log.message.timestamp.after.max.ms": str((1 << 63) - 1), "log.retention.ms": "-1"},
-    )
-    yield broker
-    broker.stop()
+# Lookups and ranges are tried on moments far from now.
+broker = a_broker(
+    now_ms=None,
+    scope="session",
+    log_message_timestamp_after_max_ms=EVER,
+    log_retention_ms="-1",
+)
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from command_runner import Ran, Run, run_command
 from log_reading import bytes_read_by
-from running_broker import MakeBroker, RunningBroker
+from running_broker import ANY_TIME, RunningBroker, a_broker
 from s3_server import ACCESS_KEY, SECRET_KEY, S3Server
 from storelogs import NOW, append, new_log, partition_dir
 
@@ -22,20 +22,12 @@ from horolog.sources.records import ReadPlan, RecordLog
 MINUTE = 60_000
 
 
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
-def broker(make_broker: MakeBroker, clock: ManualClock) -> RunningBroker:
+def fill(broker: RunningBroker) -> None:
     """Out of order, with late and missing times, in three segments of two topics."""
-    broker = make_broker(clock=clock)
-    anything = {"message_timestamp_after_max_ms": str((1 << 63) - 1), "retention_ms": "-1"}
-    broker.create_topic("clicks", 2, **anything)
+    broker.create_topic("clicks", 2, **ANY_TIME)
     broker.create_topic("stamped", 1, message_timestamp_type="LogAppendTime", retention_ms="-1")
     for number in range(12):
-        now = clock.now_ms()
+        now = broker.clock.now_ms()
         times = (now, now - 5 * MINUTE, -1, now - 3, -5_000)
         for partition in (0, 1):
             codec = (Codec.NONE, Codec.ZSTD)[number % 2]
@@ -44,10 +36,12 @@ def broker(make_broker: MakeBroker, clock: ManualClock) -> RunningBroker:
         broker.client.produce("stamped", 0, build_batch([Record(now - MINUTE, None, b"s")]))
         if number % 5 == 4:
             broker.roll("clicks")
-        clock.advance("1m")
+        broker.clock.advance("1m")
     broker.delete_records("clicks", 3)
     broker.restart()  # so that the log start is in its checkpoint
-    return broker
+
+
+broker = a_broker(prepare=fill)
 
 
 @pytest.fixture

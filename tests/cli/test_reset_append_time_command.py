@@ -1,22 +1,17 @@
 import pytest
 from command_runner import Ran, Run, run_command
-from running_broker import MakeBroker
+from running_broker import RunningBroker, a_broker
 from scripted_broker import ScriptedBroker
 
 from horolog.clock import ManualClock
 from horolog.record.builder import Record, build_batch
 
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
+broker = a_broker("clicks", partitions=3, of_topics={"message_timestamp_type": "LogAppendTime"})
 
 
 @pytest.fixture
-def reset(make_broker: MakeBroker, clock: ManualClock) -> Run:
+def reset(broker: RunningBroker, clock: ManualClock) -> Run:
     """Runs the command against a broker whose clock was 100 days ahead for a record."""
-    broker = make_broker(clock=clock)
-    broker.create_topic("clicks", 3, message_timestamp_type="LogAppendTime")
     clock.step("100d")
     for partition in range(2):
         broker.client.produce("clicks", partition, build_batch([Record(-1, None, b"v")]))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from command_runner import Ran, Run, run_command
-from running_broker import MakeBroker, RunningBroker
+from running_broker import EVER, MakeBroker, RunningBroker, a_broker
 from scripted_broker import ScriptedBroker
 from stored import lose_metadata
 
@@ -20,24 +20,19 @@ DAY = 86_400_000
 FAR = 9_000_000_000_000
 
 
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
-def broker(make_broker: MakeBroker, clock: ManualClock) -> RunningBroker:
+def fill(broker: RunningBroker) -> None:
     """A topic of three segments, a day apart, the second of which holds a record of 2255."""
-    broker = make_broker(clock=clock)
-    settings = {"retention_ms": str(2 * DAY), "message_timestamp_after_max_ms": str((1 << 63) - 1)}
-    broker.create_topic("clicks", 2, segment_ms=str((1 << 63) - 1), **settings)
+    settings = {"retention_ms": str(2 * DAY), "message_timestamp_after_max_ms": EVER}
+    broker.create_topic("clicks", 2, segment_ms=EVER, **settings)
     for day, times in enumerate([(0, 1), (0, FAR, 0), (0,)]):
         if day:
             broker.roll("clicks")
-        records = [Record(time or clock.now_ms(), None, b"v") for time in times]
+        records = [Record(time or broker.clock.now_ms(), None, b"v") for time in times]
         broker.client.produce("clicks", 0, build_batch(records))
-        clock.advance("1d")
-    return broker
+        broker.clock.advance("1d")
+
+
+broker = a_broker(prepare=fill)
 
 
 @pytest.fixture

@@ -5,9 +5,8 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-import pytest
 from command_runner import Ran, run_command
-from running_broker import MakeBroker, RunningBroker
+from running_broker import MakeBroker, RunningBroker, a_broker
 
 from horolog.client import ResourceType
 from horolog.clock import SystemClock
@@ -26,13 +25,13 @@ def fill(broker: RunningBroker, topic: str, ages_days: list[int], **settings: st
         broker.client.produce(topic, 0, batch)
 
 
-@pytest.fixture
-def broker(make_broker: MakeBroker) -> RunningBroker:
-    broker = make_broker()
+def fill_three(broker: RunningBroker) -> None:
     fill(broker, "backfill", [30, 20, 1, 0], horolog_retention_by="append-time")
     fill(broker, "kafkas", [1, 1])
     fill(broker, "forever", [30, 20], horolog_retention_by="append-time", retention_ms="-1")
-    return broker
+
+
+broker = a_broker(now_ms=None, prepare=fill_three)
 
 
 def moving_out(*args: object, broker: RunningBroker | None = None) -> Ran:

@@ -8,21 +8,17 @@ from pathlib import Path
 import pytest
 from batches import batch
 from command_runner import Ran, Run, run_command
-from running_broker import NOW_MS, MakeBroker, RunningBroker
+from running_broker import NOW_MS, RunningBroker, a_broker
 
-from horolog.clock import DAY_MS, ManualClock
+from horolog.clock import DAY_MS
 from horolog.record.timestamps import AppendTimeStretch
 
 SEEN = "2023-11-14T22:13:25.000Z"  # NOW_MS + 5000
 KNOWN = "2023-11-14T22:13:26.000Z"
 
 
-@pytest.fixture
-def broker(make_broker: MakeBroker) -> RunningBroker:
+def fill(broker: RunningBroker) -> None:
     """Two records that a follower saw, one that is known, one that is unknown, one seen again."""
-    broker = make_broker(clock=ManualClock(NOW_MS + 10 * DAY_MS))
-    settings = {"horolog_retention_by": "append-time", "retention_ms": str(DAY_MS)}
-    broker.create_topic("t", **settings)
     data = b"".join(batch(NOW_MS, base_offset=offset) for offset in range(5))
     times = [
         AppendTimeStretch(0, NOW_MS + 5_000, is_seen=True),
@@ -31,7 +27,14 @@ def broker(make_broker: MakeBroker) -> RunningBroker:
         AppendTimeStretch(4, NOW_MS + 7_000, is_seen=True),
     ]
     broker.restart_followed("t", data, times)
-    return broker
+
+
+broker = a_broker(
+    "t",
+    of_topics={"horolog_retention_by": "append-time", "retention_ms": str(DAY_MS)},
+    now_ms=NOW_MS + 10 * DAY_MS,
+    prepare=fill,
+)
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 import signal
 
 import pytest
-from running_broker import RunningBroker
+from running_broker import RunningBroker, a_broker
 from scripted_broker import HangUp, ScriptedBroker
 
 from horolog.client import LATEST, Client, NoAnswer
@@ -17,16 +17,16 @@ from horolog.wire.reader import LARGE_BYTES
 VALUE = 2 * LARGE_BYTES  # records of an answer that are a view of it, not a copy
 
 
-@pytest.fixture
-def client(broker: RunningBroker) -> Client:
-    broker.create_topic("t")
-    for number in range(4):
-        broker.client.produce("t", 0, batch(number))
-    return broker.client
-
-
 def batch(number: int) -> bytes:
     return build_batch([Record(number, None, bytes([number]) * VALUE)])
+
+
+def fill(broker: RunningBroker) -> None:
+    for number in range(4):
+        broker.append("t", batch(number))
+
+
+broker = a_broker("t", now_ms=None, prepare=fill)
 
 
 def request(offset: int, **options: int) -> PartitionFetch:

@@ -4,11 +4,10 @@ from dataclasses import replace
 
 import pytest
 from record_reading import offsets_at
-from running_broker import NOW_MS, MakeBroker
+from running_broker import NOW_MS, RunningBroker, a_broker
 
-from horolog.client import Client, ResourceType
+from horolog.client import Client
 from horolog.client.topic_facts import partition_facts
-from horolog.clock import ManualClock
 from horolog.errors import ErrorCode, RequestRefused
 from horolog.record.builder import Record, build_batch
 from horolog.record.timestamps import TimeRange
@@ -18,16 +17,14 @@ NEW, OLD = ("new", 0), ("old", 0)
 NOT_ANNOUNCED = replace(TIME_RANGES, name="not.announced")
 
 
-@pytest.fixture
-def client(make_broker: MakeBroker) -> Client:
-    """Asks about topic `new`, and about `old`, which stores v0 since it has four records."""
-    broker = make_broker(clock=ManualClock(NOW_MS), inter_broker_protocol_version="2.8")
-    client = broker.client
+def fill(broker: RunningBroker) -> None:
+    """Topic `new`, and `old`, which stores v0 since it has four records."""
     for topic in ("new", "old"):
-        broker.create_topic(topic)
-        client.produce(topic, 0, build_batch([Record(NOW_MS + ms, None, b"") for ms in range(4)]))
-    client.alter_configs({(ResourceType.TOPIC, "old"): {"message.format.version": "0.9.0"}})
-    return client
+        broker.append(topic, build_batch([Record(NOW_MS + ms, None, b"") for ms in range(4)]))
+    broker.alter("old", message_format_version="0.9.0")
+
+
+broker = a_broker("new", "old", prepare=fill, inter_broker_protocol_version="2.8")
 
 
 def test_a_format_without_times_is_refused_unless_it_may_be(client: Client) -> None:

@@ -11,7 +11,7 @@ import pytest
 from log_reading import Read, moment
 from pyspark.sql.datasource import GreaterThanOrEqual, LessThan
 from record_reading import offsets_at
-from running_broker import RunningBroker
+from running_broker import RunningBroker, a_broker
 from scripted_broker import HangUp, Reply, ScriptedBroker
 
 from horolog.client import Client, OffsetRange, ResourceType
@@ -38,10 +38,8 @@ def ranges_key(without: str = "", **members: object) -> str:
     return f"{TIME_RANGES.name}/{json.dumps(asked)}"
 
 
-@pytest.fixture
-def client(broker: RunningBroker) -> Client:
-    """Of a topic with 40 batches a minute apart; the 21st has a record of long before."""
-    broker.create_topic("orders")
+def fill(broker: RunningBroker) -> None:
+    """40 batches a minute apart; the 21st has a record of long before."""
     for number in range(BATCHES):
         minute = NINE_MS + 60_000 * number
         times = [minute + second * 1000 for second in range(10)]
@@ -49,7 +47,9 @@ def client(broker: RunningBroker) -> Client:
             times[5] = NINE_MS - 5_000_000
         records = [Record(time, None, bytes(SIZE // 10)) for time in times]
         broker.client.produce("orders", 0, build_batch(records))
-    return broker.client
+
+
+broker = a_broker("orders", now_ms=None, prepare=fill)
 
 
 def test_a_broker_names_the_blocks_that_may_hold_a_time(client: Client) -> None:

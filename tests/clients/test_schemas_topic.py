@@ -7,15 +7,12 @@ offsets, and elects its master by a group of the protocol type "sr".
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 from patience import PATIENCE_S, eventually
-from running_broker import BrokerProcess
+from running_broker import BrokerProcess, a_broker_process
 
 from horolog.client import Client
 from horolog.record.batch import iter_headers
@@ -83,11 +80,7 @@ def schema(subject: str, version: int) -> Key:
     return {"keytype": "SCHEMA", "subject": subject, "version": version, "magic": 1}
 
 
-@pytest.fixture
-def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
-    settings = {"log.cleaner.backoff.ms": "100"}
-    with BrokerProcess(tmp_path / "data", settings) as broker:
-        yield broker
+broker = a_broker_process(log_cleaner_backoff_ms="100")
 
 
 def records(broker: BrokerProcess) -> int:

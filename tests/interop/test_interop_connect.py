@@ -17,7 +17,7 @@ import pytest
 from committed import end_offsets, values_seen
 from patience import PATIENCE_S, eventually
 from peer_process import PeerProcess, java_command
-from running_broker import BrokerProcess
+from running_broker import BrokerProcess, a_broker_process
 from tools.peers.kafka import free_port
 
 from horolog.client import Client
@@ -25,10 +25,6 @@ from horolog.client import Client
 pytestmark = pytest.mark.timeout(3600)
 
 STORES = ("offset", "config", "status")
-SETTINGS = {
-    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
-    "log.cleaner.backoff.ms": "200",
-}
 
 
 class Worker:
@@ -133,12 +129,11 @@ class Connect:
         return "\n".join(worker.process.said[-5000:] for worker in self.workers)
 
 
-@pytest.fixture
-def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
-    with BrokerProcess(tmp_path / "data", SETTINGS) as broker:
-        with Client(broker.address) as client:
-            client.create_topics({"lines": 1})
-        yield broker
+broker = a_broker_process(
+    "lines",
+    transaction_abort_timed_out_transaction_cleanup_interval_ms="500",
+    log_cleaner_backoff_ms="200",
+)
 
 
 @pytest.fixture

@@ -16,19 +16,13 @@ import pytest
 from committed import end_offsets, send_numbers, values_seen
 from patience import eventually
 from peer_process import PeerProcess, compiled, java_command
-from running_broker import BrokerProcess
+from running_broker import BrokerProcess, a_broker_process
 from tools.peers.kafka import LAST_WITH_OLD_FORMATS, NEWEST, PEERS, run_tool
-
-from horolog.client import Client
 
 pytestmark = pytest.mark.timeout(1800)
 
 CLIENTS = Path(__file__).parent / "clients"
 PARTITIONS = 3
-SETTINGS = {
-    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
-    "log.cleaner.backoff.ms": "200",
-}
 Command = Callable[[str, str], list[str]]
 """The command of a program for a broker's address and a transactional id."""
 
@@ -69,12 +63,13 @@ def command(kind: str, classes: Path) -> Command:
     return made
 
 
-@pytest.fixture
-def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
-    with BrokerProcess(tmp_path / "data", SETTINGS) as broker:
-        with Client(broker.address) as client:
-            client.create_topics({"in": PARTITIONS, "out": PARTITIONS})
-        yield broker
+broker = a_broker_process(
+    "in",
+    "out",
+    partitions=PARTITIONS,
+    transaction_abort_timed_out_transaction_cleanup_interval_ms="500",
+    log_cleaner_backoff_ms="200",
+)
 
 
 class Copying:
@@ -191,7 +186,7 @@ def test_clients_use_the_flow_that_they_know(
     copying.broker.kill()
     logs = [
         str(path)
-        for path in (tmp_path / "data").glob("__transaction_state-*/*.log")
+        for path in (tmp_path / "broker").glob("__transaction_state-*/*.log")
         if path.stat().st_size
     ]
     decoded = run_tool("dump", "--transaction-log-decoder", "--files", ",".join(logs))

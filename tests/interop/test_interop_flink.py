@@ -5,22 +5,19 @@ Copy.java is a Flink within one JVM. Started again, it goes on from its newest c
 
 import random
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from committed import end_offsets, send_numbers, values_seen
 from patience import eventually
 from peer_process import PeerProcess, compiled, java_command
-from running_broker import BrokerProcess
-
-from horolog.client import Client
+from running_broker import BrokerProcess, a_broker_process
 
 pytestmark = pytest.mark.timeout(1800)
 
 SOURCE = Path(__file__).parent / "clients" / "flink" / "Copy.java"
 PARTITIONS = 3
-SETTINGS = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "500"}
 
 
 @pytest.fixture(scope="module")
@@ -28,12 +25,12 @@ def classes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return compiled(SOURCE, tmp_path_factory.mktemp("flink"), newest="flink")
 
 
-@pytest.fixture
-def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
-    with BrokerProcess(tmp_path / "data", SETTINGS) as broker:
-        with Client(broker.address) as client:
-            client.create_topics({"in": PARTITIONS, "out": PARTITIONS})
-        yield broker
+broker = a_broker_process(
+    "in",
+    "out",
+    partitions=PARTITIONS,
+    transaction_abort_timed_out_transaction_cleanup_interval_ms="500",
+)
 
 
 class Run:

@@ -4,34 +4,23 @@ Spark gives it to no Python source (STREAMING_REAL_TIME_MODE.INPUT_STREAM_NOT_SU
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from running_broker import BrokerProcess
-from tools.peers.kafka import NoPeer, jars
+from running_broker import BrokerProcess, a_broker_process
 
 from horolog.client import Client, NoAnswer
 from horolog.clock import SystemClock
 from horolog.record.builder import Record, build_batch
 from horolog.sources import scan
 
-pytestmark = [pytest.mark.interop, pytest.mark.spark]
+pytestmark = [pytest.mark.interop, pytest.mark.spark, pytest.mark.usefixtures("spark_connector")]
 
 PATIENCE_S = 300.0  # a JVM on a busy machine
 
-
-@pytest.fixture
-def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
-    """A broker that can be killed, always at the same address."""
-    try:
-        jars("spark")
-    except NoPeer as error:
-        pytest.skip(str(error))
-    running = BrokerProcess(tmp_path / "log")
-    yield running
-    running.kill()
+broker = a_broker_process()
 
 
 def append(address: str, numbers: range) -> None:

@@ -15,7 +15,7 @@ from committed import end_offsets, values_seen
 from confluent_kafka import Producer
 from patience import PATIENCE_S, eventually
 from peer_process import PeerProcess, compiled, java_command
-from running_broker import BrokerProcess
+from running_broker import BrokerProcess, a_broker_process
 
 from horolog.client import Client
 from horolog.record.batch import iter_headers
@@ -26,10 +26,6 @@ STREAMS = Path(__file__).parent / "clients" / "streams"
 # So long that a changelog fills segments: 1 MiB is the least that Kafka allows.
 WORDS = [f"word{number:_>300}" for number in range(12)]
 PARTITIONS = 3
-SETTINGS = {
-    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
-    "log.cleaner.backoff.ms": "200",
-}
 KILLS = [
     "the broker",
     "the application",
@@ -46,12 +42,13 @@ def classes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return compiled(source, tmp_path_factory.mktemp("counts"), "kafka-streams")
 
 
-@pytest.fixture
-def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
-    with BrokerProcess(tmp_path / "data", SETTINGS) as broker:
-        with Client(broker.address) as client:
-            client.create_topics({"in": PARTITIONS, "out": PARTITIONS})
-        yield broker
+broker = a_broker_process(
+    "in",
+    "out",
+    partitions=PARTITIONS,
+    transaction_abort_timed_out_transaction_cleanup_interval_ms="500",
+    log_cleaner_backoff_ms="200",
+)
 
 
 class Run:

@@ -10,7 +10,7 @@ from in_process_spark import InProcessSpark
 from log_reading import Read, moment, schema_of
 from partition_files import PartitionFiles
 from pyspark.sql.datasource import EqualTo, Filter, GreaterThanOrEqual, LessThan
-from running_broker import MakeBroker, RunningBroker
+from running_broker import MakeBroker, RunningBroker, a_broker
 
 from horolog.client import Client
 from horolog.clock import ManualClock
@@ -45,10 +45,12 @@ class View(Read):
         return sorted((row["partition"], row["offset"]) for row in rows)
 
 
-@pytest.fixture
-def client(broker: RunningBroker) -> Client:
-    broker.create_topic("clicks", partitions=2, retention_ms="-1", segment_bytes="1000")
-    return broker.client
+broker = a_broker(
+    "clicks",
+    partitions=2,
+    of_topics={"retention_ms": "-1", "segment_bytes": "1000"},
+    now_ms=None,
+)
 
 
 def fill(client: Client, count: int, start_ms: int, partition: int = 0) -> None:

@@ -10,7 +10,7 @@ from batches import fill
 from in_process_spark import InProcessSpark
 from log_reading import Read
 from mirror_lab import MirrorLab
-from running_broker import RunningBroker
+from running_broker import RunningBroker, a_broker
 from streaming_query import EARLIEST, Query
 
 from horolog.client import Client
@@ -22,11 +22,12 @@ from horolog.spark.read import stream, stream_looks
 NOW = 1_700_000_000_000
 
 
-@pytest.fixture
-def client(broker: RunningBroker) -> Client:
-    broker.create_topic("clicks", retention_ms="-1")
-    fill(broker.client, "clicks", [NOW] * 5, size=1, key=b"k", value=b"old")
-    return broker.client
+broker = a_broker(
+    "clicks",
+    of_topics={"retention_ms": "-1"},
+    now_ms=None,
+    prepare=lambda its: fill(its.client, "clicks", [NOW] * 5, size=1, key=b"k", value=b"old"),
+)
 
 
 @pytest.fixture

@@ -331,15 +331,16 @@ def a_broker(
     partitions: int = 1,
     of_topics: Mapping[str, str] | None = None,
     now_ms: int | None = NOW_MS,
-    scope: Literal["function", "module"] = "function",
+    scope: Literal["function", "module", "session"] = "function",
     on_disk: bool = False,
     new_loop: NewLoop = new_event_loop,
+    prepare: Callable[[RunningBroker], object] | None = None,
     **settings: str,
 ) -> Any:
     """A fixture: a broker in this process with these topics and a manual clock, or the machine's.
 
     Settings are under Kafka's names with underscores, `of_topics` those of each topic. `on_disk`
-    is for what looks at the page cache.
+    is for what looks at the page cache. `prepare` fills it.
     """
 
     @pytest.fixture(scope=scope)
@@ -357,6 +358,22 @@ def a_broker(
             stack.enter_context(broker)
             for topic in topics:
                 broker.create_topic(topic, partitions, **(of_topics or {}))
+            if prepare is not None:
+                prepare(broker)
+            yield broker
+
+    return broker
+
+
+def a_broker_process(*topics: str, partitions: int = 1, **settings: str) -> Any:
+    """A fixture: a broker in a process of its own, to be killed, with these topics."""
+
+    @pytest.fixture
+    def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
+        named = {name.replace("_", "."): value for name, value in settings.items()}
+        with BrokerProcess(tmp_path / "broker", named) as broker:
+            if topics:
+                broker.client.create_topics(dict.fromkeys(topics, partitions))
             yield broker
 
     return broker

@@ -5,12 +5,12 @@ import logging
 import socket
 import struct
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 from patience import PATIENCE_S, eventually
 from raw_connection import RawConnection, fetch_fields, produce_fields
-from running_broker import MakeBroker, RunningBroker
+from running_broker import MakeBroker, RunningBroker, a_broker
 
 from horolog.network.stalls import TICK_SECONDS, WINDOW_TICKS
 from horolog.record.builder import Record, build_batch
@@ -121,12 +121,13 @@ SHAPES = [
 ]
 
 
-@pytest.fixture
-def broker(make_broker: MakeBroker) -> Iterator[RunningBroker]:
-    broker = make_broker(horolog_max_buffered_bytes=str(BUDGET), socket_send_buffer_bytes="4096")
-    for name in ("t", *(f"described-{n}" for n in range(DESCRIBED))):
-        broker.create_topic(name)
-    return broker
+broker = a_broker(
+    "t",
+    *(f"described-{n}" for n in range(DESCRIBED)),
+    now_ms=None,
+    horolog_max_buffered_bytes=str(BUDGET),
+    socket_send_buffer_bytes="4096",
+)
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.__name__)

@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from patience import PATIENCE_S
-from running_broker import BrokerProcess
+from running_broker import BrokerProcess, a_broker_process
 
 from horolog.client import Client, NoAnswer, Producer
 from horolog.errors import RequestRefused
@@ -63,10 +63,7 @@ class Program:
         return self._said.read_text()[-3000:]
 
 
-@pytest.fixture
-def client(broker_process: BrokerProcess) -> Client:
-    broker_process.client.create_topics({"in": 2, "out": 3})
-    return broker_process.client
+broker = a_broker_process("in", "out", partitions=3)
 
 
 def counts(client: Client) -> Counter[int]:
@@ -75,9 +72,9 @@ def counts(client: Client) -> Counter[int]:
 
 
 def test_rows_of_killed_tasks_are_written_again(
-    broker_process: BrokerProcess, client: Client, tmp_path: Path
+    broker: BrokerProcess, client: Client, tmp_path: Path
 ) -> None:
-    program = Program(tmp_path / "said", "tasks", broker_process.address, str(tmp_path))
+    program = Program(tmp_path / "said", "tasks", broker.address, str(tmp_path))
     assert program.wait(), program.said()
     found = counts(client)
     assert set(found) == set(range(ROWS))
@@ -87,9 +84,9 @@ def test_rows_of_killed_tasks_are_written_again(
 
 
 def test_rows_of_a_killed_executor_are_written_again(
-    broker_process: BrokerProcess, client: Client, tmp_path: Path
+    broker: BrokerProcess, client: Client, tmp_path: Path
 ) -> None:
-    program = Program(tmp_path / "said", "cluster", broker_process.address, str(tmp_path))
+    program = Program(tmp_path / "said", "cluster", broker.address, str(tmp_path))
     assert program.wait(), program.said()
     found = counts(client)
     assert set(found) == set(range(ROWS))
@@ -97,9 +94,9 @@ def test_rows_of_a_killed_executor_are_written_again(
 
 
 def test_rows_of_a_speculative_copy_are_there_twice(
-    broker_process: BrokerProcess, client: Client, tmp_path: Path
+    broker: BrokerProcess, client: Client, tmp_path: Path
 ) -> None:
-    program = Program(tmp_path / "said", "speculation", broker_process.address, str(tmp_path))
+    program = Program(tmp_path / "said", "speculation", broker.address, str(tmp_path))
     assert program.wait(), program.said()
     assert (tmp_path / "copied").exists(), program.said()
     found = counts(client)
@@ -109,13 +106,13 @@ def test_rows_of_a_speculative_copy_are_there_twice(
 
 
 def test_a_stream_goes_on_after_its_driver_and_its_broker_are_killed(
-    broker_process: BrokerProcess, client: Client, tmp_path: Path
+    broker: BrokerProcess, client: Client, tmp_path: Path
 ) -> None:
     with Producer(client) as producer:
         producer.send("in", pa.table({"value": [str(row) for row in range(ROWS)]}))
 
     def run(*plan: str) -> Program:
-        address = broker_process.address
+        address = broker.address
         return Program(tmp_path / "said", "stream", address, str(tmp_path), *plan)
 
     def until(wanted: int, program: Program) -> None:
@@ -136,8 +133,8 @@ def test_a_stream_goes_on_after_its_driver_and_its_broker_are_killed(
     killed.kill()
     again = run("130", "3")  # another plan for the micro-batch that is repeated
     until(found() + 300, again)
-    broker_process.kill()
-    broker_process.start_again()
+    broker.kill()
+    broker.start_again()
     for _ in range(3):  # what could not bear the broker's absence is started again
         if again.wait():
             break

@@ -16,7 +16,7 @@ from pyspark.sql.datasource import (
     LessThan,
     LessThanOrEqual,
 )
-from running_broker import NOW_MS, MakeBroker, RunningBroker
+from running_broker import NOW_MS, MakeBroker, RunningBroker, a_broker
 
 from horolog.client import Client
 from horolog.client.fetching import PartitionFetch
@@ -36,25 +36,19 @@ SCHEMA = schema_of(["offset", columns.TIMESTAMP_MS, *columns.OF_CLOCKS])
 AT, AT_MS = (columns.APPEND_TIME,), (columns.APPEND_TIME_MS,)
 
 
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock(NOW_MS)
-
-
-@pytest.fixture
-def broker(make_broker: MakeBroker, clock: ManualClock) -> RunningBroker:
-    broker = make_broker(clock=clock)
-    broker.create_topic("t", segment_bytes="700", message_timestamp_before_max_ms=str(1 << 60))
-    fill(broker.client, clock, 20)
-    return broker
-
-
 def fill(client: Client, clock: ManualClock, batches: int, **more: Any) -> None:
     """Two records a batch, created long ago and out of order, appended 10 ms apart."""
     for number in range(batches):
         times = (1_000 - number, 2_000 - number)
         client.produce("t", 0, build_batch([Record(time, None, b"v") for time in times], **more))
         clock.advance(10)
+
+
+broker = a_broker(
+    "t",
+    of_topics={"segment_bytes": "700", "message_timestamp_before_max_ms": str(1 << 60)},
+    prepare=lambda broker: fill(broker.client, broker.clock, 20),
+)
 
 
 def expected(batches: int, *, stamped: bool = False) -> list[dict[str, Any]]:

@@ -1,13 +1,12 @@
 """Topics that store v0 and v1, read with both clocks, from a broker and from its files."""
 
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import pytest
 from log_reading import Read, schema_of
 from pyspark.sql.datasource import GreaterThanOrEqual, LessThan
 from raw_connection import produce_fields
-from running_broker import NOW_MS, MakeBroker, RunningBroker
+from running_broker import NOW_MS, MakeBroker, RunningBroker, a_broker
 from streaming_query import Query, all_of
 
 from horolog.client import Client, ResourceType
@@ -69,11 +68,7 @@ def rows() -> list[dict[str, Any]]:
     return expected
 
 
-@pytest.fixture
-def broker(make_broker: MakeBroker) -> Iterator[RunningBroker]:
-    clock = ManualClock(NOW_MS)
-    broker = make_broker(clock=clock, inter_broker_protocol_version="2.8")
-    broker.create_topic("t", segment_bytes="500", index_interval_bytes="0", retention_ms="-1")
+def fill(broker: RunningBroker) -> None:
     with broker.connect() as connection:
         for number, step in enumerate(STEPS):
             kind = "LogAppendTime" if step.stamped else "CreateTime"
@@ -88,8 +83,15 @@ def broker(make_broker: MakeBroker) -> Iterator[RunningBroker]:
             fields = produce_fields("t", {0: sent})
             answer = connection.ask(ApiKey.PRODUCE, 2 if step.sent < 2 else 9, **fields)
             assert answer.responses[0].partition_responses[0].error_code == 0
-            clock.advance(10)
-    return broker
+            broker.clock.advance(10)
+
+
+broker = a_broker(
+    "t",
+    of_topics={"segment_bytes": "500", "index_interval_bytes": "0", "retention_ms": "-1"},
+    prepare=fill,
+    inter_broker_protocol_version="2.8",
+)
 
 
 def sources(broker: RunningBroker) -> list[Read]:

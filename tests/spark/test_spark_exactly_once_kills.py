@@ -7,14 +7,13 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
 import pyspark
 import pytest
 from patience import PATIENCE_S, eventually
-from running_broker import BrokerProcess
+from running_broker import BrokerProcess, a_broker_process
 
 from horolog.client import Client, NoAnswer
 from horolog.client.producer import Producer
@@ -93,11 +92,7 @@ print("done", flush=True)
 """
 
 
-@pytest.fixture
-def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
-    process = BrokerProcess(tmp_path / "log")
-    yield process
-    process.kill()
+broker = a_broker_process()
 
 
 def count_of(client: Client, topic: str) -> Counter[int]:

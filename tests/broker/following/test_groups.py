@@ -13,19 +13,19 @@ from horolog.broker.following.source import SourcePartition, SourceTopic, Source
 from horolog.client.groups import CommittedOffset
 from horolog.wire.api import ApiKey
 
-leader = a_broker("led")
 source = a_broker("t", "u", partitions=2)
 
 
-@pytest.fixture
-def broker(leader: RunningBroker) -> RunningBroker:
-    """One that follows `t`, and leads another topic."""
+def start_following(leader: RunningBroker) -> None:
+    """Follow `t`, and lead another topic."""
     leader.restart(horolog_follow="127.0.0.1:1", horolog_follow_topics="t")
     topics = leader.broker.followed_topics
     partitions = tuple(SourcePartition(n, 5, 0) for n in range(2))
     t = SourceTopic("t", UUID(int=1), partitions, {})
     leader.run(topics.apply(SourceTopics("source-id", {}, {"t": t})))
-    return leader
+
+
+broker = a_broker("led", prepare=start_following)
 
 
 def follow(broker: RunningBroker) -> FollowedGroups:

@@ -18,14 +18,8 @@ from horolog.metadata import state
 
 ONE, OTHER = UUID(int=1), UUID(int=2)
 
-leader = a_broker("led")
-
-
-@pytest.fixture
-def broker(leader: RunningBroker) -> RunningBroker:
-    """One that follows, and has led a topic before."""
-    leader.restart(horolog_follow="127.0.0.1:1")
-    return leader
+# One that follows, and has led a topic before.
+broker = a_broker("led", prepare=lambda its: its.restart(horolog_follow="127.0.0.1:1"))
 
 
 def topic(

@@ -17,7 +17,7 @@ from mirror_lab import (
     values,
     write_log,
 )
-from running_broker import MakeBroker, RunningBroker
+from running_broker import MakeBroker, RunningBroker, a_broker
 
 from horolog.client import Client
 from horolog.clock import ManualClock
@@ -29,15 +29,12 @@ from horolog.record.timestamps import AppendTimeStretch
 from horolog.storage.verify import Verification
 from horolog.storage.verify.findings import Finding, Severity
 
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock(T0_MS + 1_000_000)
+source = a_broker(now_ms=T0_MS + 1_000_000)
 
 
 @pytest.fixture
-def source(make_broker: MakeBroker, clock: ManualClock) -> "RunningBroker":
-    return make_broker(clock=clock)
+def clock(source: RunningBroker) -> ManualClock:
+    return source.clock
 
 
 def append_times(address: str, topic: str, partition: int, offsets: int) -> list[int | None]:
