@@ -138,13 +138,13 @@ def raw_on_demand(
     requests = 0
     with raw.Connection(bootstrap) as connection:
         for line in sys.stdin:
-            wanted = int(line)
-            for number in range(wanted + under_way):
+            count = int(line)
+            for number in range(count + under_way):
                 if number >= under_way:
                     raw.produced(connection.receive())
-                if number < wanted:
+                if number < count:
                     connection.send(raw.PRODUCE, body)
-            requests += wanted
+            requests += count
             print(requests, flush=True)
     return {"requests": requests}
 

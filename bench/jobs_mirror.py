@@ -54,7 +54,7 @@ _CHUNK = 200_000
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """Which lines of the table are wanted; None is all."""
+    """Which lines of the table are asked for; None is all."""
 
     batches: str | None
     line: str | None
@@ -74,7 +74,7 @@ class Lines:
         return cls(asked.batches, asked.line, size), rest
 
     def has(self, line: str) -> bool:
-        """Whether a line is wanted."""
+        """Whether a line is asked for."""
         return self.line in (None, line)
 
 

@@ -63,8 +63,8 @@ class _Nowhere(asyncio.Transport):
 
 
 @contextlib.contextmanager
-def profiling(wanted: bool) -> Iterator[None]:
-    if not wanted:
+def profiling(is_on: bool) -> Iterator[None]:
+    if not is_on:
         yield
         return
     with cProfile.Profile() as profile:

@@ -88,14 +88,14 @@ def _tree_cpu_s(roots: Iterable[int]) -> dict[int, float]:
             pid = int(stat.parent.name)
             parents[pid] = int(fields[1])
             used[pid] = sum(map(int, fields[11:15])) / TICKS_PER_S
-    wanted = set(roots)
+    below = set(roots)
     for pid in parents:
         line = [pid]
-        while line[-1] in parents and line[-1] not in wanted:
+        while line[-1] in parents and line[-1] not in below:
             line.append(parents[line[-1]])
-        if line[-1] in wanted:
-            wanted.update(line)
-    return {pid: used[pid] for pid in wanted if pid in used}
+        if line[-1] in below:
+            below.update(line)
+    return {pid: used[pid] for pid in below if pid in used}
 
 
 @contextlib.contextmanager

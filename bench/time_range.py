@@ -112,15 +112,15 @@ class Fetches:
         PartitionFetch.read = read
 
 
-def read(options: ReadOptions, wanted: RowFilter, so_far: Callable[[], int]) -> Read:
+def read(options: ReadOptions, row_filter: RowFilter, so_far: Callable[[], int]) -> Read:
     """Plan and read as Spark does, in one process."""
     before, started = so_far(), time.perf_counter()
-    tasks = planning.tasks(options, wanted, cores=1)
+    tasks = planning.tasks(options, row_filter, cores=1)
     planned = time.perf_counter() - started
     rows = sum(
         table.num_rows
         for task in tasks
-        for table in read_task(task, wanted, options, NAMES, [True] * len(NAMES))
+        for table in read_task(task, row_filter, options, NAMES, [True] * len(NAMES))
     )
     return Read(rows, so_far() - before, time.perf_counter() - started, planned)
 
@@ -170,8 +170,8 @@ def main() -> None:
                 first = low + int(span * share)
                 last = first + span // SHARE
                 interval = Interval(first, last - 1 if place != "end" else last)
-                wanted = RowFilter({"timestampMs": Numbers(interval)})
-                found = median([read(options, wanted, so_far) for _ in range(asked.runs)])
+                row_filter = RowFilter({"timestampMs": Numbers(interval)})
+                found = median([read(options, row_filter, so_far) for _ in range(asked.runs)])
                 expected = sum(each in interval for each in times)
                 assert found.rows == expected, (found.rows, expected)
                 bound = sum(

@@ -115,9 +115,9 @@ def test_a_fetch_waits_for_records_and_is_answered_when_they_come(filled: Runnin
 
 
 def test_a_fetch_waits_for_as_many_bytes_as_it_wants(filled: RunningBroker) -> None:
-    wanted = fetch_fields("t", {0: 20, 1: 20}, max_wait_ms=LONG_MS, min_bytes=3 * len(batch()))
+    asked = fetch_fields("t", {0: 20, 1: 20}, max_wait_ms=LONG_MS, min_bytes=3 * len(batch()))
     with filled.connect() as reader, filled.connect() as writer:
-        reader.send(ApiKey.FETCH, VERSION, **wanted)
+        reader.send(ApiKey.FETCH, VERSION, **asked)
         for index in (0, 1):
             writer.ask(ApiKey.PRODUCE, 9, **produce_fields("t", {index: batch()}))
             assert reader.is_silent(0.1)

@@ -185,8 +185,8 @@ def test_a_leader_epoch_that_is_not_the_brokers_is_told(broker: RunningBroker) -
     session = Session(broker)
     session.fetch({0: 0})
     session.fetch()
-    wanted = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 100}
-    topics = [{"topic": "t", "partitions": [wanted | {"current_leader_epoch": 99}]}]
+    asked = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 100}
+    topics = [{"topic": "t", "partitions": [asked | {"current_leader_epoch": 99}]}]
     assert session.fetch(topics=topics) == [0]
     assert session.said[0].error_code == ErrorCode.unknown_leader_epoch
 

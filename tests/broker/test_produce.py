@@ -202,8 +202,8 @@ def test_the_log_start_is_reported_where_the_log_refuses_as_kafka_does(
     broker.create_topic("begun")
     for _ in range(3):
         broker.produce("begun", batch(NOW_MS))
-    wanted = {"name": "begun", "partitions": [{"partition_index": 0, "offset": 2}]}
-    broker.ask(ApiKey.DELETE_RECORDS, 1, topics=[wanted])
+    asked = {"name": "begun", "partitions": [{"partition_index": 0, "offset": 2}]}
+    broker.ask(ApiKey.DELETE_RECORDS, 1, topics=[asked])
     answer = broker.produce("begun", data)
     assert (answer.error_code, answer.log_start_offset) == (code, log_start_offset)
 

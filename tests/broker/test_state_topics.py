@@ -173,8 +173,8 @@ def test_clients_cannot_write_or_change_it(broker: RunningBroker, name: str) -> 
     assert deleted.error_code == INVALID_TOPIC
     (grown,) = broker.ask(ApiKey.CREATE_PARTITIONS, 3, topics=[{"name": name, "count": 9}]).results
     assert grown.error_code == INVALID_TOPIC
-    wanted = [{"name": name, "partitions": [{"partition_index": 0, "offset": 0}]}]
-    (cut,) = broker.ask(ApiKey.DELETE_RECORDS, 2, topics=wanted).topics
+    asked = [{"name": name, "partitions": [{"partition_index": 0, "offset": 0}]}]
+    (cut,) = broker.ask(ApiKey.DELETE_RECORDS, 2, topics=asked).topics
     assert cut.partitions[0].error_code == INVALID_TOPIC
     assert broker.alter(name, kind=TOPIC, segment_bytes="2000000").error_code == 0
 

@@ -78,11 +78,11 @@ def test_files_hold_what_their_broker_returns(
     for number in range(100):
         moment = f"{start + number * MINUTE - 2}ms"
         args = [each.replace(f"{{{number}}}", moment) for each in args]
-    wanted = "-p" not in args and "--partition" not in args
-    for topic in ("clicks", "stamped") if wanted else ("clicks",):
+    every = "-p" not in args and "--partition" not in args
+    for topic in ("clicks", "stamped") if every else ("clicks",):
         from_broker = consume(topic, *args)
         paths = [broker.log_dir / f"{topic}-{n}" for n in range(2 if topic == "clicks" else 1)]
-        if not wanted:
+        if not every:
             paths = [broker.log_dir / "clicks-1"]
         from_files = [consume(path, *args) for path in paths]
         assert {each.code for each in from_files} == {from_broker.code} == {0}

@@ -58,7 +58,7 @@ def streams_of(rows: Rows, batch: int = 3) -> dict[TopicPartition, Iterator[list
         ]
         for start in range(0, len(reads), batch):
             yield reads[start : start + batch]
-            yield []  # as a batch without a wanted record
+            yield []  # as a batch without a record that is asked for
 
     return {partition: stream(partition, times) for partition, times in rows.items()}
 

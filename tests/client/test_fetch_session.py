@@ -140,7 +140,7 @@ def test_epochs_and_limits_are_in_every_request(
     assert len(session) == 2
 
 
-def test_what_is_forgotten_and_wanted_again_is_not_forgotten(
+def test_what_is_forgotten_and_asked_for_again_is_not_forgotten(
     scripted: Scripted, session: FetchSession, fetch: Fetch
 ) -> None:
     """A broker forgets after it has added: it would fetch the partition no more."""

@@ -346,19 +346,19 @@ def test_few_open_files_serve_many_partitions_and_excess_connections_are_closed(
             sent = build_batch([Record(-1, None, b"%d" % partition + bytes(large))])
             answer = first.ask(ApiKey.PRODUCE, 9, **produce_fields("t", {partition: sent}))
             assert answer.responses[0].partition_responses[0].error_code == 0
-        wanted, answers = set(range(partitions)), 0
-        while wanted:
-            fields = fetch_fields("t", dict.fromkeys(wanted, 0))
+        left, answers = set(range(partitions)), 0
+        while left:
+            fields = fetch_fields("t", dict.fromkeys(left, 0))
             answer = first.ask(ApiKey.FETCH, 12, **fields)
-            before = len(wanted)
+            before = len(left)
             for found in answer.responses[0].partitions:
                 assert found.error_code == 0
                 if found.records:
                     ((_, header),) = iter_headers(found.records)
                     (record,) = read_records(bytes(found.records)[: header.size])
                     assert record.value == b"%d" % found.partition_index + bytes(large)
-                    wanted.remove(found.partition_index)
-            assert before - len(wanted) >= 20 or not wanted
+                    left.remove(found.partition_index)
+            assert before - len(left) >= 20 or not left
             answers += 1
         assert answers > 1
         held = os.listdir(f"/proc/{broker.process.pid}/fd")

@@ -102,8 +102,8 @@ def test_a_directory_beyond_the_number_of_partitions_never_joins_the_topic(
 ) -> None:
     (stopped / "d-2").mkdir()
     broker = make_broker(log_dir=stopped)
-    wanted = {"name": "d", "count": 3}
-    answer = broker.ask(ApiKey.CREATE_PARTITIONS, 3, topics=[wanted])
+    asked = {"name": "d", "count": 3}
+    answer = broker.ask(ApiKey.CREATE_PARTITIONS, 3, topics=[asked])
     assert answer.results[0].error_code == 56
     broker.restart()
     assert described(broker)["d"] == {0: 0, 1: 0}
@@ -122,8 +122,8 @@ def test_an_adopted_topic_has_the_partitions_that_are_there(
         resource = {"resource_type": 2, "resource_name": "far", "configs": [change]}
         altered = connection.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, resources=[resource])
         assert altered.responses[0].error_code == 0
-        wanted = {"name": "far", "count": 5}
-        refused = connection.ask(ApiKey.CREATE_PARTITIONS, 3, topics=[wanted])
+        asked = {"name": "far", "count": 5}
+        refused = connection.ask(ApiKey.CREATE_PARTITIONS, 3, topics=[asked])
     assert refused.results[0].error_code == 37
     assert "highest partition is 2147483647" in refused.results[0].error_message
     broker.restart()
@@ -141,8 +141,8 @@ def test_gaps_are_filled_when_an_operator_asks_for_that(
         change = {"name": "retention.ms", "config_operation": 0, "value": "-1"}
         resource = {"resource_type": 2, "resource_name": "e", "configs": [change]}
         connection.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, resources=[resource])
-        wanted = {"name": "e", "count": 4}
-        grown = connection.ask(ApiKey.CREATE_PARTITIONS, 3, topics=[wanted])
+        asked = {"name": "e", "count": 4}
+        grown = connection.ask(ApiKey.CREATE_PARTITIONS, 3, topics=[asked])
     assert grown.results[0].error_code == 0, grown
     broker.restart()
     assert described(broker)["e"] == dict.fromkeys(range(4), 0)

@@ -134,13 +134,13 @@ def has_caught_up_or_ended(source: Life, shadow: Life) -> bool:
     targets = {("t", partition): LATEST for partition in range(PARTITIONS)}
     with Client(shadow.address, timeout_ms=2_000) as client:
         try:
-            found, wanted = client.list_offsets(targets), source.client.list_offsets(targets)
+            found, expected = client.list_offsets(targets), source.client.list_offsets(targets)
         except HorologError:  # the topic is not there yet
             return False
     # Both are asked under load: some records more may be on their way.
     return all(
         here is not None and there is not None and here.offset + 20 >= there.offset
-        for here, there in zip(found.values(), wanted.values(), strict=True)
+        for here, there in zip(found.values(), expected.values(), strict=True)
     )
 
 

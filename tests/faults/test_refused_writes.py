@@ -93,13 +93,13 @@ def test_a_refusal_at_any_step_is_an_error_and_then_all_goes_on(
                 assert os.path.getsize(segment.log.path) == segment.size
                 assert segment.indexes.check(segment.size)
                 facts = segment.indexes.scan(segment.size, keep=False)
-                for index, wanted in (
+                for index, expected in (
                     (segment.indexes.offsets, facts.offset_entries),
                     (segment.indexes.times, facts.time_entries),
                 ):
                     found = Path(index.entries.path).read_bytes()
-                    assert found[: len(wanted)] == wanted
-                    assert not any(found[len(wanted) :])
+                    assert found[: len(expected)] == expected
+                    assert not any(found[len(expected) :])
     assert refused > COUNT
 
 
@@ -166,8 +166,8 @@ def test_after_a_failed_sync_all_is_written_again_before_it_counts_as_safe(
     log.flush()
     assert log.recovery_point == log.log_end_offset == 9
     for segment in log.segments:
-        wanted = Path(segment.log.path).read_bytes()[: segment.size]
-        assert files.on_disk(segment.log.path)[: segment.size] == wanted
+        expected = Path(segment.log.path).read_bytes()[: segment.size]
+        assert files.on_disk(segment.log.path)[: segment.size] == expected
     assert append(log, 9)
     assert log_dir.close() == []
     with reopened(tmp_path, CONFIG) as (again, log):

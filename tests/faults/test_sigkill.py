@@ -50,10 +50,10 @@ while True:
 """
 
 
-def answers_before_kill(path: Path, sequence: int, wanted: int) -> list[tuple[int, int, int]]:
+def answers_before_kill(path: Path, sequence: int, count: int) -> list[tuple[int, int, int]]:
     """The answers (sequence, offset, append time) that came before the kill."""
     script = SCRIPT.format(support=str(LAB), path=str(path), sequence=sequence)
-    return run_until_killed(script, wanted, more_s=random.random() / 100)
+    return run_until_killed(script, count, more_s=random.random() / 100)
 
 
 @pytest.mark.parametrize("seed", [1])

@@ -56,10 +56,10 @@ while True:
 """
 
 
-def answers_before_kill(path: Path, seed: int, wanted: int) -> list[tuple[int, int, int]]:
+def answers_before_kill(path: Path, seed: int, count: int) -> list[tuple[int, int, int]]:
     """The first and last offset and the append time of each set that was acknowledged."""
     script = SCRIPT.format(support=str(LAB), path=str(path), seed=seed)
-    return run_until_killed(script, wanted)
+    return run_until_killed(script, count)
 
 
 @pytest.mark.parametrize("seed", some_of([1, 2], 2))

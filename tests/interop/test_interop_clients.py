@@ -98,9 +98,9 @@ def test_a_time_too_far_ahead_is_refused_without_any_setting(broker, client, top
 def test_settings_change_and_are_read_back(broker, client, topic):
     name = topic("settings")
     client.ask(broker, "create", topic=name)
-    wanted = {"retention.ms": "123456", "message.timestamp.type": "LogAppendTime"}
-    told = client.ask(broker, "settings", topic=name, set=wanted)
-    assert told == {"values": wanted}
+    asked = {"retention.ms": "123456", "message.timestamp.type": "LogAppendTime"}
+    told = client.ask(broker, "settings", topic=name, set=asked)
+    assert told == {"values": asked}
 
 
 def test_a_bad_setting_is_refused_by_name(broker, client, topic):

@@ -177,7 +177,7 @@ class Cluster(NamedTuple):
         return ",".join(kafka.bootstrap for kafka in self.kafkas.values())
 
     def create(self, topic: str, *replicas: int, **settings: str) -> None:
-        """A topic of one partition with replicas where they are wanted."""
+        """A topic of one partition with replicas where they are asked for."""
         assert eventually(lambda: len(self.client.metadata().brokers) == 3)
         new = NewTopic(topic, 1, replica_assignment=[[*replicas]], config=settings)
         admin = AdminClient({"bootstrap.servers": self.address})

@@ -187,14 +187,14 @@ def test_a_range_of_kafkas_records_is_reprocessed_into_a_table_and_into_horolog(
     times = [now - (number * 7_919) % 1_000 * 1_000 for number in range(400)]
     produce(kafka.bootstrap, name, [*times, -1], Codec.GZIP)
     from_ms = now - 500_000
-    wanted = sorted(each for each in times if each >= from_ms)
+    expected = sorted(each for each in times if each >= from_ms)
     given: dict[str, Any] = {"source": kafka.bootstrap, "topics": name, "from_": from_ms}
     done = jobs.reprocess(spark, **given, table=tmp_path / "table", state=tmp_path / "one")
-    assert done.records == len(wanted)
+    assert done.records == len(expected)
     rows = spark.read.parquet(str(tmp_path / "table")).collect()
-    assert sorted(row.timestampMs for row in rows) == wanted
+    assert sorted(row.timestampMs for row in rows) == expected
     moved = jobs.reprocess(spark, **given, target=ours.address, state=tmp_path / "two")
-    assert (moved.records, moved.errors) == (len(wanted), ())
+    assert (moved.records, moved.errors) == (len(expected), ())
     with Client(ours.address) as client:
         found = scan(client, name).read_all().column("timestamp_ms").to_pylist()
-    assert sorted(found) == wanted
+    assert sorted(found) == expected

@@ -40,9 +40,9 @@ class Browser:
     def __init__(self, url: str, profile: Path) -> None:
         self._url = url
         options = {"binary": CHROMIUM, "args": [*QUIET, f"--user-data-dir={profile}"]}
-        wanted = {"browserName": "chrome", "goog:chromeOptions": options}
-        wanted["goog:loggingPrefs"] = {"browser": "ALL"}
-        found = self._ask("POST", "/session", {"capabilities": {"alwaysMatch": wanted}})
+        capabilities = {"browserName": "chrome", "goog:chromeOptions": options}
+        capabilities["goog:loggingPrefs"] = {"browser": "ALL"}
+        found = self._ask("POST", "/session", {"capabilities": {"alwaysMatch": capabilities}})
         self._url += f"/session/{found['sessionId']}"
 
     def _ask(self, method: str, path: str, body: Any = None) -> Any:

@@ -97,8 +97,8 @@ class Run:
 
     def await_all(self) -> None:
         """Return once all is counted, or counts have come that must not."""
-        wanted = sum(self.sent.values())
-        eventually(lambda: len(values_seen(self.broker.address, "out")) >= wanted)
+        count = sum(self.sent.values())
+        eventually(lambda: len(values_seen(self.broker.address, "out")) >= count)
 
 
 @contextmanager

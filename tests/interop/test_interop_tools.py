@@ -128,10 +128,10 @@ def test_the_group_tool_lists_describes_and_moves_groups_to_a_moment(broker, fil
 
 
 def test_records_are_deleted_up_to_an_offset(broker, filled, tmp_path):
-    wanted = tmp_path / "delete.json"
+    asked = tmp_path / "delete.json"
     place = {"topic": filled, "partition": 0, "offset": 3}
-    wanted.write_text(json.dumps({"version": 1, "partitions": [place]}))
-    assert "low_watermark: 3" in tool(broker, "delete-records", "--offset-json-file", str(wanted))
+    asked.write_text(json.dumps({"version": 1, "partitions": [place]}))
+    assert "low_watermark: 3" in tool(broker, "delete-records", "--offset-json-file", str(asked))
     assert tool(broker, "offsets", "--topic", filled, "--time", "earliest").strip().endswith(":3")
 
 

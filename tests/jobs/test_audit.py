@@ -96,7 +96,7 @@ def test_an_audit_counts_what_plain_python_counts(
     broker.create_topic("t", partitions=14, **ANY)
     for (topic, partition), times in histories.items():
         fill(broker.client, topic, times, partition)
-    wanted = {
+    totals = {
         key: expected(times, NOW_MS, before=7 * DAY_MS, after=HOUR_MS)
         for key, times in histories.items()
         if times
@@ -109,7 +109,7 @@ def test_an_audit_counts_what_plain_python_counts(
         frame = jobs.audit(
             spark, source=source, topics="t", settings=settings, before_max_ms=7 * DAY_MS
         )
-        assert by_partition(frame) == wanted, f"seed {seed}, {source}, {settings}"
+        assert by_partition(frame) == totals, f"seed {seed}, {source}, {settings}"
 
 
 def test_bounds_reject_in_an_audit_what_they_reject_in_a_broker(

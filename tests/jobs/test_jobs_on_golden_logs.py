@@ -61,8 +61,8 @@ def test_an_audit_counts_what_kafka_served(spark: Any, name: str) -> None:
         if "append-time" in partition[0]:  # Kafka serves append times, and create times are judged
             assert its["records"] == len(records), partition
         else:
-            wanted = counted([ms for _, ms in records])
-            assert {count: its[count] for count in wanted} == wanted, partition
+            expected = counted([ms for _, ms in records])
+            assert {count: its[count] for count in expected} == expected, partition
     assert found == {}
 
 
@@ -72,14 +72,14 @@ def test_an_audit_of_committed_records_leaves_out_aborted_and_open_transactions(
     found = Counter[str]()
     for row in frame.collect():
         found[row.topic] += row.records
-    wanted = {
+    expected = {
         each.topic: len(each.answers["committed_offsets"])
         for each in golden.partitions("clean")
         if each.topic in topics
     }
-    assert found == wanted
+    assert found == expected
     assert all(
-        len(each.answers["records"]) > wanted[each.topic] > 0
+        len(each.answers["records"]) > expected[each.topic] > 0
         for each in golden.partitions("clean")
         if each.topic in topics
     )
@@ -91,10 +91,10 @@ def test_latency_is_measured_where_kafka_keeps_both_times_and_elsewhere_it_is_no
 ) -> None:
     totals = jobs.latency(spark, source=golden.GOLDEN / name, **ALL).where("is_total").collect()
     found = {row.topic: row for row in totals}
-    wanted = Counter[str]()
+    expected = Counter[str]()
     for (topic, _), records in served(name).items():
-        wanted[topic] += len(records)
-    assert {topic: row.records for topic, row in found.items()} == +wanted
+        expected[topic] += len(records)
+    assert {topic: row.records for topic, row in found.items()} == +expected
     for topic, row in found.items():
         if "append-time" in topic:
             assert row.measured + row.untimed + row.in_other_unit == row.records, topic
@@ -125,12 +125,12 @@ def test_a_table_gets_exactly_the_committed_records_of_the_range(
         for each in golden.partitions(name)
         if each.answers["committed_offsets"] is not None
     }
-    wanted = sorted(
+    expected = sorted(
         (*partition, offset, ms)
         for partition, records in served(name).items()
         for offset, ms in records
         if ms >= from_ms and ms != -1
         if partition not in committed or offset in committed[partition]
     )
-    assert found == wanted
-    assert done.records == counted.records == len(wanted)
+    assert found == expected
+    assert done.records == counted.records == len(expected)

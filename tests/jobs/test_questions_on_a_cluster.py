@@ -75,10 +75,10 @@ def test_two_workers_give_what_one_machine_gives(
             "reprocess", "--from", NOW_MS + 1_000, "--table", tmp_path / "table", "--once",
             "--state", tmp_path / "state",
         )  # fmt: skip
-        wanted = sorted(each for each in times if each >= NOW_MS + 1_000)
-        assert done["records"] == len(wanted)
+        expected = sorted(each for each in times if each >= NOW_MS + 1_000)
+        assert done["records"] == len(expected)
     table = pq.read_table(tmp_path / "table", columns=["timestampMs"])
-    assert sorted(table.column(0).to_pylist()) == wanted
+    assert sorted(table.column(0).to_pylist()) == expected
 
 
 def test_an_audit_that_follows_counts_on_two_workers_what_is_appended(

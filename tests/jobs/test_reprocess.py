@@ -63,7 +63,7 @@ def test_a_table_gets_exactly_the_records_of_the_range_and_each_once(
     times = mixed_times(200, rng)
     from_ms, to_ms = -2 * DAY_MS, NOW_MS - HOUR_MS
 
-    def wanted(some: list[int]) -> list[int]:
+    def due(some: list[int]) -> list[int]:
         return sorted(each for each in some if from_ms <= each < to_ms and each != -1)
 
     produce(broker.client, times)
@@ -78,11 +78,11 @@ def test_a_table_gets_exactly_the_records_of_the_range_and_each_once(
             "state": tmp_path / name / "state",
             "settings": {"maxOffsetsPerTrigger": "120"},
         }
-        assert jobs.reprocess(spark, **arguments, dry_run=True).records == len(wanted(times))
+        assert jobs.reprocess(spark, **arguments, dry_run=True).records == len(due(times))
         assert not (tmp_path / name).exists()
         done = jobs.reprocess(spark, **arguments)
-        assert done.records == len(wanted(times)), f"seed {seed}"
-        assert in_table(spark, arguments["table"]) == wanted(times), f"seed {seed}"
+        assert done.records == len(due(times)), f"seed {seed}"
+        assert in_table(spark, arguments["table"]) == due(times), f"seed {seed}"
     assert jobs.reprocess(spark, **arguments).records == 0
     late = [*mixed_times(60, rng), from_ms, from_ms - 1, to_ms, to_ms - 1]
     produce(broker.client, late)
@@ -93,8 +93,8 @@ def test_a_table_gets_exactly_the_records_of_the_range_and_each_once(
             "--state", tmp_path / name / "state", "--json",
         )  # fmt: skip
         assert ran.code == 0, ran.err
-        assert ran.json["records"] == len(wanted(late))
-        assert in_table(spark, tmp_path / name / "table") == wanted(times + late)
+        assert ran.json["records"] == len(due(late))
+        assert in_table(spark, tmp_path / name / "table") == due(times + late)
     row = spark.read.parquet(str(tmp_path / "broker" / "table")).orderBy("timestampMs").first()
     assert bytes(row.value) == b"%d" % row.timestampMs
     assert (bytes(row.key), row.topic, row.timestampType) == (b"k", "t", 0)
@@ -104,7 +104,7 @@ def test_another_topic_gets_exactly_the_records_of_the_range(
     spark: Any, broker: RunningBroker, make_broker: MakeBroker, tmp_path: Path
 ) -> None:
     times = mixed_times(200, random.Random(3))
-    wanted = sorted(each for each in times if each >= -DAY_MS and each != -1)
+    due = sorted(each for each in times if each >= -DAY_MS and each != -1)
     other = make_broker()
     produce(broker.client, times)
     command = (
@@ -113,13 +113,13 @@ def test_another_topic_gets_exactly_the_records_of_the_range(
     )  # fmt: skip
     dry = run_command(*command, "--dry-run")
     assert dry.code == 0, dry.err
-    assert f"A run would write {len(wanted):,} records" in dry.out
-    for expected in (len(wanted), 0):
+    assert f"A run would write {len(due):,} records" in dry.out
+    for expected in (len(due), 0):
         done = run_command(*command, "--state", tmp_path / "state", "--json")
         assert done.code == 0, done.err
         assert done.json["records"] == expected
     found = scan(other.client, "again").read_all()
-    assert sorted(found.column("timestamp_ms").to_pylist()) == wanted
+    assert sorted(found.column("timestamp_ms").to_pylist()) == due
 
 
 def windows(records: DataFrame) -> DataFrame:
@@ -149,14 +149,14 @@ def test_windows_of_event_time_count_records_before_1970_too(
         state=tmp_path / "state",
         settings={"maxOffsetsPerTrigger": "100"},
     )
-    wanted: dict[int, int] = {}
+    due: dict[int, int] = {}
     for each in times:
         if each >= -2 * DAY_MS and each != -1:
             hour = each // HOUR_MS * HOUR_MS
-            wanted[hour] = wanted.get(hour, 0) + 1
-    assert counted == wanted
-    assert min(wanted) < 0 < max(wanted)
-    assert (done.records, done.batches > 1) == (sum(wanted.values()), True)
+            due[hour] = due.get(hour, 0) + 1
+    assert counted == due
+    assert min(due) < 0 < max(due)
+    assert (done.records, done.batches > 1) == (sum(due.values()), True)
 
 
 def test_a_function_of_a_module_gets_the_micro_batches(
@@ -334,7 +334,7 @@ def test_runs_killed_as_they_write_lose_and_double_nothing(
     times = [NOW_MS + each for each in rng.sample(range(DAY_MS), 20_000)]
     broker_process.client.create_topics({"t": 2}, configs={"retention.ms": "-1"})
     produce(broker_process.client, times)
-    wanted = sorted(
+    due = sorted(
         (place // 7 % 2, each) for place, each in enumerate(times) if each >= NOW_MS + HOUR_MS
     )
     sink = Sink(name, tmp_path, broker_process.address)
@@ -360,7 +360,7 @@ def test_runs_killed_as_they_write_lose_and_double_nothing(
     assert last.returncode == 0, last.stderr[-2000:]
     assert json.loads(last.stdout)["errors"] == []
     assert kills > 0
-    assert sink.records(spark) == wanted, f"seed {seed}"
+    assert sink.records(spark) == due, f"seed {seed}"
 
 
 def test_the_example_of_the_page_is_the_one_tested_here() -> None:

@@ -9,15 +9,15 @@ import sys
 import time
 
 
-def run_until_killed(script: str, wanted: int, *, more_s: float = 0) -> list[tuple[int, int, int]]:
+def run_until_killed(script: str, count: int, *, more_s: float = 0) -> list[tuple[int, int, int]]:
     """Run a program that writes a line of three numbers for each answer; its whole lines.
 
-    It is killed once it has written `wanted` of them, after `more_s` more.
+    It is killed once it has written `count` of them, after `more_s` more.
     """
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         got = b""
-        while got.count(b"\n") < wanted:
+        while got.count(b"\n") < count:
             part = os.read(process.stdout.fileno(), 1 << 16)
             assert part, "the appender died by itself"
             got += part

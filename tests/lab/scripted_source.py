@@ -136,18 +136,18 @@ class ScriptedSource:
             by_id = {topic.topic_id: name for name, topic in self.topics.items()}
             name = asked.topic or by_id[asked.topic_id]
             topic = self.topics[name]
-            (wanted,) = asked.partitions
+            (part,) = asked.partitions
             answer: Answer = {
                 "partition_index": 0,
                 "error_code": 0,
                 "high_watermark": topic.end,
                 "last_stable_offset": topic.end,
                 "log_start_offset": topic.start,
-                "records": topic.read(wanted.fetch_offset, wanted.partition_max_bytes),
+                "records": topic.read(part.fetch_offset, part.partition_max_bytes),
             }
-            if wanted.current_leader_epoch not in (-1, topic.epoch):
+            if part.current_leader_epoch not in (-1, topic.epoch):
                 answer |= {"error_code": 74, "records": b""}
-            elif not topic.start <= wanted.fetch_offset <= topic.end:
+            elif not topic.start <= part.fetch_offset <= topic.end:
                 answer |= {"error_code": 1, "high_watermark": -1, "records": b""}
             partition = self._tampered(ApiKey.FETCH, name, answer)
             has_records = has_records or bool(partition["records"])
@@ -161,14 +161,14 @@ class ScriptedSource:
     def _list_offsets(self, request: Any) -> Answer:
         topics = []
         for asked in request.topics:
-            (wanted,) = asked.partitions
+            (part,) = asked.partitions
             topic = self.topics[asked.name]
             answer = {
                 "partition_index": 0,
                 "error_code": 0,
-                "offset": topic.start if wanted.timestamp == -2 else topic.end,
+                "offset": topic.start if part.timestamp == -2 else topic.end,
                 "timestamp": -1,
-                "target": wanted.timestamp,
+                "target": part.timestamp,
             }
             answer = self._tampered(ApiKey.LIST_OFFSETS, asked.name, answer)
             answer.pop("target")
@@ -178,9 +178,9 @@ class ScriptedSource:
     def _epoch_ends(self, request: Any) -> Answer:
         topics = []
         for asked in request.topics:
-            (wanted,) = asked.partitions
+            (part,) = asked.partitions
             topic = self.topics[asked.topic]
-            epoch, end = topic.epoch_ends.get(wanted.leader_epoch, (wanted.leader_epoch, topic.end))
+            epoch, end = topic.epoch_ends.get(part.leader_epoch, (part.leader_epoch, topic.end))
             answer: Answer = {
                 "partition": 0,
                 "error_code": 0,

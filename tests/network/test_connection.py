@@ -224,9 +224,9 @@ def test_a_slow_consumer_takes_no_memory(with_topic: RunningBroker) -> None:
     try:
         for connection in slow:
             connection.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8192)
-            wanted = fetch_fields("t", {0: 0}, max_bytes=1 << 28, partition_max_bytes=1 << 28)
+            asked = fetch_fields("t", {0: 0}, max_bytes=1 << 28, partition_max_bytes=1 << 28)
             for _ in range(3):
-                connection.send(ApiKey.FETCH, 11, **wanted)
+                connection.send(ApiKey.FETCH, 11, **asked)
         assert eventually(lambda: len(with_topic.service.connections) == 20)
         time.sleep(0.5)
         transports = [c.transport for c in with_topic.service.connections]
@@ -237,7 +237,7 @@ def test_a_slow_consumer_takes_no_memory(with_topic: RunningBroker) -> None:
         assert held <= with_topic.service.budget.used < held + (1 << 20)
         # And a quick one gets all of it meanwhile.
         with with_topic.connect() as quick:
-            answer = quick.ask(ApiKey.FETCH, 11, **wanted)
+            answer = quick.ask(ApiKey.FETCH, 11, **asked)
             assert len(answer.responses[0].partitions[0].records) > 16_000_000
     finally:
         for connection in slow:

@@ -186,15 +186,15 @@ def test_unread_responses_release_their_files_to_others(
     spare = 3
     taken = sum(slots.acquire() for _ in range(broker.broker.open_files.answers - spare))
     attack = Attack(broker.address)
-    wanted = fetch_fields("t", {0: 0}, max_bytes=1 << 28, partition_max_bytes=1 << 28)
+    asked = fetch_fields("t", {0: 0}, max_bytes=1 << 28, partition_max_bytes=1 << 28)
     try:
         for _ in range(spare):
-            attack.connect().send(ApiKey.FETCH, 11, **wanted)
+            attack.connect().send(ApiKey.FETCH, 11, **asked)
         assert eventually(lambda: sum(c.holds_files for c in broker.service.connections) == spare)
         with broker.connect() as honest:
-            honest.ask(ApiKey.FETCH, 11, **wanted)  # copied, for want of a file
+            honest.ask(ApiKey.FETCH, 11, **asked)  # copied, for want of a file
             assert eventually(lambda: len(broker.service.connections) == 1)
-            answer = honest.ask(ApiKey.FETCH, 11, **wanted)
+            answer = honest.ask(ApiKey.FETCH, 11, **asked)
             assert len(answer.responses[0].partitions[0].records) == len(LARGE)
     finally:
         attack.end()

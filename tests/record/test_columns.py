@@ -318,7 +318,7 @@ def test_of_two_things_wrong_the_first_is_reported_after_the_rows_before_it(rng)
         next(tables)
 
 
-def test_markers_count_also_where_their_own_time_is_not_wanted():
+def test_markers_count_also_where_their_own_time_is_not_asked_for():
     rows = decoded(
         TRANSACTIONS, aborted=[AbortedTransaction(1, 100)], from_ms=AROUND_MS, columns=("offset",)
     )
@@ -339,7 +339,7 @@ def test_markers_count_also_where_their_own_time_is_not_wanted():
     assert [row["offset"] for row in rows] == [102, 105, 108, 110]
 
 
-def test_a_wrong_checksum_is_seen_unless_not_wanted():
+def test_a_wrong_checksum_is_seen_unless_not_asked_for():
     data = bytearray(a_batch(5, 9).data)
     data[20] ^= 1
     with pytest.raises(CorruptBatch, match="stored crc"):
@@ -410,7 +410,7 @@ def rows_either_way(data: bytes, **options) -> list[dict]:
     """The rows of batches read in runs, which are those of batches read one by one."""
     in_runs = outcome(data, options)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("horolog.record.columns.may_be_read_in_runs", lambda wanted: False)
+        patch.setattr("horolog.record.columns.may_be_read_in_runs", lambda asked: False)
         assert outcome(data, options) == in_runs
     return in_runs[0]
 

@@ -64,8 +64,8 @@ def number_of_the_broker(lab: Lab) -> tuple[int, int, int]:
     """As a broker, as the controller, and as the coordinator of a group."""
     metadata = _metadata(lab)
     with lab.connect() as connection:
-        wanted = {"key": "g", "key_type": 0}
-        connection.socket.sendall(connection.packed(ApiKey.FIND_COORDINATOR, 2, wanted))
+        asked = {"key": "g", "key_type": 0}
+        connection.socket.sendall(connection.packed(ApiKey.FIND_COORDINATOR, 2, asked))
         _, coordinator = connection.receive()
     return metadata.brokers[0].node_id, metadata.controller_id, coordinator.node_id
 

@@ -120,13 +120,13 @@ def test_a_hundred_slow_consumers_and_a_thousand_idle_clients_take_little_memory
             with_idle = resident_bytes(process)
             for _ in range(16):
                 first.ask(ApiKey.PRODUCE, 8, **produce_fields("t", {0: batch}))
-            wanted = fetch_fields("t", {0: 0}, max_bytes=1 << 28, partition_max_bytes=1 << 28)
+            asked = fetch_fields("t", {0: 0}, max_bytes=1 << 28, partition_max_bytes=1 << 28)
             for _ in range(100):
                 slow = stack.enter_context(process.connect())
                 slow.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8192)
-                slow.send(ApiKey.FETCH, 11, **wanted)
+                slow.send(ApiKey.FETCH, 11, **asked)
             # All have been begun when one that came later is answered.
-            answer = first.ask(ApiKey.FETCH, 11, **wanted)
+            answer = first.ask(ApiKey.FETCH, 11, **asked)
             assert len(answer.responses[0].partitions[0].records) > 16_000_000
             with_slow = resident_bytes(process)
         # Measured 2026-11: 4 kB an idle client, 530 kB a slow one, which asks for 16 MB.

@@ -82,7 +82,7 @@ def test_times_that_spark_cannot_show_are_null(timestamp_ms, microseconds) -> No
 
 
 def decoded(rows: int) -> pa.RecordBatch:
-    wanted = decoded_columns(tuple(columns.TYPES))
+    named = decoded_columns(tuple(columns.TYPES))
     values = {
         "key": [None] * rows,
         "value": [b"v"] * rows,
@@ -98,7 +98,7 @@ def decoded(rows: int) -> pa.RecordBatch:
         "create_ms": np.arange(rows),
     }
     clocks = ("append_ms", "seen_ms", "create_ms")
-    of_records = batch_schema([name for name in wanted if name not in clocks])
+    of_records = batch_schema([name for name in named if name not in clocks])
     schema = pa.schema([*of_records, *(pa.field(name, pa.int64()) for name in clocks)])
     return pa.RecordBatch.from_arrays(
         [pa.array(values[field.name], field.type) for field in schema], schema=schema

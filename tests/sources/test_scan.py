@@ -170,9 +170,9 @@ def test_a_path_gives_what_its_broker_gives(
     expected = scan(clicks.client, "clicks", **how).read_all()
     rows = scan(clicks.client, "clicks", columns=columns).read_all().to_pylist()
     name = "append_ms" if clock is RecordClock.APPEND else "create_ms"
-    wanted = [row for row in rows if limits == (None, None) or row[name] != -1]
-    wanted = [row for row in wanted if from_ms is None or row[name] >= from_ms]
-    assert expected.to_pylist() == [row for row in wanted if to_ms is None or row[name] < to_ms]
+    kept = [row for row in rows if limits == (None, None) or row[name] != -1]
+    kept = [row for row in kept if from_ms is None or row[name] >= from_ms]
+    assert expected.to_pylist() == [row for row in kept if to_ms is None or row[name] < to_ms]
     directory = clicks.log_dir
     for source in (clicks.address, directory, f"file:{directory}", clicks.log_dir / "clicks-*"):
         assert scan(source, "clicks", **how).read_all() == expected

@@ -1,4 +1,4 @@
-"""What is not wanted is not read: by the bytes that the kernel counts for this process."""
+"""What is not asked for is not read: by the bytes that the kernel counts for this process."""
 
 from pathlib import Path
 

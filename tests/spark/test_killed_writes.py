@@ -115,9 +115,9 @@ def test_a_stream_goes_on_after_its_driver_and_its_broker_are_killed(
         address = broker.address
         return Program(tmp_path / "said", "stream", address, str(tmp_path), *plan)
 
-    def until(wanted: int, program: Program) -> None:
+    def until(count: int, program: Program) -> None:
         give_up = time.monotonic() + 20 * PATIENCE_S
-        while program.runs and time.monotonic() < give_up and found() < wanted:
+        while program.runs and time.monotonic() < give_up and found() < count:
             time.sleep(0.05)  # another process writes
 
     def found() -> int:

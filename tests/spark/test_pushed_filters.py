@@ -84,12 +84,12 @@ CONDITIONS = st.one_of(
 
 @given(st.lists(CONDITIONS, max_size=4), st.lists(TIMES_MS, min_size=1, max_size=20))
 def test_what_is_read_and_what_spark_filters_again_give_what_spark_alone_would(filters, times):
-    wanted, left = absorb(filters)
+    pushed, left = absorb(filters)
     for timestamp_ms in times:
         # A batch of this record alone, whose header, as Kafka's, does not count -1.
         header_ms = -(1 << 63) if timestamp_ms == -1 else timestamp_ms
-        is_read = wanted.from_ms is None or (header_ms >= wanted.from_ms <= timestamp_ms)
-        is_read = is_read and (wanted.to_ms is None or timestamp_ms < wanted.to_ms)
+        is_read = pushed.from_ms is None or (header_ms >= pushed.from_ms <= timestamp_ms)
+        is_read = is_read and (pushed.to_ms is None or timestamp_ms < pushed.to_ms)
         kept = is_read and all(spark_keeps(condition, timestamp_ms) for condition in left)
         assert kept == all(spark_keeps(condition, timestamp_ms) for condition in filters)
 
@@ -110,14 +110,14 @@ def test_what_is_read_and_what_spark_filters_again_give_what_spark_alone_would(f
     ],
 )
 def test_microseconds_are_rounded_to_the_millisecond_that_decides(condition, first, last) -> None:
-    wanted, _ = absorb([condition])
-    assert wanted.times[:2] == (first, last)
+    pushed, _ = absorb([condition])
+    assert pushed.times[:2] == (first, last)
 
 
 def test_no_record_has_a_time_between_two_milliseconds() -> None:
-    wanted, left = absorb([EqualTo(TIME, moment(NINE_MS + 0.5))])
-    assert wanted.times.is_empty
-    assert not wanted.takes("orders", 0)
+    pushed, left = absorb([EqualTo(TIME, moment(NINE_MS + 0.5))])
+    assert pushed.times.is_empty
+    assert not pushed.takes("orders", 0)
     assert left == []
 
 
@@ -127,22 +127,22 @@ def test_a_range_of_time_after_1970_is_not_left_to_spark() -> None:
         GreaterThanOrEqual(TIME, moment(NINE_MS)),
         LessThan(TIME, moment(NINE_MS + 10)),
     ]
-    wanted, left = absorb(filters)
+    pushed, left = absorb(filters)
     assert left == []
-    assert (wanted.from_ms, wanted.to_ms) == (NINE_MS, NINE_MS + 10)
+    assert (pushed.from_ms, pushed.to_ms) == (NINE_MS, NINE_MS + 10)
 
 
 def test_a_range_of_time_that_holds_minus_one_is_applied_by_spark_again() -> None:
     condition = LessThan(TIME, moment(NINE_MS))
-    wanted, left = absorb([condition])
+    pushed, left = absorb([condition])
     assert left == [condition]
-    assert wanted.to_ms == NINE_MS
+    assert pushed.to_ms == NINE_MS
 
 
 def test_an_earlier_time_than_minus_one_does_not_let_batches_be_skipped() -> None:
     condition = GreaterThanOrEqual(TIME_MS, -5000)
-    wanted, left = absorb([condition])
-    assert wanted.from_ms is None
+    pushed, left = absorb([condition])
+    assert pushed.from_ms is None
     assert left == [condition]
 
 
@@ -157,14 +157,14 @@ def test_offsets_partitions_and_topics_are_exact() -> None:
         IsNotNull(OFFSET),
         IsNotNull(TOPIC),
     ]
-    wanted, left = absorb(filters)
+    pushed, left = absorb(filters)
     assert left == []
-    assert wanted.offsets == Interval(11, 20)
-    assert wanted.takes("orders", 1)
-    assert not wanted.takes("orders", 3)
-    assert not wanted.takes("orders", 0)
-    assert not wanted.takes("clicks", 1)
-    assert not wanted.takes("ore", 1)
+    assert pushed.offsets == Interval(11, 20)
+    assert pushed.takes("orders", 1)
+    assert not pushed.takes("orders", 3)
+    assert not pushed.takes("orders", 0)
+    assert not pushed.takes("clicks", 1)
+    assert not pushed.takes("ore", 1)
 
 
 @pytest.mark.parametrize(
@@ -179,9 +179,9 @@ def test_offsets_partitions_and_topics_are_exact() -> None:
     ],
 )
 def test_conditions_on_the_topic_pick_topics(condition, topics) -> None:
-    wanted, left = absorb([condition])
+    pushed, left = absorb([condition])
     assert left == []
-    assert {topic for topic in ("a", "ab", "abc", "x") if wanted.takes(topic, 0)} == topics
+    assert {topic for topic in ("a", "ab", "abc", "x") if pushed.takes(topic, 0)} == topics
 
 
 @pytest.mark.parametrize(
@@ -193,9 +193,9 @@ def test_conditions_on_the_topic_pick_topics(condition, topics) -> None:
     ],
 )
 def test_a_list_narrows_to_its_range_and_is_applied_by_spark_again(condition) -> None:
-    wanted, left = absorb([condition])
+    pushed, left = absorb([condition])
     assert left == [condition]
-    assert wanted.offsets != EVERYTHING or not wanted.times.is_everything
+    assert pushed.offsets != EVERYTHING or not pushed.times.is_everything
 
 
 @pytest.mark.parametrize(
@@ -215,12 +215,12 @@ def test_a_list_narrows_to_its_range_and_is_applied_by_spark_again(condition) ->
     ],
 )
 def test_every_other_condition_is_left_to_spark_and_narrows_nothing(condition) -> None:
-    wanted, left = absorb([condition])
+    pushed, left = absorb([condition])
     assert left == [condition]
-    assert wanted == RowFilter()
-    assert wanted.offsets == EVERYTHING
-    assert wanted.times.is_everything
-    assert wanted.takes("orders", 0)
+    assert pushed == RowFilter()
+    assert pushed.offsets == EVERYTHING
+    assert pushed.times.is_everything
+    assert pushed.takes("orders", 0)
 
 
 def test_a_literal_that_python_cannot_hold_narrows_nothing_and_is_left_to_spark() -> None:

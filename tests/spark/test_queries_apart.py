@@ -310,8 +310,8 @@ EARLY, LATE = wanting(0, 9, "a"), wanting(50, 59, "b")
 
 @pytest.mark.usefixtures("notes")
 def test_a_push_that_is_alone_is_forgotten_once_a_task_reads_by_it() -> None:
-    wanted, push = pushes.push("load", EARLY)
-    assert wanted == EARLY
+    rows, push = pushes.push("load", EARLY)
+    assert rows == EARLY
     push.begun()
     assert pushes.push("load", LATE)[0] == LATE
 
@@ -350,8 +350,8 @@ def test_a_push_that_cannot_be_noted_ends_the_query(notes: Path) -> None:
 
 def test_where_nothing_can_be_noted_nothing_is_narrowed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SparkFiles, "_root_directory", None)
-    wanted, push = pushes.push("load", EARLY)
-    assert wanted == RowFilter()
+    rows, push = pushes.push("load", EARLY)
+    assert rows == RowFilter()
     push.begun()
 
 
@@ -375,6 +375,6 @@ def test_a_hull_of_lists_and_of_all_keeps_all() -> None:
 
 
 def test_a_push_is_written_by_the_names_of_its_columns() -> None:
-    for wanted in (EARLY, EARLY.hull(LATE), RowFilter({"partition": Numbers(listed=frozenset())})):
-        assert RowFilter.from_json(wanted.to_json()) == wanted
+    for rows in (EARLY, EARLY.hull(LATE), RowFilter({"partition": Numbers(listed=frozenset())})):
+        assert RowFilter.from_json(rows.to_json()) == rows
     assert EARLY.to_json().keys() == {"timestampMs", "topic"}

@@ -280,7 +280,9 @@ def test_what_a_filtered_read_misses_amid_its_rows_is_lost_data(striped: Running
         list(tables)
 
 
-def test_a_log_that_ends_before_the_wanted_offset_is_lost_data(broker: RunningBroker) -> None:
+def test_a_log_that_ends_before_the_offset_that_is_asked_for_is_lost_data(
+    broker: RunningBroker,
+) -> None:
     """As after an unclean leader election: the topic was deleted and created again."""
     broker.create_topic("orders", partitions=1)
     fill(broker.client, "orders", 0, [NINE_MS + number for number in range(50)])

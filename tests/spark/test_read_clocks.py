@@ -101,19 +101,19 @@ FILTERS: list[tuple[list[Filter], Callable[[int], bool]]] = [
 def test_filters_on_the_append_time_are_pushed_down_and_exact(
     broker: RunningBroker, filters: list[Filter], takes: Callable[[int], bool]
 ) -> None:
-    wanted = [row for row in expected(20) if takes(row["appendTimeMs"])]
+    kept = [row for row in expected(20) if takes(row["appendTimeMs"])]
     for read in sources(broker):
-        assert read.rows(*filters) == wanted
+        assert read.rows(*filters) == kept
         assert read.left == []
 
 
 def test_a_range_of_append_times_can_be_an_option(broker: RunningBroker) -> None:
     options = {"fromAppendTime": NOW_MS + 50, "toAppendTime": NOW_MS + 90}
-    wanted = [row for row in expected(20) if 50 <= row["appendTimeMs"] - NOW_MS < 90]
+    kept = [row for row in expected(20) if 50 <= row["appendTimeMs"] - NOW_MS < 90]
     for read in sources(broker, **options):
-        assert read.rows() == wanted
+        assert read.rows() == kept
         below = GreaterThan(AT_MS, NOW_MS + 70)
-        assert read.rows(below) == [row for row in wanted if row["appendTimeMs"] > NOW_MS + 70]
+        assert read.rows(below) == [row for row in kept if row["appendTimeMs"] > NOW_MS + 70]
     given = {"kafka.bootstrap.servers": "h:1", "subscribe": "t"}
     with pytest.raises(Misconfigured, match="is after toAppendTime"):
         ReadOptions.parse({**given, "fromAppendTime": "5", "toAppendTime": "4"})
@@ -121,8 +121,9 @@ def test_a_range_of_append_times_can_be_an_option(broker: RunningBroker) -> None
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
 def test_records_that_are_stamped_keep_the_create_times_of_their_bytes(
-    make_broker: MakeBroker, clock: ManualClock, codec: Codec
+    make_broker: MakeBroker, codec: Codec
 ) -> None:
+    clock = ManualClock(NOW_MS)
     broker = make_broker(clock=clock)
     broker.create_topic("t", message_timestamp_type="LogAppendTime")
     fill(broker.client, clock, 20, codec=codec)
@@ -202,29 +203,28 @@ def test_the_columns_come_only_when_asked_for(tmp_path: Path) -> None:
 
 def test_a_broker_is_asked_for_no_more_than_a_range_of_append_times(broker: RunningBroker) -> None:
     to_broker = {"kafka.bootstrap.servers": broker.address, "subscribe": "t"}
-    wanted = BrokerStretch(TopicPartition("t", 0), 0, 40)
+    kept = BrokerStretch(TopicPartition("t", 0), 0, 40)
     client = broker.client
 
     def narrowed(first: int, last: int) -> BrokerStretch | None:
-        return appended_then(
-            client, wanted, TimeRange(NOW_MS + first, NOW_MS + last, of_append=True)
-        )
+        return appended_then(client, kept, TimeRange(NOW_MS + first, NOW_MS + last, of_append=True))
 
-    assert narrowed(50, 89) == replace(wanted, start=10, end=18)
-    assert narrowed(-50, 500) == wanted
+    assert narrowed(50, 89) == replace(kept, start=10, end=18)
+    assert narrowed(-50, 500) == kept
     assert narrowed(191, 500) is None
     broker.broker.clock.step("-2h")
     client.reset_append_times("t")
     fill(client, broker.broker.clock, 1)
-    assert narrowed(50, 89) == replace(wanted, start=10), "records behind it may be earlier"
+    assert narrowed(50, 89) == replace(kept, start=10), "records behind it may be earlier"
     read = Read(**to_broker, schema=SCHEMA)
     early = LessThan(AT_MS, NOW_MS)
     assert [row["offset"] for row in read.rows(early)] == [40, 41]
 
 
 def test_a_range_of_append_times_fetches_the_blocks_that_may_hold_it(
-    make_broker: MakeBroker, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+    make_broker: MakeBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    clock = ManualClock(NOW_MS)
     broker = make_broker(clock=clock)
     broker.create_topic("t", 2, message_timestamp_before_max_ms=str(1 << 60))
     for number in range(60):

@@ -287,7 +287,7 @@ def test_records_with_wild_times_are_read_and_filtered_exactly(tmp_path: Path) -
     assert [row["timestampMs"] for row in read.rows()] == [row.timestamp_ms for row in files.rows]
     for edge in wild:
         rows = read.rows(EqualTo(TIME_MS, edge))
-        # Where -1 is wanted, Spark applies the filter again.
+        # Where -1 is asked for, Spark applies the filter again.
         offsets = [row["offset"] for row in rows if edge != -1 or row["timestampMs"] == -1]
         assert offsets == [row.offset for row in files.rows if row.timestamp_ms == edge]
         kept = [row.offset for row in files.rows if row.timestamp_ms >= edge]
@@ -431,7 +431,9 @@ def test_a_damaged_batch_before_whole_ones_is_not_the_end_of_the_log(
     assert {*range(1000, 1200)} <= set(left) <= {*range(1000, 1200), 1201, 1202}
 
 
-def test_a_damaged_batch_beyond_the_wanted_offsets_is_not_met(orders: PartitionFiles) -> None:
+def test_a_damaged_batch_beyond_the_offsets_that_are_asked_for_is_not_met(
+    orders: PartitionFiles,
+) -> None:
     size = orders.log.stat().st_size
     orders.add([NINE_MS])
     orders.add([NINE_MS])
@@ -679,7 +681,7 @@ def without_a_middle_segment(files: PartitionFiles) -> None:
 def test_a_segment_missing_in_the_middle_is_lost_data(
     orders: PartitionFiles, indexes: str, when: str
 ) -> None:
-    """Whether the wanted times are all times, or are in neighbouring segments, or within it."""
+    """Whether the range is all times, or is in neighbouring segments, or within it."""
     first, last = {"all": (0, 10**6), "beside": (3, 12), "within": (6, 9)}[when]
     filters = between(NINE_MS + 1000 * first, NINE_MS + 1000 * last)
     if indexes == "missing":
@@ -696,7 +698,9 @@ def test_a_segment_missing_in_the_middle_is_lost_data(
     assert Read(orders.log_dir, failOnDataLoss="false").offsets(*filters) == left
 
 
-def test_what_is_missing_outside_of_the_wanted_offsets_is_not_lost(orders: PartitionFiles) -> None:
+def test_what_is_missing_outside_of_the_offsets_that_are_asked_for_is_not_lost(
+    orders: PartitionFiles,
+) -> None:
     without_a_middle_segment(orders)
     for start, end in ((1000, 1050), (1100, 1200), (1120, 1150)):
         limits = {

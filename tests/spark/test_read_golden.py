@@ -81,13 +81,13 @@ def test_a_range_of_time_is_what_a_filter_over_all_records_leaves(
             GreaterThanOrEqual(("timestamp",), moment(from_ms)),
             LessThan(("timestamp",), moment(from_ms + 5_000)),
         ]
-        wanted = range(from_ms, from_ms + 5_000)
-        kept = [offset for offset, at, *_ in records if at in wanted and at != -1]
+        within = range(from_ms, from_ms + 5_000)
+        kept = [offset for offset, at, *_ in records if at in within and at != -1]
         rows = read.rows(*filters)
         if from_ms >= 0:  # else Spark applies the filter again
             assert len(rows) == len(kept)
         shown = [row for row in rows if row["timestamp"] is not None]
-        assert [row["offset"] for row in shown if row["timestampMs"] in wanted] == kept
+        assert [row["offset"] for row in shown if row["timestampMs"] in within] == kept
 
 
 def test_the_log_that_a_killed_kafka_left_is_read_to_its_last_whole_batch(tmp_path: Path) -> None:

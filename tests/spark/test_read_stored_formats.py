@@ -117,10 +117,10 @@ def test_ranges_of_either_clock_are_exact(
 ) -> None:
     low, high = bounds
     filters = [GreaterThanOrEqual((column,), low), LessThan((column,), high)]
-    wanted = [row for row in rows if low <= row[column] < high]
+    kept = [row for row in rows if low <= row[column] < high]
     for read in sources(broker):
         found = read.rows(*filters)
-        assert [row for row in found if low <= row[column] < high] == wanted
+        assert [row for row in found if low <= row[column] < high] == kept
 
 
 @pytest.fixture

@@ -173,14 +173,14 @@ def test_a_driver_may_be_killed_at_any_time(
     script = tmp_path / "script.py"
     script.write_text(STREAM)
     command = [sys.executable, str(script), broker.address, str(tmp_path / "checkpoint")]
-    for wanted in (500, 4_100, 7_700, None):
+    for end in (500, 4_100, 7_700, None):
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
         try:
-            if wanted is None:
+            if end is None:
                 out, _ = process.communicate(timeout=10 * PATIENCE_S)
                 assert b"done" in out
             else:
-                while process.poll() is None and end_of(client, "out") < wanted:
+                while process.poll() is None and end_of(client, "out") < end:
                     time.sleep(0.01)
                 process.send_signal(signal.SIGKILL)
         finally:

@@ -405,14 +405,14 @@ def test_a_broker_and_its_files_give_the_same_rows(spark: Any, broker: RunningBr
     files = reader.load(str(broker.log_dir))
     reader = spark.read.format("horolog").options(**options).option("subscribe", "clicks")
     live = reader.option("kafka.bootstrap.servers", broker.address).load()
-    wanted = "timestampMs between 1700000000100 and 1700000000500"
+    condition = "timestampMs between 1700000000100 and 1700000000500"
     everything = in_order(live)
     assert len(everything) == 200
     assert in_order(files) == everything
-    some = in_order(live.where(wanted))
+    some = in_order(live.where(condition))
     assert 0 < len(some) < 200
-    assert in_order(files.where(wanted)) == some
-    assert live.where(wanted).count() == len(some)
+    assert in_order(files.where(condition)) == some
+    assert live.where(condition).count() == len(some)
 
 
 def test_what_spark_calls_is_what_this_source_has() -> None:

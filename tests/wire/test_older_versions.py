@@ -77,9 +77,9 @@ def test_a_fetch_request_before_isolation_levels(version: int) -> None:
     assert (request.max_wait_ms, request.min_bytes, request.isolation_level) == (500, 1, 0)
     assert request.max_bytes == (5_000 if limit else 2**31 - 1)
     (topic,) = request.topics
-    (wanted,) = topic.partitions
-    assert (topic.topic, wanted.partition, wanted.fetch_offset) == ("t", 7, 40)
-    assert (wanted.partition_max_bytes, wanted.current_leader_epoch) == (1_000, -1)
+    (partition,) = topic.partitions
+    assert (topic.topic, partition.partition, partition.fetch_offset) == ("t", 7, 40)
+    assert (partition.partition_max_bytes, partition.current_leader_epoch) == (1_000, -1)
 
 
 @pytest.mark.parametrize("version", [0, 1, 2, 3])
@@ -95,8 +95,8 @@ def test_a_fetch_response_before_stable_offsets(version: int) -> None:
 def test_list_offsets_with_a_number_of_offsets() -> None:
     body = packed("i as a iqi", -1, 1, "t", 1, 7, -2, 3)
     request = decode_request(ApiKey.LIST_OFFSETS, 0, body)
-    wanted = partitions_of(request)
-    assert (wanted.partition_index, wanted.timestamp, wanted.max_num_offsets) == (7, -2, 3)
+    partition = partitions_of(request)
+    assert (partition.partition_index, partition.timestamp, partition.max_num_offsets) == (7, -2, 3)
     answer = {"partition_index": 7, "error_code": 0, "old_style_offsets": [9, 5], "offset": 1}
     response = {"topics": [{"name": "t", "partitions": [answer]}]}
     assert encode_response(ApiKey.LIST_OFFSETS, 0, response) == packed(
@@ -161,8 +161,12 @@ def test_topics_are_deleted_before_throttle_times() -> None:
 @pytest.mark.parametrize("version", [0, 1])
 def test_leader_epochs_before_those_of_clients(version: int) -> None:
     body = packed("as a ii", 1, "t", 1, 7, 4)
-    wanted = partitions_of(decode_request(ApiKey.OFFSET_FOR_LEADER_EPOCH, version, body))
-    assert (wanted.partition, wanted.leader_epoch, wanted.current_leader_epoch) == (7, 4, -1)
+    partition = partitions_of(decode_request(ApiKey.OFFSET_FOR_LEADER_EPOCH, version, body))
+    assert (partition.partition, partition.leader_epoch, partition.current_leader_epoch) == (
+        7,
+        4,
+        -1,
+    )
     end = {"error_code": 0, "partition": 7, "leader_epoch": 4, "end_offset": 40}
     expected = packed(
         "as a hi iq" if version else "as a hi q", 1, "t", 1, 0, 7, *(4,) * version, 40

@@ -279,7 +279,7 @@ class Controller:
 
         The choice is stored before a partition leads, and all of them lead before the topic takes
         records. A start completes what a kill interrupts. With `write`, which appends to it, the
-        topic counts as followed until that is done, but is not wanted from the source any more:
+        topic counts as followed until that is done, but is not read from the source any more:
         after a kill, or a failure, another call has to continue.
 
         Raises:

@@ -302,7 +302,7 @@ def test_a_range_of_time_is_exact_and_leaves_out_records_without_a_time(lab: Mir
     assert without_offsets(lab.rows("t")) == expected
 
 
-def test_create_times_are_only_replaced_where_that_is_wanted(lab: MirrorLab) -> None:
+def test_create_times_are_only_replaced_where_that_is_asked_for(lab: MirrorLab) -> None:
     lab.source.create_topic("t", 1, retention_ms="-1")
     lab.source.create_topic("u", 1, retention_ms="-1", message_timestamp_type="LogAppendTime")
     lab.target.create_topic("t", 1, message_timestamp_type="LogAppendTime")

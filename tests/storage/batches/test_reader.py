@@ -130,7 +130,7 @@ def test_records_are_read_as_far_as_they_are_asked_for(tmp_path: Path) -> None:
     files = CountedFiles()
     file = files.create(str(tmp_path / f"{FIRST}.log"))
     files.write_at(file, [data], 0)
-    for wanted in (1, 10_000, 100_000, len(data)):
+    for least in (1, 10_000, 100_000, len(data)):
         files.read_bytes = 0
         log = BatchReader(files, file, len(data))
         ((position, header),) = log.headers()
@@ -138,11 +138,11 @@ def test_records_are_read_as_far_as_they_are_asked_for(tmp_path: Path) -> None:
         held = log.held_records(position, header)
         for piece in chain((held,), log.more_records(position, header, len(held))):
             seen += piece
-            if len(seen) >= wanted:
+            if len(seen) >= least:
                 break
         assert data[HEADER_SIZE:].startswith(seen)
-        assert len(seen) >= min(wanted, len(data) - HEADER_SIZE)
-        assert files.read_bytes <= 5 * wanted + 70_000
+        assert len(seen) >= min(least, len(data) - HEADER_SIZE)
+        assert files.read_bytes <= 5 * least + 70_000
     assert seen == data[HEADER_SIZE:]
 
 
@@ -216,7 +216,7 @@ def test_a_changed_byte_is_found_by_its_checksum(
 
 @pytest.mark.parametrize("ahead", AHEADS)
 @pytest.mark.parametrize("step", [1, 2, 7, 40])
-def test_wanted_batches_come_whole_and_no_others(
+def test_batches_that_are_asked_for_come_whole_and_no_others(
     log: OpenFile, ahead: ReadAhead, step: int
 ) -> None:
     def wants(header: BatchHeader) -> bool:

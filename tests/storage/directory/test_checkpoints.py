@@ -82,8 +82,8 @@ def test_epochs_are_read_up_to_the_ends_of_their_types(
     lines = entries.splitlines()
     path.write_text(f"0\n{len(lines)}\n{entries.replace(' ', space)}")
     if is_right:
-        wanted = [EpochStart(*map(int, line.split())) for line in lines]
-        assert checkpoints.read_epochs(FILES, str(path)) == wanted
+        expected = [EpochStart(*map(int, line.split())) for line in lines]
+        assert checkpoints.read_epochs(FILES, str(path)) == expected
         lines.append("")
     path.write_text(f"0\n{len(lines)}\n{entries.replace(' ', space)}")
     with pytest.raises(CorruptFile, match="leader-epoch-checkpoint"):

@@ -444,15 +444,15 @@ def live(path: Path, files: Files) -> tuple[LogDir, Log, list[Record]]:
 
 def check_left(log: Log, before: list[Record], point: int) -> None:
     """Of each segment the old or the new records are there; and the next run does the rest."""
-    wanted, found = latest(before, point), records_in(log)
-    assert set(wanted) <= set(found) <= set(before)
+    expected, found = latest(before, point), records_in(log)
+    assert set(expected) <= set(found) <= set(before)
     assert (log.log_start_offset, log.log_end_offset) == (0, 30)
     check_lookups(log)
     times = {each.offset: each.ms for each in log.append_times(0, 30)}
     for record in found:
         assert times[record.offset] == NOW + 1000 * (record.offset or 0) + 7
     clean(log, NOW)
-    check_lookups(log, wanted)
+    check_lookups(log, expected)
     fill(log, 5, 30)
     assert offsets(log)[-5:] == list(range(30, 35))
 

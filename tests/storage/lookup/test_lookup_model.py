@@ -222,13 +222,13 @@ class Story:
                 assert segment.blocks.is_complete(segment.size)
             times = sorted({record.timestamp for record in visible})
             for first, last in [*zip(times, times, strict=True), *pairwise(times)]:
-                wanted = {r.offset for r in visible if first <= r.timestamp <= last}
+                expected = {r.offset for r in visible if first <= r.timestamp <= last}
                 window = TimeRange(first, last, with_untimed=first <= -1 <= last)
-                assert wanted <= self.found_in_maps(window), (first, last)
+                assert expected <= self.found_in_maps(window), (first, last)
             moments_of_append = {self.appended_ms[record.offset] for record in visible}
             for moment in moments_of_append:
-                wanted = {r.offset for r in visible if self.appended_ms[r.offset] == moment}
-                assert wanted <= self.found_in_maps(TimeRange(moment, moment, of_append=True))
+                expected = {r.offset for r in visible if self.appended_ms[r.offset] == moment}
+                assert expected <= self.found_in_maps(TimeRange(moment, moment, of_append=True))
 
     def found_in_maps(self, window: TimeRange) -> set[int]:
         found = set()
@@ -280,7 +280,7 @@ class Story:
             }
             times = sorted(moments_around(time_of.values()))[:: max(1, len(time_of) // 3)]
             for first, last in [*zip(times, times, strict=True), *pairwise(times)]:
-                wanted = {o for o, ms in time_of.items() if first <= ms <= last}
+                expected = {o for o, ms in time_of.items() if first <= ms <= last}
                 window = TimeRange(
                     first,
                     last,
@@ -290,7 +290,7 @@ class Story:
                 named = self.log.time_ranges(window, 0, 1000)
                 assert named.end == self.log.log_end_offset
                 offsets = {o for each in named.ranges for o in range(each.start, each.end)}
-                assert wanted <= offsets, (clock, first, last)
+                assert expected <= offsets, (clock, first, last)
                 with RecordLog(files, TimeRange(first, last, by_append)) as log:
                     plan, (partition,) = log.plan(log.partitions), log.partitions
                     start, end = self.log.log_start_offset, self.log.log_end_offset
@@ -301,7 +301,7 @@ class Story:
                     ]
                 unknown = None if by_append else -1
                 told = self.told_ms if by_append else time_of
-                known = {offset for offset in wanted if told[offset] != unknown}
+                known = {offset for offset in expected if told[offset] != unknown}
                 assert read == sorted(known), (clock, first, last)
 
     def check(self) -> None:

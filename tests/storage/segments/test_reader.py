@@ -104,7 +104,7 @@ def test_a_largest_time_is_proved_or_not_known(without: Path) -> None:
         end = segment.base_offset
 
 
-def test_no_wanted_batch_is_before_the_position_for_its_time(without: Path) -> None:
+def test_no_batch_that_is_asked_for_is_before_the_position_for_its_time(without: Path) -> None:
     for segment in readers(without):
         batches = list(segment.batches().headers())
         for moment in range(NOW - 2, NOW + 22):

@@ -375,12 +375,12 @@ def check(log: Log, truth: list[tuple[Truth, int]]) -> None:
     assert times_in(log) == times[start:]
     for moment in moments(times):
         found = log.find_by_timestamp(moment)
-        wanted = first_at_or_after(times, moment, start)
-        assert (found and (found.offset, found.timestamp)) == (wanted and tuple(wanted)), moment
+        expected = first_at_or_after(times, moment, start)
+        assert (found and (found.offset, found.timestamp)) == (expected and tuple(expected)), moment
     for ms in sorted({each for _, each in truth}):
         for asked in (ms, ms + 1):
             found = log.find_by_append_time(asked)
-            wanted = next(
+            expected = next(
                 (
                     each.offset
                     for each, appended in truth
@@ -388,7 +388,7 @@ def check(log: Log, truth: list[tuple[Truth, int]]) -> None:
                 ),
                 None,
             )
-            assert (found and found.offset) == wanted
+            assert (found and found.offset) == expected
     known: list[int | None] = []
     stretches = log.append_times(start, log.log_end_offset)
     for stretch, following in itertools.zip_longest(stretches, stretches[1:]):

@@ -57,7 +57,7 @@ def test_a_good_batch_is_kept_as_it_was_sent(codec: Codec) -> None:
 
 
 @pytest.mark.parametrize("sent", [b"", b"\0" * 16, batch(NOW)[:-1], batch(NOW)[:40]])
-def test_at_least_one_whole_batch_is_wanted(sent: bytes) -> None:
+def test_at_least_one_whole_batch_is_required(sent: bytes) -> None:
     error = refused(sent, produce_version=9)
     assert error.code is ErrorCode.invalid_record
     assert str(error) == (
