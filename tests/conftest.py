@@ -70,16 +70,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(1800), append=True)
 
 
-# Collecting tests makes millions of objects and hardly any garbage, which each full collection of
-# the garbage collector would visit again.
+# Importing and collecting tests makes millions of objects and hardly any garbage, which each full
+# collection of the garbage collector would visit again.
 gc.disable()
 
 
 def pytest_collection_finish() -> None:
     """Exclude the tests themselves, millions of objects, from every collection while they run."""
-    gc.enable()
-    gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 def pytest_sessionfinish() -> None:
@@ -94,8 +93,9 @@ def disk_path() -> Iterator[Path]:
         yield Path(directory)
 
 
-def brokers_below(directory: Path) -> Iterator["MakeBroker"]:
-    """What makes brokers in this process, and stops them."""
+@pytest.fixture
+def make_broker(tmp_path: Path) -> Iterator["MakeBroker"]:
+    """Brokers in this process."""
     from running_broker import RunningBroker  # noqa: PLC0415 - most tests need no broker
 
     from horolog.broker.service import new_event_loop  # noqa: PLC0415
@@ -109,7 +109,7 @@ def brokers_below(directory: Path) -> Iterator["MakeBroker"]:
         new_loop: "NewLoop | None" = None,
         **settings: str,
     ) -> RunningBroker:
-        path = directory / f"broker-{len(brokers)}" if log_dir is None else log_dir
+        path = tmp_path / f"broker-{len(brokers)}" if log_dir is None else log_dir
         named = {name.replace("_", "."): value for name, value in settings.items()}
         brokers.append(RunningBroker(path, named, clock, new_loop or new_event_loop))
         return brokers[-1]
@@ -117,18 +117,6 @@ def brokers_below(directory: Path) -> Iterator["MakeBroker"]:
     yield make
     for broker in brokers:
         broker.stop()
-
-
-@pytest.fixture
-def make_broker(tmp_path: Path) -> Iterator["MakeBroker"]:
-    """Brokers in this process."""
-    yield from brokers_below(tmp_path)
-
-
-@pytest.fixture(scope="module")
-def make_module_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator["MakeBroker"]:
-    """Brokers in this process, for all tests of a module."""
-    yield from brokers_below(tmp_path_factory.mktemp("brokers"))
 
 
 @pytest.fixture

@@ -123,7 +123,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.interop)
-            item.add_marker(pytest.mark.filterwarnings("ignore:(read|open)_text is deprecated"))
             item.add_marker(pytest.mark.timeout(TIMEOUT_S * 3))
 
 

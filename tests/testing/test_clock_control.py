@@ -28,8 +28,6 @@ from horolog.record.builder import Record, build_batch
 from horolog.testing import Broker
 
 pytestmark = [
-    pytest.mark.filterwarnings("ignore:read_text is deprecated"),
-    pytest.mark.filterwarnings("ignore:open_text is deprecated"),
     pytest.mark.filterwarnings("ignore:alter_configs has been deprecated"),
 ]
 
