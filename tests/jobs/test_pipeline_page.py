@@ -4,7 +4,7 @@
     python   in one namespace
     text     lines that the block before printed, in this order; `...` is anything
 
-`horolog spark` runs in the session of the tests, other commands in processes of their own.
+Brokers run in processes of their own, every other `horolog` in that of the tests and its session.
 """
 
 import json
@@ -31,11 +31,11 @@ PORTS = ("9092", "9192", "9292")
 _SHIM = """\
 #!{python}
 import json, os, socket, sys
-if sys.argv[1:2] != ["spark"]:
+if sys.argv[1:2] == ["serve"]:
     os.execv({python!r}, [{python!r}, "-m", "horolog", *sys.argv[1:]])
 with socket.socket(socket.AF_UNIX) as pipe:
     pipe.connect({path!r})
-    pipe.sendall(json.dumps(sys.argv[1:]).encode() + b"\\n")
+    pipe.sendall(json.dumps([sys.argv[1:], sys.stdin.read()]).encode() + b"\\n")
     code, out, err = json.load(pipe.makefile())
 sys.stdout.write(out)
 sys.stderr.write(err)
@@ -82,11 +82,9 @@ class Shell:
         shim = tools / "horolog"
         shim.write_text(_SHIM.format(python=sys.executable, path=str(tools / "s")))
         shim.chmod(0o755)
-        self._environment = {
-            **os.environ,
-            "PATH": f"{tools}:{Path(sys.executable).parent}:{os.environ['PATH']}",
-            "HOROLOG_BOOTSTRAP": f"127.0.0.1:{self._ports['9092']}",
-        }
+        path = f"{tools}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+        self._environment = {**os.environ, "PATH": path}
+        self._bootstrap = f"127.0.0.1:{self._ports['9092']}"
         self._groups: list[int] = []
 
     def close(self) -> None:
@@ -149,11 +147,11 @@ class Shell:
             process.wait()
         ended.set()
 
-    @staticmethod
-    def _answer(asking: socket.socket) -> None:
+    def _answer(self, asking: socket.socket) -> None:
         asking.settimeout(PATIENCE_S)
         with asking, asking.makefile("rw") as pipe:
-            ran = run_command(*json.loads(pipe.readline()))
+            arguments, stdin = json.loads(pipe.readline())
+            ran = run_command(*arguments, stdin=stdin, HOROLOG_BOOTSTRAP=self._bootstrap)
             with suppress(BrokenPipeError):  # the command was stopped
                 json.dump(ran, pipe)
                 pipe.flush()
