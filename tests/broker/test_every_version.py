@@ -5,13 +5,14 @@ from uuid import UUID
 
 import pytest
 from raw_connection import fetch_fields, produce_fields
-from running_broker import RunningBroker
+from running_broker import RunningBroker, a_broker
 
 from horolog.broker.dispatch import served
 from horolog.record.builder import Record, build_batch
 from horolog.wire.api import CLIENT_ONLY, SUPPORTED, ApiKey
 
 BATCH = build_batch([Record(1_700_000_000_000, b"k", b"v")])
+broker = a_broker(now_ms=None, scope="module")
 
 
 def requests(topic_id: UUID) -> dict[ApiKey, Any]:

@@ -429,7 +429,7 @@ def take(world: World, step: Step) -> None:
     world.check_memory_is_durable()
 
 
-@examples(20)
+@examples(10)
 @given(STEPS)
 def test_interleaved_operations_equal_a_sequence(steps: list[Step]) -> None:
     with new_world() as world:

@@ -311,7 +311,7 @@ DAMAGE: dict[str, Callable[[Path], None]] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
-@pytest.mark.parametrize("which", [0, 1, -1])
+@pytest.mark.parametrize("which", [0, pytest.param(1, marks=pytest.mark.slow), -1])
 @pytest.mark.parametrize("crash", [False, True])
 def test_a_damaged_index_of_aborted_transactions_is_noticed_after_a_clean_stop(
     make_broker: MakeBroker,

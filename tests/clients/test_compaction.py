@@ -6,8 +6,10 @@ import asyncio
 import random
 import threading
 import time
+from itertools import product
 
 import pytest
+from examples import some_of
 from kafka_clients import CLIENTS, CODECS, KafkaClient, Received, Rejected, Sent
 from patience import eventually
 from running_broker import RunningBroker
@@ -44,11 +46,14 @@ def latest(sent: list[Sent], end: int) -> list[Received]:
     ]
 
 
-@pytest.mark.parametrize("codec", CODECS)
-@pytest.mark.parametrize("writer", CLIENTS, ids=lambda client: client.name)
+# In `make test` each codec, and each client, are among those that are tried.
+@pytest.mark.parametrize(
+    "how", some_of(product(CODECS, CLIENTS), 2), ids=lambda how: f"{how[0]}-{how[1].name}"
+)
 def test_all_clients_read_the_latest_record_of_each_key(
-    writer: KafkaClient, codec: str, broker: RunningBroker
+    how: tuple[str, KafkaClient], broker: RunningBroker
 ) -> None:
+    codec, writer = how
     broker.create_topic("compacted", **COMPACT)
     sent = records(600)
     for first in range(0, len(sent), 50):

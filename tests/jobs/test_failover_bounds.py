@@ -128,7 +128,7 @@ def histories(draw: st.DrawFn) -> tuple[list[Sent], int, int]:
     return records, base, most
 
 
-@examples(25)
+@examples(12)
 @given(histories(), st.data())
 def test_no_unread_record_lies_before_the_start_in_the_survivor(
     history: tuple[list[Sent], int, int], data: st.DataObject
