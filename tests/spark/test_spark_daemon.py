@@ -16,28 +16,18 @@ from streaming_query import append
 from horolog.spark import register
 
 
-def started(**settings: str) -> tuple[str, int]:
-    """The command line that a daemon has once it serves, and its port."""
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", **settings}
-    command = [sys.executable, "-m", "horolog.spark_daemon", "pyspark.worker"]
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="threads are listed by Linux")
+def test_it_becomes_sparks_own_where_an_import_has_started_a_thread() -> None:
+    threaded = {"OMP_NUM_THREADS": "1", "JE_ARROW_MALLOC_CONF": "background_thread:true"}
     with subprocess.Popen(
-        command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        [sys.executable, "-m", "horolog.spark_daemon", "pyspark.worker"],
+        env={**os.environ, **threaded},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
     ) as daemon:  # which ends when its input does
         assert daemon.stdout is not None
         (port,) = struct.unpack("!i", daemon.stdout.read(4))
-        return Path(f"/proc/{daemon.pid}/cmdline").read_text().replace("\0", " "), port
-
-
-@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="threads are listed by Linux")
-def test_it_says_its_port_as_sparks_own_daemon_does() -> None:
-    command, port = started()
-    assert "-m horolog.spark_daemon pyspark.worker" in command
-    assert 0 < port < 1 << 16
-
-
-@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="threads are listed by Linux")
-def test_it_becomes_sparks_own_where_an_import_has_started_a_thread() -> None:
-    command, port = started(JE_ARROW_MALLOC_CONF="background_thread:true")
+        command = Path(f"/proc/{daemon.pid}/cmdline").read_text().replace("\0", " ")
     assert "-m pyspark.daemon pyspark.worker" in command
     assert 0 < port < 1 << 16
 
@@ -65,25 +55,7 @@ options = ReadOptions.parse({{"kafka.bootstrap.servers": {address!r}, "subscribe
 task = (BrokerStretch(TopicPartition("clicks", 0), 0, 1, until=1 << 40),)
 print(sum(batch.num_rows for batch in read_task(task, RowFilter(), options, ("value",), (True,))))
 print(sorted(set(sys.modules) - imported))
-"""
-
-
-@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="threads are listed by Linux")
-def test_what_it_forks_reads_without_another_import_or_listing_of_an_archive(
-    broker: RunningBroker,
-) -> None:
-    broker.create_topic("clicks")
-    append(broker.client, "clicks", 0, 3, 100)
-    code = _READ_AHEAD_OF_TIME.format(address=broker.address)
-    assert _run_with(_archives_of_a_worker(), code) == ["[]", "3", "[]"]
-
-
-_FIND_WHAT_WAS_ADDED = """
-import importlib, shutil, sys
-from horolog.spark_daemon import import_ahead
-assert import_ahead()
-importlib.invalidate_caches()
-import early
+import early, shutil
 shutil.copy({after!r}, {before!r})
 importlib.invalidate_caches()
 import late
@@ -92,14 +64,19 @@ print(late.__file__ == {before!r} + "/late.py")
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="threads are listed by Linux")
-def test_an_archive_that_has_changed_is_listed_again(tmp_path: Path) -> None:
+def test_what_it_forks_reads_without_another_import_and_lists_archives_that_have_changed_alone(
+    broker: RunningBroker, tmp_path: Path
+) -> None:
+    broker.create_topic("clicks")
+    append(broker.client, "clicks", 0, 3, 100)
     before, after = tmp_path / "before.zip", tmp_path / "after.zip"
     for path, names in (before, ("early",)), (after, ("early", "late")):
         with zipfile.ZipFile(path, "w") as archive:
             for name in names:
                 archive.writestr(f"{name}.py", "")
-    code = _FIND_WHAT_WAS_ADDED.format(before=str(before), after=str(after))
-    assert _run_with([before, *_archives_of_a_worker()], code) == ["True"]
+    names = {"address": broker.address, "before": str(before), "after": str(after)}
+    code = _READ_AHEAD_OF_TIME.format(**names)
+    assert _run_with([before, *_archives_of_a_worker()], code) == ["[]", "3", "[]", "True"]
 
 
 def _archives_of_a_worker() -> list[Path]:
