@@ -38,8 +38,8 @@ def test_it_is_the_batch_of_its_records(rows: list[OffsetRow], now_ms: int) -> N
     assert commit_batch(change, now_ms, MOST) == stamped_batch(records_of(change, now_ms), now_ms)
 
 
-@pytest.mark.parametrize("count", [63, 64, 65, 8192])
-@pytest.mark.parametrize("of_topic", [1, 9, 8192])
+@pytest.mark.parametrize("count", [63, 64, 65, 1000])
+@pytest.mark.parametrize("of_topic", [1, 9, 1000])
 def test_numbers_of_two_bytes_are_as_in_its_records(count: int, of_topic: int) -> None:
     rows = [ROW._replace(partition=each, topic=f"t{each // of_topic}") for each in range(count)]
     change = GroupChange(offsets=rows)
@@ -55,7 +55,7 @@ def test_numbers_of_two_bytes_are_as_in_its_records(count: int, of_topic: int) -
         GroupChange(offsets=[ROW._replace(expire_ms=NOW_MS)]),
         GroupChange(offsets=[ROW._replace(topic="\ud800")]),
         GroupChange(offsets=[ROW._replace(topic="x" * 40_000)]),
-        GroupChange(offsets=[ROW] * 8193),
+        GroupChange(offsets=[ROW] * 1001),
         GroupChange(offsets=[ROW], groups=[GroupRow("group", "", None)]),
         GroupChange(offsets=[ROW], dropped_offsets=[("group", "topic", 1)]),
         GroupChange(offsets=[ROW], dropped_groups=["group"]),

@@ -115,9 +115,10 @@ class OffsetsLog:
 
     def write_groups(self, changes: Sequence[GroupChange]) -> "Outcomes | asyncio.Future[Outcomes]":
         """Append changes, each of one group, in order; the error of each or None."""
-        if self._writing is None and _are_quick(changes):
+        if self._writing is None:
             try:
-                return self._append_now(changes)
+                if (appended := self._append_now(changes)) is not None:
+                    return appended
             except Exception as error:  # noqa: BLE001 - raised where the changes are awaited
                 return [error] * len(changes)
         done: asyncio.Future[Outcomes] = self._loop.create_future()
@@ -126,13 +127,34 @@ class OffsetsLog:
             self._writing = self._loop.create_task(self._write())
         return done
 
-    def _append_now(self, changes: Sequence[GroupChange]) -> "Outcomes | asyncio.Future[Outcomes]":
+    def _append_now(
+        self, changes: Sequence[GroupChange]
+    ) -> "Outcomes | asyncio.Future[Outcomes] | None":
+        """Append changes that become batches on the event loop; None, if they do not."""
         topic, now_ms = self._topic(), self._clock.now_ms()
         if not topic.exists:
             return _gone(changes)
-        packed = self._pack(topic, changes, now_ms)
-        outcomes, writing = self._begun(topic, packed, now_ms)
+        if len(changes) == 1 and self._codec is Codec.NONE:
+            batch = commit_batch(changes[0], now_ms, topic.most_bytes - _HEADER_BYTES)
+            if batch is not None:
+                return self._append_commit(topic, changes[0].offsets[0].group_id, batch)
+        if not _are_quick(changes):
+            return None
+        outcomes, writing = self._begun(topic, self._pack(topic, changes, now_ms), now_ms)
         return self._loop.create_task(_written(outcomes, writing)) if writing else outcomes
+
+    def _append_commit(
+        self, topic: StateTopic, group_id: str, batch: StampedBatch
+    ) -> "Outcomes | asyncio.Future[Outcomes]":
+        outcomes: Outcomes = [None]
+        try:
+            writing = topic.append(topic.partition_of(group_id), batch)
+        except HorologError as error:
+            _fail(outcomes, [0], error)
+            return outcomes
+        if writing is None:
+            return outcomes
+        return self._loop.create_task(_written(outcomes, [(writing, [0])]))
 
     async def _write(self) -> None:
         while self._gathered:
@@ -179,11 +201,6 @@ class OffsetsLog:
         """The batches of changes, ready to be appended; any thread may make them."""
         outcomes: Outcomes = [None] * len(changes)
         most_bytes = min(MOST_CHANGE_BYTES, topic.most_bytes - _HEADER_BYTES)
-        if len(changes) == 1 and self._codec is Codec.NONE:
-            batch = commit_batch(changes[0], now_ms, most_bytes)
-            if batch is not None:
-                index = self.partition_of(_group_of(changes[0]))
-                return outcomes, self._prepared(topic, index, [(batch, [0])], outcomes)
         pieces: dict[int, _Pieces] = {}
         for place, change in enumerate(changes):
             try:

@@ -12,10 +12,10 @@ v9   a group that is not there is GROUP_ID_NOT_FOUND (KIP-848)
 v10  topics by id
 """
 
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Coroutine
 from functools import partial
 from itertools import repeat
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 from horolog.broker.authorisation import Authorise
 from horolog.broker.broker import Broker
@@ -89,7 +89,7 @@ async def offset_commit(
 @shortcut(ApiKey.OFFSET_COMMIT)
 def commit_columns(
     broker: Broker, authorise: Authorise, peer: Peer, frame: bytes
-) -> Coroutine[Any, Any, Reply] | None:
+) -> Reply | Coroutine[Any, Any, Reply] | None:
     """Commit offsets without decoding the request by its schema.
 
     None if one of them would be refused by itself, or the request is of another form.
@@ -97,11 +97,39 @@ def commit_columns(
     asked = read_commit(frame)
     if asked is None:
         return None
-    topics = [_found(broker, asked.version, named) for named in asked.topics]
-    if None in topics:
-        return None
+    topics = []
+    for named in asked.topics:
+        topic = _found(broker, asked.version, named)
+        if topic is None:
+            return None
+        topics.append(topic)
     authorise(peer, ApiKey.OFFSET_COMMIT)
-    return _commit_columns(broker, asked, cast("list[Topic]", topics))
+    codes = [ErrorCode.none] * len(topics)
+    committer = Committer(asked.member_id, asked.instance_id, asked.generation)
+    rows = partial(_rows, broker, asked, topics, codes)
+    try:
+        waiting = broker.groups.commit_now(asked.group_id, committer, rows)
+    except HorologError as error:
+        codes = _refused(asked, codes, error)
+    else:
+        if waiting is not None:
+            return _commit_later(asked, codes, waiting)
+    return (committed(asked, codes),)
+
+
+async def _commit_later(
+    asked: CommitRequest, codes: list[ErrorCode], waiting: Awaitable[None]
+) -> Reply:
+    try:
+        await waiting
+    except HorologError as error:
+        codes = _refused(asked, codes, error)
+    return (committed(asked, codes),)
+
+
+def _refused(asked: CommitRequest, codes: list[ErrorCode], error: HorologError) -> list[ErrorCode]:
+    refused = _error_code(error, asked.version)
+    return [code or refused for code in codes]
 
 
 def _found(broker: Broker, version: int, named: CommittedTopic) -> Topic | None:
@@ -115,35 +143,23 @@ def _found(broker: Broker, version: int, named: CommittedTopic) -> Topic | None:
     return topic
 
 
-async def _commit_columns(broker: Broker, asked: CommitRequest, topics: list[Topic]) -> Reply:
-    codes = [ErrorCode.none] * len(topics)
-    now_ms = broker.clock.now_ms()
+def _rows(
+    broker: Broker, asked: CommitRequest, topics: list[Topic], codes: list[ErrorCode]
+) -> list[OffsetRow]:
+    """The offsets to commit, of topics that still exist; the others get their error codes."""
+    now_ms, group_id = broker.clock.now_ms(), asked.group_id
     expire_ms = _expiry(asked.retention_ms, now_ms)
-
-    def rows() -> list[OffsetRow]:
-        found: list[OffsetRow] = []
-        for number, (topic, named) in enumerate(zip(topics, asked.topics, strict=True)):
-            if broker.topics.find_id(topic.topic_id) is None:
-                codes[number] = code_for(unknown_topic(topic.name))
-                continue
-            columns = zip(
-                repeat(asked.group_id),
-                repeat(topic.name),
-                *named[3:],
-                repeat(now_ms),
-                repeat(expire_ms),
-                repeat(topic.topic_id),
-            )
-            found += map(new_offset_row, columns)
-        return found
-
-    committer = Committer(asked.member_id, asked.instance_id, asked.generation)
-    try:
-        await broker.groups.commit(asked.group_id, committer, rows)
-    except HorologError as error:
-        refused = _error_code(error, asked.version)
-        codes = [code or refused for code in codes]
-    return (committed(asked, codes),)
+    rows: list[OffsetRow] = []
+    for number, named in enumerate(asked.topics):
+        name, topic_id = (topic := topics[number]).name, topic.topic_id
+        _, _, _, partitions, offsets, epochs, metadata = named
+        if broker.topics.find_id(topic_id) is None:
+            codes[number] = code_for(unknown_topic(name))
+            continue
+        alike = repeat(now_ms), repeat(expire_ms), repeat(topic_id)
+        columns = repeat(group_id), repeat(name), partitions, offsets, epochs, metadata, *alike
+        rows += map(new_offset_row, zip(*columns, strict=False))
+    return rows
 
 
 def _expiry(retention_ms: int, now_ms: int) -> int | None:
