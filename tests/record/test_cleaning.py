@@ -233,6 +233,66 @@ def test_small_batches_are_read_as_one_by_one(batches: list[list[Record]], rng: 
             assert found.keys.flags[first:end].tolist() == flags
 
 
+@given(
+    st.lists(some_records.map(lambda records: records[:5]), min_size=1, max_size=6),
+    st.randoms(use_true_random=False),
+    st.sampled_from([NOW, NOW + 10**9, -1, (1 << 63) - 1]),
+)
+def test_small_batches_are_written_as_one_by_one(
+    batches: list[list[Record]], rng: object, horizon_ms: int
+) -> None:
+    """With a delete horizon if a tombstone stays; stamped ones keep their append time."""
+    cleaning.load_kernels()
+    made = []
+    for base, records in enumerate(batches):
+        more = {}
+        if rng.random() < 0.3:  # type: ignore[attr-defined]
+            more = {"timestamp_type": TimestampType.LOG_APPEND_TIME, "max_timestamp": NOW}
+        made.append(build_batch(records, base_offset=9 * base, producer_id=7, **more))  # type: ignore[arg-type]
+    data = b"".join(made)
+    small = cleaning.read_small_batches(data, 0, SECRET)
+    assert small is not None
+    assert len(small.next_offsets) == len(made)
+    keep = np.array([rng.random() < 0.6 for _ in small.keys.offsets], np.uint8)  # type: ignore[attr-defined]
+    first = rng.randrange(len(made))  # type: ignore[attr-defined]
+    end = rng.randrange(first, len(made) + 1)  # type: ignore[attr-defined]
+    expected = []
+    for number in range(first, end):
+        at = slice(*small.firsts[number : number + 2].tolist())
+        header, mask = parse_header(made[number]), keep[at]
+        has_tombstone = (mask & (small.keys.flags[at] & layout.IS_TOMBSTONE > 0)).any()
+        if mask.all() and not has_tombstone:
+            expected.append(made[number])
+        elif mask.any():
+            opened = cleaning.open_records(made[number], header)
+            horizon = horizon_ms if has_tombstone else None
+            keys = keys_of(made[number])
+            expected.append(cleaning.retained(opened, header, keys, mask, horizon_ms=horizon))
+    written = cleaning.write_small_batches(data, small, keep, first, end, horizon_ms)
+    assert written.data == b"".join(expected)
+    headers = [parse_header(batch) for batch in expected]
+    assert written.starts.tolist() == [
+        sum(map(len, expected[:number])) for number in range(len(expected))
+    ]
+    assert written.base_offsets.tolist() == [header.base_offset for header in headers]
+    assert written.next_offsets.tolist() == [header.next_offset for header in headers]
+    assert written.max_timestamps.tolist() == [header.max_timestamp for header in headers]
+    for at in range(1, len(expected)):
+        left, right = written.between(0, at), written.between(at, len(expected))
+        assert bytes(left.data) + bytes(right.data) == written.data
+        assert [*left.starts, *(right.starts + len(left.data))] == written.starts.tolist()
+
+
+def test_small_batches_that_have_changed_are_not_written() -> None:
+    cleaning.load_kernels()
+    data = bytearray(build_batch([Record(NOW, b"k", b"v"), Record(NOW, b"l", b"v")]))
+    small = cleaning.read_small_batches(data, 0, SECRET)
+    assert small is not None
+    data[HEADER_SIZE] = 0xFF
+    with pytest.raises(CorruptBatch, match="has changed"):
+        cleaning.write_small_batches(data, small, np.array([1, 0], np.uint8), 0, 1, NOW)
+
+
 @pytest.mark.parametrize(
     "batch",
     [

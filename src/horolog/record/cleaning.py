@@ -40,6 +40,7 @@ __all__ = [
     "Keys",
     "OpenedRecords",
     "SmallBatches",
+    "SmallWritten",
     "Verdict",
     "emptied",
     "judge",
@@ -51,6 +52,7 @@ __all__ = [
     "read_keys",
     "read_small_batches",
     "retained",
+    "write_small_batches",
 ]
 
 SLOT_BYTES: Final = 8 * layout.SLOT_SIZE
@@ -200,6 +202,58 @@ def read_small_batches(data: Buffer, position: int, secret: UInt64Array) -> Smal
         np.append(columns[:, layout.SMALL_FIRST], count),
         columns[:, layout.SMALL_NEXT],
         Keys(keys.offsets[:count], keys.hashes[: 2 * count], keys.flags[:count]),
+    )
+
+
+class SmallWritten(NamedTuple):
+    """What stays of small batches, one behind the other."""
+
+    data: memoryview
+    starts: Int64Array
+    """The position of each."""
+    base_offsets: Int64Array
+    next_offsets: Int64Array
+    """The offset behind each."""
+    max_timestamps: Int64Array
+
+    def between(self, first: int, end: int) -> "SmallWritten":
+        """Those from one on to before another."""
+        ends = [*self.starts[first : end + 1].tolist(), len(self.data)]
+        start = ends[0]
+        columns = [column[first:end] for column in self[1:]]
+        return SmallWritten(self.data[start : ends[end - first]], columns[0] - start, *columns[1:])
+
+
+def write_small_batches(
+    data: Buffer, small: SmallBatches, keep: Mask, first: int, end: int, horizon_ms: int
+) -> SmallWritten:
+    """Small batches with the records that stay, as `retained` writes them; none without records.
+
+    Args:
+        data: in which they were read.
+        small: the batches.
+        keep: 1 for each record of all of them that stays.
+        first: the number of the first to be written.
+        end: before this one.
+        horizon_ms: from when on tombstones may go, of those that have some; in milliseconds.
+    """
+    starts, firsts = small.starts[[first, end]].tolist(), small.firsts[[first, end]].tolist()
+    room = starts[1] - starts[0] + _LONGEST_GROWTH * (firsts[1] - firsts[0])
+    out = np.empty(room, np.uint8)
+    rows = np.empty(layout.WRITTEN_ROW * (end - first), np.int64)
+    state = np.array((first, end, horizon_ms, 0), np.int64)
+    kernels: Any = CLEANING_KERNELS.module
+    columns = small.starts, small.firsts, small.keys.flags, keep
+    count = kernels.write_small(_bytes_of(data), state, *columns, out, rows)
+    if count < 0:
+        raise CorruptBatch("a batch has changed since it was read", starts[0])
+    written = rows.reshape(-1, layout.WRITTEN_ROW)[:count]
+    return SmallWritten(
+        out.data[: int(state[layout.WRITE_FILLED])],
+        written[:, layout.WRITTEN_START],
+        written[:, layout.WRITTEN_BASE],
+        written[:, layout.WRITTEN_NEXT],
+        written[:, layout.WRITTEN_MAX_TIME],
     )
 
 

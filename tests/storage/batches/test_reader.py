@@ -1,15 +1,23 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
 
 import pytest
 from batches import batch
+from hypothesis import given
+from hypothesis import strategies as st
 from storelogs import NOW
 
 from horolog.errors import CorruptBatch
 from horolog.record.batch import HEADER_SIZE, BatchHeader, iter_headers, parse_header
 from horolog.record.builder import Record
+from horolog.record.kernels import cleaning_kernels
+from horolog.record.kernels.loading import CLEANING_KERNELS
 from horolog.record.old_format.fields import build_messages
 from horolog.storage.batches.reader import (
     EVERYTHING,
@@ -20,6 +28,7 @@ from horolog.storage.batches.reader import (
     TornTail,
 )
 from horolog.storage.files import Files, OpenFile
+from horolog.storage.names import MAX_OFFSET
 
 FILES = Files()
 FIRST = "00000000000000000000"
@@ -240,3 +249,52 @@ def test_batches_before_damage_are_given_before_the_damage_is_reported(log: Open
     with pytest.raises(CorruptBatch, match=f"byte {positions()[90]}"):
         read_on()
     assert found == list(range(40, 40 + 2 * 90, 2))
+
+
+@given(st.randoms(use_true_random=False))
+def test_kernels_pass_the_batches_that_the_walk_does(rng: Random) -> None:
+    """Of all formats, some with wrong offsets, sizes or formats, or torn."""
+    pieces, base = [], 40
+    for _ in range(rng.randrange(1, 12)):
+        if rng.random() < 0.2:
+            records = [Record(NOW, b"k", b"v", offset=base + at) for at in range(3)]
+            pieces.append(build_messages(records, rng.randrange(2)))
+            base += 3
+        else:
+            pieces.append(batch(*[NOW] * rng.randrange(1, 4), base_offset=base))
+            base += rng.randrange(3, 6)
+    data = bytearray(b"".join(pieces))
+    if rng.random() < 0.7:
+        start = sum(map(len, pieces[: rng.randrange(len(pieces))]))
+        data[start + rng.choice((0, 3, 7, 8, 10, 11, 16, 23, 26))] ^= 1 << rng.randrange(8)
+    data = data[: len(data) - rng.choice((0, 0, 1, 70))]
+    limit, end_offset = rng.choice((None, base, base - 4)), rng.choice((MAX_OFFSET, base - 3))
+
+    def read() -> list[bytes | str]:
+        found: list[bytes | str] = []
+        reader = BatchReader(FILES, file, len(data), EVERYTHING, rng.choice((0, 40)), limit)
+        try:
+            found += [bytes(each) for each in reader.selected(0, end_offset, None)]
+        except CorruptBatch as error:
+            found.append(str(error))
+        return found
+
+    with TemporaryDirectory() as directory:
+        file = FILES.create(f"{directory}/{FIRST}.log")
+        FILES.write_at(file, [data], 0)
+        state = rng.getstate()
+        expected = read()
+        rng.setstate(state)
+        with kernels_of_cleaning():
+            assert read() == expected
+        FILES.forget(file.path)
+
+
+@contextmanager
+def kernels_of_cleaning() -> Iterator[None]:
+    before = CLEANING_KERNELS.module
+    CLEANING_KERNELS.module = cleaning_kernels
+    try:
+        yield
+    finally:
+        CLEANING_KERNELS.module = before

@@ -300,11 +300,15 @@ def test_what_was_chosen_is_left_alone_once_the_log_begins_elsewhere(tmp_path: P
 def test_small_batches_become_the_same_many_at_a_time_and_one_by_one(
     tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Among large and compressed ones, transactions, producers, tombstones, and no keys."""
+    """Among large and compressed ones, transactions, producers, tombstones, and no keys.
+
+    With append times that are known, seen or unknown, and change often or not.
+    """
     cleaning.load_kernels()
 
     def fill(log: Log) -> None:
         rng, offset, sequences = Random(seed), 0, dict.fromkeys(range(4), 0)
+        ms, kind = NOW, 0.5
         for _ in range(160):
             keys = [b"%d" % rng.randrange(12) for _ in range(rng.choice((1, 1, 1, 2, 5)))]
             records = [
@@ -320,7 +324,11 @@ def test_small_batches_become_the_same_many_at_a_time_and_one_by_one(
                 more["is_transactional"] = producer == 3
                 sequences[producer] += len(records)
             codec = Codec.LZ4 if rng.random() < 0.1 else Codec.NONE
-            pull(log, build_batch(records, base_offset=offset, codec=codec, **more))
+            ms += rng.choice((0, 0, 1, 70))
+            kind = rng.random() if rng.random() < 0.1 else kind
+            time = AppendTimeStretch(offset, None if kind < 0.2 else ms, kind > 0.8)
+            batch = build_batch(records, base_offset=offset, codec=codec, **more)
+            pull(log, batch, append_times=[time])
             offset += len(records) + rng.choice((0, 0, 3))
             if more.get("is_transactional"):
                 pull(log, marker(offset, 3, kind=rng.randrange(2)))
@@ -342,8 +350,13 @@ def test_small_batches_become_the_same_many_at_a_time_and_one_by_one(
             log.roll(NOW)
             runs.append(clean(log, NOW + 9000))
             kept = [run and (run.keys, run.records_before, run.records_after) for run in runs]
-            paths = [each.path_of(names.LOG) for each in log.segments if each.size]
-            logs = [Path(path).read_bytes() for path in paths]
-            found.append((kept, held(log), logs))
+            files = [
+                Path(each.path_of(suffix)).read_bytes()
+                for each in log.segments[:-1]
+                for suffix in (names.LOG, names.OFFSET_INDEX, names.TIME_INDEX, names.COMPANION)
+                if each.size and Path(each.path_of(suffix)).exists()
+            ]
+            times = [log.append_times(at, at + 1) for at, _, _ in held(log)]
+            found.append((kept, held(log), times, files))
     assert found[0] == found[1]
     assert len(found[0][1]) < 120

@@ -7,6 +7,7 @@
                    numba: the same answers, once they are loaded
     block_kernels  numba: entries of block maps, whose twin is `storage/index/folding.py`
     record_kernels what those share that write records or read headers
+    crc_rows       checksums in tables and columns, with numpy alone
     loading        when kernels are loaded, and the sets there are
     cache          compiling, and where compiled code is kept
 

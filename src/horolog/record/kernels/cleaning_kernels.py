@@ -1,23 +1,27 @@
 """The numba kernels that compact a log.
 
-A kernel must equal its plain twin (`cleaning_twins`), and `read_small` the reading of the same
-batches one by one. It sees hostile bytes: sizes are compared
-with what is left before anything is read or written.
+A kernel must equal its plain twin (`cleaning_twins`); `read_small` and `write_small` the reading
+and the writing of the same batches one by one; and `pass_whole` the walk of `BatchReader`. It sees
+hostile bytes: sizes are compared with what is left before anything is read or written.
 """
 
+from array import array
 from collections.abc import Callable
 
 import numba
 import numpy as np
 
+from horolog.buffers import Buffer
 from horolog.record.kernels import layout
 from horolog.record.kernels.cache import compile_kernel, helper
 from horolog.record.kernels.record_kernels import (
     byte_at,
     copy_bytes,
-    crc32c,
+    crc32c_of_many,
     i32,
     i64,
+    put_i32,
+    put_i64,
     put_varint,
     varint_size,
 )
@@ -178,7 +182,7 @@ def _read_small(data, state, secret, rows, offsets, hashes, flags):
         if base < 0 or base > _FAR_OFFSET or last < 0 or count < 1 or count > room - records:
             break
         crc = np.int64(i32(data, position + 17)) & 0xFFFFFFFF
-        if crc32c(data, position + _CRC_START, size - _CRC_START) != crc:
+        if crc32c_of_many(data, position + _CRC_START, size - _CRC_START) != crc:
             break
         start, end = position + _HEADER_SIZE, position + size
         if not _keys_of(
@@ -279,22 +283,26 @@ def _judge(table, state, offsets, hashes, flags, keep):
     state[layout.JUDGE_KEYLESS] = keyless
 
 
-def _retain(data, state, keep, out):
-    time_shift, offset_shift = state[layout.RETAIN_TIME_SHIFT], state[layout.RETAIN_OFFSET_SHIFT]
-    base, is_shifted = state[layout.RETAIN_BASE], time_shift != 0 or offset_shift != 0
-    position, end_of_data, room = np.int64(0), np.int64(len(data)), np.int64(len(out))
-    filled, timed, largest = np.int64(0), np.int64(0), np.int64(NO_TIMESTAMP)
-    first = np.int64(0)  # of records that stay as they are and follow each other
-    for number in range(len(keep)):
-        body, end = _record_at(data, position, end_of_data)
-        if end < 0:
-            return layout.MALFORMED
-        time, cursor = read_varint(data, body + 1, end, 10)
+@helper
+def _retain_records(data, position, end_of_data, base, shifts, keep, first, end, out, filled):
+    """Write the records that stay of a batch; status, end, and how many have times, and the last.
+
+    `shifts` are those of times and of offsets, as in the state of `retain`.
+    """
+    time_shift, offset_shift = shifts
+    is_shifted, room = time_shift != 0 or offset_shift != 0, np.int64(len(out))
+    timed, largest = np.int64(0), np.int64(NO_TIMESTAMP)
+    start = position  # of records that stay as they are and follow each other
+    for number in range(first, end):
+        body, end_of_record = _record_at(data, position, end_of_data)
+        if end_of_record < 0:
+            return layout.MALFORMED, filled, timed, largest
+        time, cursor = read_varint(data, body + 1, end_of_record, 10)
         if cursor < 0:
-            return layout.MALFORMED
-        delta, cursor = read_varint(data, cursor, end, 5)
+            return layout.MALFORMED, filled, timed, largest
+        delta, cursor = read_varint(data, cursor, end_of_record, 5)
         if cursor < 0:
-            return layout.MALFORMED
+            return layout.MALFORMED, filled, timed, largest
         if keep[number]:
             timestamp = base + time
             if timestamp != NO_TIMESTAMP:
@@ -304,10 +312,10 @@ def _retain(data, state, keep, out):
             if is_shifted:
                 time += time_shift
                 delta -= offset_shift
-                rest = end - cursor
+                rest = end_of_record - cursor
                 size = 1 + varint_size(time) + varint_size(delta) + rest
                 if varint_size(size) + size > room - filled:
-                    return layout.FULL
+                    return layout.FULL, filled, timed, largest
                 filled = put_varint(out, filled, size)
                 out[filled] = data[body]
                 filled = put_varint(out, filled + 1, time)
@@ -315,23 +323,130 @@ def _retain(data, state, keep, out):
                 copy_bytes(data, cursor, rest, out, filled)
                 filled += rest
         elif not is_shifted:
-            if position - first > room - filled:
-                return layout.FULL
-            copy_bytes(data, first, position - first, out, filled)
-            filled += position - first
-            first = end
-        position = end
+            if position - start > room - filled:
+                return layout.FULL, filled, timed, largest
+            copy_bytes(data, start, position - start, out, filled)
+            filled += position - start
+            start = end_of_record
+        position = end_of_record
     if position != end_of_data:
-        return layout.MALFORMED
+        return layout.MALFORMED, filled, timed, largest
     if not is_shifted:
-        if position - first > room - filled:
-            return layout.FULL
-        copy_bytes(data, first, position - first, out, filled)
-        filled += position - first
+        if position - start > room - filled:
+            return layout.FULL, filled, timed, largest
+        copy_bytes(data, start, position - start, out, filled)
+        filled += position - start
+    return layout.DONE, filled, timed, largest
+
+
+def _retain(data, state, keep, out):
+    shifts = state[layout.RETAIN_TIME_SHIFT], state[layout.RETAIN_OFFSET_SHIFT]
+    nothing, end, count = np.int64(0), np.int64(len(data)), np.int64(len(keep))
+    base = state[layout.RETAIN_BASE]
+    status, filled, timed, largest = _retain_records(
+        data, nothing, end, base, shifts, keep, nothing, count, out, nothing
+    )
     state[layout.RETAIN_FILLED] = filled
     state[layout.RETAIN_TIMED] = timed
     state[layout.RETAIN_MAX] = largest
-    return layout.DONE
+    return status
+
+
+@helper
+def _write_one(data, start, end, keep, first, last, kept, has_tombstone, horizon, out, filled):
+    """Write a small batch without some of its records, or with a delete horizon.
+
+    Where it ends, or -1, and its largest timestamp.
+    """
+    base, time_shift, zero = i64(data, start + 27), np.int64(0), np.int64(0)
+    if has_tombstone:
+        time_shift = base - horizon
+    status, after, _timed, largest = _retain_records(
+        data,
+        start + _HEADER_SIZE,
+        end,
+        base,
+        (time_shift, zero),
+        keep,
+        first,
+        last,
+        out,
+        filled + _HEADER_SIZE,
+    )
+    if status != layout.DONE:
+        return np.int64(-1), largest
+    copy_bytes(data, start, np.int64(_HEADER_SIZE), out, filled)
+    put_i32(out, filled + 8, after - filled - _LOG_OVERHEAD)
+    attributes = byte_at(data, start + 22)
+    if has_tombstone:
+        out[np.uint64(filled + 22)] = attributes | layout.HAS_HORIZON
+        put_i64(out, filled + 27, horizon)
+    if attributes & layout.IS_STAMPED:
+        largest = i64(data, start + 35)
+    put_i64(out, filled + 35, largest)
+    put_i32(out, filled + 57, kept)
+    put_i32(out, filled + 17, crc32c_of_many(out, filled + _CRC_START, after - filled - _CRC_START))
+    return after, largest
+
+
+def _write_small(data, state, starts, firsts, flags, keep, out, rows):
+    """Write what stays of small batches, which were read before; how many they are.
+
+    -1 where they are others by now, or `out` has no room.
+    """
+    horizon, room = state[layout.WRITE_HORIZON], np.int64(len(out))
+    filled, written = np.int64(0), np.int64(0)
+    for number in range(state[layout.WRITE_FROM], state[layout.WRITE_END]):
+        start, end = starts[number], starts[number + 1]
+        first, last = firsts[number], firsts[number + 1]
+        kept, has_tombstone = np.int64(0), False
+        for at in range(first, last):
+            if keep[at]:
+                kept += 1
+                if flags[at] & np.uint8(layout.IS_TOMBSTONE) != 0:
+                    has_tombstone = True
+        if kept == 0:
+            continue
+        if end - start > room - filled:
+            return np.int64(-1)
+        if kept == last - first and not has_tombstone:
+            largest = i64(data, start + 35)
+            copy_bytes(data, start, end - start, out, filled)
+            after = filled + end - start
+        else:
+            after, largest = _write_one(
+                data, start, end, keep, first, last, kept, has_tombstone, horizon, out, filled
+            )
+            if after < 0:
+                return np.int64(-1)
+        base = i64(data, start)
+        row = written * layout.WRITTEN_ROW
+        rows[row + layout.WRITTEN_START] = filled
+        rows[row + layout.WRITTEN_BASE] = base
+        rows[row + layout.WRITTEN_NEXT] = base + i32(data, start + 23) + 1
+        rows[row + layout.WRITTEN_MAX_TIME] = largest
+        written += 1
+        filled = after
+    state[layout.WRITE_FILLED] = filled
+    return written
+
+
+def _pass_whole(data, state):
+    position, last = state[layout.PASS_POSITION], state[layout.PASS_LAST]
+    least, end, limit = state[layout.PASS_NEXT], state[layout.PASS_END], state[layout.PASS_LIMIT]
+    while np.int64(len(data)) - position >= _HEADER_SIZE:
+        base, length = i64(data, position), np.int64(i32(data, position + 8))
+        if byte_at(data, position + 16) != _MAGIC or length < _HEADER_SIZE - _LOG_OVERHEAD:
+            break
+        if length + _LOG_OVERHEAD > np.int64(len(data)) - position or base > _FAR_OFFSET:
+            break
+        following = base + np.int64(i32(data, position + 23)) + 1
+        if base < least or base >= end or following > limit:
+            break
+        last, least = position, following
+        position += length + _LOG_OVERHEAD
+    state[layout.PASS_POSITION], state[layout.PASS_LAST] = position, last
+    state[layout.PASS_NEXT] = least
 
 
 read_keys: Callable[..., int] = compile_kernel(
@@ -350,3 +465,14 @@ judge: Callable[..., None] = compile_kernel(
 retain: Callable[..., int] = compile_kernel(
     numba.int64(BYTES_IN, INT64S, _BYTES_OUT, _BYTES_OUT), _retain
 )
+write_small: Callable[..., int] = compile_kernel(
+    numba.int64(BYTES_IN, INT64S, INT64S, INT64S, _BYTES_OUT, _BYTES_OUT, _BYTES_OUT, INT64S),
+    _write_small,
+)
+_compiled_pass: Callable[..., None] = compile_kernel(numba.void(BYTES_IN, INT64S), _pass_whole)
+
+
+def pass_whole(data: Buffer, state: "array[int]") -> None:
+    """Pass whole batches of v2 whose offsets follow each other, as far as nothing is odd."""
+    view = memoryview(data).toreadonly()
+    _compiled_pass(np.frombuffer(view, np.uint8), np.frombuffer(state, np.int64))

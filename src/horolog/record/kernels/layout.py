@@ -296,6 +296,8 @@ KEYS_STATE_SIZE: Final = 3
 SMALL_BYTES: Final = 2048
 # Attributes of other batches: compressed, of a transaction, a marker, or with a delete horizon.
 NOT_PLAIN: Final = 0x77
+HAS_HORIZON: Final = 0x40
+IS_STAMPED: Final = 8  # with an append time
 SMALL_POSITION: Final = 0  # where the first begins; out: where the next one does
 SMALL_RECORDS: Final = 1  # out: of all of them
 SMALL_NEXT_OFFSET: Final = 2  # out: behind the last of them
@@ -309,6 +311,27 @@ SMALL_ROW: Final = 3
 HAS_KEY: Final = 1
 IS_TOMBSTONE: Final = 2  # it has no value
 IS_BARE: Final = 4  # it has no headers, and ends where it says
+
+# State of writing what stays of them.
+WRITE_FROM: Final = 0  # the number of the first
+WRITE_END: Final = 1  # before this one
+WRITE_HORIZON: Final = 2  # the delete horizon that batches with tombstones get
+WRITE_FILLED: Final = 3  # out: bytes written
+WRITE_STATE_SIZE: Final = 4
+# What there is of each batch that was written, in rows.
+WRITTEN_START: Final = 0  # its position
+WRITTEN_BASE: Final = 1  # its base offset
+WRITTEN_NEXT: Final = 2  # the offset behind it
+WRITTEN_MAX_TIME: Final = 3  # its largest timestamp
+WRITTEN_ROW: Final = 4
+
+# State of passing whole batches of v2 by their lengths.
+PASS_POSITION: Final = 0  # of the first; out: behind the last
+PASS_LAST: Final = 1  # in and out: the position of the last before that
+PASS_NEXT: Final = 2  # in and out: no batch begins before this offset
+PASS_END: Final = 3  # none begins there or behind
+PASS_LIMIT: Final = 4  # none ends behind this offset
+PASS_STATE_SIZE: Final = 5
 
 # A map of keys has three unsigned numbers for each slot: both halves of a hash, and the offset
 # plus 1; that is 0 where the slot is free.

@@ -8,11 +8,11 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from horolog.record.kernels.cache import helper
+from horolog.record.kernels.crc_rows import TABLE, TABLES
 from horolog.record.kernels.scan_kernels import POSITIVE
 
 _cgutils: Any = cgutils
 _UINT32_MAX = (1 << 32) - 1
-_POLYNOMIAL = 0x82F63B78
 
 
 def _generate_copy(typing_context, source, start, size, target, at):
@@ -60,25 +60,41 @@ def i64(data, position):
     return (i32(data, position) << 32) | (i32(data, position + 4) & 0xFFFFFFFF)
 
 
-def _crc_table() -> "np.ndarray[tuple[int], np.dtype[np.uint32]]":
-    """Of CRC-32C, a byte at a time: larger ones would be out of the caches each time."""
-    table = np.arange(256, dtype=np.uint32)
-    for _ in range(8):
-        table = np.where(table & 1, (table >> 1) ^ np.uint32(_POLYNOMIAL), table >> 1)
-    return table.astype(np.uint32)
-
-
-_TABLE = _crc_table()
-
-
 @helper
 def crc32c(data, start, size):
     """CRC-32C of some bytes, a tenth as fast as the processor's own."""
     crc = np.int64(_UINT32_MAX)
     for position in range(start, start + size):
         low = (crc ^ byte_at(data, position)) & 0xFF
-        crc = (crc >> 8) ^ np.int64(_TABLE[np.uint64(low)])
+        crc = (crc >> 8) ^ np.int64(TABLE[np.uint64(low)])
     return crc ^ np.int64(_UINT32_MAX)
+
+
+@helper
+def _of_tables(word):
+    """The checksum of eight bytes, the first one lowest."""
+    crc = TABLES[word >> np.uint64(56)]
+    for index in range(7):
+        low = (word >> np.uint64(8 * index)) & np.uint64(0xFF)
+        crc ^= TABLES[np.uint64(256 * (7 - index)) + low]
+    return np.uint64(crc)
+
+
+@helper
+def crc32c_of_many(data, start, size):
+    """As `crc32c`, in a quarter of the time where many follow: 8 KiB of tables are cached."""
+    crc, position = np.uint64(_UINT32_MAX), start
+    while position + 8 <= start + size:
+        word = np.uint64(0)
+        for index in range(8):
+            word |= np.uint64(data[np.uint64(position + index)]) << np.uint64(8 * index)
+        crc = _of_tables(word ^ crc)
+        position += 8
+    while position < start + size:
+        low = (crc ^ np.uint64(data[np.uint64(position)])) & np.uint64(0xFF)
+        crc = (crc >> np.uint64(8)) ^ np.uint64(TABLES[low])
+        position += 1
+    return np.int64(crc ^ np.uint64(_UINT32_MAX))
 
 
 @helper

@@ -27,9 +27,9 @@ from horolog.storage.index.companion import MOST_MS
 ENTRY: Final = Struct(">qI")
 
 CHECK_BITS: Final = 21  # of the follower, the batch and the entry, below the time
-_SEEN_BIT = 1 << 20
-_BATCH_BITS = 0xFFF << 8
-_SEEN = bytes(byte << 16 & _SEEN_BIT != 0 for byte in range(256))  # by the sixth byte
+SEEN_BIT = 1 << 20
+BATCH_BITS = 0xFFF << 8
+_SEEN = bytes(byte << 16 & SEEN_BIT != 0 for byte in range(256))  # by the sixth byte
 _UNKNOWN = bytes((byte & 1) << 1 for byte in range(256))  # by the last byte
 _MIDDLE_AHEAD_MS = 1 << 41  # so that a clock may jump 200 years ahead, and 70 back
 _FARTHEST_MS = (1 << 63) - MOST_MS  # a middle from which every time is an int64
@@ -60,14 +60,14 @@ def entry_of(
         is_unknown: whether append times are unknown from there on.
         is_seen: whether the time is when a follower saw the batch.
     """
-    time = delta_ms << CHECK_BITS | is_seen * _SEEN_BIT | (identity & _BATCH_BITS)
+    time = delta_ms << CHECK_BITS | is_seen * SEEN_BIT | (identity & BATCH_BITS)
     place = delta << 1 | is_unknown
     return time | _check_of(time, place), place
 
 
 def is_seen(time: int) -> bool:
     """Whether the time of an entry is when a follower saw its batch."""
-    return time & _SEEN_BIT != 0
+    return time & SEEN_BIT != 0
 
 
 def kinds_of(data: bytes) -> bytes:
@@ -87,7 +87,7 @@ def is_intact(entry: tuple[int, ...]) -> bool:
 
 def is_of_batch(entry: tuple[int, ...], identity: int) -> bool:
     """Whether an entry may be of a batch, by twelve bits."""
-    return (identity ^ entry[0]) & _BATCH_BITS == 0
+    return (identity ^ entry[0]) & BATCH_BITS == 0
 
 
 def follows(before: tuple[int, ...], entry: tuple[int, ...]) -> bool:

@@ -11,6 +11,7 @@ begins is known only from the batch before it (see `record/batch.py`).
 
 import re
 import zlib
+from array import array
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from struct import Struct
@@ -29,6 +30,7 @@ from horolog.record.batch import (
     BatchHeader,
     parse_header,
 )
+from horolog.record.kernels.loading import CLEANING_KERNELS
 from horolog.record.old_format.plain import PlainMessages, list_messages
 from horolog.storage.files import Files, OpenFile
 from horolog.storage.names import MAX_OFFSET
@@ -481,6 +483,12 @@ class BatchReader:
             raise self._corrupt(position, "the file became shorter while it was read")
         last, next_offset = begin, first.next_offset
         limit = MAX_OFFSET if self._limit is None else self._limit
+        kernels = CLEANING_KERNELS.module
+        if kernels is not None and wants is None and not self.in_any_order:
+            least = min(next_offset, MAX_OFFSET)
+            state = array("q", (end, last, least, end_offset, min(limit, MAX_OFFSET)))
+            kernels.pass_whole(window, state)
+            end, last, next_offset = state[:3]
         while end + SMALLEST_BATCH <= len(window):
             base_offset, length = _OFFSET_AND_LENGTH.unpack_from(window, end)
             is_old = window[end + MAGIC_POSITION] != MAGIC

@@ -17,7 +17,8 @@ Invariants: offsets stay, gaps become larger; append times stay, and the marks t
 them; a group has at least one batch, and no append times of both sides of a reset.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -26,10 +27,12 @@ from horolog.buffers import Buffer
 from horolog.config import TopicConfig
 from horolog.record import cleaning
 from horolog.record.batch import MAGIC, BatchHeader, parse_header
-from horolog.record.cleaning import Keys
+from horolog.record.cleaning import Keys, SmallWritten
 from horolog.record.kernels import layout
 from horolog.record.timestamps import AppendTimeStretch
 from horolog.storage import names
+from horolog.storage.append_times.columns import SEEN, UNKNOWN
+from horolog.storage.append_times.file import AppendTimeFile
 from horolog.storage.batches.reader import EVERYTHING
 from horolog.storage.cleaning.key_map import KeyMap
 from horolog.storage.cleaning.parts import Part, SmallParts, parts_of
@@ -37,14 +40,16 @@ from horolog.storage.cleaning.rules import Fate, Rules, Transactions, fate_of
 from horolog.storage.index.abort import AbortedTxn
 from horolog.storage.segments.numbered import Numbered, appended_at, as_it_is, as_they_are
 from horolog.storage.segments.reader import SegmentReader
+from horolog.storage.segments.runs import NumberedRun
 
 _LARGEST_TIME: Final = (1 << 63) - 1
+_NEAR: Final = 1 << 14  # offsets whose append times are read at once
 
 
 class Cleaned(NamedTuple):
     """A piece of the log as it becomes; its buffers are good until the next one is asked for."""
 
-    batches: Sequence[Numbered]
+    batches: Sequence[Numbered | NumberedRun]
     read_bytes: int
     """Of the piece as it was."""
     read_records: int
@@ -54,34 +59,76 @@ class Cleaned(NamedTuple):
     @property
     def kept_bytes(self) -> int:
         """Bytes of the batches."""
-        return sum(batch.size for batch in self.batches)
+        return sum(each.size for each in self.batches)
 
 
-class _Source(NamedTuple):
+class _Source:
     """A segment that is cleaned."""
 
-    segment: SegmentReader
-    end_offset: int
-    """The base offset of the next one."""
-    append_times: Sequence[AppendTimeStretch]
-
-    @classmethod
-    def of(cls, segment: SegmentReader, end_offset: int) -> "_Source":
-        times: Sequence[AppendTimeStretch] = ()
-        if segment.has_append_times:
-            times = segment.append_times.stretches(segment.base_offset, end_offset, seen=True)
-        return cls(segment, end_offset, times)
+    def __init__(self, segment: SegmentReader, end_offset: int) -> None:
+        """`end_offset`: the base offset of the next one."""
+        self.segment = segment
+        self.end_offset = end_offset
+        self.modified_ms = segment.modified_ms()
+        self._has_times = segment.has_append_times
+        self._near = range(0)  # the offsets of
+        self._times: Sequence[AppendTimeStretch] = ()
 
     @property
     def first_ms(self) -> int | None:
-        return next((each.ms for each in self.append_times if each.ms is not None), None)
+        """The first append time that is known or seen, None if there is none."""
+        return self._time(lambda times: times.first_seen_ms, iter)
 
     @property
     def last_ms(self) -> int | None:
-        return next((each.ms for each in reversed(self.append_times) if each.ms is not None), None)
+        """The last one."""
+        return self._time(lambda times: times.latest_ms, reversed)
+
+    def _time(
+        self,
+        quickly: Callable[[AppendTimeFile], int | None],
+        order: Callable[[Sequence[AppendTimeStretch]], Iterator[AppendTimeStretch]],
+    ) -> int | None:
+        if not self._has_times:
+            return None
+        found = quickly(self.segment.append_times)
+        if found is not None:
+            return found
+        every = self.stretches(self.segment.base_offset, self.end_offset)  # some are damaged, say
+        return next((each.ms for each in order(every) if each.ms is not None), None)
 
     def size_of(self, suffix: str) -> int:
+        """Bytes of a file of it."""
         return self.segment.log.files.size(self.segment.path_of(suffix))
+
+    def stretches(self, first_offset: int, end_offset: int) -> Sequence[AppendTimeStretch]:
+        """When these records were appended, or seen."""
+        if not self._has_times:
+            return ()
+        return self.segment.append_times.stretches(first_offset, end_offset, seen=True)
+
+    def appended(self, header: BatchHeader) -> AppendTimeStretch:
+        """When a batch was."""
+        if header.base_offset not in self._near or header.last_offset not in self._near:
+            end_offset = max(header.next_offset, min(header.base_offset + _NEAR, self.end_offset))
+            self._near = range(header.base_offset, end_offset)
+            self._times = self.stretches(header.base_offset, end_offset)
+        return appended_at(header, self._times)
+
+    def runs(self, written: SmallWritten) -> Iterator[NumberedRun]:
+        """Batches that were written, with their append times."""
+        bases = written.base_offsets
+        if not len(bases):
+            return
+        if not self._has_times:
+            yield NumberedRun(*written, None, is_seen=False)
+            return
+        times = self.segment.append_times.columns(int(bases[0]), int(bases[-1]) + 1).of(bases)
+        changes = [0, *(np.flatnonzero(np.diff(times.kinds)) + 1).tolist(), len(bases)]
+        for first, end in pairwise(changes):
+            kind = times.kinds[first]
+            ms = None if kind == UNKNOWN else times.ms[first:end]
+            yield NumberedRun(*written.between(first, end), ms, is_seen=bool(kind == SEEN))
 
 
 class Group(NamedTuple):
@@ -121,7 +168,8 @@ class CleaningPass:
         self._rules = rules
         self._transactions = Transactions(rules.aborted)
         lasts = (each.last_data_offset for each in rules.producers.values())
-        self._ends_of_producers = np.array([each + 1 for each in lasts if each is not None], int)
+        ends = [each + 1 for each in lasts if each is not None]
+        self._ends = np.array([*ends, rules.end_offset], np.int64)  # of batches that may stay empty
         self.keyless = 0
         """Records without a key among those that `fill` has read."""
 
@@ -199,7 +247,7 @@ class CleaningPass:
         for segment, end_offset in zip(self._segments, self._end_offsets, strict=True):
             if segment.base_offset >= self._map.end_offset:
                 break
-            source = _Source.of(segment, end_offset)
+            source = _Source(segment, end_offset)
             if found and not _fits(found, source, config):
                 yield _group(found)
                 found = []
@@ -217,22 +265,22 @@ class CleaningPass:
         """
         last, is_empty = None, True
         for segment, end_offset in zip(group.segments, group.end_offsets, strict=True):
-            source, least = _Source.of(segment, end_offset), segment.base_offset
-            modified_ms = segment.modified_ms()
+            source, least = _Source(segment, end_offset), segment.base_offset
             for buffer in segment.batches(EVERYTHING).selected(0, names.MAX_OFFSET, None):
-                batches: list[Numbered] = []
+                batches: list[Numbered | NumberedRun] = []
                 read = kept = 0
                 for part in parts_of(buffer, least, self._map.secret):
-                    least, last = part.next_offset, (part.last_header, source.append_times)
+                    least, last = part.next_offset, (part, source)
                     if isinstance(part, SmallParts):
-                        counts = self._clean_small(part, source, modified_ms, batches)
+                        counts = self._clean_small(part, source, batches)
                     else:
-                        counts = self._clean(part, source, modified_ms, batches)
+                        counts = self._clean(part, source, batches)
                     read, kept = read + counts[0], kept + counts[1]
                 is_empty = is_empty and not batches
                 yield Cleaned(batches, len(buffer), read, kept)
         if is_empty and last is not None:
-            yield Cleaned([_filler(*last)], 0, 0, 0)
+            header, source = last[0].last_header, last[1]
+            yield Cleaned([_numbered(cleaning.emptied(header), header, source)], 0, 0, 0)
 
     def take_aborted(self) -> list[AbortedTxn]:
         """The aborted transactions that end in what `cleaned` gave since the last call."""
@@ -240,39 +288,35 @@ class CleaningPass:
         return found
 
     def _clean_small(
-        self, parts: SmallParts, source: _Source, modified_ms: int, batches: list[Numbered]
+        self, parts: SmallParts, source: _Source, batches: list[Numbered | NumberedRun]
     ) -> tuple[int, int]:
-        """As `_clean`, of many batches: those that stay, or go, as they are need no more work."""
-        small = parts.small
-        verdict = self._map.judge(
-            small.keys, keeps_tombstones=True, keeps_keyless=self._rules.keeps_keyless
+        """As `_clean`, of many batches; those that stay empty are left to it."""
+        small, rules = parts.small, self._rules
+        keep, kept, *_ = self._map.judge(
+            small.keys, keeps_tombstones=True, keeps_keyless=rules.keeps_keyless
         )
-        firsts = small.firsts[:-1]
-        kept = np.add.reduceat(verdict.keep, firsts, dtype=np.int64)
-        is_own = (kept > 0) & (kept < np.diff(small.firsts))
-        if verdict.tombstones:  # they get a delete horizon
-            stays = verdict.keep.astype(bool) & (small.keys.flags & layout.IS_TOMBSTONE > 0)
-            is_own |= np.add.reduceat(stays, firsts, dtype=np.int64) > 0
-        is_own |= small.next_offsets == self._rules.end_offset
-        is_own |= np.isin(small.next_offsets, self._ends_of_producers)
-        total = int(kept[~is_own].sum())
-        for number in np.flatnonzero(is_own | (kept > 0)).tolist():
-            part = parts.part(number)
-            if is_own[number]:
-                total += self._clean(part, source, modified_ms, batches)[1]
-            else:
-                batches.append(_unchanged(part.data, part.header, source.append_times))
-        return len(small.keys.offsets), total
+        stay_empty = np.isin(small.next_offsets, self._ends)
+        stay_empty &= np.add.reduceat(keep, small.firsts[:-1], dtype=np.int64) == 0
+        first = 0
+        for end in [*np.flatnonzero(stay_empty).tolist(), len(stay_empty)]:
+            written = cleaning.write_small_batches(
+                parts.view, small, keep, first, end, self._horizon_ms
+            )
+            batches.extend(source.runs(written))
+            if end < len(stay_empty):
+                self._clean(parts.part(end), source, batches)
+            first = end + 1
+        return len(small.keys.offsets), kept
 
     def _clean(
-        self, part: Part, source: _Source, modified_ms: int, batches: list[Numbered]
+        self, part: Part, source: _Source, batches: list[Numbered | NumberedRun]
     ) -> tuple[int, int]:
         """Add what stays of a batch; how many records it had, and how many of them stay."""
         header, rules = part.header, self._rules
         may_go = False
         if header.is_control or header.producer_id >= 0:
             may_go = self._transactions.meet(header, part.data)
-        fate = fate_of(header, rules, may_go, modified_ms)
+        fate = fate_of(header, rules, may_go, source.modified_ms)
         if part.is_run:
             return self._clean_run(part, source, fate, batches)
         count = header.records_count
@@ -305,7 +349,7 @@ class CleaningPass:
             if fate.stays_empty:
                 batches.append(_numbered(cleaning.emptied(header), header, source))
         elif kept == count and horizon_ms is None:
-            batches.append(_unchanged(part.data, header, source.append_times))
+            batches.append(_unchanged(part.data, header, source))
         else:
             assert opened is not None
             assert keys is not None
@@ -315,7 +359,7 @@ class CleaningPass:
         return count, kept
 
     def _clean_run(
-        self, part: Part, source: _Source, fate: Fate, batches: list[Numbered]
+        self, part: Part, source: _Source, fate: Fate, batches: list[Numbered | NumberedRun]
     ) -> tuple[int, int]:
         """Add what stays of plain messages of v0 or v1."""
         _, keys = part.read(self._map.secret)
@@ -332,7 +376,8 @@ class CleaningPass:
             stays = np.repeat(verdict.keep, sizes).view(bool)
             data = memoryview(np.frombuffer(data, np.uint8)[stays])
         if data:
-            batches.extend(as_they_are(data, part.header.base_offset, source.append_times))
+            times = source.stretches(part.header.base_offset, part.next_offset)
+            batches.extend(as_they_are(data, part.header.base_offset, times))
         if not verdict.keep[-1] and part.next_offset == self._rules.end_offset:
             last = part.last_header
             batches.append(_numbered(cleaning.emptied(last), last, source))
@@ -345,28 +390,15 @@ class CleaningPass:
 
 def _numbered(data: Buffer, header: BatchHeader, source: _Source) -> Numbered:
     """What stays of a batch with this header, with the append time that this had."""
-    return _of_log(data, header, source.append_times)
-
-
-def _filler(header: BatchHeader, append_times: Sequence[AppendTimeStretch]) -> Numbered:
-    """The batch with this header, without its records: it says how far the log goes."""
-    return _of_log(cleaning.emptied(header), header, append_times)
-
-
-def _unchanged(
-    data: Buffer, header: BatchHeader, append_times: Sequence[AppendTimeStretch]
-) -> Numbered:
-    """A batch that stays as it is."""
-    appended = appended_at(header, append_times)
-    return as_it_is(header, [data], appended.ms, is_seen=appended.is_seen)
-
-
-def _of_log(
-    data: Buffer, header: BatchHeader, append_times: Sequence[AppendTimeStretch]
-) -> Numbered:
-    appended = appended_at(header, append_times)
+    appended = source.appended(header)
     new = parse_header(memoryview(data), 0, header.base_offset)
     return as_it_is(new, [data], appended.ms, is_seen=appended.is_seen)
+
+
+def _unchanged(data: Buffer, header: BatchHeader, source: _Source) -> Numbered:
+    """A batch that stays as it is."""
+    appended = source.appended(header)
+    return as_it_is(header, [data], appended.ms, is_seen=appended.is_seen)
 
 
 def _fits(found: Sequence[_Source], source: _Source, config: TopicConfig) -> bool:

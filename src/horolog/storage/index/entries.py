@@ -117,17 +117,18 @@ class Entries:
 
     def append(self, *values: int) -> None:
         """Write one more entry at the end of those in use."""
-        self._write(self._layout.pack(*values), 1)
+        self.append_packed(self._layout.pack(*values))
 
     def append_all(self, entries: Sequence[tuple[int, ...]]) -> None:
         """As `append`, of each, in one write."""
-        self._write(b"".join(self._layout.pack(*values) for values in entries), len(entries))
+        self.append_packed(b"".join(self._layout.pack(*values) for values in entries))
 
-    def _write(self, data: bytes, entries: int) -> None:
+    def append_packed(self, entries: bytes) -> None:
+        """As `append_all`, of entries as they are stored."""
         count = len(self) if self._count is None else self._count
-        position = self._start + count * self._layout.size
-        self._files.write_at(self._file(), [data], position)
-        self._count = count + entries
+        width = self._layout.size
+        self._files.write_at(self._file(), [entries], self._start + count * width)
+        self._count = count + len(entries) // width
 
     def search(self, column: int, value: int) -> int:
         """How many entries, from the first on, have `column` at or below `value`."""

@@ -42,7 +42,7 @@ def write_cleaned(
     files.make_directory(work)
     writer = LogWriter(files, work, new_segment(files, work, group.base_offset, config, 0))
     for piece in cleaning.cleaned(group):
-        writer.extend(piece.batches, config)
+        writer.extend_runs(piece.batches, config)
         yield piece
     writer.finish()
     _write_aborted(files, work, cleaning.take_aborted(), config)

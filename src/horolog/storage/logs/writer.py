@@ -11,7 +11,8 @@ import logging
 import random
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Final, NamedTuple
+from itertools import groupby
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from horolog.config import TopicConfig
 from horolog.errors import CorruptBatch
@@ -24,6 +25,9 @@ from horolog.storage.producers.states import Producers
 from horolog.storage.segments.active import ActiveSegment
 from horolog.storage.segments.numbered import Numbered
 from horolog.storage.segments.segment import Segment
+
+if TYPE_CHECKING:
+    from horolog.storage.segments.runs import NumberedRun
 
 _logger = logging.getLogger(__name__)
 
@@ -180,6 +184,24 @@ class LogWriter:
         if roll is not None:
             self._unsynced.clear()  # the log syncs what it knows of
 
+    def extend_runs(self, batches: "Iterable[Numbered | NumberedRun]", config: TopicConfig) -> None:
+        """As `extend`, of segments that are to become part of a log, with runs of batches.
+
+        Raises:
+            StorageFailed: the disk refused; some of them may be in the log.
+        """
+        for are_single, some in groupby(batches, lambda each: isinstance(each, Numbered)):
+            if are_single:
+                self.extend(cast("Iterable[Numbered]", some), config)
+                continue
+            for run in cast("Iterable[NumberedRun]", some):
+                self._make_room(run.first, _Rules(config, 0, False, partial(self._roll, config, 0)))
+                if self.active.takes(run, config.segment_bytes):
+                    self._will_sync()
+                    self.active.append_run(run)
+                else:
+                    self.extend(run.each(), config)
+
     def _goes_with(self, some: list[Numbered], size: int, batch: Numbered, rules: "_Rules") -> bool:
         """Whether a batch can be written together with those before it, which have a size.
 
@@ -213,14 +235,17 @@ class LogWriter:
         self.begin(base_offset, config, now_ms)
 
     def _write(self, batches: list[Numbered], now_ms: int) -> None:
-        segment = self.active.segment
-        if not self._unsynced or self._unsynced[-1] is not segment:
-            self._unsynced.append(segment)
+        self._will_sync()
         self.active.append_all(batches, self._aborted_by(batches[0]))
         append_ms = batches[-1].append_ms
         if self._append_times is not None and append_ms is not None:
             self._append_times.gave(append_ms)
         self._note_producers(batches, now_ms)
+
+    def _will_sync(self) -> None:
+        segment = self.active.segment
+        if not self._unsynced or self._unsynced[-1] is not segment:
+            self._unsynced.append(segment)
 
     def _aborted_by(self, batch: Numbered) -> Sequence[AbortedTxn]:
         """The transaction that a batch aborts, if it holds the marker of one."""

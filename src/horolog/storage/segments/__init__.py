@@ -4,4 +4,5 @@ reader     a segment for any reader: broker, recovery, tools, Spark; lists its f
 segment    in a log that is open: also synced, repaired, deleted
 active     the last one, which is appended to
 numbered   what is appended: batches that have their offsets and append times
+runs       many small ones of them at once, as columns
 """

@@ -4,10 +4,12 @@ One thread at a time. What it appends is published with the segment's end, as on
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
+from typing import TYPE_CHECKING
 
+from horolog.buffers import Buffer
 from horolog.config import TopicConfig
 from horolog.errors import StorageFailed
 from horolog.record.time_stats import OF_APPEND_TIME, OF_CREATE_TIME
@@ -24,6 +26,9 @@ from horolog.storage.index.growing import IndexWriter
 from horolog.storage.index.segment_end import SegmentEnd
 from horolog.storage.segments.numbered import Numbered
 from horolog.storage.segments.segment import Segment
+
+if TYPE_CHECKING:
+    from horolog.storage.segments.runs import NumberedRun
 
 _logger = logging.getLogger(__name__)
 
@@ -225,29 +230,13 @@ class ActiveSegment:
         Raises:
             StorageFailed: the disk refused; nothing of them is in the log.
         """
-        segment, entries, times = self.segment, self._entries, self._append_times
-        assert entries is not None, "make_ready comes first"
+        segment, times = self.segment, self._append_times
         changes = _changes(batches, (times.last_ms, times.last_is_seen))
         if changes:
             times.add_all(changes)
-        start = position = segment.end.size
-        before, end = entries.noted(), segment.end
-        try:
-            parts = [part for batch in batches for part in batch.parts]
-            self._files.write_at(segment.log.open(), parts, start)
-            if all(batch.messages is None for batch in batches):
-                end = _noted_together(entries, batches, position)
-            else:
-                for batch in batches:
-                    end = _noted(entries, batch, position)
-                    position += batch.size
-            if aborted:  # before the marker can be read
-                segment.add_aborted(aborted)
-        except StorageFailed:
-            entries.go_back(before)
-            times.take_back(len(changes))
-            self._take_back(start)
-            raise
+        start = segment.end.size
+        parts = [part for batch in batches for part in batch.parts]
+        end = self._write(parts, partial(_noted_all, batches), aborted, len(changes))
         for batch in batches:
             if start == 0:
                 plain = batch.messages
@@ -256,16 +245,70 @@ class ActiveSegment:
             start += batch.size
         segment.end = end
 
+    def append_run(self, run: "NumberedRun") -> None:
+        """As `append_all`, of a run that it `takes`.
+
+        Raises:
+            StorageFailed: the disk refused; nothing of it is in the log.
+        """
+        segment, times = self.segment, self._append_times
+        changes = run.changes(times.last_ms, is_seen=times.last_is_seen)
+        if changes is not None:
+            times.add_columns(changes)
+        is_first = segment.end.size == 0
+        count = 0 if changes is None else len(changes.ms)
+        end = self._write([run.data], partial(_noted_run, run), (), count)
+        if is_first:
+            segment.set_first(int(run.max_timestamps[0]))
+        self._skip()
+        segment.end = end
+
+    def takes(self, run: "NumberedRun", segment_bytes: int) -> bool:
+        """Whether its files, which are ready, can take a run as a whole."""
+        times, size = self._append_times, run.size
+        if run.append_ms is None:
+            return times.last_ms is None and self.has_room(
+                size, run.last_offset, segment_bytes, None
+            )
+        return all(
+            self.has_room(size, run.last_offset, segment_bytes, ms) and times.fits(ms)
+            for ms in (int(run.append_ms[0]), int(run.append_ms[-1]))
+        )
+
+    def _write(
+        self,
+        parts: Sequence[Buffer],
+        note: Callable[[IndexWriter, int], SegmentEnd],
+        aborted: Sequence[AbortedTxn],
+        times: int,
+    ) -> SegmentEnd:
+        """Write batches for which so many append times were added; the end of the segment then.
+
+        `note`: notes them in the indexes, from a position on.
+        """
+        segment, entries, start = self.segment, self._entries, self.segment.end.size
+        assert entries is not None, "make_ready comes first"
+        before = entries.noted()
+        try:
+            self._files.write_at(segment.log.open(), parts, start)
+            end = note(entries, start)
+            if aborted:  # before the marker can be read
+                segment.add_aborted(aborted)
+        except StorageFailed:
+            entries.go_back(before)
+            self._append_times.take_back(times)
+            self._take_back(start)
+            raise
+        return end
+
     def _count(self, batch: Numbered, position: int) -> None:
         """Have the block map know of a batch, if its records were counted."""
         blocks, messages = self._blocks, batch.messages
-        if blocks is None:
+        if blocks is None or batch.counts is None:
+            self._skip()
             return
         if not blocks.is_ready:
             blocks.write()
-        if batch.counts is None:
-            blocks.skip()
-            return
         last = 0 if messages is None else messages[-1].positions[-1]
         row = row_of(
             position,
@@ -281,6 +324,14 @@ class ActiveSegment:
             last_position=position + last,
         )
         blocks.add(row, batch.size)
+
+    def _skip(self) -> None:
+        """Have the block map know that nothing is known of what comes next."""
+        blocks = self._blocks
+        if blocks is not None:
+            if not blocks.is_ready:
+                blocks.write()
+            blocks.skip()
 
     def _take_back(self, position: int) -> None:
         self._torn = True
@@ -392,14 +443,26 @@ def _changes(batches: Sequence[Numbered], last: tuple[int | None, bool]) -> list
     return found
 
 
-def _noted_together(entries: IndexWriter, batches: Sequence[Numbered], position: int) -> SegmentEnd:
-    """As `_noted`, of batches that are no plain messages, in few writes."""
+def _noted_all(batches: Sequence[Numbered], entries: IndexWriter, position: int) -> SegmentEnd:
+    """As `_noted` of each, in few writes unless there are plain messages among them."""
+    if any(batch.messages is not None for batch in batches):
+        for batch in batches:
+            end = _noted(entries, batch, position)
+            position += batch.size
+        return end
     about = []
     for batch in batches:
         about.append((position, batch.size, batch.last_offset, batch.max_timestamp))
         position += batch.size
     largest, last = entries.add_all(about), batches[-1]
     return SegmentEnd(position, last.last_offset + 1, about[-1][0], last.base_offset, largest)
+
+
+def _noted_run(run: "NumberedRun", entries: IndexWriter, position: int) -> SegmentEnd:
+    """As `_noted` of each batch of a run."""
+    largest = entries.add_all(run.rows(position))
+    last = position + int(run.starts[-1]), int(run.base_offsets[-1])
+    return SegmentEnd(position + run.size, run.last_offset + 1, *last, largest)
 
 
 def _noted(entries: IndexWriter, batch: Numbered, position: int) -> SegmentEnd:

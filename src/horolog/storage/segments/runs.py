@@ -1,0 +1,78 @@
+"""Many small batches of v2 at once, as columns: what the writer of a log takes of compaction."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from horolog.buffers import Buffer
+from horolog.record.batch import parse_header
+from horolog.record.kernels.crc_rows import crc32c_of_rows
+from horolog.storage.append_times.columns import ChangedTimes, Int64Array
+from horolog.storage.batches.proof import IDENTITY_SIZE
+from horolog.storage.segments.numbered import Numbered, as_it_is
+
+
+class NumberedRun(NamedTuple):
+    """Batches that follow each other in memory, at least one, whose append times do not go back."""
+
+    data: Buffer
+    starts: Int64Array
+    """The position of each."""
+    base_offsets: Int64Array
+    next_offsets: Int64Array
+    """The offset behind each."""
+    max_timestamps: Int64Array
+    append_ms: Int64Array | None
+    """In milliseconds; None where they are unknown, of all."""
+    is_seen: bool
+    """As in `Numbered`, of all."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of all."""
+        return len(self.data)
+
+    @property
+    def last_offset(self) -> int:
+        """Of all."""
+        return int(self.next_offsets[-1]) - 1
+
+    @property
+    def first(self) -> Numbered:
+        """The first of them."""
+        return next(self.each())
+
+    def each(self) -> Iterator[Numbered]:
+        """The batches."""
+        view, starts = memoryview(self.data), self.starts.tolist()
+        times = [None] * len(starts) if self.append_ms is None else self.append_ms.tolist()
+        for start, end, ms in zip(starts, [*starts[1:], len(view)], times, strict=True):
+            yield as_it_is(parse_header(view, start), [view[start:end]], ms, is_seen=self.is_seen)
+
+    def rows(self, position: int) -> Iterator[tuple[int, int, int, int]]:
+        """Position, size, last offset and largest timestamp of each, if written at a position."""
+        sizes = np.diff(self.starts, append=self.size)
+        columns = position + self.starts, sizes, self.next_offsets - 1, self.max_timestamps
+        yield from zip(*(column.tolist() for column in columns), strict=True)
+
+    def changes(self, last_ms: int | None, *, is_seen: bool) -> ChangedTimes | None:
+        """The batches whose append time is another than that of the one before.
+
+        Args:
+            last_ms: the append time before the first; None if that is unknown.
+            is_seen: whether that is when a follower saw it.
+        """
+        if self.append_ms is None:
+            return None
+        are_new = np.diff(self.append_ms, prepend=0) != 0
+        are_new[0] = (int(self.append_ms[0]), self.is_seen) != (last_ms, is_seen)
+        if not are_new.any():
+            return None
+        heads = self.starts[are_new][:, None] + np.arange(IDENTITY_SIZE)
+        return ChangedTimes(
+            self.base_offsets[are_new],
+            self.append_ms[are_new],
+            crc32c_of_rows(np.frombuffer(self.data, np.uint8)[heads]),
+            self.is_seen,
+        )
