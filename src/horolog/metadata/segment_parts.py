@@ -7,9 +7,9 @@ import numpy as np
 
 from horolog.errors import CorruptBatch
 from horolog.record.batch import MAGIC
-from horolog.storage import names
 from horolog.storage.batches.reader import EVERYTHING, BatchReader
-from horolog.storage.cleaning.parts import Part, SmallParts, parts_of
+from horolog.storage.cleaning import parts
+from horolog.storage.cleaning.parts import Part, SmallParts
 from horolog.storage.file_errors import FileMissing
 from horolog.storage.files import Files
 
@@ -31,27 +31,16 @@ def parts_in(files: Files, path: str) -> Iterator[Part | SmallParts]:
         file = files.get(path)
     except FileMissing:
         return
-    size, read, least = files.length(file), 0, 0
-    log = BatchReader(files, file, size, EVERYTHING)
-    for buffer in log.selected(0, names.MAX_OFFSET, None):
-        for part in parts_of(buffer, least, _SECRET):
-            if isinstance(part, Part):
-                is_ordered = part.header.base_offset >= least and part.header.magic == MAGIC
-            else:
-                ends = np.diff(part.small.next_offsets, prepend=least)
-                is_ordered = bool((ends >= np.diff(part.small.firsts)).all())
-            if not is_ordered or part.next_offset <= least:
-                raise CorruptBatch("offsets do not follow, or an old format", read, path=path)
-            least = part.next_offset
-            yield part
-        read += len(buffer)
-    if read < size:
-        raise CorruptBatch("no whole batch", read, path=path)
+    log = BatchReader(files, file, files.length(file), EVERYTHING)
+    for part in parts.parts_in(log, _SECRET):
+        if isinstance(part, Part) and part.header.magic != MAGIC:
+            raise CorruptBatch("a batch of an old format", path=path)
+        yield part
 
 
-def follow(parts: SmallParts, next_offset: int | None) -> bool:
+def follow(small: SmallParts, next_offset: int | None) -> bool:
     """Whether small batches begin at an offset, and every offset has its record."""
     if next_offset is None:
         return False
-    ends = np.diff(parts.small.next_offsets, prepend=next_offset)
-    return bool(np.array_equal(ends, np.diff(parts.small.firsts)))
+    ends = np.diff(small.small.next_offsets, prepend=next_offset)
+    return bool(np.array_equal(ends, np.diff(small.small.firsts)))

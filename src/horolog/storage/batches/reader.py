@@ -102,13 +102,13 @@ class BatchReader:
         "_files",
         "_header_read",
         "_is_small",
-        "_least_offset",
         "_limit",
         "_next",
         "_small_read",
         "_start",
         "_window",
         "in_any_order",
+        "least_offset",
         "size",
     )
 
@@ -125,7 +125,8 @@ class BatchReader:
         self.size = size
         self.in_any_order = False
         """Whether offsets are left to the caller to judge: in walks they must grow otherwise."""
-        self._least_offset = least_offset
+        self.least_offset = least_offset
+        """No batch begins before it."""
         self._limit = limit
         self._next = 0, least_offset  # a position, and the least offset of a batch there
         self._files = files
@@ -229,7 +230,7 @@ class BatchReader:
         """The header of the next batch of a walk, whose offsets follow what is before it."""
         following, least_offset = self._next
         if following != position:
-            least_offset = self._least_offset
+            least_offset = self.least_offset
         header = self._header(position, end)
         if not self.in_any_order:
             self._check_order(position, header, least_offset)
@@ -237,12 +238,12 @@ class BatchReader:
 
     def _check_order(self, position: int, header: BatchHeader, least_offset: int) -> None:
         if header.base_offset < least_offset:
-            raise self._corrupt(
+            raise self.corrupt(
                 position,
                 f"the batch begins at offset {header.base_offset}, before {least_offset}",
             )
         if self._limit is not None and header.next_offset > self._limit:
-            raise self._corrupt(
+            raise self.corrupt(
                 position,
                 f"the batch ends with offset {header.last_offset}, and the segment's offsets are "
                 f"before {self._limit}",
@@ -267,22 +268,22 @@ class BatchReader:
             place = 0
         following, least_offset = self._next
         if following != position:
-            least_offset = self._least_offset
+            least_offset = self.least_offset
         try:
             header = parse_header(self._window, place, least_offset)
         except CorruptBatch as error:
             kind = TornTail if position + HEADER_SIZE > end else CorruptBatch
-            raise self._corrupt(position, error.reason, kind) from None
+            raise self.corrupt(position, error.reason, kind) from None
         size = header.batch_length + LOG_OVERHEAD
         last_offset_delta = header.last_offset_delta
         if last_offset_delta < 0:
-            raise self._corrupt(
+            raise self.corrupt(
                 position,
                 f"the batch at offset {header.base_offset} cannot end before that: its last offset "
                 f"delta is {last_offset_delta}",
             )
         if position + size > end:
-            raise self._corrupt(
+            raise self.corrupt(
                 position,
                 f"the batch at offset {header.base_offset} of {size} bytes does not fit: only "
                 f"{end - position} are there",
@@ -372,7 +373,7 @@ class BatchReader:
             self._load(at, min(ahead, stop - at))
             piece = memoryview(self._window)
             if not piece:
-                raise self._corrupt(position, "the file became shorter while it was read")
+                raise self.corrupt(position, "the file became shorter while it was read")
             yield piece
             at, ahead = at + len(piece), min(4 * ahead, PIECE_BYTES)
 
@@ -385,7 +386,7 @@ class BatchReader:
             self._load(position, max(ahead, size))
             begin = 0
             if len(self._window) < size:
-                raise self._corrupt(position, "the file became shorter while it was read")
+                raise self.corrupt(position, "the file became shorter while it was read")
         return memoryview(self._window)[begin : begin + size]
 
     def start_of(self, position: int, size: int) -> bytes:
@@ -409,10 +410,10 @@ class BatchReader:
                 begin = 0
             piece = memoryview(self._window)[begin : begin + stop - at]
             if not piece:
-                raise self._corrupt(position, "the file became shorter while it was read")
+                raise self.corrupt(position, "the file became shorter while it was read")
             crc, at = crc_of(piece, crc), at + len(piece)
         if crc != header.crc:
-            raise self._corrupt(
+            raise self.corrupt(
                 position,
                 f"Record is corrupt (stored crc = {header.crc}, computed crc = {crc})",
             )
@@ -480,7 +481,7 @@ class BatchReader:
             begin = 0
         window, end = self._window, begin + first.size
         if end > len(window):
-            raise self._corrupt(position, "the file became shorter while it was read")
+            raise self.corrupt(position, "the file became shorter while it was read")
         last, next_offset = begin, first.next_offset
         limit = MAX_OFFSET if self._limit is None else self._limit
         kernels = CLEANING_KERNELS.module
@@ -576,7 +577,8 @@ class BatchReader:
         self._window = self._read(size, position)
         self._start = position
 
-    def _corrupt(
+    def corrupt(
         self, position: int, reason: str, kind: type[CorruptBatch] = CorruptBatch
     ) -> CorruptBatch:
+        """The error for what is at a position."""
         return kind(reason, position, path=self._file.path)

@@ -14,7 +14,7 @@ batches of v0 or v1, is given whole, as `lookup/replay.py` finds it.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -25,9 +25,9 @@ from horolog.record.batch import MAGIC
 from horolog.record.cleaning import Keys, UInt64Array
 from horolog.record.kernels import layout
 from horolog.storage import names
-from horolog.storage.batches.reader import EVERYTHING, BatchReader
+from horolog.storage.batches.reader import EVERYTHING
 from horolog.storage.cleaning.key_map import KeyMap
-from horolog.storage.cleaning.parts import Part, SmallParts, parts_of
+from horolog.storage.cleaning.parts import Part, SmallParts, parts_in
 from horolog.storage.lookup.replay import replay_segments
 from horolog.storage.segments.reader import SegmentReader
 
@@ -39,34 +39,15 @@ _FEW_RECORDS: Final = 16
 _MOST_OPENED_BYTES: Final = 4 << 20  # of a batch: larger ones are given, and supersede nothing
 
 
-class _Stretch:
+class _Stretch(NamedTuple):
     """A segment as it was when the reading began."""
 
-    def __init__(self, segment: SegmentReader) -> None:
-        self.segment = segment
-        self.size = segment.end.size
-        self._pieces: list[int] = []  # sizes of whole batches that were read at a time
+    segment: SegmentReader
+    size: int
 
-    def first(self, secret: UInt64Array) -> Iterator[Part | SmallParts]:
+    def parts(self, secret: UInt64Array) -> Iterator[Part | SmallParts]:
         """Its batches; CorruptBatch where it is anything but whole batches."""
-        log, least, self._pieces = self._log(), self.segment.base_offset, []
-        for buffer in log.selected(0, names.MAX_OFFSET, None):
-            for part in parts_of(buffer, least, secret):
-                least = part.next_offset
-                yield part
-            self._pieces.append(len(buffer))
-        if sum(self._pieces) < self.size:
-            raise CorruptBatch("no whole batch", sum(self._pieces), path=self.segment.log.path)
-
-    def again(self, secret: UInt64Array) -> Iterator[Part | SmallParts]:
-        """The same, once `first` has come to its end."""
-        log, position = self._log(), 0
-        for size in self._pieces:
-            yield from parts_of(log.start_of(position, size), self.segment.base_offset, secret)
-            position += size
-
-    def _log(self) -> BatchReader:
-        return self.segment.log.batches(self.size, EVERYTHING)
+        return parts_in(self.segment.log.batches(self.size, EVERYTHING), secret)
 
 
 def replay_latest(
@@ -94,7 +75,7 @@ def replay_latest(
         FileMissing: compaction or retention has removed a segment meanwhile.
         StorageFailed: the disk refused, or a segment has changed meanwhile.
     """
-    stretches = [_Stretch(segment) for segment in segments]
+    stretches = [_Stretch(segment, segment.end.size) for segment in segments]
     size = sum(stretch.size for stretch in stretches)
     key_map = KeyMap(min(most_map_bytes, max(_LEAST_MAP_BYTES, size)))
     try:
@@ -104,7 +85,7 @@ def replay_latest(
         return
     for stretch in stretches:
         try:
-            for part in stretch.again(key_map.secret):
+            for part in stretch.parts(key_map.secret):
                 for batch in _that_stay(part, key_map, first_offset):
                     take(batch)
         except CorruptBatch as error:
@@ -121,7 +102,7 @@ def _fill(key_map: KeyMap, stretches: Sequence[_Stretch]) -> None:
     for stretch in stretches:
         if stretch.segment.base_offset < next_offset:
             raise CorruptBatch("a segment begins before the end of the one before")
-        for part in stretch.first(key_map.secret):
+        for part in stretch.parts(key_map.secret):
             if isinstance(part, Part) and part.header.magic != MAGIC:
                 raise CorruptBatch(f"a batch of format v{part.header.magic}")
             next_offset = part.next_offset

@@ -29,6 +29,8 @@ from horolog.record.kernels import layout
 from horolog.record.old_format.plain import PlainMessages, list_messages
 from horolog.record.old_format.reading import open_run
 from horolog.record.timestamps import LOG_APPEND_TIME
+from horolog.storage import names
+from horolog.storage.batches.reader import BatchReader
 
 _PEEKED: Final = Struct(">8xi4xB4xh")
 """Length, magic and attributes of a batch."""
@@ -110,6 +112,23 @@ class SmallParts(NamedTuple):
         first = small.firsts[np.searchsorted(small.next_offsets, offset, "right")]
         offsets, hashes, flags = small.keys
         return Keys(offsets[first:], hashes[2 * first :], flags[first:])
+
+
+def parts_in(log: BatchReader, secret: UInt64Array) -> Iterator[Part | SmallParts]:
+    """All batches of a log, each valid until the next is asked for.
+
+    Raises:
+        CorruptBatch: what follows is damaged, not whole, or its offsets do not follow.
+        StorageFailed: the disk refused.
+    """
+    read, least = 0, log.least_offset
+    for buffer in log.selected(0, names.MAX_OFFSET, None):
+        for part in parts_of(buffer, least, secret):
+            if part.next_offset <= least:
+                raise log.corrupt(read, f"behind it come offsets from {part.next_offset} on")
+            least = part.next_offset
+            yield part
+        read += len(buffer)
 
 
 def parts_of(buffer: Buffer, least_offset: int, secret: UInt64Array) -> Iterator[Part | SmallParts]:
