@@ -1,14 +1,15 @@
 """What does a week of commits cost? Disk, and the load at a start while the broker serves.
 
     python -m bench.commit_history [--rates 10,100] [--days 7] [--share 0.02] [--groups 16]
-        [--offsets 1]
+        [--offsets 1] [--segment-bytes 104857600]
 
 A directory is made that has a share of the commits of so many days, each a batch of its own as the
 coordinator writes it, in `__consumer_offsets`; the broker is stopped then, and its log written
 anew. Commits go round the groups, and within a group round ten partitions. Then the broker starts;
 the time counts from `ready` until no group is answered with COORDINATOR_LOAD_IN_PROGRESS any more.
 Meanwhile a client asks for offsets every 10 ms: its longest wait is what others notice. The sizes
-and times of the whole are extrapolated from the share, which is said.
+and times of the whole are extrapolated from the share, which is said. Then the last 1,000 entries
+of a group's history are asked for, and what was in force at the end, for which all is read.
 """
 
 import argparse
@@ -28,9 +29,12 @@ from horolog.client import Client, CommittedOffset
 from horolog.clock import DAY_MS, SystemClock
 from horolog.groups.replay import records_of
 from horolog.groups.rows import GroupChange, OffsetRow
+from horolog.history import AskGroupHistory
 from horolog.record.builder import build_batch
 from horolog.schemas.offsets import partition_for
 from horolog.storage import names
+from horolog.storage.files import Files
+from horolog.storage.producers.states import Producers
 
 TOPIC = "committed"
 PARTITIONS = 10
@@ -53,15 +57,16 @@ def batches(
         yield build_batch(records_of(GroupChange(offsets=rows), at_ms))
 
 
-def write(directory: Path, made: Iterator[bytes]) -> int:
+def write(directory: Path, made: Iterator[bytes], segment_bytes: int) -> int:
     """Write the log of a partition anew; its size."""
     for path in directory.glob("0*"):
         path.unlink()
     size, offset, log = 0, 0, None
     for batch in made:
-        if log is None or log.tell() > SEGMENT_BYTES:
+        if log is None or log.tell() > segment_bytes:
             if log is not None:
                 log.close()
+                Producers().write(Files(), str(directory), offset)  # as a roll does
             log = (directory / names.segment_file(offset, names.LOG)).open("wb")
         log.write(offset.to_bytes(8, "big") + batch[8:])  # a base offset has no checksum
         offset += int.from_bytes(batch[57:61], "big")
@@ -71,7 +76,9 @@ def write(directory: Path, made: Iterator[bytes]) -> int:
     return size
 
 
-def fill(base: Path, groups: list[str], commits: int, offsets: int, days: float) -> int:
+def fill(
+    base: Path, groups: list[str], commits: int, offsets: int, days: float, segment_bytes: int
+) -> int:
     """A directory with so many commits; the bytes of their log."""
     with horolog(directory=base) as side:
         create_topic(side, TOPIC)
@@ -89,7 +96,8 @@ def fill(base: Path, groups: list[str], commits: int, offsets: int, days: float)
             for group_id in its
         ]
         directory = base / "data" / f"{names.CONSUMER_OFFSETS}-{partition}"
-        size += write(directory, itertools.chain.from_iterable(zip(*made, strict=True)))
+        every = itertools.chain.from_iterable(zip(*made, strict=True))
+        size += write(directory, every, segment_bytes)
     return size
 
 
@@ -116,6 +124,17 @@ def loading(side: Side, groups: list[str]) -> tuple[float, float]:
     return seconds, max(waits)
 
 
+def history(side: Side, group_id: str, ask: AskGroupHistory) -> tuple[float, float]:
+    """Seconds until it is answered, and of the broker's processor, without loading kernels."""
+    with Client(side.bootstrap, timeout_ms=1000 * GIVE_UP_S) as client:
+        client.group_history(group_id, ask._replace(most=1))
+        used, started = side.cpu_s(), time.perf_counter()
+        found = client.group_history(group_id, ask)
+        assert found is not None
+        assert found.events
+        return time.perf_counter() - started, side.cpu_s() - used
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -125,6 +144,7 @@ def main() -> None:
     parser.add_argument("--share", type=float, default=0.02, help="of the commits (0.02)")
     parser.add_argument("--groups", type=int, default=16)
     parser.add_argument("--offsets", type=int, default=1, help="that one commit has (1)")
+    parser.add_argument("--segment-bytes", type=int, default=SEGMENT_BYTES)
     given = parser.parse_args()
     harness.machine()
     groups = [f"group-{number}" for number in range(given.groups)]
@@ -134,11 +154,13 @@ def main() -> None:
         commits *= given.groups * given.offsets
         base = Path(tempfile.mkdtemp(prefix="horolog-bench-"))
         try:
-            size = fill(base, groups, commits, given.offsets, given.days)
+            size = fill(base, groups, commits, given.offsets, given.days, given.segment_bytes)
             with horolog(directory=base) as side:
                 used = side.cpu_s()
                 seconds, longest_s = loading(side, groups)
                 used = side.cpu_s() - used
+                page = history(side, groups[0], AskGroupHistory())
+                state = history(side, groups[0], AskGroupHistory(at=SystemClock().now_ms()))
         finally:
             shutil.rmtree(base)
         print(
@@ -146,7 +168,9 @@ def main() -> None:
             f"measured with {commits:,}: {size / 1e6:.0f} MB, {size / commits:.0f} bytes each, "
             f"loaded in {seconds:.1f} s ({1e6 * seconds / commits:.2f} us each), {used:.1f} s of "
             f"CPU, longest wait of another client {1000 * longest_s:.0f} ms; the whole: "
-            f"{size / 1e9 * whole / commits:.1f} GB, {seconds * whole / commits:.0f} s",
+            f"{size / 1e9 * whole / commits:.1f} GB, {seconds * whole / commits:.0f} s; "
+            f"the last entries of a group {page[0]:.2f} s, {page[1]:.2f} s of CPU; what was in "
+            f"force, {state[0]:.2f} s, {state[1]:.2f} s of CPU",
             flush=True,
         )
 

@@ -108,6 +108,9 @@ class AskGroupHistory(NamedTuple):
     """At most this number of entries, the last ones; those at a time are in order of partitions."""
     start: int = 0
     end: int | None = None
+    since: int | None = None
+    """The offset from which the log is read, as an answer has it; None: of a first question as far
+    back as it needs, else from the beginning."""
 
 
 class GroupHistory(NamedTuple):
@@ -118,3 +121,6 @@ class GroupHistory(NamedTuple):
     end: int
     """How many events there are, with those that are left out."""
     next: int | None = None
+    since: int | None = None
+    """The offset before which the log was not read, as the last entries are behind it; None: it was
+    read whole. `end` does not count what is before, nor is its damage known, nor what it lacks."""

@@ -6,6 +6,7 @@ import shutil
 import tarfile
 from collections.abc import Sequence
 from pathlib import Path
+from random import Random
 from uuid import UUID
 
 import pytest
@@ -22,6 +23,7 @@ from horolog.metadata.log import MetadataLog
 from horolog.metadata.topic_history import read_topic_history
 from horolog.record.batch import parse_header
 from horolog.record.builder import Record, build_batch
+from horolog.record.compression import Codec
 from horolog.schemas import metadata as m
 from horolog.schemas.metadata import METADATA_VERSION
 from horolog.schemas.offsets import (
@@ -32,6 +34,7 @@ from horolog.schemas.offsets import (
     key_bytes,
 )
 from horolog.storage.files import Files
+from horolog.storage.producers.states import Producers
 from horolog.storage.record_file import RecordFile
 
 NOW = 1_700_000_000_000
@@ -279,3 +282,87 @@ def test_an_id_that_no_group_can_have_is_refused(tmp_path: Path) -> None:
     for group in ("g" * 40_000, "\ud800"):
         with pytest.raises(RequestRefused):
             read_group_history(tmp_path, group, AskGroupHistory())
+
+
+def in_segments(path: Path, rng: Random, batches: int) -> None:
+    """Commits of groups g and h, some in transactions or compressed, in segments with snapshots."""
+    directory, files = path / "__consumer_offsets-0", Files()
+    directory.mkdir(exist_ok=True)
+    producers, base, offset, data = Producers(), 0, 0, b""
+    for number in range(batches):
+        topic = rng.choice(["t", "t", "u"])
+        key = key_bytes(OffsetKey(rng.choice(["g", "h"]), topic, rng.randrange(3)))
+        noted = key[2:-4].decode() if rng.random() < 0.1 else ""  # seems to be in a key
+        value = committed_bytes(CommittedValue(number, metadata=noted, commit_ms=NOW))
+        record = Record(NOW + number, key, value if rng.random() < 0.9 else None)
+        open_now = [id_ for id_, _ in producers.unended()]
+        if open_now and rng.random() < 0.3:
+            made = marker(offset, rng.choice(open_now), kind=rng.randrange(2), ms=NOW + number)
+        elif rng.random() < 0.2:
+            made = build_batch(
+                [record],
+                base_offset=offset,
+                is_transactional=True,
+                producer_id=rng.randrange(2),
+                producer_epoch=0,
+                base_sequence=0,
+            )
+        else:
+            codec = Codec.GZIP if rng.random() < 0.1 else Codec.NONE
+            made = build_batch([record], base_offset=offset, codec=codec)
+        producers.replay(parse_header(made), lambda made=made: made, NOW)  # type: ignore[misc]
+        data, offset = data + made, offset + 1 + (rng.random() < 0.03)
+        if rng.random() < 0.2 or number == batches - 1:
+            (directory / f"{base:020}.log").write_bytes(data)
+            base, data = offset, b""
+            if rng.random() < 0.8:
+                producers.write(files, str(directory), base)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_last_entries_are_the_same_from_a_segment_on_as_from_the_first(
+    tmp_path: Path, seed: int
+) -> None:
+    """Transactions that were open where a segment begins, and names in other texts, included."""
+    in_segments(tmp_path, Random(seed), 150)
+    cut = 0
+    for topic in (None, "t"):
+        whole = read_group_history(tmp_path, "g", AskGroupHistory(topic=topic))
+        assert whole.since is None
+        assert whole.end == len(whole.events)
+        for most in (1, 2, 5, 20, 60, 400):
+            found = read_group_history(tmp_path, "g", AskGroupHistory(topic=topic, most=most))
+            assert found.events == whole.events[-most:]
+            cut += found.since is not None
+            if found.since is None:
+                assert found._replace(events=()) == whole._replace(events=())
+                continue
+            first = found.end - len(found.events)
+            for start in range(first, found.end, 3):
+                following = AskGroupHistory(None, topic, most, start, found.end, found.since)
+                page = read_group_history(tmp_path, "g", following)
+                assert page == found._replace(events=found.events[start - first :])
+            assert found.logs[0].whole_from in (None, whole.logs[0].whole_from)
+    assert cut >= 4
+
+
+def test_segments_before_those_of_the_last_entries_are_not_read(tmp_path: Path) -> None:
+    in_segments(tmp_path, Random(3), 150)
+    found = read_group_history(tmp_path, "g", AskGroupHistory(most=5))
+    assert found.since is not None
+    for log in (tmp_path / "__consumer_offsets-0").glob("*.log"):
+        if int(log.stem) < found.since:
+            log.write_bytes(b"damaged" * 20)
+    assert read_group_history(tmp_path, "g", AskGroupHistory(most=5)) == found
+    assert read_group_history(tmp_path, "g", AskGroupHistory()).logs[0].damage
+
+
+def test_entries_of_a_directory_with_two_logs_are_all_read(tmp_path: Path) -> None:
+    in_segments(tmp_path, Random(3), 150)
+    file = GroupFile(Files(), str(tmp_path / "horolog-groups.log"), now_ms=lambda: NOW + 1000)
+    file.load(lambda _: None)
+    commit_to(file, [1000], [NOW])
+    found = read_group_history(tmp_path, "g", AskGroupHistory(most=5))
+    assert found.since is None
+    assert found.events[-1].log == "horolog-groups.log"
+    assert len(found.logs) == 2

@@ -23,7 +23,7 @@ class RecentHistories:
         A question that begins at the first entry is about what the log has now.
         """
         kept = self._kept.get(_key(group, ask))
-        if kept is None or ask.start <= 0 or ask.end != kept.end:
+        if kept is None or ask.start <= 0 or ask[-2:] != (kept.end, kept.since):
             return None
         first = kept.end - len(kept.events)
         return kept._replace(events=kept.events[max(0, ask.start - first) :])
@@ -42,4 +42,4 @@ class RecentHistories:
 
 
 def _key(group: str, ask: AskGroupHistory) -> tuple[str, AskGroupHistory]:
-    return group, ask._replace(start=0, end=None)
+    return group, ask._replace(start=0, end=None, since=None)

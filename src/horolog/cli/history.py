@@ -77,7 +77,7 @@ def topic_history(
         found = read_topic_history(_checked(log_dir), ask)
     if as_json:
         changes = [each._asdict() for each in found.changes]
-        show_json({"topic": topic, "at": at_ms, "changes": changes, **_plain(found)})
+        show_json({"topic": topic, "at": at_ms, "changes": changes, **_plain(found, found.end)})
     elif found.changes:
         _show_topic(found.changes, shown_zone, is_state=at_ms is not None)
     elif at_ms is None:
@@ -105,8 +105,9 @@ def group_history(
     """Show what a group has committed, and when.
 
     Every commit is there since the log was last compacted, or replaced by a smaller one, which is
-    said; of a time before that an offset is right, but others may be missing. The exit code is 1
-    if a log is damaged, or nothing is known of the group.
+    said; of a time before that an offset is right, but others may be missing. A long log is read
+    from its end, as far back as the last entries need. The exit code is 1 if a log is damaged, or
+    nothing is known of the group.
     """
     at_ms, shown_zone = _time(at, zone)
     ask = AskGroupHistory(at_ms, topic, last)
@@ -117,14 +118,15 @@ def group_history(
         found = read_group_history(_checked(log_dir), group, ask)
     if as_json:
         events = [each._asdict() for each in found.events]
-        show_json({"group": group, "at": at_ms, "events": events, **_plain(found)})
+        total = found.end if found.since is None else None
+        show_json({"group": group, "at": at_ms, "events": events, **_plain(found, total)})
     elif found.events:
         _show_group(found.events, shown_zone)
     elif at_ms is None:
         typer.echo(f"nothing is known of a group {group}")
     else:
         typer.echo(f"{group} had committed nothing at {format_time(at_ms, shown_zone)}")
-    left_out = found.end - len(found.events)
+    left_out = found.end - len(found.events) if found.since is None else None
     _end(found.logs, left_out, shown_zone, at_ms, as_json, is_known=bool(found.events or at))
 
 
@@ -151,8 +153,8 @@ def _checked(log_dir: Path) -> Path:
     return target.log_dir
 
 
-def _plain(found: Any) -> dict[str, Any]:
-    return {"logs": [each._asdict() for each in found.logs], "total": found.end}
+def _plain(found: Any, total: int | None) -> dict[str, Any]:
+    return {"logs": [each._asdict() for each in found.logs], "total": total}
 
 
 def _show_topic(changes: Sequence[TopicChange], zone: tzinfo, *, is_state: bool) -> None:
@@ -190,14 +192,14 @@ def _show_group(events: Sequence[GroupEvent], zone: tzinfo) -> None:
 
 def _end(
     logs: Sequence[KeptLog],
-    left_out: int,
+    left_out: int | None,
     zone: tzinfo,
     at_ms: int | None,
     as_json: bool,
     *,
     is_known: bool,
 ) -> None:
-    """Say what is missing.
+    """Say what is missing; `left_out` is None where nobody has counted it.
 
     Raises:
         Exit: with code 1 if a log is damaged, or nothing is known.
@@ -213,9 +215,11 @@ def _end(
 
 
 def _limits(
-    logs: Sequence[KeptLog], left_out: int, zone: tzinfo, at_ms: int | None
+    logs: Sequence[KeptLog], left_out: int | None, zone: tzinfo, at_ms: int | None
 ) -> Iterator[str]:
-    if left_out:
+    if left_out is None:
+        yield "what came before these is not shown, and was not read"
+    elif left_out:
         yield f"{left_out} more came before these and are not shown"
     for log in logs:
         if log.whole_from is not None and (at_ms is None or at_ms < log.whole_from):

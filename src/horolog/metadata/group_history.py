@@ -1,7 +1,9 @@
 """Groups as they were: what one has committed and when, and what was in force at a time.
 
 From the partition of `__consumer_offsets` that has the group, and from `horolog-groups.log`, where
-there is one. Both are read from their first record on for each answer.
+there is one. Both are read from their first record on for each answer, but for the last entries of
+a group that has many: its partition alone is read for them from a segment on behind which these
+are, if no transaction was open where that begins.
 
 **How far back.** A log that is compacted keeps all records for `min.compaction.lag.ms`, and of
 older ones the last of each key. Where offsets are missing, records were removed: behind the last
@@ -15,7 +17,7 @@ from pathlib import Path
 from struct import error as StructError  # noqa: N812 - its own name says nothing
 from typing import TYPE_CHECKING, Final
 
-from horolog.errors import CorruptBatch, ErrorCode, RequestRefused, StorageFailed
+from horolog.errors import CorruptBatch, CorruptFile, ErrorCode, RequestRefused, StorageFailed
 from horolog.groups.replay import Replay
 from horolog.history import AskGroupHistory, GroupAspect, GroupEvent, GroupHistory
 from horolog.metadata.commit_templates import CommitTemplates
@@ -38,13 +40,16 @@ from horolog.storage import names
 from horolog.storage.directory.checkpoints import kafka_uuid
 from horolog.storage.files import Files
 from horolog.storage.names import TopicPartition
+from horolog.storage.producers.states import Producers
 from horolog.storage.record_file import RecordFile
 from horolog.storage.removal.leftovers import base_offsets
 
 if TYPE_CHECKING:
     from horolog.metadata.segment_parts import Part, SmallParts
 
-_TYPE_BYTES: Final = 2  # of a key, before its fields
+_TYPE_BYTES: Final = 2  # of a key, before its fields; so many has the length of a name
+_PARTITION_BYTES: Final = 4
+_SEARCHED_BYTES: Final = 4 << 20
 
 
 def read_group_history(log_dir: Path, group: str, ask: AskGroupHistory) -> GroupHistory:
@@ -64,13 +69,39 @@ def read_group_history(log_dir: Path, group: str, ask: AskGroupHistory) -> Group
     except (StructError, UnicodeError) as error:
         raise RequestRefused(ErrorCode.invalid_group_id, f"no group has this id: {error}") from None
 
-    def logs(files: Files) -> Iterator[PastLog[GroupEvent]]:
-        for partition in _partitions(files, str(log_dir), group):
-            yield _GroupLog(files, str(log_dir), partition, group, ask.topic)
-        if files.exists(f"{log_dir}/{names.GROUPS_FILE}"):
-            yield _GroupLog(files, str(log_dir), names.GROUPS_FILE, group, ask.topic)
+    since = ask.since
 
-    return GroupHistory(*answered(logs, _in_force, ask.at, ask.most, ask.start, ask.end))
+    def logs(files: Files) -> Iterator[PastLog[GroupEvent]]:
+        for each in _logs(files, str(log_dir), group, ask.topic):
+            each.since = since
+            yield each
+
+    if ask.at is None and not ask.start and ask.end is None:
+        since = _enough_since(log_dir, group, ask)
+    found = answered(logs, _in_force, ask.at, ask.most, ask.start, ask.end)
+    if since is not None and ask.since is None and len(found[0]) < ask.most:
+        since = None  # the group's name was in other records as well
+        found = answered(logs, _in_force, ask.at, ask.most, ask.start, ask.end)
+    return GroupHistory(*found, since=since)
+
+
+def _logs(files: Files, log_dir: str, group: str, topic: str | None) -> "Iterator[_GroupLog]":
+    for partition in _partitions(files, log_dir, group):
+        yield _GroupLog(files, log_dir, partition, group, topic)
+    if files.exists(f"{log_dir}/{names.GROUPS_FILE}"):
+        yield _GroupLog(files, log_dir, names.GROUPS_FILE, group, topic)
+
+
+def _enough_since(log_dir: Path, group: str, ask: AskGroupHistory) -> int | None:
+    """The base offset of a segment from which on the last entries seem to be; None of the first."""
+    files = Files(read_only=True)
+    try:
+        found = list(_logs(files, str(log_dir), group, ask.topic))
+        return found[0].enough_since(ask.most) if len(found) == 1 else None
+    except StorageFailed:
+        return None  # compaction has removed a segment, say
+    finally:
+        files.close()
 
 
 def _partitions(files: Files, log_dir: str, group: str) -> list[str]:
@@ -102,6 +133,42 @@ class _GroupLog(PastLog[GroupEvent]):
         self._topic = topic
         self._templates = CommitTemplates()
         self._next_offset = None if self._is_one_file else 0
+        self.since: int | None = None
+        """The base offset of the first segment to read; None for all."""
+
+    def enough_since(self, most: int) -> int | None:
+        """The last base offset behind which records seem to be that many entries are made of.
+
+        None where those before are needed, too. What is compressed is not seen.
+
+        Raises:
+            StorageFailed: the disk refused.
+        """
+        found = 0
+        for base in reversed(self._bases()[1:]):
+            found += self._seen_in(self._path_of(base))
+            if found >= most and self._is_settled_at(base):
+                return base
+        return None
+
+    def _seen_in(self, path: str) -> int:
+        """How often the group's name, or with a topic that, seems to be in a segment's keys."""
+        sought, found = self._key, 0
+        if self._topic is not None:
+            sought += key_bytes(OffsetKey("", self._topic, 0))[2 * _TYPE_BYTES : -_PARTITION_BYTES]
+        file = self._files.get(path)
+        for position in range(0, self._files.length(file), _SEARCHED_BYTES):
+            found += self._files.read_at(file, _SEARCHED_BYTES, position).count(sought)
+        return found
+
+    def _is_settled_at(self, base_offset: int) -> bool:
+        """Whether it is known that no transaction was open there: commits come with its end."""
+        producers = Producers()
+        try:
+            producers.read(self._files, self._path, base_offset, 0)
+        except CorruptFile:
+            return False
+        return not producers.open_count
 
     def entries(self) -> Iterator[GroupEvent]:
         """See `PastLog`."""
@@ -199,8 +266,19 @@ class _GroupLog(PastLog[GroupEvent]):
     def _paths(self) -> list[str]:
         if self._is_one_file:
             return [self._path]
-        bases = base_offsets(self._files.names_in(self._path), names.LOG)
-        return [f"{self._path}/{names.segment_file(each, names.LOG)}" for each in bases]
+        bases = self._bases()
+        if self.since is not None:
+            self._next_offset = None
+            bases = bases[max(0, bisect_right(bases, self.since) - 1) :]
+        return [self._path_of(each) for each in bases]
+
+    def _bases(self) -> list[int]:
+        if self._is_one_file:
+            return []
+        return base_offsets(self._files.names_in(self._path), names.LOG)
+
+    def _path_of(self, base_offset: int) -> str:
+        return f"{self._path}/{names.segment_file(base_offset, names.LOG)}"
 
     def _is_incomplete(self, header: BatchHeader) -> bool:
         """Whether records that came before the end of a batch were removed."""

@@ -607,7 +607,7 @@ HISTORY_GROUP: Final = Question(
     AskGroupHistory,
     GroupHistory,
     paged="events",
-    repeated=("end",),
+    repeated=("end", "since"),
 )
 HISTORY_TOPIC: Final = Question(
     "horolog.history.topic",
