@@ -352,12 +352,12 @@ def test_damage_in_every_file_at_once_stops_only_what_it_is_in(
     """All kinds of damage in each turn, and each to another file than in the turns before."""
     log_dir = tmp_path / "outer" / "log"
     shutil.copytree(templates[turn % 2 == 0], log_dir)
-    kinds = [*DAMAGES, *DAMAGES]
-    for index, name in enumerate(LOG_DIR_FILES):
-        damage(log_dir / name, kinds[turn + index])
-    for index, name in enumerate(PARTITION_FILES):
-        damage(log_dir / f"t-{index}" / name, kinds[turn + index])
+    files = [*LOG_DIR_FILES, *(f"t-{n}/{name}" for n, name in enumerate(PARTITION_FILES))]
+    assert len(files) >= len(DAMAGES)
+    for index, name in enumerate(files, turn):
+        damage(log_dir / name, list(DAMAGES)[index % len(DAMAGES)])
     outside = {path: path.read_bytes() for path in tmp_path.rglob("outside-*")}
+    assert outside
     assert_serves(log_dir, caplog)
     assert {path: path.read_bytes() for path in outside} == outside
 
