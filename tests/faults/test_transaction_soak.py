@@ -12,6 +12,8 @@ from transaction_soak import TransactionSoak
 
 SEED = int(os.environ.get("SEED") or random.randrange(1 << 30))
 KILLS = int(os.environ.get("KILLS") or 300)
+MOST_STEPS = 60  # of a promotion, that change the disk
+HOW = [{"catches_up": c, "dies": d} for d in (False, True) for c in (True, False)]
 A_FEW_S = 1800  # for what takes seconds on a machine that is not busy
 
 
@@ -41,11 +43,21 @@ def test_committed_records_are_given_once_and_whole_over_kills(
 
 
 def over_a_promotion(
-    nursery: Nursery, path: Path, seed: int, *, catches_up: bool, ended: int, **more: int
+    nursery: Nursery,
+    path: Path,
+    seed: int,
+    *,
+    catches_up: bool,
+    ended: int,
+    dies: bool = False,
+    **more: int,
 ) -> TransactionSoak:
-    """A promotion after so many transactions, of a source that may die between markers."""
+    """A promotion after so many transactions, of a source that may die between markers.
+
+    Whoever is promoted may die, too, at a step of the promotion, and is promoted again.
+    """
     with reported(TransactionSoak(nursery, path, seed, ways_to_die=[], **more)) as run:
-        run.follow()
+        run.follow(dies=f"promote:{run.rng.randrange(MOST_STEPS)}" if dies else None)
         run.load(ended)
         if not catches_up:
             run.await_states()
@@ -57,23 +69,23 @@ def over_a_promotion(
 
 
 @pytest.mark.timeout(A_FEW_S)
-@pytest.mark.parametrize("catches_up", some_of([True, False], 2))
+@pytest.mark.parametrize("how", some_of(HOW, 4))
 def test_no_committed_transaction_is_cut_by_a_promotion(
-    nursery: Nursery, tmp_path: Path, catches_up: bool
+    nursery: Nursery, tmp_path: Path, how: dict[str, bool]
 ) -> None:
     few = {"producers": 1, "seconds": 1, "transformers": 1, "ended": 15}
-    run = over_a_promotion(nursery, tmp_path, 4, catches_up=catches_up, **few)
+    run = over_a_promotion(nursery, tmp_path, 4, **few, **how)
     assert run.counts["transactions committed"] > 0
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(0)
-@pytest.mark.parametrize("catches_up", [True, False])
+@pytest.mark.parametrize("how", HOW)
 @pytest.mark.parametrize("turn", range(max(KILLS // 20, 1)))
 def test_no_committed_transaction_is_cut_by_many_promotions(
-    nursery: Nursery, tmp_path: Path, turn: int, catches_up: bool
+    nursery: Nursery, tmp_path: Path, turn: int, how: dict[str, bool]
 ) -> None:
-    run = over_a_promotion(nursery, tmp_path, SEED + turn, catches_up=catches_up, ended=60)
+    run = over_a_promotion(nursery, tmp_path, SEED + turn, ended=60, **how)
     assert run.counts["transactions committed"] > 0
 
 

@@ -100,6 +100,7 @@ def test_clients_of_a_kafka_go_on_with_the_shadow_that_is_promoted(
     send(with_ids, "t", 100)
     with_ids.produce("compacted", b"v", key=b"k")
     assert with_ids.flush(PATIENCE_S) == 0
+    assert not client.offset_fetch("g"), "its coordinator has begun"
     assert read(kafka.bootstrap, "g", 40) == [*range(40)]
     committed = Producer({**ids, "transactional.id": "committed"})
     committed.init_transactions(PATIENCE_S)

@@ -243,6 +243,7 @@ def hinder(how: str) -> None:
 
     step:N     dies at step N of all that change the disk, in the middle of a write
     stop:N     the same, counted from the signal to stop
+    promote:N  the same, counted from the request to promote all
     tear:N:P   dies in write N to a `.log`, when P of 1000 bytes are written
     full:PATH  has a full disk while there is a file at PATH
     marker:N   dies before marker N of transactions, whose outcome is written and which are written
@@ -253,8 +254,8 @@ def hinder(how: str) -> None:
     from horolog.storage.files import Files
 
     kind, _, argument = how.partition(":")
-    if kind in ("step", "stop"):
-        _count_steps(Files, int(argument), [kind == "step"])
+    if kind in ("step", "stop", "promote"):
+        _count_steps(Files, int(argument), kind)
     elif kind == "tear":
         _tear(Files, *map(int, argument.split(":")))
     elif kind == "marker":
@@ -272,22 +273,30 @@ def _die() -> None:
     time.sleep(60)
 
 
-def _count_steps(files: Any, last: int, counts_now: list[bool]) -> None:
+def _count_steps(files: Any, last: int, since: str) -> None:
+    from horolog.broker.following.promotion import Promotions
     from horolog.broker.service import Service
 
-    left = [last]
+    left, counts_now = [last], [since == "step"]
 
     def at_last() -> bool:
         left[0] -= counts_now[0]
         return left[0] == -1
 
-    stop = Service.stop
+    def count_from(kind: Any, name: str) -> None:
+        begin = getattr(kind, name)
 
-    async def counting_stop(self: Service) -> None:
-        counts_now[0] = True
-        await stop(self)
+        async def counting(*args: Any) -> None:
+            counts_now[0] = True
+            await begin(*args)
+            counts_now[0] = since == "stop"
 
-    Service.stop = counting_stop
+        setattr(kind, name, counting)
+
+    if since == "stop":
+        count_from(Service, "stop")
+    elif since == "promote":
+        count_from(Promotions, "promote_all")
 
     def before(name: str, counts: Callable[..., bool] = lambda *_: True) -> None:
         real = getattr(files, name)

@@ -20,6 +20,7 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -92,6 +93,9 @@ OUTRUN = re.compile(
     r"a transaction of '([^']*)' was ended at the source after its last state that came: "
 )
 """What it says of one that may be missing in other partitions."""
+
+LOGGED = re.compile(r"(\w+)-(\d+) was promoted: (.*)")
+"""A sentence of a promotion in the log."""
 
 _ENDS = (-signal.SIGKILL, -signal.SIGALRM, transaction_clients.FENCED)
 """Exit codes of clients that another life has to follow."""
@@ -302,12 +306,14 @@ class TransactionSoak(KilledBroker):
 
     # --- a shadow that is promoted --------------------------------------------------------
 
-    def follow(self) -> None:
-        """Start a broker that follows this one."""
+    def follow(self, port: int = 0, dies: str | None = None) -> BornBroker:
+        """Start a broker that follows this one; it may die at a step of its promotion."""
         settings = {**SETTINGS, "horolog.follow": self.address}
-        arguments = serve(self.directory / "shadow", 0, settings)
-        self._shadow = BornBroker(self._nursery, self.directory / "shadow.said", arguments)
+        arguments = serve(self.directory / "shadow", port, settings)
+        said = self.directory / "shadow.said"
+        self._shadow = BornBroker(self._nursery, said, arguments, dies)
         assert self._shadow.await_ready() is not None, self._shadow.said
+        return self._shadow
 
     def load(self, ended: int) -> None:
         """Load until clients say that so many transactions have ended."""
@@ -365,9 +371,7 @@ class TransactionSoak(KilledBroker):
             self.lossy = before
         with RawConnection(address) as connection:
             self.clamped = before, bound(connection, (INPUT, 0), 0)
-        with HorologClient(address, timeout_ms=60_000) as asking:
-            asking.promote(None)
-            entries = asking.promoted([*PARTITIONS]) or []
+        shadow, entries = self._promoted(shadow, address)
         said = " ".join(each.text for each in entries)
         self.named = Named.of(entries)
         self.counts["parts named as cut"] += len(self.named.cut)
@@ -381,6 +385,29 @@ class TransactionSoak(KilledBroker):
         self._port = int(address.rpartition(":")[2])
         for client in self.clients:
             self._begin(client)
+
+    def _promoted(self, shadow: BornBroker, address: str) -> tuple[BornBroker, list[PromotedEntry]]:
+        """Have a shadow lead, which is started again if it dies; and what its lives have named."""
+        entries: list[PromotedEntry] = []
+        with (
+            HorologClient(address, timeout_ms=1000 * PATIENCE_S) as asking,
+            ThreadPoolExecutor(1) as beside,
+        ):
+            promoting = beside.submit(asking.promote, None)
+            while not promoting.done():
+                if shadow.await_end(0.01):
+                    self.counts["kills at promote"] += 1
+                    said = shadow.said
+                    assert "Traceback" not in said, said[-6000:]
+                    entries += [
+                        PromotedEntry(topic, -1, partition=int(index), text=text)
+                        for topic, index, text in LOGGED.findall(said)
+                    ]
+                    shadow = self.follow(int(address.rpartition(":")[2]))
+            promoting.result()
+            entries += asking.promoted([*PARTITIONS]) or []
+        self._shadow = None
+        return shadow, entries
 
     def _begin(self, client: Client) -> None:
         client.start(self.address, self.rng.randrange(1 << 30))
