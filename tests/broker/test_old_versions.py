@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 import pytest
 from metrics_page import records_converted
+from old_messages import build_messages
 from raw_connection import fetch_fields, produce_fields
 from running_broker import NOW_MS, MakeBroker, RunningBroker, a_broker
 
@@ -16,7 +17,6 @@ from horolog.record.batch import iter_headers, parse_header
 from horolog.record.builder import Record, build_batch, read_records
 from horolog.record.compression import Codec
 from horolog.record.conversion import convert_all
-from horolog.record.old_format.fields import build_messages
 from horolog.record.timestamps import TimestampType
 from horolog.wire.api import ApiKey
 

@@ -2,6 +2,7 @@
 
 import pytest
 from metrics_page import records_converted
+from old_messages import build_messages
 from running_broker import NOW_MS, MakeBroker, RunningBroker, a_broker
 
 from horolog.client import ResourceType
@@ -10,7 +11,6 @@ from horolog.record.batch import iter_headers
 from horolog.record.builder import Record, build_batch, read_records
 from horolog.record.compression import Codec
 from horolog.record.conversion import convert_all
-from horolog.record.old_format.fields import build_messages
 from horolog.wire.api import ApiKey
 
 ROWS = [

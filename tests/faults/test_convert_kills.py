@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from examples import some_of
+from old_messages import build_messages
 from patience import PATIENCE_S
 from storelogs import NOW
 
@@ -18,7 +19,6 @@ from horolog.record.batch import iter_headers
 from horolog.record.builder import Record, build_batch
 from horolog.record.columns import decode
 from horolog.record.compression import Codec
-from horolog.record.old_format.fields import build_messages
 from horolog.storage.verify import Finding, Severity, Verification
 
 CODECS = (Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4)

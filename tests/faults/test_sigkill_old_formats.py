@@ -26,7 +26,7 @@ from storelogs import NOW, TOPIC_ID, open_dir
 from horolog.config import TopicConfig
 from horolog.record.builder import Record, build_batch
 from horolog.record.compression import Codec
-from horolog.record.old_format.fields import build_messages
+from old_messages import build_messages
 from horolog.record.timestamps import TimestampType
 from horolog.storage import TopicPartition, prepare
 rng = random.Random({seed})

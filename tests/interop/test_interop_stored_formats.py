@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from old_messages import build_messages
 from raw_connection import RawConnection, fetch_fields, produce_fields
 from running_broker import RunningBroker
 from tools.peers.kafka import LAST_WITH_OLD_FORMATS, Kafka, zookeeper
@@ -20,7 +21,6 @@ from horolog.record.batch import BatchHeader, iter_headers
 from horolog.record.builder import Record, build_batch, read_records
 from horolog.record.compression import Codec
 from horolog.record.conversion import convert_all
-from horolog.record.old_format.fields import build_messages
 from horolog.record.old_format.reading import messages_in
 from horolog.wire.api import ApiKey
 

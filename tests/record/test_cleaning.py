@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from old_messages import build_messages
 
 from horolog.errors import CorruptBatch
 from horolog.record import cleaning
@@ -15,7 +16,6 @@ from horolog.record.batch import HEADER_SIZE, parse_header, verify_crc
 from horolog.record.builder import Record, build_batch, read_records
 from horolog.record.compression import Codec
 from horolog.record.kernels import cleaning_kernels, cleaning_twins, layout
-from horolog.record.old_format.fields import build_messages
 from horolog.record.timestamps import TimestampType
 
 NOW = 1_700_000_000_000

@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from old_messages import build_messages
 
 from horolog.errors import CorruptBatch, RequestRefused
 from horolog.record.batch import iter_headers, parse_header, verify_crc
@@ -16,7 +17,6 @@ from horolog.record.conversion import (
     write_batch,
 )
 from horolog.record.kernels.loading import MESSAGE_KERNELS
-from horolog.record.old_format.fields import build_messages
 from horolog.record.old_format.sent import Sent
 from horolog.record.timestamps import TimestampType
 

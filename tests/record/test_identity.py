@@ -7,13 +7,13 @@ import pytest
 from batches import GeneratedBatch, joined, logs, marker
 from hypothesis import given
 from hypothesis import strategies as st
+from old_messages import build_messages
 
 from horolog.errors import CorruptBatch
 from horolog.record.batch import HEADER_SIZE, pack_header, parse_header, verify_crc
 from horolog.record.builder import Record, build_batch, read_records
 from horolog.record.compression import Codec
 from horolog.record.identity import with_producer
-from horolog.record.old_format.fields import build_messages
 from horolog.record.transactions import AbortedTransaction
 
 LAST_SEQUENCE = (1 << 31) - 1

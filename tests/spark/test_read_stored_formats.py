@@ -4,6 +4,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from log_reading import Read, schema_of
+from old_messages import build_messages
 from pyspark.sql.datasource import GreaterThanOrEqual, LessThan
 from raw_connection import produce_fields
 from running_broker import NOW_MS, MakeBroker, RunningBroker, a_broker
@@ -14,7 +15,6 @@ from horolog.clock import ManualClock
 from horolog.errors import Misconfigured
 from horolog.record.builder import Record, build_batch
 from horolog.record.compression import Codec
-from horolog.record.old_format.fields import build_messages
 from horolog.sources import columns
 from horolog.wire.api import ApiKey
 

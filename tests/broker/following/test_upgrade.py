@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from old_messages import build_messages
 from partition_files import formats_in
 from patience import eventually
 from running_broker import NOW_MS, RunningBroker
@@ -16,7 +17,6 @@ from horolog.broker.following import follower
 from horolog.clock import ManualClock
 from horolog.errors import HorologError
 from horolog.record.builder import Record, build_batch, read_records
-from horolog.record.old_format.fields import build_messages
 from horolog.record.timestamps import AppendTimeStretch
 from horolog.storage.logs.log import Log
 from horolog.storage.verify import Finding, Severity, Verification

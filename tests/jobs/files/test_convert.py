@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from command_runner import run_command
+from old_messages import build_messages
 from partition_files import formats_in, records_by_partition
 
 from horolog import jobs
@@ -15,7 +16,6 @@ from horolog.errors import Misconfigured
 from horolog.jobs.files import parts
 from horolog.record.builder import Record, build_batch
 from horolog.record.compression import Codec
-from horolog.record.old_format.fields import build_messages
 from horolog.storage.directory.lock import lock_directory
 
 pytestmark = pytest.mark.spark

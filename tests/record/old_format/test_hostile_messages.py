@@ -6,6 +6,8 @@ import zlib
 from collections.abc import Callable
 from typing import Any
 
+from old_messages import build_messages
+
 from horolog.errors import CorruptBatch, RequestRefused
 from horolog.record.batch import BatchHeader, iter_headers
 from horolog.record.builder import Record, build_batch, read_records
@@ -13,7 +15,6 @@ from horolog.record.columns import decode
 from horolog.record.compression import Codec
 from horolog.record.conversion import convert_all, down_convert
 from horolog.record.kernels.loading import COLUMN_KERNELS, MESSAGE_KERNELS, SCAN_KERNELS
-from horolog.record.old_format.fields import build_messages
 from horolog.record.old_format.sent import Sent
 from horolog.record.scan import scan_batch
 

@@ -6,6 +6,7 @@ import zlib
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from old_messages import build_messages
 
 from horolog.errors import CorruptBatch, RequestRefused
 from horolog.record.batch import UNKNOWN_COUNT, iter_headers, parse_header, verify_crc
@@ -14,7 +15,6 @@ from horolog.record.columns import DecodeStatistics, decode
 from horolog.record.compression import Codec, compress
 from horolog.record.kernels.loading import MESSAGE_KERNELS
 from horolog.record.kernels.message_twins import message_bytes
-from horolog.record.old_format.fields import build_messages
 from horolog.record.scan import scan_batch, timestamps
 from horolog.record.search import find_at_or_after
 from horolog.record.timestamps import TimestampType

@@ -11,6 +11,7 @@ import pytest
 from batches import batch
 from hypothesis import given
 from hypothesis import strategies as st
+from old_messages import build_messages
 from storelogs import NOW
 
 from horolog.errors import CorruptBatch
@@ -18,7 +19,6 @@ from horolog.record.batch import HEADER_SIZE, BatchHeader, iter_headers, parse_h
 from horolog.record.builder import Record
 from horolog.record.kernels import cleaning_kernels
 from horolog.record.kernels.loading import CLEANING_KERNELS
-from horolog.record.old_format.fields import build_messages
 from horolog.storage.batches.reader import (
     EVERYTHING,
     FEWEST_BYTES,

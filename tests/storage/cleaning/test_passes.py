@@ -12,6 +12,7 @@ import crc32c
 import pytest
 from batches import marker
 from compacting import COMPACT, clean, put
+from old_messages import build_messages
 from storelogs import NOW, new_follower, new_log, pull, records_in
 
 from horolog.config import LONG_MAX
@@ -21,7 +22,6 @@ from horolog.record.batch import CRC_START, iter_headers
 from horolog.record.builder import Record, build_batch
 from horolog.record.compression import Codec
 from horolog.record.kernels import layout
-from horolog.record.old_format.fields import build_messages
 from horolog.record.timestamps import AppendTimeStretch, TimestampType
 from horolog.storage import names
 from horolog.storage.cleaning.key_map import KeyMap

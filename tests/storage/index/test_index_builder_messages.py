@@ -6,12 +6,12 @@ import random
 from pathlib import Path
 
 import pytest
+from old_messages import build_messages
 
 from horolog.errors import CorruptBatch
 from horolog.record.batch import iter_headers
 from horolog.record.builder import Record, build_batch
 from horolog.record.compression import Codec
-from horolog.record.old_format.fields import build_messages
 from horolog.record.timestamps import TimestampType
 from horolog.storage.batches.reader import BatchReader
 from horolog.storage.files import Files

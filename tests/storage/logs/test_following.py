@@ -12,6 +12,7 @@ from batches import marker
 from faultyfiles import FaultyFiles
 from hypothesis import given
 from hypothesis import strategies as st
+from old_messages import build_messages
 from storelogs import (
     DAY,
     NOW,
@@ -38,7 +39,6 @@ from horolog.errors import (
 )
 from horolog.record.builder import Record
 from horolog.record.compression import Codec
-from horolog.record.old_format.fields import build_messages
 from horolog.record.timestamps import AppendTimeStretch, TimeRange
 from horolog.storage.directory.checkpoints import EpochStart
 from horolog.storage.log_dir.log_dir import TopicPartition

@@ -6,12 +6,12 @@ import os
 from pathlib import Path
 
 import pytest
+from old_messages import build_messages
 from storelogs import NOW, append, partition_dir, reopened
 
 from horolog.config import TopicConfig
 from horolog.record.builder import Record, build_batch
 from horolog.record.compression import Codec
-from horolog.record.old_format.fields import build_messages
 from horolog.storage.batches.reader import BatchReader
 from horolog.storage.batches.whole import whole_batches
 from horolog.storage.files import Files

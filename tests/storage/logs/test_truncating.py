@@ -13,6 +13,7 @@ from batches import marker
 from examples import some_of
 from faultyfiles import FaultyFiles, Killed
 from interleave import at_each_line
+from old_messages import build_messages
 from storelogs import (
     DAY,
     NOW,
@@ -34,7 +35,6 @@ from horolog.errors import HorologError, StorageFailed
 from horolog.record.batch import iter_headers
 from horolog.record.builder import Record
 from horolog.record.compression import Codec
-from horolog.record.old_format.fields import build_messages
 from horolog.record.timestamps import AppendTimeStretch, TimeRange
 from horolog.storage.directory.checkpoints import EpochStart, read_offsets
 from horolog.storage.files import Files, OpenFile

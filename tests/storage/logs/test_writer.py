@@ -13,6 +13,7 @@ from batches import marker
 from faultyfiles import FaultyFiles
 from hypothesis import given
 from hypothesis import strategies as st
+from old_messages import build_messages
 from storelogs import DAY, NOW, UnsyncedFiles, batch
 
 from horolog.config import TopicConfig
@@ -20,7 +21,6 @@ from horolog.errors import CorruptBatch, StorageFailed
 from horolog.record.batch import iter_headers, parse_header
 from horolog.record.builder import Record
 from horolog.record.compression import Codec
-from horolog.record.old_format.fields import build_messages
 from horolog.record.timestamps import AppendTimeStretch, TimeRange
 from horolog.storage.append_times.floor import AppendTimes
 from horolog.storage.batches.reader import EVERYTHING

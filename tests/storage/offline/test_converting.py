@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from batches import batch
 from faultyfiles import FaultyFiles, Killed
+from old_messages import build_messages
 from partition_files import formats_in, records_in_files
 from storelogs import NOW, TOPIC_ID, append, followed, new_log, partition_dir, reopened
 
@@ -18,7 +19,6 @@ from horolog.config import TopicConfig
 from horolog.errors import Misconfigured, StorageFailed
 from horolog.record.builder import Record, build_batch
 from horolog.record.compression import Codec
-from horolog.record.old_format.fields import build_messages
 from horolog.record.timestamps import AppendTimeStretch
 from horolog.storage.files import Files
 from horolog.storage.offline.converting import Conversion, ConvertedSegment

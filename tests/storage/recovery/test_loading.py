@@ -15,6 +15,7 @@ from batches import batch
 from faultyfiles import FaultyFiles, Killed
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from old_messages import build_messages
 from partition_files import flip
 from storelogs import (
     DAY,
@@ -39,7 +40,6 @@ from horolog.errors import StorageFailed
 from horolog.record.batch import HEADER_SIZE, iter_headers, pack_header, parse_header
 from horolog.record.builder import Record
 from horolog.record.compression import Codec
-from horolog.record.old_format.fields import build_messages
 from horolog.storage import Log, TopicPartition
 from horolog.storage.batches.reader import BatchReader
 from horolog.storage.batches.whole import whole_batches

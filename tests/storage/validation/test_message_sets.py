@@ -11,6 +11,7 @@ from typing import NamedTuple
 import pytest
 from examples import some_of
 from faultyfiles import FaultyFiles
+from old_messages import build_messages
 from storelogs import (
     NOW,
     Truth,
@@ -36,7 +37,6 @@ from horolog.record.batch import iter_headers, parse_header, verify_crc
 from horolog.record.builder import Record, build_batch, read_with_create_times
 from horolog.record.compression import Codec, UncompressedTooLarge
 from horolog.record.kernels.loading import MESSAGE_KERNELS, PLAIN_KERNELS
-from horolog.record.old_format.fields import build_messages
 from horolog.record.old_format.reading import messages_in
 from horolog.record.timestamps import TimeRange, TimestampType
 from horolog.storage import Appended, Log, prepare

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 from examples import some_of
+from old_messages import build_messages
 from storelogs import NOW, new_log, partition_dir
 
 from horolog.config import TopicConfig
 from horolog.record.batch import BatchHeader, iter_headers
 from horolog.record.builder import Record
 from horolog.record.compression import Codec
-from horolog.record.old_format.fields import build_messages
 from horolog.record.timestamps import TimestampType
 from horolog.storage import prepare
 from horolog.storage.batches.reader import BatchReader

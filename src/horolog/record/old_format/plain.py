@@ -16,7 +16,7 @@ from horolog.record.kernels.loading import PLAIN_KERNELS
 from horolog.record.timestamps import LOG_APPEND_TIME, NO_TIMESTAMP
 
 MOST_LISTED: Final = 1 << 15
-"""Messages that are listed at a time; the lists of so many take a megabyte."""
+"""Messages that are listed at a time; their lists take a megabyte."""
 
 _SMALLEST: Final = 26  # bytes of an empty message of v0
 _INT64_MIN: Final = -(1 << 63)

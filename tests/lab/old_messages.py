@@ -1,4 +1,4 @@
-"""Message sets of v0 and v1 from records, an object each: for tools, tests and small writes."""
+"""Message sets of v0 and v1 from records, an object each."""
 
 from collections.abc import Iterable
 
