@@ -32,7 +32,7 @@ from horolog.transactions.values import Transaction
 _LOG = logging.getLogger(__name__)
 
 _SHARE: Final = 8
-"""One of so many that wait is completed between two looks at the sockets, and one at least."""
+"""One in this many that wait is completed between two looks at the sockets, and one at least."""
 _NO_PLACE: Final = (
     ErrorCode.invalid_producer_epoch,
     ErrorCode.transaction_coordinator_fenced,

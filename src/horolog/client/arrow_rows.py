@@ -57,7 +57,7 @@ def check_columns(schema: pa.Schema) -> None:
 
 
 def chunks_of(reader: pa.RecordBatchReader, target: int) -> Iterator[Sequence[pa.RecordBatch]]:
-    """Record batches of about so many bytes together, whatever the sizes of those that come."""
+    """Record batches of about `target` bytes together, whatever the sizes of those that come."""
     gathered: list[pa.RecordBatch] = []
     size = 0
     for batch in reader:

@@ -467,7 +467,7 @@ class ControlCalls(RetriedCalls):
         link_of: _LinkOf,
         deadline: Deadline,
     ) -> dict[TopicPartition, GivesT | None]:
-        """One page of each answer. Each broker has one request under way, of so many questions."""
+        """One page of each answer. Each broker has one request in flight, of `MOST_QUESTIONS`."""
         by_link: dict[Link, list[TopicPartition]] = defaultdict(list)
         answers: dict[TopicPartition, GivesT | None] = {}
         for each in asks:

@@ -345,7 +345,7 @@ class Producer(Closeable):
         """What has to be done before batches of these partitions can be sent."""
 
     def _settle(self, written: Written, left: int) -> None:
-        """Wait for answers, in order, until so many requests are under way.
+        """Wait for answers, in order, until no more requests than this are in flight.
 
         When one fails, it and all that follow are sent again, one at a time: under the same
         sequences, so that what had been appended is not appended twice.

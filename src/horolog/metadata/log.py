@@ -37,9 +37,9 @@ from horolog.schemas.metadata import (
 from horolog.storage.files import Files
 
 SNAPSHOT_BYTES: Final = 1 << 20
-"""A snapshot follows where so many were appended behind the last one, and at least as many as that
-has. Kafka waits for 20 MB (`metadata.log.max.record.bytes.between.snapshots`); a start that read
-that much here would take seconds."""
+"""A snapshot follows where this was appended after the last one, and at least as much as that has.
+Kafka waits for 20 MB (`metadata.log.max.record.bytes.between.snapshots`); a start that read that
+much here would take seconds."""
 
 _MAX_EPOCH: Final = (1 << 31) - 1
 

@@ -87,7 +87,7 @@ class BusyPolling:
 
 
 def worth_polling_s(asked_us: int) -> float:
-    """How long to poll, of so many microseconds; nothing with fewer than two processors.
+    """How long to poll of a number of microseconds; nothing with fewer than two processors.
 
     On a single one a client would not get it before the broker sleeps, and a broker whose
     processor time is limited has none to spare.
@@ -100,7 +100,7 @@ def worth_polling_s(asked_us: int) -> float:
 
 
 def _granted(quota: Path) -> float:
-    """How many processors the control group grants; microseconds of so many, or "max"."""
+    """How many processors the control group grants, from microseconds of a period or "max"."""
     try:
         granted, _, period = quota.read_text().strip().partition(" ")
         return math.inf if granted == "max" else int(granted) / int(period)

@@ -337,7 +337,7 @@ def restamp(
 
 
 def next_sequence(sequence: int, records: int) -> int:
-    """The sequence of the record that follows so many, wrapping after 2147483647 (KIP-98)."""
+    """The sequence after that of `records` records, wrapping after 2147483647 (KIP-98)."""
     return (sequence + records) % _SEQUENCES
 
 

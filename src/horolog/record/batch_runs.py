@@ -91,7 +91,7 @@ class BatchRunReader:
         self._facts = np.empty(_MOST * layout.FACTS_SIZE, np.int64)
 
     def read(self, position: int, size: int, least_offset: int = INT64_MIN) -> BatchRun:
-        """Those from a position on, so many that their records are of `size` bytes or more.
+        """Those from a position on, enough that their records have `size` bytes or more.
 
         Their offsets ascend, the first from `least_offset` on. They are valid until the next call.
         """

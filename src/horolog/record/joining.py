@@ -19,7 +19,7 @@ from horolog.record.kernels.loading import JOIN_KERNELS
 __all__ = ["Joiner"]
 
 _ALIKE_BITS = 0x0F  # codec and LogAppendTime
-_WORTH_JOINING = 2  # of which at least so many have room
+_WORTH_JOINING = 2  # at least this many of which have room
 
 
 class Joiner:

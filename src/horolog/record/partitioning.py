@@ -49,7 +49,7 @@ def partitions_of_keys(
 def _murmur2_of_keys(
     ends: npt.NDArray[np.int64], data: npt.NDArray[np.uint8]
 ) -> npt.NDArray[np.uint32]:
-    """Word by word over all keys that have so many; the few longest are hashed one by one."""
+    """Word by word over all keys that have that word; the few longest are hashed one by one."""
     starts, sizes = ends[:-1], np.diff(ends)
     words = sizes >> 2
     m = np.uint32(_M)

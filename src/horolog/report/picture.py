@@ -1,7 +1,7 @@
 """Where the records of a topic are by both clocks: append time across, create time up.
 
-Cells are squares of a power of two milliseconds. There are never more than so many: when there
-would be, all become twice as large. Memory does not grow with the log.
+Cells are squares of a power of two milliseconds. Their number is limited: when there
+would be more, all become twice as large. Memory does not grow with the log.
 """
 
 import heapq

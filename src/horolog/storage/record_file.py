@@ -34,7 +34,7 @@ from horolog.storage.files import Files, OpenFile
 from horolog.storage.names import TEMPORARY
 
 _WRITE_BYTES: Final = 1 << 20
-_MOST_OFFSET: Final = 1 << 62  # that a batch can begin at: a file has no room for so many behind it
+_MOST_OFFSET: Final = 1 << 62  # that a batch can begin at: no file has room for more offsets
 _MOST_LOST: Final = 100
 _BASE_OFFSET = Struct(">q")
 

@@ -13,9 +13,9 @@ transaction are acknowledged before its outcome is written, and so all of them a
   named.
 - A marker may come before its state, by many transactions: `__transaction_state` is followed for
   itself. What is open with an epoch ends as its marker in another partition says (KIP-890), the
-  transaction is named, and the epoch goes on above all that came.
-- What was open goes on if everything was confirmed after the promotion had begun. Else records that
-  were acknowledged may be missing: it is aborted, and its producer fenced, as by its timeout.
+  transaction is named, and the epoch continues above all that came.
+- What was open stays open if everything was confirmed after the promotion had begun. Else records
+  that were acknowledged may be missing: it is aborted, and its producer fenced, as by its timeout.
 """
 
 from collections import Counter, deque

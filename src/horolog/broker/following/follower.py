@@ -39,8 +39,8 @@ LOOK_S: Final = 1.0
 
 LOOK_SHARE: Final = 50
 LONGEST_LOOK_S: Final = 10.0
-"""A look that takes long, at a source of many topics, is followed by a pause of so many times that,
-and no longer."""
+"""A look that takes long, at a source of many topics, is followed by a pause of this many times
+that, and no longer."""
 
 AT_ONCE_S: Final = 0.05
 """Time between two looks that fetchers ask for."""

@@ -25,7 +25,7 @@ CONFIRMATIONS: Final = 3
 """Looks in a row, each at another broker, that must find a topic deleted or re-created."""
 
 LOOKS_FOR_SETTINGS: Final = 30
-"""The settings of every topic are read again within so many looks."""
+"""The settings of every topic are read again within this number of looks."""
 
 LEAST_SETTINGS: Final = 20
 """Topics whose settings each look reads at least."""

@@ -19,7 +19,7 @@ class Pace:
         self._at = monotonic()
 
     def wait(self, size: int, rate: Callable[[], float], stop: threading.Event) -> None:
-        """Wait after so many bytes until they fit the rate, or until the event is set.
+        """Wait after this number of bytes until they fit the rate, or until the event is set.
 
         Args:
             size: bytes that were read or written.

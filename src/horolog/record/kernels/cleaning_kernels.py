@@ -31,7 +31,7 @@ from horolog.record.timestamps import NO_TIMESTAMP
 _BYTES_OUT = numba.uint8[::1]
 _UINT64S = numba.uint64[::1]
 
-# Unsigned, or numba makes floating-point numbers of what they meet.
+# Unsigned, or numba makes floating-point numbers of what is combined with them.
 _FIRST = np.uint64(0x736F6D6570736575)
 _SECOND = np.uint64(0x646F72616E646F6D ^ 0xEE)
 _THIRD = np.uint64(0x6C7967656E657261)
@@ -117,7 +117,7 @@ def _record_at(data, position, end):
 
 @helper
 def _keys_of(data, start, end_of_data, base, last, count, secret, at, offsets, hashes, flags):
-    """The keys of the records of a batch, from a row on; whether it has so many and no more."""
+    """The keys of the records of a batch, from a row on; whether it has exactly `count`."""
     first, second = secret[0], secret[1]
     position, least = start, np.int64(0)
     for number in range(at, at + count):

@@ -291,7 +291,7 @@ KEYS_BASE_OFFSET: Final = 1
 KEYS_LAST_DELTA: Final = 2  # no offset delta is larger
 KEYS_STATE_SIZE: Final = 3
 
-# State of reading the keys of small batches: of at most so many bytes, or the checksum takes longer
+# State of reading the keys of small batches: of at most this size, or the checksum takes longer
 # than what is saved.
 SMALL_BYTES: Final = 2048
 # Attributes of other batches: compressed, of a transaction, a marker, or with a delete horizon.

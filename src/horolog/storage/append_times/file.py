@@ -652,7 +652,7 @@ class AppendTimeFile:
         self._entries.append_all(found)
 
     def _keep(self, count: int) -> None:
-        """Cut the file behind so many entries; a block map that follows them goes, too."""
+        """Keep this number of entries; a block map that follows them goes, too."""
         self._entries.keep(count)
         self._companion.clear_map()
         self._entries.trim()

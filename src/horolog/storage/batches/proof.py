@@ -38,7 +38,7 @@ class LastBatch(NamedTuple):
 
     position: int
     end: int
-    """The position after it: so many bytes there are; 0 if there is no batch."""
+    """The position after it, which is the number of these bytes; 0 if there is no batch."""
     identity: int
 
     @classmethod

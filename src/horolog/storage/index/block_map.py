@@ -104,8 +104,8 @@ class BlockMap:
         self._base_offset = base_offset
         self._cache = cache
         self._writer: BlockWriter | None = None
-        self._summary: tuple[int, TimeStats] | None = None  # of so many bytes of a finished segment
-        self._tried = -1  # so many bytes have been covered, as far as that was possible
+        self._summary: tuple[int, TimeStats] | None = None  # of a finished segment, and its bytes
+        self._tried = -1  # bytes that have been covered, as far as that was possible
 
     # Of the segment that is appended to.
 
@@ -142,7 +142,7 @@ class BlockMap:
         return writer
 
     def _cut_growing(self, count: int) -> None:
-        """Leave so many entries in the file of a segment that is appended to, its first ones."""
+        """Keep the first `count` entries in the file of a segment that is appended to."""
         files, path, size = self._log.files, self._growing.path, MARKER_SIZE + count * ENTRY_SIZE
         try:
             if files.size(path) > size:

@@ -341,7 +341,7 @@ class ReadableLog:
     def append_times_within(
         self, offset: int, size: int, *, seen: bool = False
     ) -> list[AppendTimeStretch]:
-        """The same for the batches in so many bytes, from the one on that holds an offset.
+        """The same for the batches in that number of bytes, from the one on that holds an offset.
 
         Raises:
             StorageFailed, CorruptBatch: as `append_times`.
