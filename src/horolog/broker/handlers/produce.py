@@ -43,6 +43,7 @@ from horolog.network.reply import Reply
 from horolog.record.batch import BatchHeader
 from horolog.storage.logs.appendable import Appended
 from horolog.storage.names import TopicPartition
+from horolog.storage.producers.states import Admission
 from horolog.wire.api import ApiKey
 from horolog.wire.frame import response_prefix
 from horolog.wire.leaders import NodeEndpoint
@@ -174,9 +175,7 @@ async def _produce_single_in_transaction(
             partition = find_partition(broker, version, acks, topic, index)
             admission = None
             if admitted is not None:
-                _refuse_adopted(cast("Topic", topic))
-                admitted.refuse_unless_in(TopicPartition(partition.topic, index))
-                admission = partition.admit(admitted.producer_id, is_strict=admitted.is_strict)
+                admission = _admission(admitted, topic, partition)
             now_ms = broker.clock.now_ms()
             appended = partition.append(records, now_ms, version, peer, admission=admission)
         if not isinstance(appended, Appended):
@@ -239,6 +238,17 @@ def _refuse_adopted(topic: Topic) -> None:
         )
 
 
+def _admission(admitted: Admitted, topic: Topic | None, partition: Partition) -> Admission:
+    """Of a batch of a transaction to the partition that it is for.
+
+    Raises:
+        RequestRefused: the topic is adopted, or the partition is not in the transaction.
+    """
+    _refuse_adopted(cast("Topic", topic))
+    admitted.refuse_unless_in(TopicPartition(partition.topic, partition.index))
+    return partition.admit(admitted.producer_id, is_strict=admitted.is_strict)
+
+
 async def _produce_in_turns(
     request: Request[ProduceRequest], broker: Broker, admitted: Admitted | None = None
 ) -> Reply | Apart | None:
@@ -283,9 +293,7 @@ def _append(
         partition = find_partition(broker, request.version, request.body.acks, topic, sent.index)
         admission = None
         if admitted is not None and transactional_header(sent.records) is not None:
-            _refuse_adopted(cast("Topic", topic))
-            admitted.refuse_unless_in(TopicPartition(partition.topic, partition.index))
-            admission = partition.admit(admitted.producer_id, is_strict=admitted.is_strict)
+            admission = _admission(admitted, topic, partition)
         appended = partition.append(
             *(sent.records or b"", now_ms, request.version, request.peer),
             in_thread=in_thread,
