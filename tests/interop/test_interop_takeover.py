@@ -27,7 +27,9 @@ def test_both_ways_everything_is_said_that_the_next_broker_does_not_know(tmp_pat
                 client.produce(topic, 0, batch)
             client.offset_commit("theirs", {("kept", 0): CommittedOffset(3)})
             client.offset_commit("both", {("kept", 0): CommittedOffset(4)})
-            client.alter_configs({(ResourceType.TOPIC, "kept"): {"min.cleanable.dirty.ratio": "1"}})
+            client.alter_configs(
+                {(ResourceType.TOPIC, "kept"): {"unclean.leader.election.enable": "true"}}
+            )
         for entity, added in (
             (EVERY_BROKER, "log.retention.ms=86400000"),
             (("--entity-type", "users", "--entity-name", "a"), "producer_byte_rate=5"),
@@ -41,7 +43,7 @@ def test_both_ways_everything_is_said_that_the_next_broker_does_not_know(tmp_pat
         assert "group 'theirs': the offsets that it committed with Kafka" in said.read_text()
         assert "kept-0 at 3" in said.read_text()
         assert "log.retention.ms=86400000 of every broker" in said.read_text()
-        assert "min.cleanable.dirty.ratio=1 of topic kept" in said.read_text()
+        assert "unclean.leader.election.enable=true of topic kept" in said.read_text()
         assert "1 of SCRAM credential, 1 of client quota" in said.read_text()
         assert groups_and_offsets(side.bootstrap, "theirs", "both") == {}
         with Client(side.bootstrap) as client:
