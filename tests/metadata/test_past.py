@@ -354,6 +354,7 @@ def test_segments_before_those_of_the_last_entries_are_not_read(tmp_path: Path) 
         if int(log.stem) < found.since:
             log.write_bytes(b"damaged" * 20)
     assert read_group_history(tmp_path, "g", AskGroupHistory(most=5)) == found
+    assert read_group_history(tmp_path, "g", AskGroupHistory(most=5, since=0)).logs[0].damage
     assert read_group_history(tmp_path, "g", AskGroupHistory()).logs[0].damage
 
 

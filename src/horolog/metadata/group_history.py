@@ -76,7 +76,7 @@ def read_group_history(log_dir: Path, group: str, ask: AskGroupHistory) -> Group
             each.since = since
             yield each
 
-    if ask.at is None and not ask.start and ask.end is None:
+    if since is None and ask.at is None and not ask.start and ask.end is None:
         since = _enough_since(log_dir, group, ask)
     found = answered(logs, _in_force, ask.at, ask.most, ask.start, ask.end)
     if since is not None and ask.since is None and len(found[0]) < ask.most:
