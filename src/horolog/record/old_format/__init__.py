@@ -2,7 +2,8 @@
 
     reading   one message, or a run of plain ones, as records of v2
     writing   records of v2 as a message set
-    fields    what a message is, one object each: for tools, tests and small writes
+    plain     plain messages of a log: where each is, and the offsets that a leader gives them
+    sent      what a producer sends, as numbered records of v2
 
 A message is 14 (v0) or 22 bytes (v1) without its key and value, after 12 bytes of offset and size:
 

@@ -61,15 +61,6 @@ def last_of_producers(producers: Producers) -> dict[int, LastOfProducer]:
     }
 
 
-def aborted_in(segments: Iterable[SegmentReader]) -> list[AbortedTxn]:
-    """The aborted transactions of segments.
-
-    Raises:
-        CorruptIndex: an index of them is damaged.
-    """
-    return [entry for segment in segments for entry in segment.aborted()]
-
-
 def legacy_horizon(clean: Sequence[SegmentReader], delete_retention_ms: int) -> int:
     """`Rules.legacy_horizon_ms` of a log whose segments before the dirty ones are these."""
     return clean[-1].modified_ms() - delete_retention_ms if clean else 0
