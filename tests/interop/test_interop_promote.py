@@ -17,9 +17,10 @@ from tools.peers.kafka import LAST_WITH_OLD_FORMATS, NEWEST, Kafka
 from transactional import Producer as FlowProducer
 
 from horolog.client import LATEST, Client, ResourceType
+from horolog.client.groups import CommittedOffset
 from horolog.clock import SystemClock
 from horolog.record.batch import iter_headers
-from horolog.storage.names import TRANSACTION_STATE
+from horolog.storage.names import CONSUMER_OFFSETS, FOLLOWED_OFFSETS, TRANSACTION_STATE
 from horolog.wire.api import ApiKey
 
 
@@ -72,6 +73,21 @@ def read(address: str, group: str, count: int, *, commit: bool = True) -> list[i
 def offset_of(shadow: RunningBroker, group: str) -> int | None:
     found = shadow.client.offset_fetch(group).get(("t", 0))
     return None if found is None else found.offset
+
+
+def groups_are_here(shadow: RunningBroker, client: Client) -> bool:
+    """Whether all records of the source's groups are here, soon."""
+    theirs = client.metadata([CONSUMER_OFFSETS]).topics[CONSUMER_OFFSETS].partitions
+    ends = client.list_offsets({(CONSUMER_OFFSETS, index): LATEST for index in theirs})
+
+    def reaches() -> bool:
+        for (_, index), end in ends.items():
+            here = shadow.broker.partitions.find(FOLLOWED_OFFSETS, index)
+            if end is None or here is None or here.log.high_watermark < end.offset:
+                return False
+        return True
+
+    return eventually(reaches)
 
 
 def status(shadow: RunningBroker) -> Any:
@@ -173,10 +189,19 @@ def test_transactions_of_a_kafka_go_on_at_the_shadow_that_is_promoted(
     client.create_topics({"t": 1}, configs={"retention.ms": "-1"})
     find = Producer({"bootstrap.servers": kafka.bootstrap, "transactional.id": "first"})
     find.init_transactions(PATIENCE_S)  # makes the topic of transactions
+    for group in ("g", "h"):  # makes the topic of groups
+        client.offset_commit(group, {("t", 0): CommittedOffset(0)})
     shadow = make_broker(horolog_follow=kafka.bootstrap, node_id="7")
+    ended: Any = FlowProducer(AtKafka(kafka), "ended", flow=1)
+    assert eventually(lambda: ended.commit_offset("h", "t", 3) == 0)
+    assert ended.end() == 0
+    assert eventually(lambda: offset_of(shadow, "h") == 3)
     producer: Any = FlowProducer(AtKafka(kafka), flow=1)
     assert eventually(lambda: producer.send("t") == 0)
+    assert eventually(lambda: producer.commit_offset("g", "t", 1) == 0)
     assert is_here(shadow, client, "t")
+    assert groups_are_here(shadow, client)
+    assert offset_of(shadow, "g") == 0
     states = client.metadata([TRANSACTION_STATE]).topics[TRANSACTION_STATE].partitions
     assert eventually(lambda: TRANSACTION_STATE in shadow.broker.topics)
     assert len(shadow.broker.topics.named(TRANSACTION_STATE).partitions) == len(states)
@@ -186,6 +211,7 @@ def test_transactions_of_a_kafka_go_on_at_the_shadow_that_is_promoted(
     producer.broker = shadow
     assert [producer.send("t"), producer.end()] == [0, 0]
     assert eventually(lambda: len(read_all(shadow.address)) == 2)
+    assert eventually(lambda: offset_of(shadow, "g") == 1)
     again = Producer({"bootstrap.servers": shadow.address, "transactional.id": "x"})
     again.init_transactions(PATIENCE_S)
     assert producer.send("t") != 0, "it is fenced"

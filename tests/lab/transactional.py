@@ -121,6 +121,27 @@ class Producer:
         (found,) = answer.results_by_topic_v3_and_below[0].results_by_partition
         return int(found.partition_error_code)
 
+    def commit_offset(self, group: str, topic: str, offset: int) -> int:
+        """Commit an offset of a group in the transaction; the error code."""
+        of_producer = {
+            "transactional_id": self._name,
+            "producer_id": self.id,
+            "producer_epoch": self.epoch,
+            "group_id": group,
+        }
+        if self._flow == 1:
+            code = int(self.broker.ask(ApiKey.ADD_OFFSETS_TO_TXN, 3, **of_producer).error_code)
+            if code:
+                return code
+        partitions = [{"partition_index": 0, "committed_offset": offset}]
+        answer = self.broker.ask(
+            ApiKey.TXN_OFFSET_COMMIT,
+            5 if self._flow == 2 else 3,
+            **of_producer,
+            topics=[{"name": topic, "partitions": partitions}],
+        )
+        return int(answer.topics[0].partitions[0].error_code)
+
     def end(self, *, commit: bool = True) -> int:
         answer = self.broker.ask(
             ApiKey.END_TXN,

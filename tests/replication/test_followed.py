@@ -139,7 +139,7 @@ def test_right_after_an_election_it_waits_and_asks_the_same_again(
         pauses.append(led.not_before_ms - NOW_MS)
     assert pauses[:3] == [50, 100, 200]
     assert pauses[-1] == BACKOFF_MS
-    led.on_records(120, 0, LOG, NOW_MS)
+    led.on_records(120, LOG, NOW_MS)
     assert (led.failures, led.why) == (0, None)
 
 
@@ -168,7 +168,7 @@ def test_behind_the_start_a_gap_is_named_and_passed(led: FollowedPartition) -> N
     assert led.on_bounds(170, 200, LOG, NOW_MS) is None
     assert led.gaps == [Gap(100, 170)], "one gap, which has grown"
     grown = LOG._replace(end=180)
-    led.on_records(200, 170, grown, NOW_MS)
+    led.on_records(200, grown, NOW_MS)
     assert (led.position(grown), led.offsets_behind) == (180, 20)
 
 
@@ -411,7 +411,7 @@ class Follower:
             for offset in range(position, min(end, position + most)):
                 self.records[offset] = source.log.records[offset]
                 self.end = offset + 1
-            state.on_records(end, source.start, self.local, now_ms)
+            state.on_records(end, self.local, now_ms)
         if isinstance(effect, TruncateTo):
             self.records = {o: r for o, r in self.records.items() if o < effect.offset}
             self.end = effect.offset
@@ -456,3 +456,11 @@ def test_whatever_the_source_does_the_follower_has_its_records_in_the_end(
         assert leader[offset] == record
     missing = set(range(source.start, len(leader))) - set(follower.records)
     assert not missing
+
+
+def test_a_partition_is_denied_until_records_come(led: FollowedPartition) -> None:
+    assert not led.is_denied
+    led.on_error(ErrorCode.topic_authorization_failed, "fetch", NOW_MS)
+    assert led.is_denied
+    led.on_records(120, LOG, NOW_MS)
+    assert not led.is_denied

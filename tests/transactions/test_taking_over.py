@@ -7,7 +7,7 @@ import pytest
 
 from horolog.record.builder import build_batch
 from horolog.schemas.transactions import Status
-from horolog.storage.names import CONSUMER_OFFSETS, TopicPartition
+from horolog.storage.names import CONSUMER_OFFSETS, FOLLOWED_OFFSETS, TopicPartition
 from horolog.storage.producers.states import NEVER_GIVEN, LastEnd
 from horolog.transactions.replay import record_of
 from horolog.transactions.taking_over import (
@@ -19,6 +19,7 @@ from horolog.transactions.taking_over import (
     ProducersHere,
     TakenOver,
     taken_over,
+    with_places,
 )
 from horolog.transactions.values import LAST_EPOCH, Producer, Transaction
 
@@ -150,6 +151,53 @@ def test_transaction_with_offsets_of_a_group_is_aborted_as_these_are_not_here(
     found = decide(states(state), {A: sure, B: sure})
     assert found.changed["x"].status is Status.PREPARE_ABORT
     assert set(found.notes) == {A, B}
+
+
+FOLLOWED = TopicPartition(FOLLOWED_OFFSETS, 3)
+
+
+def with_offsets(state: Transaction) -> Transaction:
+    return state._replace(partitions=state.partitions | {(CONSUMER_OFFSETS, 3)})
+
+
+def test_offsets_of_a_group_that_are_followed_count_as_a_partition() -> None:
+    sure, late = here(confirmed_ms=BEGUN_MS), here(confirmed_ms=CAME_MS)
+    for state in (ONGOING, PREPARED):
+        parts = {A: sure, B: sure, FOLLOWED: sure}
+        found = decide(states(with_offsets(state), parts=parts), parts)
+        assert not found.changed
+        assert found.outcomes[FOLLOWED].goes_on == {7}
+        parts = {A: sure, B: sure, FOLLOWED: late}
+        found = decide(states(with_offsets(state), parts=parts), parts)
+        assert found.changed["x"].status is Status.PREPARE_ABORT
+        assert FOLLOWED in found.notes
+
+
+def test_marker_of_the_offsets_decides_what_their_transaction_is() -> None:
+    parts = {A: here(), B: here(), FOLLOWED: here(end=MARKER)}
+    found = decide(states(with_offsets(PREPARED), parts=parts), parts)
+    assert not found.changed
+    assert found.outcomes[A].goes_on == {7}
+    behind = {A: here(end=MARKER), B: here(), FOLLOWED: here(behind=True)}
+    found = decide(states(with_offsets(PREPARED), parts=behind), behind)
+    assert not any(found.outcomes[FOLLOWED])
+    assert "did not arrive" in found.notes[FOLLOWED][0]
+
+
+def test_states_that_go_on_have_the_partitions_where_their_offsets_are_carried_to() -> None:
+    sure = here(confirmed_ms=BEGUN_MS)
+    parts = {A: sure, B: sure, FOLLOWED: sure}
+    known = states(with_offsets(ONGOING), parts=parts)
+    place = TopicPartition(CONSUMER_OFFSETS, 1)
+    written = with_places(decide(known, parts).changed, known.states, {7: {place}})
+    assert written["x"].partitions == {A, B, FOLLOWED, place}
+    assert written["x"].status is Status.ONGOING
+    # A promotion that was interrupted has written it; that of a source is of its own source.
+    for is_repeated, index in ((True, 3), (False, 1)):
+        again = FollowedStates(parts, is_repeated=is_repeated)
+        again.note("x", written["x"])
+        assert again.states["x"].partitions == {A, B, (FOLLOWED_OFFSETS, index)}
+    assert not with_places({}, {"x": COMPLETE}, {7: {place}})
 
 
 def test_completed_commit_is_completed_in_a_partition_that_lacks_its_marker() -> None:

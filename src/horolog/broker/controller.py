@@ -266,6 +266,15 @@ class Controller:
                 )
             await self._remove(topic)
 
+    async def drop_followed(self, topic: Topic) -> None:
+        """Delete a followed topic that is of no more use here.
+
+        Raises:
+            StorageFailed: a write failed; the next start deletes the rest.
+        """
+        async with self._lock:
+            await self._remove(self._followed(topic))
+
     async def promote(
         self,
         topic: Topic,

@@ -12,7 +12,12 @@ from horolog.errors import ErrorCode, RequestRefused, StorageFailed
 from horolog.metadata.topics import TopicRegistry
 from horolog.record.markers import TransactionEnd
 from horolog.storage.logs.appendable import Appended
-from horolog.storage.names import CONSUMER_OFFSETS, TRANSACTION_STATE, TopicPartition
+from horolog.storage.names import (
+    CONSUMER_OFFSETS,
+    FOLLOWED_OFFSETS,
+    TRANSACTION_STATE,
+    TopicPartition,
+)
 
 _OF_OFFSETS: Final = UUID(int=3)
 """Stands for the topic id of `__consumer_offsets`, which is never made again."""
@@ -38,7 +43,8 @@ class LocalMarkers:
     def topic_id(self, topic: str) -> UUID | None:
         """The id of a topic; None if there is none here that this broker leads, or is to."""
         found = self._topics.find(topic)
-        if found is not None and found.followed and self._placement.is_following:
+        is_followed = found is not None and found.followed
+        if is_followed and (self._placement.is_following or topic == FOLLOWED_OFFSETS):
             return None  # the source ends what is open there
         return self.known_id(topic)
 

@@ -114,7 +114,8 @@ class FollowedPartition:
         """The source's topic is not the one that was followed: nothing is asked of it."""
         self.failures = 0
         """Errors in a row."""
-        self.source_start: int | None = None
+        self.is_denied = False
+        """The source does not let it be read."""
         self.source_end: int | None = None
         """The source's high watermark."""
         self.caught_up_ms: int | None = None
@@ -261,7 +262,7 @@ class FollowedPartition:
         if not 0 <= start <= end:
             self.on_failure(f"the source has offsets {start} to {end}, which cannot be", now_ms)
             return None
-        self.source_start, self.source_end = start, end
+        self.source_end = end
         position = self.position(log)
         self.asks = Asks.RECORDS
         if self._may_start_earlier(log) and start <= position <= end:
@@ -299,11 +300,9 @@ class FollowedPartition:
         if self.asks is Asks.RECORDS:
             self.asks = Asks.BOUNDS
 
-    def on_records(self, high_watermark: int, log_start: int, log: LocalLog, now_ms: int) -> None:
+    def on_records(self, high_watermark: int, log: LocalLog, now_ms: int) -> None:
         """Records were fetched and, if there were any, appended."""
-        self.failures, self.why = 0, None
-        if log_start >= 0:
-            self.source_start = log_start
+        self.failures, self.why, self.is_denied = 0, None, False
         self.source_end = high_watermark
         self.offsets_behind = max(0, high_watermark - self.position(log))
         if not self.offsets_behind:
@@ -316,6 +315,7 @@ class FollowedPartition:
     def on_error(self, code: ErrorCode, what: str, now_ms: int) -> bool:
         """The leader refused; whether the source should be looked at again."""
         sentence = f"{what}: {code.name.upper()}"
+        self.is_denied = code == ErrorCode.topic_authorization_failed
         if code == ErrorCode.offset_out_of_range and self.asks is Asks.RECORDS:
             self.asks = Asks.BOUNDS
             # From the second time on without an answer in between, not at once.

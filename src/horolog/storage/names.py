@@ -89,22 +89,25 @@ METADATA_STORE = "horolog-metadata.sqlite"  # ours, of before metadata was kept 
 CLUSTER_METADATA = "__cluster_metadata"
 CONSUMER_OFFSETS = "__consumer_offsets"
 TRANSACTION_STATE = "__transaction_state"
+FOLLOWED_OFFSETS = "__followed_consumer_offsets"
+"""Ours: what a shadow has of its source's `__consumer_offsets`, beside its own groups."""
 # Topics that Apache Kafka keeps for itself: no request may create one, write to it or delete it.
 INTERNAL_TOPICS: Final = frozenset(
     {
         CLUSTER_METADATA,
         CONSUMER_OFFSETS,
+        FOLLOWED_OFFSETS,
         "__remote_log_metadata",
         "__share_group_state",
         TRANSACTION_STATE,
     }
 )
-FOLLOWED_INTERNAL: Final = frozenset({TRANSACTION_STATE})
-"""Those that a shadow follows; groups are asked for their offsets."""
+FOLLOWED_INTERNAL: Final = frozenset({FOLLOWED_OFFSETS, TRANSACTION_STATE})
+"""Those that a shadow follows, by their names here."""
 
 # Those that are served in a directory of ours, where coordinators keep their state in them. In a
 # directory that is another's none is opened.
-SERVED_INTERNAL: Final = frozenset({CONSUMER_OFFSETS, TRANSACTION_STATE})
+SERVED_INTERNAL: Final = frozenset({CONSUMER_OFFSETS, FOLLOWED_OFFSETS, TRANSACTION_STATE})
 MAX_OFFSET: Final = (1 << 63) - 1
 MAX_BASE_OFFSET: Final = MAX_OFFSET - (1 << 32)  # behind it a segment has no room for its offsets
 MAX_RELATIVE_OFFSET: Final = (1 << 31) - 1  # to the first of a segment: 31 bits of an index entry
@@ -129,6 +132,11 @@ _PARTITION = re.compile(r"(?P<topic>[A-Za-z0-9._-]{1,249})-(?P<partition>0|[1-9]
 _DELETED_PARTITION = re.compile(r"\S+-\S+\.[0-9a-f]{32}-delete")
 _MOVED_PARTITION = re.compile(r"\S+-\S+\.[0-9a-f]{32}-(future|stray)")
 _MAX_NAME = 255
+
+
+def name_at_source(topic: str) -> str:
+    """What the source calls a topic that is followed."""
+    return CONSUMER_OFFSETS if topic == FOLLOWED_OFFSETS else topic
 
 
 class TopicPartition(NamedTuple):

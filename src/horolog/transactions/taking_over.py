@@ -19,12 +19,12 @@ transaction are acknowledged before its outcome is written, and so all of them a
 """
 
 from collections import Counter, deque
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Collection, Container, Mapping
 from typing import Final, NamedTuple
 
 from horolog.buffers import Buffer
 from horolog.schemas.transactions import SECOND_FLOW, Status
-from horolog.storage.names import CONSUMER_OFFSETS, TopicPartition
+from horolog.storage.names import CONSUMER_OFFSETS, FOLLOWED_OFFSETS, TopicPartition
 from horolog.storage.producers.states import NEVER_GIVEN, LastEnd
 from horolog.transactions import decisions
 from horolog.transactions.replay import Replay
@@ -41,6 +41,8 @@ MOST_DECIDED: Final = 8
 """Last outcomes of a transactional id that are remembered, beside the first that are lacking."""
 
 _LONGEST_ID: Final = 100
+
+_OFFSETS: Final = (CONSUMER_OFFSETS, FOLLOWED_OFFSETS)
 
 _COMPLETE: Final = (Status.COMPLETE_COMMIT, Status.COMPLETE_ABORT)
 
@@ -84,10 +86,20 @@ class FollowedStates(Replay):
     is remembered, too, however many were decided since.
     """
 
-    def __init__(self, partitions: Mapping[TopicPartition, PartitionHere]) -> None:
-        """Of none; `partitions` are those that are promoted."""
+    def __init__(
+        self, partitions: Mapping[TopicPartition, PartitionHere], *, is_repeated: bool = False
+    ) -> None:
+        """Of none.
+
+        Args:
+            partitions: those that are promoted, and those of the source's `__consumer_offsets` by
+                its name here. States have them by this name, then.
+            is_repeated: whether a promotion that was interrupted has written states by now.
+        """
         super().__init__()
         self._partitions = partitions
+        self._has_offsets = any(key.topic == FOLLOWED_OFFSETS for key in partitions)
+        self._is_repeated = is_repeated
         self._decided: dict[str, deque[tuple[Transaction, int]]] = {}
         self._firsts: dict[str, list[tuple[Transaction, int]]] = {}
         self._lacking: dict[str, set[TopicPartition]] = {}  # of `_firsts`
@@ -117,6 +129,8 @@ class FollowedStates(Replay):
     def note(self, transactional_id: str, after: Transaction | None) -> None:
         """See `Replay.note`."""
         before = self.states.get(transactional_id)
+        if after is not None and self._has_offsets:
+            after = self._renamed(after)
         super().note(transactional_id, after)
         if after is None:
             for each in (self._decided, self._firsts, self._lacking, self._committed):
@@ -132,6 +146,22 @@ class FollowedStates(Replay):
         elif after.status is Status.COMPLETE_COMMIT and after.client_version >= SECOND_FLOW:
             for partition in self._opened.get(_writer(after), ()):
                 self._committed.setdefault(transactional_id, {})[partition] = _writer(after)
+
+    def _renamed(self, state: Transaction) -> Transaction:
+        """A state with the source's partitions of `__consumer_offsets` by their name here.
+
+        One that a promotion here has written has both: those by this name, and those that are led
+        here. One that a promotion of the source has written has both for its own source.
+        """
+        present = state.partitions
+        carried = {each for each in present if each[0] == FOLLOWED_OFFSETS}
+        led = {each for each in present if each[0] == CONSUMER_OFFSETS}
+        if not carried and not led:
+            return state
+        if not (carried and self._is_repeated):
+            carried = {(FOLLOWED_OFFSETS, index) for _, index in led}
+        others = {each for each in present if each[0] not in _OFFSETS}
+        return state._replace(partitions=frozenset(others | carried))
 
     def _note_lacking(self, id_: str, decided: Transaction, came_ms: int) -> None:
         before = self._lacking.setdefault(id_, set())
@@ -319,7 +349,7 @@ class _TakingOver:
             return state
         lacking = {key: here for key, here in its.items() if not _has_end(here, state)}
         unsure = {key: here for key, here in lacking.items() if here.confirmed_ms <= came_ms}
-        has_offsets = any(topic == CONSUMER_OFFSETS for topic, _ in state.partitions)
+        has_offsets = _has_unknown_offsets(state, its)
         is_seen = is_seen or any(_may_have_end(here, state, came_ms) for here in its.values())
         if len(lacking) == len(its) and not is_seen and its and (unsure or has_offsets):
             for key, here in its.items():
@@ -354,9 +384,7 @@ class _TakingOver:
             return self._prepared(id_, after, last, is_seen=True)
         if ends:
             return decisions.prepared(state, version, self._now_ms, commit=False)
-        has_offsets = not self._is_led and any(
-            topic == CONSUMER_OFFSETS for topic, _ in state.partitions
-        )
+        has_offsets = not self._is_led and _has_unknown_offsets(state, its)
         if (
             self._is_current
             and not lost
@@ -494,6 +522,35 @@ class _TakingOver:
             f"a transaction of {id_[:_LONGEST_ID]!r} was {what}: records of it from offset "
             f"{here.producers.end_offset} on {records}"
         )
+
+
+def with_places(
+    changed: Mapping[str, Transaction],
+    states: Mapping[str, Transaction],
+    places: Mapping[int, Collection[TopicPartition]],
+) -> dict[str, Transaction]:
+    """The states to be written, where offsets of the source are carried to groups here.
+
+    Args:
+        changed: what is decided.
+        states: all of the source.
+        places: the partitions of `__consumer_offsets` here that have them, by producer id.
+    """
+    after = dict(changed)
+    for id_, before in states.items():
+        state = changed.get(id_, before)
+        if state.is_open and any(topic == FOLLOWED_OFFSETS for topic, _ in state.partitions):
+            its = places.get(state.producer.id, ())
+            after[id_] = state._replace(partitions=state.partitions.union(its))
+    return after
+
+
+def _has_unknown_offsets(state: Transaction, its: Container[TopicPartition]) -> bool:
+    """Whether a transaction has offsets of groups, of which it is not known what has come."""
+    return any(
+        topic in _OFFSETS and TopicPartition(topic, index) not in its
+        for topic, index in state.partitions
+    )
 
 
 def _is_second(state: Transaction) -> bool:

@@ -17,6 +17,7 @@ from horolog.broker.following.source import (
 )
 from horolog.client import ClientConfig
 from horolog.errors import ErrorCode, RequestRefused
+from horolog.storage.names import CONSUMER_OFFSETS, FOLLOWED_OFFSETS
 from horolog.wire.api import ApiKey
 
 ONE, OTHER = UUID(int=1), UUID(int=2)
@@ -254,9 +255,23 @@ def test_a_topic_without_leader_is_there(scripted: Scripted, looked: Source) -> 
 
 
 def test_internal_topics_are_not_followed(scripted: Scripted, looked: Source) -> None:
-    scripted.set("__consumer_offsets", partition(0))
+    scripted.set("__share_group_state", partition(0))
+    scripted.set(FOLLOWED_OFFSETS, partition(0))
     scripted.set("marked", partition(0), is_internal=True)
     assert set(looked.look({}).topics) == {"t"}
+
+
+def test_the_groups_of_the_source_are_followed_under_another_name(
+    scripted: Scripted, looked: Source
+) -> None:
+    scripted.set(CONSUMER_OFFSETS, partition(0), is_internal=True)
+    found = looked.look({}).topics[FOLLOWED_OFFSETS]
+    assert (found.name, len(found.partitions)) == (FOLLOWED_OFFSETS, 1)
+    scripted.set("t", partition(0))
+    scripted.topics = [each for each in scripted.topics if each["name"] == "t"]
+    looks = [looked.look({FOLLOWED_OFFSETS: None}).deleted for _ in range(CONFIRMATIONS)]
+    assert looks[-1] == {FOLLOWED_OFFSETS}
+    assert not any(looks[:-1])
 
 
 def test_settings_that_may_not_be_read_are_unknown(scripted: Scripted, looked: Source) -> None:

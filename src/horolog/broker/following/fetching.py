@@ -31,6 +31,7 @@ from horolog.offsets import TopicPartition
 from horolog.replication.followed import Asks, FollowedPartition, StartAt
 from horolog.replication.truncation import TruncateTo
 from horolog.storage.logs.following import Followed as Appended
+from horolog.storage.names import CONSUMER_OFFSETS, FOLLOWED_OFFSETS, name_at_source
 
 __all__ = ["Followed", "LeaderFetcher", "SourceLeader"]
 
@@ -121,9 +122,9 @@ class SourceLeader:
     ) -> dict[TopicPartition, FetchAnswer]:
         """See `FetchSession`; `positions` and `forgotten` are what has changed."""
         for partition in forgotten:
-            self._session.forget(partition)
+            self._session.forget(_at_source(partition))
         for partition, position in positions.items():
-            self._session.want(partition, position)
+            self._session.want(_at_source(partition), position)
         deadline = Deadline.after_ms(max_wait_ms + self._timeout_ms)
         answers = self._session.fetch(self._connected(deadline), max_wait_ms, deadline)
         if self._session.unasked:
@@ -133,19 +134,23 @@ class SourceLeader:
                 len(self._session.unasked),
                 *self._session.unasked[0],
             )
-        return answers
+        return {_here(key): answer for key, answer in answers.items()}
 
     def epoch_ends(
         self, asked: Mapping[TopicPartition, tuple[int, int]]
     ) -> dict[TopicPartition, EpochEnd]:
         """See `leader.epoch_ends`."""
         deadline = Deadline.after_ms(self._timeout_ms)
-        return epoch_ends(self._connected(deadline), asked, deadline)
+        theirs = {_at_source(key): epochs for key, epochs in asked.items()}
+        found = epoch_ends(self._connected(deadline), theirs, deadline)
+        return {_here(key): end for key, end in found.items()}
 
     def bounds(self, asked: Mapping[TopicPartition, int]) -> dict[TopicPartition, LogBounds]:
         """See `leader.log_bounds`."""
         deadline = Deadline.after_ms(self._timeout_ms)
-        return log_bounds(self._connected(deadline), asked, deadline)
+        theirs = {_at_source(key): epoch for key, epoch in asked.items()}
+        found = log_bounds(self._connected(deadline), theirs, deadline)
+        return {_here(key): bounds for key, bounds in found.items()}
 
     def interrupt(self) -> None:
         """Let a request that is waited for fail now; any thread may call it."""
@@ -169,6 +174,14 @@ class SourceLeader:
                 )
             self._link = link
         return link
+
+
+def _at_source(key: TopicPartition) -> TopicPartition:
+    return name_at_source(key[0]), key[1]
+
+
+def _here(key: TopicPartition) -> TopicPartition:
+    return FOLLOWED_OFFSETS if key[0] == CONSUMER_OFFSETS else key[0], key[1]
 
 
 class LeaderFetcher:
@@ -506,7 +519,7 @@ class LeaderFetcher:
 
     def _on_records(self, followed: Followed, given: Fetched) -> None:
         log = local(followed.partition.log)
-        followed.state.on_records(given.high_watermark, given.log_start_offset, log, self._now_ms())
+        followed.state.on_records(given.high_watermark, log, self._now_ms())
 
     def _refused(self, followed: Followed, code: ErrorCode, what: str) -> None:
         if followed.state.on_error(code, what, self._now_ms()):

@@ -232,6 +232,16 @@ class Follower:
         found = None if leader is None else self._fetchers.get(leader)
         return None if found is None else found[1]
 
+    def is_denied(self, key: TopicPartition) -> bool:
+        """Whether the source does not let a partition be read."""
+        followed = self._followed.get(key)
+        return followed is not None and followed.state.is_denied
+
+    def has_caught_up(self, key: TopicPartition) -> bool:
+        """Whether all that the source had of a partition was here once, since the start."""
+        followed = self._followed.get(key)
+        return followed is not None and followed.state.caught_up_ms is not None
+
     def now_ms(self) -> int:
         """The time by which partitions are confirmed."""
         return int(self._loop.time() * 1000)

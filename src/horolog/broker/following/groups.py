@@ -1,6 +1,7 @@
 """Offsets that consumer groups have committed at the source, committed here too.
 
-All groups of the source are asked, again and again. An offset is committed here when it has changed
+They are read from the source's `__consumer_offsets`, as far as it is here (offsets.py). Else all
+groups of the source are asked, again and again. An offset is committed here when it has changed
 there, or is not here, for partitions that are followed: what a group commits here stays until it
 moves on at the source. After a start, only offsets that are ahead of those here are committed. A
 group that has members here commits for itself (as in MirrorMaker 2). Nothing is clamped: the
@@ -8,7 +9,7 @@ records come later. A promotion clamps.
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final
 from uuid import UUID
@@ -22,12 +23,17 @@ from horolog.clock import Clock
 from horolog.errors import ErrorCode, HorologError, RequestRefused
 from horolog.groups.rows import OffsetRow
 from horolog.groups.values import Committer
-from horolog.metadata.topics import TopicRegistry
+from horolog.metadata.topics import Topic, TopicRegistry
 from horolog.offsets import TopicPartition
 
 _LOG = logging.getLogger(__name__)
 
 GroupOffsets = Mapping[str, Mapping[TopicPartition, CommittedOffset]]
+GroupChanges = Mapping[str, Mapping[TopicPartition, CommittedOffset | None]]
+"""None where a group has no offset any more."""
+
+NOBODY: Final = Committer("", None, -1)
+"""Commits for a group without members."""
 
 _HAS_MEMBERS: Final = frozenset(
     {ErrorCode.unknown_member_id, ErrorCode.rebalance_in_progress, ErrorCode.illegal_generation}
@@ -66,8 +72,7 @@ class FollowedGroups:
         self._placement = placement
         self._groups = groups
         self._clock = clock
-        self._seen: dict[str, Mapping[TopicPartition, CommittedOffset]] = {}
-        self._asked: Mapping[str, UUID] = {}
+        self._seen: dict[str, dict[TopicPartition, CommittedOffset]] = {}
         self._refused: dict[str, str] = {}
 
     def topic_ids(self) -> dict[str, UUID]:
@@ -84,22 +89,41 @@ class FollowedGroups:
             asked: `topic_ids` of before. A topic that was re-created since then has other records,
                 and what is found may be of those of before.
         """
-        await self._groups.tried()
-        turns = TimeSlice()
-        self._asked = asked
         for group_id in self._seen.keys() - found.keys():
             del self._seen[group_id]  # its offsets here expire like those of any group
         for group_id, offsets in found.items():
+            seen = self._seen.get(group_id, {})
+            for key in seen.keys() - offsets.keys():
+                del seen[key]
+        await self.take(found, asked)
+
+    async def take(
+        self, changes: GroupChanges, asked: Mapping[str, UUID], *, closing: bool = False
+    ) -> set[str]:
+        """Commit changes; the groups whose offsets could not be committed.
+
+        Args:
+            changes: what groups have committed since they were last taken, or all of it.
+            asked: as of `apply`.
+            closing: they are the last ones, of topics that are being promoted.
+        """
+        await self._groups.tried()
+        turns, failed = TimeSlice(), set[str]()
+        find = partial(self._find, asked, closing=closing)
+        for group_id, offsets in changes.items():
             await turns.pause()
             if not group_id:
                 continue  # of a client that gave none, and can give none here
             try:
-                self._seen[group_id] = await self._commit(group_id, offsets)
+                await self._take(group_id, offsets, find)
                 self._refused.pop(group_id, None)
+                continue
             except RequestRefused as error:
                 self._refuse(group_id, error)
             except HorologError as error:
                 self._name(group_id, error)
+            failed.add(group_id)
+        return failed
 
     def _refuse(self, group_id: str, error: RequestRefused) -> None:
         if error.code in _HAS_MEMBERS:
@@ -112,17 +136,25 @@ class FollowedGroups:
             _LOG.warning("offsets of group %r are not followed: %s", group_id, error)
         self._refused[group_id] = str(error)
 
-    async def _commit(
-        self, group_id: str, offsets: Mapping[TopicPartition, CommittedOffset]
-    ) -> dict[TopicPartition, CommittedOffset]:
-        """Commit the offsets of one group; those that are as at the source now."""
+    async def _take(
+        self,
+        group_id: str,
+        offsets: Mapping[TopicPartition, CommittedOffset | None],
+        find: Callable[[TopicPartition], Topic | None],
+    ) -> None:
+        """Commit the offsets of one group, of topics that are found."""
         # An offset counts once its topic is here: it may be committed before.
-        of_topics = {key: its for key, its in offsets.items() if self._is_followed(*key)}
+        of_topics = {
+            key: its for key, its in offsets.items() if its is not None and find(key) is not None
+        }
         changed = {key: its for key, its in of_topics.items() if self._is_new(group_id, key, its)}
         if changed:
-            by = Committer("", None, -1)
-            await self._groups.commit(group_id, by, partial(self._rows, group_id, changed))
-        return of_topics
+            rows = partial(self._rows, group_id, changed, find)
+            await self._groups.commit(group_id, NOBODY, rows)
+        seen = self._seen.setdefault(group_id, {})
+        seen |= of_topics
+        for key in offsets.keys() - of_topics.keys():
+            seen.pop(key, None)
 
     def _is_new(self, group_id: str, key: TopicPartition, its: CommittedOffset) -> bool:
         """Whether an offset is to be committed here; at first sight only if that is a progress."""
@@ -133,7 +165,10 @@ class FollowedGroups:
         return before is not None and before != its
 
     def _rows(
-        self, group_id: str, offsets: Mapping[TopicPartition, CommittedOffset]
+        self,
+        group_id: str,
+        offsets: Mapping[TopicPartition, CommittedOffset],
+        find: Callable[[TopicPartition], Topic | None],
     ) -> list[OffsetRow]:
         """The rows of topics that are still followed at the commit's turn."""
         now_ms = self._clock.now_ms()
@@ -145,17 +180,18 @@ class FollowedGroups:
                 -1 if its.leader_epoch is None else its.leader_epoch,
                 its.metadata,
                 now_ms,
-                topic_id=self._asked[key[0]],
+                topic_id=topic.topic_id,
             )
             for key, its in offsets.items()
-            if self._is_followed(*key)
+            if (topic := find(key)) is not None
         ]
 
-    def _is_followed(self, name: str, index: int) -> bool:
-        topic = self._topics.find(name)
-        return (
-            topic is not None
-            and topic.topic_id == self._asked.get(name)
-            and self._placement.takes_commits(topic)
-            and index in range(len(topic.partitions))
-        )
+    def _find(
+        self, asked: Mapping[str, UUID], key: TopicPartition, *, closing: bool
+    ) -> Topic | None:
+        """The topic of a partition, if it is followed and still the one that was asked about."""
+        topic = self._topics.find(key[0])
+        if topic is None or topic.topic_id != asked.get(key[0]) or key[1] not in topic.partitions:
+            return None
+        takes = topic.followed if closing else self._placement.takes_commits(topic)
+        return topic if takes else None

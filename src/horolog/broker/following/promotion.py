@@ -6,19 +6,24 @@ then it is stored that the topic is led: a kill before leaves it followed, a kil
 by the next start. Producers are accepted once all of its partitions lead.
 
 Before any of them `__transaction_state` is led, once the decisions on transactions are written to
-it. A kill before that leaves it undecided, for the next promotion.
+it, and before that the offsets which groups have committed in them (carrying.py). A kill before
+that leaves it undecided, for the next promotion. After it the source's `__consumer_offsets` is of
+no more use here.
 """
 
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import Final, NamedTuple
 
 from horolog.broker.controller import Controller
+from horolog.broker.following.carrying import Carrying, Places
 from horolog.broker.following.follower import Follower
+from horolog.broker.following.offsets import SourceOffsets
+from horolog.broker.following.topics import FollowedTopics
 from horolog.broker.group_coordinator import GroupCoordinator
 from horolog.broker.partition import Partition
 from horolog.broker.partitions import Partitions
@@ -35,7 +40,14 @@ from horolog.metadata.topics import Topic, TopicRegistry
 from horolog.offsets import commits_positions
 from horolog.record.stamped import stamped_batch
 from horolog.replication.followed import MAX_EPOCH
-from horolog.storage.names import TRANSACTION_STATE, TopicPartition
+from horolog.storage.names import (
+    CONSUMER_OFFSETS,
+    FOLLOWED_INTERNAL,
+    FOLLOWED_OFFSETS,
+    TRANSACTION_STATE,
+    TopicPartition,
+    name_at_source,
+)
 from horolog.transactions.replay import record_of
 from horolog.transactions.taking_over import (
     FollowedStates,
@@ -43,6 +55,7 @@ from horolog.transactions.taking_over import (
     PartitionHere,
     TakenOver,
     taken_over,
+    with_places,
 )
 from horolog.transactions.values import Transaction
 from horolog.wire.questions import PromotedEntry
@@ -104,6 +117,8 @@ class Promotions:
         producer_ids: of this broker.
         clock: of this broker.
         follower: whose following of a topic ends.
+        followed_topics: drops the source's `__consumer_offsets`.
+        offsets: what that has.
         transactions: go on with what the source has of them.
         transactions_topic: has them, in the source's records.
     """
@@ -118,6 +133,8 @@ class Promotions:
         producer_ids: ProducerIds,
         clock: Clock,
         follower: Follower,
+        followed_topics: FollowedTopics,
+        offsets: SourceOffsets,
         transactions: TransactionCoordinator,
         transactions_topic: StateTopic,
     ) -> None:
@@ -131,6 +148,9 @@ class Promotions:
         self._producer_ids = producer_ids
         self._clock = clock
         self._follower = follower
+        self._followed_topics = followed_topics
+        self._offsets = offsets
+        self.carrying = Carrying(topics, partitions, groups, clock)
         self._transactions = transactions
         self._transactions_topic = transactions_topic
 
@@ -160,10 +180,12 @@ class Promotions:
     ) -> None:
         begun_ms = self._follower.now_ms()
         if self._transactions_topic.exists and self._followed(given):
-            await self._follower.confirm({*given, TRANSACTION_STATE}, begun_ms)
+            await self._follower.confirm({*given, *FOLLOWED_INTERNAL}, begun_ms)
         try:
-            await self._promote_confirmed(given, notes, begun_ms, of_all=of_all)
+            async with self._offsets.lock:
+                await self._promote_confirmed(given, notes, begun_ms, of_all=of_all)
         finally:
+            await self._followed_topics.drop_offsets()
             self._transactions.start()
 
     async def _promote_confirmed(
@@ -178,12 +200,11 @@ class Promotions:
         with ExitStack() as held:
             if of_all:  # also those that were followed meanwhile
                 given = [topic.name for topic in self._topics if topic.followed]
-            names = [name for name in dict.fromkeys(given) if name != TRANSACTION_STATE]
+            names = [name for name in dict.fromkeys(given) if name not in FOLLOWED_INTERNAL]
             followed = self._followed(names)
             stopped = followed
-            is_state_due = followed or of_all or TRANSACTION_STATE in given
-            if self._transactions_topic.is_followed and is_state_due:
-                stopped = [*followed, TRANSACTION_STATE]
+            if followed or of_all or not FOLLOWED_INTERNAL.isdisjoint(given):
+                stopped = [*followed, *self._followed(sorted(FOLLOWED_INTERNAL))]
             said = {name: [*notes(name)] for name in followed}
             facts = self._facts(stopped)
             for name in stopped:
@@ -249,13 +270,13 @@ class Promotions:
                 here[key] = PartitionHere(its, facts[key].confirmed_ms, facts[key].is_behind)
         is_of_source = TRANSACTION_STATE in self._placement.rows
         is_led = topic is not None and not is_followed and is_of_source
+        if not is_led:
+            here |= await self._offsets_here(facts)
         if is_led:  # no state changes until the topics are led
             await self._transactions.begin_anew()
-        known, now_ms, is_current = (
-            FollowedStates(here),
-            self._follower.now_ms(),
-            is_followed or is_led,
-        )
+        is_repeated = topic is not None and self._placement.is_interrupted(topic)
+        known = FollowedStates(here, is_repeated=is_repeated)
+        now_ms, is_current = self._follower.now_ms(), is_followed or is_led
         for index in still:
             of_state = facts.get(TopicPartition(TRANSACTION_STATE, index))
             known.begin(partial(_came, of_state, now_ms))
@@ -269,12 +290,12 @@ class Promotions:
             )
         decide = partial(taken_over, known, here, begun_ms, self._clock.now_ms())
         taken = await asyncio.to_thread(decide, is_current=is_current, is_led=is_led)
-        for key, sentences in taken.notes.items():
-            for sentence in sentences:
-                _LOG.warning("%s-%d was promoted: %s", *key, sentence)
+        self._say(taken.notes)
+        places = await self._carry(here, taken, is_followed=is_followed)
         if topic is None or not (is_followed or is_led):
             return taken._replace(changed={})  # all that there is began here
-        write = partial(self._write, taken.changed)
+        changed = taken.changed if is_led else with_places(taken.changed, known.states, places)
+        write = partial(self._write, changed)
         if is_led:
             await write()
             return taken
@@ -284,6 +305,44 @@ class Promotions:
         await self._transactions.begin_anew()
         await self._controller.promote(topic, self._row_of(topic, still), write=write)
         return taken
+
+    async def _offsets_here(
+        self, facts: Mapping[TopicPartition, _Fact]
+    ) -> dict[TopicPartition, PartitionHere]:
+        """What has come of the source's `__consumer_offsets`, as far as it can be read.
+
+        What groups have committed by it is committed here.
+        """
+        here = {}
+        for key in (key for key in facts if key.topic == FOLLOWED_OFFSETS):
+            partition = self._partitions.find(*key)
+            if partition is not None:
+                await partition.change(lambda log: log.advance_high_watermark(log.log_end_offset))
+                its = await partition.producers_here()
+                here[key] = PartitionHere(its, facts[key].confirmed_ms, facts[key].is_behind)
+        await self._offsets.apply(closing=True)
+        return {key: its for key, its in here.items() if key.partition in self._offsets.read}
+
+    async def _carry(
+        self, here: Mapping[TopicPartition, PartitionHere], taken: TakenOver, *, is_followed: bool
+    ) -> Places:
+        """Have the offsets of transactions here; where those are that go on."""
+        if is_followed:  # all that is pending here is of a promotion that was interrupted
+            await self.carrying.drop_pending()
+        known = [key.partition for key in here if key.topic == FOLLOWED_OFFSETS]
+        pending = await self._offsets.pending(known)
+        return await self.carrying.carry(pending, here, taken.outcomes, is_followed=is_followed)
+
+    def _say(self, notes: Mapping[TopicPartition, Sequence[str]]) -> None:
+        """Say what is not as it was at the source."""
+        self.done.pop(CONSUMER_OFFSETS, None)
+        for (topic, index), sentences in notes.items():
+            name = name_at_source(topic)
+            for sentence in sentences:
+                _LOG.warning("%s-%d was promoted: %s", name, index, sentence)
+                if topic == FOLLOWED_OFFSETS:
+                    entry = PromotedEntry(name, -1, partition=index, text=sentence)
+                    self.done.setdefault(name, []).append(entry)
 
     async def _write(self, changed: Mapping[str, Transaction]) -> None:
         state = self._transactions_topic

@@ -15,6 +15,7 @@ from horolog.broker.following.appending import local
 from horolog.broker.following.demotion import choose
 from horolog.broker.following.follower import Follower, PartitionStatus
 from horolog.broker.following.groups import FollowedGroups, committed_at
+from horolog.broker.following.offsets import SourceOffsets
 from horolog.broker.following.promotion import Promotions
 from horolog.broker.following.source import Source, SourceTopics
 from horolog.broker.following.topics import FollowedTopics
@@ -38,7 +39,7 @@ from horolog.clock import Clock
 from horolog.errors import ErrorCode, HorologError, RequestRefused
 from horolog.metadata.rows import SourceRow
 from horolog.metadata.topics import Topic, TopicRegistry
-from horolog.storage.names import TRANSACTION_STATE
+from horolog.storage.names import CONSUMER_OFFSETS, FOLLOWED_OFFSETS, TRANSACTION_STATE
 from horolog.wire.questions import (
     Demotion,
     FollowedEntry,
@@ -83,6 +84,7 @@ class Shadow:
         self._follower = follower
         self._transactions = transactions
         self._followed_groups = FollowedGroups(topics, placement, groups, clock)
+        self._offsets = SourceOffsets(topics, partitions, follower, self._followed_groups)
         self._promotions = Promotions(
             topics,
             partitions,
@@ -92,6 +94,8 @@ class Shadow:
             producer_ids,
             clock,
             follower,
+            followed_topics,
+            self._offsets,
             transactions,
             transactions_topic,
         )
@@ -110,6 +114,7 @@ class Shadow:
         return any(
             topic.followed and (is_ended or self._placement.is_interrupted(topic))
             for topic in self._topics
+            if topic.name != FOLLOWED_OFFSETS
         )
 
     # --- start and stop ---------------------------------------------------------------
@@ -117,6 +122,7 @@ class Shadow:
     async def start(self) -> None:
         """Follow the source, if there is one."""
         async with self._lock:
+            await self._followed_topics.drop_offsets()  # a kill may have come before that
             self._start()
 
     def _start(self) -> None:
@@ -161,11 +167,16 @@ class Shadow:
     async def _ask_groups(self, source: SourceRow, thread: BlockingThread) -> str:
         """Commit here what groups have committed there; why not, if anything is wrong."""
         try:
+            if self._offsets.is_given:
+                async with self._offsets.lock:
+                    await self._offsets.apply()
+                return ""
             if self._client is None:
                 self._client = Client.of(await thread.run(lambda: connection_to(source)))
             client, topics = self._client, self._followed_groups.topic_ids()
             found, why = await thread.run(lambda: committed_at(client))
-            await self._followed_groups.apply(found, topics)
+            if not self._offsets.is_given:  # else they may be ahead of what is here
+                await self._followed_groups.apply(found, topics)
         except HorologError as error:
             return str(error)
         except Exception:  # noqa: BLE001 - a bug in one round does not end the following
@@ -193,7 +204,7 @@ class Shadow:
 
     def promoted(self, names: tuple[str, ...]) -> Iterator[PromotedEntry]:
         """What promotions since the start have done, of some topics or (none named) of all."""
-        for name in names or sorted(self._promotions.done):
+        for name in (*names, CONSUMER_OFFSETS) if names else sorted(self._promotions.done):
             yield from self._promotions.done.get(name, ())
 
     async def demote(self, asked: Demotion) -> None:
@@ -219,6 +230,8 @@ class Shadow:
                     if topic.name == TRANSACTION_STATE:
                         await self._transactions.begin_anew()
                     await self._controller.demote(topic, row)
+                    if topic.name == TRANSACTION_STATE:  # the new leader has decided on them
+                        await self._promotions.carrying.drop_pending()
                     _LOG.warning(
                         "%s is followed from %s now: what that never had is cut off and set aside",
                         *(topic.name, asked.servers),

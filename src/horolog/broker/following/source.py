@@ -17,7 +17,12 @@ from horolog.client.connection import NoAnswer
 from horolog.client.metadata import ClusterMetadata, PartitionMetadata, TopicMetadata
 from horolog.errors import ErrorCode, RequestRefused
 from horolog.metadata.topics import check_name
-from horolog.storage.names import FOLLOWED_INTERNAL, INTERNAL_TOPICS
+from horolog.storage.names import (
+    FOLLOWED_INTERNAL,
+    FOLLOWED_OFFSETS,
+    INTERNAL_TOPICS,
+    name_at_source,
+)
 
 __all__ = ["Source", "SourcePartition", "SourceTopic", "SourceTopics"]
 
@@ -29,6 +34,9 @@ LOOKS_FOR_SETTINGS: Final = 30
 
 LEAST_SETTINGS: Final = 20
 """Topics whose settings each look reads at least."""
+
+_OURS: Final = {name_at_source(name): name for name in FOLLOWED_INTERNAL}
+"""What internal topics that are followed are called here."""
 
 _OF_INTERNAL: Final = MappingProxyType({"cleanup.policy": "compact", "segment.bytes": "104857600"})
 """Settings of an internal topic, as Kafka 4.3 has them; those of replicas are not of use here."""
@@ -126,9 +134,10 @@ class Source:
         self._check_cluster(found)
         topics: dict[str, SourceTopic] = {}
         unreadable: dict[str, str] = {}
-        for topic in found.topics.values():
-            is_internal = topic.is_internal or topic.name in INTERNAL_TOPICS
-            is_followed = not is_internal or topic.name in FOLLOWED_INTERNAL
+        for named in found.topics.values():
+            topic = named._replace(name=_OURS.get(named.name, named.name))
+            is_internal = topic.is_internal or named.name in INTERNAL_TOPICS
+            is_followed = named.name in _OURS if is_internal else True
             if not is_followed or not self._is_selected(topic.name):
                 continue
             try:
@@ -141,6 +150,8 @@ class Source:
             del self._doubts[name]
         self._read_settings({n: each for n, each in topics.items() if n not in FOLLOWED_INTERNAL})
         self._ask_who_leads(frozenset(topics.keys() - followed.keys()))
+        if len(self._upstream) > 1:  # the groups of its own source's transactions are elsewhere
+            topics.pop(FOLLOWED_OFFSETS, None)
         later = [n for n in sorted(found.brokers) if self._turn is None or n > self._turn]
         self._turn = later[0] if later else None
         return SourceTopics(
@@ -244,10 +255,11 @@ class Source:
         """Which of the missing topics do not exist; the others are unreadable."""
         if not missing:
             return frozenset()
-        found = self._ask(missing).topics
+        found = self._ask([name_at_source(name) for name in missing]).topics
         deleted = set()
         for name in missing:
-            code = found[name].error if name in found else ErrorCode.unknown_server_error
+            theirs = found.get(name_at_source(name))
+            code = ErrorCode.unknown_server_error if theirs is None else theirs.error
             if code in _GONE:
                 if self._is_confirmed(name):
                     deleted.add(name)

@@ -23,7 +23,12 @@ from horolog.config import Settings, check_topic
 from horolog.errors import ErrorCode, HorologError, RequestRefused
 from horolog.metadata.rows import FollowedRow, settings_of_source, settings_text
 from horolog.metadata.topics import Topic, TopicRegistry
-from horolog.storage.names import FOLLOWED_INTERNAL
+from horolog.storage.names import (
+    FOLLOWED_INTERNAL,
+    FOLLOWED_OFFSETS,
+    TRANSACTION_STATE,
+    name_at_source,
+)
 
 _LOG = logging.getLogger(__name__)
 
@@ -121,15 +126,38 @@ class FollowedTopics:
 
         Its transactions are not, where transactions of topics that are led here have a coordinator.
         """
-        if name in FOLLOWED_INTERNAL:
-            here = self._topics.find(name)
-            leads = any(not each.followed and not each.is_internal for each in self._topics)
-            if name not in self._servable or (leads if here is None else not here.followed):
-                if name not in self._left_out:
-                    self._left_out.add(name)
-                    _LOG.info("%s of the source is not followed: transactions are led here", name)
-                return False
+        if name in FOLLOWED_INTERNAL and (name not in self._servable or self._leads_transactions):
+            if name not in self._left_out:
+                self._left_out.add(name)
+                what = name_at_source(name)
+                _LOG.info("%s of the source is not followed: transactions are led here", what)
+            return False
         return self._placement.wants(name)
+
+    @property
+    def _leads_transactions(self) -> bool:
+        """Whether transactions have a coordinator here, or topics that are led here may have."""
+        here = self._topics.find(TRANSACTION_STATE)
+        if here is not None:
+            return not here.followed
+        return any(not each.followed and not each.is_internal for each in self._topics)
+
+    async def drop_offsets(self) -> None:
+        """Delete what is here of the source's `__consumer_offsets`, where it is of no more use.
+
+        The transactions that it has offsets of are led here, with these. Where the disk refuses,
+        the next start does it.
+        """
+        offsets = self._topics.find(FOLLOWED_OFFSETS)
+        if offsets is None:
+            return
+        others = any(each.followed for each in self._topics if each is not offsets)
+        is_over = not self._placement.is_following and not others
+        if is_over or self._leads_transactions:
+            try:
+                await self._controller.drop_followed(offsets)
+            except HorologError as error:
+                _LOG.warning("%s is not deleted yet: %s", offsets.name, error)
 
     def _check_known(self, servers: str, seen: SourceTopics) -> None:
         """Refuse a cluster that is new here and has other topics of known names."""

@@ -1,0 +1,313 @@
+"""The source's `__consumer_offsets` as it is here: what its groups have committed, by its records.
+
+It is followed as any topic, under another name (`FOLLOWED_OFFSETS`), beside the groups of this
+broker. What groups commit in transactions counts from the marker on, so that an offset is here only
+if its transaction is committed here, too. What is open is known to a promotion (carrying.py).
+
+It is read from where the last reading ended. What it adds up to is held in memory, up to a limit.
+Beyond it, and where the source does not give it, groups are asked (groups.py).
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Final, TypeVar
+from uuid import UUID
+
+from horolog.broker.following.follower import Follower
+from horolog.broker.following.groups import FollowedGroups, GroupChanges
+from horolog.broker.partition import Partition
+from horolog.broker.partitions import Partitions
+from horolog.buffers import Buffer
+from horolog.client.groups import CommittedOffset
+from horolog.errors import CorruptBatch, ErrorCode, HorologError, RequestRefused, code_for
+from horolog.groups.replay import Replay
+from horolog.groups.rows import PendingRow
+from horolog.metadata.topics import TopicRegistry
+from horolog.offsets import TopicPartition
+from horolog.record.batch import MAGIC, iter_headers, parse_header
+from horolog.record.builder import Record
+from horolog.schemas.offsets import OffsetKey, read_committed, read_key
+from horolog.storage.directory.checkpoints import EpochStart
+from horolog.storage.file_errors import FileMissing
+from horolog.storage.names import FOLLOWED_OFFSETS
+
+_LOG = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+MOST_BYTES: Final = 128 << 20
+"""That the offsets of all groups of a source may have in memory, those of open transactions too."""
+
+_READ_BYTES: Final = 1 << 20
+_RECORD_BYTES: Final = 300  # in memory, roughly, beside key and value
+_OF_OFFSETS: Final = (b"\0\0", b"\0\1")  # what keys of offsets begin with
+
+
+class _Replayed(Replay):
+    """What a partition adds up to, and what of it has changed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.changed: set[bytes] = set()
+        self._kept_bytes = 0
+        self._open_bytes: dict[int, int] = {}
+
+    @property
+    def held_bytes(self) -> int:
+        """In memory, roughly."""
+        return self._kept_bytes + sum(self._open_bytes.values())
+
+    def counted(self, batch: Buffer) -> list[Record]:
+        """See `Replay.counted`; but for the members of groups."""
+        header = parse_header(batch)
+        before = len(self._pending.get(header.producer_id, ()))
+        found = super().counted(batch)
+        if header.is_control:
+            self._open_bytes.pop(header.producer_id, None)
+        its = self._pending.get(header.producer_id, [])
+        its[before:] = _of_offsets(its[before:])
+        if len(its) > before:
+            more = sum(map(_held, its[before:]))
+            self._open_bytes[header.producer_id] = (
+                self._open_bytes.get(header.producer_id, 0) + more
+            )
+        return _of_offsets(found)
+
+    def _apply(self, records: Iterable[Record]) -> None:
+        for record in records:
+            key = record.key or b""
+            before = self._kept.get(key)
+            super()._apply((record,))
+            after = self._kept.get(key)
+            if after is not before:
+                self.changed.add(key)
+                self._kept_bytes -= 0 if before is None else _bytes(before.key, before.value)
+                self._kept_bytes += 0 if after is None else _bytes(after.key, after.value)
+
+    def all_changed(self) -> None:
+        """Say of all offsets that they have changed."""
+        self.changed.update(self._kept)
+
+    def value(self, key: bytes) -> bytes | None:
+        """The last value of a key."""
+        kept = self._kept.get(key)
+        return None if kept is None else kept.value
+
+
+def _of_offsets(records: list[Record]) -> list[Record]:
+    return [record for record in records if (record.key or b"")[:2] in _OF_OFFSETS]
+
+
+def _held(record: Record) -> int:
+    return _bytes(record.key or b"", record.value or b"")
+
+
+def _bytes(key: bytes, value: bytes) -> int:
+    return _RECORD_BYTES + len(key) + len(value)
+
+
+class _Reading:
+    """How far one partition has been read."""
+
+    def __init__(self, partition: Partition) -> None:
+        self.partition = partition
+        self.replayed = _Replayed()
+        self.why: str | None = None
+        """Why it is not read."""
+        self._position = 0
+        self._epochs: list[EpochStart] = []
+
+    @property
+    def is_current(self) -> bool:
+        """Whether what was read is in the log still: nothing of it was cut off."""
+        return not self.partition.is_closed and self._epochs == self._up_to(self._position)
+
+    def _up_to(self, position: int) -> list[EpochStart]:
+        return [each for each in self.partition.log.epochs.entries if each.start_offset < position]
+
+    def read(self, most_bytes: int) -> None:
+        """Read what has come; may wait for the disk.
+
+        Raises:
+            StorageFailed: the disk refused.
+        """
+        log = self.partition.log
+        self._position = max(self._position, log.log_start_offset)
+        while self._position < log.high_watermark:
+            records = log.read(self._position, _READ_BYTES).read()
+            before, view = self._position, memoryview(records)
+            for position, header in iter_headers(view):
+                if header.next_offset <= self._position:
+                    continue
+                if header.magic != MAGIC:
+                    raise CorruptBatch("it has records of a format before v2", position)
+                if header.records_count:  # else it stands for a gap
+                    self.replayed.take(view[position : position + header.size])
+                if self.replayed.held_bytes > most_bytes:
+                    raise RequestRefused(
+                        ErrorCode.coordinator_not_available,
+                        f"the offsets of all groups take more than {MOST_BYTES} bytes",
+                    )
+                self._position = header.next_offset
+            if self._position == before:
+                break
+        self._epochs = self._up_to(self._position)
+
+    def stop(self, why: str) -> None:
+        """Hold nothing any more."""
+        self.why, self.replayed = why, _Replayed()
+
+
+class SourceOffsets:
+    """See the module. For the event loop's thread only, under `lock`."""
+
+    def __init__(
+        self,
+        topics: TopicRegistry,
+        partitions: Partitions,
+        follower: Follower,
+        groups: FollowedGroups,
+    ) -> None:
+        self.lock = asyncio.Lock()
+        self._topics = topics
+        self._partitions = partitions
+        self._follower = follower
+        self._groups = groups
+        self._readings: dict[int, _Reading] = {}
+        self._known: dict[str, UUID] = {}  # the followed topics when it was last applied
+
+    def _indexes(self) -> tuple[int, ...]:
+        topic = self._topics.find(FOLLOWED_OFFSETS)
+        return topic.partitions if topic is not None and topic.followed else ()
+
+    @property
+    def is_given(self) -> bool:
+        """Whether what groups have committed is known by it; else they are to be asked."""
+        indexes = self._indexes()
+        whys = (self._why(index) for index in indexes)
+        return bool(indexes) and not any(whys)
+
+    def _why(self, index: int) -> str | None:
+        if self._follower.is_denied((FOLLOWED_OFFSETS, index)):
+            return "the source does not let it be read"
+        reading = self._readings.get(index)
+        return None if reading is None else reading.why
+
+    async def apply(self, *, closing: bool = False) -> None:
+        """Commit here what groups have committed there since the last time.
+
+        Args:
+            closing: nothing more comes: it counts as it is. Else a partition counts once all of it
+                was here.
+        """
+        await _in_thread(self._read)
+        known = self._groups.topic_ids()
+        if known != self._known:  # what was committed for a topic that was not here counts now
+            for reading in self._readings.values():
+                reading.replayed.all_changed()
+        ready = [
+            reading
+            for index, reading in self._readings.items()
+            if closing or self._follower.has_caught_up((FOLLOWED_OFFSETS, index))
+        ]
+        changes, keys = await _in_thread(partial(_changes, ready, known))
+        left = set(changes)
+        try:
+            left = await self._groups.take(changes, known, closing=closing)
+        finally:
+            for reading, key in (each for group_id in left for each in keys[group_id]):
+                reading.replayed.changed.add(key)
+        self._known = known
+
+    def _read(self) -> None:
+        """Read all partitions; in a thread, while nothing else looks at them."""
+        indexes = self._indexes()
+        for index in self._readings.keys() - set(indexes):
+            del self._readings[index]
+        for index in indexes:
+            partition = self._partitions.find(FOLLOWED_OFFSETS, index)
+            if partition is None:
+                self._readings.pop(index, None)
+                continue
+            reading = self._readings.get(index)
+            if reading is None or reading.partition is not partition or not reading.is_current:
+                reading = self._readings[index] = _Reading(partition)
+            if reading.why is None:
+                held = sum(each.replayed.held_bytes for each in self._readings.values())
+                self._read_one(index, reading, MOST_BYTES - held + reading.replayed.held_bytes)
+
+    def _read_one(self, index: int, reading: _Reading, most_bytes: int) -> None:
+        try:
+            reading.read(most_bytes)
+            return
+        except FileMissing:  # compaction has removed a segment meanwhile
+            del self._readings[index]
+            return
+        except HorologError as error:
+            if code_for(error) is ErrorCode.offset_out_of_range:  # it was cut meanwhile
+                del self._readings[index]
+                return
+            why = str(error)
+        except Exception:  # noqa: BLE001 - a source may have anything in it
+            _LOG.exception("a bug in reading offsets of the source")
+            why = "a bug: see the log"
+        _LOG.error("__consumer_offsets-%d of the source is not read: %s", index, why)
+        reading.stop(why)
+
+    @property
+    def read(self) -> frozenset[int]:
+        """The partitions that could be read."""
+        return frozenset(index for index, each in self._readings.items() if each.why is None)
+
+    async def pending(self, indexes: Iterable[int]) -> dict[int, list[PendingRow]]:
+        """What open transactions have committed, of partitions that were read, in their order."""
+        ids, readings = self._groups.topic_ids(), self._readings
+
+        def decode() -> dict[int, list[PendingRow]]:
+            return {index: readings[index].replayed.pending(ids.get) for index in indexes}
+
+        return await _in_thread(decode)
+
+
+async def _in_thread(call: Callable[[], T]) -> T:
+    """Call in a thread; one that is cancelled waits for it, as nothing else may look meanwhile."""
+    called = asyncio.ensure_future(asyncio.to_thread(call))
+    try:
+        return await asyncio.shield(called)
+    except asyncio.CancelledError:
+        await asyncio.wait([called])
+        raise
+
+
+def _changes(
+    readings: Iterable[_Reading], ids: dict[str, UUID]
+) -> tuple[GroupChanges, dict[str, list[tuple[_Reading, bytes]]]]:
+    """What has changed, by group, with the keys of it; from now on nothing has."""
+    found: dict[str, dict[TopicPartition, CommittedOffset | None]] = {}
+    keys: dict[str, list[tuple[_Reading, bytes]]] = {}
+    for reading in readings:
+        changed, reading.replayed.changed = reading.replayed.changed, set()
+        for key in changed:
+            try:
+                named = read_key(key)
+                if not isinstance(named, OffsetKey):
+                    continue
+                its = _committed(reading.replayed.value(key), ids.get(named.topic))
+            except CorruptBatch as error:
+                _LOG.warning("an offset of the source cannot be read: %s", error)
+                continue
+            found.setdefault(named.group, {})[named.topic, named.partition] = its
+            keys.setdefault(named.group, []).append((reading, key))
+    return found, keys
+
+
+def _committed(value: bytes | None, topic_id: UUID | None) -> CommittedOffset | None:
+    if value is None:
+        return None
+    its = read_committed(value)
+    if its.offset < 0 or its.topic_id not in (None, topic_id):
+        return None  # no offset, or of a topic of before, or of one that is not here yet
+    epoch = None if its.leader_epoch < 0 else its.leader_epoch
+    return CommittedOffset(its.offset, its.metadata, epoch)

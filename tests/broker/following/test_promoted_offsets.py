@@ -1,0 +1,559 @@
+"""Offsets that groups commit in transactions, over a promotion: with their records, or not."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from following import is_caught_up
+from patience import eventually
+from running_broker import RunningBroker
+from transactional import Producer
+
+from horolog.broker.following import follower, offsets
+from horolog.broker.following import shadow as shadow_module
+from horolog.broker.following.promotion import Promotions
+from horolog.broker.following.topics import FollowedTopics
+from horolog.client.groups import CommittedOffset
+from horolog.errors import ErrorCode, RequestRefused, StorageFailed
+from horolog.record.batch import iter_headers
+from horolog.record.builder import Record, build_batch
+from horolog.record.transactions import AbortedTransactions
+from horolog.schemas.offsets import (
+    CommittedValue,
+    OffsetKey,
+    committed_bytes,
+    key_bytes,
+    partition_for,
+)
+from horolog.storage.names import (
+    CONSUMER_OFFSETS,
+    FOLLOWED_OFFSETS,
+    TRANSACTION_STATE,
+    TopicPartition,
+)
+from horolog.wire.api import ApiKey
+
+Start = Callable[..., RunningBroker]
+THEIRS, OURS = 5, 3  # partitions of `__consumer_offsets`
+GROUP = "g"
+assert partition_for(GROUP, THEIRS) != partition_for(GROUP, OURS)
+
+
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(follower, "LOOK_S", 0.1)
+    monkeypatch.setattr("horolog.broker.following.shadow.GROUPS_S", 0.1)
+
+
+@pytest.fixture
+def start(make_broker: Any, tmp_path: Path) -> Start:
+    """Start a broker, which may follow another."""
+
+    def start(name: str, source: RunningBroker | None = None, **settings: str) -> RunningBroker:
+        if source is not None:
+            settings["horolog_follow"] = source.address
+        settings = {"offsets_topic_num_partitions": str(OURS), **settings}
+        started: RunningBroker = make_broker(
+            log_dir=tmp_path / name, node_id=str(ord(name)), log_retention_ms="-1", **settings
+        )
+        return started
+
+    return start
+
+
+@pytest.fixture
+def source(start: Start) -> RunningBroker:
+    """It has ten records to be transformed, of which a group has five."""
+    broker = start(
+        "a",
+        transaction_state_log_num_partitions="2",
+        offsets_topic_num_partitions=str(THEIRS),
+    )
+    for name in ("in", "out"):
+        broker.create_topic(name)
+    for number in range(10):
+        broker.append("in", build_batch([Record(0, None, b"%d" % number)]))
+    broker.client.offset_commit(GROUP, {("in", 0): CommittedOffset(5)})
+    return broker
+
+
+@contextmanager
+def held(source: RunningBroker, *topics: str) -> Iterator[None]:
+    """No marker can be written to some topics."""
+    markers = source.broker.markers
+    plain = markers.end
+
+    def end(partition: TopicPartition, ended: Any) -> Any:
+        if partition.topic in topics:
+            raise StorageFailed("the disk is full")
+        return plain(partition, ended)
+
+    markers.end = end
+    try:
+        yield
+    finally:
+        markers.end = plain
+
+
+def is_here(shadow: RunningBroker, source: RunningBroker) -> bool:
+    """Whether all of the source is at the shadow."""
+    states = [(TRANSACTION_STATE, index) for index in range(2)]
+    of_groups = [(FOLLOWED_OFFSETS, index) for index in range(THEIRS)]
+    assert is_caught_up(shadow, source, [("in", 0), ("out", 0), *states])
+    following = shadow.broker.follower
+    asked_ms = shadow.call(following.now_ms)
+
+    def is_confirmed() -> bool:
+        keys = [("in", 0), ("out", 0), *states, *of_groups]
+        return bool(shadow.call(lambda: min(map(following.confirmed_ms, keys))) > asked_ms)
+
+    return eventually(is_confirmed)
+
+
+def transform(source: RunningBroker, flow: int = 2, offset: int = 7) -> Producer:
+    """A result is written, and what it is of is committed, in an open transaction."""
+    producer = Producer(source, flow=flow)
+    assert [producer.send("out"), producer.commit_offset(GROUP, "in", offset)] == [0, 0]
+    return producer
+
+
+def results(broker: RunningBroker) -> int:
+    """The batches that a consumer of committed records is given."""
+    answer = broker.client.fetch("out", 0, 0, max_wait_ms=0, read_committed=True)
+    drop, records = AbortedTransactions(answer.aborted).drop, memoryview(answer.records)
+    return sum(
+        not header.is_control and not drop(header, records[position : position + header.size])
+        for position, header in iter_headers(records)
+    )
+
+
+def committed(broker: RunningBroker, group: str = GROUP) -> int:
+    """What a group has committed of the input; minus the error code where that is not stable."""
+    topics = [{"name": "in", "partition_indexes": [0]}]
+    fields = {"group_id": group, "topics": topics, "require_stable": True}
+    (found,) = broker.ask(ApiKey.OFFSET_FETCH, 7, **fields).topics[0].partitions
+    return -found.error_code or int(found.committed_offset)
+
+
+def comes(broker: RunningBroker, offset: int) -> bool:
+    return eventually(lambda: committed(broker) == offset)
+
+
+def is_settled(broker: RunningBroker) -> bool:
+    return eventually(
+        lambda: (
+            not broker.broker.transactions.is_loading
+            and not broker.broker.partition("out", 0).has_open_transactions
+            and committed(broker) != -ErrorCode.unstable_offset_commit
+        )
+    )
+
+
+def has_no_copy(broker: RunningBroker) -> bool:
+    """What was followed of the source's `__consumer_offsets` is gone."""
+    return FOLLOWED_OFFSETS not in broker.broker.topics
+
+
+@pytest.mark.parametrize("flow", [1, 2])
+@pytest.mark.parametrize("without", [[CONSUMER_OFFSETS], ["out"], ["out", CONSUMER_OFFSETS], []])
+def test_commit_is_whole_whatever_marker_the_source_could_write(
+    source: RunningBroker, start: Start, flow: int, without: list[str]
+) -> None:
+    shadow = start("b", source)
+    assert comes(shadow, 5)
+    with held(source, *without):
+        assert transform(source, flow).end() == 0
+        if "out" not in without:
+            assert eventually(lambda: not source.broker.partition("out", 0).has_open_transactions)
+        assert is_here(shadow, source)
+        source.stop()
+    shadow.client.promote(None)
+    assert is_settled(shadow)
+    assert (results(shadow), committed(shadow)) == (1, 7)
+    assert has_no_copy(shadow)
+    shadow.restart(crash=True)
+    assert (results(shadow), committed(shadow)) == (1, 7)
+
+
+def test_abort_whose_source_died_between_markers_is_one_for_the_group_too(
+    source: RunningBroker, start: Start
+) -> None:
+    shadow = start("b", source)
+    with held(source, CONSUMER_OFFSETS):
+        assert transform(source).end(commit=False) == 0
+        assert is_here(shadow, source)
+        source.stop()
+    shadow.client.promote(None)
+    assert is_settled(shadow)
+    assert (results(shadow), committed(shadow)) == (0, 5)
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_offsets_that_may_be_missing_abort_the_records_with_them(
+    source: RunningBroker, start: Start, restarts: bool
+) -> None:
+    """The state of a commit came, its records too, and the group's offset did not."""
+    shadow = start("b", source)
+    assert comes(shadow, 5)
+    with shadow.broker.placement.promoting(FOLLOWED_OFFSETS):  # it is not followed meanwhile
+        shadow.call(lambda: shadow.broker.follower.release(FOLLOWED_OFFSETS))
+        with held(source, "out", CONSUMER_OFFSETS):
+            assert transform(source).end() == 0
+            states = [(TRANSACTION_STATE, index) for index in range(2)]
+            assert is_caught_up(shadow, source, [("out", 0), *states])
+            source.stop()
+    if restarts:
+        shadow.restart(crash=True)
+    shadow.client.promote(None)
+    assert is_settled(shadow)
+    assert (results(shadow), committed(shadow)) == (0, 5)
+    said = " ".join(each.text for each in shadow.client.promoted(["out"]) or ())
+    assert "a transaction of 'x' was committed at the source, and aborted here in all" in said
+
+
+def test_commit_of_which_the_offset_did_not_come_is_named(
+    source: RunningBroker, start: Start
+) -> None:
+    shadow = start("b", source)
+    assert comes(shadow, 5)
+    with shadow.broker.placement.promoting(FOLLOWED_OFFSETS):
+        shadow.call(lambda: shadow.broker.follower.release(FOLLOWED_OFFSETS))
+        with held(source, CONSUMER_OFFSETS):
+            assert transform(source).end() == 0
+            assert eventually(lambda: not source.broker.partition("out", 0).has_open_transactions)
+            states = [(TRANSACTION_STATE, index) for index in range(2)]
+            assert is_caught_up(shadow, source, [("out", 0), *states])
+            source.stop()
+    shadow.client.promote(None)
+    assert is_settled(shadow)
+    assert (results(shadow), committed(shadow)) == (1, 5), "its marker may have been read"
+    named = [each for each in shadow.client.promoted(["out"]) or () if each.topic[0] == "_"]
+    assert [each.topic for each in named] == [CONSUMER_OFFSETS]
+    assert "a transaction of 'x' was committed at the source: records of it" in named[0].text
+
+
+@pytest.mark.parametrize("flow", [1, 2])
+@pytest.mark.parametrize("commit", [True, False])
+def test_planned_promotion_lets_a_transaction_with_offsets_go_on(
+    source: RunningBroker, start: Start, flow: int, commit: bool
+) -> None:
+    shadow = start("b", source)
+    producer = transform(source, flow)
+    assert is_here(shadow, source)
+    shadow.client.promote(None)
+    assert eventually(lambda: committed(shadow) == -ErrorCode.unstable_offset_commit)
+    shadow.restart(crash=True)
+    producer.broker = shadow
+    assert eventually(lambda: not shadow.broker.transactions.is_loading)
+    assert [producer.send("out"), producer.commit_offset("h", "in", 8)] == [0, 0]
+    assert producer.end(commit=commit) == 0
+    assert is_settled(shadow)
+    assert (results(shadow), committed(shadow)) == ((2, 7) if commit else (0, 5))
+    assert committed(shadow, "h") == (8 if commit else -1)
+    assert eventually(lambda: producer.send("out") == 0), "it is not fenced"
+
+
+def test_what_is_open_when_the_source_is_lost_is_aborted(
+    source: RunningBroker, start: Start
+) -> None:
+    shadow = start("b", source)
+    transform(source)
+    assert is_here(shadow, source)
+    source.stop()
+    shadow.client.promote(None)
+    assert is_settled(shadow)
+    assert (results(shadow), committed(shadow)) == (0, 5)
+
+
+def test_an_offset_counts_here_once_its_transaction_is_committed(
+    source: RunningBroker, start: Start
+) -> None:
+    shadow = start("b", source)
+    producer = transform(source)
+    source.client.offset_commit("other", {("in", 0): CommittedOffset(9)})
+    assert eventually(lambda: committed(shadow, "other") == 9), "an open one holds no others up"
+    assert committed(shadow) == 5
+    assert producer.end() == 0
+    assert comes(shadow, 7)
+    source.client.offset_commit(GROUP, {("in", 0): CommittedOffset(3)})
+    assert comes(shadow, 3), "back, as at the source"
+
+
+def test_offset_that_another_commit_has_superseded_at_the_source_does_not_come_back(
+    source: RunningBroker, start: Start
+) -> None:
+    shadow = start("b", source)
+    producer = transform(source)
+    source.client.offset_commit(GROUP, {("in", 0): CommittedOffset(9)})
+    with held(source, CONSUMER_OFFSETS):
+        assert producer.end() == 0
+        assert is_here(shadow, source)
+        source.stop()
+    shadow.client.promote(None)
+    assert is_settled(shadow)
+    assert (results(shadow), committed(shadow)) == (1, 9)
+
+
+def test_offset_beyond_what_came_of_its_topic_is_set_to_the_end(
+    source: RunningBroker, start: Start
+) -> None:
+    shadow = start("b", source)
+    with held(source, "out", CONSUMER_OFFSETS):
+        assert transform(source, offset=900).end() == 0
+        assert is_here(shadow, source)
+        source.stop()
+    shadow.client.promote(None)
+    assert is_settled(shadow)
+    assert (results(shadow), committed(shadow)) == (1, 10)
+
+
+@pytest.mark.parametrize("dies", [False, True])
+def test_promotion_that_failed_with_offsets_written_decides_again(
+    source: RunningBroker, start: Start, monkeypatch: pytest.MonkeyPatch, dies: bool
+) -> None:
+    shadow = start("b", source)
+    assert comes(shadow, 5)
+    with held(source, "out", CONSUMER_OFFSETS):
+        assert transform(source).end() == 0
+        assert is_here(shadow, source)
+        source.stop()
+
+    async def fails(*_: object) -> None:
+        raise RequestRefused(ErrorCode.unknown_server_error, "the disk is full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Promotions, "_write", fails)
+        with pytest.raises(RequestRefused, match="the disk is full"):
+            shadow.client.promote(None)
+    assert committed(shadow) == -ErrorCode.unstable_offset_commit
+    if dies:
+        shadow.restart(crash=True)
+    shadow.client.promote(None)
+    assert is_settled(shadow)
+    # Nothing is confirmed any more, as it is not followed since: aborted as a whole.
+    assert (results(shadow), committed(shadow)) == (0, 5)
+    assert has_no_copy(shadow)
+
+
+def test_promotion_that_was_killed_once_states_were_written_is_continued(
+    source: RunningBroker, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shadow = start("b", source)
+    with held(source, CONSUMER_OFFSETS):
+        assert transform(source).end() == 0
+        assert eventually(lambda: not source.broker.partition("out", 0).has_open_transactions)
+        assert is_here(shadow, source)
+        source.stop()
+    plain = Promotions._write
+
+    async def written(promotions: Promotions, changed: Any) -> None:
+        await plain(promotions, changed)
+        raise RequestRefused(ErrorCode.unknown_server_error, "killed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Promotions, "_write", written)
+        with pytest.raises(RequestRefused, match="killed"):
+            shadow.client.promote(None)
+    shadow.restart(crash=True)
+    shadow.client.promote(None)
+    assert is_settled(shadow)
+    assert (results(shadow), committed(shadow)) == (1, 7)
+
+
+def test_a_copy_that_a_kill_has_left_is_deleted_by_the_next_start(
+    source: RunningBroker, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shadow = start("b", source)
+    assert transform(source).end() == 0
+    assert is_here(shadow, source)
+
+    async def nothing(_: FollowedTopics) -> None: ...
+
+    with monkeypatch.context() as patch:
+        patch.setattr(FollowedTopics, "drop_offsets", nothing)
+        shadow.client.promote(None)
+    assert not has_no_copy(shadow)
+    shadow.client.offset_commit(GROUP, {("in", 0): CommittedOffset(8)})
+    shadow.restart(crash=True)
+    assert has_no_copy(shadow)
+    assert is_settled(shadow)
+    shadow.client.promote(None)
+    assert committed(shadow) == 8
+
+
+def test_after_a_promotion_of_some_topics_groups_of_the_others_are_asked(
+    source: RunningBroker, start: Start
+) -> None:
+    shadow = start("b", source)
+    assert transform(source).end() == 0
+    assert is_here(shadow, source)
+    shadow.client.promote(["out"])
+    assert has_no_copy(shadow)
+    assert committed(shadow) == 7
+    source.client.offset_commit(GROUP, {("in", 0): CommittedOffset(9)})
+    assert comes(shadow, 9)
+    assert has_no_copy(shadow)
+    shadow.client.promote(None)
+    assert committed(shadow) == 9
+
+
+def test_a_group_with_members_here_keeps_its_offsets(source: RunningBroker, start: Start) -> None:
+    shadow = start("b", source)
+    assert comes(shadow, 5)
+    fields = {
+        "group_id": GROUP,
+        "session_timeout_ms": 60_000,
+        "rebalance_timeout_ms": 60_000,
+        "member_id": "",
+        "group_instance_id": None,
+        "protocol_type": "consumer",
+        "protocols": [{"name": "range", "metadata": b""}],
+    }
+    shadow.ask(ApiKey.JOIN_GROUP, 3, **fields)
+    with held(source, CONSUMER_OFFSETS):
+        assert transform(source).end() == 0
+        assert is_here(shadow, source)
+        source.stop()
+    shadow.client.promote(None)
+    assert is_settled(shadow)
+    assert (results(shadow), committed(shadow)) == (1, 5)
+
+
+def test_offsets_that_take_too_much_memory_are_asked_for_and_abort_what_is_not_seen(
+    source: RunningBroker,
+    start: Start,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.WARNING, "horolog")
+    monkeypatch.setattr(offsets, "MOST_BYTES", 300)
+    shadow = start("b", source)
+    assert comes(shadow, 5)
+    assert "of the source is not read: the offsets of all groups take more than" in caplog.text
+    with held(source, "out", CONSUMER_OFFSETS):
+        assert transform(source).end() == 0
+        assert is_here(shadow, source)
+        source.stop()
+    shadow.client.promote(None)
+    assert is_settled(shadow)
+    assert (results(shadow), committed(shadow)) == (0, 5)
+
+
+def test_groups_are_asked_where_the_source_does_not_let_their_topic_be_read(
+    source: RunningBroker, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(follower.Follower, "is_denied", lambda *_: True)
+    plain, asked = shadow_module.committed_at, []
+
+    def committed_at(client: Any) -> Any:
+        asked.append(client)
+        return plain(client)
+
+    monkeypatch.setattr(shadow_module, "committed_at", committed_at)
+    shadow = start("b", source)
+    assert comes(shadow, 5)
+    assert asked
+
+
+def test_groups_are_not_asked_while_their_topic_is_followed(
+    source: RunningBroker, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What they answer may be ahead of what is here of the transaction that it is of."""
+    shadow = start("b", source)
+    assert comes(shadow, 5)
+    monkeypatch.setattr(shadow_module, "committed_at", lambda _: pytest.fail("it was asked"))
+    source.client.offset_commit(GROUP, {("in", 0): CommittedOffset(6)})
+    assert comes(shadow, 6)
+    shadow.restart(crash=True)
+    source.client.offset_commit(GROUP, {("in", 0): CommittedOffset(8)})
+    assert comes(shadow, 8)
+
+
+def test_records_that_cannot_be_read_leave_the_others(
+    source: RunningBroker, start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    shadow = start("b", source)
+    assert comes(shadow, 5)
+    key, index = key_bytes(OffsetKey(GROUP, "in", 0)), partition_for(GROUP, THEIRS)
+    records = [
+        Record(0, None, b"without a key"),
+        Record(0, b"", b"v"),
+        Record(0, b"\0\1\xff\xff", b"v"),
+        Record(0, b"\0\1\0\1g\0\2in\0\0", b"v"),
+        Record(0, b"\x7f\xff of another type", b"v"),
+        Record(0, key_bytes(OffsetKey("", "in", 0)), committed_bytes(CommittedValue(1))),
+        Record(0, key_bytes(OffsetKey("far", "in", (1 << 31) - 1)), b"\0\3"),
+        Record(0, key, b"\0\3short"),
+        Record(0, key, b""),
+    ]
+    transactional: dict[str, Any] = {
+        "producer_id": 9,
+        "producer_epoch": 0,
+        "is_transactional": True,
+    }
+    for each in records:
+        for batch in (build_batch([each]), build_batch([each], **transactional)):
+            source.call(partial(source.broker.offsets_topic.append, index, batch))
+    beyond = committed_bytes(CommittedValue(-(1 << 63)))
+    batch = build_batch([Record(0, key_bytes(OffsetKey("low", "in", 0)), beyond)])
+    source.call(partial(source.broker.offsets_topic.append, index, batch))
+    with held(source, CONSUMER_OFFSETS):
+        assert transform(source).end() == 0
+        assert is_here(shadow, source)
+        source.stop()
+    shadow.client.promote(None)
+    assert is_settled(shadow)
+    assert (results(shadow), committed(shadow)) == (1, 7)
+    assert (committed(shadow, "low"), committed(shadow, "far")) == (-1, -1)
+    assert "a bug" not in caplog.text
+
+
+def test_offsets_that_are_deleted_at_the_source_stay_here_and_come_again(
+    source: RunningBroker, start: Start
+) -> None:
+    shadow = start("b", source)
+    assert comes(shadow, 5)
+    source.ask(ApiKey.DELETE_GROUPS, 2, groups_names=[GROUP])
+    source.client.offset_commit("other", {("in", 0): CommittedOffset(1)})
+    assert eventually(lambda: committed(shadow, "other") == 1)
+    assert committed(shadow) == 5
+    source.client.offset_commit(GROUP, {("in", 0): CommittedOffset(6)})
+    assert comes(shadow, 6)
+
+
+def test_a_former_leader_drops_what_is_pending_there(source: RunningBroker, start: Start) -> None:
+    shadow = start("b", source)
+    producer = transform(source)
+    assert is_here(shadow, source)
+    shadow.client.promote(None)
+    producer.broker = shadow
+    assert eventually(lambda: producer.send("out") == 0)
+    assert producer.end() == 0
+    assert is_settled(shadow)
+    assert committed(source) == -ErrorCode.unstable_offset_commit
+    demote(source, shadow)
+    assert comes(source, 7)
+    assert transform(shadow, offset=8).end() == 0
+    assert comes(source, 8)
+    source.client.promote(None)
+    assert is_settled(source)
+    assert (results(source), committed(source)) == (3, 8)
+
+
+def demote(former: RunningBroker, leader: RunningBroker) -> None:
+    former.client.demote(leader.address, ".*")
+
+
+def test_a_shadow_of_a_shadow_asks_groups(source: RunningBroker, start: Start) -> None:
+    shadow = start("b", source)
+    other = start("c", shadow)
+    assert comes(other, 5)
+    assert has_no_copy(other)
+    assert transform(source).end() == 0
+    assert comes(other, 7)
