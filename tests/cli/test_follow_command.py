@@ -15,6 +15,7 @@ from horolog.broker.following import follower, shadow
 from horolog.cli.serve import follow_settings
 from horolog.client.groups import CommittedOffset
 from horolog.errors import Misconfigured
+from horolog.storage.names import FOLLOWED_OFFSETS
 
 source = a_broker("t", "u", partitions=2)
 
@@ -40,6 +41,7 @@ def broker(
     def is_here() -> bool:
         found = status(started)
         its = [each for each in found["entries"] if each["partition"] is not None]
+        its = [each for each in its if each["topic"] != FOLLOWED_OFFSETS]
         is_there = len(its) == 4 and all(each["offsets_behind"] == 0 for each in its)
         return is_there and "g" in started.client.list_groups()
 
