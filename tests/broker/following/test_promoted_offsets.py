@@ -17,6 +17,7 @@ from transactional import Producer
 
 from horolog.broker.following import follower, offsets
 from horolog.broker.following import shadow as shadow_module
+from horolog.broker.following.fetching import Followed, LeaderFetcher
 from horolog.broker.following.promotion import Promotions
 from horolog.broker.following.topics import FollowedTopics
 from horolog.client.groups import CommittedOffset
@@ -448,17 +449,26 @@ def test_offsets_that_take_too_much_memory_are_asked_for_and_abort_what_is_not_s
 def test_groups_are_asked_where_the_source_does_not_let_their_topic_be_read(
     source: RunningBroker, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(follower.Follower, "is_denied", lambda *_: True)
-    plain, asked = shadow_module.committed_at, []
+    given = LeaderFetcher._on_records
 
-    def committed_at(client: Any) -> Any:
-        asked.append(client)
-        return plain(client)
+    def on_records(self: LeaderFetcher, followed: Followed, records: Any) -> None:
+        if followed.key[0] == FOLLOWED_OFFSETS:
+            self._refused(followed, ErrorCode.topic_authorization_failed, "fetch")
+        else:
+            given(self, followed, records)
 
-    monkeypatch.setattr(shadow_module, "committed_at", committed_at)
+    monkeypatch.setattr(LeaderFetcher, "_on_records", on_records)
     shadow = start("b", source)
     assert comes(shadow, 5)
-    assert asked
+    text = "the source does not let it be read: groups are asked for their offsets"
+    said = [each for its in [shadow.client.following()] if its for each in its.entries]
+    denied = [(each.state, each.text) for each in said if each.topic == FOLLOWED_OFFSETS]
+    assert denied == [("following", text)] * THEIRS
+    assert is_caught_up(shadow, source, [("in", 0), ("out", 0)])
+    # A promotion does not wait for it to be confirmed.
+    monkeypatch.setattr(follower, "CONFIRM_MS", 3_600_000)
+    shadow.client.promote(None)
+    assert committed(shadow) == 5
 
 
 def test_groups_are_not_asked_while_their_topic_is_followed(

@@ -279,6 +279,8 @@ class Follower:
                 fetcher = self._fetcher_of(followed)
                 if key[0] not in topics or fetcher is None or fetcher.why is not None:
                     continue
+                if followed.state.is_denied:
+                    continue
                 waits = waits or fetcher.confirmed_ms(followed) < since_ms
             if not waits:
                 return

@@ -352,6 +352,9 @@ class Shadow:
                 why = self._partitions.why_offline(name, index)
             state = FollowedState.REFUSED if partition is None else FollowedState.WAITING
             return FollowedEntry(name, index, state, end_offset=end, text=why)
+        if name == FOLLOWED_OFFSETS and self._follower.is_denied((name, index)):
+            text = "the source does not let it be read: groups are asked for their offsets"
+            return FollowedEntry(name, index, FollowedState.FOLLOWING, text=text)
         return FollowedEntry(
             name,
             index,
