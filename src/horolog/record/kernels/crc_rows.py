@@ -5,27 +5,25 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-_POLYNOMIAL: Final = 0x82F63B78
 
+def crc_tables(polynomial: int) -> npt.NDArray[np.uint32]:
+    """Eight tables, one behind the other: eight bytes of a CRC at a time.
 
-def _table() -> npt.NDArray[np.uint32]:
-    """A byte at a time: larger ones would be out of the caches each time."""
-    table = np.arange(256, dtype=np.uint32)
+    The first is of a byte, each other of a byte that one more zero byte follows than in the one
+    before.
+    """
+    first = np.arange(256, dtype=np.uint32)
     for _ in range(8):
-        table = np.where(table & 1, (table >> 1) ^ np.uint32(_POLYNOMIAL), table >> 1)
-    return table.astype(np.uint32)
-
-
-def _tables() -> npt.NDArray[np.uint32]:
-    """Eight of them, one behind the other: of a byte with so many zero bytes behind it."""
-    found = [TABLE]
+        first = np.where(first & 1, (first >> 1) ^ np.uint32(polynomial), first >> 1)
+    tables = [first]
     for _ in range(7):
-        found.append(found[-1] >> 8 ^ TABLE[found[-1] & 0xFF])
-    return np.concatenate(found)
+        tables.append(tables[-1] >> np.uint32(8) ^ first[tables[-1] & 0xFF])
+    return np.concatenate(tables).astype(np.uint32)
 
 
-TABLE: Final = _table()
-TABLES: Final = _tables()
+TABLES: Final = crc_tables(0x82F63B78)
+TABLE: Final = TABLES[:256].copy()
+"""The first alone: larger ones would be out of the caches each time."""
 
 
 def crc32c_of_rows(rows: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint32]:

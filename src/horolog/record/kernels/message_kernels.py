@@ -12,6 +12,7 @@ import numpy as np
 
 from horolog.record.kernels import layout
 from horolog.record.kernels.cache import compile_kernel, helper
+from horolog.record.kernels.crc_rows import crc_tables
 from horolog.record.kernels.record_kernels import (
     byte_at,
     i32,
@@ -37,22 +38,7 @@ _CODEC_BITS = 7
 _LOG_APPEND_TIME_BIT = 8
 _MAX_DELTA = (1 << 31) - 1
 _MIN_DELTA = -(1 << 31)
-_POLYNOMIAL = 0xEDB88320
-
-
-def _crc_tables() -> "np.ndarray[tuple[int], np.dtype[np.uint32]]":
-    """Eight tables in a row: CRC-32 of eight bytes at a time."""
-    first = np.arange(256, dtype=np.uint32)
-    for _ in range(8):
-        first = np.where(first & 1, (first >> 1) ^ np.uint32(_POLYNOMIAL), first >> 1)
-    tables = [first]
-    for _ in range(7):
-        last = tables[-1]
-        tables.append((last >> np.uint32(8)) ^ first[last & 0xFF])
-    return np.concatenate(tables).astype(np.uint32)
-
-
-_TABLES = _crc_tables()
+_TABLES = crc_tables(0xEDB88320)
 
 
 @helper
