@@ -139,6 +139,10 @@ def name_at_source(topic: str) -> str:
     return CONSUMER_OFFSETS if topic == FOLLOWED_OFFSETS else topic
 
 
+NAMES_HERE: Final = {name_at_source(name): name for name in FOLLOWED_INTERNAL}
+"""What internal topics of the source that are followed are called here."""
+
+
 class TopicPartition(NamedTuple):
     """One partition of one topic; prints as Kafka prints it."""
 

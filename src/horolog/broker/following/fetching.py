@@ -31,7 +31,7 @@ from horolog.offsets import TopicPartition
 from horolog.replication.followed import Asks, FollowedPartition, StartAt
 from horolog.replication.truncation import TruncateTo
 from horolog.storage.logs.following import Followed as Appended
-from horolog.storage.names import CONSUMER_OFFSETS, FOLLOWED_OFFSETS, name_at_source
+from horolog.storage.names import NAMES_HERE, name_at_source
 
 __all__ = ["Followed", "LeaderFetcher", "SourceLeader"]
 
@@ -181,7 +181,7 @@ def _at_source(key: TopicPartition) -> TopicPartition:
 
 
 def _here(key: TopicPartition) -> TopicPartition:
-    return FOLLOWED_OFFSETS if key[0] == CONSUMER_OFFSETS else key[0], key[1]
+    return NAMES_HERE.get(key[0], key[0]), key[1]
 
 
 class LeaderFetcher:

@@ -21,6 +21,7 @@ from horolog.storage.names import (
     FOLLOWED_INTERNAL,
     FOLLOWED_OFFSETS,
     INTERNAL_TOPICS,
+    NAMES_HERE,
     name_at_source,
 )
 
@@ -34,9 +35,6 @@ LOOKS_FOR_SETTINGS: Final = 30
 
 LEAST_SETTINGS: Final = 20
 """Topics whose settings each look reads at least."""
-
-_OURS: Final = {name_at_source(name): name for name in FOLLOWED_INTERNAL}
-"""What internal topics that are followed are called here."""
 
 _OF_INTERNAL: Final = MappingProxyType({"cleanup.policy": "compact", "segment.bytes": "104857600"})
 """Settings of an internal topic, as Kafka 4.3 has them; those of replicas are not of use here."""
@@ -135,9 +133,9 @@ class Source:
         topics: dict[str, SourceTopic] = {}
         unreadable: dict[str, str] = {}
         for named in found.topics.values():
-            topic = named._replace(name=_OURS.get(named.name, named.name))
+            topic = named._replace(name=NAMES_HERE.get(named.name, named.name))
             is_internal = topic.is_internal or named.name in INTERNAL_TOPICS
-            is_followed = named.name in _OURS if is_internal else True
+            is_followed = named.name in NAMES_HERE if is_internal else True
             if not is_followed or not self._is_selected(topic.name):
                 continue
             try:
