@@ -188,7 +188,8 @@ def test_a_larger_table_than_a_chunk_is_sent_whole(
 
 
 def test_a_filtered_pandas_frame_is_sent_without_its_index(client: Client, topic: str) -> None:
-    pandas = pytest.importorskip("pandas")  # half a second where it is not needed
+    import pandas  # noqa: PLC0415 - half a second where it is not needed
+
     frame = pandas.DataFrame({"key": ["a", "b", "b"], "value": ["1", "2", "3"]})
     labelled = frame.set_index([["x", "y", "z"], [1, 2, 3]])
     with producer_of(client) as producer:

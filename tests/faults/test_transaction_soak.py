@@ -52,7 +52,7 @@ def over_a_promotion(
     dies: bool = False,
     **more: int,
 ) -> TransactionSoak:
-    """A promotion after so many transactions, of a source that may die between markers.
+    """A promotion after this number of transactions, of a source that may die between markers.
 
     Whoever is promoted may die, too, at a step of the promotion, and is promoted again.
     """

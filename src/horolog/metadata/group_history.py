@@ -47,7 +47,7 @@ from horolog.storage.removal.leftovers import base_offsets
 if TYPE_CHECKING:
     from horolog.metadata.segment_parts import Part, SmallParts
 
-_TYPE_BYTES: Final = 2  # of a key, before its fields; so many has the length of a name
+_TYPE_BYTES: Final = 2  # of a key, before its fields; the length of a name has two, too
 _PARTITION_BYTES: Final = 4
 _SEARCHED_BYTES: Final = 4 << 20
 

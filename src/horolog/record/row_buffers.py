@@ -73,16 +73,16 @@ class RowBuffers:
         if self._columns is not None:
             return self._columns
         room = self._room
-        wanted = self._state[layout.WANTED]
+        asked = self._state[layout.WANTED]
         rows = room // layout.ROW_BYTES
         headers = room // layout.HEADER_BYTES
         self._offsets = empty_array(rows, np.int64)
         self._times = empty_array(rows, np.int64)
         self._types = empty_array(rows, np.int32)
-        has_headers = wanted & layout.WANT_HEADERS
+        has_headers = asked & layout.WANT_HEADERS
         self._columns = Columns(
-            key=_column(wanted & layout.WANT_KEY, rows, room),
-            value=_column(wanted & layout.WANT_VALUE, rows, room),
+            key=_column(asked & layout.WANT_KEY, rows, room),
+            value=_column(asked & layout.WANT_VALUE, rows, room),
             header_ends=_ends(rows if has_headers else 0),
             header_key=_column(has_headers, headers, room),
             header_value=_column(has_headers, headers, room),

@@ -151,13 +151,14 @@ def _rows(
     expire_ms = _expiry(asked.retention_ms, now_ms)
     rows: list[OffsetRow] = []
     for number, named in enumerate(asked.topics):
-        name, topic_id = (topic := topics[number]).name, topic.topic_id
-        _, _, _, partitions, offsets, epochs, metadata = named
-        if broker.topics.find_id(topic_id) is None:
-            codes[number] = code_for(unknown_topic(name))
+        topic = topics[number]
+        if broker.topics.find_id(topic.topic_id) is None:
+            codes[number] = code_for(unknown_topic(topic.name))
             continue
-        alike = repeat(now_ms), repeat(expire_ms), repeat(topic_id)
-        columns = repeat(group_id), repeat(name), partitions, offsets, epochs, metadata, *alike
+        _, _, _, partitions, offsets, epochs, metadata = named
+        alike = repeat(now_ms), repeat(expire_ms), repeat(topic.topic_id)
+        of_topic = repeat(group_id), repeat(topic.name)
+        columns = *of_topic, partitions, offsets, epochs, metadata, *alike
         rows += map(new_offset_row, zip(*columns, strict=False))
     return rows
 

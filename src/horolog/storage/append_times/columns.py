@@ -28,7 +28,7 @@ class TimeColumns(NamedTuple):
     """`KNOWN`, `SEEN` by a follower, or `UNKNOWN`: then `ms` says nothing."""
 
     def first(self, count: int) -> Self:
-        """So many rows."""
+        """The first rows."""
         return self._replace(
             offsets=self.offsets[:count], ms=self.ms[:count], kinds=self.kinds[:count]
         )

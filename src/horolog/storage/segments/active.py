@@ -282,7 +282,7 @@ class ActiveSegment:
         aborted: Sequence[AbortedTxn],
         times: int,
     ) -> SegmentEnd:
-        """Write batches for which so many append times were added; the end of the segment then.
+        """Write batches for which `times` append times were added; the end of the segment then.
 
         `note`: notes them in the indexes, from a position on.
         """
