@@ -8,7 +8,7 @@ import pytest
 from horolog.record.builder import build_batch
 from horolog.schemas.transactions import Status
 from horolog.storage.names import CONSUMER_OFFSETS, FOLLOWED_OFFSETS, TopicPartition
-from horolog.storage.producers.states import NEVER_GIVEN, LastEnd
+from horolog.storage.producers.states import NEVER_GIVEN, NO_END, LastEnd
 from horolog.transactions.replay import record_of
 from horolog.transactions.taking_over import (
     MOST_DECIDED,
@@ -231,6 +231,24 @@ def test_next_transaction_does_not_take_what_the_former_has_left_open() -> None:
     found = decide(states(PREPARED, COMPLETE, after), parts)
     assert found.outcomes[B][:2] == (frozenset(), {7})
     assert found.changed["x"].status is Status.PREPARE_ABORT
+
+
+def test_first_transaction_of_a_producer_in_a_partition_is_not_taken_for_the_next() -> None:
+    """In the first flow both have one epoch, and the partition has no marker of it yet."""
+    first = PREPARED._replace(producer=Producer(7, 3), client_version=0)
+    done = first._replace(status=Status.COMPLETE_COMMIT, partitions=frozenset())
+    second = ONGOING._replace(started_ms=40, updated_ms=40, client_version=0)
+    opened = PartitionHere(ProducersHere(50, {7: 3}, {7: NO_END}))
+    parts = {A: here(end=LastEnd(3, True, 21)), B: opened}
+    found = decide(states(first, done, second, parts=parts), parts)
+    assert found.outcomes[B].committed == {7}
+    assert "'x' was committed at the source: " in found.notes[B][0]
+
+
+def test_producers_that_have_ended_nothing_are_not_counted_as_unknown() -> None:
+    parts = {A: PartitionHere(ProducersHere(50, {}, {7: NO_END, 8: LastEnd(0, True, 5)}))}
+    found = taken_over(states(), parts, BEGUN_MS, NOW_MS, is_current=False)
+    assert "transactions of 1 producers ended" in found.notes[A][0]
 
 
 @pytest.mark.parametrize("version", [0, 2])

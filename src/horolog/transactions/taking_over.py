@@ -25,7 +25,7 @@ from typing import Final, NamedTuple
 from horolog.buffers import Buffer
 from horolog.schemas.transactions import SECOND_FLOW, Status
 from horolog.storage.names import CONSUMER_OFFSETS, FOLLOWED_OFFSETS, TopicPartition
-from horolog.storage.producers.states import NEVER_GIVEN, LastEnd
+from horolog.storage.producers.states import NEVER_GIVEN, NO_END, LastEnd
 from horolog.transactions import decisions
 from horolog.transactions.replay import Replay
 from horolog.transactions.values import LAST_EPOCH, NONE, Producer, Transaction
@@ -66,7 +66,7 @@ class ProducersHere(NamedTuple):
     opened: Mapping[int, int]
     """Producer ids with an open transaction, each with the epoch of its records."""
     ends: Mapping[int, LastEnd]
-    """The last marker by producer id, as far as it is known."""
+    """The last marker by producer id, or `NO_END`, as far as it is known."""
 
 
 class PartitionHere(NamedTuple):
@@ -329,7 +329,8 @@ class _TakingOver:
     ) -> bool:
         """Whether what is open is of a transaction that was decided, and not of one after it.
 
-        The last marker is not known where it is in front of what was replayed.
+        The last marker may not be known where a Kafka has written the snapshot of producers, and
+        of a producer that was idle for `producer.id.expiration.ms`.
         """
         epoch = here.producers.opened[decided.producer.id]
         if epoch != decided.producer.epoch:
@@ -453,7 +454,10 @@ class _TakingOver:
         states = {state.producer.id: id_ for id_, state in self._known.states.items()}
         highest = NEVER_GIVEN if self._is_current else self._known.highest_id
         for partition, here in self._partitions.items():
-            ended = sum(highest < producer_id < NEVER_GIVEN for producer_id in here.producers.ends)
+            ended = sum(
+                highest < producer_id < NEVER_GIVEN and end != NO_END
+                for producer_id, end in here.producers.ends.items()
+            )
             if ended:
                 self._notes.setdefault(partition, []).append(
                     f"transactions of {ended} producers ended at the source, of which no state "

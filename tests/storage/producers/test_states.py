@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import os
+import struct
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import crc32c
 import pytest
 from batches import batch, marker
 from examples import examples
@@ -15,16 +18,16 @@ from horolog.errors import CorruptFile, ErrorCode, RequestRefused
 from horolog.record.batch import BatchHeader, parse_header
 from horolog.record.timestamps import TimestampType
 from horolog.storage.files import Files
-from horolog.storage.producers.states import Producers, Unended, WrittenBatch
+from horolog.storage.producers.states import NO_END, LastEnd, Producers, Unended, WrittenBatch
 
 LAST_SEQUENCE = (1 << 31) - 1
 
 
-def sent(sequence: int, count: int = 2, *, epoch: int = 4, producer_id: int = 9) -> BatchHeader:
-    times = [NOW] * count
-    return parse_header(
-        batch(*times, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence)
-    )
+def sent(
+    sequence: int, count: int = 2, *, epoch: int = 4, producer_id: int = 9, **more: bool
+) -> BatchHeader:
+    names = {"producer_id": producer_id, "producer_epoch": epoch, "base_sequence": sequence}
+    return parse_header(batch(*[NOW] * count, **names, **more))
 
 
 def write(producers: Producers, header: BatchHeader, base_offset: int = 40) -> None:
@@ -177,6 +180,110 @@ def test_a_damaged_snapshot_is_refused(producers: Producers, tmp_path: Path, pos
     path.write_bytes(data[:20])
     with pytest.raises(CorruptFile):
         Producers().read(Files(), str(tmp_path), 54, NOW)
+
+
+def ended(*ends: LastEnd) -> Producers:
+    """Producers 0, 1, ... whose last markers these are."""
+    producers = Producers()
+    for producer_id, (epoch, is_commit, ms) in enumerate(ends):
+        its = marker(40 + producer_id, producer_id, kind=int(is_commit), epoch=epoch, ms=ms)
+        producers.replay(parse_header(its), lambda its=its: its, NOW)
+    return producers
+
+
+def last_ends(directory: Path, offset: int = 54) -> list[LastEnd | None]:
+    again = Producers()
+    again.read(Files(), str(directory), offset, NOW)
+    return [state.last_end for _, state in again]
+
+
+ENDS = (LastEnd(4, True, NOW), LastEnd(32767, False, -1), LastEnd(0, True, (1 << 63) - 1))
+OURS, KAFKAS = "00000000000000000054.batches", "00000000000000000054.snapshot"
+
+
+def test_last_markers_survive_a_restart(tmp_path: Path) -> None:
+    ended(*ENDS).write(Files(), str(tmp_path), 54)
+    assert last_ends(tmp_path) == [*ENDS]
+
+
+@pytest.mark.parametrize("late", [OURS, KAFKAS])
+def test_last_markers_count_beside_their_own_snapshot_only(tmp_path: Path, late: str) -> None:
+    """A power failure has kept one of the two files; or a Kafka was here since."""
+    ended(*ENDS).write(Files(), str(tmp_path), 54)
+    kept = (tmp_path / late).read_bytes()
+    ended(*(end._replace(epoch=5) for end in ENDS)).write(Files(), str(tmp_path), 54)
+    assert last_ends(tmp_path) == [end._replace(epoch=5) for end in ENDS]
+    (tmp_path / late).write_bytes(kept)
+    assert last_ends(tmp_path) == [None] * 3
+    (tmp_path / OURS).unlink()
+    assert last_ends(tmp_path) == [None] * 3
+
+
+def test_what_is_left_of_another_snapshot_of_the_same_offset_goes(tmp_path: Path) -> None:
+    ended(*ENDS).write(Files(), str(tmp_path), 54)
+    Producers().write(Files(), str(tmp_path), 54)
+    assert [path.name for path in tmp_path.iterdir()] == [KAFKAS]
+
+
+@pytest.mark.parametrize("damage", [*range(0, 90, 5), "cut", "longer", "empty", "version 1"])
+def test_damaged_file_beside_a_snapshot_is_refused_and_nothing_replaced(
+    producers: Producers, tmp_path: Path, damage: int | str
+) -> None:
+    its = marker(54, 9, kind=1, epoch=4)
+    producers.replay(parse_header(its), lambda: its, NOW)
+    producers.write(Files(), str(tmp_path), 55)
+    path = tmp_path / "00000000000000000055.batches"
+    data = bytearray(path.read_bytes())
+    if isinstance(damage, int):
+        data[damage] ^= 8
+    elif damage == "version 1":  # as it was before it had markers: a count, and batches
+        body = (1).to_bytes(4, "big") + bytes(34)
+        data = bytearray(b"\0\1" + crc32c.crc32c(body).to_bytes(4, "big") + body)
+    else:
+        data = {"cut": data[:-1], "longer": data + b"\0", "empty": bytearray()}[damage]
+    path.write_bytes(data)
+    before = ended(*ENDS)
+    with pytest.raises(CorruptFile):
+        before.read(Files(), str(tmp_path), 55, NOW)
+    assert [state.last_end for _, state in before] == [*ENDS]
+
+
+@pytest.mark.parametrize("counts", [(-1, 0), (0, -1), (3, 0), (0, 1 << 30), (5, 1)])
+def test_counts_that_do_not_fit_the_file_are_refused(
+    tmp_path: Path, counts: tuple[int, int]
+) -> None:
+    ended(*ENDS).write(Files(), str(tmp_path), 54)
+    data = (tmp_path / OURS).read_bytes()
+    body = data[6:10] + struct.pack(">ii", *counts) + data[18:]
+    (tmp_path / OURS).write_bytes(data[:2] + crc32c.crc32c(body).to_bytes(4, "big") + body)
+    with pytest.raises(CorruptFile, match="entries"):
+        last_ends(tmp_path)
+
+
+@pytest.mark.parametrize("name", [OURS, KAFKAS])
+def test_files_that_are_too_long_are_damaged(tmp_path: Path, name: str) -> None:
+    ended(*ENDS).write(Files(), str(tmp_path), 54)
+    os.truncate(tmp_path / name, 1 << 40)
+    with pytest.raises(CorruptFile, match="longer"):
+        last_ends(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("sequence", "is_transactional", "expected"),
+    [(0, True, NO_END), (2, True, None), (0, False, None), (-1, True, None)],
+)
+def test_no_marker_was_before_a_producers_sequence_zero(
+    tmp_path: Path, sequence: int, is_transactional: bool, expected: LastEnd | None
+) -> None:
+    producers = Producers()
+    producers.update(sent(sequence, is_transactional=is_transactional), 41, NOW, NOW)
+    producers.write(Files(), str(tmp_path), 54)
+    assert last_ends(tmp_path) == [expected]
+    its = marker(54, 9, kind=1, epoch=4)
+    producers.replay(parse_header(its), lambda: its, NOW)
+    producers.update(sent(0, epoch=5, is_transactional=True), 56, NOW, NOW)
+    producers.write(Files(), str(tmp_path), 57)
+    assert last_ends(tmp_path, 57) == [LastEnd(4, True, parse_header(its).max_timestamp)]
 
 
 def test_a_missing_snapshot_is_refused(tmp_path: Path) -> None:

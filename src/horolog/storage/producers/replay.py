@@ -87,15 +87,31 @@ def _start(
 ) -> int:
     """Read the newest snapshot that helps, and say from where on batches must be replayed."""
     producers.clear()
-    for offset in sorted(snapshots, reverse=True):
-        if offset <= end_offset and _read(files, directory, offset, producers, now_ms):
+    usable, first = (
+        sorted(each for each in snapshots if each <= end_offset),
+        segments[0].base_offset,
+    )
+    for offset in reversed(usable):
+        if _read(files, directory, offset, producers, now_ms):
             return offset
-    return segments[0].base_offset
+    # Where the log has lost its first batches, a snapshot alone knows more than it.
+    for offset in usable if first else ():
+        if _read(files, directory, offset, producers, now_ms, alone=True):
+            return offset
+    return first
 
 
-def _read(files: Files, directory: str, offset: int, producers: Producers, now_ms: int) -> bool:
+def _read(
+    files: Files,
+    directory: str,
+    offset: int,
+    producers: Producers,
+    now_ms: int,
+    *,
+    alone: bool = False,
+) -> bool:
     try:
-        producers.read(files, directory, offset, now_ms)
+        producers.read(files, directory, offset, now_ms, alone=alone)
     except CorruptFile as error:
         _logger.warning("A producer snapshot is ignored: %s", error)
         return False

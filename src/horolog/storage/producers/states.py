@@ -8,10 +8,14 @@ and the batches after it are replayed.
     <offset>.snapshot: i16 version (1), u32 CRC-32C of the rest, i32 count, then for each
        i64 producer id · i16 epoch · i32 last sequence · i64 last offset · i32 offset delta
        · i64 timestamp · i32 coordinator epoch · i64 first offset of the open transaction
-    <offset>.batches: ours, in the same frame: the older of the five batches, which Kafka's
-       file has no place for: without them a retry that spans a kill would be out of sequence
+    <offset>.batches: ours, with what Kafka's file has no place for: i16 version (2), u32 CRC-32C
+       of the rest, u32 that CRC of the snapshot, i32 count, i32 count; then the older of the five
+       batches, without which a retry that spans a kill would be out of sequence
        i64 producer id · i16 epoch · i32 last sequence · i64 last offset · i32 offset delta
        · i64 timestamp
+       and last markers, by which a promotion knows what is open. They count beside that very
+       snapshot only: a Kafka that was here since may have cut the log and written it anew
+       i64 producer id · i16 epoch · bool commit · i64 timestamp
 
 One thread changes the state. Kafka forgets a producer by the timestamps of its
 records; here it is forgotten by when its last batch was appended, so that records
@@ -19,7 +23,7 @@ with old timestamps are no less protected.
 """
 
 from collections import OrderedDict, deque
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from operator import itemgetter
@@ -42,9 +46,12 @@ NEVER_GIVEN = 1 << 62  # no broker gives producer ids from here on
 
 _FRAME = Struct(">hIi")
 _ENTRY = Struct(">qhiqiqiq")
+_COMPANION = Struct(">hIIii")
 _BATCH = Struct(">qhiqiq")
+_END = Struct(">qh?q")
 _CRC_START = 6
 _VERSION = 1
+_COMPANION_VERSION = 2
 _MAX_BYTES = 1 << 30
 
 
@@ -80,7 +87,7 @@ class ProducerState:
     ended: int = 0
     """How many of its transactions have ended since the log was opened."""
     last_end: "LastEnd | None" = None
-    """Its last marker; None where that is in front of what was replayed."""
+    """Its last marker, or `NO_END`; None where it is not known."""
 
 
 class LastEnd(NamedTuple):
@@ -89,6 +96,10 @@ class LastEnd(NamedTuple):
     epoch: int
     is_commit: bool
     timestamp: int
+
+
+NO_END = LastEnd(-1, False, -1)
+"""No marker of the producer's epoch was before its first batch: its sequences began with 0."""
 
 
 class Admission(NamedTuple):
@@ -279,10 +290,12 @@ class Producers:
         state = self._states.get(header.producer_id)
         if state is None:
             state = self._states[header.producer_id] = ProducerState(header.producer_epoch)
+            state.last_end = _end_before(header)
         elif state.epoch != header.producer_epoch:
             state.epoch = header.producer_epoch
             state.batches.clear()
             state.is_heard = False
+            state.last_end = state.last_end or _end_before(header)
         delta = header.last_offset_delta
         if header.base_sequence >= 0:
             batch = WrittenBatch(header.last_sequence, last_offset, delta, timestamp)
@@ -462,33 +475,55 @@ class Producers:
 
     def write(self, files: Files, directory: str, offset: int) -> None:
         """Write down the state of all batches before `offset`."""
-        entries, older = [], []
+        count, opened = len(self._states), self._open
+        entries = bytearray(count * _ENTRY.size)
+        older = bytearray(count * (CACHED_BATCHES - 1) * _BATCH.size)
+        ends = bytearray(count * _END.size)
+        at = at_older = at_end = 0
+        none = [WrittenBatch(-1, -1, 0, -1)]
         for producer_id, state in self._states.items():
-            last = state.batches[-1] if state.batches else WrittenBatch(-1, -1, 0, -1)
-            entries.append(
-                _ENTRY.pack(
-                    producer_id,
-                    state.epoch,
-                    *last,
-                    state.coordinator_epoch,
-                    self._open.get(producer_id, -1),
-                )
-            )
-            older += [_BATCH.pack(producer_id, state.epoch, *b) for b in state.batches[:-1]]
-        snapshot, batches = _paths(directory, offset)
-        if older:
-            files.replace(batches, _framed(older), sync=False)
-        files.replace(snapshot, _framed(entries), sync=False)
+            epoch, coordinator = state.epoch, state.coordinator_epoch
+            *before, last = state.batches or none
+            first = opened.get(producer_id, -1)
+            _ENTRY.pack_into(entries, at, producer_id, epoch, *last, coordinator, first)
+            at += _ENTRY.size
+            for batch in before:
+                _BATCH.pack_into(older, at_older, producer_id, epoch, *batch)
+                at_older += _BATCH.size
+            if state.last_end is not None:
+                _END.pack_into(ends, at_end, producer_id, *state.last_end)
+                at_end += _END.size
+        path, companion = _paths(directory, offset)
+        snapshot, crc = _summed(_VERSION, count.to_bytes(4, "big"), entries)
+        if at_older or at_end:
+            counts = at_older // _BATCH.size, at_end // _END.size
+            head = _COMPANION.pack(0, 0, crc, *counts)[_CRC_START:]
+            more = older[:at_older], ends[:at_end]
+            files.replace(companion, _summed(_COMPANION_VERSION, head, *more)[0], sync=False)
+        else:
+            files.remove(companion)
+        files.replace(path, snapshot, sync=False)
 
-    def read(self, files: Files, directory: str, offset: int, now_ms: int) -> None:
+    def read(
+        self, files: Files, directory: str, offset: int, now_ms: int, *, alone: bool = False
+    ) -> None:
         """Replace the state by what was written for `offset`; unheard of since `now_ms`.
 
+        Args:
+            files: the way to the disk.
+            directory: of the partition.
+            offset: up to which the batches count.
+            now_ms: when all of them count as heard of.
+            alone: leave out what was written beside the snapshot.
+
         Raises:
-            CorruptFile: the snapshot is damaged, or there is none.
+            CorruptFile: one of the files is damaged, or there is no snapshot. Nothing is replaced.
         """
-        snapshot, batches = _paths(directory, offset)
+        path, companion = _paths(directory, offset)
+        crc, entries = _read_snapshot(files, path)
+        more = _Companion() if alone else _read_companion(files, companion)
         states, opened = {}, {}
-        for producer_id, epoch, *last, coordinator, first in _unframed(files, snapshot, _ENTRY):
+        for producer_id, epoch, *last, coordinator, first in entries:
             batch = WrittenBatch(*last)
             states[producer_id] = ProducerState(
                 epoch, [batch] if batch.last_offset >= 0 else [], coordinator, now_ms
@@ -497,18 +532,28 @@ class Producers:
         self._states = states
         begun = (each for each in opened.items() if 0 <= each[1] < offset)
         self._open = OrderedDict(sorted(begun, key=itemgetter(1)))
-        if files.exists(batches):
-            # From the newest on; a Kafka that was here since has rewritten the snapshot and
-            # knows nothing of this file, so that only what leads up to the newest is true.
-            for producer_id, epoch, *older in reversed(_unframed(files, batches, _BATCH)):
-                state, batch = states.get(producer_id), WrittenBatch(*older)
-                if state is not None and state.epoch == epoch and _follows(state.batches, batch):
-                    state.batches.insert(0, batch)
+        # From the newest on; a Kafka that was here since has rewritten the snapshot and
+        # knows nothing of the companion, so that only what leads up to the newest is true.
+        for producer_id, epoch, *older in reversed(more.older):
+            state, batch = states.get(producer_id), WrittenBatch(*older)
+            if state is not None and state.epoch == epoch and _follows(state.batches, batch):
+                state.batches.insert(0, batch)
+        for producer_id, *end in more.ends if more.crc_of_snapshot == crc else ():
+            if (state := states.get(producer_id)) is not None:
+                state.last_end = LastEnd._make(end)
+
+
+def _end_before(first: BatchHeader) -> LastEnd | None:
+    """What is known of the markers before the first batch of an epoch that is seen."""
+    return NO_END if first.is_transactional and first.base_sequence == 0 else None
 
 
 def remove_snapshot(files: Files, directory: str, offset: int) -> None:
-    """Remove what was written down for `offset`, if anything was."""
-    for path in _paths(directory, offset):
+    """Remove what was written down for `offset`, if anything was.
+
+    The snapshot last: as long as it is there, whoever removes it comes again after a kill.
+    """
+    for path in reversed(_paths(directory, offset)):
         files.remove(path)
 
 
@@ -525,19 +570,52 @@ def _paths(directory: str, offset: int) -> tuple[str, str]:
     return stem + names.SNAPSHOT, stem + names.BATCHES
 
 
-def _framed(entries: list[bytes]) -> bytes:
-    body = len(entries).to_bytes(4, "big") + b"".join(entries)
-    return _VERSION.to_bytes(2, "big") + crc32c.crc32c(body).to_bytes(4, "big") + body
+class _Companion(NamedTuple):
+    """What Kafka's snapshot has no place for."""
+
+    crc_of_snapshot: int = -1
+    older: Sequence[tuple[int, ...]] = ()
+    ends: Sequence[tuple[int, ...]] = ()
 
 
-def _unframed(files: Files, path: str, entry: Struct) -> list[tuple[int, ...]]:
+def _summed(version: int, *parts: bytes | bytearray) -> tuple[bytes, int]:
+    """A file of these parts, and its checksum."""
+    body = b"".join(parts)
+    crc = crc32c.crc32c(body)
+    return version.to_bytes(2, "big") + crc.to_bytes(4, "big") + body, crc
+
+
+def _read_summed(files: Files, path: str, head: Struct, version: int) -> bytes:
+    if files.exists(path) and files.size(path) > _MAX_BYTES:
+        raise CorruptFile(f"{path} is longer than {_MAX_BYTES} bytes")
     data = files.read_whole(path, _MAX_BYTES)
-    if data is None or len(data) < _FRAME.size:
+    if data is None or len(data) < head.size:
         raise CorruptFile(f"{path} is missing or cut off")
-    version, crc, count = _FRAME.unpack_from(data)
-    end = _FRAME.size + count * entry.size
-    if version != _VERSION or crc != crc32c.crc32c(memoryview(data)[_CRC_START:]):
-        raise CorruptFile(f"{path} is of version {version} or damaged")
+    found = int.from_bytes(data[:2], "big")
+    crc = int.from_bytes(data[2:_CRC_START], "big")
+    if found != version or crc != crc32c.crc32c(memoryview(data)[_CRC_START:]):
+        raise CorruptFile(f"{path} is of version {found} or damaged")
+    return data
+
+
+def _read_snapshot(files: Files, path: str) -> tuple[int, list[tuple[int, ...]]]:
+    """The checksum and the entries of a snapshot, which may be Kafka's."""
+    data = _read_summed(files, path, _FRAME, _VERSION)
+    _, crc, count = _FRAME.unpack_from(data)
+    end = _FRAME.size + count * _ENTRY.size
     if count < 0 or end > len(data):
         raise CorruptFile(f"{path} ends before its {count} entries")
-    return list(entry.iter_unpack(data[_FRAME.size : end]))
+    return crc, list(_ENTRY.iter_unpack(data[_FRAME.size : end]))
+
+
+def _read_companion(files: Files, path: str) -> _Companion:
+    """What was written beside a snapshot; nothing if there is no such file."""
+    if not files.exists(path):
+        return _Companion()
+    data = _read_summed(files, path, _COMPANION, _COMPANION_VERSION)
+    *_, crc, older, ends = _COMPANION.unpack_from(data)
+    middle = _COMPANION.size + older * _BATCH.size
+    if min(older, ends) < 0 or middle + ends * _END.size != len(data):
+        raise CorruptFile(f"{path} has not the size of its {older} and {ends} entries")
+    batches = list(_BATCH.iter_unpack(data[_COMPANION.size : middle]))
+    return _Companion(crc, batches, list(_END.iter_unpack(data[middle:])))
