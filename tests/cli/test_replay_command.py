@@ -17,7 +17,7 @@ from command_runner import run_command
 from hypothesis import given
 from hypothesis import strategies as st
 from partition_files import PartitionFiles
-from patience import PATIENCE_S
+from patience import PATIENCE_S, eventually
 from running_broker import MakeBroker, RunningBroker, a_broker
 from storelogs import records_in
 
@@ -496,9 +496,9 @@ def test_a_stop_says_where_it_was_and_a_kill_loses_and_doubles_nothing(
         return sum(len(records_in(broker.log("clicks", number))) for number in range(2))
 
     for kind in (signal.SIGKILL, signal.SIGINT, signal.SIGKILL):
-        before = sent()
+        enough = sent() + 20
         with subprocess.Popen([*command, "1"], stderr=subprocess.PIPE, text=True) as process:
-            while sent() < before + 20:
+            while not eventually(lambda enough=enough: sent() >= enough, 1):  # type: ignore[misc]
                 assert process.poll() is None
             process.send_signal(kind)
             _, err = process.communicate(timeout=PATIENCE_S)

@@ -345,7 +345,7 @@ def damage(path: Path, how: str) -> None:
     DAMAGES[how](path)
 
 
-@pytest.mark.parametrize("turn", some_of(range(len(DAMAGES)), 3))
+@pytest.mark.parametrize("turn", some_of(range(len(DAMAGES)), 9))
 def test_damage_in_every_file_at_once_stops_only_what_it_is_in(
     tmp_path: Path, templates: dict[bool, Path], caplog: pytest.LogCaptureFixture, turn: int
 ) -> None:

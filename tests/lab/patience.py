@@ -11,10 +11,11 @@ PATIENCE_S = 180.0
 
 
 def eventually(holds: Callable[[], bool], seconds: float = PATIENCE_S) -> bool:
-    """Whether it comes to hold within that time."""
-    until = time.monotonic() + seconds
+    """Whether it comes to hold within that time; it is asked less often the longer it takes."""
+    begun = time.monotonic()
     while not holds():
-        if time.monotonic() > until:
+        waited = time.monotonic() - begun
+        if waited > seconds:
             return False
-        time.sleep(0.01)
+        time.sleep(min(max(waited / 10, 0.005), 0.2))
     return True

@@ -90,7 +90,8 @@ def open_storage(settings: Settings, clock: Clock, max_open_files: int) -> Opene
         Misconfigured: a directory or a setting is unusable.
         StorageFailed: a read or write failed.
     """
-    path = Path(settings.broker_config().log_dir)
+    config = settings.broker_config()
+    path = Path(config.log_dir)
     with ExitStack() as undo:
         lock = lock_log_dir(path)
         undo.callback(lock.close)
@@ -103,24 +104,25 @@ def open_storage(settings: Settings, clock: Clock, max_open_files: int) -> Opene
         store = open_store(
             Files(),
             path,
-            settings.broker_config().node_id,
+            config.node_id,
             clock.now_ms,
             first_producer_id=FIRST_PRODUCER_ID,
-            take_over=settings.broker_config().horolog_take_over,
+            take_over=config.horolog_take_over,
         )
         undo.callback(store.close)
         stored = store.load()
         found = read_stored_settings(stored.settings)
-        settings = _with_stored(settings, found.brokers)
-        opening = _Opening(path, settings, store, stored, found, clock)
+        settings = _with_stored(settings, found.brokers, config.node_id)
+        opening = _Opening(path, settings, settings.broker_config(), store, stored, found, clock)
         opened = opening.open(Files(max_open=max_open_files), lock)
         undo.pop_all()
         return opened
 
 
-def _with_stored(settings: Settings, layers: Mapping[str, Mapping[str, str]]) -> Settings:
+def _with_stored(
+    settings: Settings, layers: Mapping[str, Mapping[str, str]], node_id: int
+) -> Settings:
     """Dynamic settings of the last run, for all brokers and for this one."""
-    node_id = settings.broker_config().node_id
     return replace(
         settings,
         dynamic_default=layers.get("", {}),
@@ -134,6 +136,7 @@ class _Opening:
 
     path: Path
     settings: Settings
+    config: BrokerConfig
     store: MetadataStore
     stored: Stored
     stored_settings: StoredSettings
@@ -148,10 +151,6 @@ class _Opening:
     compacted: set[str] = field(default_factory=set)
     """By an Apache Kafka that had this directory."""
     left_behind: LeftBehind = field(default_factory=LeftBehind)
-
-    @property
-    def config(self) -> BrokerConfig:
-        return self.settings.broker_config()
 
     @property
     def _reserved(self) -> frozenset[str]:

@@ -1,6 +1,6 @@
 """One row of the settings tables: name, type, default, rule, description and status."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 from horolog.config.rules import ValueRule
@@ -31,6 +31,7 @@ class Setting:
         name: Kafka's name.
         kind: Kafka's type.
         default: The default as text; `None` if the setting has none.
+        default_value: The default, parsed.
         rule: The allowed values beyond the type.
         doc: The purpose, in a sentence.
         status: Its effect here; `why` is the reason unless it is obeyed.
@@ -53,6 +54,11 @@ class Setting:
     aliases: tuple[str, ...] = ()
     internal: bool = False
     gone: bool = False
+    default_value: Value | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        value = parse(self.kind, self.default) if self.default is not None else None
+        object.__setattr__(self, "default_value", value)
 
     @property
     def field_name(self) -> str:
@@ -74,17 +80,22 @@ class Setting:
     def read(self, text: str, given_as: str | None = None) -> Value:
         """Parse `text`; `ValueError` names the setting, the value and the allowed values."""
         name = given_as or self.name
-        shown = "[hidden]" if self.sensitive else text
-        complaint = f"Invalid value {shown} for configuration {name}: "
         try:
             value = parse(self.kind, text)
         except ValueError as cause:
-            raise ValueError(f"{complaint}{cause}; allowed is {self.allowed}") from None
+            raise self._invalid(name, text, f"{cause}; ") from None
         if self.rule and not self.rule.accepts(value):
-            raise ValueError(f"{complaint}allowed is {self.allowed}")
-        if self.status is Status.REFUSED and value != self._default_value():
-            raise ValueError(f"{name}={shown} is refused: {self.why}")
+            raise self._invalid(name, text)
+        unset = "" if self.default_value is None else self.default_value
+        if self.status is Status.REFUSED and value != unset:
+            raise ValueError(f"{name}={self._shown(text)} is refused: {self.why}")
         return value
 
-    def _default_value(self) -> Value:
-        return parse(self.kind, self.default) if self.default is not None else ""
+    def _invalid(self, name: str, text: str, cause: str = "") -> ValueError:
+        shown = self._shown(text)
+        return ValueError(
+            f"Invalid value {shown} for configuration {name}: {cause}allowed is {self.allowed}"
+        )
+
+    def _shown(self, text: str) -> str:
+        return "[hidden]" if self.sensitive else text

@@ -170,8 +170,10 @@ class Settings:
         return next(self.given_for_topic(topic_settings()[_DIFFERENCE], overrides), None)
 
     def _layers(self) -> Iterator[tuple[Source, Mapping[str, str]]]:
-        yield Source.DYNAMIC_BROKER, self.dynamic_broker
-        yield Source.DYNAMIC_DEFAULT_BROKER, self.dynamic_default
+        if self.dynamic_broker:
+            yield Source.DYNAMIC_BROKER, self.dynamic_broker
+        if self.dynamic_default:
+            yield Source.DYNAMIC_DEFAULT_BROKER, self.dynamic_default
         yield Source.STATIC_BROKER, self.static
 
     def _topic_value(self, setting: Setting, overrides: Mapping[str, str]) -> Value | None:
@@ -183,7 +185,7 @@ class Settings:
                 return value
         for _, value in self.given_for_topic(setting, overrides):
             return value
-        return setting.read(setting.default) if setting.default is not None else None
+        return setting.default_value
 
     def _record_format(self, overrides: Mapping[str, str]) -> int:
         """The format to store. As in Kafka a topic's own value is ignored where it is too new."""
@@ -215,7 +217,7 @@ class Settings:
             if given.name == "broker.id" and value == -1:
                 continue
             return value
-        return setting.read(setting.default) if setting.default is not None else None
+        return setting.default_value
 
     def _given(self) -> Iterator[tuple[str, str]]:
         for layer in (self.static, self.dynamic_default, self.dynamic_broker):
