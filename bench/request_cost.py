@@ -2,7 +2,7 @@
 
 `--work poll` is a fetch that waits together with the produce request that ends its wait;
 `--work lookup` an offset by timestamp; `--work commit` and `commits` commit 1 and 100 offsets, of
-16 groups in turn.
+16 groups in turn, each over a connection of its own.
 
 A connection is fed requests from memory, answers go nowhere; the log is written to a temporary
 directory. CPU time says the same on a busy machine, nearly. `--profile` prints what takes it.
@@ -16,7 +16,7 @@ import pstats
 import struct
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, cast
@@ -109,16 +109,21 @@ class Client:
         self.connection.connection_lost(None)
 
 
-async def _produce(client: Client, other: Client, batch: bytes, count: int) -> None:
+Clients = Sequence[Client]
+
+
+async def _produce(clients: Clients, batch: bytes, count: int) -> None:
     """One record to one partition."""
+    client, *_ = clients
     body = raw.produce_request("cost", batch)
     for _ in range(count):
         client.send(raw.PRODUCE, body)
         await client.answer()
 
 
-async def _poll(client: Client, other: Client, batch: bytes, count: int) -> None:
+async def _poll(clients: Clients, batch: bytes, count: int) -> None:
     """A fetch that waits at the end of the log, and the record that another client sends."""
+    client, other, *_ = clients
     body = raw.produce_request("cost", batch)
     client.send(raw.PRODUCE, body)
     offset = raw.produced(await client.answer()) + 1
@@ -128,8 +133,9 @@ async def _poll(client: Client, other: Client, batch: bytes, count: int) -> None
         await other.answer()
 
 
-async def _lookup(client: Client, other: Client, batch: bytes, count: int) -> None:
+async def _lookup(clients: Clients, batch: bytes, count: int) -> None:
     """An offset by timestamp, somewhere in a log of small batches."""
+    client, *_ = clients
     (base_ms,) = struct.unpack_from(">q", batch, 27)
     body = raw.list_offsets_request("cost", base_ms)
     for _ in range(count):
@@ -137,16 +143,16 @@ async def _lookup(client: Client, other: Client, batch: bytes, count: int) -> No
         raw.found(await client.answer())
 
 
-async def _commit(
-    client: Client, other: Client, batch: bytes, count: int, offsets: int = 1
-) -> None:
-    """Offsets of one of sixteen groups."""
+async def _commit(clients: Clients, batch: bytes, count: int, offsets: int = 1) -> None:
+    """Offsets of one of sixteen groups, each of which has a client."""
     bodies = [
         raw.commit_request(f"group-{number}", "cost", offsets, number) for number in range(GROUPS)
     ]
+    client, *_ = clients
     client.send(raw.OFFSET_COMMIT, bodies[0])
     raw.check_committed(expected := memoryview(bytes(await client.answer())))
     for number in range(count):
+        client = clients[number % GROUPS]
         client.send(raw.OFFSET_COMMIT, bodies[number % GROUPS])
         assert await client.answer() == expected
 
@@ -172,16 +178,16 @@ async def measure(work: str, requests: int, runs: int, size: int, profile: bool)
         service = await Service.start(settings, load_kernels=False)
         load_kernels()
         await service.broker.controller.ensure_topic("cost")
-        clients = client, _ = Client(service), Client(service)
+        clients = [Client(service) for _ in range(GROUPS)]
         batch = batch_of(size, 1)
-        await _produce(*clients, batch, requests // 5)
-        raw.produced(await client.answer())
-        await WORK[work](*clients, batch, requests // 10)
+        await _produce(clients, batch, requests // 5)
+        raw.produced(await clients[0].answer())
+        await WORK[work](clients, batch, requests // 10)
         taken = []
         with profiling(profile):
             for _ in range(runs):
                 before = time.process_time()
-                await WORK[work](*clients, batch, requests)
+                await WORK[work](clients, batch, requests)
                 taken.append((time.process_time() - before) / requests * 1e6)
         taken.sort()
         print(f"{taken[0]:.1f} us a request at best, {taken[len(taken) // 2]:.1f} in the median")

@@ -1,14 +1,16 @@
 """The batch of a commit that is built in one pass is the one that its records make."""
 
+import struct
 from uuid import UUID
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from horolog.groups.commit_batch import commit_batch
+from horolog.groups.commit_batch import CommitRecords, commit_batch
 from horolog.groups.replay import records_of
 from horolog.groups.rows import GroupChange, GroupRow, OffsetRow, TransactionalProducer
+from horolog.record.batch import HEADER_SIZE
 from horolog.record.stamped import stamped_batch
 
 NOW_MS = 1_700_000_000_000
@@ -71,3 +73,38 @@ def test_a_change_that_may_be_too_large_is_left_to_its_records() -> None:
     batch = commit_batch(change, NOW_MS, MOST)
     assert batch is not None
     assert commit_batch(change, NOW_MS, len(batch.data) - 61) is None
+
+
+@given(commits(), st.integers(0, 1 << 50), st.booleans(), st.integers(0, 9), st.data())
+def test_records_of_a_commit_are_made_from_those_of_another(
+    rows: list[OffsetRow], now_ms: int, has_epochs: bool, gap: int, data: st.DataObject
+) -> None:
+    """Wherever the request has the offsets: of each topic they are at even distances."""
+    width = 12 if has_epochs else 8
+    frame, places = bytearray(data.draw(st.binary(max_size=9))), []
+    expected = []
+    for before, row in zip([None, *rows], rows, strict=False):
+        if before is None or before.topic != row.topic:
+            frame += bytes(gap)
+        offset, epoch = data.draw(int64), data.draw(int32) if has_epochs else -1
+        places.append(len(frame))
+        frame += struct.pack(">qi", offset, epoch)[:width] + bytes(6)
+        new = row._replace(committed=offset, leader_epoch=epoch, commit_ms=now_ms)
+        expected.append(new)
+    made = CommitRecords(rows, places, width)
+    whole = commit_batch(GroupChange(offsets=expected), now_ms, MOST)
+    assert whole is not None
+    assert made.of(bytes(frame), now_ms) == whole.data[HEADER_SIZE:]
+    assert (made.count, len(made)) == (len(rows), len(whole.data) - HEADER_SIZE)
+
+
+@pytest.mark.parametrize("count", [1, 9, 63, 64, 65, 200])
+def test_many_records_of_a_commit_are_made_from_those_of_another(count: int) -> None:
+    rows = [ROW._replace(partition=each, committed=each << 40) for each in range(count)]
+    frame = b"".join(struct.pack(">iqib", row.partition, row.committed, -1, 0) for row in rows)
+    made = CommitRecords(
+        [ROW._replace(partition=each) for each in range(count)], range(4, 17 * count, 17), 12
+    )
+    whole = commit_batch(GroupChange(offsets=rows), NOW_MS, MOST)
+    assert whole is not None
+    assert made.of(frame, NOW_MS) == whole.data[HEADER_SIZE:]

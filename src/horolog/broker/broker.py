@@ -25,6 +25,7 @@ from horolog.broker.following.shadow import Shadow
 from horolog.broker.following.topics import FollowedTopics
 from horolog.broker.group_coordinator import GroupCoordinator
 from horolog.broker.group_lag import GroupLags
+from horolog.broker.kept_memory import KeptMemory
 from horolog.broker.live_groups import written
 from horolog.broker.live_settings import LiveSettings
 from horolog.broker.offsets_log import OffsetsLog
@@ -116,6 +117,7 @@ class Broker:
             capacity=Capacity(config.horolog_groups_max_bytes),
             partition_of=self.offsets_log.partition_of,
         )
+        self.kept_commits = KeptMemory()
         self.group_lags = GroupLags(self.partitions, self.groups.offsets, clock)
         self.placement = Placement(config.node_id, self.metadata, store, opened.stored)
         self.controller = Controller(

@@ -21,6 +21,7 @@ from horolog.broker.live_groups import GroupEntry, GroupStore, LiveGroups
 from horolog.broker.scheduling.group_queue import Decided
 from horolog.broker.scheduling.turns import TimeSlice
 from horolog.broker.state_loading import LoadedLog, StateLoading
+from horolog.buffers import Buffer
 from horolog.clock import Clock
 from horolog.config import LONG_MAX
 from horolog.errors import ErrorCode, HorologError, RequestRefused, StorageFailed, code_for
@@ -344,6 +345,41 @@ class GroupCoordinator:
         await self._store.ready()
         entry = self._groups.entry(group_id)
         await entry.queue.run(partial(self._commit, entry, by, offsets))
+
+    def commit_again(
+        self,
+        group_id: str,
+        by: Committer,
+        records: Buffer,
+        count: int,
+        now_ms: int,
+        put: Callable[[CommittedOffsets], None],
+    ) -> bool:
+        """Commit offsets as records; False, without any effect, if that is not done at once.
+
+        Args:
+            group_id: of a group that has committed before.
+            by: who commits.
+            records: of the offsets.
+            count: how many there are.
+            now_ms: the clock, in milliseconds.
+            put: has them in memory.
+
+        Raises:
+            RequestRefused, StorageFailed: as `commit`.
+        """
+        if self._loading is not None and self._loading.has(group_id):
+            return False
+        entry = self._groups.get(group_id)
+        if entry is None or entry.group is None or entry.stored is None:
+            return False
+        if not entry.queue.is_idle:
+            return False
+        entry.group.check_commit(*by, self._groups.now_ms())
+        if not self._store.write_records(group_id, records, count, now_ms):
+            return False
+        put(self.offsets)
+        return True
 
     def _commit(
         self, entry: GroupEntry, by: Committer, offsets: Callable[[], Sequence[OffsetRow]]

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, Final, Protocol, TypeVar
 
 from horolog.broker.scheduling.group_queue import Decided, GroupQueue
+from horolog.buffers import Buffer
 from horolog.clock import Clock
 from horolog.errors import ErrorCode, HorologError, RequestRefused, StorageFailed, code_for
 from horolog.groups.capacity import Capacity
@@ -47,6 +48,14 @@ class GroupStore(Protocol):
         self, changes: Sequence[GroupChange], /
     ) -> "Outcomes | asyncio.Future[Outcomes]":
         """Write changes in order: the error of each or None, or their future if that takes long."""
+        ...
+
+    def write_records(self, group_id: str, records: Buffer, count: int, now_ms: int, /) -> bool:
+        """Write the records of a commit; False, without any effect, if `write_groups` must.
+
+        Raises:
+            HorologError: as `write_groups` has it; nothing is written.
+        """
         ...
 
 

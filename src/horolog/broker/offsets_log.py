@@ -15,6 +15,7 @@ from itertools import islice, repeat
 from typing import Final
 
 from horolog.broker.state_topics import StateTopic
+from horolog.buffers import Buffer
 from horolog.clock import Clock
 from horolog.errors import ErrorCode, HorologError, RequestRefused, StorageFailed, code_for
 from horolog.groups.batches import (
@@ -24,7 +25,7 @@ from horolog.groups.batches import (
     join,
     parts_of,
 )
-from horolog.groups.commit_batch import commit_batch
+from horolog.groups.commit_batch import OVERHEAD, commit_batch
 from horolog.groups.rows import GroupChange, OffsetsEnd, Outcomes
 from horolog.record.builder import Record, build_batch
 from horolog.record.compression import Codec
@@ -126,6 +127,27 @@ class OffsetsLog:
         if self._writing is None:
             self._writing = self._loop.create_task(self._write())
         return done
+
+    def write_records(self, group_id: str, records: Buffer, count: int, now_ms: int) -> bool:
+        """Append the records of a commit at once, as `write_groups` does its change.
+
+        False, without any effect, if that may take a while.
+
+        Raises:
+            HorologError: as `write_groups` has it; nothing of them is in the log.
+        """
+        topic = self._topic()
+        if self._writing is not None or self._codec is not Codec.NONE or not topic.is_ready:
+            return False
+        if len(records) + OVERHEAD * count > topic.most_bytes - _HEADER_BYTES:
+            return False
+        try:
+            return topic.append_stamped(topic.partition_of(group_id), records, count, now_ms)
+        except HorologError as error:
+            refused = _unavailable(error)
+            if refused is error:
+                raise
+            raise refused from error
 
     def _append_now(
         self, changes: Sequence[GroupChange]

@@ -111,6 +111,16 @@ class Partition:
         """As `append`; None, without any effect, if a write of it may block or has to queue."""
         return self._writes.append_nowait(batch, now_ms, produce_version, owner)
 
+    def append_stamped_nowait(self, records: Buffer, count: int, now_ms: int) -> bool:
+        """Append plain records that this broker has made, all of one time; see the log.
+
+        False, without any effect, if a write of them may block or has to queue.
+
+        Raises:
+            StorageFailed: as storage does.
+        """
+        return self._writes.append_stamped_nowait(records, count, now_ms)
+
     def admit(self, producer_id: int, *, is_strict: bool) -> Admission:
         """The admission of a batch that is appended before anything else is awaited.
 

@@ -194,6 +194,14 @@ class StateTopic:
         appended.add_done_callback(partial(_on_written, partition))
         return appended
 
+    def append_stamped(self, index: int, records: Buffer, count: int, now_ms: int) -> bool:
+        """Append plain records of one time, made here; False, without any effect, if not at once.
+
+        Raises:
+            StorageFailed: a write failed, or the partition is offline.
+        """
+        return self._partition(index).append_stamped_nowait(records, count, now_ms)
+
     def end_transaction(
         self, index: int, ended: TransactionEnd, now_ms: int
     ) -> "asyncio.Future[Appended] | None":

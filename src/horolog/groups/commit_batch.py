@@ -1,6 +1,7 @@
 """The batch of a commit in the form in which nearly all come, built from columns of its offsets.
 
 What comes out is, byte for byte, what `records_of` and `stamped_batch` make of the same offsets.
+Commits of the same partitions differ in a few numbers, which `CommitRecords` copies.
 """
 
 from collections.abc import Iterable, Sequence
@@ -18,8 +19,12 @@ from horolog.schemas.offsets import NEWEST, OffsetKey, key_bytes, value_tail
 _FIELDS: Final = Struct(">iBhqiBq")
 """The partition, which ends the key; the value's length, and its fields up to the commit time."""
 _OF_KEY: Final = 4
+_TIME: Final = Struct(">q")
+_TO_OFFSET: Final = 7  # in the fields
+_TO_TIME: Final = 13  # from the offset on
 _NO_METADATA: Final = 1  # the length of a compact string that is empty
-_OVERHEAD: Final = 32  # of a record, at most
+OVERHEAD: Final = 32
+"""Bytes of a record beside key and value, at most."""
 _LONGEST_GROUP: Final = 255  # whose records' form is remembered
 _MOST_ROWS: Final = 1000  # that become a batch at once; their numbers take at most two bytes
 _FEW: Final = 8  # rows of a topic that are built sooner one by one
@@ -42,6 +47,19 @@ class _Form(NamedTuple):
     """From the end of the commit time on."""
 
 
+class _Run(NamedTuple):
+    """Offsets at even distances in the records, and in the request."""
+
+    to: int
+    """The first one in the records."""
+    step: int
+    place: int
+    """The first one in the request."""
+    stride: int
+    offsets: int
+    """How many there are."""
+
+
 def commit_batch(change: GroupChange, now_ms: int, most_bytes: int) -> StampedBatch | None:
     """The batch of offsets that a group commits; None of another change, or one that is refused.
 
@@ -61,7 +79,7 @@ def commit_batch(change: GroupChange, now_ms: int, most_bytes: int) -> StampedBa
         body = None if parts is None else b"".join(parts)
     except (StructError, UnicodeError):
         return None
-    if body is None or len(body) + _OVERHEAD * len(rows) > most_bytes:
+    if body is None or len(body) + OVERHEAD * len(rows) > most_bytes:
         return None
     return stamped_body(body, len(rows), now_ms)
 
@@ -108,6 +126,76 @@ def _by_column(rows: Sequence[OffsetRow]) -> Iterable[bytes] | None:
 def _form_of(group: str, topic: str, topic_id: UUID | None) -> "_Form":
     form = _form if len(group) <= _LONGEST_GROUP else _form.__wrapped__
     return form(group, topic, topic_id and topic_id.int)
+
+
+class CommitRecords:
+    """The records of commits of the same partitions, which differ in offsets and time alone.
+
+    They are those of `commit_batch`: made once, and copied with other numbers.
+    """
+
+    __slots__ = ("_runs", "_template", "_width", "count")
+
+    def __init__(self, rows: Sequence[OffsetRow], places: Iterable[int], width: int) -> None:
+        """Of a commit, whose own offsets do not matter.
+
+        Args:
+            rows: up to 1,000, without metadata or expiry times.
+            places: where the requests of such commits have the offset of each.
+            width: of an offset there: 8, or 12 with the leader epoch that follows it.
+        """
+        self.count = len(rows)
+        self._width = width
+        self._runs: list[_Run] = []
+        parts: list[bytes] = []
+        start = 0
+        for number, (row, place) in enumerate(zip(rows, places, strict=True)):
+            short, long, key, size, tail = _form_of(row.group_id, row.topic, row.topic_id)
+            head = (short if number < _SHORT else long) + _NUMBERS[number] + key
+            fields = _FIELDS.pack(row.partition, size, NEWEST, 0, -1, _NO_METADATA, 0)
+            self._add(start + len(head) + _TO_OFFSET, place)
+            parts += head, fields, tail
+            start += len(head) + len(fields) + len(tail)
+        self._template = b"".join(parts)
+
+    def _add(self, to: int, place: int) -> None:
+        if self._runs:
+            run = self._runs[-1]
+            step, stride = to - run.to, place - run.place
+            if run.offsets == 1:
+                self._runs[-1] = _Run(run.to, step, run.place, stride, 2)
+                return
+            if (step, stride) == (run.offsets * run.step, run.offsets * run.stride):
+                self._runs[-1] = run._replace(offsets=run.offsets + 1)
+                return
+        self._runs.append(_Run(to, 1, place, 1, 1))
+
+    def __len__(self) -> int:
+        """Their bytes."""
+        return len(self._template)
+
+    def of(self, frame: bytes, commit_ms: int) -> bytearray:
+        """Those of a commit.
+
+        Args:
+            frame: has the offsets, in their places.
+            commit_ms: when they are committed, in milliseconds.
+        """
+        records, width, time = bytearray(self._template), self._width, _TIME.pack(commit_ms)
+        for to, step, place, stride, count in self._runs:
+            if count <= _FEW:
+                for _ in range(count):
+                    records[to : to + width] = frame[place : place + width]
+                    records[to + _TO_TIME : to + _TO_TIME + _TIME.size] = time
+                    to, place = to + step, place + stride
+                continue
+            size, spaced = count * step, count * stride  # byte by byte, of all of them
+            for each in range(width):
+                column = frame[place + each : place + each + spaced : stride]
+                records[to + each : to + each + size : step] = column
+            for each, byte in enumerate(time, to + _TO_TIME):
+                records[each : each + size : step] = bytes((byte,)) * count
+        return records
 
 
 @lru_cache(maxsize=1024)

@@ -9,6 +9,8 @@ from horolog.groups.pending import PendingOffsets
 from horolog.groups.rows import OffsetRow, PendingRow
 from horolog.offsets import TopicPartition
 
+_MOST_UNREAD: Final = 128  # of a group, by their partitions
+_NONE: Final[dict[TopicPartition, OffsetRow]] = {}
 _KEY: Final[Callable[[OffsetRow], TopicPartition]] = itemgetter(1, 2)  # topic and partition
 
 
@@ -27,6 +29,8 @@ class CommittedOffsets:
         capacity: Capacity | None = None,
     ) -> None:
         self._groups: dict[str, dict[TopicPartition, OffsetRow]] = {}
+        # What was committed after these and has not been asked for, by the partitions, in order.
+        self._unread: dict[str, dict[bytes, Callable[[], Sequence[OffsetRow]]]] = {}
         self.pending = PendingOffsets(capacity)
         for row in rows:
             self.put(row)
@@ -39,59 +43,103 @@ class CommittedOffsets:
 
     def put_all(self, group_id: str, rows: Sequence[OffsetRow]) -> None:
         """As `put`, of several of a group."""
+        if self._unread:
+            self._read(group_id)
         self._groups.setdefault(group_id, {}).update(zip(map(_KEY, rows), rows, strict=True))
         if self.pending:
             for _, topic, partition, *_ in rows:
                 self.pending.supersede(group_id, topic, partition)
+
+    def put_unread(
+        self, group_id: str, partitions: bytes, rows: Callable[[], Sequence[OffsetRow]]
+    ) -> None:
+        """As `put_all`, of rows that are made when they are asked for.
+
+        They never are if the same partitions are committed again before that.
+
+        Args:
+            group_id: whose they are.
+            partitions: equal only where the rows are of the same partitions.
+            rows: makes them.
+        """
+        if self.pending:
+            self.put_all(group_id, rows())
+            return
+        unread = self._unread.get(group_id)
+        if unread is None:
+            unread = self._unread[group_id] = {}
+        elif unread.pop(partitions, None) is None and len(unread) == _MOST_UNREAD:
+            self._read(group_id)
+            unread = self._unread[group_id] = {}
+        unread[partitions] = rows
+
+    def _read(self, group_id: str) -> None:
+        """Have the rows of a group that were not made yet."""
+        for rows in self._unread.pop(group_id, {}).values():
+            group = self._groups.setdefault(group_id, {})
+            group.update((_KEY(row), row) for row in rows())
+
+    def _read_all(self) -> None:
+        for group_id in list(self._unread):
+            self._read(group_id)
+
+    def _of(self, group_id: str) -> dict[TopicPartition, OffsetRow]:
+        """The committed offsets of a group, not to be changed: empty if it has none."""
+        if self._unread:
+            self._read(group_id)
+        return self._groups.get(group_id, _NONE)
 
     def end_transaction(
         self, producer_id: int, is_ended: Callable[[str], bool], *, commit: bool
     ) -> None:
         """A producer's pending offsets of groups count from now on, or never."""
         for row in self.pending.end(producer_id, is_ended, commit=commit):
+            self._read(row.group_id)
             self._groups.setdefault(row.group_id, {})[row.topic, row.partition] = row
 
     def get(self, group_id: str, topic: str, partition: int) -> OffsetRow | None:
         """The committed offset of a partition, or None."""
-        return self._groups.get(group_id, {}).get((topic, partition))
+        return self._of(group_id).get((topic, partition))
 
     def of_group(self, group_id: str) -> dict[TopicPartition, OffsetRow]:
         """A snapshot of all committed offsets of a group."""
-        return dict(self._groups.get(group_id, {}))
+        return dict(self._of(group_id))
 
     def count(self, group_id: str) -> int:
         """The number of partitions with a committed offset."""
-        return len(self._groups.get(group_id, ()))
+        return len(self._of(group_id))
 
     def is_empty(self, group_id: str) -> bool:
         """Whether a group has neither committed nor pending offsets."""
-        return group_id not in self._groups and not self.pending.of_group(group_id)
+        return not self._of(group_id) and not self.pending.of_group(group_id)
 
     def group_ids(self) -> Iterator[str]:
         """The groups with committed or pending offsets."""
+        self._read_all()
         return iter({*self._groups, *self.pending.group_ids()})
 
     def keys(self, group_id: str) -> list[TopicPartition]:
         """The partitions with a committed offset, a pending one, or both."""
-        committed = self._groups.get(group_id, {})
+        committed = self._of(group_id)
         return [*committed, *(self.pending.of_group(group_id) - committed.keys())]
 
     def has(self, group_id: str, key: TopicPartition) -> bool:
         """Whether a partition has a committed or a pending offset."""
-        return key in self._groups.get(group_id, ()) or self.pending.has(group_id, key)
+        return key in self._of(group_id) or self.pending.has(group_id, key)
 
     def drop(self, group_id: str, keys: Iterable[TopicPartition]) -> None:
         """Remove some of a group's offsets, committed and pending."""
-        group = self._groups.get(group_id, {})
         keys = list(keys)
-        for key in keys:
-            group.pop(key, None)
-        if not group:
-            self._groups.pop(group_id, None)
+        if group := self._of(group_id):
+            for key in keys:
+                group.pop(key, None)
+            if not group:
+                del self._groups[group_id]
         self.pending.drop(group_id, keys)
 
     def drop_group(self, group_id: str) -> None:
         """Remove all of a group's offsets."""
+        self._unread.pop(group_id, None)
         self._groups.pop(group_id, None)
         self.pending.drop(group_id, self.pending.of_group(group_id))
 
@@ -114,7 +162,7 @@ class CommittedOffsets:
         `subscriptions` returns a predicate: is the topic subscribed?
         """
         over = []
-        for key, row in self._groups.get(group_id, {}).items():
+        for key, row in self._of(group_id).items():
             if row.expire_ms is not None:
                 is_over = now_ms >= row.expire_ms
             else:

@@ -21,6 +21,7 @@ class Peer:
         "_on_gone",
         "host",
         "is_gone",
+        "last_commit",
         "listener",
         "principal",
     )
@@ -33,6 +34,8 @@ class Peer:
         self.principal: str | None = None
         """Kafka's principal (`User:name`); None until the client has authenticated."""
         self.is_gone = False  # set once, on the event loop; threads may read it
+        self.last_commit: object = None
+        """What the handler of commits keeps for the next one; it goes with the connection."""
         self._on_authenticated = on_authenticated
         self._on_gone: dict[Callable[[], None], None] = {}
 
@@ -57,5 +60,6 @@ class Peer:
     def leave(self) -> None:
         """The client has disconnected."""
         self.is_gone = True
+        self.last_commit = None
         for call in list(self._on_gone):
             call()

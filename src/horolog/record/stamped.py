@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
+from horolog.buffers import Buffer
 from horolog.record.batch import (
     HEADER_SIZE,
     LOG_OVERHEAD,
@@ -73,6 +74,24 @@ def stamped_body(body: bytes, count: int, now_ms: int) -> StampedBatch:
     counts = stamped_counts(count, now_ms)
     facts = _new_facts((count, now_ms, now_ms, 0, False, True, True, count - 1, counts))
     return StampedBatch(header, head + body, facts)
+
+
+def stamped_head(
+    body: Buffer, count: int, now_ms: int, *, base_offset: int, leader_epoch: int
+) -> bytes:
+    """The header of the batch that `stamped_body` makes, as a leader stores it; `now_ms` is not -1.
+
+    Args:
+        body: the records.
+        count: how many there are.
+        now_ms: their timestamp in milliseconds.
+        base_offset: of the first.
+        leader_epoch: of the leader.
+    """
+    length = HEADER_SIZE - LOG_OVERHEAD + len(body)
+    covered = (0, count - 1, now_ms, now_ms, -1, -1, -1, count)
+    _, head = new_batch_header(base_offset, length, leader_epoch, covered, body)
+    return head
 
 
 def stamped_counts(count: int, now_ms: int) -> Counts:

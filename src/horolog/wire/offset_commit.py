@@ -5,6 +5,9 @@ So all partitions of a topic are unpacked at once, into columns; with metadata t
 one. The answer names topics in the bytes of the request. What is of another form, malformed or not,
 is None here, and is left to the reader of its schema: tagged fields, a name beyond what a topic may
 have, bytes at the end.
+
+A client that commits the same partitions again sends the same bytes, but for the correlation id,
+offsets and leader epochs: a `CommitForm` compares all others at once, and nothing is read again.
 """
 
 from collections.abc import Sequence
@@ -22,7 +25,14 @@ from horolog.wire.single_partition import (
     read_topic_id,
 )
 
-__all__ = ["MOST_PARTITIONS", "CommitRequest", "CommittedTopic", "committed", "read_commit"]
+__all__ = [
+    "MOST_PARTITIONS",
+    "CommitForm",
+    "CommitRequest",
+    "CommittedTopic",
+    "committed",
+    "read_commit",
+]
 
 MOST_PARTITIONS: Final = 1000
 """Of a request that is read here: more take too long for the event loop."""
@@ -34,6 +44,9 @@ _FLEXIBLE_MEMBER: Final = Struct(">iB")
 _RETENTION: Final = Struct(">q")
 _COUNT: Final = Struct(">i")
 
+_CORRELATION: Final = slice(4, 8)
+_INDEX_BYTES: Final = 4
+_WITH_EPOCH: Final = 6
 _FLEXIBLE: Final = 8
 _BY_ID: Final = 10
 _ID_SIZE: Final = 16
@@ -101,6 +114,73 @@ class CommitRequest(NamedTuple):
 _Group: TypeAlias = tuple[str, int, str, str | None, int]
 _Columns: TypeAlias = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[str, ...]]
 _new = tuple.__new__  # a named tuple's own takes three times as long
+
+
+class CommitForm:
+    """All requests that differ from one in correlation id, offsets and leader epochs alone."""
+
+    __slots__ = (
+        "_answer",
+        "_fixed",
+        "_mask",
+        "partitions",
+        "places",
+        "request",
+        "size",
+        "width",
+    )
+
+    def __init__(self, request: CommitRequest, frame: bytes) -> None:
+        """Of a request that was read, without metadata, and its frame."""
+        self.request = request
+        form, topics = _FORMS[request.version], request.topics
+        tags, stride = len(form.tags), form.plain.size
+        at = (
+            len(frame)
+            - tags
+            - sum(len(each.head) + len(each.partitions) * stride + tags for each in topics)
+        )
+        mask = bytearray(b"\xff" * len(frame))
+        mask[_CORRELATION] = bytes(4)
+        width = 8 if request.version < _WITH_EPOCH else 12
+        places: list[int] = []
+        named: list[bytes] = []
+        for topic in topics:
+            at += len(topic.head)
+            named += topic.head, repr(topic.partitions).encode()
+            for _ in topic.partitions:
+                place = at + _INDEX_BYTES
+                places.append(place)
+                mask[place : place + width] = bytes(width)
+                at += stride
+            at += tags
+        self.places = places
+        """Of the offset of each partition, in order."""
+        self.width = width
+        """Of an offset, with the leader epoch that follows it where the version has one."""
+        self.partitions = b"".join(named)
+        """The same for all requests that name the same partitions in the same order."""
+        self.size = len(frame)
+        """Of each request."""
+        self._mask = int.from_bytes(mask, "big")
+        self._fixed = int.from_bytes(frame, "big") & self._mask
+        answer = committed(request, [0] * len(topics))
+        self._answer = answer[:4], answer[8:]
+
+    def fits(self, frame: bytes) -> bool:
+        """Whether a request is of this form."""
+        if len(frame) != self.size:
+            return False
+        return int.from_bytes(frame, "big") & self._mask == self._fixed
+
+    def request_of(self, frame: bytes) -> CommitRequest:
+        """A request of this form, but with other offsets."""
+        return self.request._replace(correlation_id=int.from_bytes(frame[_CORRELATION], "big"))
+
+    def committed(self, frame: bytes) -> bytes:
+        """The whole answer to a request of this form whose offsets are all committed."""
+        length, rest = self._answer
+        return b"".join((length, frame[_CORRELATION], rest))
 
 
 class _AnotherForm(ValueError):

@@ -6,6 +6,7 @@ import struct
 import threading
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from batches import batch
@@ -29,11 +30,14 @@ from storelogs import (
 from horolog.config import TopicConfig
 from horolog.errors import ErrorCode, RequestRefused, StorageFailed
 from horolog.record.batch import iter_headers, parse_header, verify_crc
+from horolog.record.builder import Record
 from horolog.record.compression import Codec
+from horolog.record.stamped import StampedBatch, stamped_batch
 from horolog.record.timestamps import TimestampType
 from horolog.storage import Log, prepare
 from horolog.storage.directory.checkpoints import EpochStart
 from horolog.storage.files import Files
+from horolog.storage.validation.validate import trusted, trusted_plain
 
 SMALL = TopicConfig(segment_bytes=300, **ANY_TIME)
 
@@ -341,6 +345,67 @@ def test_append_nowait_uses_open_files_only(tmp_path: Path) -> None:
         while log.append_nowait(prepared, NOW) is not None:
             assert bases(log) == [0]
         assert log.append(prepared, NOW).rolled, "and the segment must be rolled"
+
+
+def test_append_stamped_nowait_writes_what_append_does(tmp_path: Path) -> None:
+    config = TopicConfig(index_interval_bytes=100)
+    sides: list[Any] = []
+    for way in ("trusted", "stamped"):
+        (directory := tmp_path / way).mkdir()
+        with new_log(directory, config) as log:
+            log.append(trusted(built(1, NOW).data, config, NOW), NOW)
+            for step in range(60):
+                count, now = 1 + step % 4, NOW + step // 2
+                body = built(count, now)
+                if way == "trusted":
+                    assert log.append_nowait(trusted_plain(body, config, now), now) is not None
+                else:
+                    size = log.append_stamped_nowait(body.data[61:], count, now)
+                    assert size == len(body.data)
+            sides.append((times_in(log), log.counts, records_in(log)))
+        files = partition_dir(directory).glob("0*.*[!d]")  # not the marker of a run
+        sides.append(sorted((each.name, each.read_bytes()) for each in files))
+    assert sides[:2] == sides[2:]
+    assert {name[20:] for name, _ in sides[1]} == {".companion", ".index", ".log", ".timeindex"}
+
+
+def test_append_stamped_nowait_declines_what_append_decides(tmp_path: Path) -> None:
+    config = TopicConfig(segment_bytes=1000)
+    files = UnsyncedFiles()
+    body = built(1, NOW).data[61:]
+
+    def declines(now: int = NOW, **settings: Any) -> bool:
+        log.config = replace(config, **settings)
+        before = log.log_end_offset
+        size = log.append_stamped_nowait(body, 1, now)
+        assert (log.log_end_offset - before) == (size > 0)
+        log.config = config
+        return not size
+
+    with new_log(tmp_path, config, files=files) as log:
+        assert declines(), "the epoch must be written first"
+        log.append(prepare(batch(NOW), config, NOW), NOW)
+        assert not declines()
+        assert declines(NOW - 1), "append times never go back"
+        assert declines(-1), "it would have no time"
+        assert declines(message_timestamp_type=TimestampType.LOG_APPEND_TIME)
+        assert declines(flush_messages=1)
+        assert declines(segment_bytes=80)
+        assert declines(NOW + 5000, segment_ms=4000), "the segment must be rolled"
+        files.close()
+        assert declines(), "the files must be opened"
+        log.append(prepare(batch(NOW), config, NOW), NOW)
+        while not declines():
+            assert bases(log) == [0]
+        log.append(prepare(batch(NOW), config, NOW), NOW)
+        assert len(bases(log)) == 2, "and the segment must be rolled"
+        log.begin_following(log.log_end_offset)
+        assert declines(), "another broker leads"
+
+
+def built(count: int, now: int) -> StampedBatch:
+    records = [Record(now, f"key {each}".encode(), b"value") for each in range(count)]
+    return stamped_batch(records, now)
 
 
 # Flushing.

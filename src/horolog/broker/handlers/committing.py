@@ -2,13 +2,16 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import repeat
 from typing import Any, Final, NotRequired, Protocol, TypedDict, TypeVar
 
 from horolog.broker.broker import Broker
 from horolog.broker.dispatch import Request
+from horolog.config import LONG_MAX
 from horolog.errors import ErrorCode, RequestRefused, code_for
-from horolog.groups.rows import OffsetRow
+from horolog.groups.rows import OffsetRow, new_offset_row
 from horolog.metadata.topics import Topic, unknown_topic
+from horolog.wire.offset_commit import CommitRequest
 
 _TOGETHER: Final = 32
 """Partitions between two looks at the time."""
@@ -143,4 +146,28 @@ def existing_rows(broker: Broker, topics: list[NamedTopic]) -> list[OffsetRow]:
             of_topic.fail(code_for(unknown_topic(of_topic.topic.name)))
         else:
             rows += of_topic.rows
+    return rows
+
+
+def commit_rows(
+    request: CommitRequest, topics: Iterable[Topic | None], commit_ms: int
+) -> list[OffsetRow]:
+    """The offsets of a request as they are stored.
+
+    Args:
+        request: that was read.
+        topics: those that it names, in order; None for one whose offsets are left out.
+        commit_ms: when they are committed, in milliseconds.
+    """
+    retention_ms = request.retention_ms
+    expire_ms = None if retention_ms < 0 else min(commit_ms + retention_ms, LONG_MAX)
+    rows: list[OffsetRow] = []
+    for topic, named in zip(topics, request.topics, strict=True):
+        if topic is None:
+            continue
+        _, _, _, partitions, offsets, epochs, metadata = named
+        alike = repeat(commit_ms), repeat(expire_ms), repeat(topic.topic_id)
+        of_topic = repeat(request.group_id), repeat(topic.name)
+        columns = *of_topic, partitions, offsets, epochs, metadata, *alike
+        rows += map(new_offset_row, zip(*columns, strict=False))
     return rows

@@ -14,17 +14,17 @@ v10  topics by id
 
 from collections.abc import Awaitable, Coroutine
 from functools import partial
-from itertools import repeat
 from typing import TYPE_CHECKING, Any, Final
 
 from horolog.broker.authorisation import Authorise
 from horolog.broker.broker import Broker
 from horolog.broker.dispatch import Request, api, shortcut
-from horolog.broker.handlers.committing import existing_rows, named_topics, offset_row
-from horolog.broker.handlers.group_errors import group_error_code
+from horolog.broker.handlers.committing import commit_rows, existing_rows, named_topics, offset_row
+from horolog.broker.handlers.group_errors import commit_error_code
+from horolog.broker.handlers.repeated_commits import RepeatedCommit, keep
 from horolog.config import LONG_MAX
 from horolog.errors import ErrorCode, HorologError, code_for
-from horolog.groups.rows import OffsetRow, new_offset_row
+from horolog.groups.rows import OffsetRow
 from horolog.groups.values import Committer
 from horolog.metadata.topics import Topic, unknown_topic
 from horolog.network.peer import Peer
@@ -77,7 +77,7 @@ async def offset_commit(
         await broker.groups.commit(body.group_id, committer, partial(existing_rows, broker, topics))
     except HorologError as error:
         for topic in topics:
-            topic.fail(_error_code(error, request.version))
+            topic.fail(commit_error_code(error, request.version))
     return {
         "topics": [
             {"name": asked.name, "topic_id": asked.topic_id, "partitions": of_topic.partitions}
@@ -94,6 +94,11 @@ def commit_columns(
 
     None if one of them would be refused by itself, or the request is of another form.
     """
+    repeated = peer.last_commit
+    if isinstance(repeated, RepeatedCommit):
+        reply = repeated.answer(broker, authorise, peer, frame)
+        if reply is not None:
+            return reply
     asked = read_commit(frame)
     if asked is None:
         return None
@@ -114,6 +119,8 @@ def commit_columns(
     else:
         if waiting is not None:
             return _commit_later(asked, codes, waiting)
+        if not any(codes):
+            keep(broker, peer, frame, asked, topics)
     return (committed(asked, codes),)
 
 
@@ -128,7 +135,7 @@ async def _commit_later(
 
 
 def _refused(asked: CommitRequest, codes: list[ErrorCode], error: HorologError) -> list[ErrorCode]:
-    refused = _error_code(error, asked.version)
+    refused = commit_error_code(error, asked.version)
     return [code or refused for code in codes]
 
 
@@ -147,20 +154,13 @@ def _rows(
     broker: Broker, asked: CommitRequest, topics: list[Topic], codes: list[ErrorCode]
 ) -> list[OffsetRow]:
     """The offsets to commit, of topics that still exist; the others get their error codes."""
-    now_ms, group_id = broker.clock.now_ms(), asked.group_id
-    expire_ms = _expiry(asked.retention_ms, now_ms)
-    rows: list[OffsetRow] = []
-    for number, named in enumerate(asked.topics):
-        topic = topics[number]
-        if broker.topics.find_id(topic.topic_id) is None:
+    existing: list[Topic | None] = []
+    for number, topic in enumerate(topics):
+        exists = broker.topics.find_id(topic.topic_id) is not None
+        existing.append(topic if exists else None)
+        if not exists:
             codes[number] = code_for(unknown_topic(topic.name))
-            continue
-        _, _, _, partitions, offsets, epochs, metadata = named
-        alike = repeat(now_ms), repeat(expire_ms), repeat(topic.topic_id)
-        of_topic = repeat(group_id), repeat(topic.name)
-        columns = *of_topic, partitions, offsets, epochs, metadata, *alike
-        rows += map(new_offset_row, zip(*columns, strict=False))
-    return rows
+    return commit_rows(asked, existing, broker.clock.now_ms())
 
 
 def _expiry(retention_ms: int, now_ms: int) -> int | None:
@@ -173,10 +173,3 @@ def _topic(
     if request.version >= _BY_ID:
         return broker.topics.with_id(asked.topic_id)
     return broker.topics.named(asked.name)
-
-
-def _error_code(error: HorologError, version: int) -> ErrorCode:
-    error_code = group_error_code(error)
-    if error_code is ErrorCode.group_id_not_found and version < 9:
-        return ErrorCode.illegal_generation
-    return error_code

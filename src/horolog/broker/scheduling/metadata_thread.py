@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import ParamSpec, TypeAlias, TypeVar
 
+from horolog.buffers import Buffer
 from horolog.errors import StorageFailed
 from horolog.groups.rows import GroupChange, Outcomes
 from horolog.metadata.group_file import GroupFile
@@ -58,6 +59,10 @@ class MetadataThread:
         if self._writing is None:
             self._write_gathered()
         return done
+
+    def write_records(self, group_id: str, records: Buffer, count: int, now_ms: int) -> bool:
+        """See `GroupStore`: only a thread writes to the file."""
+        return False
 
     def _write_gathered(self) -> None:
         gathered, self._gathered = self._gathered, []

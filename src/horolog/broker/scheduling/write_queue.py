@@ -92,6 +92,15 @@ class WriteQueue:
         append.prepared = prepared
         return self._append(append)
 
+    def append_stamped_nowait(self, records: Buffer, count: int, now_ms: int) -> bool:
+        """See `Partition.append_stamped_nowait`."""
+        if self._working or self._jobs or self._closing or self._unchecked:
+            return False
+        size = self._log.append_stamped_nowait(records, count, now_ms)
+        if size:
+            self._on_growth(size)
+        return size > 0
+
     def _append(self, append: Append) -> "Appended | asyncio.Future[Appended]":
         owner = append.owner
         if not self._working and not self._jobs and owner not in self._unchecked:
