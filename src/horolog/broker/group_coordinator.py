@@ -73,6 +73,8 @@ class GroupCoordinator:
         capacity: Capacity | None = None,
         partition_of: Callable[[str], int] = _partition_of,
     ) -> None:
+        self.expired = 0
+        """Offsets that have expired since the start."""
         self._clock = clock
         self._store = store
         self._loop = asyncio.get_running_loop()
@@ -549,6 +551,7 @@ class GroupCoordinator:
             else:
                 dropped += outcome[0]
                 groups += outcome[1]
+        self.expired += dropped
         if dropped or groups:
             _LOG.info("dropped %d expired offsets and %d groups", dropped, groups)
         if failure is not None:

@@ -15,15 +15,19 @@ from patience import eventually
 from running_broker import RunningBroker
 from transactional import Producer
 
+from horolog.broker.controller import Controller
 from horolog.broker.following import follower, offsets
 from horolog.broker.following import shadow as shadow_module
 from horolog.broker.following.fetching import Followed, LeaderFetcher
 from horolog.broker.following.promotion import Promotions
+from horolog.broker.following.source import Source
 from horolog.broker.following.topics import FollowedTopics
 from horolog.client.groups import CommittedOffset
+from horolog.client.metadata import TopicMetadata
 from horolog.errors import ErrorCode, RequestRefused, StorageFailed
 from horolog.record.batch import iter_headers
 from horolog.record.builder import Record, build_batch
+from horolog.record.compression import Codec
 from horolog.record.transactions import AbortedTransactions
 from horolog.schemas.offsets import (
     CommittedValue,
@@ -567,3 +571,91 @@ def test_a_shadow_of_a_shadow_asks_groups(source: RunningBroker, start: Start) -
     assert has_no_copy(other)
     assert transform(source).end() == 0
     assert comes(other, 7)
+
+
+def test_an_offset_that_has_expired_here_alone_comes_again(
+    source: RunningBroker, start: Start
+) -> None:
+    """The group is alive at the source, and has nothing new to commit."""
+    shadow = start("b", source)
+    assert comes(shadow, 5)
+    assert shadow.run(shadow.broker.groups.expire(0)) == 1
+    assert comes(shadow, 5)
+
+
+def test_an_offset_of_another_topic_that_is_led_here_is_left_alone(
+    source: RunningBroker, start: Start
+) -> None:
+    shadow = start("b", source, horolog_follow_topics="in|out")
+    producer = transform(source)
+    assert eventually(lambda: TRANSACTION_STATE in shadow.broker.topics)
+    for broker in (source, shadow):
+        broker.create_topic("other")
+    shadow.client.offset_commit("h", {("other", 0): CommittedOffset(1)})
+    assert producer.commit_offset("h", "in", 3) == 0
+    key, value = key_bytes(OffsetKey("h", "other", 0)), committed_bytes(CommittedValue(77))
+    of_producer = {"producer_id": producer.id, "producer_epoch": producer.epoch}
+    # Without a topic id, as most releases of Kafka write it.
+    batch = build_batch([Record(0, key, value)], is_transactional=True, **of_producer)
+    append = partial(source.broker.offsets_topic.append, partition_for("h", THEIRS), batch)
+    source.call(append)
+    with held(source, CONSUMER_OFFSETS):
+        assert producer.end() == 0
+        assert is_here(shadow, source)
+        source.stop()
+    shadow.client.promote(None)
+    assert is_settled(shadow)
+    found = shadow.client.offset_fetch("h")
+    assert found == {("other", 0): CommittedOffset(1), ("in", 0): CommittedOffset(3)}
+
+
+def test_offsets_have_the_topic_ids_that_the_source_has_got_since(
+    source: RunningBroker, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A Kafka before 2.8 has none; what is followed of it keeps the id that it was given here."""
+    plain = Source._read
+    with monkeypatch.context() as patch:
+        without = partial(TopicMetadata._replace, topic_id=None)
+        patch.setattr(Source, "_read", lambda it, topic, known: plain(it, without(topic), known))
+        shadow = start("b", source)
+        assert eventually(lambda: "in" in shadow.broker.placement.rows)
+    assert comes(shadow, 5)
+    here, there = (each.broker.topics.named("in").topic_id for each in (shadow, source))
+    assert here != there
+
+
+def test_what_a_promotion_that_was_killed_has_left_pending_is_dropped(
+    source: RunningBroker, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was killed before it was stored that transactions are led here."""
+    shadow = start("b", source)
+    assert comes(shadow, 5)
+
+    async def killed(*_: object, **__: object) -> None:
+        raise StorageFailed("killed")
+
+    with held(source, "out", CONSUMER_OFFSETS):
+        assert transform(source).end() == 0
+        assert is_here(shadow, source)
+        with monkeypatch.context() as patch:
+            patch.setattr(Controller, "promote", killed)
+            with pytest.raises(RequestRefused, match="killed"):
+                shadow.client.promote(["in", "out"])
+        assert committed(shadow) == -ErrorCode.unstable_offset_commit
+        shadow.restart(crash=True)
+        assert comes(shadow, 5)
+
+
+def test_a_batch_that_claims_more_records_than_memory_has_room_for_is_not_read(
+    source: RunningBroker,
+    start: Start,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Few bytes that are compressed may be millions of records, though of one key."""
+    monkeypatch.setattr(offsets, "MOST_BYTES", 100 * 300)
+    batch = build_batch([Record(0, b"k", None)] * 200, codec=Codec.GZIP)
+    source.call(partial(source.broker.offsets_topic.append, 0, batch))
+    shadow = start("b", source)
+    assert eventually(lambda: "__consumer_offsets-0 of the source is not read" in caplog.text)
+    assert comes(shadow, 5), "groups are asked"

@@ -138,9 +138,9 @@ class Carrying:
             raise RequestRefused(ErrorCode.non_empty_group, "it has members here")
 
     def _valid(self, row: OffsetRow) -> OffsetRow | None:
-        """An offset with the id of its topic, if there is that."""
+        """An offset with the id of its topic, if that is followed: another is not the source's."""
         topic = self._topics.find(row.topic)
-        if topic is None or row.partition not in topic.partitions:
+        if topic is None or not topic.followed or not topic.has_partition(row.partition):
             return None
         return row._replace(topic_id=topic.topic_id, commit_ms=self._clock.now_ms())
 

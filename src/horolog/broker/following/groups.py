@@ -79,6 +79,16 @@ class FollowedGroups:
         """The followed topics of now, before the source is asked."""
         return {topic.name: topic.topic_id for topic in self._topics if topic.followed}
 
+    def source_ids(self) -> dict[str, UUID | None]:
+        """The ids that the source has said of them; None where it has none."""
+        rows = self._placement.rows
+        return {name: rows[name].source_id for name in self.topic_ids() if name in rows}
+
+    @property
+    def expired(self) -> int:
+        """Offsets that have expired here since the start."""
+        return self._groups.expired
+
     async def apply(self, found: GroupOffsets, asked: Mapping[str, UUID]) -> None:
         """Commit what has changed since it was last asked.
 
@@ -155,6 +165,8 @@ class FollowedGroups:
         seen |= of_topics
         for key in offsets.keys() - of_topics.keys():
             seen.pop(key, None)
+        if not seen:
+            del self._seen[group_id]
 
     def _is_new(self, group_id: str, key: TopicPartition, its: CommittedOffset) -> bool:
         """Whether an offset is to be committed here; at first sight only if that is a progress."""

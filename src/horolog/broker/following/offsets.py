@@ -10,7 +10,7 @@ Beyond it, and where the source does not give it, groups are asked (groups.py).
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Final, TypeVar
 from uuid import UUID
@@ -143,9 +143,11 @@ class _Reading:
                     continue
                 if header.magic != MAGIC:
                     raise CorruptBatch("it has records of a format before v2", position)
-                if header.records_count:  # else it stands for a gap
+                its_bytes = header.records_count * _RECORD_BYTES
+                is_taken = self.replayed.held_bytes + its_bytes <= most_bytes
+                if is_taken and header.records_count:  # else it stands for a gap
                     self.replayed.take(view[position : position + header.size])
-                if self.replayed.held_bytes > most_bytes:
+                if not is_taken or self.replayed.held_bytes > most_bytes:
                     raise RequestRefused(
                         ErrorCode.coordinator_not_available,
                         f"the offsets of all groups take more than {MOST_BYTES} bytes",
@@ -176,7 +178,7 @@ class SourceOffsets:
         self._follower = follower
         self._groups = groups
         self._readings: dict[int, _Reading] = {}
-        self._known: dict[str, UUID] = {}  # the followed topics when it was last applied
+        self._known: object = None  # what an offset counts by, when it was last applied
 
     def _indexes(self) -> tuple[int, ...]:
         topic = self._topics.find(FOLLOWED_OFFSETS)
@@ -203,8 +205,9 @@ class SourceOffsets:
                 was here.
         """
         await _in_thread(self._read)
-        known = self._groups.topic_ids()
-        if known != self._known:  # what was committed for a topic that was not here counts now
+        topics, source_ids = self._groups.topic_ids(), self._groups.source_ids()
+        known = topics, source_ids, self._groups.expired
+        if known != self._known:  # of a topic that was not here, or expired here alone: it counts
             for reading in self._readings.values():
                 reading.replayed.all_changed()
         ready = [
@@ -212,10 +215,10 @@ class SourceOffsets:
             for index, reading in self._readings.items()
             if closing or self._follower.has_caught_up((FOLLOWED_OFFSETS, index))
         ]
-        changes, keys = await _in_thread(partial(_changes, ready, known))
+        changes, keys = await _in_thread(partial(_changes, ready, source_ids))
         left = set(changes)
         try:
-            left = await self._groups.take(changes, known, closing=closing)
+            left = await self._groups.take(changes, topics, closing=closing)
         finally:
             for reading, key in (each for group_id in left for each in keys[group_id]):
                 reading.replayed.changed.add(key)
@@ -263,7 +266,7 @@ class SourceOffsets:
 
     async def pending(self, indexes: Iterable[int]) -> dict[int, list[PendingRow]]:
         """What open transactions have committed, of partitions that were read, in their order."""
-        ids, readings = self._groups.topic_ids(), self._readings
+        ids, readings = self._groups.source_ids(), self._readings
 
         def decode() -> dict[int, list[PendingRow]]:
             return {index: readings[index].replayed.pending(ids.get) for index in indexes}
@@ -282,7 +285,7 @@ async def _in_thread(call: Callable[[], T]) -> T:
 
 
 def _changes(
-    readings: Iterable[_Reading], ids: dict[str, UUID]
+    readings: Iterable[_Reading], ids: Mapping[str, UUID | None]
 ) -> tuple[GroupChanges, dict[str, list[tuple[_Reading, bytes]]]]:
     """What has changed, by group, with the keys of it; from now on nothing has."""
     found: dict[str, dict[TopicPartition, CommittedOffset | None]] = {}
@@ -303,11 +306,11 @@ def _changes(
     return found, keys
 
 
-def _committed(value: bytes | None, topic_id: UUID | None) -> CommittedOffset | None:
+def _committed(value: bytes | None, source_id: UUID | None) -> CommittedOffset | None:
     if value is None:
         return None
     its = read_committed(value)
-    if its.offset < 0 or its.topic_id not in (None, topic_id):
+    if its.offset < 0 or its.topic_id not in (None, source_id):
         return None  # no offset, or of a topic of before, or of one that is not here yet
     epoch = None if its.leader_epoch < 0 else its.leader_epoch
     return CommittedOffset(its.offset, its.metadata, epoch)

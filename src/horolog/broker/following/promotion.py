@@ -154,6 +154,18 @@ class Promotions:
         self._transactions = transactions
         self._transactions_topic = transactions_topic
 
+    async def drop_undecided(self) -> None:
+        """Drop offsets that are pending here since a promotion that was killed before it decided.
+
+        Raises:
+            RequestRefused, StorageFailed: as of `Carrying.drop_pending`.
+        """
+        async with self._offsets.lock:
+            states = self._topics.find(TRANSACTION_STATE)
+            if states is None or not states.followed or self._placement.is_interrupted(states):
+                return
+            await self.carrying.drop_pending()
+
     async def promote_all(self, notes: Callable[[str], Iterable[str]]) -> None:
         """Lead everything, and follow nothing any more.
 

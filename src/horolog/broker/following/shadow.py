@@ -151,6 +151,10 @@ class Shadow:
         """Ask the groups of the source again and again, in a thread."""
         thread, loop, said = BlockingThread("horolog-follow-groups"), asyncio.get_running_loop(), ""
         try:
+            try:
+                await self._promotions.drop_undecided()
+            except HorologError as error:
+                _LOG.warning("offsets of an interrupted promotion are pending still: %s", error)
             while True:
                 begun_s = loop.time()
                 why = await self._ask_groups(source, thread)
