@@ -12,7 +12,13 @@ from old_messages import build_messages
 
 from horolog.errors import CorruptBatch
 from horolog.record import cleaning
-from horolog.record.batch import HEADER_SIZE, parse_header, verify_crc
+from horolog.record.batch import (
+    DELETE_HORIZON_BIT,
+    HEADER_SIZE,
+    pack_header,
+    parse_header,
+    verify_crc,
+)
 from horolog.record.builder import Record, build_batch, read_records
 from horolog.record.compression import Codec
 from horolog.record.kernels import cleaning_kernels, cleaning_twins, layout
@@ -241,18 +247,37 @@ def test_small_batches_are_read_as_one_by_one(batches: list[list[Record]], rng: 
 def test_small_batches_are_written_as_one_by_one(
     batches: list[list[Record]], rng: object, horizon_ms: int
 ) -> None:
-    """With a delete horizon if a tombstone stays; stamped ones keep their append time."""
+    """With a delete horizon if a tombstone stays; stamped ones keep their append time.
+
+    A marker gets one if it may go, whatever its record looks like, and a batch that has one keeps
+    it.
+    """
     cleaning.load_kernels()
     made = []
     for base, records in enumerate(batches):
         more = {}
         if rng.random() < 0.3:  # type: ignore[attr-defined]
             more = {"timestamp_type": TimestampType.LOG_APPEND_TIME, "max_timestamp": NOW}
-        made.append(build_batch(records, base_offset=9 * base, producer_id=7, **more))  # type: ignore[arg-type]
+        is_control = rng.random() < 0.2  # type: ignore[attr-defined]
+        if is_control:
+            records = [record._replace(headers=()) for record in records]
+        batch = build_batch(
+            records,
+            base_offset=9 * base,
+            producer_id=7,
+            is_control=is_control,
+            **more,  # type: ignore[arg-type]
+        )
+        if rng.random() < 0.2:  # type: ignore[attr-defined]
+            has_horizon = parse_header(batch).attributes | DELETE_HORIZON_BIT
+            header, payload = parse_header(batch), batch[HEADER_SIZE:]
+            batch = pack_header(header._replace(attributes=has_horizon), payload) + payload
+        made.append(batch)
     data = b"".join(made)
-    small = cleaning.read_small_batches(data, 0, SECRET)
+    small = cleaning.read_small_batches(data, 0, SECRET, all_kinds=True)
     assert small is not None
     assert len(small.next_offsets) == len(made)
+    may_go = np.array([rng.random() < 0.5 for _ in made], np.uint8)  # type: ignore[attr-defined]
     keep = np.array([rng.random() < 0.6 for _ in small.keys.offsets], np.uint8)  # type: ignore[attr-defined]
     first = rng.randrange(len(made))  # type: ignore[attr-defined]
     end = rng.randrange(first, len(made) + 1)  # type: ignore[attr-defined]
@@ -260,15 +285,18 @@ def test_small_batches_are_written_as_one_by_one(
     for number in range(first, end):
         at = slice(*small.firsts[number : number + 2].tolist())
         header, mask = parse_header(made[number]), keep[at]
-        has_tombstone = (mask & (small.keys.flags[at] & layout.IS_TOMBSTONE > 0)).any()
-        if mask.all() and not has_tombstone:
+        gets_horizon = (mask & (small.keys.flags[at] & layout.IS_TOMBSTONE > 0)).any()
+        if header.is_control:
+            gets_horizon = may_go[number]
+        gets_horizon = gets_horizon and not header.has_delete_horizon
+        if mask.all() and not gets_horizon:
             expected.append(made[number])
         elif mask.any():
             opened = cleaning.open_records(made[number], header)
-            horizon = horizon_ms if has_tombstone else None
+            horizon = horizon_ms if gets_horizon else None
             keys = keys_of(made[number])
             expected.append(cleaning.retained(opened, header, keys, mask, horizon_ms=horizon))
-    written = cleaning.write_small_batches(data, small, keep, first, end, horizon_ms)
+    written = cleaning.write_small_batches(data, small, keep, may_go, first, end, horizon_ms)
     assert written.data == b"".join(expected)
     headers = [parse_header(batch) for batch in expected]
     assert written.starts.tolist() == [
@@ -289,8 +317,9 @@ def test_small_batches_that_have_changed_are_not_written() -> None:
     small = cleaning.read_small_batches(data, 0, SECRET)
     assert small is not None
     data[HEADER_SIZE] = 0xFF
+    keep, may_go = np.array([1, 0], np.uint8), np.zeros(1, np.uint8)
     with pytest.raises(CorruptBatch, match="has changed"):
-        cleaning.write_small_batches(data, small, np.array([1, 0], np.uint8), 0, 1, NOW)
+        cleaning.write_small_batches(data, small, keep, may_go, 0, 1, NOW)
 
 
 @pytest.mark.parametrize(

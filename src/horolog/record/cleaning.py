@@ -46,6 +46,7 @@ __all__ = [
     "judge",
     "latest_offsets",
     "load_kernels",
+    "meet_all",
     "new_table",
     "note_offsets",
     "open_records",
@@ -67,6 +68,7 @@ _FAR_OFFSET: Final = (1 << 63) - 1
 UInt64Array = npt.NDArray[np.uint64]
 Int64Array = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.uint8]
+BoolArray = npt.NDArray[np.bool_]
 
 
 def load_kernels() -> None:
@@ -164,7 +166,7 @@ def read_keys(opened: OpenedRecords, secret: UInt64Array) -> Keys:
 
 
 class SmallBatches(NamedTuple):
-    """Plain batches of v2 that follow each other, and the keys of all their records."""
+    """Batches of v2 that follow each other, none compressed, and the keys of all their records."""
 
     starts: Int64Array
     """The position of each, and the end of the last."""
@@ -173,20 +175,38 @@ class SmallBatches(NamedTuple):
     next_offsets: Int64Array
     """The offset behind each."""
     keys: Keys
+    attributes: Int64Array
+    base_timestamps: Int64Array
+    producer_ids: Int64Array
+    kinds: Int64Array
+    """What each is to the transactions of its producer, as `layout` has it."""
+
+    def counts_of(self, mask: npt.NDArray[Any]) -> Int64Array:
+        """For how many records of each batch a mask of all records is set."""
+        before = np.zeros(len(mask) + 1, np.int64)
+        np.cumsum(mask, out=before[1:])
+        return np.diff(before[self.firsts])
+
+    def of_records(self, column: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """A column of batches as one of records."""
+        return np.repeat(column, np.diff(self.firsts))
 
 
-def read_small_batches(data: Buffer, position: int, secret: UInt64Array) -> SmallBatches | None:
+def read_small_batches(
+    data: Buffer, position: int, secret: UInt64Array, *, all_kinds: bool = False
+) -> SmallBatches | None:
     """The keys of small batches from a position on; a call for each would take far longer.
 
-    They are whole, their checksums are right, and they are neither compressed nor of a transaction,
-    markers, or with a delete horizon. None where the next ones are others, or the kernels are not
-    loaded: then they are to be read one by one.
+    They are whole, their checksums are right, and they are not compressed. Without `all_kinds` none
+    is of a transaction, a marker, empty, or with a delete horizon. None where the next ones are
+    others, or the kernels are not loaded: then they are to be read one by one.
     """
     kernels = CLEANING_KERNELS.module
     if kernels is None:
         return None
     state = np.zeros(layout.SMALL_STATE_SIZE, np.int64)
     state[layout.SMALL_POSITION] = position
+    state[layout.SMALL_OTHERS] = layout.COMPRESSED if all_kinds else layout.NOT_PLAIN
     rows = np.empty(layout.SMALL_ROW * _MOST_SMALL_BATCHES, np.int64)
     records = _MOST_SMALL_RECORDS
     keys = Keys(
@@ -202,6 +222,10 @@ def read_small_batches(data: Buffer, position: int, secret: UInt64Array) -> Smal
         np.append(columns[:, layout.SMALL_FIRST], count),
         columns[:, layout.SMALL_NEXT],
         Keys(keys.offsets[:count], keys.hashes[: 2 * count], keys.flags[:count]),
+        columns[:, layout.SMALL_ATTRIBUTES],
+        columns[:, layout.SMALL_BASE_TIME],
+        columns[:, layout.SMALL_PRODUCER],
+        columns[:, layout.SMALL_KIND],
     )
 
 
@@ -225,7 +249,13 @@ class SmallWritten(NamedTuple):
 
 
 def write_small_batches(
-    data: Buffer, small: SmallBatches, keep: Mask, first: int, end: int, horizon_ms: int
+    data: Buffer,
+    small: SmallBatches,
+    keep: Mask,
+    may_go: Mask,
+    first: int,
+    end: int,
+    horizon_ms: int,
 ) -> SmallWritten:
     """Small batches with the records that stay, as `retained` writes them; none without records.
 
@@ -233,9 +263,11 @@ def write_small_batches(
         data: in which they were read.
         small: the batches.
         keep: 1 for each record of all of them that stays.
+        may_go: 1 for each of them that is a marker whose transaction is gone.
         first: the number of the first to be written.
         end: before this one.
-        horizon_ms: from when on tombstones may go, of those that have some; in milliseconds.
+        horizon_ms: from when on tombstones, and such markers, may go where their batch does not say
+            it yet; in milliseconds.
     """
     starts, firsts = small.starts[[first, end]].tolist(), small.firsts[[first, end]].tolist()
     room = starts[1] - starts[0] + _LONGEST_GROWTH * (firsts[1] - firsts[0])
@@ -243,7 +275,7 @@ def write_small_batches(
     rows = np.empty(layout.WRITTEN_ROW * (end - first), np.int64)
     state = np.array((first, end, horizon_ms, 0), np.int64)
     kernels: Any = CLEANING_KERNELS.module
-    columns = small.starts, small.firsts, small.keys.flags, keep
+    columns = small.starts, small.firsts, small.keys.flags, keep, may_go
     count = kernels.write_small(_bytes_of(data), state, *columns, out, rows)
     if count < 0:
         raise CorruptBatch("a batch has changed since it was read", starts[0])
@@ -255,6 +287,23 @@ def write_small_batches(
         written[:, layout.WRITTEN_NEXT],
         written[:, layout.WRITTEN_MAX_TIME],
     )
+
+
+def meet_all(
+    known: Int64Array, places: Int64Array, kinds: Int64Array, numbers: Int64Array
+) -> Int64Array:
+    """What becomes of many batches, as `cleaning_twins.step` says of each.
+
+    Args:
+        known: of producers, before the first of them; in the end what is known behind the last.
+        places: where in that the producer of each is.
+        kinds: of each, as `layout` has it.
+        numbers: of the aborted transactions that begin.
+    """
+    fates = np.empty(len(kinds), np.int64)
+    kernels: Any = CLEANING_KERNELS.module
+    kernels.meet(known, places, kinds, numbers, fates)
+    return fates
 
 
 # The map of keys.

@@ -14,6 +14,7 @@ import numpy as np
 from horolog.buffers import Buffer
 from horolog.record.kernels import layout
 from horolog.record.kernels.cache import compile_kernel, helper
+from horolog.record.kernels.cleaning_twins import step
 from horolog.record.kernels.record_kernels import (
     byte_at,
     copy_bytes,
@@ -43,6 +44,7 @@ _ONE = np.uint64(1)
 
 # Of the header of a batch.
 _HEADER_SIZE, _LOG_OVERHEAD, _CRC_START, _MAGIC = 61, 12, 21, 2
+_MARKER_KEY_SIZE = 4
 _FAR_OFFSET = np.int64(1) << np.int64(62)
 
 
@@ -161,13 +163,33 @@ def _read_keys(data, state, secret, offsets, hashes, flags):
     return layout.DONE if is_whole else layout.MALFORMED
 
 
+@helper
+def _marker_kind(data, start, end, flags, first, last):
+    """The kind of a control batch with sound records; -1 where one may not be as it says."""
+    position = start
+    for number in range(first, last):
+        if flags[number] & np.uint8(layout.IS_BARE) == 0:
+            return np.int64(-1)
+        body, position = _record_at(data, position, end)
+        _time, cursor = read_varint(data, body + 1, position, 10)
+        _delta, cursor = read_varint(data, cursor, position, 5)
+        key_size, key_start, _cursor = read_bytes(data, cursor, position)
+        if key_size >= _MARKER_KEY_SIZE:
+            kind = i32(data, key_start) & 0xFFFF
+            if kind <= 1:
+                return np.int64(layout.OF_COMMIT if kind else layout.OF_ABORT)
+    return np.int64(layout.OF_NONE if last > first else layout.OF_EMPTIED_MARKER)
+
+
 def _read_small(data, state, secret, rows, offsets, hashes, flags):
-    """The keys of small, plain batches that follow each other; how many they are.
+    """The keys of small batches that follow each other; how many they are.
 
     It ends before what is another kind of batch, damaged or not whole, as before what has no room.
     """
     position, room = state[layout.SMALL_POSITION], np.int64(len(offsets))
-    records, batches, next_offset = np.int64(0), np.int64(0), np.int64(0)
+    records, batches = np.int64(0), np.int64(0)
+    others = state[layout.SMALL_OTHERS]
+    least = np.int64(1) if others & layout.IS_CONTROL else np.int64(0)  # plain ones have records
     while (batches + 1) * layout.SMALL_ROW <= len(rows):
         left = np.int64(len(data)) - position
         if left < _HEADER_SIZE:
@@ -176,10 +198,10 @@ def _read_small(data, state, secret, rows, offsets, hashes, flags):
         if size < _HEADER_SIZE or size > layout.SMALL_BYTES or size > left:
             break
         attributes = (byte_at(data, position + 21) << 8) | byte_at(data, position + 22)
-        if byte_at(data, position + 16) != _MAGIC or attributes & layout.NOT_PLAIN != 0:
+        if byte_at(data, position + 16) != _MAGIC or attributes & others != 0:
             break
         last, count = np.int64(i32(data, position + 23)), np.int64(i32(data, position + 57))
-        if base < 0 or base > _FAR_OFFSET or last < 0 or count < 1 or count > room - records:
+        if base < 0 or base > _FAR_OFFSET or last < 0 or count < least or count > room - records:
             break
         crc = np.int64(i32(data, position + 17)) & 0xFFFFFFFF
         if crc32c_of_many(data, position + _CRC_START, size - _CRC_START) != crc:
@@ -189,18 +211,40 @@ def _read_small(data, state, secret, rows, offsets, hashes, flags):
             data, start, end, base, last, count, secret, records, offsets, hashes, flags
         ):
             break
+        producer, kind = i64(data, position + 43), np.int64(layout.OF_NONE)
+        if attributes & layout.IS_CONTROL:
+            kind = _marker_kind(data, start, end, flags, records, records + count)
+            if kind < 0:
+                break
+        elif attributes & layout.IS_TRANSACTIONAL and producer >= 0:
+            kind = np.int64(layout.OF_RECORDS)
         row = batches * layout.SMALL_ROW
-        next_offset = base + last + 1
         rows[row + layout.SMALL_START] = position
         rows[row + layout.SMALL_FIRST] = records
-        rows[row + layout.SMALL_NEXT] = next_offset
+        rows[row + layout.SMALL_NEXT] = base + last + 1
+        rows[row + layout.SMALL_ATTRIBUTES] = attributes
+        rows[row + layout.SMALL_BASE_TIME] = i64(data, position + 27)
+        rows[row + layout.SMALL_PRODUCER] = producer
+        rows[row + layout.SMALL_KIND] = kind
         records += count
         batches += 1
         position = end
     state[layout.SMALL_POSITION] = position
     state[layout.SMALL_RECORDS] = records
-    state[layout.SMALL_NEXT_OFFSET] = next_offset
     return batches
+
+
+_step = helper(step)
+
+
+def _meet(known, places, kinds, numbers, fates):
+    """What becomes of batches of transactions, by what is known of their producers before.
+
+    The producer of each has its place in `known`, which is changed.
+    """
+    for index in range(len(kinds)):
+        place = np.uint64(places[index])
+        known[place], fates[index] = _step(known[place], kinds[index], numbers[index])
 
 
 @helper
@@ -353,13 +397,13 @@ def _retain(data, state, keep, out):
 
 
 @helper
-def _write_one(data, start, end, keep, first, last, kept, has_tombstone, horizon, out, filled):
+def _write_one(data, start, end, keep, first, last, kept, gets_horizon, horizon, out, filled):
     """Write a small batch without some of its records, or with a delete horizon.
 
     Where it ends, or -1, and its largest timestamp.
     """
     base, time_shift, zero = i64(data, start + 27), np.int64(0), np.int64(0)
-    if has_tombstone:
+    if gets_horizon:
         time_shift = base - horizon
     status, after, _timed, largest = _retain_records(
         data,
@@ -378,7 +422,7 @@ def _write_one(data, start, end, keep, first, last, kept, has_tombstone, horizon
     copy_bytes(data, start, np.int64(_HEADER_SIZE), out, filled)
     put_i32(out, filled + 8, after - filled - _LOG_OVERHEAD)
     attributes = byte_at(data, start + 22)
-    if has_tombstone:
+    if gets_horizon:
         out[np.uint64(filled + 22)] = attributes | layout.HAS_HORIZON
         put_i64(out, filled + 27, horizon)
     if attributes & layout.IS_STAMPED:
@@ -389,7 +433,7 @@ def _write_one(data, start, end, keep, first, last, kept, has_tombstone, horizon
     return after, largest
 
 
-def _write_small(data, state, starts, firsts, flags, keep, out, rows):
+def _write_small(data, state, starts, firsts, flags, keep, may_go, out, rows):
     """Write what stays of small batches, which were read before; how many they are.
 
     -1 where they are others by now, or `out` has no room.
@@ -399,23 +443,27 @@ def _write_small(data, state, starts, firsts, flags, keep, out, rows):
     for number in range(state[layout.WRITE_FROM], state[layout.WRITE_END]):
         start, end = starts[number], starts[number + 1]
         first, last = firsts[number], firsts[number + 1]
-        kept, has_tombstone = np.int64(0), False
+        attributes = byte_at(data, start + 22)
+        is_marker = attributes & layout.IS_CONTROL != 0
+        kept, gets_horizon = np.int64(0), is_marker and may_go[number] != 0
         for at in range(first, last):
             if keep[at]:
                 kept += 1
-                if flags[at] & np.uint8(layout.IS_TOMBSTONE) != 0:
-                    has_tombstone = True
+                if not is_marker and flags[at] & np.uint8(layout.IS_TOMBSTONE) != 0:
+                    gets_horizon = True
         if kept == 0:
             continue
+        if attributes & layout.HAS_HORIZON:
+            gets_horizon = False
         if end - start > room - filled:
             return np.int64(-1)
-        if kept == last - first and not has_tombstone:
+        if kept == last - first and not gets_horizon:
             largest = i64(data, start + 35)
             copy_bytes(data, start, end - start, out, filled)
             after = filled + end - start
         else:
             after, largest = _write_one(
-                data, start, end, keep, first, last, kept, has_tombstone, horizon, out, filled
+                data, start, end, keep, first, last, kept, gets_horizon, horizon, out, filled
             )
             if after < 0:
                 return np.int64(-1)
@@ -466,8 +514,13 @@ retain: Callable[..., int] = compile_kernel(
     numba.int64(BYTES_IN, INT64S, _BYTES_OUT, _BYTES_OUT), _retain
 )
 write_small: Callable[..., int] = compile_kernel(
-    numba.int64(BYTES_IN, INT64S, INT64S, INT64S, _BYTES_OUT, _BYTES_OUT, _BYTES_OUT, INT64S),
+    numba.int64(
+        *(BYTES_IN, INT64S, INT64S, INT64S, _BYTES_OUT, _BYTES_OUT, _BYTES_OUT, _BYTES_OUT, INT64S)
+    ),
     _write_small,
+)
+meet: Callable[..., None] = compile_kernel(
+    numba.void(INT64S, INT64S, INT64S, INT64S, INT64S), _meet
 )
 _compiled_pass: Callable[..., None] = compile_kernel(numba.void(BYTES_IN, INT64S), _pass_whole)
 

@@ -1,16 +1,20 @@
 """The plain-Python twins of the kernels that compact a log.
 
 `read_keys` hashes the key of each record, `note` keeps the latest offset of each in a map,
-`find` and `judge` ask it, and `retain` writes the records that stay.
+`find` and `judge` ask it, and `retain` writes the records that stay. `step` is the twin and the
+kernel: what a batch does to the transaction of its producer.
 """
 
 from typing import Any
 
 from horolog.record.kernels.layout import (
+    BEGINS_ABORTED,
     DONE,
     FULL,
     HAS_KEY,
     IS_BARE,
+    IS_COMMITTED,
+    IS_SEEN,
     IS_TOMBSTONE,
     JUDGE_END,
     JUDGE_KEPT,
@@ -22,6 +26,11 @@ from horolog.record.kernels.layout import (
     MALFORMED,
     NOTE_FROM,
     NOTE_ROOM,
+    OF_ABORT,
+    OF_COMMIT,
+    OF_EMPTIED_MARKER,
+    OF_RECORDS,
+    OPEN_SHIFT,
     RETAIN_BASE,
     RETAIN_FILLED,
     RETAIN_MAX,
@@ -241,3 +250,28 @@ def retain(data: memoryview, state: Ints, keep: Ints, out: memoryview) -> int:
         return MALFORMED
     state[RETAIN_FILLED], state[RETAIN_TIMED], state[RETAIN_MAX] = filled, timed, largest
     return DONE
+
+
+def step(known: int, kind: int, number: int) -> tuple[int, int]:
+    """What is known of a producer's transaction after a batch, and what becomes of that.
+
+    Args:
+        known: what was known before it, as `layout` has it; 0 at first.
+        kind: of the batch.
+        number: of the aborted transaction, where one begins.
+
+    Returns:
+        What is known; and 1 where the batch may go, or twice the number of the aborted transaction
+        plus 2 where it is the marker of one that had a batch, else 0.
+    """
+    committed = known & IS_COMMITTED
+    if kind == BEGINS_ABORTED:
+        return (number + 1) << OPEN_SHIFT | committed, 0
+    opened = known >> OPEN_SHIFT
+    if kind == OF_RECORDS:
+        return (known | IS_SEEN, 1) if opened else (known | IS_COMMITTED, 0)
+    if kind == OF_COMMIT:
+        return known - committed, 0 if committed else 1
+    if kind == OF_ABORT:
+        return committed, opened << 1 if known & IS_SEEN else 1
+    return known, 1 if kind == OF_EMPTIED_MARKER else 0

@@ -294,19 +294,39 @@ KEYS_STATE_SIZE: Final = 3
 # State of reading the keys of small batches: of at most this size, or the checksum takes longer
 # than what is saved.
 SMALL_BYTES: Final = 2048
-# Attributes of other batches: compressed, of a transaction, a marker, or with a delete horizon.
-NOT_PLAIN: Final = 0x77
+# Attributes: of batches that are compressed, and of others that are not plain.
+COMPRESSED: Final = 0x07
+IS_STAMPED: Final = 0x08  # with an append time
+IS_TRANSACTIONAL: Final = 0x10
+IS_CONTROL: Final = 0x20
 HAS_HORIZON: Final = 0x40
-IS_STAMPED: Final = 8  # with an append time
+NOT_PLAIN: Final = COMPRESSED | IS_TRANSACTIONAL | IS_CONTROL | HAS_HORIZON
 SMALL_POSITION: Final = 0  # where the first begins; out: where the next one does
 SMALL_RECORDS: Final = 1  # out: of all of them
-SMALL_NEXT_OFFSET: Final = 2  # out: behind the last of them
+SMALL_OTHERS: Final = 2  # attributes of batches that are not read; COMPRESSED is among them
 SMALL_STATE_SIZE: Final = 3
 # What there is of each of them, in rows.
 SMALL_START: Final = 0  # its position
 SMALL_FIRST: Final = 1  # the number of its first record
 SMALL_NEXT: Final = 2  # the offset behind it
-SMALL_ROW: Final = 3
+SMALL_ATTRIBUTES: Final = 3
+SMALL_BASE_TIME: Final = 4
+SMALL_PRODUCER: Final = 5
+SMALL_KIND: Final = 6
+SMALL_ROW: Final = 7
+
+# What a batch is to the transactions of its producer.
+OF_NONE: Final = 0
+OF_RECORDS: Final = 1
+OF_COMMIT: Final = 2  # the marker of one
+OF_ABORT: Final = 3
+OF_EMPTIED_MARKER: Final = 4
+BEGINS_ABORTED: Final = 5  # no batch: an aborted transaction begins here
+# What is known of the transaction of a producer: bits, and above them 1 more than the number of the
+# aborted one that is open.
+IS_SEEN: Final = 1  # a batch of the aborted one was met
+IS_COMMITTED: Final = 2  # a batch of another one was
+OPEN_SHIFT: Final = 2
 
 HAS_KEY: Final = 1
 IS_TOMBSTONE: Final = 2  # it has no value

@@ -14,6 +14,7 @@ from horolog.record.cleaning import Keys, UInt64Array, Verdict
 
 LOAD_FACTOR: Final = 0.9
 """How full a map becomes, as `log.cleaner.io.buffer.load.factor` is by default."""
+_SLOTS_A_KEY: Final = 2  # where few keys can come: then most are found at once
 
 
 class KeyMap:
@@ -28,11 +29,17 @@ class KeyMap:
         """
         self._slots = max(1, memory_bytes // cleaning.SLOT_BYTES)
         self._capacity = max(1, min(self._slots, int(self._slots * load_factor)))
-        self.clear()
+        self.clear(self._slots)
 
-    def clear(self) -> None:
-        """Forget all keys, and the secret."""
-        self._table = cleaning.new_table(self._slots)
+    def clear(self, most_keys: int) -> None:
+        """Forget all keys, and the secret.
+
+        Args:
+            most_keys: that will be put. A table that is not larger than they need stays in the
+                processor's caches: one of 128 MiB costs a page fault for nearly each of few keys.
+        """
+        slots = min(self._slots, _SLOTS_A_KEY * max(1, most_keys))
+        self._table = cleaning.new_table(slots)
         self._room = self._capacity
         self.secret: UInt64Array = np.frombuffer(secrets.token_bytes(16), np.uint64).copy()
         self.end_offset = 0

@@ -19,6 +19,7 @@ from horolog.record.batch import (
     verify_crc,
 )
 from horolog.record.cleaning import (
+    BoolArray,
     Keys,
     OpenedRecords,
     SmallBatches,
@@ -106,12 +107,15 @@ class SmallParts(NamedTuple):
         data = self.view[start:end]
         return Part(parse_header(data), data, int(self.small.next_offsets[number]))
 
-    def keys_behind(self, offset: int) -> Keys:
-        """Those of the batches that do not end before an offset."""
+    def keys_behind(self, offset: int, are_left_out: BoolArray) -> Keys:
+        """Those of the batches that do not end before an offset, but of some that are left out."""
         small = self.small
-        first = small.firsts[np.searchsorted(small.next_offsets, offset, "right")]
+        are_left_out = are_left_out | (small.next_offsets <= offset)
+        if not are_left_out.any():
+            return small.keys
+        stay = ~small.of_records(are_left_out)
         offsets, hashes, flags = small.keys
-        return Keys(offsets[first:], hashes[2 * first :], flags[first:])
+        return Keys(offsets[stay], hashes[np.repeat(stay, 2)], flags[stay])
 
 
 def parts_in(log: BatchReader, secret: UInt64Array) -> Iterator[Part | SmallParts]:
@@ -131,17 +135,21 @@ def parts_in(log: BatchReader, secret: UInt64Array) -> Iterator[Part | SmallPart
         read += len(buffer)
 
 
-def parts_of(buffer: Buffer, least_offset: int, secret: UInt64Array) -> Iterator[Part | SmallParts]:
+def parts_of(
+    buffer: Buffer, least_offset: int, secret: UInt64Array, *, all_kinds: bool = False
+) -> Iterator[Part | SmallParts]:
     """The batches of some bytes, plain messages and small ones some at a time.
 
-    Checksums are compared.
+    Checksums are compared. `all_kinds` is as `read_small_batches` has it.
 
     Raises:
         CorruptBatch: one is damaged, or is not whole.
     """
     view, position = memoryview(buffer), 0
     while position < len(view):
-        small = read_small_batches(view, position, secret) if _is_small(view, position) else None
+        small = None
+        if _is_small(view, position, all_kinds=all_kinds):
+            small = read_small_batches(view, position, secret, all_kinds=all_kinds)
         if small is not None:
             parts = SmallParts(view, small)
             yield parts
@@ -169,13 +177,15 @@ def parts_of(buffer: Buffer, least_offset: int, secret: UInt64Array) -> Iterator
         position, least_offset = end, header.next_offset
 
 
-def _is_small(view: memoryview, position: int) -> bool:
+def _is_small(view: memoryview, position: int, *, all_kinds: bool) -> bool:
     """Whether `read_small_batches` may have something to read."""
     if len(view) - position < HEADER_SIZE:
         return False
     length, magic, attributes = _PEEKED.unpack_from(view, position)
-    is_plain = magic == MAGIC and not attributes & layout.NOT_PLAIN
-    return is_plain and length + LOG_OVERHEAD <= layout.SMALL_BYTES
+    others = layout.COMPRESSED if all_kinds else layout.NOT_PLAIN
+    return (
+        magic == MAGIC and not attributes & others and length + LOG_OVERHEAD <= layout.SMALL_BYTES
+    )
 
 
 def _of_one_time(listed: PlainMessages) -> Iterator[PlainMessages]:

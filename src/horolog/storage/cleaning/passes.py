@@ -27,7 +27,7 @@ from horolog.buffers import Buffer
 from horolog.config import TopicConfig
 from horolog.record import cleaning
 from horolog.record.batch import MAGIC, BatchHeader, parse_header
-from horolog.record.cleaning import Keys, SmallWritten
+from horolog.record.cleaning import Keys, Mask, SmallBatches, SmallWritten
 from horolog.record.kernels import layout
 from horolog.record.timestamps import AppendTimeStretch
 from horolog.storage import names
@@ -36,7 +36,8 @@ from horolog.storage.append_times.file import AppendTimeFile
 from horolog.storage.batches.reader import EVERYTHING
 from horolog.storage.cleaning.key_map import KeyMap
 from horolog.storage.cleaning.parts import Part, SmallParts, parts_of
-from horolog.storage.cleaning.rules import Fate, Rules, Transactions, fate_of
+from horolog.storage.cleaning.rules import Fate, Rules, fate_of
+from horolog.storage.cleaning.transactions import Transactions
 from horolog.storage.index.abort import AbortedTxn
 from horolog.storage.segments.numbered import Numbered, appended_at, as_it_is, as_they_are
 from horolog.storage.segments.reader import SegmentReader
@@ -169,7 +170,10 @@ class CleaningPass:
         self._transactions = Transactions(rules.aborted)
         lasts = (each.last_data_offset for each in rules.producers.values())
         ends = [each + 1 for each in lasts if each is not None]
-        self._ends = np.array([*ends, rules.end_offset], np.int64)  # of batches that may stay empty
+        # Of batches that may stay empty; or whose markers may, of producers without other batches.
+        self._ends = np.array([*ends, rules.end_offset], np.int64)
+        without = [key for key, last in rules.producers.items() if last.last_data_offset is None]
+        self._without_records = np.array(without, np.int64)
         self.keyless = 0
         """Records without a key among those that `fill` has read."""
 
@@ -196,6 +200,7 @@ class CleaningPass:
         # transaction of the same producer, committed, would count as aborted.
         aborted = [each for each in self._rules.aborted if each.last_offset >= from_offset]
         transactions = Transactions(aborted)
+        self._map.clear(self._rules.end_offset - from_offset)
         self._map.end_offset = from_offset
         for segment, end_offset in zip(self._segments, self._end_offsets, strict=True):
             if end_offset <= from_offset:
@@ -205,10 +210,12 @@ class CleaningPass:
                 start = segment.indexes.position_before(from_offset, segment.size)
             reader = segment.batches(EVERYTHING)
             for buffer in reader.selected(start, names.MAX_OFFSET, None):
-                for part in parts_of(buffer, least, self._map.secret):
+                for part in parts_of(buffer, least, self._map.secret, all_kinds=True):
                     least = part.next_offset
                     if isinstance(part, SmallParts):
-                        keys = part.keys_behind(from_offset)
+                        are_hidden = transactions.meet_small(part.small) > 0
+                        are_hidden |= part.small.attributes & layout.IS_CONTROL > 0
+                        keys = part.keys_behind(from_offset, are_hidden)
                     else:
                         if part.header.is_control or part.header.producer_id >= 0:
                             is_hidden = transactions.meet(part.header, part.data)
@@ -269,7 +276,7 @@ class CleaningPass:
             for buffer in segment.batches(EVERYTHING).selected(0, names.MAX_OFFSET, None):
                 batches: list[Numbered | NumberedRun] = []
                 read = kept = 0
-                for part in parts_of(buffer, least, self._map.secret):
+                for part in parts_of(buffer, least, self._map.secret, all_kinds=True):
                     least, last = part.next_offset, (part, source)
                     if isinstance(part, SmallParts):
                         counts = self._clean_small(part, source, batches)
@@ -290,23 +297,51 @@ class CleaningPass:
     def _clean_small(
         self, parts: SmallParts, source: _Source, batches: list[Numbered | NumberedRun]
     ) -> tuple[int, int]:
-        """As `_clean`, of many batches; those that stay empty are left to it."""
+        """As `_clean`, of many batches; headers are parsed of those alone that stay empty."""
         small, rules = parts.small, self._rules
-        keep, kept, *_ = self._map.judge(
+        keep, *_ = self._map.judge(
             small.keys, keeps_tombstones=True, keeps_keyless=rules.keeps_keyless
         )
-        stay_empty = np.isin(small.next_offsets, self._ends)
-        stay_empty &= np.add.reduceat(keep, small.firsts[:-1], dtype=np.int64) == 0
+        may_go = self._transactions.meet_small(small)
+        if (small.attributes & layout.NOT_PLAIN).any():
+            self._hold_to_rules(small, keep, may_go)
+        kept = small.counts_of(keep)
+        may_stay_empty = np.isin(small.next_offsets, self._ends)
+        if len(self._without_records):
+            may_stay_empty |= np.isin(small.producer_ids, self._without_records)
         first = 0
-        for end in [*np.flatnonzero(stay_empty).tolist(), len(stay_empty)]:
+        for end in [*np.flatnonzero(may_stay_empty & (kept == 0)).tolist(), len(kept)]:
             written = cleaning.write_small_batches(
-                parts.view, small, keep, first, end, self._horizon_ms
+                parts.view, small, keep, may_go, first, end, self._horizon_ms
             )
             batches.extend(source.runs(written))
-            if end < len(stay_empty):
-                self._clean(parts.part(end), source, batches)
+            if end < len(kept):
+                part = parts.part(end)
+                fate = fate_of(part.header, rules, bool(may_go[end]), source.modified_ms)
+                self._clean_to_nothing(part, source, fate, batches)
             first = end + 1
-        return len(small.keys.offsets), kept
+        return len(keep), int(kept.sum())
+
+    def _hold_to_rules(self, small: SmallBatches, keep: Mask, may_go: Mask) -> None:
+        """Change which records stay as `fate_of` their batches says."""
+        are_markers = small.attributes & layout.IS_CONTROL > 0
+        are_over = small.attributes & layout.HAS_HORIZON > 0
+        are_over &= small.base_timestamps <= self._rules.now_ms
+        lose_records = (may_go > 0) & (are_over | ~are_markers)
+        tombstone, keys = layout.HAS_KEY | layout.IS_TOMBSTONE, small.keys
+        goes = (keys.flags & tombstone == tombstone) & (keys.offsets < self._map.end_offset)
+        keep[goes & small.of_records(are_over)] = 0
+        keep[small.of_records(are_markers)] = 1
+        keep[small.of_records(lose_records)] = 0
+
+    def _clean_to_nothing(
+        self, part: Part, source: _Source, fate: Fate, batches: list[Numbered | NumberedRun]
+    ) -> None:
+        """Add a batch of which no record stays, if it stays empty."""
+        if fate.stays_empty:
+            is_empty = part.header.magic == MAGIC and not part.header.records_count
+            data = part.data if is_empty else cleaning.emptied(part.header)
+            batches.append(_numbered(data, part.header, source))
 
     def _clean(
         self, part: Part, source: _Source, batches: list[Numbered | NumberedRun]
@@ -321,8 +356,7 @@ class CleaningPass:
             return self._clean_run(part, source, fate, batches)
         count = header.records_count
         if not count and header.magic == MAGIC:
-            if fate.stays_empty:
-                batches.append(_numbered(part.data, header, source))
+            self._clean_to_nothing(part, source, fate, batches)
             return 0, 0
         opened = keep = keys = None
         horizon_ms = None
@@ -346,8 +380,7 @@ class CleaningPass:
             if verdict.tombstones and header.magic == MAGIC and not header.has_delete_horizon:
                 horizon_ms = self._horizon_ms
         if not kept:
-            if fate.stays_empty:
-                batches.append(_numbered(cleaning.emptied(header), header, source))
+            self._clean_to_nothing(part, source, fate, batches)
         elif kept == count and horizon_ms is None:
             batches.append(_unchanged(part.data, header, source))
         else:

@@ -10,14 +10,11 @@
   `delete.retention.ms` before the last segment that was clean already.
 """
 
-import heapq
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from horolog.buffers import Buffer
 from horolog.record.batch import MAGIC, BatchHeader
-from horolog.record.markers import read_marker
 from horolog.storage.index.abort import AbortedTxn
 from horolog.storage.producers.states import Producers
 from horolog.storage.segments.reader import SegmentReader
@@ -76,57 +73,6 @@ class Fate(NamedTuple):
     keeps_tombstones: bool = True
     needs_horizon: bool = False
     """It is a marker whose transaction is gone, and gets a delete horizon."""
-
-
-class Transactions:
-    """Which transactions the batches of a log belong to, in the order of their offsets."""
-
-    def __init__(self, aborted: Iterable[AbortedTxn]) -> None:
-        self._ahead = [(entry.first_offset, entry) for entry in aborted]
-        heapq.heapify(self._ahead)
-        self._aborted: dict[int, AbortedTxn] = {}  # open ones, by producer id
-        self._seen: set[int] = set()  # producers of open aborted ones that have a batch
-        self._committed: set[int] = set()  # the same of the others
-        self.kept: list[AbortedTxn] = []
-        """The aborted transactions of which a batch was read, up to their markers."""
-
-    def meet(self, header: BatchHeader, batch: Buffer) -> bool:
-        """Whether a batch may go: one of an aborted transaction, or the marker of one that is gone.
-
-        Raises:
-            CorruptBatch: a marker cannot be read.
-        """
-        while self._ahead and self._ahead[0][0] <= header.last_offset:
-            _, entry = heapq.heappop(self._ahead)
-            self._aborted[entry.producer_id] = entry
-            self._seen.discard(entry.producer_id)
-        producer_id = header.producer_id
-        if header.is_control:
-            return self._ends(producer_id, header, batch)
-        if not header.is_transactional:
-            return False
-        if producer_id in self._aborted:
-            self._seen.add(producer_id)
-            return True
-        self._committed.add(producer_id)
-        return False
-
-    def _ends(self, producer_id: int, header: BatchHeader, batch: Buffer) -> bool:
-        if not header.records_count:
-            return True  # a pass before has emptied it
-        marker = read_marker(batch)
-        if marker is None:
-            return False  # none that is known
-        if not marker.is_abort:
-            is_seen = producer_id in self._committed
-            self._committed.discard(producer_id)
-            return not is_seen
-        entry = self._aborted.pop(producer_id, None)
-        if entry is None or producer_id not in self._seen:
-            return True
-        self._seen.discard(producer_id)
-        self.kept.append(entry)
-        return False
 
 
 def fate_of(header: BatchHeader, rules: Rules, may_go: bool, modified_ms: int) -> Fate:

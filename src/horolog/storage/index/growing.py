@@ -51,6 +51,11 @@ class IndexWriter:
             and self._files.is_open(indexes.times.entries.path)
         )
 
+    @property
+    def spacing(self) -> tuple[int, int]:
+        """The most bytes before what gets the next entry, and between that and the one behind."""
+        return self._interval_bytes - self._bytes_since_entry, self._interval_bytes
+
     def add(
         self, position: int, size: int, last_offset: int, max_timestamp: int
     ) -> TimeEntry | None:

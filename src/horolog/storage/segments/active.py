@@ -460,7 +460,7 @@ def _noted_all(batches: Sequence[Numbered], entries: IndexWriter, position: int)
 
 def _noted_run(run: "NumberedRun", entries: IndexWriter, position: int) -> SegmentEnd:
     """As `_noted` of each batch of a run."""
-    largest = entries.add_all(run.rows(position))
+    largest = entries.add_all(run.rows(position, *entries.spacing))
     last = position + int(run.starts[-1]), int(run.base_offsets[-1])
     return SegmentEnd(position + run.size, run.last_offset + 1, *last, largest)
 

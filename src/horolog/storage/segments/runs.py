@@ -1,16 +1,20 @@
 """Many small batches of v2 at once, as columns: what the writer of a log takes of compaction."""
 
+from bisect import bisect_right
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from horolog.buffers import Buffer
 from horolog.record.batch import parse_header
 from horolog.record.kernels.crc_rows import crc32c_of_rows
+from horolog.record.timestamps import NO_TIMESTAMP
 from horolog.storage.append_times.columns import ChangedTimes, Int64Array
 from horolog.storage.batches.proof import IDENTITY_SIZE
 from horolog.storage.segments.numbered import Numbered, as_it_is
+
+_LEAST: Final = -(1 << 63)
 
 
 class NumberedRun(NamedTuple):
@@ -50,11 +54,36 @@ class NumberedRun(NamedTuple):
         for start, end, ms in zip(starts, [*starts[1:], len(view)], times, strict=True):
             yield as_it_is(parse_header(view, start), [view[start:end]], ms, is_seen=self.is_seen)
 
-    def rows(self, position: int) -> Iterator[tuple[int, int, int, int]]:
-        """Position, size, last offset and largest timestamp of each, if written at a position."""
-        sizes = np.diff(self.starts, append=self.size)
-        columns = position + self.starts, sizes, self.next_offsets - 1, self.max_timestamps
-        yield from zip(*(column.tolist() for column in columns), strict=True)
+    def rows(
+        self, position: int, until_entry: int, interval_bytes: int
+    ) -> Iterator[tuple[int, int, int, int]]:
+        """What indexes note of batches that are written at a position, as `IndexWriter.add_all`.
+
+        A row for each that gets an entry, and one for all between two of these: its last offset is
+        that of the first with its largest timestamp.
+
+        Args:
+            position: of the first.
+            until_entry: the bytes before the first that gets an entry, at most.
+            interval_bytes: the same between one with an entry and the next.
+        """
+        starts = self.starts.tolist()
+        indexed, following = [], bisect_right(starts, starts[0] + until_entry)
+        while following < len(starts):
+            indexed.append(following)
+            following = bisect_right(starts, starts[following] + interval_bytes, following + 1)
+        begins = np.unique([0, *indexed, *(each + 1 for each in indexed)])
+        begins = begins[begins < len(starts)]
+        times = self.max_timestamps
+        order = np.where(times < NO_TIMESTAMP, times + 1, times)  # no timestamp is before all
+        order[times == NO_TIMESTAMP] = _LEAST
+        counts = np.diff(begins, append=len(starts))
+        are_largest = order == np.repeat(np.maximum.reduceat(order, begins), counts)
+        largest = np.flatnonzero(are_largest)
+        largest = largest[np.searchsorted(largest, begins)]
+        sizes = np.diff(self.starts[begins], append=self.size)
+        columns = position + self.starts[begins], sizes, self.next_offsets[largest] - 1
+        yield from zip(*(each.tolist() for each in (*columns, times[largest])), strict=True)
 
     def changes(self, last_ms: int | None, *, is_seen: bool) -> ChangedTimes | None:
         """The batches whose append time is another than that of the one before.
