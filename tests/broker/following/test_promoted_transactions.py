@@ -519,6 +519,32 @@ def test_start_ends_what_a_killed_promotion_has_decided_of_former_transactions(
     assert committed_in(shadow, "u") == ([0, 2] if commits else [0])
 
 
+@pytest.mark.parametrize("before", [0, 1])
+def test_restarted_shadow_does_not_take_what_is_open_for_the_next_transaction(
+    source: RunningBroker, start: Start, before: int
+) -> None:
+    """In the first flow both have one epoch; the last marker is in front of what is replayed."""
+    shadow = start("b", source)
+    producer = Producer(source, flow=1)
+    for _ in range(before):
+        assert [producer.send("t"), producer.send("u"), producer.end()] == [0, 0, 0]
+        assert eventually(lambda: not is_open(source, "t") and not is_open(source, "u"))
+    assert [producer.send("t"), producer.send("u")] == [0, 0]
+    assert is_caught_up(shadow, source, [*BOTH, *STATES])
+    with shadow.broker.placement.promoting("u"):  # it is not followed meanwhile
+        shadow.call(lambda: shadow.broker.follower.release("u"))
+        assert producer.end() == 0
+        assert eventually(lambda: not is_open(source, "t") and not is_open(source, "u"))
+        assert [producer.send("t"), producer.send("u")] == [0, 0]
+        assert is_caught_up(shadow, source, [("t", 0), *STATES])
+        lose(source)
+    shadow.restart()
+    shadow.client.promote(None)
+    assert committed_in(shadow, "t") == committed_in(shadow, "u") == [0, 2][: 1 + before]
+    assert "committed at the source: records of it from offset" in said(shadow, "u")
+    assert "open at the source, and aborted here" in said(shadow, "t")
+
+
 def test_states_of_a_topic_that_the_source_has_made_again_are_those_of_the_new_one(
     start: Start,
 ) -> None:
