@@ -659,3 +659,19 @@ def test_a_batch_that_claims_more_records_than_memory_has_room_for_is_not_read(
     shadow = start("b", source)
     assert eventually(lambda: "__consumer_offsets-0 of the source is not read" in caplog.text)
     assert comes(shadow, 5), "groups are asked"
+
+
+def test_a_shadow_of_what_is_a_shadow_by_now_asks_groups(
+    source: RunningBroker, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The source's transactions are another cluster's by then, and its groups' offsets are not."""
+    monkeypatch.setattr("horolog.broker.following.source.LOOKS_FOR_SETTINGS", 2)
+    shadow, leader = start("b", source), start("c", source)
+    assert comes(shadow, 5)
+    assert comes(leader, 5)
+    assert not has_no_copy(shadow)
+    leader.client.promote(None)
+    demote(source, leader)
+    assert eventually(lambda: has_no_copy(shadow))
+    leader.client.offset_commit(GROUP, {("in", 0): CommittedOffset(6)})
+    assert comes(shadow, 6)

@@ -207,7 +207,7 @@ class Source:
         A topic that it follows from here has no leader if it is followed here too.
         """
         self._looks_until_asked -= 1
-        is_known = new <= self._asked and (not new or self._looks_until_asked > 0)
+        is_known = new <= self._asked and self._looks_until_asked > 0
         if self._upstream and is_known:
             return
         answer = self._client.following()

@@ -116,6 +116,8 @@ class FollowedTopics:
                 await self._delete(name)
             except HorologError as error:
                 refused[name] = f"the source has deleted it, and here it stays: {error}"
+        if self._is_of_shadow:
+            await self.drop_offsets()
         for name, why in refused.items():
             if self.refused.get(name) != why:
                 _LOG.warning("%s is not followed as the source has it: %s", name, why)
@@ -142,18 +144,24 @@ class FollowedTopics:
             return not here.followed
         return any(not each.followed and not each.is_internal for each in self._topics)
 
+    @property
+    def _is_of_shadow(self) -> bool:
+        """Whether the source follows a cluster by now: the groups of its transactions are there."""
+        seen = self._placement.seen
+        return seen is not None and len(seen.upstream) > 1
+
     async def drop_offsets(self) -> None:
         """Delete what is here of the source's `__consumer_offsets`, where it is of no more use.
 
-        The transactions that it has offsets of are led here, with these. Where the disk refuses,
-        the next start does it.
+        The transactions that it has offsets of are led here, with these; or the source's are those
+        of another cluster. Where the disk refuses, the next look or start does it.
         """
         offsets = self._topics.find(FOLLOWED_OFFSETS)
-        if offsets is None:
+        if offsets is None or self._placement.is_promoting(FOLLOWED_OFFSETS):
             return
         others = any(each.followed for each in self._topics if each is not offsets)
         is_over = not self._placement.is_following and not others
-        if is_over or self._leads_transactions:
+        if is_over or self._leads_transactions or self._is_of_shadow:
             try:
                 await self._controller.drop_followed(offsets)
             except HorologError as error:
