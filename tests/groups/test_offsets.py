@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -115,3 +116,10 @@ def test_what_is_not_asked_for_is_bounded() -> None:
         offsets.put_unread("g", b"%d" % number, partial(rows, number))
     assert len(made) > 800
     assert offsets.count("g") == 1000
+
+
+def test_groups_are_named_without_what_was_not_asked_for() -> None:
+    """One turn of the event loop would make the rows of all groups."""
+    offsets = CommittedOffsets()
+    offsets.put_unread("g", b"all", lambda: pytest.fail("it was asked for"))
+    assert list(offsets.group_ids()) == ["g"]

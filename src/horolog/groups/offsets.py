@@ -79,10 +79,6 @@ class CommittedOffsets:
             group = self._groups.setdefault(group_id, {})
             group.update((_KEY(row), row) for row in rows())
 
-    def _read_all(self) -> None:
-        for group_id in list(self._unread):
-            self._read(group_id)
-
     def _of(self, group_id: str) -> dict[TopicPartition, OffsetRow]:
         """The committed offsets of a group, not to be changed: empty if it has none."""
         if self._unread:
@@ -115,8 +111,7 @@ class CommittedOffsets:
 
     def group_ids(self) -> Iterator[str]:
         """The groups with committed or pending offsets."""
-        self._read_all()
-        return iter({*self._groups, *self.pending.group_ids()})
+        return iter({*self._groups, *self._unread, *self.pending.group_ids()})
 
     def keys(self, group_id: str) -> list[TopicPartition]:
         """The partitions with a committed offset, a pending one, or both."""
