@@ -178,6 +178,8 @@ class Dispatcher:
             shortcut = self.shortcuts.get(frame[:KEY_BYTES])
             if shortcut is not None:
                 reply = shortcut(self._broker, self._authorise, peer, frame)
+                if type(reply) is tuple:
+                    return reply
                 if isinstance(reply, CoroutineType):
                     return self._begun(reply)
                 if reply is not None:

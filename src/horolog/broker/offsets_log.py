@@ -136,13 +136,11 @@ class OffsetsLog:
         Raises:
             HorologError: as `write_groups` has it; nothing of them is in the log.
         """
-        topic = self._topic()
-        if self._writing is not None or self._codec is not Codec.NONE or not topic.is_ready:
+        if self._writing is not None or self._codec is not Codec.NONE:
             return False
-        if len(records) + OVERHEAD * count > topic.most_bytes - _HEADER_BYTES:
-            return False
+        beside = OVERHEAD * count + _HEADER_BYTES
         try:
-            return topic.append_stamped(topic.partition_of(group_id), records, count, now_ms)
+            return self._topic().append_stamped(group_id, records, count, now_ms, beside=beside)
         except HorologError as error:
             refused = _unavailable(error)
             if refused is error:

@@ -194,13 +194,32 @@ class StateTopic:
         appended.add_done_callback(partial(_on_written, partition))
         return appended
 
-    def append_stamped(self, index: int, records: Buffer, count: int, now_ms: int) -> bool:
-        """Append plain records of one time, made here; False, without any effect, if not at once.
+    def append_stamped(
+        self, key: str, records: Buffer, count: int, now_ms: int, *, beside: int
+    ) -> bool:
+        """Append plain records of one time, which were made here, if that is done at once.
+
+        False, without any effect, where the topic is not ready, the write may block or has to
+        queue, or a segment is not large enough.
+
+        Args:
+            key: a group or a transactional id, of whose partition they are.
+            records: in the bytes of a batch.
+            count: how many there are.
+            now_ms: their time, in milliseconds.
+            beside: more bytes that a segment must have room for.
 
         Raises:
             StorageFailed: a write failed, or the partition is offline.
         """
-        return self._partition(index).append_stamped_nowait(records, count, now_ms)
+        topic = self._topics.find(self.name)
+        if topic is None or topic.adopted:
+            return False
+        index = partition_for(key, topic.partitions[-1] + 1)
+        partition = self._partition(index)
+        if len(records) + beside > partition.log.config.segment_bytes:
+            return False
+        return partition.append_stamped_nowait(records, count, now_ms)
 
     def end_transaction(
         self, index: int, ended: TransactionEnd, now_ms: int

@@ -7,6 +7,7 @@ their making. A coordinator writes one for each small change.
 from array import array
 from collections.abc import Sequence
 from functools import partial
+from struct import Struct
 from typing import Final, NamedTuple
 
 from horolog.buffers import Buffer
@@ -31,7 +32,8 @@ def _varint(value: int) -> bytes:
 
 _SHORT: Final = tuple(map(_varint, range(512)))
 """Varints of short lengths: of the records of a coordinator, nearly all."""
-_LATENCIES: Final = (0,) * (LATENCY_COUNT - 2)
+_COUNTS: Final = Struct("=9q")
+_LATENCIES: Final = bytes(8 * (LATENCY_COUNT - 2))
 _NULL: Final = b"\1"
 
 _new_facts = partial(tuple.__new__, RecordFacts)
@@ -96,7 +98,8 @@ def stamped_head(
 
 def stamped_counts(count: int, now_ms: int) -> Counts:
     """What a scan counts of records that have the time at which they are appended; not -1."""
-    return array("q", (count, count, now_ms, now_ms, now_ms, now_ms, 0, 0, count, *_LATENCIES))
+    packed = _COUNTS.pack(count, count, now_ms, now_ms, now_ms, now_ms, 0, 0, count)
+    return array("q", packed + _LATENCIES)
 
 
 def varint(value: int) -> bytes:

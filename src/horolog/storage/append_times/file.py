@@ -36,6 +36,7 @@ from horolog.storage.append_times.format import (
     is_seen,
     kinds_of,
     middle_for,
+    packed_entry,
     without_damaged,
 )
 from horolog.storage.append_times.proof import (
@@ -545,23 +546,23 @@ class AppendTimeFile:
         self.last_ms = self._ms_of(time) if self.last_is_seen else self._known_ms(len(entries) - 1)
         self._is_growing = True
 
-    def add(self, offset: int, ms: int, batch: Buffer) -> None:
+    def add(self, offset: int, ms: int, identity: int) -> None:
         """Say when the batch that comes next is appended; `take_back` if it does not come.
 
         Args:
             offset: of its first record.
             ms: when; `fits`.
-            batch: its first bytes, as they will be stored.
+            identity: of the batch, as it will be stored.
 
         Raises:
             StorageFailed: the disk refused; nothing was noted.
         """
         self.last_ms = _NONE_SAID
-        identity = identity_of(batch)
         if not self.fits(ms):  # else the segment would have ended: there is no entry yet
             self._open(ms)
+        delta_ms, delta = ms - self._middle_ms, offset - self._segment.base_offset
         try:
-            self._entries.append(*self._entry(offset, ms, identity))
+            self._entries.append_packed(packed_entry(delta_ms, delta, identity))
         except FileMissing:  # the file was removed
             self._open(ms)
             self._entries.append(*self._entry(offset, ms, identity))

@@ -216,8 +216,17 @@ class AppendableLog(ReadableLog):
         batch: Numbered = new_numbered(
             (
                 (head, records),
-                *(size, base_offset, last_offset, now_ms, epoch, now_ms, counts),
-                *(False, None, False, None),
+                size,
+                base_offset,
+                last_offset,
+                now_ms,
+                epoch,
+                now_ms,
+                counts,
+                False,
+                None,
+                False,
+                None,
             )
         )
         if writer.must_roll(batch, config, now_ms, by_time=not self.retention_exempt):

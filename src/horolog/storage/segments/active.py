@@ -199,8 +199,9 @@ class ActiveSegment:
             blocks.write()
         position = segment.end.size
         is_new_time = append_ms != times.last_ms or times.last_is_seen
+        identity = identity_of(head)
         if is_new_time:  # before the batch, so that a kill leaves no batch without its time
-            times.add(base_offset, append_ms, head)
+            times.add(base_offset, append_ms, identity)
         try:
             self._files.write_at(segment.log.open(), parts, position)
             largest = entries.add(position, size, last_offset, max_timestamp)
@@ -209,7 +210,7 @@ class ActiveSegment:
                 times.take_back()
             self._take_back(position)
             raise
-        flags, identity = OF_APPEND_TIME if is_stamped else OF_CREATE_TIME, identity_of(head)
+        flags = OF_APPEND_TIME if is_stamped else OF_CREATE_TIME
         is_control = header is not None and header.is_control
         row = row_of(
             *(position, size, base_offset, last_offset, identity, flags, append_ms, counts),
