@@ -165,7 +165,7 @@ class _GroupLog(PastLog[GroupEvent]):
         """Whether it is known that no transaction was open there: commits come with its end."""
         producers = Producers()
         try:
-            producers.read(self._files, self._path, base_offset, 0)
+            producers.read(self._files, self._path, base_offset, 0, alone=True)
         except CorruptFile:
             return False
         return not producers.open_count

@@ -505,6 +505,7 @@ def test_index_entries_of_a_follower_for_several_batches_are_valid(log_dir: Path
         ("orders-0/partition.metadata", "version: 0\ntopic_id: ?\n", FAULT),
         ("orders-0/append-time-checkpoint", "0\nnever\n", FAULT),
         ("orders-0/00000000000000000010.snapshot", "nonsense", FAULT),
+        ("orders-0/00000000000000000010.batches", "nonsense", FAULT),
         ("orders-0/00000000000000000010.txnindex", "nonsense", FAULT),
         ("orders-0/00000000000000000010.companion", "nonsense", FAULT),
         ("orders-0/00000000000000000004.index", "", FAULT),

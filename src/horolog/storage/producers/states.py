@@ -558,6 +558,15 @@ def remove_snapshot(files: Files, directory: str, offset: int) -> None:
         files.remove(path)
 
 
+def check_beside_snapshot(files: Files, directory: str, offset: int) -> None:
+    """Read what was written beside a snapshot, if anything was.
+
+    Raises:
+        CorruptFile: it is damaged.
+    """
+    _read_companion(files, _paths(directory, offset)[1])
+
+
 def _follows(batches: list[WrittenBatch], older: WrittenBatch) -> bool:
     """Whether the oldest of these batches came right after another."""
     if not batches or len(batches) == CACHED_BATCHES:

@@ -14,7 +14,7 @@ from horolog.storage.directory.checkpoints import (
     read_topic_id,
 )
 from horolog.storage.files import Files
-from horolog.storage.producers.states import Producers
+from horolog.storage.producers.states import Producers, check_beside_snapshot
 from horolog.storage.removal.leftovers import base_offsets
 from horolog.storage.removal.set_aside import set_aside_in
 from horolog.storage.verify.epochs import check_epochs
@@ -65,6 +65,7 @@ def check_around_segments(
             yield from check_start(files, directory, present, segments, around)
         of_offsets = (files, directory, present, segments, around)
         yield from _files_of_offsets(_SNAPSHOT, _read_snapshot, *of_offsets)
+        yield from _files_of_offsets(_BATCHES, _read_beside, *of_offsets)
         for name in set_aside_in(present):
             yield from check_set_aside(files, directory, name)
     except (OSError, StorageFailed) as error:
@@ -161,18 +162,28 @@ _SNAPSHOT = _Kind(
     names.SNAPSHOT,
     "a snapshot of producers",
     64 << 20,
-    "a broker removes it when it starts, and reads the log instead",
+    "a broker that starts uses an earlier one, and reads the log from there on",
+)
+_BATCHES = _Kind(
+    names.BATCHES,
+    "what is beside a snapshot of producers",
+    256 << 20,
+    _SNAPSHOT.instead,
 )
 
 
 def _read_snapshot(files: Files, directory: Path, offset: int) -> str | None:
     """What a snapshot says that it cannot know, None if nothing."""
     producers = Producers()
-    producers.read(files, str(directory), offset, 0)
+    producers.read(files, str(directory), offset, 0, alone=True)
     for producer_id, state in producers:
         if any(batch.last_offset >= offset for batch in state.batches):
             return f"It has offset {offset} or later for producer {producer_id}"
     return None
+
+
+def _read_beside(files: Files, directory: Path, offset: int) -> None:
+    check_beside_snapshot(files, str(directory), offset)
 
 
 def _files_of_offsets(
