@@ -1,22 +1,30 @@
 """Logs that horolog has compacted, for Apache Kafka: its dump tool, its broker, its cleaner."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
+from random import Random
+from typing import Any
 
 import pytest
+from batches import marker
+from compacting import COMPACT as COMPACTED
+from compacting import clean
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 from handing_over import complaints, give_to_kafka
 from patience import eventually
 from running_broker import RunningBroker
-from storelogs import records_in
+from storelogs import NOW, new_follower, pull, records_in
 from tools.golden import answers, scenarios
 from tools.golden.scenarios import Scenario
 from tools.peers.kafka import NEWEST, Kafka
 
 from horolog.client import Client
 from horolog.clock import SystemClock
+from horolog.record import cleaning
 from horolog.record.builder import Record, build_batch
 from horolog.record.compression import Codec
+from horolog.record.timestamps import AppendTimeStretch
 
 COMPACT = {
     "cleanup.policy": "compact",
@@ -105,6 +113,48 @@ def test_kafka_opens_what_we_compacted_and_compacts_on_and_we_open_the_result(
             assert {key: value for _, key, value in found} == {
                 key: value for _, key, value in after[one.topic]
             }
+
+
+@pytest.mark.timeout(3600)
+def test_kafkas_dump_tool_has_nothing_to_say_of_cleaned_transactions_of_one_record(
+    tmp_path: Path,
+) -> None:
+    """Several runs, after which markers, tombstones and empty batches are left, among others."""
+    chance, offset, sequences = Random(3), 0, dict.fromkeys(range(6), 0)
+    cleaning.load_kernels()
+    with new_follower(tmp_path, replace(COMPACTED, segment_bytes=40_000)) as log:
+        for run in range(3):
+            now_ms = NOW + 600 * run
+            for _ in range(400):
+                key = b"k%d" % chance.randrange(60)
+                record = Record(now_ms, key, chance.choice([None, b"v", b"v" * 60]))
+                producer = chance.randrange(6)
+                more: dict[str, Any] = {"producer_id": producer, "producer_epoch": 0}
+                more["base_sequence"] = sequences[producer]
+                more["is_transactional"] = producer > 2
+                sequences[producer] += 1
+                appended = [AppendTimeStretch(offset, now_ms)]
+                sent = [build_batch([record], base_offset=offset, leader_epoch=0, **more)]
+                if producer > 2:
+                    kind = int(chance.random() < 0.6)
+                    sent.append(marker(offset + 1, producer, kind=kind, ms=now_ms, leader_epoch=0))
+                pull(log, *sent, append_times=appended)
+                offset += len(sent)
+            log.roll(now_ms)
+            last = build_batch([Record(now_ms, b"z", b"v")], base_offset=offset, leader_epoch=0)
+            pull(log, last, append_times=[AppendTimeStretch(offset, now_ms)])
+            offset += 1
+            clean(log, now_ms + 1)
+        log.roll(now_ms)
+        headers = [header for each in log.segments for _, header in each.headers(0, each.size)]
+    assert any(header.is_control and header.has_delete_horizon for header in headers)
+    assert any(header.is_control and not header.has_delete_horizon for header in headers)
+    assert any(header.has_delete_horizon and not header.is_control for header in headers)
+    assert any(not header.records_count for header in headers)
+    (found,) = answers.of_files(tmp_path, peer=NEWEST).values()  # fails on any complaint
+    at = answers.COLUMNS.index("base_offset")
+    logs = [rows for name, rows in sorted(found.items()) if name.endswith(".log")]
+    assert [row[at] for rows in logs for row in rows] == [each.base_offset for each in headers]
 
 
 def produce(bootstrap: str, topic: str, batch: bytes) -> None:
