@@ -1,8 +1,10 @@
 """Completes transactions whose outcome is written: markers, then Complete.
 
 What a client has asked for comes first: a transaction is completed after the requests that have
-arrived by then, few at a time, or when the next request of its transactional id needs it. Most are
-completed without a task; those that have to wait get one.
+arrived by then, or when the next request of its transactional id needs it. Most are completed
+without a task; those that have to wait get one. What begins a transaction is longer work than an
+end, which is all that a client waits for when it commits. So it waits in the same queue: an end
+that arrives waits for one completion or one begin at most, and for other ends.
 
 Each marker is retried until it is written or has no place: its partition is gone, or another
 coordinator has ended the transaction. A kill leaves the rest to the next start.
@@ -31,8 +33,10 @@ from horolog.transactions.values import Transaction
 
 _LOG = logging.getLogger(__name__)
 
-_SHARE: Final = 8
-"""One in this many that wait is completed between two looks at the sockets, and one at least."""
+_SHARE: Final = 16
+"""One in this many that wait has its turn between two looks at the sockets, and one at least."""
+_MOST_WOKEN: Final = 8
+"""How many begin transactions between two looks at the sockets: that takes about a slice."""
 _NO_PLACE: Final = (
     ErrorCode.invalid_producer_epoch,
     ErrorCode.transaction_coordinator_fenced,
@@ -75,7 +79,8 @@ class Completion:
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._waiting: dict[Entry, None] = {}  # prepared, and not begun; the oldest first
+        # Prepared, and not begun; or to be woken, so that it begins. The oldest first.
+        self._waiting: dict[Entry | asyncio.Future[None], None] = {}
         self._is_scheduled = False
         self._is_closed = False
 
@@ -111,6 +116,9 @@ class Completion:
     async def cancel(self) -> None:
         """Cancel all tasks, and forget what waits."""
         while self._tasks or self._waiting:
+            for each in self._waiting:
+                if not isinstance(each, Entry):
+                    _wake(each)
             self._waiting.clear()
             tasks = list(self._tasks)
             # A task that was made in this turn has to begin: cancelled before, it would not cancel
@@ -125,6 +133,20 @@ class Completion:
         if not self._is_closed:
             self._waiting[entry] = None
             self._schedule()
+
+    async def turn(self) -> None:
+        """Wait until what waited before is completed or begun; for what begins a transaction.
+
+        Requests that arrive meanwhile are served before that, between any two of them.
+        """
+        if not self._is_closed:
+            turn = self._loop.create_future()
+            self._waiting[turn] = None
+            self._schedule()
+            try:
+                await turn
+            finally:
+                self._schedule()  # for the next, after what the caller does at once
 
     def complete_now(self, entry: Entry) -> None:
         """Complete a transaction if it is prepared; `entry.completing` ends with what takes time.
@@ -153,17 +175,25 @@ class Completion:
             self._loop.call_soon(self._loop.call_soon, self._complete_waiting)
 
     def _complete_waiting(self) -> None:
-        """Complete the first of those that wait; then requests that have arrived have their turn.
+        """Complete the first of those that wait, or let it begin; then requests have their turn.
 
         Where very many wait it is a share of them, so that none is left behind for long.
         """
         self._is_scheduled = False
         until = perf_counter() + SLICE_SECONDS
-        for entry in list(islice(self._waiting, 1 + len(self._waiting) // _SHARE)):
-            self.complete_now(entry)
+        left = 1 + len(self._waiting) // _SHARE
+        is_woken = False
+        for each in list(islice(self._waiting, left)):
+            if isinstance(each, Entry):
+                self.complete_now(each)
+                is_woken = False
+            else:
+                del self._waiting[each]
+                is_woken = _wake(each)  # it schedules the next
+                until -= SLICE_SECONDS / _MOST_WOKEN
             if perf_counter() >= until:
                 break
-        if self._waiting:
+        if self._waiting and not is_woken:
             self._schedule()
 
     async def _complete(self, entry: Entry) -> None:
@@ -223,6 +253,14 @@ class Completion:
                 elif isinstance(outcome, BaseException):
                     raise outcome
         return left
+
+
+def _wake(turn: "asyncio.Future[None]") -> bool:
+    """Whether anything waits for its turn; else its task was cancelled."""
+    if turn.done():
+        return False
+    turn.set_result(None)
+    return True
 
 
 def _is_over(entry: Entry, partition: TopicPartition, error: HorologError) -> bool:

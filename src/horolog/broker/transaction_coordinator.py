@@ -176,8 +176,8 @@ class TransactionCoordinator:
     ) -> None:
         """Add partitions, which begins a transaction; waits a little while the former one ends.
 
-        Ends of others that have arrived come first: their clients wait for nothing else, and
-        readers for all that follows. To begin is late by one turn of the event loop.
+        Ends of others come first: their clients wait for nothing else, and readers for all that
+        follows. So where others have one open, to begin waits for its turn among completions.
 
         Raises:
             RequestRefused: as the errors of AddPartitionsToTxn.
@@ -186,7 +186,7 @@ class TransactionCoordinator:
         if self._has(entry, producer, partitions):
             return
         if self._states.begins_beside_others(entry):
-            await asyncio.sleep(0)
+            await self._completion.turn()
         self._completion.complete_now(entry)
         is_last_try = False
         while True:
