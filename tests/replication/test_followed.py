@@ -462,5 +462,7 @@ def test_a_partition_is_denied_until_records_come(led: FollowedPartition) -> Non
     assert not led.is_denied
     led.on_error(ErrorCode.topic_authorization_failed, "fetch", NOW_MS)
     assert led.is_denied
+    led.on_error(ErrorCode.not_leader_or_follower, "fetch", NOW_MS)
+    assert led.is_denied, "its leader has moved, and may not be read either"
     led.on_records(120, LOG, NOW_MS)
     assert not led.is_denied

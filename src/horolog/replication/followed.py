@@ -315,7 +315,7 @@ class FollowedPartition:
     def on_error(self, code: ErrorCode, what: str, now_ms: int) -> bool:
         """The leader refused; whether the source should be looked at again."""
         sentence = f"{what}: {code.name.upper()}"
-        self.is_denied = code == ErrorCode.topic_authorization_failed
+        self.is_denied |= code == ErrorCode.topic_authorization_failed  # until records come
         if code == ErrorCode.offset_out_of_range and self.asks is Asks.RECORDS:
             self.asks = Asks.BOUNDS
             # From the second time on without an answer in between, not at once.
