@@ -355,7 +355,8 @@ class GroupCoordinator:
         records: Buffer,
         count: int,
         now_ms: int,
-        put: Callable[[CommittedOffsets], None],
+        partitions: bytes,
+        rows: Callable[[], Sequence[OffsetRow]],
     ) -> bool:
         """Commit offsets as records; False, without any effect, if that is not done at once.
 
@@ -365,7 +366,8 @@ class GroupCoordinator:
             records: of the offsets.
             count: how many there are.
             now_ms: the clock, in milliseconds.
-            put: has them in memory.
+            partitions: equal only where the offsets are of the same partitions.
+            rows: makes the offsets as they are kept in memory, once they are asked for.
 
         Raises:
             RequestRefused, StorageFailed: as `commit`.
@@ -380,7 +382,7 @@ class GroupCoordinator:
         entry.group.check_commit(*by, self._groups.now_ms())
         if not self._store.write_records(group_id, records, count, now_ms):
             return False
-        put(self.offsets)
+        self.offsets.put_unread(group_id, partitions, rows)
         return True
 
     def _commit(

@@ -9,7 +9,7 @@ from horolog.groups.pending import PendingOffsets
 from horolog.groups.rows import OffsetRow, PendingRow
 from horolog.offsets import TopicPartition
 
-_MOST_UNREAD: Final = 128  # of a group, by their partitions
+_MOST_UNREAD: Final = 32  # commits of a group, each of other partitions
 _NONE: Final[dict[TopicPartition, OffsetRow]] = {}
 _KEY: Final[Callable[[OffsetRow], TopicPartition]] = itemgetter(1, 2)  # topic and partition
 
@@ -53,7 +53,7 @@ class CommittedOffsets:
     def put_unread(
         self, group_id: str, partitions: bytes, rows: Callable[[], Sequence[OffsetRow]]
     ) -> None:
-        """As `put_all`, of rows that are made when they are asked for.
+        """As `put_all`, of one or more rows that are made when they are asked for.
 
         They never are if the same partitions are committed again before that.
 

@@ -16,7 +16,6 @@ from horolog.broker.handlers.committing import commit_rows
 from horolog.broker.handlers.group_errors import commit_error_code
 from horolog.errors import HorologError
 from horolog.groups.commit_batch import CommitRecords
-from horolog.groups.offsets import CommittedOffsets
 from horolog.groups.rows import OffsetRow
 from horolog.groups.values import Committer
 from horolog.metadata.topics import Topic
@@ -56,7 +55,7 @@ class RepeatedCommit:
 
         None, without any effect, if it is another commit, or cannot be done at once.
         """
-        form, group_id, records = self._form, self._group_id, self._records
+        form, records = self._form, self._records
         if not form.fits(frame):
             return None
         find = broker.topics.find
@@ -66,20 +65,20 @@ class RepeatedCommit:
         authorise(peer, ApiKey.OFFSET_COMMIT)
         now_ms = broker.clock.now_ms()
         try:
-            if not broker.groups.commit_again(
-                *(group_id, self._by, records.of(frame, now_ms), records.count, now_ms),
-                partial(self._put, frame, now_ms),
-            ):
-                return None
+            is_committed = broker.groups.commit_again(
+                self._group_id,
+                self._by,
+                records.of(frame, now_ms),
+                records.count,
+                now_ms,
+                form.partitions,
+                partial(_rows, frame, self._topics, now_ms),
+            )
         except HorologError as error:
             request = form.request_of(frame)
             code = commit_error_code(error, request.version)
             return (committed(request, [code] * len(self._topics)),)
-        return (form.committed(frame),)
-
-    def _put(self, frame: bytes, now_ms: int, offsets: CommittedOffsets) -> None:
-        rows = partial(_rows, frame, self._topics, now_ms)
-        offsets.put_unread(self._group_id, self._form.partitions, rows)
+        return (form.committed(frame),) if is_committed else None
 
 
 def keep(
