@@ -63,6 +63,12 @@ class Load(NamedTuple):
         segment_bytes = min(max(1 << 20, 100 * self.records // (SEGMENTS - 1)), 1 << 30)
         return {"cleanup.policy": "compact", "segment.bytes": str(segment_bytes), **NOT_DUE}
 
+    @property
+    def disk_bytes(self) -> int:
+        """What it takes, beside what is left of it: with the frames of its batches, twice."""
+        framed = 100 * self.records + HEADER_SIZE * (self.records // self.a_batch)
+        return int(2.2 * framed)
+
 
 class Progress:
     """Says how far something is, every now and then."""
@@ -79,11 +85,11 @@ class Progress:
             print(f"  {self._what}: {how_far}, {now - self._started:.0f} s", file=sys.stderr)
 
 
-def wait_for_room(directory: Path, size: int) -> None:
+def wait_for_room(directory: Path, size: int, timeout_s: float) -> None:
     """Wait until the disk has room for so many bytes: what was deleted is removed later."""
     started, progress = time.monotonic(), Progress("waiting for room on the disk")
     while (free := shutil.disk_usage(directory).free) < size:
-        if time.monotonic() - started > ROOM_TIMEOUT_S:
+        if time.monotonic() - started >= timeout_s:
             raise SystemExit(f"{directory} needs {size / 1e9:.0f} GB, and has {free / 1e9:.0f} GB")
         progress.say(f"{free / 1e9:.0f} of {size / 1e9:.0f} GB")
         time.sleep(1)
@@ -145,7 +151,7 @@ class Cleaners:
         """Send, compact, look at what is left, delete."""
         topic = f"cleaned-{next(self._runs)}"
         log_dir = self._directories[side.name] / "data"
-        wait_for_room(self._directories[side.name], 2 * 110 * load.records)
+        wait_for_room(self._directories[side.name], load.disk_bytes, ROOM_TIMEOUT_S)
         create_topic(side, topic, load.settings)
         send(side, topic, load, seed=7)
         logs = sorted((log_dir / f"{topic}-0").glob("*.log"))
@@ -203,6 +209,8 @@ def main() -> None:
     if unknown := set(given.loads.split(",")) - known.keys():
         parser.error(f"no such loads: {', '.join(sorted(unknown))}")
     loads = [known[name] for name in given.loads.split(",")]
+    for load in loads:  # nothing is removed later that would make room
+        wait_for_room(Path(tempfile.gettempdir()), load.disk_bytes, 0)
     slots = records // RECORDS_A_KEY / LOAD_FACTOR * 1.1
     settings = {
         **SETTINGS,
