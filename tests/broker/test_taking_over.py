@@ -267,7 +267,7 @@ def test_a_start_that_ends_at_any_step_can_be_done_again(
     expected = opened(shutil.copytree(kafkas, tmp_path / "whole"), whole, take_over=True)
     assert not any(topic.adopted for topic in expected)
     assert whole.count > 10
-    every = 1 if IS_THOROUGH else whole.count // 4
+    every = 1 if IS_THOROUGH else whole.count // 3
     for step in range(0, whole.count, every):
         path = Path(shutil.copytree(kafkas, tmp_path / "ended"))
         files = FaultyFiles(step, fault, for_ops=1 if isinstance(fault, Killed) else 1 << 30)

@@ -6,10 +6,9 @@ import asyncio
 import random
 import threading
 import time
-from itertools import product
 
 import pytest
-from examples import some_of
+from examples import some_pairs
 from kafka_clients import CLIENTS, CODECS, KafkaClient, Received, Rejected, Sent
 from patience import eventually
 from running_broker import RunningBroker
@@ -48,12 +47,11 @@ def latest(sent: list[Sent], end: int) -> list[Received]:
 
 # In `make test` each codec, and each client, are among those that are tried.
 @pytest.mark.parametrize(
-    "how", some_of(product(CODECS, CLIENTS), 2), ids=lambda how: f"{how[0]}-{how[1].name}"
+    ("codec", "writer"), some_pairs(CODECS, CLIENTS), ids=lambda each: getattr(each, "name", each)
 )
 def test_all_clients_read_the_latest_record_of_each_key(
-    how: tuple[str, KafkaClient], broker: RunningBroker
+    codec: str, writer: KafkaClient, broker: RunningBroker
 ) -> None:
-    codec, writer = how
     broker.create_topic("compacted", **COMPACT)
     sent = records(600)
     for first in range(0, len(sent), 50):

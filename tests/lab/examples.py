@@ -23,3 +23,14 @@ def some_of(cases: Iterable[Any], every: int) -> list[Any]:
         case if place % every == 0 else pytest.param(case, marks=pytest.mark.slow)
         for place, case in enumerate(cases)
     ]
+
+
+def some_pairs(first: Iterable[Any], second: Iterable[Any]) -> list[Any]:
+    """Parameters for two names: each value with some of the other name; the rest marked slow."""
+    these, those = list(first), list(second)
+    kept = {(n % len(these), n % len(those)) for n in range(max(len(these), len(those)))}
+    return [
+        pytest.param(this, that, marks=() if (n, m) in kept else pytest.mark.slow)
+        for n, this in enumerate(these)
+        for m, that in enumerate(those)
+    ]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any, Protocol
 
 from raw_connection import produce_fields
 from running_broker import RunningBroker
 
 from horolog.clock import Clock
+from horolog.errors import ErrorCode
 from horolog.record.builder import Record, build_batch
 from horolog.wire.api import ApiKey
 
@@ -83,6 +85,9 @@ class Producer:
         self.broker, self._name, self._flow = broker, name, flow
         fields = {"transactional_id": name, "transaction_timeout_ms": 60_000}
         answer = broker.ask(ApiKey.INIT_PRODUCER_ID, 4, **fields)
+        while answer.error_code == ErrorCode.coordinator_load_in_progress:  # as clients do
+            time.sleep(0.02)
+            answer = broker.ask(ApiKey.INIT_PRODUCER_ID, 4, **fields)
         assert answer.error_code == 0, answer
         self.id, self.epoch = answer.producer_id, answer.producer_epoch
         self._sequences: dict[str, int] = {}

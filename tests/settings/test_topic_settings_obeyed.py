@@ -8,6 +8,7 @@ from typing import NamedTuple
 import compaction_checks
 import pytest
 import topic_checks
+from examples import some_of
 from setting_checks import OF_TOPICS, Seen
 from settings_lab import BROKER, WHOLE_CLUSTER, Lab
 
@@ -131,7 +132,8 @@ def test_a_topic_obeys_what_the_broker_is_given_later(way: Way, lab: Lab) -> Non
         lab.alter(BROKER, **{name: None})
 
 
-@pytest.mark.parametrize("way", WHILE_RUNNING, ids=str)
+# What is stored is the same whatever its name; each is also given at a start, and later.
+@pytest.mark.parametrize("way", some_of(WHILE_RUNNING, 4), ids=str)
 def test_a_topic_obeys_after_a_restart_what_the_broker_was_given_before(way: Way, lab: Lab) -> None:
     check = OF_TOPICS[way.setting.name]
     seen = check.seen_through(way.given_as)

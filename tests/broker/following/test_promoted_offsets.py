@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from examples import some_pairs
 from following import is_caught_up
 from patience import eventually
 from running_broker import RunningBroker
@@ -165,8 +166,10 @@ def has_no_copy(broker: RunningBroker) -> bool:
     return FOLLOWED_OFFSETS not in broker.broker.topics
 
 
-@pytest.mark.parametrize("flow", [1, 2])
-@pytest.mark.parametrize("without", [[CONSUMER_OFFSETS], ["out"], ["out", CONSUMER_OFFSETS], []])
+@pytest.mark.parametrize(
+    ("without", "flow"),
+    some_pairs([[CONSUMER_OFFSETS], ["out"], ["out", CONSUMER_OFFSETS], []], [1, 2]),
+)
 def test_commit_is_whole_whatever_marker_the_source_could_write(
     source: RunningBroker, start: Start, flow: int, without: list[str]
 ) -> None:

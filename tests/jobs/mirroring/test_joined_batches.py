@@ -2,6 +2,7 @@
 
 import json
 import random
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -92,12 +93,16 @@ def test_offsets_are_mapped_as_without(lab: MirrorLab, tmp_path: Path) -> None:
     assert compare(NO_SPARK, topics="t", **asked).is_equal
 
 
-@pytest.mark.parametrize("codec", some_of([Codec.LZ4, Codec.NONE], 2))
-@pytest.mark.parametrize("later", [0, None, 700, 100_000])
-@pytest.mark.parametrize("after", [1, 7, 1 << 60])
+# In `make test` each size of the next run, each end and each codec.
+@pytest.mark.parametrize(
+    "how",
+    some_of(product([1, 7, 1 << 60], [0, None, 700, 100_000], [Codec.LZ4, Codec.NONE]), 5),
+    ids=str,
+)
 def test_a_killed_run_is_gone_on_with_whatever_size_the_next_one_has(
-    lab: MirrorLab, after: int, later: int | None, codec: Codec
+    lab: MirrorLab, how: tuple[int, int | None, Codec]
 ) -> None:
+    after, later, codec = how
     lab.source.create_topic("t", 1, retention_ms="-1")
     for number in range(30):
         lab.produce("t", 0, records(5 * number, 5), codec=codec)
