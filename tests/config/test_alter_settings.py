@@ -9,7 +9,6 @@ from horolog.config import (
     alter_broker,
     alter_topic,
     check_topic,
-    replace_broker,
 )
 from horolog.errors import ErrorCode, RequestRefused
 
@@ -98,7 +97,9 @@ def test_an_unknown_broker_setting_is_refused() -> None:
 
 def test_a_whole_layer_is_replaced_by_the_older_request() -> None:
     before = Settings(dynamic_default={"message.max.bytes": "5"})
-    after = replace_broker(before, {"log.roll.ms": "6"}, cluster_wide=True)
+    change = Change("log.roll.ms", SET, "6")
+    after = alter_broker(before, [change], cluster_wide=True, replaces=True)
     assert after.dynamic_default == {"log.roll.ms": "6"}
+    change = Change("num.partitions", SET, "6")
     with pytest.raises(RequestRefused, match="Cannot update"):
-        replace_broker(before, {"num.partitions": "6"}, cluster_wide=True)
+        alter_broker(before, [change], cluster_wide=True, replaces=True)

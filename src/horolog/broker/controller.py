@@ -23,7 +23,6 @@ from horolog.config import (
     alter_broker,
     alter_topic,
     check_topic,
-    replace_broker,
 )
 from horolog.errors import ErrorCode, RequestRefused, StorageFailed
 from horolog.metadata.reconcile import stored_count
@@ -343,24 +342,14 @@ class Controller:
     # --- settings ---------------------------------------------------------------------
 
     async def alter_topic_settings(
-        self, topic: Topic, changes: Sequence[Change], *, validate_only: bool
+        self, topic: Topic, changes: Sequence[Change], *, replaces: bool, validate_only: bool
     ) -> None:
-        """Change single settings of a topic."""
+        """Change single settings of a topic, or replace all of its own."""
         async with self._lock:
             topic = self._current(topic)
-            after = alter_topic(self._live.settings, topic.overrides, changes)
+            before = {} if replaces else topic.overrides
+            after = alter_topic(self._live.settings, before, changes)
             if not validate_only:
-                await self._put_settings(topic, after)
-
-    async def replace_topic_settings(
-        self, topic: Topic, values: Mapping[str, str | None], *, validate_only: bool
-    ) -> None:
-        """Replace all of a topic's own settings."""
-        async with self._lock:
-            topic = self._current(topic)
-            check_topic(self._live.settings, values)
-            if not validate_only:
-                after = {name: value for name, value in values.items() if value is not None}
                 await self._put_settings(topic, after)
 
     async def _put_settings(self, topic: Topic, overrides: Mapping[str, str]) -> Topic:
@@ -389,19 +378,13 @@ class Controller:
             _LOG.warning("topic %s: %s", topic, sentence)
 
     async def alter_broker_settings(
-        self, changes: Sequence[Change], *, cluster_wide: bool, validate_only: bool
+        self, changes: Sequence[Change], *, cluster_wide: bool, replaces: bool, validate_only: bool
     ) -> None:
-        """Change single settings of this broker, or of all brokers."""
+        """Change single dynamic settings of this broker, or of all brokers; or replace them all."""
         async with self._lock:
-            after = alter_broker(self._live.settings, changes, cluster_wide=cluster_wide)
-            await self._put_broker_settings(after, cluster_wide, validate_only)
-
-    async def replace_broker_settings(
-        self, values: Mapping[str, str | None], *, cluster_wide: bool, validate_only: bool
-    ) -> None:
-        """Replace all dynamic settings of this broker, or of all brokers."""
-        async with self._lock:
-            after = replace_broker(self._live.settings, values, cluster_wide=cluster_wide)
+            after = alter_broker(
+                self._live.settings, changes, cluster_wide=cluster_wide, replaces=replaces
+            )
             await self._put_broker_settings(after, cluster_wide, validate_only)
 
     async def _put_broker_settings(

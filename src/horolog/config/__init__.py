@@ -11,7 +11,6 @@ from horolog.config.alter import (
     alter_broker,
     alter_topic,
     check_topic,
-    replace_broker,
 )
 from horolog.config.broker import BrokerConfig
 from horolog.config.describe import (
@@ -53,6 +52,5 @@ __all__ = [
     "describe_topic",
     "host_port",
     "parse_properties",
-    "replace_broker",
     "topic_settings",
 ]

@@ -66,26 +66,20 @@ def alter_topic(
     return after
 
 
-def alter_broker(settings: Settings, changes: Sequence[Change], *, cluster_wide: bool) -> Settings:
-    """The settings after `changes` to this broker's dynamic configuration, or the cluster's."""
+def alter_broker(
+    settings: Settings, changes: Sequence[Change], *, cluster_wide: bool, replaces: bool = False
+) -> Settings:
+    """The settings after `changes` to this broker's dynamic configuration, or the cluster's.
+
+    They are made to what there is, or to nothing if they replace it.
+    """
     _refuse_doubles(changes)
-    layer = dict(settings.dynamic_default if cluster_wide else settings.dynamic_broker)
+    before = settings.dynamic_default if cluster_wide else settings.dynamic_broker
+    layer = {} if replaces else dict(before)
     for change in changes:
         setting = _changeable(change.name, cluster_wide=cluster_wide)
         current = next((text for (_, _, text), _ in settings.given_for_broker(setting)), None)
         _apply(layer, change, setting, current or setting.default)
-    if cluster_wide:
-        return checked(replace(settings, dynamic_default=layer))
-    return checked(replace(settings, dynamic_broker=layer))
-
-
-def replace_broker(
-    settings: Settings, values: Mapping[str, str | None], *, cluster_wide: bool
-) -> Settings:
-    """The settings after replacing a whole dynamic configuration (AlterConfigs)."""
-    layer = {name: _required(name, value) for name, value in values.items()}
-    for name in layer:
-        _changeable(name, cluster_wide=cluster_wide)
     if cluster_wide:
         return checked(replace(settings, dynamic_default=layer))
     return checked(replace(settings, dynamic_broker=layer))

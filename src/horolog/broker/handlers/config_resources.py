@@ -1,10 +1,14 @@
 """What AlterConfigs, IncrementalAlterConfigs and DescribeConfigs are about: topics and brokers."""
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
 from horolog.broker.broker import Broker
+from horolog.broker.control.table import alter
 from horolog.broker.dispatch import Request
+from horolog.broker.loggers import alter_loggers
+from horolog.config import Change
 from horolog.errors import ErrorCode, HorologError, RequestRefused, code_for
 from horolog.wire.config_resources import ResourceType
 
@@ -12,35 +16,34 @@ if TYPE_CHECKING:
     from horolog.wire.responses import AlterConfigsResourceResponse
 
 
-class Resource(Protocol):
-    """What a request names: a topic, or this broker."""
-
-    @property
-    def resource_type(self) -> int:
-        """A `ResourceType`, or a number that is none."""
-        ...
-
-    @property
-    def resource_name(self) -> str:
-        """Of a topic; of a broker its node id, or empty for all brokers."""
-        ...
-
-
-ResourceT = TypeVar("ResourceT", bound=Resource)
-
-
 async def alter_each(
     request: Request[Any],
-    resources: Iterable[ResourceT],
-    alter: Callable[[ResourceT], Awaitable[None]],
+    broker: Broker,
+    change_of: Callable[[Any], Change],
+    *,
+    replaces: bool,
 ) -> "list[AlterConfigsResourceResponse]":
-    """Alter one resource after the other; the response to each, whatever the others get."""
+    """Alter one resource after the other; the response to each, whatever the others get.
+
+    Args:
+        request: AlterConfigs or IncrementalAlterConfigs.
+        broker: whose settings they are.
+        change_of: a change from what the request has of a setting.
+        replaces: whether the changes replace all settings of a resource; the last one of a name
+            counts then, and loggers are refused.
+    """
     responses: list[AlterConfigsResourceResponse] = []
-    for resource in resources:
+    for resource in request.body.resources:
         await request.checkpoint()
         error_code, message = ErrorCode.none, None
         try:
-            await alter(resource)
+            changes = []
+            for config in resource.configs:
+                await request.checkpoint()
+                changes.append(change_of(config))
+            if replaces:
+                changes = list({change.name: change for change in changes}.values())
+            await _alter(request, broker, resource, changes, replaces=replaces)
         except HorologError as error:
             error_code, message = code_for(error), str(error)
         responses.append(
@@ -52,6 +55,31 @@ async def alter_each(
             }
         )
     return responses
+
+
+async def _alter(
+    request: Request[Any], broker: Broker, resource: Any, changes: list[Change], *, replaces: bool
+) -> None:
+    name, validate_only = resource.resource_name, request.body.validate_only
+    change: Callable[..., Awaitable[None]]
+    match resource.resource_type:
+        case ResourceType.TOPIC as about:
+            topic = broker.topics.named(name)
+            change = partial(broker.controller.alter_topic_settings, topic)
+        case ResourceType.BROKER as about:
+            is_of_all = check_broker(broker, name)
+            change = partial(broker.controller.alter_broker_settings, cluster_wide=is_of_all)
+        case ResourceType.BROKER_LOGGER if not replaces:
+            check_logger_broker(broker, name)
+            alter_loggers(changes, validate_only=validate_only)
+            return
+        case number:
+            raise unknown_type(number)
+    change = partial(change, replaces=replaces, validate_only=validate_only)
+    await alter(
+        *(broker, request.peer, ResourceType(about), name, changes, change),
+        validate_only=validate_only,
+    )
 
 
 def check_broker(broker: Broker, name: str) -> bool:
