@@ -4,9 +4,12 @@
 in all of Kafka's tools, and one file does for both.
 """
 
-from collections.abc import Sequence
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -17,49 +20,93 @@ from horolog.client import Client
 from horolog.client.properties import BOOTSTRAP, OBEYED, client_of_properties, require_effect
 from horolog.errors import Misconfigured
 
-CommandConfig = Annotated[
-    Path | None,
-    typer.Option(
-        "--command-config",
-        envvar="HOROLOG_COMMAND_CONFIG",
-        exists=True,
-        dir_okay=False,
-        metavar="FILE",
-        help="A file of client properties: security.protocol, ssl.*, sasl.* and others.",
-    ),
-]
-CommandProperties = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--command-property",
-        metavar="NAME=VALUE",
-        help="A client property that overrides the file; repeatable. Other users of this machine "
-        "can see it: give passwords in the file.",
-    ),
-]
+
+@dataclass(frozen=True, slots=True)
+class Brokers:
+    """What a command connects to: its options of a connection."""
+
+    bootstrap: str
+    file: Path | None
+    properties: list[str] | None
+
+    def connect(self) -> Client:
+        """A client, which connects when it is first asked.
+
+        Properties of the file that only other tools use are named on standard error.
+
+        Raises:
+            Misconfigured: a property that no connection could be made with; a name that is unknown;
+                brokers in the properties that are not those of the command.
+        """
+        of_file = {} if self.file is None else read_properties(self.file)
+        of_command = pairs(self.properties, "--command-property")
+        require_effect(of_command, "--command-property")
+        given = of_file | of_command
+        named = given.get(BOOTSTRAP, self.bootstrap)
+        if named != self.bootstrap:
+            raise Misconfigured(
+                f"{BOOTSTRAP}={named} of the client properties are other brokers than "
+                f"--bootstrap-server {self.bootstrap}: give the same, or leave one out of the "
+                "properties"
+            )
+        client = client_of_properties(self.bootstrap, given)
+        without_effect = sorted(of_file.keys() - OBEYED)
+        if without_effect:
+            say(f"{self.file}: without effect on this command: {', '.join(without_effect)}")
+        return client
 
 
-def connect(bootstrap: str, file: Path | None, properties: Sequence[str] | None) -> Client:
-    """A client of the brokers at `bootstrap`, which connects when it is first asked.
+def _options(
+    *,
+    bootstrap: Annotated[
+        str,
+        typer.Option(
+            "--bootstrap-server",
+            "-b",
+            envvar="HOROLOG_BOOTSTRAP",
+            metavar="HOST:PORT[,...]",
+            help="The broker to connect to: horolog or Apache Kafka.",
+        ),
+    ] = "127.0.0.1:9092",
+    client_config: Annotated[
+        Path | None,
+        typer.Option(
+            "--command-config",
+            envvar="HOROLOG_COMMAND_CONFIG",
+            exists=True,
+            dir_okay=False,
+            metavar="FILE",
+            help="A file of client properties: security.protocol, ssl.*, sasl.* and others.",
+        ),
+    ] = None,
+    client_properties: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--command-property",
+            metavar="NAME=VALUE",
+            help="A client property that overrides the file; repeatable. Other users of this "
+            "machine can see it: give passwords in the file.",
+        ),
+    ] = None,
+) -> Brokers:
+    return Brokers(bootstrap, client_config, client_properties)
 
-    Properties of the file that only other tools use are named on standard error.
 
-    Raises:
-        Misconfigured: a property that no connection could be made with; a name that is unknown;
-            brokers in the properties that are not those of the command.
-    """
-    of_file = {} if file is None else read_properties(file)
-    of_command = pairs(properties, "--command-property")
-    require_effect(of_command, "--command-property")
-    given = of_file | of_command
-    named = given.get(BOOTSTRAP, bootstrap)
-    if named != bootstrap:
-        raise Misconfigured(
-            f"{BOOTSTRAP}={named} of the client properties are other brokers than "
-            f"--bootstrap-server {bootstrap}: give the same, or leave one out of the properties"
-        )
-    client = client_of_properties(bootstrap, given)
-    without_effect = sorted(of_file.keys() - OBEYED)
-    if without_effect:
-        say(f"{file}: without effect on this command: {', '.join(without_effect)}")
-    return client
+def with_brokers(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options of a connection, in place of its parameter `brokers`."""
+    options = inspect.signature(_options).parameters
+    signature = inspect.signature(command)
+    parameters: list[inspect.Parameter] = []
+    for each in signature.parameters.values():
+        if each.annotation is Brokers:
+            parameters += options.values()
+        else:
+            parameters.append(each.replace(kind=inspect.Parameter.KEYWORD_ONLY))
+
+    @wraps(command)
+    def connecting(**given: Any) -> None:
+        brokers = _options(**{name: given.pop(name) for name in options})
+        command(brokers=brokers, **given)
+
+    connecting.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    return connecting

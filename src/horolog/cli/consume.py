@@ -7,10 +7,8 @@ from typing import Annotated
 
 import typer
 
-from horolog.cli.connecting import CommandConfig, CommandProperties, connect
+from horolog.cli.connecting import Brokers, with_brokers
 from horolog.cli.options import (
-    LOCAL,
-    Bootstrap,
     ByClock,
     Partitions,
     PathOrTopic,
@@ -33,18 +31,17 @@ from horolog.sources.planning import numbered
 from horolog.sources.records import ReadRecord, RecordLog
 from horolog.sources.uris import LogPath, has_scheme
 from horolog.storage.names import TopicPartition
-from horolog.times import format_time, parse_time, parse_zone
+from horolog.times import format_time, parse_time
 
 app = typer.Typer(no_args_is_help=True)
 
 
 @app.command(no_args_is_help=True)
+@with_brokers
 def consume(
     context: typer.Context,
     what: PathOrTopic,
-    bootstrap: Bootstrap = LOCAL,
-    client_config: CommandConfig = None,
-    client_properties: CommandProperties = None,
+    brokers: Brokers,
     from_time: Annotated[
         str | None,
         typer.Option("--from-time", metavar="TIME", help="Print records at or after it."),
@@ -103,11 +100,11 @@ def consume(
     if path is not None and (follow_on or from_end):
         given = "--follow" if follow_on else "--from-end"
         raise Misconfigured(f"{given} needs a broker: files are read up to their ends of now")
-    output = _Output(shape, parse_zone(zone) if zone else UTC, times.clock, max_messages)
+    output = _Output(shape, zone or UTC, times.clock, max_messages)
     is_damaged = False
     with saying_warnings():
         if path is None:
-            with connect(bootstrap, client_config, client_properties) as client:
+            with brokers.connect() as client:
                 numbers: Collection[int] | None = partition_numbers(client, what, partitions)
             options = options_of_topic(client.config, what)
         else:
@@ -220,12 +217,11 @@ def _follow(log: RecordLog, positions: Mapping[TopicPartition, int], output: _Ou
 
 
 def _time_range(
-    from_time: str | None, to_time: str | None, zone: str | None, clock: RecordClock
+    from_time: str | None, to_time: str | None, zone: tzinfo | None, clock: RecordClock
 ) -> TimeRange:
     now_ms = SystemClock().now_ms()
-    where = parse_zone(zone) if zone else None
     from_ms, to_ms = (
-        None if text is None else parse_time(text, now_ms=now_ms, zone=where, rounds_up=True)
+        None if text is None else parse_time(text, now_ms=now_ms, zone=zone, rounds_up=True)
         for text in (from_time, to_time)
     )
     if from_ms is not None and to_ms is not None and from_ms >= to_ms:

@@ -4,8 +4,8 @@ from typing import Annotated
 
 import typer
 
-from horolog.cli.connecting import CommandConfig, CommandProperties, connect
-from horolog.cli.options import LOCAL, Bootstrap, Json
+from horolog.cli.connecting import Brokers, with_brokers
+from horolog.cli.options import Json
 from horolog.cli.screen import show_json, show_table
 from horolog.client import Client
 from horolog.clock import format_duration
@@ -18,8 +18,10 @@ _COLUMNS = ("topic", "partition", "state", "offsets behind", "records behind", "
 
 
 @app.callback(invoke_without_command=True, no_args_is_help=True)
+@with_brokers
 def follow(
     context: typer.Context,
+    brokers: Brokers,
     demote: Annotated[
         bool,
         typer.Option("--demote", help="Have the broker follow --source, also where it leads."),
@@ -36,9 +38,6 @@ def follow(
             metavar="REGEX", help="Only topics whose names match this as a whole; default all."
         ),
     ] = ".*",
-    bootstrap: Bootstrap = LOCAL,
-    client_config: CommandConfig = None,
-    client_properties: CommandProperties = None,
     as_json: Json = False,
 ) -> None:
     """Have a broker follow another cluster in the place of leading, or see how far it has.
@@ -55,9 +54,9 @@ def follow(
         return
     if not demote or source is None:
         raise Misconfigured("Give --demote and --source HOST:PORT, or the command status")
-    with connect(bootstrap, client_config, client_properties) as client:
+    with brokers.connect() as client:
         client.demote(source, topics)
-        following = following_of(client, bootstrap)
+        following = following_of(client)
     if as_json:
         show_json(_shown(following))
     else:
@@ -65,20 +64,16 @@ def follow(
 
 
 @app.command()
-def status(
-    bootstrap: Bootstrap = LOCAL,
-    client_config: CommandConfig = None,
-    client_properties: CommandProperties = None,
-    as_json: Json = False,
-) -> None:
+@with_brokers
+def status(brokers: Brokers, as_json: Json = False) -> None:
     """Show which cluster a broker follows, and how far: exit code 0 also if it is behind.
 
     The lag of a partition is how long ago everything of the source was here. Settings that the
     source has and this broker refuses, offsets that were deleted there before they came here, and
     topics that cannot be followed are named.
     """
-    with connect(bootstrap, client_config, client_properties) as client:
-        following = following_of(client, bootstrap)
+    with brokers.connect() as client:
+        following = following_of(client)
     if as_json:
         show_json(_shown(following))
         return
@@ -87,7 +82,7 @@ def status(
         show_table(_COLUMNS, [_row(each) for each in following.entries])
 
 
-def following_of(client: Client, bootstrap: str) -> Following:
+def following_of(client: Client) -> Following:
     """What a broker follows.
 
     Raises:
@@ -97,7 +92,8 @@ def following_of(client: Client, bootstrap: str) -> Following:
     if found is None:
         raise RequestRefused(
             ErrorCode.unsupported_version,
-            f"the broker at {bootstrap} follows no other, as only horolog does",
+            f"the broker at {client.config.bootstrap_servers} follows no other, as only horolog "
+            "does",
         )
     return found
 

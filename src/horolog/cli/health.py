@@ -2,8 +2,8 @@
 
 import typer
 
-from horolog.cli.connecting import CommandConfig, CommandProperties, connect
-from horolog.cli.options import LOCAL, Bootstrap, Json
+from horolog.cli.connecting import Brokers, with_brokers
+from horolog.cli.options import Json
 from horolog.cli.screen import show_json, show_table
 from horolog.errors import ErrorCode, RequestRefused
 
@@ -11,12 +11,8 @@ app = typer.Typer()
 
 
 @app.command()
-def health(
-    bootstrap: Bootstrap = LOCAL,
-    client_config: CommandConfig = None,
-    client_properties: CommandProperties = None,
-    is_json: Json = False,
-) -> None:
+@with_brokers
+def health(brokers: Brokers, is_json: Json = False) -> None:
     """Say what is wrong with a broker: exit code 0 if nothing is, else 1.
 
     Partitions that are offline or refuse appends, transactions that hang, append times ahead of
@@ -24,18 +20,19 @@ def health(
     gone; what a broker that follows another cluster does not have of it. Also 1 if no broker
     answers.
     """
-    with connect(bootstrap, client_config, client_properties) as client:
+    with brokers.connect() as client:
         found = client.health()
     unknown = [node for node, answer in found.items() if answer is None]
     if unknown:
         raise RequestRefused(
             ErrorCode.unsupported_version,
-            f"broker {unknown[0]} at {bootstrap} does not say how it is, as only horolog does",
+            f"broker {unknown[0]} at {brokers.bootstrap} does not say how it is, as only horolog "
+            "does",
         )
     answers = {node: answer for node, answer in found.items() if answer is not None}
     wrong = [(node, each) for node, answer in answers.items() for each in answer.wrong]
     if is_json:
-        brokers = [
+        shown = [
             {
                 "broker": node,
                 "partitions": answer.served,
@@ -43,7 +40,7 @@ def health(
             }
             for node, answer in answers.items()
         ]
-        show_json({"ready": True, "healthy": not wrong, "brokers": brokers})
+        show_json({"ready": True, "healthy": not wrong, "brokers": shown})
     elif wrong:
         rows = [(node, each.kind, each.subject, each.text) for node, each in wrong]
         show_table(("broker", "what", "of", "details"), rows)

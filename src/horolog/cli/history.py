@@ -7,8 +7,8 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
-from horolog.cli.connecting import CommandConfig, CommandProperties, connect
-from horolog.cli.options import LOCAL, Bootstrap, Json, Topic, Zone
+from horolog.cli.connecting import Brokers, with_brokers
+from horolog.cli.options import Json, Topic, Zone
 from horolog.cli.screen import say, show_json, show_table
 from horolog.client import Client
 from horolog.clock import SystemClock
@@ -26,7 +26,7 @@ from horolog.history import (
 from horolog.metadata.group_history import read_group_history
 from horolog.metadata.topic_history import read_topic_history
 from horolog.storage.verify import find_target
-from horolog.times import format_time, parse_time, parse_zone
+from horolog.times import format_time, parse_time
 
 LogDirectory = Annotated[
     Path | None,
@@ -50,11 +50,10 @@ Last = Annotated[
 T = TypeVar("T")
 
 
+@with_brokers
 def topic_history(
     topic: Topic,
-    bootstrap: Bootstrap = LOCAL,
-    client_config: CommandConfig = None,
-    client_properties: CommandProperties = None,
+    brokers: Brokers,
     log_dir: LogDirectory = None,
     at: At = None,
     last: Last = MOST_ENTRIES,
@@ -68,10 +67,10 @@ def topic_history(
     entries, "by" the time of a snapshot. The exit code is 1 if a log is damaged, or nothing is
     known of the topic.
     """
-    at_ms, shown_zone = _time(at, zone)
+    at_ms, shown_zone = _time(at, zone), zone or UTC
     ask = AskTopicHistory(topic, at_ms, last)
     if log_dir is None:
-        with connect(bootstrap, client_config, client_properties) as client:
+        with brokers.connect() as client:
             found = _known(client, client.topic_history(ask))
     else:
         found = read_topic_history(_checked(log_dir), ask)
@@ -88,11 +87,10 @@ def topic_history(
     _end(found.logs, left_out, shown_zone, at_ms, as_json, is_known=bool(found.changes or at))
 
 
+@with_brokers
 def group_history(
     group: Annotated[str, typer.Argument(metavar="GROUP", show_default=False)],
-    bootstrap: Bootstrap = LOCAL,
-    client_config: CommandConfig = None,
-    client_properties: CommandProperties = None,
+    brokers: Brokers,
     log_dir: LogDirectory = None,
     at: At = None,
     topic: Annotated[
@@ -109,10 +107,10 @@ def group_history(
     from its end, as far back as the last entries need. The exit code is 1 if a log is damaged, or
     nothing is known of the group.
     """
-    at_ms, shown_zone = _time(at, zone)
+    at_ms, shown_zone = _time(at, zone), zone or UTC
     ask = AskGroupHistory(at_ms, topic, last)
     if log_dir is None:
-        with connect(bootstrap, client_config, client_properties) as client:
+        with brokers.connect() as client:
             found = _known(client, client.group_history(group, ask))
     else:
         found = read_group_history(_checked(log_dir), group, ask)
@@ -130,11 +128,9 @@ def group_history(
     _end(found.logs, left_out, shown_zone, at_ms, as_json, is_known=bool(found.events or at))
 
 
-def _time(at: str | None, zone: str | None) -> tuple[int | None, tzinfo]:
-    where = parse_zone(zone) if zone else None
+def _time(at: str | None, zone: tzinfo | None) -> int | None:
     now_ms = SystemClock().now_ms()
-    at_ms = None if at is None else parse_time(at, now_ms=now_ms, zone=where)
-    return at_ms, where or UTC
+    return None if at is None else parse_time(at, now_ms=now_ms, zone=zone)
 
 
 def _known(client: Client, found: T | None) -> T:

@@ -7,16 +7,16 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from horolog.cli.connecting import CommandConfig, CommandProperties, connect
+from horolog.cli.connecting import Brokers, with_brokers
 from horolog.cli.held_up import held_up_text
-from horolog.cli.options import LOCAL, Bootstrap, Json, Zone
+from horolog.cli.options import Json, Zone
 from horolog.cli.screen import show_json, show_table
 from horolog.client import LagClock, PartitionLag
 from horolog.client.kafka_lag import group_lags
 from horolog.clock import SECOND_MS, SystemClock, format_duration
 from horolog.errors import Misconfigured
 from horolog.offsets import commits_positions
-from horolog.times import format_time, parse_zone
+from horolog.times import format_time
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -24,11 +24,10 @@ _EVERY_S: Final = 2.0
 
 
 @app.command(no_args_is_help=True)
+@with_brokers
 def lag(
+    brokers: Brokers,
     groups: Annotated[list[str] | None, typer.Argument(metavar="GROUP...")] = None,
-    bootstrap: Bootstrap = LOCAL,
-    client_config: CommandConfig = None,
-    client_properties: CommandProperties = None,
     of_all: Annotated[bool, typer.Option("--all-groups", help="Of all consumer groups.")] = False,
     clock: Annotated[
         LagClock,
@@ -61,8 +60,8 @@ def lag(
     """
     if bool(groups) == of_all:
         raise Misconfigured("Give the names of groups, or --all-groups")
-    shown_zone = parse_zone(zone) if zone else UTC
-    with connect(bootstrap, client_config, client_properties) as client:
+    shown_zone = zone or UTC
+    with brokers.connect() as client:
         while True:
             names = list(dict.fromkeys(groups or ()))
             if of_all:

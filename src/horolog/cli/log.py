@@ -35,7 +35,6 @@ from horolog.storage.offline.inspecting import (
     unreadable_segment,
     walk_segment,
 )
-from horolog.times import parse_zone
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -75,7 +74,7 @@ def inspect(
     Timestamps are those of the headers: "from" is the smallest base timestamp of a batch, "to" the
     largest timestamp of a record. The exit code is 1 if a log is damaged.
     """
-    shown_zone = parse_zone(zone) if zone else UTC
+    shown_zone = zone or UTC
     if times:
         if batches or records:
             raise Misconfigured("--times reads no batch: give it without --batches and --records")

@@ -6,25 +6,24 @@ from typing import Annotated
 
 import typer
 
-from horolog.cli.connecting import CommandConfig, CommandProperties, connect
+from horolog.cli.connecting import Brokers, with_brokers
 from horolog.cli.explaining import explain, explain_append_time
-from horolog.cli.options import LOCAL, Bootstrap, ByClock, Json, Partitions, Topic, Zone
+from horolog.cli.options import ByClock, Json, Partitions, Topic, Zone
 from horolog.cli.screen import show_json, show_table
 from horolog.client import Client, FoundRecord, RecordClock
 from horolog.client.topic_facts import PartitionFacts, partition_facts, partition_numbers
 from horolog.clock import SystemClock
 from horolog.errors import Misconfigured
-from horolog.times import format_time, parse_duration, parse_time, parse_zone
+from horolog.times import format_time, parse_duration, parse_time
 
 app = typer.Typer(no_args_is_help=True)
 
 
 @app.command(no_args_is_help=True)
+@with_brokers
 def offsets(
     topic: Topic,
-    bootstrap: Bootstrap = LOCAL,
-    client_config: CommandConfig = None,
-    client_properties: CommandProperties = None,
+    brokers: Brokers,
     at: Annotated[
         str | None,
         typer.Option("--at", metavar="TIME", help="Find the first record at or after this time."),
@@ -51,19 +50,18 @@ def offsets(
     With --at: the earliest offset whose record's timestamp is at or after TIME; "none" if there is
     no such record. Times: ISO 8601 with a zone or --tz, epoch milliseconds, or relative (-15m).
     """
-    where = parse_zone(zone) if zone else None
     target = (
         None
         if at is None
-        else parse_time(at, now_ms=SystemClock().now_ms(), zone=where, rounds_up=True)
+        else parse_time(at, now_ms=SystemClock().now_ms(), zone=zone, rounds_up=True)
     )
     if target is None and (explained or clock is not None or skew is not None):
         given = "--explain" if explained else "--clock" if clock is not None else "--skew"
         raise Misconfigured(f"{given} is about a lookup by time: give it with --at TIME")
     if target is not None and skew is not None:
         target = max(target - parse_duration(skew), -(1 << 63))
-    shown_zone = where or UTC
-    with connect(bootstrap, client_config, client_properties) as client:
+    shown_zone = zone or UTC
+    with brokers.connect() as client:
         if target is None:
             _show_bounds(partition_facts(client, topic, partitions), shown_zone, as_json)
             return

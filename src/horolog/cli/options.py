@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterable
+from datetime import tzinfo
 from pathlib import Path
 from typing import Annotated
 
@@ -9,21 +10,17 @@ import typer
 
 from horolog.errors import Misconfigured
 from horolog.record.timestamps import RecordClock
+from horolog.times import parse_zone
 
-Bootstrap = Annotated[
-    str,
-    typer.Option(
-        "--bootstrap-server",
-        "-b",
-        envvar="HOROLOG_BOOTSTRAP",
-        metavar="HOST:PORT[,...]",
-        help="The broker to connect to: horolog or Apache Kafka.",
-    ),
-]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Zone = Annotated[
-    str | None,
-    typer.Option("--tz", metavar="ZONE", help="The zone of times without one, and of the output."),
+    tzinfo | None,
+    typer.Option(
+        "--tz",
+        metavar="ZONE",
+        parser=parse_zone,
+        help="The zone of times without one, and of the output.",
+    ),
 ]
 Topic = Annotated[str, typer.Argument(metavar="TOPIC", show_default=False)]
 PathOrTopic = Annotated[
@@ -47,7 +44,6 @@ ByClock = Annotated[
         "appended it (append; horolog only).",
     ),
 ]
-LOCAL = "127.0.0.1:9092"
 
 
 def path_of(context: typer.Context, text: str) -> Path | None:

@@ -8,15 +8,15 @@ from typing import Annotated
 
 import typer
 
-from horolog.cli.connecting import CommandConfig, CommandProperties, connect
+from horolog.cli.connecting import Brokers, with_brokers
 from horolog.cli.lines import Input, LineFormat, read_chunks
-from horolog.cli.options import LOCAL, Bootstrap, Topic, Zone, pairs
+from horolog.cli.options import Topic, Zone, pairs
 from horolog.cli.screen import progress, say, sent
 from horolog.client.lines import LineSender
 from horolog.clock import SystemClock
 from horolog.errors import Misconfigured
 from horolog.record.compression import Codec
-from horolog.times import parse_time, parse_zone
+from horolog.times import parse_time
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -45,8 +45,10 @@ class Acks(StrEnum):
 
 
 @app.command(no_args_is_help=True)
+@with_brokers
 def produce(
     topic: Topic,
+    brokers: Brokers,
     files: Annotated[
         list[Path] | None,
         typer.Argument(
@@ -70,9 +72,6 @@ def produce(
             "or headers; repeat. Else columns are taken by these names.",
         ),
     ] = None,
-    bootstrap: Bootstrap = LOCAL,
-    client_config: CommandConfig = None,
-    client_properties: CommandProperties = None,
     shape: Annotated[
         Input,
         typer.Option("--format", help="text: a value per line; json: as consume prints."),
@@ -119,7 +118,6 @@ def produce(
         raise Misconfigured(
             "give only one of --timestamp and --timestamp-field: each sets the timestamps"
         )
-    where = parse_zone(zone) if zone else None
     if tables:
         of_lines = {
             "FILE": files,
@@ -140,7 +138,7 @@ def produce(
                 f"--from needs pyarrow ({error}): pip install 'horolog[arrow]'"
             ) from error
         names = pairs(column, "--column")
-        with connect(bootstrap, client_config, client_properties) as client:
+        with brokers.connect() as client:
             produce_tables(
                 client, topic, tables, names, partition, Codec[codec.name], acks.number, zone
             )
@@ -154,13 +152,13 @@ def produce(
         null=None if null is None else null.encode(),
         timestamp_ms=None
         if timestamp is None
-        else parse_time(timestamp, now_ms=clock.now_ms(), zone=where),
+        else parse_time(timestamp, now_ms=clock.now_ms(), zone=zone),
         timestamp_field=timestamp_field,
         key_field=key_field,
         headers=tuple((name, value.encode()) for name, value in pairs(header, "--header").items()),
-        zone=where,
+        zone=zone,
     )
-    with connect(bootstrap, client_config, client_properties) as client:
+    with brokers.connect() as client:
         sender = LineSender(client, topic, partition, Codec[codec.name], acks.number)
         try:
             with progress(f"sending to {topic}", _total(files), "bytes") as advance:

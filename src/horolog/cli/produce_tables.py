@@ -1,6 +1,7 @@
 """`horolog produce --from`: files of tables as records. Imports pyarrow."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import tzinfo
 from pathlib import Path
 
 import pyarrow as pa
@@ -25,7 +26,7 @@ def produce_tables(
     partition: int | None,
     codec: Codec,
     acks: int,
-    zone: str | None = None,
+    zone: tzinfo | None = None,
 ) -> None:
     """Send files one after another, and say what was sent; what fails says in which file.
 
@@ -57,7 +58,7 @@ def _send(
     names: Mapping[str, str],
     partition: int | None,
     total: Written,
-    zone: str | None,
+    zone: tzinfo | None,
 ) -> None:
     with (
         opened(path, names) as (reader, rows),
@@ -71,7 +72,7 @@ def _send(
             raise Misconfigured(f"{path}: {error}{hint}") from None
 
 
-def _in_zone(reader: pa.RecordBatchReader, zone: str) -> pa.RecordBatchReader:
+def _in_zone(reader: pa.RecordBatchReader, zone: tzinfo) -> pa.RecordBatchReader:
     """The same rows; times without a zone are of this one."""
     schema, at = reader.schema, reader.schema.get_field_index("timestamp")
     kind = schema.field(at).type if at >= 0 else None
@@ -79,7 +80,9 @@ def _in_zone(reader: pa.RecordBatchReader, zone: str) -> pa.RecordBatchReader:
         return reader
     schema = schema.set(at, pa.field("timestamp", pa.timestamp(kind.unit, zone)))
     batches = (
-        batch.set_column(at, schema.field(at), pc.assume_timezone(batch.column(at), zone))
+        batch.set_column(
+            at, schema.field(at), pc.assume_timezone(batch.column(at), schema.field(at).type.tz)
+        )
         for batch in reader
     )
     return pa.RecordBatchReader.from_batches(schema, batches)

@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 
-from horolog.cli.connecting import CommandConfig, CommandProperties, connect
+from horolog.cli.connecting import Brokers, with_brokers
 from horolog.cli.follow import following_of
-from horolog.cli.options import LOCAL, Bootstrap, Json
+from horolog.cli.options import Json
 from horolog.cli.screen import show_json, show_table
 from horolog.errors import Misconfigured
 from horolog.wire.questions import FollowedState, PromotedEntry
@@ -16,14 +16,13 @@ app = typer.Typer(no_args_is_help=True)
 
 
 @app.command(no_args_is_help=True)
+@with_brokers
 def promote(
+    brokers: Brokers,
     topics: Annotated[list[str] | None, typer.Argument(metavar="TOPIC...")] = None,
     of_all: Annotated[
         bool, typer.Option("--all", help="All topics; nothing is followed any more.")
     ] = False,
-    bootstrap: Bootstrap = LOCAL,
-    client_config: CommandConfig = None,
-    client_properties: CommandProperties = None,
     as_json: Json = False,
 ) -> None:
     """Have a broker lead topics that it follows; the source need not be there.
@@ -37,8 +36,8 @@ def promote(
     """
     if bool(topics) == of_all:
         raise Misconfigured("Give the names of topics, or --all")
-    with connect(bootstrap, client_config, client_properties) as client:
-        following = following_of(client, bootstrap)
+    with brokers.connect() as client:
+        following = following_of(client)
         names = list(dict.fromkeys(topics or ()))
         if of_all:
             its = (each for each in following.entries if each.state is not FollowedState.PROMOTED)

@@ -8,9 +8,9 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from horolog.cli.connecting import CommandConfig, CommandProperties, connect
+from horolog.cli.connecting import Brokers, with_brokers
 from horolog.cli.consume import options_of_path, options_of_topic
-from horolog.cli.options import LOCAL, Bootstrap, path_of
+from horolog.cli.options import path_of
 from horolog.cli.retention_explained import explained_by_broker, explained_by_files
 from horolog.cli.retention_screen import Explained
 from horolog.cli.screen import say
@@ -33,15 +33,14 @@ _STEP: Final = 500  # batches between two words on how far it is
 
 
 @app.command(no_args_is_help=True)
+@with_brokers
 def report(
     context: typer.Context,
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="FILE.html", help="Where to write the page.")
     ],
+    brokers: Brokers,
     what: Annotated[str | None, typer.Argument(metavar="[TOPIC|PATH]")] = None,
-    bootstrap: Bootstrap = LOCAL,
-    client_config: CommandConfig = None,
-    client_properties: CommandProperties = None,
 ) -> None:
     """Write a page on a topic, a log directory, or all topics of a broker.
 
@@ -59,7 +58,7 @@ def report(
         parts = _topics(log, explained, str(path), {}, {})
         text = page(f"Times of {path.name or path}", str(path), now_ms, parts)
     else:
-        with connect(bootstrap, client_config, client_properties) as client:
+        with brokers.connect() as client:
             topics = [what] if what is not None else _all_topics(client)
             parts = [part for topic in topics for part in _topics_of_broker(client, topic, now_ms)]
             where = client.config.bootstrap_servers

@@ -6,10 +6,8 @@ from typing import Annotated
 
 import typer
 
-from horolog.cli.connecting import CommandConfig, CommandProperties, connect
+from horolog.cli.connecting import Brokers, with_brokers
 from horolog.cli.options import (
-    LOCAL,
-    Bootstrap,
     Json,
     Partitions,
     PathOrTopic,
@@ -23,7 +21,7 @@ from horolog.cli.retention_screen import Explained, as_json, show
 from horolog.cli.retention_simulate import simulate
 from horolog.cli.screen import show_json
 from horolog.clock import SystemClock
-from horolog.times import parse_time, parse_zone
+from horolog.times import parse_time
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -38,12 +36,11 @@ app.command()(moving_out)
 
 
 @app.command(no_args_is_help=True)
+@with_brokers
 def explain(
     context: typer.Context,
     what: PathOrTopic,
-    bootstrap: Bootstrap = LOCAL,
-    client_config: CommandConfig = None,
-    client_properties: CommandProperties = None,
+    brokers: Brokers,
     tried: Annotated[
         list[str] | None,
         typer.Option(
@@ -68,14 +65,13 @@ def explain(
     exit code is 1 if a time that is unknown, or more than an hour ahead of the clock, keeps a
     segment, or if a log is damaged.
     """
-    shown_zone = parse_zone(zone) if zone else UTC
+    shown_zone = zone or UTC
     settings = pairs(tried, "--set")
-    where = parse_zone(zone) if zone else None
     now_ms = SystemClock().now_ms()
-    at_ms = None if at is None else parse_time(at, now_ms=now_ms, zone=where)
+    at_ms = None if at is None else parse_time(at, now_ms=now_ms, zone=zone)
     path = path_of(context, what)
     if path is None:
-        with connect(bootstrap, client_config, client_properties) as client:
+        with brokers.connect() as client:
             found = list(explained_by_broker(client, what, partitions, at_ms, settings))
     else:
         found = list(

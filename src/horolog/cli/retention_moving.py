@@ -6,8 +6,8 @@ from typing import Annotated, Final, NamedTuple
 
 import typer
 
-from horolog.cli.connecting import CommandConfig, CommandProperties, connect
-from horolog.cli.options import LOCAL, Bootstrap, Json, pairs, path_of
+from horolog.cli.connecting import Brokers, with_brokers
+from horolog.cli.options import Json, pairs, path_of
 from horolog.cli.retention_explained import explained_by_broker, explained_by_files
 from horolog.cli.retention_screen import Explained
 from horolog.cli.screen import show_json, show_table, size
@@ -30,8 +30,10 @@ class AtRisk(NamedTuple):
     """Bytes of segments that are deleted later than that, and before they would be here."""
 
 
+@with_brokers
 def moving_out(
     context: typer.Context,
+    brokers: Brokers,
     what: Annotated[
         str | None,
         typer.Argument(
@@ -41,9 +43,6 @@ def moving_out(
             "all topics of the broker.",
         ),
     ] = None,
-    bootstrap: Bootstrap = LOCAL,
-    client_config: CommandConfig = None,
-    client_properties: CommandProperties = None,
     tried: Annotated[
         list[str] | None,
         typer.Option(
@@ -68,7 +67,7 @@ def moving_out(
     if path is not None:
         both = list(_by_files(path, now_ms, settings))
     else:
-        with connect(bootstrap, client_config, client_properties) as client:
+        with brokers.connect() as client:
             topics = [what] if what is not None else sorted(client.metadata().topics)
             both = [
                 each

@@ -7,11 +7,9 @@ from typing import Annotated, Any, Final
 import typer
 
 from horolog.broker.offline_settings import OfflineSettings
-from horolog.cli.connecting import CommandConfig, CommandProperties, connect
+from horolog.cli.connecting import Brokers, with_brokers
 from horolog.cli.consume import options_of_path, options_of_topic
 from horolog.cli.options import (
-    LOCAL,
-    Bootstrap,
     Json,
     Partitions,
     PathOrTopic,
@@ -30,7 +28,7 @@ from horolog.sources.arrivals import ArrivalLog
 from horolog.storage.names import TopicPartition
 from horolog.storage.offline.simulation import Deletion, Outcome, Simulation
 from horolog.storage.verify import find_target
-from horolog.times import format_time, parse_time, parse_zone
+from horolog.times import format_time, parse_time
 
 CHECK: Final = "log.retention.check.interval.ms"
 _CHECK_MS: Final = 300_000
@@ -38,12 +36,11 @@ _SHOWN: Final = 20  # deletions of a partition on the screen
 _STEP: Final = 1000  # batches between two words on how far it is
 
 
+@with_brokers
 def simulate(
     context: typer.Context,
     what: PathOrTopic,
-    bootstrap: Bootstrap = LOCAL,
-    client_config: CommandConfig = None,
-    client_properties: CommandProperties = None,
+    brokers: Brokers,
     tried: Annotated[
         list[str] | None,
         typer.Option(
@@ -74,13 +71,13 @@ def simulate(
     how much the disk would have held. What was deleted before now is not there to arrive. All
     records' times are read; nothing is written or deleted.
     """
-    shown_zone = parse_zone(zone) if zone else UTC
+    shown_zone = zone or UTC
     given = pairs(tried, "--set")
     check_ms = _positive(given.pop(CHECK, str(_CHECK_MS)))
     now_ms = SystemClock().now_ms()
     path = path_of(context, what)
     if path is None:
-        with connect(bootstrap, client_config, client_properties) as client:
+        with brokers.connect() as client:
             numbers = list(partition_numbers(client, what, partitions))
             resource = (ResourceType.TOPIC, what)
             entries = client.describe_configs([resource])[resource]
@@ -92,8 +89,7 @@ def simulate(
         stored = OfflineSettings(find_target(path).log_dir, given)
         log = ArrivalLog(options_of_path(str(path), None), partitions)
         configs = {each.topic: stored.of(each.topic).config for each in log.partitions}
-    where = parse_zone(zone) if zone else None
-    until_ms = now_ms if at is None else parse_time(at, now_ms=now_ms, zone=where)
+    until_ms = now_ms if at is None else parse_time(at, now_ms=now_ms, zone=zone)
     outcomes = _run(log, configs, check_ms, until_ms, what)
     if is_json:
         show_json(plain(outcomes))

@@ -1,12 +1,13 @@
 """`horolog topics`: list, create, describe, alter, delete, and reset append times."""
 
+from datetime import UTC
 from typing import Annotated
 
 import typer
 
-from horolog.cli.connecting import CommandConfig, CommandProperties, connect
+from horolog.cli.connecting import Brokers, with_brokers
 from horolog.cli.history import topic_history
-from horolog.cli.options import LOCAL, Bootstrap, Json, Partitions, Topic, Zone, pairs
+from horolog.cli.options import Json, Partitions, Topic, Zone, pairs
 from horolog.cli.screen import show_json, show_table
 from horolog.cli.topic_cleaning import cleaning_of, plain_cleaning, show_cleaning
 from horolog.cli.topic_times import plain, show_times, topic_times
@@ -14,7 +15,7 @@ from horolog.client import LeftBehind, ResourceType, TopicMetadata
 from horolog.client.topic_facts import PartitionFacts, partition_facts, partition_numbers
 from horolog.clock import format_duration
 from horolog.storage.directory.checkpoints import kafka_uuid
-from horolog.times import format_time, parse_zone
+from horolog.times import format_time
 
 app = typer.Typer(no_args_is_help=True, help="List, create, describe, alter and delete topics.")
 
@@ -26,15 +27,14 @@ Config = Annotated[
 
 
 @app.command("list")
+@with_brokers
 def list_topics(
-    bootstrap: Bootstrap = LOCAL,
-    client_config: CommandConfig = None,
-    client_properties: CommandProperties = None,
+    brokers: Brokers,
     internal: Annotated[bool, typer.Option(help="Include Kafka's internal topics.")] = False,
     as_json: Json = False,
 ) -> None:
     """List topics with their partitions."""
-    with connect(bootstrap, client_config, client_properties) as client:
+    with brokers.connect() as client:
         topics = client.metadata().topics
     shown = [topics[name] for name in sorted(topics) if internal or not topics[name].is_internal]
     if as_json:
@@ -50,11 +50,10 @@ def list_topics(
 
 
 @app.command()
+@with_brokers
 def create(
     topics: Names,
-    bootstrap: Bootstrap = LOCAL,
-    client_config: CommandConfig = None,
-    client_properties: CommandProperties = None,
+    brokers: Brokers,
     partitions: Annotated[
         int,
         typer.Option("--partitions", help="How many; -1 for the broker's default."),
@@ -70,7 +69,7 @@ def create(
 ) -> None:
     """Create topics with the given settings."""
     settings = pairs(config, "--config")
-    with connect(bootstrap, client_config, client_properties) as client:
+    with brokers.connect() as client:
         existing = set(client.metadata().topics) if if_not_exists else set()
         missing = {name: partitions for name in topics if name not in existing}
         if missing:
@@ -80,25 +79,20 @@ def create(
 
 
 @app.command()
-def delete(
-    topics: Names,
-    bootstrap: Bootstrap = LOCAL,
-    client_config: CommandConfig = None,
-    client_properties: CommandProperties = None,
-) -> None:
+@with_brokers
+def delete(topics: Names, brokers: Brokers) -> None:
     """Delete topics and all their records."""
-    with connect(bootstrap, client_config, client_properties) as client:
+    with brokers.connect() as client:
         client.delete_topics(topics)
     for name in topics:
         typer.echo(f"deleted {name}")
 
 
 @app.command()
+@with_brokers
 def describe(
     topic: Topic,
-    bootstrap: Bootstrap = LOCAL,
-    client_config: CommandConfig = None,
-    client_properties: CommandProperties = None,
+    brokers: Brokers,
     everything: Annotated[
         bool, typer.Option("--all", help="Include settings with default values.")
     ] = False,
@@ -114,8 +108,8 @@ def describe(
     as_json: Json = False,
 ) -> None:
     """Show a topic's partitions, timestamps and settings."""
-    shown_zone = parse_zone(zone or "UTC")
-    with connect(bootstrap, client_config, client_properties) as client:
+    shown_zone = zone or UTC
+    with brokers.connect() as client:
         if times:
             found = topic_times(client, topic, list(partition_numbers(client, topic)))
             if as_json:
@@ -196,11 +190,10 @@ def _show_left_behind(left: LeftBehind) -> None:
 
 
 @app.command()
+@with_brokers
 def alter(
     topic: Topic,
-    bootstrap: Bootstrap = LOCAL,
-    client_config: CommandConfig = None,
-    client_properties: CommandProperties = None,
+    brokers: Brokers,
     config: Config = None,
     unset: Annotated[
         list[str] | None,
@@ -216,7 +209,7 @@ def alter(
     changes |= dict.fromkeys(unset or ())
     if not changes and partitions is None:
         raise typer.BadParameter("nothing to change: give --config, --unset or --partitions")
-    with connect(bootstrap, client_config, client_properties) as client:
+    with brokers.connect() as client:
         if changes:
             client.alter_configs({(ResourceType.TOPIC, topic): changes})
         if partitions is not None:
@@ -228,11 +221,10 @@ app.command("history", no_args_is_help=True)(topic_history)
 
 
 @app.command("reset-append-time")
+@with_brokers
 def reset_append_time(
     topic: Topic,
-    bootstrap: Bootstrap = LOCAL,
-    client_config: CommandConfig = None,
-    client_properties: CommandProperties = None,
+    brokers: Brokers,
     partitions: Partitions = None,
     as_json: Json = False,
 ) -> None:
@@ -246,7 +238,7 @@ def reset_append_time(
     A partition without records needs no reset. Apache Kafka has no such command: its append times
     follow its clock back.
     """
-    with connect(bootstrap, client_config, client_properties) as client:
+    with brokers.connect() as client:
         before = client.append_times_ahead(topic)
         client.reset_append_times(topic, partitions)
         after = client.append_times_ahead(topic)
