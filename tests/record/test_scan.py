@@ -82,12 +82,10 @@ def counted(facts: RecordFacts) -> TimeStats:
 @given(batch=batches(), arrival_ms=timestamps_ms())
 def test_the_facts_are_those_of_what_was_generated(batch: GeneratedBatch, arrival_ms: int):
     timed = [time for time in batch.timestamps if time != NO_TIMESTAMP]
-    largest = max(timed, default=None)
     assert scanned(batch.data, arrival_ms=arrival_ms) == RecordFacts(
         count=len(batch.sent),
-        max_timestamp=largest,
+        max_timestamp=max(timed, default=None),
         min_timestamp=min(timed, default=None),
-        offset_delta_of_max=None if largest is None else batch.timestamps.index(largest),
         has_null_key=any(record.key is None for record in batch.sent),
         dense_offsets=True,
         growing_offsets=True,
@@ -176,7 +174,7 @@ def test_offset_deltas_with_gaps_are_noticed_and_true():
     data = _with_records(_record(0, 0) + _record(2, 5), count=2, base_timestamp=7)
     facts = scanned(data)
     assert not facts.dense_offsets
-    assert facts.offset_delta_of_max == facts.last_offset_delta == 5
+    assert facts.last_offset_delta == 5
     assert facts.growing_offsets
     assert find_at_or_after(data, parse_header(data), 8, 0) == (9, BASE_OFFSET + 5)
     assert scanned(build_batch(kept)).dense_offsets
@@ -204,19 +202,14 @@ def test_a_base_that_is_a_delete_horizon_changes_nothing():
 
 def test_no_timestamp_counts_neither_as_largest_nor_as_smallest():
     facts = scanned(build_batch([Record(-1, None, b""), Record(-5000, None, b"")]))
-    assert (facts.max_timestamp, facts.min_timestamp, facts.offset_delta_of_max) == (
-        -5000,
-        -5000,
-        1,
-    )
+    assert (facts.max_timestamp, facts.min_timestamp) == (-5000, -5000)
     facts = scanned(build_batch([Record(-1, None, b"")] * 2))
-    assert (facts.max_timestamp, facts.min_timestamp, facts.offset_delta_of_max) == (None,) * 3
+    assert (facts.max_timestamp, facts.min_timestamp) == (None, None)
 
 
 def test_an_empty_batch_has_no_facts_but_its_emptiness():
     assert scanned(build_batch([], base_offset=BASE_OFFSET)) == RecordFacts(
         0,
-        None,
         None,
         None,
         has_null_key=False,

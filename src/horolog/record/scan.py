@@ -54,8 +54,6 @@ class RecordFacts(NamedTuple):
     count: int  # type: ignore[assignment]  # Kafka's noun; `tuple.count` is not used on facts
     max_timestamp: int | None
     min_timestamp: int | None
-    offset_delta_of_max: int | None
-    """Of the first record that has the largest timestamp."""
     has_null_key: bool
     dense_offsets: bool
     """Whether the offset deltas are 0, 1, 2, ..."""
@@ -156,14 +154,13 @@ def scan_records(
 def _facts(state: "array[int]", shift: int) -> RecordFacts:
     counts = state[_COUNTS]
     count, timed, largest, smallest = counts[:4]
-    max_delta, null_keys, sparse, next_delta, disorder = state[_SEEN]
+    null_keys, sparse, next_delta, disorder = state[_SEEN]
     is_timed = timed != 0
-    facts: RecordFacts = _new_facts(
+    facts: RecordFacts = new_facts(
         (
             count,
             largest if is_timed else None,
             smallest if is_timed else None,
-            max_delta + shift if is_timed else None,
             null_keys != 0,
             sparse == 0,
             disorder == 0 and shift >= 0,
@@ -175,9 +172,9 @@ def _facts(state: "array[int]", shift: int) -> RecordFacts:
 
 
 # `_make` would check once more how many fields there are.
-_new_facts = partial(tuple.__new__, RecordFacts)
+new_facts = partial(tuple.__new__, RecordFacts)
 _COUNTS: Final = slice(layout.COUNTS, layout.COUNTS + layout.COUNTS_SIZE)
-_SEEN: Final = slice(layout.MAX_DELTA, layout.DISORDER + 1)
+_SEEN: Final = slice(layout.NULL_KEYS, layout.DISORDER + 1)
 
 
 def timestamps(

@@ -6,7 +6,6 @@ their making. A coordinator writes one for each small change.
 
 from array import array
 from collections.abc import Sequence
-from functools import partial
 from struct import Struct
 from typing import Final, NamedTuple
 
@@ -19,7 +18,7 @@ from horolog.record.batch import (
 )
 from horolog.record.builder import Record
 from horolog.record.kernels.record_bytes import write_varlong
-from horolog.record.scan import RecordFacts, scan_batch
+from horolog.record.scan import RecordFacts, new_facts, scan_batch
 from horolog.record.time_stats import LATENCY_COUNT, Counts
 from horolog.record.timestamps import NO_TIMESTAMP
 
@@ -35,8 +34,6 @@ _SHORT: Final = tuple(map(_varint, range(512)))
 _COUNTS: Final = Struct("=9q")
 _LATENCIES: Final = bytes(8 * (LATENCY_COUNT - 2))
 _NULL: Final = b"\1"
-
-_new_facts = partial(tuple.__new__, RecordFacts)
 
 
 class StampedBatch(NamedTuple):
@@ -74,7 +71,7 @@ def stamped_body(body: bytes, count: int, now_ms: int) -> StampedBatch:
         facts = scan_batch(data, header, max_bytes=len(body), arrival_ms=now_ms)
         return StampedBatch(header, data, facts)
     counts = stamped_counts(count, now_ms)
-    facts = _new_facts((count, now_ms, now_ms, 0, False, True, True, count - 1, counts))
+    facts = new_facts((count, now_ms, now_ms, False, True, True, count - 1, counts))
     return StampedBatch(header, head + body, facts)
 
 

@@ -55,20 +55,11 @@ from horolog.record.kernels.layout import (
     WANT_VALUE,
     WANTED,
 )
-from horolog.record.kernels.record_bytes import record_bytes
+from horolog.record.kernels.record_bytes import ReadRecord, read_record, record_bytes
 from horolog.record.kernels.scan_twins import OddError, read_varint, to_int64
 from horolog.record.timestamps import NO_TIMESTAMP
 
 Ints = Any  # integers by position: array, memoryview or numpy array
-_Headers = list[tuple[bytes, bytes | None]]
-
-
-class _Record(NamedTuple):
-    time: int
-    delta: int
-    key: bytes | None
-    value: bytes | None
-    headers: _Headers
 
 
 class Column(NamedTuple):
@@ -149,15 +140,16 @@ def gather(
             state[NEED] = length + size
             return CUT_OFF
         base = plan[at + STRETCH_BASE]
-        record = _read_record(bytes(data[body : body + size]), base, plan[at + STRETCH_APPEND_TIME])
+        record = read_record(bytes(data[body : body + size]))
         if record is None:
             return MALFORMED
-        offset = to_int64(plan[at + STRETCH_BASE_OFFSET] + record.delta)
-        if _is_selected(state, record.time, offset):
+        time = base if plan[at + STRETCH_APPEND_TIME] else to_int64(base + record.timestamp_delta)
+        offset = to_int64(plan[at + STRETCH_BASE_OFFSET] + record.offset_delta)
+        if _is_selected(state, time, offset):
             if not _has_room(state, record):
                 return FULL
             row = state[ROWS]
-            offsets[row], times[row] = offset, record.time
+            offsets[row], times[row] = offset, time
             types[row] = plan[at + STRETCH_APPEND_TIME]
             _append_record(state, out, record)
             state[ROWS] = row + 1
@@ -166,7 +158,7 @@ def gather(
     return DONE
 
 
-def _has_room(state: Ints, record: _Record) -> bool:
+def _has_room(state: Ints, record: ReadRecord) -> bool:
     """Take what the record costs from BYTES_LEFT, or say in NEED what it would."""
     cost = ROW_BYTES
     if state[WANTED] & WANT_KEY:
@@ -182,7 +174,7 @@ def _has_room(state: Ints, record: _Record) -> bool:
     return True
 
 
-def _append_record(state: Ints, out: Columns, record: _Record) -> None:
+def _append_record(state: Ints, out: Columns, record: ReadRecord) -> None:
     row = state[ROWS]
     if state[WANTED] & WANT_KEY:
         _append(state, KEY_BYTES, out.key, row, record.key)
@@ -201,39 +193,6 @@ def _append_record(state: Ints, out: Columns, record: _Record) -> None:
             state[SEEN] |= 0 if key.isascii() else NOT_ASCII
         state[HEADERS] += len(record.headers)
         out.header_ends[row + 1] = state[HEADERS]
-
-
-def _read_record(body: bytes, base: int, append_time: int) -> _Record | None:
-    """A record without its length; None if it is malformed."""
-    try:
-        time, position = read_varint(body, 1, 10)
-        delta, position = read_varint(body, position, 5)
-        key, position = _read_bytes(body, position)
-        value, position = _read_bytes(body, position)
-        count, position = read_varint(body, position, 5)
-        if not 0 <= count <= len(body) - position:
-            return None
-        headers: _Headers = []
-        for _ in range(count):
-            header_key, position = _read_bytes(body, position)
-            if header_key is None:
-                return None
-            header_value, position = _read_bytes(body, position)
-            headers.append((header_key, header_value))
-    except (IndexError, OddError):
-        return None
-    if position != len(body):
-        return None
-    return _Record(base if append_time else to_int64(base + time), delta, key, value, headers)
-
-
-def _read_bytes(body: bytes, position: int) -> tuple[bytes | None, int]:
-    size, start = read_varint(body, position, 5)
-    if size < 0:
-        return None, start
-    if size > len(body) - start:
-        raise OddError
-    return body[start : start + size], start + size
 
 
 def _is_selected(state: Ints, time: int, offset: int) -> bool:

@@ -44,7 +44,7 @@ from horolog.record.kernels.layout import (
     WITH_CRCS,
     WRONG_CRC,
 )
-from horolog.record.kernels.record_bytes import record_bytes
+from horolog.record.kernels.record_bytes import read_record, record_bytes
 from horolog.record.kernels.scan_twins import OddError, read_varint, to_int64
 from horolog.record.timestamps import NO_TIMESTAMP
 
@@ -174,24 +174,10 @@ def _record_to_message(data: memoryview, position: int, state: Ints, out: memory
     if size > len(data) - start:
         state[CHANGE_NEED] = length + size
         return CUT_OFF
-    body = bytes(data[start : start + size])
-    try:
-        time, at = read_varint(body, 1, 10)
-        delta, at = read_varint(body, at, 5)
-        key, at = _bytes_of(body, at)
-        value, at = _bytes_of(body, at)
-        headers, at = read_varint(body, at, 5)
-        if not 0 <= headers <= len(body) - at:
-            return MALFORMED
-        for _ in range(headers):
-            name, at = _bytes_of(body, at)
-            if name is None:
-                return MALFORMED
-            _, at = _bytes_of(body, at)
-    except (IndexError, OddError):
+    record = read_record(bytes(data[start : start + size]))
+    if record is None:
         return MALFORMED
-    if at != size:
-        return MALFORMED
+    time, delta, key, value, headers = record
     base = state[CHANGE_BASE_TIME]
     is_append_time = bool(state[CHANGE_APPEND_TIME])
     has_base_time = is_append_time and state[CHANGE_MODE] != KEEP_TIMES
@@ -214,20 +200,11 @@ def _record_to_message(data: memoryview, position: int, state: Ints, out: memory
             state[CHANGE_MAX] = time
         state[CHANGE_TIMED] += 1
     state[CHANGE_FILLED] = filled + total
-    state[CHANGE_HEADERS] += headers
+    state[CHANGE_HEADERS] += len(headers)
     state[CHANGE_LAST_OFFSET] = offset
     state[CHANGE_COUNT] += 1
     state[CHANGE_POSITION] = start + size
     return DONE
-
-
-def _bytes_of(body: bytes, position: int) -> tuple[bytes | None, int]:
-    size, start = read_varint(body, position, 5)
-    if size < 0:
-        return None, start
-    if size > len(body) - start:
-        raise OddError
-    return body[start : start + size], start + size
 
 
 def message_bytes(

@@ -136,11 +136,9 @@ def _finish_record(state, timestamp, delta, times, first, faults):
         if not state[layout.TIMED]:
             state[layout.MAX] = timestamp
             state[layout.MIN] = timestamp
-            state[layout.MAX_DELTA] = delta
             state[layout.FIRST_TIME] = timestamp
         elif timestamp > state[layout.MAX]:
             state[layout.MAX] = timestamp
-            state[layout.MAX_DELTA] = delta
         elif timestamp < state[layout.MIN]:
             state[layout.MIN] = timestamp
         if state[layout.TIMED] and timestamp < state[layout.LAST_TIME]:
@@ -193,11 +191,7 @@ def _whole_records(data, position, state, times, first, faults):
     count = state[layout.COUNT]
     last = count + state[layout.RECORDS_LEFT]
     timed, largest, smallest = state[layout.TIMED], state[layout.MAX], state[layout.MIN]
-    max_delta, sparse, null_keys = (
-        state[layout.MAX_DELTA],
-        state[layout.SPARSE],
-        state[layout.NULL_KEYS],
-    )
+    sparse, null_keys = state[layout.SPARSE], state[layout.NULL_KEYS]
     next_delta, disorder = state[layout.NEXT_DELTA], state[layout.DISORDER]
     last_time, setbacks = state[layout.LAST_TIME], state[layout.SETBACKS]
     measure, now = state[layout.MEASURE] != 0, state[layout.NOW]
@@ -248,10 +242,8 @@ def _whole_records(data, position, state, times, first, faults):
                 state[layout.FIRST_TIME] = timestamp
                 largest = timestamp
                 smallest = timestamp
-                max_delta = delta
             elif timestamp > largest:
                 largest = timestamp
-                max_delta = delta
             elif timestamp < smallest:
                 smallest = timestamp
             setbacks += timed != 0 and timestamp < last_time
@@ -277,8 +269,7 @@ def _whole_records(data, position, state, times, first, faults):
     state[layout.COUNT] = count
     state[layout.RECORDS_LEFT] = last - count
     state[layout.TIMED], state[layout.MAX], state[layout.MIN] = timed, largest, smallest
-    state[layout.MAX_DELTA], state[layout.SPARSE] = max_delta, sparse
-    state[layout.NULL_KEYS] = null_keys
+    state[layout.SPARSE], state[layout.NULL_KEYS] = sparse, null_keys
     state[layout.NEXT_DELTA], state[layout.DISORDER] = next_delta, disorder
     state[layout.LAST_TIME], state[layout.SETBACKS] = last_time, setbacks
     state[layout.LATENCIES + latency] += in_class

@@ -57,7 +57,6 @@ from horolog.record.kernels.layout import (
     LEFTOVER,
     LONG_VARINT,
     MAX,
-    MAX_DELTA,
     MEASURE,
     MIN,
     MIN_DELTA,
@@ -238,10 +237,8 @@ def _finish_record(
     if timestamp != NO_TIMESTAMP:
         if not state[TIMED]:
             state[MAX] = state[MIN] = state[FIRST_TIME] = timestamp
-            state[MAX_DELTA] = delta
         elif timestamp > state[MAX]:
             state[MAX] = timestamp
-            state[MAX_DELTA] = delta
         elif timestamp < state[MIN]:
             state[MIN] = timestamp
         state[SETBACKS] += state[TIMED] > 0 and timestamp < state[LAST_TIME]

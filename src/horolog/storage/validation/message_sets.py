@@ -97,9 +97,7 @@ class MessageSet(NamedTuple):
         if self.magic:
             return sent
         counts = NO_RECORDS._replace(records=sent.count, untimed=sent.count).counts()
-        return sent._replace(
-            max_timestamp=None, min_timestamp=None, offset_delta_of_max=None, counts=counts
-        )
+        return sent._replace(max_timestamp=None, min_timestamp=None, counts=counts)
 
     @property
     def has_times(self) -> bool:
