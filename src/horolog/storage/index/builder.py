@@ -19,10 +19,9 @@ from horolog.record.batch import LOG_APPEND_TIME_BIT, BatchHeader
 from horolog.record.old_format.plain import PlainMessages, largest_of
 from horolog.record.timestamps import NO_TIMESTAMP, TimestampType
 from horolog.storage.directory.checkpoints import EpochStart
-from horolog.storage.index.time import TimeEntry
+from horolog.storage.index.offset import OffsetIndex
+from horolog.storage.index.time import TimeEntry, TimeIndex
 
-_OFFSET_ENTRY = Struct(">ii")
-_TIME_ENTRY = Struct(">qi")
 _MAX_RELATIVE = (1 << 31) - 1  # of an offset or a position in an entry
 
 
@@ -79,8 +78,8 @@ class IndexBuilder:
         self.end = 0
         self.offset_entries = bytearray()
         self.time_entries = bytearray()
-        self._found_offsets = FoundEntries(found_offsets, _OFFSET_ENTRY, offset_column=0)
-        self._found_times = FoundEntries(found_times, _TIME_ENTRY, offset_column=1)
+        self._found_offsets = FoundEntries(found_offsets, OffsetIndex.LAYOUT, offset_column=0)
+        self._found_times = FoundEntries(found_times, TimeIndex.LAYOUT, offset_column=1)
         self._has_found = bool(found_offsets or found_times)
         self._base_offset = base_offset
         self._interval_bytes = interval_bytes
@@ -111,7 +110,7 @@ class IndexBuilder:
                 self._add_time()
             is_found = self._found_offsets.take(first, last, lambda entry: entry[1] == position)
         if is_found or position - self.last_entry_position > self._interval_bytes:
-            self.offset_entries += _OFFSET_ENTRY.pack(last, position)
+            self.offset_entries += OffsetIndex.LAYOUT.pack(last, position)
             self._add_time()
             self.last_entry_position = position
         if header.attributes & LOG_APPEND_TIME_BIT:
@@ -195,7 +194,7 @@ class IndexBuilder:
     def _add_time(self) -> None:
         if self.largest is not None and self.largest.timestamp > self._last_time:
             self._last_time, offset = self.largest
-            self.time_entries += _TIME_ENTRY.pack(self._last_time, offset - self._base_offset)
+            self.time_entries += TimeIndex.LAYOUT.pack(self._last_time, offset - self._base_offset)
 
 
 def is_later(timestamp: int, largest: TimeEntry | None) -> bool:

@@ -15,6 +15,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from itertools import count
 from struct import Struct
+from typing import ClassVar
 
 from horolog.errors import CorruptIndex
 from horolog.record.batch import SMALLEST_BATCH
@@ -297,3 +298,27 @@ class Entries:
             else:
                 high = middle
         return low
+
+
+class SegmentIndex:
+    """The entries of one index of a segment, whose offsets count from the segment's base offset."""
+
+    __slots__ = ("base_offset", "entries")
+
+    LAYOUT: ClassVar[Struct]
+
+    def __init__(
+        self,
+        files: Files,
+        path: str,
+        base_offset: int,
+        max_bytes: int,
+        log: LogFile | None = None,
+    ) -> None:
+        self.base_offset = base_offset
+        self.entries = Entries(files, path, self.LAYOUT, max_bytes, log=log)
+        self.reload()
+
+    def reload(self) -> None:
+        """Read the file's length again: it has been replaced."""
+        self.entries.recount()

@@ -14,12 +14,7 @@ from collections.abc import Sequence
 from struct import Struct
 from typing import NamedTuple
 
-from horolog.storage.batches.log_file import LogFile
-from horolog.storage.files import Files
-from horolog.storage.index.entries import Entries
-
-_FORMAT = Struct(">ii")
-ENTRY_SIZE = _FORMAT.size
+from horolog.storage.index.entries import SegmentIndex
 
 
 class OffsetPosition(NamedTuple):
@@ -29,21 +24,12 @@ class OffsetPosition(NamedTuple):
     position: int
 
 
-class OffsetIndex:
+class OffsetIndex(SegmentIndex):
     """From offsets to positions, for one segment."""
 
-    __slots__ = ("base_offset", "entries")
+    __slots__ = ()
 
-    def __init__(
-        self,
-        files: Files,
-        path: str,
-        base_offset: int,
-        max_bytes: int,
-        log: LogFile | None = None,
-    ) -> None:
-        self.base_offset = base_offset
-        self.entries = Entries(files, path, _FORMAT, max_bytes, log=log)
+    LAYOUT = Struct(">ii")
 
     @property
     def is_full(self) -> bool:
@@ -85,7 +71,3 @@ class OffsetIndex:
     def last_before(self, position: int) -> OffsetPosition:
         """The last entry of a batch that begins before `position`."""
         return self[self.entries.search(1, position - 1) - 1]
-
-    def reload(self) -> None:
-        """Read the file's length again: it has been replaced."""
-        self.entries.recount()

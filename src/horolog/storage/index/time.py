@@ -20,12 +20,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from horolog.record.timestamps import NO_TIMESTAMP
-from horolog.storage.batches.log_file import LogFile
-from horolog.storage.files import Files
-from horolog.storage.index.entries import Entries
-
-_FORMAT = Struct(">qi")
-ENTRY_SIZE = _FORMAT.size
+from horolog.storage.index.entries import SegmentIndex
 
 
 class TimeEntry(NamedTuple):
@@ -35,22 +30,13 @@ class TimeEntry(NamedTuple):
     offset: int
 
 
-class TimeIndex:
+class TimeIndex(SegmentIndex):
     """From moments to offsets, for one segment."""
 
-    __slots__ = ("_last", "base_offset", "entries")
+    __slots__ = ("_last",)
 
-    def __init__(
-        self,
-        files: Files,
-        path: str,
-        base_offset: int,
-        max_bytes: int,
-        log: LogFile | None = None,
-    ) -> None:
-        self.base_offset = base_offset
-        self.entries = Entries(files, path, _FORMAT, max_bytes, log=log)
-        self._last: TimeEntry | None = None
+    LAYOUT = Struct(">qi")
+    _last: TimeEntry | None
 
     @property
     def is_full(self) -> bool:
@@ -102,5 +88,5 @@ class TimeIndex:
 
     def reload(self) -> None:
         """Read the file's length again: it has been replaced."""
-        self.entries.recount()
+        super().reload()
         self._last = None

@@ -12,6 +12,8 @@ from horolog.record.batch import BatchHeader
 from horolog.record.timestamps import NO_TIMESTAMP
 from horolog.storage.file_errors import FileMissing
 from horolog.storage.files import Files
+from horolog.storage.index.offset import OffsetIndex
+from horolog.storage.index.time import TimeIndex
 from horolog.storage.segments.reader import SegmentReader
 from horolog.storage.verify.findings import Finding, fault
 
@@ -112,7 +114,7 @@ class IndexFile:
 class OffsetEntries:
     """The offset index, compared with the log while that is read."""
 
-    LAYOUT = Struct(">ii")
+    LAYOUT = OffsetIndex.LAYOUT
 
     def __init__(self, file: IndexFile, base_offset: int) -> None:
         self.file = file
@@ -201,7 +203,7 @@ class OffsetEntries:
 class TimeEntries:
     """The time index, compared with the log while that is read."""
 
-    LAYOUT = Struct(">qi")
+    LAYOUT = TimeIndex.LAYOUT
 
     def __init__(self, file: IndexFile, base_offset: int) -> None:
         self.file = file
