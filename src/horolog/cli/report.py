@@ -29,6 +29,10 @@ from horolog.storage.names import INTERNAL_TOPICS, TopicPartition
 app = typer.Typer(no_args_is_help=True)
 
 _MOST_SEGMENTS: Final = 1_000  # of a partition on the page
+_OF_SEGMENT: Final = (
+    *("base_offset", "end_offset", "size", "is_active", "largest_ms"),
+    *("appended_ms", "seen_ms", "goes_ms", "goes_now", "reason"),
+)
 _STEP: Final = 500  # batches between two words on how far it is
 
 
@@ -172,18 +176,7 @@ def _partition(name: str, explained: Explained | None) -> PartitionPart:
     settings = explained.settings
     note = ", ".join(f"{key}={value}" for key, value in settings.items())
     segments = [
-        {
-            "base_offset": each.base_offset,
-            "end_offset": each.end_offset,
-            "size": each.size,
-            "is_active": each.is_active,
-            "largest_ms": each.largest_ms,
-            "appended_ms": each.appended_ms,
-            "seen_ms": each.seen_ms,
-            "goes_ms": each.goes_ms,
-            "goes_now": each.goes_now,
-            "reason": each.reason,
-        }
+        {name: getattr(each, name) for name in _OF_SEGMENT}
         for each in explained.segments[-_MOST_SEGMENTS:]
     ]
     left_out = len(explained.segments) - len(segments)

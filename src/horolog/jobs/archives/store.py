@@ -135,7 +135,7 @@ class ArchiveStore:
         full = self.path_of(path)
         try:
             if self.is_local:
-                self._make_directories(os.path.dirname(full))
+                os.makedirs(os.path.dirname(full), exist_ok=True)
                 raw: BinaryIO | pa.NativeFile = open(full, "xb")  # noqa: SIM115 - `Sink` does
             else:
                 raw = self._system.open_output_stream(full)
@@ -286,9 +286,6 @@ class ArchiveStore:
     def damaged(self, path: str, error: Exception) -> CorruptFile:
         """What a file is that Arrow cannot read."""
         return CorruptFile(f"{self.name}/{path} is damaged: {self._store.scrubbed(error)}")
-
-    def _make_directories(self, path: str) -> None:
-        os.makedirs(path, exist_ok=True)
 
     def _info(self, path: str) -> pafs.FileInfo:
         try:

@@ -6,7 +6,7 @@ latest     the latest record of each key, for topics that are compacted
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 from pyspark.sql import SparkSession
@@ -64,18 +64,7 @@ class Compared:
             "records": self.records,
             "same_bytes": self.same_bytes,
             "partitions": self.partitions,
-            "differences": [
-                {
-                    "topic": each.topic,
-                    "partition": each.partition,
-                    "offset": each.offset,
-                    "target_offset": each.target_offset,
-                    "field": each.field,
-                    "source": each.source,
-                    "target": each.target,
-                }
-                for each in self.differences
-            ],
+            "differences": [asdict(each) for each in self.differences],
             "notes": list(self.notes),
         }
 

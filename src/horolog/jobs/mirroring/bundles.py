@@ -6,11 +6,9 @@ from typing import Final, TypeVar
 from pyspark.sql import SparkSession
 
 from horolog.jobs.mirroring.moving import Moved, PartitionMove
-from horolog.jobs.spread import UNITS_PER_CORE, spread
-from horolog.spark.masters import parallelism
+from horolog.jobs.spread import UNITS_PER_CORE, cores_of, spread
 
 _MOST_OFFSETS: Final = 200_000
-_FALLBACK_CORES: Final = 8
 
 Move = TypeVar("Move", bound=PartitionMove)
 
@@ -19,8 +17,7 @@ def in_bundles(
     spark: SparkSession, units: Sequence[Move], work: Callable[[tuple[Move, ...]], list[Moved]]
 ) -> Iterator[list[Moved]]:
     """Do the work in waves of tasks; a task that fails as a whole has moved nothing."""
-    cores = parallelism(lambda name: spark.conf.get(name, None)) or _FALLBACK_CORES
-    for wave in spread(spark, _bundles(units, cores), work):
+    for wave in spread(spark, _bundles(units, cores_of(spark)), work):
         done: list[Moved] = []
         for outcome in wave:
             if outcome.result is not None:

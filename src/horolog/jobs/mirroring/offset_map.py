@@ -8,6 +8,7 @@ to the target. Between points both count on. The file is appended to and synced 
 to which it is true is written down (`Ledger`); the next run cuts off what is beyond that place.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterable
 from struct import Struct
 from typing import Final
@@ -77,14 +78,7 @@ class OffsetMap:
 
     def _first_from(self, offset: int) -> int:
         """The number of the first point at or after an offset."""
-        low, high = 0, self._count
-        while low < high:
-            middle = (low + high) // 2
-            if self._point(middle)[0] < offset:
-                low = middle + 1
-            else:
-                high = middle
-        return low
+        return bisect_left(range(self._count), offset, key=lambda index: self._point(index)[0])
 
     def _point(self, index: int) -> Point:
         file = self._files.get(self._path)

@@ -1,7 +1,7 @@
 """What a mirror did, and how far it is behind."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from horolog.jobs.mirroring.groups import CarriedGroup
@@ -64,24 +64,8 @@ class Mirrored:
             "lag": self.lag,
             "lag_ms": self.lag_ms,
             "dry_run": self.is_dry_run,
-            "partitions": [
-                {
-                    "topic": each.topic,
-                    "partition": each.partition,
-                    "target": each.target,
-                    "records": each.records,
-                    "offset": each.offset,
-                    "end": each.end,
-                    "lag": each.lag,
-                    "lag_ms": each.lag_ms,
-                    "error": each.error,
-                }
-                for each in self.partitions
-            ],
-            "groups": [
-                {"group": each.group, "partitions": each.partitions, "note": each.note}
-                for each in self.groups
-            ],
+            "partitions": [{**asdict(each), "lag": each.lag} for each in self.partitions],
+            "groups": [asdict(each) for each in self.groups],
             "notes": list(self.notes),
             "errors": list(self.errors),
         }

@@ -124,11 +124,7 @@ class CopiedLog:
     # Opening.
 
     def _open(self, known: CopiedEnd) -> None:
-        bases = sorted(
-            base
-            for name in os.listdir(self._directory)
-            if (base := names.base_offset_of(name, names.LOG)) is not None
-        )
+        bases = base_offsets(self._files.names_in(self._directory), names.LOG)
         if known.base_offset is None:
             ours = bases  # of a process before; the first one may begin behind a gap
         else:

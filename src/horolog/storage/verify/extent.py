@@ -10,7 +10,6 @@ from horolog.storage import names
 from horolog.storage.batches.reader import BatchReader
 from horolog.storage.directory.checkpoints import read_epochs, topic_id_in
 from horolog.storage.files import Files
-from horolog.storage.names import TopicPartition
 from horolog.storage.removal.leftovers import base_offsets
 from horolog.storage.verify.facts import SegmentFacts
 from horolog.storage.verify.findings import Finding, damage, fault, note
@@ -151,7 +150,13 @@ def check_ends(
         return
     end = last.next_offset
     log_dir = directory.parent
-    beyond = _BeyondEnd(log_dir, partition, end)
+
+    def beyond(what: str, upto: int) -> str:
+        return (
+            f"It says that {partition} {what}, and the log ends before {end}: offsets {end} to "
+            f"{upto - 1} are missing"
+        )
+
     if (point := around.recovery_points.get(partition, 0)) > end:
         yield damage(
             str(log_dir / names.RECOVERY_POINTS),
@@ -187,18 +192,4 @@ def check_ends(
             "again",
             f"correct {line}, or restore the end of the log from a replica or a backup",
             offset=end,
-        )
-
-
-class _BeyondEnd:
-    """The sentence about a checkpoint that names offsets beyond the log's end."""
-
-    def __init__(self, log_dir: Path, partition: TopicPartition, end: int) -> None:
-        self._partition = partition
-        self._end = end
-
-    def __call__(self, what: str, upto: int) -> str:
-        return (
-            f"It says that {self._partition} {what}, and the log ends before {self._end}: offsets "
-            f"{self._end} to {upto - 1} are missing"
         )
