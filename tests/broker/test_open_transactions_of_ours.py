@@ -224,7 +224,7 @@ def test_a_batch_that_was_admitted_before_the_marker_is_not_appended_after_it(
         partition = broker.broker.partition("t", 0)
         admission = partition.admit(ID, is_strict=False)
         partition.end_transaction(TransactionEnd(ID, 0, 0, True), NOW_MS)
-        appended = partition.append(transactional(1), NOW_MS, 9, "me", admission=admission)
+        appended = partition.writes.append(transactional(1), NOW_MS, 9, "me", admission=admission)
         if not hasattr(appended, "base_offset"):
             await appended
 

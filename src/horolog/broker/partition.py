@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import threading
-from collections.abc import Callable, Container, Hashable
+from collections.abc import Callable, Container
 from concurrent.futures import Executor
 from contextlib import closing
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from horolog.broker.scheduling.checking import Checkers
 from horolog.broker.scheduling.delayed_fetch import DelayedFetch
 from horolog.broker.scheduling.write_queue import WriteQueue
-from horolog.buffers import Buffer
 from horolog.clock import Clock
 from horolog.config import LONG_MAX, TopicConfig
 from horolog.errors import HorologError
@@ -25,7 +24,6 @@ from horolog.storage.logs.log import Log
 from horolog.storage.logs.readable import ReadableLog
 from horolog.storage.producers.states import ActiveProducer, Admission, OpenNow
 from horolog.storage.removal.removed_files import DeletedSegment
-from horolog.storage.validation.validate import Prepared
 from horolog.transactions.taking_over import ProducersHere
 from horolog.wire.fetch import AbortedTransaction
 
@@ -65,61 +63,14 @@ class Partition:
         self._workers = workers
         self._cleaning: CleaningJob | None = None  # the run that is under way
         self._is_closing = False
-        self._writes = WriteQueue(log, workers, checkers, max_uncompressed_bytes, self._tell)
+        self.writes = WriteQueue(log, workers, checkers, max_uncompressed_bytes, self._tell)
+        """Appends, in the order of the calls."""
         self._hot_offset = self._next_hot_offset = log.log_end_offset
         self._bytes_since_hot = 0
         self._told_stable = log.last_stable_offset  # as listeners know it
         self._unstable_bytes = 0  # appended behind it
 
     # --- writing ----------------------------------------------------------------------
-
-    def append(
-        self,
-        batch: Buffer,
-        now_ms: int,
-        produce_version: int,
-        owner: Hashable,
-        *,
-        in_thread: bool = False,
-        admission: Admission | None = None,
-    ) -> "Appended | asyncio.Future[Appended]":
-        """Validate and append a producer's batch; returns the result directly if possible.
-
-        Batches of one `owner` (a connection) are appended in the order of the calls. `in_thread`
-        validates the batch in a thread, even a small one. One of a transaction has an `admission`.
-
-        Raises (or sets on the future):
-            RequestRefused, CorruptBatch, StorageFailed: as storage does.
-        """
-        return self._writes.append(
-            batch, now_ms, produce_version, owner, in_thread=in_thread, admission=admission
-        )
-
-    def append_trusted(
-        self, prepared: Prepared, now_ms: int, owner: Hashable
-    ) -> "Appended | asyncio.Future[Appended]":
-        """As `append`, of a batch that this broker has built: a client's rules do not apply.
-
-        State of producers is noted where it has a producer id. Without sequences, as a coordinator
-        writes offsets of a transaction, it is no duplicate of any.
-        """
-        return self._writes.append_trusted(prepared, now_ms, owner)
-
-    def append_nowait(
-        self, batch: Buffer, now_ms: int, produce_version: int, owner: Hashable
-    ) -> Appended | None:
-        """As `append`; None, without any effect, if a write of it may block or has to queue."""
-        return self._writes.append_nowait(batch, now_ms, produce_version, owner)
-
-    def append_stamped_nowait(self, records: Buffer, count: int, now_ms: int) -> bool:
-        """Append plain records that this broker has made, all of one time; see the log.
-
-        False, without any effect, if a write of them may block or has to queue.
-
-        Raises:
-            StorageFailed: as storage does.
-        """
-        return self._writes.append_stamped_nowait(records, count, now_ms)
 
     def admit(self, producer_id: int, *, is_strict: bool) -> Admission:
         """The admission of a batch that is appended before anything else is awaited.
@@ -140,7 +91,7 @@ class Partition:
             RequestRefused: an earlier epoch (47), coordinator (35), or another leader (6).
             StorageFailed: the disk refused.
         """
-        appended = self._writes.end_transaction(ended, now_ms)
+        appended = self.writes.end_transaction(ended, now_ms)
         if not isinstance(appended, Appended):
             appended.add_done_callback(self._on_ended)
         return appended
@@ -177,16 +128,16 @@ class Partition:
 
     def run(self, call: Callable[[], T]) -> "asyncio.Future[T]":
         """Run a call on the log in a thread, after all writes that are validated by now."""
-        return self._writes.run(call)
+        return self.writes.run(call)
 
     def change(self, change: Callable[[Log], T]) -> "asyncio.Future[T]":
         """As `run`, of a change to a log that follows; listeners hear of what it appends."""
-        return self._writes.run(lambda: change(self._log))
+        return self.writes.run(lambda: change(self._log))
 
     @property
     def is_closed(self) -> bool:
         """Whether the partition is no longer served."""
-        return self._is_closing or self._writes.is_closed
+        return self._is_closing or self.writes.is_closed
 
     @property
     def counts(self) -> Counts:
@@ -364,7 +315,7 @@ class Partition:
         self._is_closing = True
         if self._cleaning is not None:
             await self._cleaning.stop()
-        await self._writes.close()
+        await self.writes.close()
         for listener in list(self.listeners):
             listener.on_gone()
 

@@ -186,7 +186,7 @@ class StateTopic:
         partition, now_ms = self._partition(index), self._clock.now_ms()
         if not isinstance(batch, Prepared):
             batch = _prepared(batch, partition, now_ms)
-        appended = partition.append_trusted(batch, now_ms, _OWNER)
+        appended = partition.writes.append_trusted(batch, now_ms, _OWNER)
         if isinstance(appended, Appended):
             if appended.rolled:
                 _flush_rolled(partition)
@@ -219,7 +219,7 @@ class StateTopic:
         partition = self._partition(index)
         if len(records) + beside > partition.log.config.segment_bytes:
             return False
-        return partition.append_stamped_nowait(records, count, now_ms)
+        return partition.writes.append_stamped_nowait(records, count, now_ms)
 
     def end_transaction(
         self, index: int, ended: TransactionEnd, now_ms: int

@@ -96,7 +96,7 @@ def run(tmp_path: Path) -> Callable[..., None]:
 
 
 def append(partition: Partition, batch: bytes, owner: str) -> "asyncio.Future[Appended]":
-    appended = partition.append(batch, NOW, 9, owner)
+    appended = partition.writes.append(batch, NOW, 9, owner)
     if isinstance(appended, Appended):
         future = asyncio.get_running_loop().create_future()
         future.set_result(appended)
@@ -133,7 +133,7 @@ def test_what_decompresses_quickly_and_to_not_much_more_is_checked_at_once(
         await append(partition, small(), "a")  # opens the files
         gate.limits.clear()
         batch = noise(codec)
-        assert isinstance(partition.append(batch, NOW, 9, "a"), Appended)
+        assert isinstance(partition.writes.append(batch, NOW, 9, "a"), Appended)
         assert gate.limits == [MAX_BYTES]
         gate.limits.clear()
         bomb = build_batch([Record(NOW, b"k", b"v" * MAX_BYTES)], codec=codec)
@@ -207,7 +207,7 @@ def test_closing_finishes_what_has_begun_and_refuses_what_has_not(run, gate) -> 
 def test_a_batch_may_be_checked_in_a_thread_however_small_it_is(run, gate) -> None:
     async def test(partition: Partition) -> None:
         held = gate.hold(small(b"held"))
-        first = partition.append(held, NOW, 9, "a", in_thread=True)
+        first = partition.writes.append(held, NOW, 9, "a", in_thread=True)
         second = append(partition, small(), "a")
         assert offset(await append(partition, small(), "b")) == 0
         gate.open(held)

@@ -128,7 +128,7 @@ def produce_single(
     try:
         topic = find_topic(broker, version, name, topic_id)
         partition = find_partition(broker, version, acks, topic, index)
-        appended = partition.append_nowait(records, broker.clock.now_ms(), version, peer)
+        appended = partition.writes.append_nowait(records, broker.clock.now_ms(), version, peer)
     except HorologError as error:
         return _single_refused(broker, asked, topic, error, partition)
     if appended is None:
@@ -177,7 +177,7 @@ async def _produce_single_in_transaction(
             if admitted is not None:
                 admission = _admission(admitted, topic, partition)
             now_ms = broker.clock.now_ms()
-            appended = partition.append(records, now_ms, version, peer, admission=admission)
+            appended = partition.writes.append(records, now_ms, version, peer, admission=admission)
         if not isinstance(appended, Appended):
             appended = await appended
     except HorologError as error:
@@ -294,7 +294,7 @@ def _append(
         admission = None
         if admitted is not None and transactional_header(sent.records) is not None:
             admission = _admission(admitted, topic, partition)
-        appended = partition.append(
+        appended = partition.writes.append(
             *(sent.records or b"", now_ms, request.version, request.peer),
             in_thread=in_thread,
             admission=admission,

@@ -73,16 +73,27 @@ class WriteQueue:
         produce_version: int,
         owner: Hashable,
         *,
-        in_thread: bool,
+        in_thread: bool = False,
         admission: Admission | None = None,
     ) -> "Appended | asyncio.Future[Appended]":
-        """See `Partition.append`."""
+        """Validate and append a producer's batch; returns the result directly if possible.
+
+        Batches of one `owner` (a connection) are appended in the order of the calls. `in_thread`
+        validates the batch in a thread, even a small one. One of a transaction has an `admission`.
+
+        Raises (or sets on the future):
+            RequestRefused, CorruptBatch, StorageFailed: as storage does.
+        """
         return self._append(Append(owner, batch, now_ms, produce_version, in_thread, admission))
 
     def append_trusted(
         self, prepared: Prepared, now_ms: int, owner: Hashable
     ) -> "Appended | asyncio.Future[Appended]":
-        """See `Partition.append_trusted`."""
+        """As `append`, of a batch that this broker has built: a client's rules do not apply.
+
+        State of producers is noted where it has a producer id. Without sequences, as a coordinator
+        writes offsets of a transaction, it is no duplicate of any.
+        """
         if not (self._working or self._jobs or self._closing or owner in self._unchecked):
             appended = self._log.append_nowait(prepared, now_ms)
             if appended is not None:
@@ -93,7 +104,13 @@ class WriteQueue:
         return self._append(append)
 
     def append_stamped_nowait(self, records: Buffer, count: int, now_ms: int) -> bool:
-        """See `Partition.append_stamped_nowait`."""
+        """Append plain records that this broker has made, all of one time; see the log.
+
+        False, without any effect, if a write of them may block or has to queue.
+
+        Raises:
+            StorageFailed: as storage does.
+        """
         if self._working or self._jobs or self._closing or self._unchecked:
             return False
         size = self._log.append_stamped_nowait(records, count, now_ms)
@@ -112,7 +129,7 @@ class WriteQueue:
     def append_nowait(
         self, batch: Buffer, now_ms: int, produce_version: int, owner: Hashable
     ) -> Appended | None:
-        """See `Partition.append_nowait`."""
+        """As `append`; None, without any effect, if a write of it may block or has to queue."""
         if self._working or self._jobs or self._closing or owner in self._unchecked:
             return None
         limit = self._inline_limit(batch, produce_version)
