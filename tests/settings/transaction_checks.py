@@ -51,7 +51,7 @@ def whether_a_timeout_of_a_minute_is_taken(lab: Lab) -> bool:
 def how_many_ids_expire_after_a_second(lab: Lab) -> int:
     run(lab, lab.broker.broker.transactions.initialise("x", 60_000))
     lab.clock.advance(1_000)
-    return int(run(lab, lab.broker.service.background_tasks.expire_transactional_ids()))
+    return int(run(lab, lab.broker.broker.transactions.remove_expired()))
 
 
 @of_broker(

@@ -81,19 +81,19 @@ class BackgroundTasks:
             (self.run_retention, config.log_retention_check_interval_ms, first_ms),
             (self.tidy, TIDY_INTERVAL_MS, TIDY_INTERVAL_MS),
             (self.warn_of_timestamps, WARN_INTERVAL_MS, WARN_INTERVAL_MS),
-            (self.sample_lags, SAMPLE_INTERVAL_MS, 0),
+            (self._group_lags.sample, SAMPLE_INTERVAL_MS, 0),
             (self.check_indexes, TIDY_INTERVAL_MS, TIDY_INTERVAL_MS),
             (self.flush, flush_ms, flush_ms),
             (self.checkpoint, config.log_flush_offset_checkpoint_interval_ms, first_ms),
             (self.expire_offsets, config.offsets_retention_check_interval_ms, None),
             (self.expire_producers, config.producer_id_expiration_check_interval_ms, None),
             (
-                self.abort_timed_out,
+                self._transactions.abort_timed_out,
                 config.transaction_abort_timed_out_transaction_cleanup_interval_ms,
                 None,
             ),
             (
-                self.expire_transactional_ids,
+                self._transactions.remove_expired,
                 config.transaction_remove_expired_transaction_cleanup_interval_ms,
                 None,
             ),
@@ -147,10 +147,6 @@ class BackgroundTasks:
         """Warn of append times that are ahead of the clock, if that is due."""
         self._timestamp_warnings.look_at_append_times()
 
-    async def sample_lags(self) -> None:
-        """Remember how far groups are, to know later how fast they are."""
-        await self._group_lags.sample()
-
     async def check_indexes(self) -> None:
         """Check the indexes without a valid seal that lookups use, a segment at a time."""
         for partition in list(self._partitions.values()):
@@ -187,14 +183,6 @@ class BackgroundTasks:
                 expiry = partition.expire_producers(self._clock, limit_ms)
                 gone += await self._do("expiry", partition, expiry) or 0
         return gone
-
-    async def abort_timed_out(self) -> int:
-        """Abort transactions that are open for longer than their timeout; how many."""
-        return await self._transactions.abort_timed_out()
-
-    async def expire_transactional_ids(self) -> int:
-        """Remove transactional ids that were idle for long; how many."""
-        return await self._transactions.remove_expired()
 
     async def _do(self, what: str, partition: Partition, job: Awaitable[T]) -> T | None:
         """One partition's trouble is not its neighbours', and one that is gone needs no task."""
