@@ -59,7 +59,7 @@ class Load(NamedTuple):
 
     @property
     def settings(self) -> dict[str, str]:
-        """Of its topic: at most so many segments, the active one included."""
+        """Of its topic: at most this many segments, the active one included."""
         segment_bytes = min(max(1 << 20, 100 * self.records // (SEGMENTS - 1)), 1 << 30)
         return {"cleanup.policy": "compact", "segment.bytes": str(segment_bytes), **NOT_DUE}
 
@@ -86,7 +86,7 @@ class Progress:
 
 
 def wait_for_room(directory: Path, size: int, timeout_s: float) -> None:
-    """Wait until the disk has room for so many bytes: what was deleted is removed later."""
+    """Wait until the disk has room for this many bytes: what was deleted is removed later."""
     started, progress = time.monotonic(), Progress("waiting for room on the disk")
     while (free := shutil.disk_usage(directory).free) < size:
         if time.monotonic() - started >= timeout_s:

@@ -72,7 +72,7 @@ def librdkafka_produce(
 
 
 def _produce_all(producer: Any, topic: str, chunk: Sequence[dict[str, Any]], records: int) -> None:
-    """Send so many records, the values of `chunk` again and again, until all are acknowledged."""
+    """Send this many records, the values of `chunk` again and again, until all are acknowledged."""
     sent = 0
     while sent < records:
         want = min(len(chunk), records - sent)
@@ -362,7 +362,7 @@ def fill(
 def round_robin(
     bootstrap: str, topic: str, partitions: int, size: int, per_batch: int, rounds: list[int]
 ) -> dict[str, float]:
-    """A batch to every partition in turn, `rounds` times, each round so many ms later."""
+    """A batch to every partition in turn, `rounds` times, each round this many ms later."""
     from horolog.record.batch import parse_header
 
     sample = batch_of(size, per_batch)
@@ -416,7 +416,7 @@ def raw_lookup(bootstrap: str, topic: str, lookups: int, records: int) -> dict[s
 def raw_commits(
     bootstrap: str, topic: str, commits: int, groups: int, offsets: int
 ) -> dict[str, float]:
-    """Commits of so many partitions, one under way for each group; times are of whole rounds."""
+    """Commits of this many partitions, one under way for each group; times are of whole rounds."""
     with contextlib.ExitStack() as stack:
         connections = [stack.enter_context(raw.Connection(bootstrap)) for _ in range(groups)]
         watch = Watch()
@@ -461,10 +461,10 @@ def transactions(
     producers: int,
     rate: float = 0,
 ) -> dict[str, float]:
-    """Transactions of librdkafka's producers, each in a thread: `each` of so many records.
+    """Transactions of librdkafka's producers, each in a thread: `each` of this many records.
 
     The records are flushed before the commit, the time of which is that of its requests alone.
-    With a rate so many transactions a second begin, of all producers together.
+    With a rate, this many transactions begin a second, of all producers together.
     """
     from confluent_kafka import Producer
 

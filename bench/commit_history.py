@@ -3,7 +3,7 @@
     python -m bench.commit_history [--rates 10,100] [--days 7] [--share 0.02] [--groups 16]
         [--offsets 1] [--segment-bytes 104857600]
 
-A directory is made that has a share of the commits of so many days, each a batch of its own as the
+A directory is made that has a share of the commits of some days, each a batch of its own as the
 coordinator writes it, in `__consumer_offsets`; the broker is stopped then, and its log written
 anew. Commits go round the groups, and within a group round ten partitions. Then the broker starts;
 the time counts from `ready` until no group is answered with COORDINATOR_LOAD_IN_PROGRESS any more.
@@ -79,7 +79,7 @@ def write(directory: Path, made: Iterator[bytes], segment_bytes: int) -> int:
 def fill(
     base: Path, groups: list[str], commits: int, offsets: int, days: float, segment_bytes: int
 ) -> int:
-    """A directory with so many commits; the bytes of their log."""
+    """A directory with this many commits; the bytes of their log."""
     with horolog(directory=base) as side:
         create_topic(side, TOPIC)
         with Client(side.bootstrap) as client:

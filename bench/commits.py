@@ -17,7 +17,7 @@ TOPIC = "commits"
 GROUPS = 16
 PARTITIONS = 100
 ONE_BY_ONE = 2_000
-MANY = {1: 16_000, PARTITIONS: 1_600}  # commits of so many offsets
+MANY = {1: 16_000, PARTITIONS: 1_600}  # commits of this many offsets
 CPU = "broker CPU-us/offset"
 
 

@@ -82,7 +82,7 @@ def create(side: Side, topic: str, magic: int) -> None:
 
 
 def produced(side: Side, topic: str, batch: bytes, count: int) -> Mapping[str, float]:
-    """Send a batch so many times, some of them under way at once."""
+    """Send a batch this many times, some of them under way at once."""
     body = raw.produce_request(topic, batch)
     before = side.cpu_s()
     watch = harness.Watch()

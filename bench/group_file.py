@@ -3,7 +3,7 @@
     python -m bench.group_file [--offsets 100000] [--times 5]
 
 Beside another Kafka's logs groups are in that one file, which is replaced by what counts when it
-has grown. Here a file has so many committed offsets, each of a group of its own, which are
+has grown. Here a file has a number of committed offsets, each of a group of its own, which are
 committed again, in the thread and the batches of the broker's, until the file has been replaced so
 many times. Printed are the bytes that were written for each byte of commits; the time that a
 replacement holds up commits; and the longest gap of an event loop that beats every 5 ms, while the

@@ -46,7 +46,7 @@ _numbers = itertools.count()
 
 
 def fill(bootstrap: str, topic: str, count: int, batch_bytes: int) -> None:
-    """Make a topic with so many records."""
+    """Make a topic with this many records."""
     with Client(bootstrap) as client:
         client.create_topics({topic: PARTITIONS}, configs={"retention.ms": "-1"})
         with Producer(client, batch_bytes=batch_bytes) as producer:

@@ -46,7 +46,7 @@ _RECORD_BYTES = 125
 
 
 def fill(log_dir: Path, size: int) -> int:
-    """Make a log directory of about so many bytes; how many records it has."""
+    """Make a log directory of about this many bytes; how many records it has."""
     rows = max(1, size // _RECORD_BYTES // PARTITIONS)
     first = log_dir / "events-0"
     first.mkdir(parents=True)

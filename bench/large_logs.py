@@ -43,7 +43,7 @@ def _sample() -> bytes:
 
 
 def write_segments(counts: Mapping[Path, int]) -> None:
-    """Put the first so many segments into each partition directory, in place of what is there."""
+    """Put this many segments into each partition directory, in place of what is there."""
     sample = _sample()
     for directory in counts:
         for old in directory.glob("0*"):

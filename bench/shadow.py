@@ -52,7 +52,7 @@ def shadow_of(source: str, topics: str) -> AbstractContextManager[Side]:
 
 
 def fill(bootstrap: str, topic: str, size: int) -> int:
-    """Write so many bytes of records of 1 kB; how many records."""
+    """Write this many bytes of records of 1 kB; how many records."""
     with Client(bootstrap) as client, Producer(client, batch_bytes=256 << 10) as producer:
         rows = pa.table({"value": [os.urandom(16) + bytes(RECORD_BYTES - 16)] * 8_000})
         count = -(-size // (rows.num_rows * RECORD_BYTES))

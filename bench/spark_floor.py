@@ -44,7 +44,7 @@ def register(spark: Any) -> None:
 
 
 class MadeRows(DataSource):
-    """A stream of so many `rows` in so many `tasks`, with values of `valueBytes`."""
+    """A stream of this many `rows` in this many `tasks`, with values of `valueBytes`."""
 
     @classmethod
     def name(cls) -> str:

@@ -35,7 +35,7 @@ LATE_MS = 30_000  # how far the times of neighbours are out of order
 
 
 def write_log(log_dir: Path, topic: str, value_bytes: int, size: int) -> int:
-    """Fill the partitions of a topic to so many bytes in all; the number of records."""
+    """Fill the partitions of a topic to this many bytes in all; the number of records."""
     rng = random.Random(1)
     each = max(1, BATCH_BYTES // (value_bytes + 20))
     pool = [

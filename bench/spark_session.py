@@ -46,7 +46,7 @@ def spark_with_kafka(name: str) -> Session:
 
 
 def in_memory(size: int) -> str | None:
-    """A directory in memory for so many bytes; None, for the one on disk, if there is no room.
+    """A directory in memory for this many bytes; None, for the one on disk, if there is no room.
 
     A disk makes a job that syncs what it writes as slow as itself, and one that does not sync not.
     """

@@ -42,7 +42,7 @@ _numbers = itertools.count()
 
 
 def rows_of(spark: Any, count: int, value_bytes: int) -> Any:
-    """Rows with keys, and values of so many bytes; their making costs the JVM little."""
+    """Rows with keys, and values of this many bytes; their making costs the JVM little."""
     filler = "x" * (value_bytes - 12)
     return spark.range(0, count, 1, TASKS).selectExpr(
         "concat('key-', lpad(cast(id % 99999 as string), 5, '0')) key",
@@ -59,7 +59,7 @@ class Target:
 
     @contextmanager
     def topic(self, expected: int) -> Iterator[str]:
-        """A new topic, deleted afterwards; it has to hold exactly so many records."""
+        """A new topic, deleted afterwards; it has to hold exactly this many records."""
         # Producers that Spark's sink keeps create a deleted topic again: no name is used twice.
         name = f"w{next(_numbers)}"
         with Client(self.bootstrap) as client:

@@ -29,7 +29,7 @@ CPU = "broker CPU-us/commit"
 def transactions(
     records: int, producers: int, each: int, flow: int, rate: float
 ) -> Callable[[Side], Mapping[str, float]]:
-    """So many producers with so many transactions each."""
+    """This many producers with this many transactions each."""
 
     def measure(side: Side) -> Mapping[str, float]:
         used = side.cpu_s()
@@ -57,8 +57,8 @@ def transactions(
 
 def main() -> None:
     parser = harness.parser_of(__doc__ or "")
-    parser.add_argument("--records", type=int, help="only transactions of so many records")
-    parser.add_argument("--producers", type=int, help="only of so many producers")
+    parser.add_argument("--records", type=int, help="only transactions of this many records")
+    parser.add_argument("--producers", type=int, help="only of this many producers")
     parser.add_argument("--flow", type=int, choices=(1, 2), default=1, help="of KIP-890")
     parser.add_argument("--rate", type=float, default=0, help="transactions a second; 0: no limit")
     given = parser.parse_args()

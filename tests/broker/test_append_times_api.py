@@ -24,7 +24,7 @@ broker = a_broker("t")
 
 
 def fill(client: Client, clock: ManualClock, *times: int, step: int = 10) -> None:
-    """A record for each create time, appended so many milliseconds apart."""
+    """A record for each create time, appended this many milliseconds apart."""
     for time in times:
         client.produce("t", 0, build_batch([Record(time, None, b"v")]))
         clock.advance(step)

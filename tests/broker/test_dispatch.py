@@ -1,4 +1,4 @@
-"""From a frame to a handler: who may ask, and how a coroutine is begun and goes on."""
+"""From a frame to a handler: who may ask, and how a coroutine is begun and continues."""
 
 import asyncio
 import inspect

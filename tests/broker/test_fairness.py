@@ -99,7 +99,7 @@ def parts(
     among: int | None = None,
     **fields: Any,
 ) -> list[dict[str, Any]]:
-    """A topic with so many partitions; of "t", which has four, with each again and again."""
+    """A topic with this many partitions; of "t", which has four, with each again and again."""
     most = 4 if name == "t" else among or count
     return [{topic: name, of: [{index: n % most, **fields} for n in range(count)]}]
 

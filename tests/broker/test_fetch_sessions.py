@@ -109,7 +109,7 @@ def test_sessions_and_epochs_that_are_not_there_are_refused(broker: RunningBroke
     for id_ in (0, -1, session.id ^ 1):
         answer = session.ask(session_id=id_)
         assert answer.error_code == ErrorCode.fetch_session_id_not_found
-    assert session.fetch() == [], "it goes on all the same"
+    assert session.fetch() == [], "it continues all the same"
 
 
 def test_after_the_last_epoch_comes_the_first(broker: RunningBroker) -> None:

@@ -163,7 +163,7 @@ def test_a_partition_asked_for_twice_is_refused(broker: RunningBroker) -> None:
 def test_where_an_epoch_ended(broker: RunningBroker) -> None:
     broker.create_topic("t")
     write(broker, "t", [[NOW_MS] * 3], random.Random(1))
-    broker.restart()  # the epoch goes on
+    broker.restart()  # the epoch stays
     write(broker, "t", [[NOW_MS]], random.Random(1))
     broker.stop()
     (broker.log_dir / ".kafka_cleanshutdown").unlink()

@@ -231,7 +231,7 @@ def test_adopted_topics_expire_at_once_where_that_was_asked_for(
 @pytest.mark.parametrize(
     ("found", "granted"),
     [
-        pytest.param(123_456, FIRST_PRODUCER_ID, id="a Kafka's, which goes on to count there"),
+        pytest.param(123_456, FIRST_PRODUCER_ID, id="a Kafka's, which continues to count there"),
         pytest.param(FIRST_PRODUCER_ID + 7, FIRST_PRODUCER_ID + 8, id="a horolog's"),
         pytest.param((1 << 63) - 1, FIRST_PRODUCER_ID, id="none's: a client chose it"),
     ],

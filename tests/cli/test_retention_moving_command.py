@@ -17,7 +17,7 @@ KEPT = {"retention_ms": str(2 * DAY), "segment_bytes": "110"}
 
 
 def fill(broker: RunningBroker, topic: str, ages_days: list[int], **settings: str) -> None:
-    """A segment for each record, each so many days old by its create time, and appended now."""
+    """A segment for each record, each this many days old by its create time, and appended now."""
     broker.create_topic(topic, 1, **{**KEPT, **settings})
     now_ms = SystemClock().now_ms()
     for age in ages_days:

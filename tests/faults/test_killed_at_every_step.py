@@ -104,7 +104,7 @@ def verify(life: Life, log_dir: LogDir) -> None:
         first = next(r for r in found if r.timestamp >= record.timestamp)
         assert hit is not None
         assert (hit.offset, hit.timestamp) == (first.offset, first.timestamp)
-    # The producer sends again what it had no answer for, and goes on.
+    # The producer sends again what it had no answer for, and continues.
     sent = batch(NOW, base_sequence=life.sequence, **PRODUCER)
     done = log.append(prepare(sent, log.config, NOW - 900), NOW - 900)
     assert done.duplicate == (extra == 1)

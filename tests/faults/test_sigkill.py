@@ -19,7 +19,7 @@ CONFIG = TopicConfig(
     message_timestamp_type=TimestampType.LOG_APPEND_TIME,
 )
 LAB = Path(__file__).parent.parent / "lab"
-# Sends again what it has no answer for, as a producer does, and goes on; a line for each answer.
+# Sends again what it has no answer for, as a producer does, and continues; a line for each answer.
 SCRIPT = """
 import os, sys
 from pathlib import Path

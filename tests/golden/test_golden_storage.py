@@ -163,7 +163,7 @@ def test_leader_epochs_are_taken_over(partition, opened_log):
     entries = [tuple(entry) for entry in opened_log.epochs.entries]
     assert [entry for entry in entries if entry[1] < opened_log.log_end_offset] == written
     assert len(entries) <= len(written) + 1, "and that of this start"
-    if opened_log.retention_exempt:  # adopted; a Kafka that starts again goes on two above it
+    if opened_log.retention_exempt:  # adopted; a Kafka that starts again continues two above it
         assert opened_log.leader_epoch == max((epoch for epoch, _ in told), default=0)
 
 

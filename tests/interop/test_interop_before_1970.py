@@ -84,7 +84,7 @@ def test_franz_go_sends_earlier_times_which_mean_something_else(broker, go_clien
 
 @pytest.fixture(scope="session")
 def streams(tmp_path_factory: Any) -> Callable[..., dict[str, Any]]:
-    """Copies a topic with an extractor of timestamps, until so many records are there."""
+    """Copies a topic with an extractor of timestamps, until this many records are there."""
     classes: Path = tmp_path_factory.mktemp("streams")
     jars("kafka-streams")
     path = os.pathsep.join(str(PEERS / peer / "*") for peer in (NEWEST, "kafka-streams"))

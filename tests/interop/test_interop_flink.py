@@ -1,6 +1,6 @@
 """Flink's exactly-once sink: one topic copied to another, whatever is killed meanwhile.
 
-Copy.java is a Flink within one JVM. Started again, it goes on from its newest checkpoint.
+Copy.java is a Flink within one JVM. Started again, it continues from its newest checkpoint.
 """
 
 import random

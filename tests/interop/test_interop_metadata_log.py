@@ -1,4 +1,4 @@
-"""Apache Kafka goes on with a metadata log that horolog wrote, and horolog with Kafka's."""
+"""Apache Kafka continues a metadata log that horolog wrote, and horolog with Kafka's."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ _LATER = {14, 15, 16, 51}  # the coordinator is loading, elsewhere, or ends the 
 
 
 class Producer:
-    """A producer of one flow, which goes on at whichever broker has the directory."""
+    """A producer of one flow, which continues at whichever broker has the directory."""
 
     def __init__(self, name: str, flow: int, commits: bool) -> None:
         self.name, self._flow, self._commits = name, flow, commits

@@ -1,4 +1,4 @@
-"""A shadow of an Apache Kafka leads in its place: stock clients go on where they were."""
+"""A shadow of an Apache Kafka leads in its place: stock clients continue where they were."""
 
 import threading
 from collections.abc import Iterator

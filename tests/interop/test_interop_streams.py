@@ -73,7 +73,7 @@ class Run:
         assert producer.flush(PATIENCE_S) == 0
 
     def await_output(self, records: int) -> None:
-        """Return once so many were written, of transactions that are open too."""
+        """Return once this many were written, of transactions that are open too."""
 
         def is_written() -> bool:
             return self.end_offsets() >= records or not self.application.lives

@@ -172,7 +172,7 @@ def test_a_command_killed_at_any_moment_ends_with_each_record_once(
         wait_for(target, rng.randrange(OF * (number - BATCHES) + 1, OF * number), running)
         if rng.random() < 0.5:
             os.killpg(running.pid, signal.SIGKILL)
-        else:  # its JVM and its tasks go on for a moment
+        else:  # its JVM and its tasks continue for a moment
             running.kill()
         running.wait()
         for pipe in (running.stdout, running.stderr):

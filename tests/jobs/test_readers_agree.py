@@ -238,7 +238,7 @@ def test_a_transaction_that_nobody_ended_is_decided_as_by_the_broker_that_adopts
     state.mkdir()
     (state / f"{0:020d}.log").write_bytes(build_batch([Record(NOW, b"\0\0\0\1x", PREPARED)]))
     level = {"kafka.isolation.level": "read_committed"}
-    assert Read(files.log_dir, **level).offsets() == [0, 1, 2], "a Kafka may go on there"
+    assert Read(files.log_dir, **level).offsets() == [0, 1, 2], "a Kafka may append there"
     broker = make_broker(log_dir=files.log_dir)
     fill(broker.client, "orders", [NOW] * 3, size=1, key=b"k")
     committed += range(16, 19)

@@ -30,7 +30,7 @@ class FaultyFiles(Files):
         self._for_ops = for_ops
 
     def fail_after(self, steps: int, fault: OSError | Killed) -> None:
-        """Fail at the operation that so many others go before, counted from now on."""
+        """Fail at the operation that this many others precede, counted from now on."""
         self.at, self._fault = self.count + steps, fault
 
     def heal(self) -> None:

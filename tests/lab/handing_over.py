@@ -95,7 +95,7 @@ def our_own_files(log_dir: Path) -> set[str]:
 
 
 def complaints(kafka: Kafka, since: int = 0) -> list[str]:
-    """What Kafka has logged against a file of ours, after so many bytes of its output."""
+    """What Kafka has logged against a file of ours, after this many bytes of its output."""
     said = kafka.output.read_text(errors="replace")[since:]
     return [
         line

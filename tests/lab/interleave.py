@@ -21,7 +21,7 @@ def at_each_line(
     """Call `run` again and again; in call number n, `meanwhile` is called before its nth line.
 
     Only lines of files `within` a folder count. Ends when `run` has fewer lines than n.
-    `meanwhile` has a thread of its own; where it waits for a lock that `run` holds, both go on.
+    `meanwhile` has a thread of its own; where it waits for a lock that `run` holds, both continue.
     """
     number = 0
     while True:

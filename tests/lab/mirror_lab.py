@@ -86,7 +86,7 @@ class MirrorLab:
         )
 
     def killed_before_the_end(self, *arguments: Any, **more: Any) -> None:
-        """Run it up to a kill: after so many batches are sent, or before that is written down."""
+        """Run it up to a kill: after this many batches are sent, or before that is written down."""
         assert self.may_be_killed(*arguments, **more)
 
     def may_be_killed(self, *arguments: Any, after: int = 1 << 60, **more: Any) -> bool:

@@ -32,7 +32,7 @@ def deleted_by_both(
         given: settings under Kafka's names.
         arrivals: append time, create times (-1 for none), and bytes of each value.
         check_ms: between checks of retention.
-        rest_ms: how long time goes on after the last arrival.
+        rest_ms: how long time passes after the last arrival.
     """
     overrides = {name.replace(".", "_"): value for name, value in given.items()}
     broker.create_topic(topic, 1, **{**ANY_TIME, **overrides})

@@ -41,7 +41,7 @@ CODECS = ("none", "lz4", "zstd", "snappy", "gzip")
 AHEAD = 150
 BACK = 50
 FULL_EVERY = 50
-# What a broker lives for: so many records acknowledged and errands done, or fewer.
+# What a broker lives for: this many records acknowledged and errands done, or fewer.
 RECORDS_A_LIFE = 600
 ERRANDS_A_LIFE = 4
 # One that is to die at a step of its own, and has not by then, never comes to that step.
@@ -536,7 +536,7 @@ def _bounds(connection: RawConnection, where: Where) -> tuple[int, int]:
 def _records(
     connection: RawConnection, where: Where, offset: int, end: int
 ) -> Iterator[tuple[int, int, int]]:
-    """Offset, producer and number of each record; goes on at the log start if that moves."""
+    """Offset, producer and number of each record; continues at the log start if that moves."""
     while offset < end:
         fields = fetch_fields(where[0], {where[1]: offset})
         answer = connection.ask(ApiKey.FETCH, 12, **fields)

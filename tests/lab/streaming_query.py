@@ -45,7 +45,7 @@ def new_topic(broker: RunningBroker, partitions: int = 1, **settings: str) -> st
 
 
 def append(client: Client, topic: str, partition: int, number: int, at_ms: int = NINE_MS) -> None:
-    """Append so many records of one time, to all replicas in sync: the leader may be killed."""
+    """Append this many records of one time, to all replicas in sync: the leader may be killed."""
     client.produce(topic, partition, build_batch([Record(at_ms, b"k", b"v")] * number), acks=-1)
 
 

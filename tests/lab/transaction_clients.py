@@ -140,7 +140,7 @@ class Transactional:
         self._persist(lambda: self._producer.init_transactions(5))
 
     def _persist(self, call: Callable[[], object]) -> bool:
-        """Call until it is answered; whether the transaction goes on."""
+        """Call until it is answered; whether the transaction continues."""
         while True:
             try:
                 call()
@@ -270,7 +270,7 @@ _LOST = frozenset({47, 48, 49, 59, 67, 90})
 
 
 class Fenced(Exception):
-    """Only another producer goes on."""
+    """Only another producer continues."""
 
 
 class Aborted(Exception):

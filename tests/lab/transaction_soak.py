@@ -56,7 +56,7 @@ from horolog.wire.questions import PromotedEntry
 
 PATIENCE_S = 300
 TIMEOUT_MS = 2_000
-# What a broker lives for: so many transactions that clients say have ended, or fewer.
+# What a broker lives for: this many transactions that clients say have ended, or fewer.
 ENDED_A_LIFE = 60
 OUTLIVED = 600
 SETTINGS = {
@@ -158,7 +158,7 @@ class Client:
             self._process.wait()
 
     def pause(self) -> None:
-        """Stop its process where it is; `resume` lets it go on, beside a successor perhaps."""
+        """Stop its process where it is; `resume` lets it continue, beside a successor perhaps."""
         if self._process is not None and self.is_running:
             self._process.send_signal(signal.SIGSTOP)
             self._stopped.append(self._process)
@@ -325,7 +325,7 @@ class TransactionSoak(KilledBroker):
         return self._shadow
 
     def load(self, ended: int) -> None:
-        """Load until clients say that so many transactions have ended."""
+        """Load until clients say that this many transactions have ended."""
         target, begun = self.ledger.ended + ended, time.monotonic()
         while self.ledger.ended < target:
             self.ledger.take(self.clients)
@@ -355,7 +355,7 @@ class TransactionSoak(KilledBroker):
             self._befall()
 
     def promote(self, *, catches_up: bool) -> None:
-        """Kill the broker, and have its shadow lead; clients go on there.
+        """Kill the broker, and have its shadow lead; clients continue there.
 
         Args:
             catches_up: clients are killed before, and the shadow has all that is in the logs and

@@ -95,7 +95,7 @@ def commit_until(
     *,
     tasks: int,
 ) -> None:
-    """A driver that dies when it has committed so many tasks."""
+    """A driver that dies when it has committed this many tasks."""
     left = tasks
     plain = Client.end_transaction
 

@@ -1,4 +1,4 @@
-"""When horolog goes on as the Kafka node that wrote a directory, and when it does not."""
+"""When horolog continues as the Kafka node that wrote a directory, and when it does not."""
 
 from __future__ import annotations
 

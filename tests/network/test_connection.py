@@ -129,7 +129,7 @@ def test_an_api_versions_request_from_the_future_gets_the_supported_versions(
         ranges = list(struct.iter_unpack(">hhh", rest))
         assert (18, 0, 4) in ranges
         assert (0, 0, 13) in ranges  # produce from 0, as Apache Kafka tells (KAFKA-18659)
-        # The connection goes on.
+        # The connection continues.
         assert connection.ask(ApiKey.API_VERSIONS, 0).error_code == 0
 
 
@@ -264,7 +264,7 @@ def test_bytes_of_requests_in_work_are_bounded_over_all_connections(
             with pytest.raises(TimeoutError):
                 third.socket.sendall(request)
         assert broker.service.budget.used < 2 << 20
-        # Small requests are answered all the same, and the stuck ones go on.
+        # Small requests are answered all the same, and the stuck ones continue.
         assert broker.ask(ApiKey.API_VERSIONS, 0).error_code == 0
         for connection in stuck:
             connection.socket.sendall(request[-1:])

@@ -73,7 +73,7 @@ class MemoryTransport(asyncio.Transport):
         del self.buffered[: len(part)]
 
     def take(self, room: int) -> None:
-        """The client reads so many bytes."""
+        """The client reads this number of bytes."""
         self.room += room
         was_full = len(self.buffered) > self.low
         self._flush()
@@ -254,7 +254,7 @@ def resident_bytes() -> int:
 def test_what_a_client_has_sent_is_freed_when_it_leaves_without_the_collector(
     loop: asyncio.AbstractEventLoop,
 ) -> None:
-    """Accounts would be right, and memory go on growing."""
+    """Accounts would be right, and memory keep growing."""
     stage = Stage(loop, limit=1 << 30).connect()
     part = request(b"never whole", size=96 << 20)[: 64 << 20]
     gc.disable()

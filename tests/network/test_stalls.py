@@ -23,7 +23,7 @@ LARGE = build_batch([Record(-1, None, b"x" * 900_000)])
 
 
 class Attack:
-    """Connections of one kind, and what they go on doing."""
+    """Connections of one kind, and what they keep doing."""
 
     def __init__(self, address: str) -> None:
         self.address = address

@@ -183,7 +183,7 @@ _REQUEST_BYTES = 300_000  # more than is received at once, so that it waits for 
 
 
 def _request(connection: RawConnection) -> bytes:
-    """A request to produce that has exactly so many bytes, its length apart."""
+    """A request to produce that has exactly this many bytes, its length apart."""
     value, size = 200_000, 0
     while size != _REQUEST_BYTES:
         value += _REQUEST_BYTES - size if size else 0

@@ -116,7 +116,7 @@ class Service:
         if broker.shadow.is_promoted_in_part:
             _LOG.warning(
                 "a promotion was interrupted: `horolog promote` continues with it, and "
-                "transactions go on after that"
+                "transactions continue after that"
             )
         else:
             broker.transactions.start()

@@ -1,4 +1,4 @@
-"""A source that answers nonsense: one partition is refused with a reason, the others go on."""
+"""A source that answers nonsense: one partition is refused with a reason, the others continue."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -90,7 +90,7 @@ def test_records_that_do_not_belong_are_refused(
     assert eventually(lambda: reason in why(shadow).lower()), why(shadow)
     assert end_of(shadow, "bad") <= kept
     source.topics["good"].batches.append(batch(6))
-    assert eventually(lambda: end_of(shadow, "good") == 9), "the other one goes on"
+    assert eventually(lambda: end_of(shadow, "good") == 9), "the other one continues"
     source.tamper.clear()
     assert eventually(lambda: end_of(shadow, "bad") == 6), why(shadow)
     assert eventually(lambda: why(shadow) == "")

@@ -68,7 +68,7 @@ class Load:
         self._runs.set()
 
     def more(self, count: int = 12) -> None:
-        """Wait until so many more records are acknowledged."""
+        """Wait until this many more records are acknowledged."""
         before = len(self.sent)
         assert eventually(lambda: len(self.sent) >= before + count)
 

@@ -6,7 +6,7 @@ from horolog.broker.scheduling.inline_tries import InlineTries
 
 
 def tried(tries: InlineTries, count: int, *, is_cached: bool) -> list[int]:
-    """Which of so many lookups were tried."""
+    """Which of this many lookups were tried."""
     found = []
     for number in range(count):
         if tries.is_due("t"):

@@ -1,4 +1,4 @@
-"""A mirror that goes on: what happens to its topics while it runs."""
+"""A mirror that keeps running: what happens to its topics while it runs."""
 
 import time
 from collections.abc import Callable

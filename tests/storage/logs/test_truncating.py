@@ -433,7 +433,7 @@ def test_a_disk_that_refuses_any_step_ends_nothing_half_way(
 
 
 def version(number: int) -> tuple[bytes, list[AppendTimeStretch]]:
-    """What the log holds after so many truncations to offset 3: other batches of the same offsets.
+    """What the log has after this many truncations to offset 3: other batches, the same offsets.
 
     They differ in size, so that a position of one version is within a batch of another.
     """

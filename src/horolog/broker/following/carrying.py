@@ -82,7 +82,7 @@ class Carrying:
             pending: of each partition of the source's `__consumer_offsets`, in its order.
             here: what has come of the partitions that are promoted, and of those.
             outcomes: how the transactions of each partition end.
-            is_followed: whether the coordinator here is to end what goes on.
+            is_followed: whether the coordinator here is to end what continues.
 
         Raises:
             StorageFailed: a write failed.
@@ -96,7 +96,7 @@ class Carrying:
                 goes_on = is_followed and producer_id in outcome.goes_on
                 epoch = opened.get(producer_id) if goes_on else None
                 if epoch is None and producer_id not in outcome.committed:
-                    continue  # what is open there is of no transaction that goes on
+                    continue  # what is open there is of no transaction that continues
                 clamped = [self._clamped(each.row, here) for each in some]
                 if await self._write(group_id, producer_id, epoch, clamped):
                     place = self._groups.transactions.partition_of(group_id)

@@ -119,7 +119,7 @@ class Promotions:
         follower: whose following of a topic ends.
         followed_topics: drops the source's `__consumer_offsets`.
         offsets: what that has.
-        transactions: go on with what the source has of them.
+        transactions: continue with what the source has of them.
         transactions_topic: has them, in the source's records.
     """
 
@@ -338,7 +338,7 @@ class Promotions:
     async def _carry(
         self, here: Mapping[TopicPartition, PartitionHere], taken: TakenOver, *, is_followed: bool
     ) -> Places:
-        """Have the offsets of transactions here; where those are that go on."""
+        """Have the offsets of transactions here; where those are that continue."""
         if is_followed:  # all that is pending here is of a promotion that was interrupted
             await self.carrying.drop_pending()
         known = [key.partition for key in here if key.topic == FOLLOWED_OFFSETS]

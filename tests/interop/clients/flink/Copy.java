@@ -4,7 +4,7 @@
  *
  * A cluster within this JVM: a source that keeps its offsets in checkpoints, a shuffle, and the sink
  * that commits its transactions when a checkpoint is complete. A number N goes to partition
- * N % PARTITIONS, in the order of the partition that it comes from. Started again, it goes on from the
+ * N % PARTITIONS, in the order of the partition that it comes from. Started again, it continues from the
  * newest checkpoint in the directory. Says "restored DIRECTORY" if there is one, and "started". Ends
  * when its input ends; with 3 if the job fails.
  */
