@@ -340,9 +340,9 @@ class ControlCalls(RetriedCalls):
             NoAnswer: no broker answers.
         """
         if topics is None:
-            self._act(questions.PROMOTE, questions.ALL_TOPICS)
+            self._follow(questions.PROMOTE, questions.ALL_TOPICS)
         for some in _parts(topics or ()):
-            self._act(questions.PROMOTE, json.dumps(some))
+            self._follow(questions.PROMOTE, json.dumps(some))
 
     def demote(self, servers: str, topics: str = ".*") -> None:
         """Have a broker follow a cluster, also in topics that it leads.
@@ -355,20 +355,13 @@ class ControlCalls(RetriedCalls):
             RequestRefused: the broker cannot (Apache Kafka), or refuses.
             NoAnswer: no broker answers.
         """
-        self._act(questions.DEMOTE, json.dumps(questions.Demotion(servers, topics)._asdict()))
+        self._follow(questions.DEMOTE, json.dumps(questions.Demotion(servers, topics)._asdict()))
 
-    def _act(self, action: Action, value: str) -> None:
-        def attempt(deadline: Deadline) -> None:
-            link = self.brokers.any(deadline)
-            if action.name not in link.features:
-                raise RequestRefused(
-                    ErrorCode.unsupported_version,
-                    f"the broker at {self.config.bootstrap_servers} follows no other, as only "
-                    "horolog does",
-                )
-            alter(link, (action.about, ""), {action.name: value}, deadline)
-
-        self._persist(attempt)
+    def _follow(self, action: Action, value: str) -> None:
+        lacking = (
+            f"the broker at {self.config.bootstrap_servers} follows no other, as only horolog does"
+        )
+        self._act(action, "", value, RequestRefused(ErrorCode.unsupported_version, lacking))
 
     def append_times_ahead(self, topic: str) -> questions.AppendTimesAhead:
         """How far a topic's append times are ahead of the broker's clock.
@@ -390,18 +383,7 @@ class ControlCalls(RetriedCalls):
             NoAnswer: no broker answers.
         """
         value = questions.ALL_PARTITIONS if partitions is None else ",".join(map(str, partitions))
-        resource, values = (
-            (questions.APPEND_TIME_RESET.about, topic),
-            {questions.APPEND_TIME_RESET.name: value},
-        )
-
-        def attempt(deadline: Deadline) -> None:
-            link = self.brokers.any(deadline)
-            if questions.APPEND_TIME_RESET.name not in link.features:
-                raise self._no_append_times(topic)
-            alter(link, resource, values, deadline)
-
-        self._persist(attempt)
+        self._act(questions.APPEND_TIME_RESET, topic, value, self._no_append_times(topic))
 
     def _no_append_times(self, topic: str) -> RequestRefused:
         return RequestRefused(
@@ -411,6 +393,17 @@ class ControlCalls(RetriedCalls):
         )
 
     # --- how a row is asked -----------------------------------------------------------
+
+    def _act(self, action: Action, name: str, value: str, lacking: RequestRefused) -> None:
+        """Have a broker do something to a resource; `lacking` where it does not announce it."""
+
+        def attempt(deadline: Deadline) -> None:
+            link = self.brokers.any(deadline)
+            if action.name not in link.features:
+                raise lacking
+            alter(link, (action.about, name), {action.name: value}, deadline)
+
+        self._persist(attempt)
 
     def _of_leader(
         self, question: Question[TakesT, GivesT], topic: str, partition: int, ask: TakesT
