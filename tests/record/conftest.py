@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from horolog.record.kernels.loading import COLUMN_KERNELS, JOIN_KERNELS, SCAN_KERNELS
+from horolog.record.kernels.loading import COLUMN_KERNELS, SCAN_KERNELS
 
 
 @pytest.fixture
@@ -15,7 +15,7 @@ def rng() -> random.Random:
 @pytest.fixture(params=["twins", "kernels"])
 def both(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Run a test with the plain twins and with the kernels."""
-    for lazy in (SCAN_KERNELS, COLUMN_KERNELS, JOIN_KERNELS):
+    for lazy in (SCAN_KERNELS, COLUMN_KERNELS):
         if request.param == "kernels":
             lazy.load()
         else:

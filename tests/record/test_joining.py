@@ -16,9 +16,6 @@ PRODUCER = (77, 3)
 FAR_MS = (1 << 62) + 5
 
 
-pytestmark = pytest.mark.usefixtures("both")
-
-
 def added(joiner: Joiner, batch: bytes) -> bool:
     return joiner.add(parse_header(batch), batch)
 

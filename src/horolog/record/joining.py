@@ -13,7 +13,7 @@ from horolog.buffers import Buffer
 from horolog.errors import CorruptBatch
 from horolog.record.batch import HEADER_SIZE, LOG_OVERHEAD, BatchHeader, pack_header
 from horolog.record.compression import Codec, UncompressedTooLarge, compress, decompress
-from horolog.record.kernels import join_twins, layout
+from horolog.record.kernels import layout
 from horolog.record.kernels.loading import JOIN_KERNELS
 
 __all__ = ["Joiner"]
@@ -31,6 +31,7 @@ class Joiner:
         Args:
             max_bytes: of the joined batch, header included, before its records are compressed.
         """
+        JOIN_KERNELS.load()
         self._out = np.empty(max(max_bytes - HEADER_SIZE, 1), np.uint8)
         self._state = array("q", bytes(8 * layout.JOIN_STATE_SIZE))
         self._state_array = np.frombuffer(self._state, np.int64)  # the same memory
@@ -107,9 +108,6 @@ class Joiner:
         self._state[layout.JOIN_DELTA] = self._state[layout.JOIN_FILLED] = 0
 
     def _join(self, records: Buffer) -> int:
-        kernels = JOIN_KERNELS.module
-        if kernels is None:
-            JOIN_KERNELS.note_work(len(records))
-            return join_twins.join(memoryview(records), self._state, self._out.data)
+        assert JOIN_KERNELS.module is not None
         data = np.frombuffer(records, np.uint8)
-        return int(kernels.join(data, self._state_array, self._out))
+        return int(JOIN_KERNELS.module.join(data, self._state_array, self._out))

@@ -10,6 +10,7 @@ from collections import Counter
 
 import numpy as np
 from batches import ALL_COLUMNS, BASE_OFFSET, generated_record
+from join_twin import join
 
 from horolog.record.batch import HEADER_SIZE, parse_header
 from horolog.record.builder import build_batch
@@ -18,7 +19,6 @@ from horolog.record.kernels import (
     column_kernels,
     column_twins,
     join_kernels,
-    join_twins,
     layout,
     scan_kernels,
     scan_twins,
@@ -330,7 +330,7 @@ def test_kernel_and_twin_join_the_same_records(rng):
         room = max(1, len(hostile.data) + rng.choice((200, 200, 0, -5)))
         state[layout.JOIN_FILLED] = rng.choice((0, 1, room))
         mine, own = state[:], Guarded(room, np.uint8, 0)
-        expected = join_twins.join(memoryview(hostile.data), mine, own.array.data)
+        expected = join(memoryview(hostile.data), mine, own.array.data)
         answers[expected] += 1
         for poison in POISONS:
             theirs, out = state[:], Guarded(room, np.uint8, poison)

@@ -33,7 +33,6 @@ from horolog.jobs.selection import client_of
 from horolog.record.batch import BatchHeader, next_sequence
 from horolog.record.identity import renamed
 from horolog.record.joining import Joiner
-from horolog.record.kernels.loading import JOIN_KERNELS
 from horolog.sources.ahead import ahead
 from horolog.sources.location import Location
 from horolog.sources.options import ReadOptions
@@ -134,8 +133,6 @@ def move(unit: Move) -> Moved:
     """Mirror a stretch; an error that is not a bug is in the result, with what was done before."""
     moved = Moved(unit.partition, unit.place)
     give_up, before = time.monotonic() + unit.patience_s, moved.place
-    if unit.join_bytes:
-        JOIN_KERNELS.load()
     while True:
         try:
             with closing(unit.target.client()) as client:

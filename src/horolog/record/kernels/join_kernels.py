@@ -1,7 +1,12 @@
 """The numba kernel that adds a batch's records to a joined batch.
 
-It must equal its plain twin (`join_twins`). It sees hostile bytes: sizes are compared with what is
-left before anything is read or written.
+It has no twin: small batches are joined by jobs, which wait for it. It sees hostile bytes: sizes
+are compared with what is left before anything is read or written.
+
+Length, time and offset of a record are written anew; the rest of it is copied, not looked at. DONE,
+FULL where `out` has no room, or MALFORMED where the batch is better passed on as it is: it does not
+hold that many records with the offset deltas 0, 1, 2, ..., or a time is too far from the base. Only
+with DONE the state counts the batch; `out` has no bytes that count beyond.
 """
 
 from collections.abc import Callable

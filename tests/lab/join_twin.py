@@ -1,4 +1,4 @@
-"""The plain-Python twin of the kernel that adds a batch's records to a joined batch."""
+"""What the kernel that adds a batch's records to a joined batch must answer, in plain Python."""
 
 from typing import Any
 
