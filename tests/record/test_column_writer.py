@@ -12,7 +12,6 @@ from horolog.record.builder import Record, build_batch, read_records
 from horolog.record.column_writer import (
     PickedRows,
     RecordsEncoder,
-    encode,
     encode_batches,
     encode_picked,
 )
@@ -24,6 +23,10 @@ pytestmark = pytest.mark.usefixtures("both")
 
 NONE = st.just([])
 WRITTEN = ("key", "value", "headers", "timestamp_ms")
+
+
+def encode(table: pa.Table | pa.RecordBatch, base_offset: int = 0, **options) -> bytes:
+    return b"".join(encode_batches(table, base_offset=base_offset, **options))
 
 
 def as_table(rows: list[Record]) -> pa.Table:
@@ -81,7 +84,7 @@ def test_rows_picked_of_several_pieces_make_the_batches_of_one_table(
         columns = RowColumns(one_of(as_table(piece)))
         picked.append(PickedRows(columns, np.array(numbers, np.int64)))
         rows += [piece[number] for number in numbers] or piece
-    given_to_both = {"codec": codec, "batch_bytes": batch_bytes, "base_sequence": 7}
+    given_to_both = {"codec": codec, "batch_bytes": batch_bytes, "base_offset": 7}
     expected = list(encode_batches(as_table(rows), **given_to_both))
     batches = list(encode_picked(picked, **given_to_both))
     assert [bytes(batch.data) for batch in batches] == expected

@@ -12,7 +12,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Final, Self, TypeVar
+from typing import Final, Self
 
 from horolog.broker.admission import ProducerTurns
 from horolog.broker.background_tasks import BackgroundTasks
@@ -61,8 +61,6 @@ from horolog.storage.logs.appendable import Appended
 from horolog.storage.names import CONSUMER_OFFSETS, FOLLOWED_INTERNAL, GROUPS_FILE
 
 _LOG = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 WORKERS: Final = 4
 READERS: Final = 4

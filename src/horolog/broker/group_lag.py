@@ -174,9 +174,7 @@ def _behind(key: Key, committed: int, partition: Partition, *, committed_only: b
     return Behind(key, committed, log.log_start_offset, end, log)
 
 
-def partition_lag(
-    behind: Behind, paces: Paces, clock: LagClock, now_ms: int, config: TopicConfig | None = None
-) -> PartitionLag:
+def partition_lag(behind: Behind, paces: Paces, clock: LagClock, now_ms: int) -> PartitionLag:
     """All that can be said; any thread may ask, it may wait for the disk.
 
     Args:
@@ -184,7 +182,6 @@ def partition_lag(
         paces: of the group and the partition.
         clock: whose time the lag is measured by.
         now_ms: the broker's clock.
-        config: settings that retention is tried with, if not those of the topic.
 
     Raises:
         StorageFailed: the disk refused.
@@ -194,7 +191,7 @@ def partition_lag(
     unread = log.unread(first, end)
     deleted = Doomed()
     if behind.has_unread:
-        segments = deletions(log, first, now_ms, config)
+        segments = deletions(log, first, now_ms)
         deleted = doomed(behind, segments, paces.commits, now_ms)
     lag_ms: int | None = 0
     if behind.has_unread and clock is LagClock.APPEND:

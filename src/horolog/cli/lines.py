@@ -107,12 +107,12 @@ class LineFormat:
         return parse_time(str(value), now_ms=now_ms, zone=self.zone)
 
 
-def read_chunks(stream: BinaryIO, line_end: bytes = b"\n") -> Iterator[list[bytes]]:
+def read_chunks(stream: BinaryIO) -> Iterator[list[bytes]]:
     """Yield complete lines as they become available, all available ones together."""
     read: Callable[[int], bytes] = getattr(stream, "read1", stream.read)
     rest = b""
     while data := read(_READ_BYTES):
-        *lines, rest = (rest + data).split(line_end)
+        *lines, rest = (rest + data).split(b"\n")
         if lines:
             yield [line.removesuffix(b"\r") for line in lines]
     if rest:

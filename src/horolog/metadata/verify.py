@@ -20,8 +20,6 @@ from horolog.storage.directory.checkpoints import read_topic_id
 from horolog.storage.files import Files
 from horolog.storage.verify.findings import Finding, Findings, damage, fault, note
 
-_MEND = "stop the broker and restore the file from a backup"
-
 
 def check_store(log_dir: Path, *, is_live: bool = False, is_clean: bool = False) -> Findings:
     """What a start would do about topics and settings that are stored, and directories.

@@ -31,29 +31,6 @@ _NONE = np.empty(0, np.int64)
 _MAX_RECORD_BYTES = (1 << 31) - 1 - HEADER_SIZE
 
 
-def encode(
-    table: pa.Table | pa.RecordBatch,
-    *,
-    codec: Codec = Codec.NONE,
-    base_offset: int = 0,
-    batch_bytes: int = BATCH_BYTES,
-    level: int | None = None,
-) -> bytes:
-    """The rows of a table as v2 batches, with consecutive offsets from `base_offset` on.
-
-    Takes the columns `value` and `timestamp_ms`, and where they are there `key` and
-    `headers`; others are left alone. A null timestamp is written as -1. Batches are
-    filled up to `batch_bytes` before compression; a larger record has one to itself.
-
-    Raises:
-        ValueError: a column is missing or has a type that is no bytes, or a header is null.
-    """
-    batches = encode_batches(
-        table, codec=codec, base_offset=base_offset, batch_bytes=batch_bytes, level=level
-    )
-    return b"".join(batches)
-
-
 def encode_batches(
     table: pa.Table | pa.RecordBatch,
     *,
@@ -61,30 +38,27 @@ def encode_batches(
     base_offset: int | None = None,
     batch_bytes: int = BATCH_BYTES,
     level: int | None = None,
-    producer: tuple[int, int] = (-1, -1),
-    base_sequence: int = -1,
 ) -> Iterator[bytes]:
-    """As `encode`, batch by batch; without `base_offset` each begins at 0, as producers send it.
+    """The rows of a table as v2 batches, with consecutive offsets from `base_offset` on.
 
-    An idempotent `producer` gives its id and epoch, and the sequence of its first record.
+    Without that each batch begins at 0, as producers send it. Takes the columns `value` and
+    `timestamp_ms`, and where they are there `key` and `headers`; others are left alone. A null
+    timestamp is written as -1. Batches are filled up to `batch_bytes` before compression; a larger
+    record has one to itself.
+
+    Raises:
+        ValueError: a column is missing or has a type that is no bytes, or a header is null.
     """
     require_columns(table.schema)
-    offset, sequence = base_offset, base_sequence
+    offset = base_offset
     for rows in [table] if isinstance(table, pa.RecordBatch) else table.to_batches():
+        pieces = [PickedRows(RowColumns(rows))]
         for batch in encode_picked(
-            [PickedRows(RowColumns(rows))],
-            codec=codec,
-            base_offset=offset,
-            batch_bytes=batch_bytes,
-            level=level,
-            producer=producer,
-            base_sequence=sequence,
+            pieces, codec=codec, base_offset=offset, batch_bytes=batch_bytes, level=level
         ):
             yield bytes(batch.data)
             if offset is not None:
                 offset += batch.rows
-            if sequence >= 0:
-                sequence = next_sequence(sequence, batch.rows)
 
 
 class PickedRows(NamedTuple):

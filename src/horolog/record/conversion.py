@@ -74,7 +74,6 @@ def down_convert(
     *,
     start_offset: int = 0,
     max_batch_bytes: int = MAX_UNCOMPRESSED_BYTES,
-    max_bytes: int = MAX_SET_BYTES,
 ) -> Iterator[Converted]:
     """The whole batches of a fetch for a client that reads no format beyond `magic`.
 
@@ -87,7 +86,6 @@ def down_convert(
         magic: 0 or 1.
         start_offset: that was fetched from.
         max_batch_bytes: what one batch may decompress to.
-        max_bytes: of one batch in its new form.
 
     Raises:
         CorruptBatch: a batch is malformed.
@@ -117,7 +115,6 @@ def down_convert(
                 magic,
                 start_offset=start_offset,
                 max_batch_bytes=max_batch_bytes,
-                max_bytes=max_bytes,
             )
         yield converted
         position, next_offset = end + converted.size, converted.next_offset
@@ -184,13 +181,7 @@ def _convert_run(run: MessageRun, magic: int, start_offset: int | None = None) -
     return Converted(data, header.next_offset, header.records_count, losses, run.size)
 
 
-def as_plain_messages(
-    data: Buffer,
-    magic: int,
-    *,
-    least_offset: int = 0,
-    max_batch_bytes: int = MAX_UNCOMPRESSED_BYTES,
-) -> Iterator[Converted]:
+def as_plain_messages(data: Buffer, magic: int, *, least_offset: int = 0) -> Iterator[Converted]:
     """Every record as a plain message of v0 or v1, whatever held it: equal bytes, equal records.
 
     Control batches are left out, headers are. All checksums are looked at.
@@ -205,7 +196,7 @@ def as_plain_messages(
         size, batch = header.size, view[position : position + header.size]
         if header.magic == MAGIC or header.codec_number:
             verify_crc(batch, 0, header)
-            opened = open_batch(batch, header, max_bytes=max_batch_bytes)
+            opened = open_batch(batch, header)
         else:
             run = open_run(view[position : position + max(RUN_BYTES, size)], header)
             opened, size = run.opened, run.size
@@ -227,9 +218,7 @@ def convert_batch(
     *,
     start_offset: int = 0,
     zstd_as: Codec | None = None,
-    level: int | None = None,
     max_batch_bytes: int = MAX_UNCOMPRESSED_BYTES,
-    max_bytes: int = MAX_SET_BYTES,
 ) -> Converted:
     """One whole batch or message in another format, with its codec, offsets and times.
 
@@ -247,9 +236,7 @@ def convert_batch(
     if codec is Codec.ZSTD and zstd_as is not None:
         codec = zstd_as
     if magic == MAGIC:
-        data = write_batch(
-            opened.header, opened.pieces, codec=codec, level=level, max_bytes=max_bytes
-        )
+        data = write_batch(opened.header, opened.pieces, codec=codec)
         return Converted(
             data, header.next_offset, opened.header.records_count, Losses(), header.size
         )
@@ -258,8 +245,6 @@ def convert_batch(
         opened.header,
         opened.pieces,
         codec=codec,
-        level=level,
-        max_bytes=max_bytes,
         start_offset=start_offset if codec is Codec.NONE else None,
     )
     if codec is not Codec.NONE or header.base_offset >= start_offset:
@@ -295,25 +280,18 @@ def open_batch(
     return OpenedBatch(header, decompress_chunks(header.codec, payload, max_bytes=max_bytes))
 
 
-def write_batch(
-    header: BatchHeader,
-    pieces: Iterable[Buffer],
-    *,
-    codec: Codec,
-    level: int | None = None,
-    max_bytes: int = MAX_SET_BYTES,
-) -> bytes:
+def write_batch(header: BatchHeader, pieces: Iterable[Buffer], *, codec: Codec) -> bytes:
     """A batch of v2 of records, with what an opened header says of them.
 
     Raises:
-        RequestRefused: it is longer than `max_bytes` (10).
+        RequestRefused: it is longer than `MAX_SET_BYTES` (10).
     """
-    payload = compress_chunks(codec, pieces, level, max_bytes=max_bytes - HEADER_SIZE)
+    payload = compress_chunks(codec, pieces, max_bytes=MAX_SET_BYTES - HEADER_SIZE)
     if payload is None:
         raise RequestRefused(
             ErrorCode.message_too_large,
-            f"The records at offset {header.base_offset} are larger than {max_bytes} bytes as a "
-            "batch of format v2",
+            f"The records at offset {header.base_offset} are larger than {MAX_SET_BYTES} bytes as "
+            "a batch of format v2",
         )
     header = header._replace(
         magic=MAGIC,

@@ -117,23 +117,21 @@ def running_tasks(spark: "SparkSession") -> tuple[int, int]:
 def job_command(
     app: typer.Typer,
     job: type[Job],
-    name: str | None = None,
     *,
     on_spark: bool = True,
     converters: Converters | None = None,
 ) -> Callable[[Callable[[Job, Call], None]], Callable[[Job, Call], None]]:
-    """Make a command of a job; the function runs it and shows what it did.
+    """Make a command of a job; the function, which names it, runs it and shows what it did.
 
     Args:
         app: has the command.
         job: a dataclass whose fields are its options.
-        name: of the command; by default the function's.
         on_spark: whether it takes options of Spark, too.
         converters: what makes the values of fields that have a way of their own of their texts.
     """
 
     def made(run: Callable[[Job, Call], None]) -> Callable[[Job, Call], None]:
-        title = name or run.__name__
+        title = run.__name__
 
         def command(**given: Any) -> None:
             call = Call(

@@ -103,7 +103,7 @@ class Sent:
         )
         return OpenedBatch(header, chain(begin, pieces))
 
-    def as_batch(self, *, level: int | None = None, max_bytes: int = MAX_SET_BYTES) -> bytes:
+    def as_batch(self, *, max_bytes: int = MAX_SET_BYTES) -> bytes:
         """The records as one batch of v2, with the messages' codec; those of v0 have no timestamp.
 
         Raises:
@@ -112,7 +112,7 @@ class Sent:
         state = new_state(self._first)
         state[layout.CHANGE_APPEND_TIME] = 0
         pieces = self._pieces(state, layout.RENUMBER)
-        payload = compress_chunks(self.codec, pieces, level, max_bytes=max_bytes - HEADER_SIZE)
+        payload = compress_chunks(self.codec, pieces, max_bytes=max_bytes - HEADER_SIZE)
         if payload is None:
             raise RequestRefused(
                 ErrorCode.message_too_large,

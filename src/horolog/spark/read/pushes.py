@@ -75,7 +75,6 @@ _MARKS: dict[str, tuple[str, Filter]] = {
     columns.TOPIC: ("topic >= ''", GreaterThanOrEqual((columns.TOPIC,), "")),
 }
 _ENOUGH_MARKS = 2
-MARK = _MARKS[columns.OFFSET][1]
 
 
 def marked(frame: Any) -> Any:
