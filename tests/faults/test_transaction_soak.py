@@ -73,7 +73,7 @@ def over_a_promotion(
 def test_no_committed_transaction_is_cut_by_a_promotion(
     nursery: Nursery, tmp_path: Path, how: dict[str, bool]
 ) -> None:
-    few = {"producers": 1, "seconds": 1, "transformers": 1, "ended": 15}
+    few = {"producers": 1, "seconds": 1, "transformers": 1, "ended": 8}
     run = over_a_promotion(nursery, tmp_path, 4, **few, **how)
     assert run.counts["transactions committed"] > 0
 

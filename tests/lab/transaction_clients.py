@@ -144,8 +144,12 @@ class Transactional:
         while True:
             try:
                 call()
-            except confluent_kafka.KafkaException as failure:
-                error = failure.args[0]
+            except (confluent_kafka.KafkaException, SystemError) as failure:
+                # `_stop` that a signal runs while an error is about to be raised hides it.
+                cause = failure.__cause__ if isinstance(failure, SystemError) else failure
+                if not isinstance(cause, confluent_kafka.KafkaException):
+                    raise
+                error = cause.args[0]
                 if error.txn_requires_abort():
                     return False
                 if not error.retriable():
