@@ -58,7 +58,6 @@ class Producer:
             base_sequence=self.sequence,
             is_transactional=True,
         )
-        self.sequence += len(self._records)
         body = raw.transactional_produce_request(
             self.transactional_id, TOPIC, batch, partition=self._partition
         )
@@ -74,9 +73,16 @@ class Producer:
         """Whether the partition is added; else the former transaction is still being ended."""
         return raw.is_added(await self.client.answer())
 
-    async def has_produced(self) -> None:
-        """Check the answer."""
-        raw.check_transactional_produced(await self.client.answer())
+    async def has_produced(self) -> bool:
+        """Whether they are appended; else, in the second flow, as `added`."""
+        try:
+            raw.check_transactional_produced(await self.client.answer())
+        except raw.Refused as error:
+            if error.code != raw.CONCURRENT_TRANSACTIONS:
+                raise
+            return False
+        self.sequence += len(self._records)
+        return True
 
     async def ended(self) -> None:
         """Check the answer; in the second flow it has the producer of the next transaction."""
@@ -96,10 +102,11 @@ async def _commit(producers: Sequence[Producer], count: int, flow: int) -> None:
             for each in left:
                 each.add()
             left = [each for each in left if not await each.added()]
-        for each in producers:
-            each.produce()
-        for each in producers:
-            await each.has_produced()
+        left = producers
+        while left:
+            for each in left:
+                each.produce()
+            left = [each for each in left if not await each.has_produced()]
         for each in producers:
             each.end()
         for each in producers:
