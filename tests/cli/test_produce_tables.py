@@ -1,6 +1,7 @@
 """`horolog produce --from`: rows of files as records."""
 
 import re
+from datetime import datetime
 from pathlib import Path
 
 import pyarrow as pa
@@ -59,8 +60,11 @@ def test_times_of_a_table_without_a_zone_are_refused_or_of_the_zone_given(
     assert horolog("topics", "create", "tables.local").code == 0
     refused = horolog("produce", "tables.local", "--from", file)
     assert (refused.code, "has no zone" in refused.err) == (2, True)
-    assert horolog("produce", "tables.local", "--from", file, "--tz", "Europe/Berlin").code == 0
-    assert horolog("consume", "tables.local").lines[0].startswith("2026-11-20T09:00:00.000Z\t")
+    for zone in ("Europe/Berlin", "+02:00", "local"):
+        assert horolog("produce", "tables.local", "--from", file, "--tz", zone).code == 0
+    berlin, offset, local = (line[:24] for line in horolog("consume", "tables.local").lines)
+    assert (berlin, offset) == ("2026-11-20T09:00:00.000Z", "2026-11-20T08:00:00.000Z")
+    assert datetime.fromisoformat(local) == datetime(2026, 11, 20, 10).astimezone()
 
 
 def test_columns_are_taken_by_the_names_given(horolog: Run, tmp_path: Path) -> None:
