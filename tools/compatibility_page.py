@@ -56,34 +56,55 @@ row stand below the table.
 OWN_SUITES = """
 ## The clients' own suites
 
-Run by hand on 2026-11-22 against one broker (`group.initial.rebalance.delay.ms=0`; topics of
-several replicas or brokers turned into one). Left out: TLS, SASL, KIP-848, share groups.
+Run by hand against one broker (`group.initial.rebalance.delay.ms=0`; topics of several replicas or
+brokers turned into one). Left out: TLS, SASL, KIP-848, share groups. Those of 2026-11-27 were run
+on a machine that was busy with other work.
 
-With transactions, on 2026-11-26: franz-go, `pkg/kgo` (adb3a18), with 20,000 records and its
-transactional ones (`TestTxnEtl`): all 107 passed. confluent-kafka-python, `test_transactions.py`:
-all 4 passed; where a broker is killed during `send_offsets_to_transaction`, librdkafka 2.16.0 may
-never return from it, whatever its timeouts, at Apache Kafka 4.3.1 (2 of 4 kills, 90 seconds after
-the restart) as here (2 of 6). Karapace, run by hand over kills and compaction of `_schemas`, kept
-its schemas.
+On 2026-11-27:
 
-kafka-go (3ce2979), `TestClientTxnOffsetCommit`, which skips itself from Kafka 3.0 on: it fails with
-UNKNOWN_MEMBER_ID (25) here as it does on Apache Kafka 4.3.1 and 3.9, since it sends a
-`group.instance.id` that its member has not joined with.
+- franz-go (adb3a18), `pkg/kgo`, with 20,000 records: 111 passed, none failed; `TestTxnEtl` and
+  `TestGroupETL` are among them.
+- kafka-go (3ce2979), its tests of groups, readers, offsets and transactions: 138 passed. Not
+  among them: `consumer group rebalance` and `consumer group commits on close` of
+  `TestReaderConsumerGroup`, which fail at Apache Kafka 4.3.1 too (the second dereferences nil in
+  the test, as does `verify offset committed when using interval committer`), and
+  `TestClientTxnOffsetCommit`, which skips itself from Kafka 3.0 on: it sends a `group.instance.id`
+  that its member has not joined with, and gets UNKNOWN_MEMBER_ID (25) at Kafka 4.3.1 and 3.9 too.
+  `TestReaderReadCompactedMessage` fails and is not explained yet: its reader, which asks for 200
+  bytes at a time, does not reach the end of a log that was compacted. librdkafka reads all keys of
+  such a log. Kafka 4.3.1 refuses the test's topic (`segment.bytes=200`).
+- confluent-kafka-python (8b1c7a6, release 2.16.1), `tests/integration` without a schema registry:
+  all 4 of `test_transactions.py` passed, and all others but these: access rights (without an
+  authorizer they fail at Kafka 4.3.1 too) and SCRAM users, which are not served; one that wants
+  `min.insync.replicas` among the settings that are set, and passes where the broker's file has it;
+  one with a socket timeout of 100 ms, which passed when it was run again. Where a broker is killed
+  during `send_offsets_to_transaction`, librdkafka 2.16.0 may never return from it, whatever its
+  timeouts, at Kafka 4.3.1 (2 of 4 kills, 90 seconds after the restart) as here (2 of 6).
+- librdkafka (4c3b017), its tests of transactions (0098 with the Java producer, 0103, 0129),
+  compaction (0077), groups, offsets and idempotence: 0018, 0019, 0030, 0033, 0045, 0056, 0086,
+  0089, 0090, 0091, 0099, 0102, 0118, 0122, 0130, 0132, 0137 and 0140 passed. 0113 passed in quick
+  mode; of the whole, all subtests that ran until its time was over, `l` only with the default
+  `group.initial.rebalance.delay.ms`. 0077 failed once, while the cleaner's kernels were compiled
+  for the first time, which outlasts its 20 seconds on a busy machine. 0081 passed but for access
+  rights and for settings of groups, which are not served.
+- aiokafka 0.14.0, `tests`: 956 passed, 2 failed: one wants certificates, one a broker id of 0 (it
+  passes with `node.id=0`). All 20 of transactions are among those that passed.
+- sarama (bd98b3a), functional tests: 65 passed, all but one of transactions among them; 8 failed:
+  6 want Docker or several brokers, 2 APIs that are not served (quotas, UpdateFeatures).
+- KafkaJS 2.2.4, its tests of transactions and idempotence: 68 passed, one failed. It commits
+  offsets with a producer id that was never given, and fails at Kafka 4.3.1 in the same way.
 
-The others were run before transactions were served:
+Karapace, run by hand on 2026-11-26 over kills and compaction of `_schemas`, kept its schemas.
 
-- aiokafka 0.14.0, `tests`: 935 passed (most need no broker), 22 failed: 20 want transactions, one a
-  broker id of 0 (it passes with `node.id=0`), one `__consumer_offsets` among the topics: committed
-  offsets are no topic here.
+Run on 2026-11-22, before transactions, and not since:
+
 - kafka-python 3.1.0.dev, `test/integration`: 44 passed, 11 failed: 2 want transactions, 1 access
   rights, 8 APIs that are not served.
-- KafkaJS 2.2.4, `src`: 449 passed, 84 failed. Of 50 that were looked into 42 fail on Apache Kafka
-  4.3.1 too, 7 want compaction, transactions or several brokers, one joins a group that it has no
-  time to sync with.
-- sarama (bd98b3a), functional tests: 43 passed, 8 failed: they want Docker, several brokers,
-  transactions, or APIs that are not served.
-- librdkafka (4c3b017), with `-Q`: 66 passed, 12 failed: 5 want compaction, access rights, TLS or
-  scripts that were not there; 7 failed while a test that cuts sockets ran. Of these 6 passed by
+- KafkaJS 2.2.4, all of `src`: 449 passed, 84 failed. Of 50 that were looked into 42 fail on Apache
+  Kafka 4.3.1 too, 7 want compaction, transactions or several brokers, one joins a group that it has
+  no time to sync with.
+- librdkafka (4c3b017), all with `-Q`: 66 passed, 12 failed: 5 want compaction, access rights, TLS
+  or scripts that were not there; 7 failed while a test that cuts sockets ran. Of these 6 passed by
   themselves, and of 0113 what was run.
 """
 
