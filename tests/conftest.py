@@ -63,22 +63,6 @@ for profile, examples in (("quick", 9), ("thorough", 500)):
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add `--workers`."""
-    parser.addoption("--workers", type=int, default=0, help="run tests in so many processes")
-
-
-def pytest_runtestloop(session: pytest.Session) -> bool | None:
-    """Run tests in as many processes as asked for."""
-    count: int = session.config.getoption("workers")
-    if count < 1 or session.testsfailed or session.config.option.collectonly:
-        return None
-    from forked_workers import run_in_workers  # noqa: PLC0415 - the path is set up here
-
-    run_in_workers(session, count)
-    return True
-
-
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Let the test that starts the JVM take its time."""
     for item in items:
