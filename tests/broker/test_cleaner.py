@@ -16,7 +16,9 @@ from storelogs import records_in
 from horolog.broker.cleaner import RETRY_MS, Cleaner
 from horolog.broker.scheduling.pace import Pace
 from horolog.errors import ErrorCode, RequestRefused, StorageFailed
+from horolog.record.batch import iter_headers
 from horolog.record.builder import Record, build_batch
+from horolog.wire.features import WITH_APPEND_TIMES
 
 COMPACT = {
     "cleanup_policy": "compact",
@@ -197,6 +199,50 @@ def test_appends_and_reads_go_on_beside_a_run(broker: RunningBroker) -> None:
     held.go_on.set()
     held.done.result(60)
     assert offsets(broker, 0)[-10:] == list(range(30, 40))
+
+
+def read_by_small_fetches(broker: RunningBroker, end_offset: int, **more: int) -> list[int]:
+    """The offsets of the records that a consumer gets, each time of one batch or few."""
+    offset, found = 0, []
+    while offset < end_offset:
+        answer = broker.fetch("t", offset, partition_max_bytes=200, **more)
+        batches = [header for _, header in iter_headers(answer.records)]
+        assert batches, f"a consumer stays at {offset}"
+        is_end = batches[-1].next_offset == end_offset
+        assert is_end or any(header.records_count for header in batches)
+        offset = batches[-1].next_offset
+        found += [header.base_offset for header in batches if header.records_count]
+    return found
+
+
+def test_consumers_are_not_answered_with_batches_that_compaction_has_emptied(
+    broker: RunningBroker,
+) -> None:
+    fill(broker, 0, 40, keys=1)
+    clean(broker)
+    log = broker.log("t", 0)
+    emptied = [h for each in log.segments for _, h in each.headers(0, each.size)]
+    assert sum(not header.records_count for header in emptied) > 3
+    active = range(log.segments[-1].base_offset, 40)
+    first = active.start - 1, *active
+    assert read_by_small_fetches(broker, 40) == list(first)
+    seen = broker.fetch("t", 0, partition_max_bytes=200, isolation_level=WITH_APPEND_TIMES)
+    (header,) = (header for _, header in iter_headers(seen.records))
+    assert not header.records_count, "a follower has every batch"
+
+
+def test_a_consumer_gets_to_the_end_of_a_log_of_emptied_batches(broker: RunningBroker) -> None:
+    fill(broker, 0, 39, keys=1)
+    broker.append("t", build_batch([Record(NOW_MS, b"0", None)]), 0)
+    log = broker.log("t", 0)
+    for _ in range(2):
+        broker.append("t", build_batch([Record(NOW_MS, b"1", bytes(900))]), 0)
+        clean(broker)
+        broker.clock.advance("2d")
+    assert read_by_small_fetches(broker, 42) == [40, 41]
+    assert log.behind_empty_batches(0, 40) == 40, "as where an open transaction follows"
+    (header,) = (header for _, header in iter_headers(log.gap(0, 40).read()))
+    assert (header.base_offset, header.next_offset, header.records_count) == (0, 40, 0)
 
 
 def test_the_cleaner_point_outlives_a_kill(broker: RunningBroker) -> None:

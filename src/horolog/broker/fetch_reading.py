@@ -90,8 +90,10 @@ class FetchReading:
             if self.may_convert:
                 found = self._converted(requested)
             else:
+                # A follower is given them, too: they hold what is known of producers.
                 found = _read_partition(
-                    self._broker, requested, self._left, self._committed, not self.size
+                    *(self._broker, requested, self._left, self._committed, not self.size),
+                    passes_empty=not self._with_append_times,
                 )
             if self._with_append_times and requested.partition is not None:
                 found = _with_append_times(
@@ -179,30 +181,41 @@ class FetchReading:
 
 
 def _read_partition(
-    broker: Broker, requested: RequestedPartition, left: int, committed: bool, nothing_yet: bool
+    broker: Broker,
+    requested: RequestedPartition,
+    left: int,
+    committed: bool,
+    nothing_yet: bool,
+    *,
+    passes_empty: bool,
 ) -> FetchedPartition:
     partition = requested.partition
     if partition is None:
         assert requested.error is not None
         return FetchedPartition(requested.partition_index, code_for(requested.error))
+    log, offset = partition.log, requested.offset
     max_bytes = max(min(requested.max_bytes, left), 0)
     try:
         # First, so that what is read is before them, whatever is appended meanwhile.
-        high_watermark, stable = partition.log.high_watermark, partition.log.last_stable_offset
+        high_watermark, stable = log.high_watermark, log.last_stable_offset
         up_to = stable if committed else high_watermark
-        found = partition.log.read(
-            requested.offset, max_bytes, min_one_batch=nothing_yet, up_to=up_to
-        )
+        found = log.read(offset, max_bytes, min_one_batch=nothing_yet, up_to=up_to)
+        if passes_empty and found.begins_empty:
+            offset = log.behind_empty_batches(offset, up_to)
+            if offset < up_to:
+                found = log.read(offset, max_bytes, min_one_batch=nothing_yet, up_to=up_to)
+            elif found.size:
+                found = log.gap(requested.offset, up_to)
         records: Buffer | SlicedRecords | None = b""
         if found.size:
             records = found.read_cached() if found.size <= _SMALL_BYTES else None
             if records is None and broker.slices_to_send.acquire():
                 records = SlicedRecords(found, broker.slices_to_send)
             elif records is None:
-                records = _first_records(partition, requested.offset, up_to) if nothing_yet else b""
+                records = _first_records(partition, offset, up_to) if nothing_yet else b""
         aborted = None
         if committed:
-            aborted = partition.aborted(requested.offset, len(cast(Buffer, records)), stable)
+            aborted = partition.aborted(offset, len(cast(Buffer, records)), stable)
     except HorologError as error:
         return FetchedPartition(requested.partition_index, code_for(error))
     return FetchedPartition(
@@ -210,7 +223,7 @@ def _read_partition(
         0,
         high_watermark,
         stable,
-        partition.log.log_start_offset,
+        log.log_start_offset,
         cast(Buffer, records),
         aborted,
     )

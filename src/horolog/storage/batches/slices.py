@@ -16,16 +16,25 @@ class Slice:
     Without a file it is the bytes of `held`.
     """
 
-    __slots__ = ("_file", "_files", "_held", "position", "size")
+    __slots__ = ("_file", "_files", "_held", "begins_empty", "position", "size")
 
     def __init__(
-        self, files: Files, file: OpenFile | None, position: int, size: int, held: bytes = b""
+        self,
+        files: Files,
+        file: OpenFile | None,
+        position: int,
+        size: int,
+        held: bytes = b"",
+        *,
+        begins_empty: bool = False,
     ) -> None:
         self._files = files
         self._file = file
         self._held = held
         self.position = position
         self.size = size
+        self.begins_empty = begins_empty
+        """Whether compaction has left no record of the first batch."""
 
     def read(self) -> Buffer:
         """The bytes; may wait for the disk.

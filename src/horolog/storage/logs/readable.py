@@ -44,6 +44,7 @@ from horolog.storage.removal.retention_report import SegmentRetention, report
 from horolog.storage.segments.segment import Segment
 
 _MOST_OFFSETS = 1 << 31  # of one batch
+_MOST_EMPTY = 1000  # batches that one read passes
 
 
 class ReadableLog:
@@ -182,12 +183,39 @@ class ReadableLog:
                 found = segment.slice(offset, max_bytes, min_one_batch=min_one_batch, before=before)
                 if found is not None:
                     return found
-            held = empty_batch(offset, min(before or end_offset, offset + _MOST_OFFSETS) - 1)
+            gap = self.gap(offset, before or end_offset)
             # Else retention has just deleted what was there.
             is_gap = segments[0].base_offset <= offset
-            if is_gap and (min_one_batch or max_bytes >= len(held)):
-                return Slice(self._files, None, 0, len(held), held)
+            if is_gap and (min_one_batch or max_bytes >= gap.size):
+                return gap
         return Slice(self._files, None, 0, 0)
+
+    def gap(self, offset: int, end_offset: int) -> Slice:
+        """A batch without records for the offsets from one to another, where there are none."""
+        held = empty_batch(offset, min(end_offset, offset + _MOST_OFFSETS) - 1)
+        return Slice(self._files, None, 0, len(held), held)
+
+    def behind_empty_batches(self, offset: int, up_to: int) -> int:
+        """From where on a consumer at `offset` finds records; `up_to` if there are none before it.
+
+        Behind many batches without records it is where the next one begins.
+
+        Raises:
+            CorruptBatch: the file is damaged there.
+            StorageFailed: the disk refused.
+        """
+        seen = 0
+        for segment in self.segments_from(offset):
+            found = segment.locate(offset)
+            if found is None:
+                continue
+            for _, header in segment.headers(found[0], segment.size):
+                if header.next_offset > up_to:
+                    return up_to
+                if header.records_count or seen == _MOST_EMPTY:
+                    return max(offset, header.base_offset)
+                seen += 1
+        return up_to
 
     def replay(self, take: Callable[[Buffer], None]) -> Iterator[str]:
         """Give each batch that there is now to `take`, in order; see `replay_segments`."""

@@ -188,7 +188,8 @@ class SegmentReader:
         size = min(max_bytes, max(end - position, header.size))
         if size < header.size:
             size = header.size if min_one_batch else 0
-        return Slice(self._files, self.log.open(), position, size)
+        begins_empty = not header.records_count
+        return Slice(self._files, self.log.open(), position, size, begins_empty=begins_empty)
 
     def largest(self) -> TimeEntry | None:
         """The largest timestamp and the last offset of its batch; see `Indexes.largest`."""
