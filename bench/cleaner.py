@@ -4,7 +4,7 @@ Records of 100 B, ten for each key on average, are sent to a topic that is not d
 then it is made due. The time counts from there until the cleaner point is at the active segment, by
 `cleaner-offset-checkpoint`. What is left of the log is compared, too. The work that the figure is
 meant for is `--records 100000000 --loads plain --runs 1`: 10 million keys, 300 MB for the map of
-each side, up to 30 GB of disk, and an hour. How far it is goes to standard error; a run waits
+each side, up to 30 GB of disk, and half an hour. How far it is goes to standard error; a run waits
 for the files of the one before to be removed where the disk has no room for both, and what an
 interrupt leaves is removed.
 """
@@ -226,9 +226,10 @@ def main() -> None:
         versions = {name: side.version for name, side in sides.items()}
         for load in loads:
             taken: dict[str, list[harness.Numbers]] = {name: [] for name in sides}
-            for run in range(asked.runs + 1):  # the first is not counted
+            warm_up = load._replace(records=min(load.records, RECORDS))  # it is not counted
+            for run in range(asked.runs + 1):
                 for name in sides if run % 2 else reversed(sides):
-                    numbers = cleaners.measure(sides[name], load)
+                    numbers = cleaners.measure(sides[name], load if run else warm_up)
                     if run:
                         taken[name].append(numbers)
             row = harness.Row(
