@@ -72,7 +72,7 @@ On 2026-11-27:
   that its member has not joined with, and gets UNKNOWN_MEMBER_ID (25) at Kafka 4.3.1 and 3.9 too.
   `TestReaderReadCompactedMessage` passes, with a reader that asks for 200 bytes at a time; Kafka
   4.3.1 refuses the test's topic (`segment.bytes=200`).
-- confluent-kafka-python (8b1c7a6, release 2.16.1), `tests/integration` without a schema registry:
+- confluent-kafka-python (8b1c7a6, release 2.16.1), its integration tests without a schema registry:
   all 4 of `test_transactions.py` passed, and all others but these: access rights (without an
   authorizer they fail at Kafka 4.3.1 too) and SCRAM users, which are not served; one that wants
   `min.insync.replicas` among the settings that are set, and passes where the broker's file has it;
