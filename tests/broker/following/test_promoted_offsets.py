@@ -635,7 +635,7 @@ def test_what_a_promotion_that_was_killed_has_left_pending_is_dropped(
     assert comes(shadow, 5)
 
     async def killed(*_: object, **__: object) -> None:
-        raise StorageFailed("killed")
+        raise RequestRefused(ErrorCode.invalid_request, "killed")
 
     with held(source, "out", CONSUMER_OFFSETS):
         assert transform(source).end() == 0
