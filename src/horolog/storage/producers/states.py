@@ -52,7 +52,6 @@ _END = Struct(">qh?q")
 _CRC_START = 6
 _VERSION = 1
 _COMPANION_VERSION = 2
-_EARLIER_VERSION = 1  # of the companion: a count, and the batches
 _MAX_BYTES = 1 << 30
 
 
@@ -595,7 +594,7 @@ def _summed(version: int, *parts: bytes | bytearray) -> tuple[bytes, int]:
     return version.to_bytes(2, "big") + crc.to_bytes(4, "big") + body, crc
 
 
-def _read_summed(files: Files, path: str, head: Struct, *versions: int) -> bytes:
+def _read_summed(files: Files, path: str, head: Struct, version: int) -> bytes:
     if files.exists(path) and files.size(path) > _MAX_BYTES:
         raise CorruptFile(f"{path} is longer than {_MAX_BYTES} bytes")
     data = files.read_whole(path, _MAX_BYTES)
@@ -603,7 +602,7 @@ def _read_summed(files: Files, path: str, head: Struct, *versions: int) -> bytes
         raise CorruptFile(f"{path} is missing or cut off")
     found = int.from_bytes(data[:2], "big")
     crc = int.from_bytes(data[2:_CRC_START], "big")
-    if found not in versions or crc != crc32c.crc32c(memoryview(data)[_CRC_START:]):
+    if found != version or crc != crc32c.crc32c(memoryview(data)[_CRC_START:]):
         raise CorruptFile(f"{path} is of version {found} or damaged")
     return data
 
@@ -622,17 +621,10 @@ def _read_companion(files: Files, path: str) -> _Companion:
     """What was written beside a snapshot; nothing if there is no such file."""
     if not files.exists(path):
         return _Companion()
-    data = _read_summed(files, path, _FRAME, _EARLIER_VERSION, _COMPANION_VERSION)
-    if data[1] == _EARLIER_VERSION:
-        *_, older = _FRAME.unpack_from(data)
-        crc, head, ends = -1, _FRAME, 0
-    elif len(data) >= _COMPANION.size:
-        *_, crc, older, ends = _COMPANION.unpack_from(data)
-        head = _COMPANION
-    else:
-        raise CorruptFile(f"{path} is cut off")
-    middle = head.size + older * _BATCH.size
+    data = _read_summed(files, path, _COMPANION, _COMPANION_VERSION)
+    *_, crc, older, ends = _COMPANION.unpack_from(data)
+    middle = _COMPANION.size + older * _BATCH.size
     if min(older, ends) < 0 or middle + ends * _END.size != len(data):
         raise CorruptFile(f"{path} has not the size of its {older} and {ends} entries")
-    batches = list(_BATCH.iter_unpack(data[head.size : middle]))
+    batches = list(_BATCH.iter_unpack(data[_COMPANION.size : middle]))
     return _Companion(crc, batches, list(_END.iter_unpack(data[middle:])))
