@@ -10,7 +10,7 @@ import pytest
 from batches import marker
 from compacting import COMPACT as COMPACTED
 from compacting import clean
-from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
 from handing_over import complaints, give_to_kafka
 from patience import eventually
 from running_broker import RunningBroker
@@ -61,7 +61,9 @@ def consumed(bootstrap: str, topic: str) -> list[tuple[int, bytes | None, bytes 
     while True:
         message = consumer.poll(600)
         assert message is not None
-        if message.error() is not None:
+        error = message.error()
+        if error is not None:
+            assert error.code() == KafkaError._PARTITION_EOF, error
             consumer.close()
             return found
         found.append((message.offset(), message.key(), message.value()))
