@@ -149,6 +149,11 @@ def existing_rows(broker: Broker, topics: list[NamedTopic]) -> list[OffsetRow]:
     return rows
 
 
+def expiry_ms(retention_ms: int, commit_ms: int) -> int | None:
+    """When an offset expires that is committed for a time, in milliseconds; None if never so."""
+    return None if retention_ms < 0 else min(commit_ms + retention_ms, LONG_MAX)
+
+
 def commit_rows(
     request: CommitRequest, topics: Iterable[Topic | None], commit_ms: int
 ) -> list[OffsetRow]:
@@ -159,8 +164,7 @@ def commit_rows(
         topics: those that it names, in order; None for one whose offsets are left out.
         commit_ms: when they are committed, in milliseconds.
     """
-    retention_ms = request.retention_ms
-    expire_ms = None if retention_ms < 0 else min(commit_ms + retention_ms, LONG_MAX)
+    expire_ms = expiry_ms(request.retention_ms, commit_ms)
     rows: list[OffsetRow] = []
     for topic, named in zip(topics, request.topics, strict=True):
         if topic is None:

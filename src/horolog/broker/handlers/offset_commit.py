@@ -19,10 +19,15 @@ from typing import TYPE_CHECKING, Any, Final
 from horolog.broker.authorisation import Authorise
 from horolog.broker.broker import Broker
 from horolog.broker.dispatch import Request, api, shortcut
-from horolog.broker.handlers.committing import commit_rows, existing_rows, named_topics, offset_row
+from horolog.broker.handlers.committing import (
+    commit_rows,
+    existing_rows,
+    expiry_ms,
+    named_topics,
+    offset_row,
+)
 from horolog.broker.handlers.group_errors import commit_error_code
 from horolog.broker.handlers.repeated_commits import RepeatedCommit, keep
-from horolog.config import LONG_MAX
 from horolog.errors import ErrorCode, HorologError, code_for
 from horolog.groups.rows import OffsetRow
 from horolog.groups.values import Committer
@@ -56,7 +61,7 @@ async def offset_commit(
     """Commit the valid offsets; each partition has its own error."""
     body = request.body
     now_ms = broker.clock.now_ms()
-    expire_ms = _expiry(body.retention_time_ms, now_ms)
+    expire_ms = expiry_ms(body.retention_time_ms, now_ms)
 
     def row(topic: Topic, requested: OffsetCommitRequestPartition) -> OffsetRow:
         said_ms = requested.commit_timestamp  # in v1; but not later than now: it would not expire
@@ -161,10 +166,6 @@ def _rows(
         if not exists:
             codes[number] = code_for(unknown_topic(topic.name))
     return commit_rows(asked, existing, broker.clock.now_ms())
-
-
-def _expiry(retention_ms: int, now_ms: int) -> int | None:
-    return None if retention_ms < 0 else min(now_ms + retention_ms, LONG_MAX)
 
 
 def _topic(
