@@ -269,7 +269,7 @@ ABORTED = st.lists(
 def test_what_may_go_is_known_of_many_batches_as_of_each(
     made: list[tuple[int, Any, int]], aborted: list[AbortedTxn], cuts: set[int], singles: set[int]
 ) -> None:
-    """In pieces, some of which are met one by one; entries may begin or end anywhere, or never."""
+    """In pieces, some of which come one by one; entries may begin or end anywhere, or never."""
     cleaning.load_kernels()
     batches, offset = [], 0
     for producer, kind, count in made:

@@ -323,7 +323,7 @@ OF_EMPTIED_MARKER: Final = 4
 BEGINS_ABORTED: Final = 5  # no batch: an aborted transaction begins here
 # What is known of the transaction of a producer: bits, and above them 1 more than the number of the
 # aborted one that is open.
-IS_SEEN: Final = 1  # a batch of the aborted one was met
+IS_SEEN: Final = 1  # a batch of the aborted one has come
 IS_COMMITTED: Final = 2  # a batch of another one was
 OPEN_SHIFT: Final = 2
 

@@ -1,7 +1,7 @@
 """Which transactions the batches of a log belong to: what of them may go, in the order of offsets.
 
 What a batch does to the transaction of its producer is one function (`cleaning_twins.step`), for
-batches that are met one by one as for many small ones; between them one number is kept for each
+batches that come one by one as for many small ones; between them one number is kept for each
 producer with an open transaction.
 """
 
@@ -31,7 +31,7 @@ class Transactions:
         self._begun = 0  # how many of them have begun
         self._known: dict[int, int] = {}  # by producer id, as `cleaning_twins.step` has it
         self.kept: list[AbortedTxn] = []
-        """The aborted transactions of which a batch was met, up to their markers."""
+        """The aborted transactions of which a batch has come, up to their markers."""
 
     def meet(self, header: BatchHeader, batch: Buffer) -> bool:
         """Whether a batch may go: one of an aborted transaction, or the marker of one that is gone.
