@@ -99,6 +99,7 @@ class Client:
 
     async def answer(self) -> memoryview:
         """The body of the answer to what was sent last."""
+        self.connection._shared.sends.flush()
         # What goes to a thread is part of the cost; a large request waits for its turn.
         while self.connection._in_flight or not self.transport.last:
             await asyncio.sleep(0)

@@ -31,6 +31,7 @@ from horolog.network.connection import (
 )
 from horolog.network.dispatching import anonymous
 from horolog.network.framing import PIECE_BYTES, SCRATCH_BYTES
+from horolog.network.joint_sends import MOST, JointSends
 from horolog.network.lifecycle import State
 from horolog.network.mappings import Mappings
 from horolog.network.peer import ANONYMOUS, Peer
@@ -114,6 +115,9 @@ class Stage:
         self.forgotten = 0
         self.budget = ByteBudget(limit)
         self.loop = loop
+        self.now_s = 0.0
+        self.step_s = 1.0
+        """How much later each look at the clock is."""
         stage = self
 
         class Dispatch:
@@ -145,7 +149,8 @@ class Stage:
             scratch=memoryview(bytearray(SCRATCH_BYTES)),
             mappings=Mappings(),
             turns=Turns(loop),
-            polling=BusyPolling(loop, 0.0),
+            polling=BusyPolling(loop, 0.0, now=self._now),
+            sends=JointSends(loop),
             config_now=lambda: config,
             admit=lambda connection: self.admits,
             forget=self._forget,
@@ -154,6 +159,10 @@ class Stage:
         self.connection = ServerConnection(self.shared, LISTENER)
         self.transport = MemoryTransport()
         self.transport.protocol = self.connection
+
+    def _now(self) -> float:
+        self.now_s += self.step_s
+        return self.now_s
 
     def _forget(self, connection: ServerConnection) -> None:
         self.forgotten += 1
@@ -243,6 +252,80 @@ def test_a_connection_opens_with_a_principal_and_gives_everything_back(
     stage.answer(b"later", (b"too late",))
     assert stage.transport.sent == b"one"
     assert stage.budget.used == 0
+
+
+def arrived_at_once(stage: Stage, count: int) -> list[Stage]:
+    """Clients whose requests have arrived before the first of them is answered."""
+    clients = [stage, *(stage.join() for _ in range(count - 1))]
+    stage.step_s = 1e-6
+    for client in clients:
+        client.feed(request(b"one"))
+    stage.step_s = 1.0
+    return clients
+
+
+def answered(clients: list[Stage]) -> int:
+    return sum(client.transport.sent == b"one" for client in clients)
+
+
+def test_responses_to_what_has_arrived_at_once_are_sent_together(
+    loop: asyncio.AbstractEventLoop,
+) -> None:
+    stage = Stage(loop).connect()
+    clients = arrived_at_once(stage, 5)
+    assert stage.asked == [b"one"] * 5
+    assert answered(clients[:1]) == 1  # nobody had come before it
+    assert answered(clients) == 1
+    stage.turn_once()
+    assert answered(clients) == 5
+    clients[1].feed(request(b"two"))
+    assert clients[1].transport.sent == b"onetwo"
+
+
+def test_a_response_does_not_wait_for_many_requests(loop: asyncio.AbstractEventLoop) -> None:
+    clients = arrived_at_once(Stage(loop).connect(), MOST + 2)
+    assert answered(clients) == MOST + 1
+    clients[0].turn_once()
+    assert answered(clients) == MOST + 2
+
+
+def test_a_response_does_not_wait_for_a_large_request(loop: asyncio.AbstractEventLoop) -> None:
+    clients = arrived_at_once(Stage(loop).connect(), 3)
+    clients[0].feed(request(b"large", size=QUICK_BYTES + 1)[:-1])
+    assert answered(clients) == 3
+
+
+def test_a_response_that_waits_is_sent_before_later_ones_of_its_connection(
+    loop: asyncio.AbstractEventLoop,
+) -> None:
+    clients = arrived_at_once(Stage(loop).connect(), 2)
+    clients[1].feed(request(b"later") + request(b"two"))
+    clients[1].answer(b"later", (b"late",))
+    assert clients[1].transport.sent == b"onelatetwo"
+
+
+def test_a_client_that_sends_no_more_gets_the_response_that_waits(
+    loop: asyncio.AbstractEventLoop,
+) -> None:
+    clients = arrived_at_once(Stage(loop).connect(), 2)
+    clients[1].connection.eof_received()
+    assert answered(clients) == 2
+
+
+@pytest.mark.parametrize("how", ["drain", "close", "lose"])
+def test_a_connection_may_end_while_its_response_waits(
+    loop: asyncio.AbstractEventLoop, how: str
+) -> None:
+    clients = arrived_at_once(Stage(loop).connect(), 3)
+    end = clients[1].lose if how == "lose" else getattr(clients[1].connection, how)
+    end()
+    clients[0].turn_once()
+    assert (clients[1].transport.sent, clients[1].transport.closed) == {
+        "drain": (b"one", "closed"),
+        "close": (b"", "aborted"),
+        "lose": (b"", None),
+    }[how]
+    assert answered(clients[2:]) == 1
 
 
 def resident_bytes() -> int:

@@ -24,6 +24,8 @@ BEGIN_AFTER: Final = 8
 REST: Final = 100
 """Responses before it polls again where the processor was taken away from it."""
 LEAST_PROCESSORS: Final = 2
+BEHIND_SECONDS: Final = 20e-6
+"""How soon after a response the next request is received that has waited for it."""
 QUOTA: Final = Path("/sys/fs/cgroup/cpu.max")
 """The limit of a container, as version 2 of Linux' control groups shows it inside."""
 
@@ -35,7 +37,16 @@ class BusyPolling:
     seconds.
     """
 
-    __slots__ = ("_answered_at", "_looked_at", "_loop", "_now", "_score", "_seconds", "is_polling")
+    __slots__ = (
+        "_answered_at",
+        "_looked_at",
+        "_loop",
+        "_now",
+        "_score",
+        "_seconds",
+        "is_behind",
+        "is_polling",
+    )
 
     def __init__(
         self,
@@ -50,15 +61,20 @@ class BusyPolling:
         self._answered_at = 0.0  # of the last response; 0.0 once a request has followed
         self._looked_at = 0.0
         self.is_polling = False
+        self.is_behind = False
+        """Whether the latest bytes had arrived before the response to others was made."""
 
     def received(self) -> None:
         """Bytes have arrived from a client."""
         if not self._answered_at:
+            self.is_behind = False
             return
         now = self._looked_at = self._now()
+        after = now - self._answered_at
+        self.is_behind = after < BEHIND_SECONDS
         # To wake up takes about as long as it is worth to poll.
         soon = self._seconds if self.is_polling else 2 * self._seconds
-        if now - self._answered_at > soon:
+        if after > soon:
             self._score = min(self._score, 0)
         elif self._score < BEGIN_AFTER:
             self._score += 1
@@ -66,8 +82,6 @@ class BusyPolling:
 
     def answered(self) -> None:
         """A client that has just been served has been answered all that it asked."""
-        if not self._seconds:
-            return
         self._answered_at = self._looked_at = self._now()
         if self._score >= BEGIN_AFTER and not self.is_polling:
             self.is_polling = True

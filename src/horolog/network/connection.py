@@ -1,6 +1,6 @@
 """One client connection: requests in, responses out in the same order.
 
-A request starts after the response before it is handed to the transport, as in Apache Kafka. Only
+A request starts after the response before it is made, as in Apache Kafka. Only
 Produce requests start while earlier Produce requests are in flight, because each partition keeps
 their order; none starts while a request with very many fields is decoded. Further requests wait
 here up to a limit, then in the kernel. No request starts while responses are blocked by the socket.
@@ -24,6 +24,7 @@ from horolog.network.budget import SMALL_BYTES, ByteBudget
 from horolog.network.busy_polling import BusyPolling
 from horolog.network.dispatching import Dispatch, Hangup, anonymous
 from horolog.network.framing import Frames
+from horolog.network.joint_sends import JointSends
 from horolog.network.lifecycle import Event, State, next_state
 from horolog.network.mappings import Mappings
 from horolog.network.outbox import Outbox
@@ -78,6 +79,7 @@ class Shared:
     mappings: Mappings
     turns: Turns
     polling: BusyPolling
+    sends: JointSends
     config_now: Callable[[], BrokerConfig]
     admit: "Callable[[ServerConnection], bool]"
     forget: "Callable[[ServerConnection], None]"
@@ -200,34 +202,53 @@ class ServerConnection(asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """The buffer that the event loop receives into."""
-        room = self._frames.room()
-        turns = self._shared.turns
-        if self._frames.is_filling:
+        frames, turns = self._frames, self._shared.turns
+        room = frames.room()
+        if frames.buffer is not None:
             return room[:READ_AHEAD_OF_WAIT_BYTES] if turns.is_over() else room
-        if turns.is_contended or (self._in_flight and not self._in_flight[-1].is_produce):
+        if turns.waiting or (self._in_flight and not self._in_flight[-1].is_produce):
             return room[:READ_AHEAD_OF_WAIT_BYTES]
         return room
 
     def buffer_updated(self, nbytes: int) -> None:
         """`nbytes` have been received into the buffer."""
         self.last_active = self._loop.time()
-        self._shared.polling.received()
+        shared, frames = self._shared, self._frames
+        shared.polling.received()
         self._receiving = True
         self._begun = 0
+        is_quick = nbytes <= QUICK_BYTES
+        if not is_quick:
+            shared.sends.flush()
         try:
-            self._frames.received(nbytes)
+            frames.received(nbytes)
         except (MalformedRequest, MemoryError) as error:
             self._hang_up(error)
         self._receiving = False
-        if self._frames.is_filling and nbytes >= READ_AHEAD_OF_WAIT_BYTES:
+        if (
+            is_quick
+            and self._begun == 1
+            and self.state is _OPEN
+            and frames.buffer is None
+            and not (self._in_flight or self._waiting or self._waits_for_turn)
+            and not (self._reading_paused or self._account.requested)
+        ):  # nearly always: one small request, which is answered
+            outbox = self._outbox
+            assert outbox is not None
+            if shared.polling.is_behind and not outbox.is_blocked:
+                shared.sends.add(outbox.send)
+            else:
+                outbox.send()
+            shared.polling.answered()
+            return
+        if frames.buffer is not None and nbytes >= READ_AHEAD_OF_WAIT_BYTES:
             self._receive_in_turn()
         self._pump()
         self._steer_reading()
-        if self._begun == 1 and not self._in_flight and nbytes <= QUICK_BYTES:
-            self._shared.polling.answered()
 
     def eof_received(self) -> None:
         """The client has shut down its side: close, as Kafka does."""
+        self._pump()
 
     def pause_writing(self) -> None:
         """The transport's buffer is full."""
@@ -278,7 +299,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         """Start no more requests; close after the responses of those in flight."""
         self._on(Event.DRAIN)
         self._steer_reading()
-        self._close_if_drained()
+        self._pump()
 
     def close(self) -> None:
         """Close immediately."""
@@ -342,6 +363,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._waiting_bytes += size
 
     def _may_begin(self, frame: Buffer) -> bool:
+        """Whether to start a request now; else it starts later, perhaps at a turn."""
         outbox = self._outbox
         if self.state > _OPEN or outbox is None or outbox.is_blocked:
             return False
@@ -352,16 +374,12 @@ class ServerConnection(asyncio.BufferedProtocol):
             and self._in_flight_bytes < IN_FLIGHT_BYTES
         ):
             return False
-        return self._has_turn(len(frame))
-
-    def _has_turn(self, size: int) -> bool:
-        """Whether to start a request now; if not, it is started at this connection's turn."""
         if self._waits_for_slice:
             return False
         if self._is_its_turn and not self._begun:
             return True
         turns = self._shared.turns
-        is_quick = size <= QUICK_BYTES and not self._begun
+        is_quick = len(frame) <= QUICK_BYTES and not self._begun
         if turns.is_over_for_quick() if is_quick else turns.is_over():
             self._waits_for_slice = True
             turns.wait(self._on_turn)

@@ -49,7 +49,8 @@ class Frames:
         self._may_grow = may_grow
         self._lend = lend
         self._start = b""  # length and first bytes of a request that has no buffer yet
-        self._buffer: bytearray | memoryview | None = None  # a view of a mapping, if large
+        self.buffer: bytearray | memoryview | None = None
+        """Of the request that is being received on its own; a view of a mapping, if large."""
         self._filled = 0
         self._allowed = 0  # how far the buffer may be filled
         self.length = 0
@@ -62,20 +63,15 @@ class Frames:
     @property
     def arrived(self) -> int:
         """Bytes held of a request that is not whole, its length apart."""
-        if self._buffer is not None:
+        if self.buffer is not None:
             return self._filled
         return max(len(self._start) - LENGTH_BYTES, 0)
 
-    @property
-    def is_filling(self) -> bool:
-        """Whether a request is being received into its own buffer."""
-        return self._buffer is not None
-
     def room(self) -> memoryview:
         """The buffer for the next bytes."""
-        if self._buffer is not None:
+        if self.buffer is not None:
             end = min(self._allowed, self._filled + PIECE_BYTES)
-            return memoryview(self._buffer)[self._filled : end]
+            return memoryview(self.buffer)[self._filled : end]
         if not self._start:
             return self._scratch
         held = len(self._start)
@@ -89,10 +85,10 @@ class Frames:
             MalformedRequest: the length of a request is invalid.
             MemoryError: there is no memory for its buffer.
         """
-        if self._buffer is not None:
+        if self.buffer is not None:
             self._filled += size
             if self._filled == self.length:
-                frame, self._buffer = self._buffer, None
+                frame, self.buffer = self.buffer, None
                 self._filled = 0
                 self._on_frame(frame)
             elif self._filled == self._allowed:
@@ -118,7 +114,7 @@ class Frames:
 
     def forget(self) -> None:
         """Let go of what has arrived; nothing more will."""
-        self._buffer, self._start, self._filled = None, b"", 0
+        self.buffer, self._start, self._filled = None, b"", 0
 
     def _grow(self) -> None:
         arrived = self.arrived
@@ -134,16 +130,16 @@ class Frames:
             MemoryError: there is no memory for it.
         """
         self._allowed = self.next_size
-        if isinstance(self._buffer, memoryview):
+        if isinstance(self.buffer, memoryview):
             return
         # Not resized in place, because views of it may still exist.
         larger: bytearray | memoryview
         is_large = self.next_size > MAPPED_FROM_BYTES
         larger = self._lend(self.length) if is_large else bytearray(self.next_size)
-        if self._buffer is None:
+        if self.buffer is None:
             self._filled = len(self._start) - LENGTH_BYTES
             larger[: self._filled] = self._start[LENGTH_BYTES:]
             self._start = b""
         else:
-            larger[: self._filled] = self._buffer
-        self._buffer = larger
+            larger[: self._filled] = self.buffer
+        self.buffer = larger

@@ -107,8 +107,15 @@ class Outbox:
 
         Very many records of partitions are sent in several turns of the event loop.
         """
-        transport = self._transport
+        transport, parts = self._transport, self._parts
         if transport.is_closing():
+            return
+        if len(parts) == 1 and type(part := parts[0]) is bytes and not self.is_stuck:
+            parts.clear()  # one small response, as nearly always
+            self._held = 0
+            transport.write(part)
+            if self._charged:
+                self._charge()
             return
         ready: list[Buffer] = []
         left = MOST_AT_ONCE

@@ -19,6 +19,7 @@ from horolog.network.connection import ServerConnection, Shared
 from horolog.network.dispatching import Dispatch
 from horolog.network.file_records import FileSlots
 from horolog.network.framing import SCRATCH_BYTES
+from horolog.network.joint_sends import JointSends
 from horolog.network.mappings import Mappings
 from horolog.network.request_times import RequestTimes
 from horolog.network.stalls import StallWatch
@@ -64,6 +65,7 @@ class Server:
             mappings=Mappings(),
             turns=Turns(self._loop),
             polling=BusyPolling(self._loop, worth_polling_s(config.horolog_busy_poll_us)),
+            sends=JointSends(self._loop),
             config_now=config_now,
             admit=self._admit,
             forget=self._forget,

@@ -28,14 +28,10 @@ class Turns:
     def __init__(self, loop: asyncio.AbstractEventLoop, slice_seconds: float | None = None) -> None:
         self._loop = loop
         self._slice_seconds = slice_seconds
-        self._waiting: deque[Callable[[], None]] = deque()
+        self.waiting: deque[Callable[[], None]] = deque()
+        """The calls that wait for their turn."""
         self._until = 0.0
         self._is_scheduled = False
-
-    @property
-    def is_contended(self) -> bool:
-        """Whether a call waits for its turn."""
-        return bool(self._waiting)
 
     def is_over(self) -> bool:
         """Whether the slice of this iteration is used up; it starts with the first call."""
@@ -58,7 +54,7 @@ class Turns:
 
     def wait(self, go_on: Callable[[], None]) -> None:
         """Call back in a later iteration, in order."""
-        self._waiting.append(go_on)
+        self.waiting.append(go_on)
         if not self._is_scheduled:
             self._start_slice()
 
@@ -70,10 +66,10 @@ class Turns:
 
     def _end_slice(self) -> None:
         self._is_scheduled = False
-        if not self._waiting:
+        if not self.waiting:
             return
         self._start_slice()
-        for _ in range(len(self._waiting)):
-            self._waiting.popleft()()
+        for _ in range(len(self.waiting)):
+            self.waiting.popleft()()
             if self.is_over():
                 break
