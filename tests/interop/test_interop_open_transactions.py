@@ -154,7 +154,8 @@ class Producer:
             _, partitions = self._state(broker, named)
             assert partitions[self.name] == [0]
             assert "__consumer_offsets" in partitions
-            listed = broker.ask(ApiKey.LIST_TRANSACTIONS, 1, state_filters=["Ongoing"])
+            # A Kafka lists nothing while it loads any partition of its states.
+            listed = self._retried(broker, ApiKey.LIST_TRANSACTIONS, 1, state_filters=["Ongoing"])
             assert self.name in {its.transactional_id for its in listed.transaction_states}
         with Client(address) as client:
             at = {(self.name, 0): -1}
