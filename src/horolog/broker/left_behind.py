@@ -11,8 +11,8 @@ from typing import Final
 
 from horolog.config import DescribedSetting, Settings, describe_broker, describe_topic
 from horolog.metadata.adopted import ClusterMetadata
+from horolog.metadata.adopted_offsets import KafkaOffsets
 from horolog.metadata.topics import Topic
-from horolog.storage.adoption.consumer_offsets import KafkaOffsets
 
 _MOST_LINES: Final = 1_000  # of groups
 _MOST_NAMES: Final = 20  # in a line

@@ -24,6 +24,7 @@ from horolog.config import BrokerConfig, Settings, TopicConfig
 from horolog.errors import StorageFailed
 from horolog.groups.rows import OffsetRow, StoredGroups
 from horolog.metadata.adopted import read_cluster_metadata
+from horolog.metadata.adopted_offsets import KafkaOffsets, read_consumer_offsets
 from horolog.metadata.group_file import GroupFile
 from horolog.metadata.home import PROPERTIES
 from horolog.metadata.open_transactions import open_in
@@ -44,7 +45,6 @@ from horolog.schemas.metadata import (
 )
 from horolog.schemas.transactions import FIRST_FLOW, SECOND_FLOW
 from horolog.storage import names
-from horolog.storage.adoption.consumer_offsets import KafkaOffsets, read_consumer_offsets
 from horolog.storage.directory.checkpoints import MAX_EPOCH, decode_uuid
 from horolog.storage.directory.lock import DirectoryLock, lock_log_dir
 from horolog.storage.files import Files

@@ -114,6 +114,10 @@ class Replay:
         self._kept: dict[bytes, _Kept] = {}
         self._pending: dict[int, list[Record]] = {}  # by producer id
 
+    def __len__(self) -> int:
+        """Records that are held: the last of each key, and those of open transactions."""
+        return len(self._kept) + sum(map(len, self._pending.values()))
+
     @property
     def count(self) -> int:
         """Keys that have a value."""

@@ -16,6 +16,7 @@ and beneath them:
     reconcile       stored topics compared with directories, at a start; `verify` says it
     checks          whether the records can be read
     adopted         what another's metadata says of topics that are adopted
+    adopted_offsets   what its groups had committed
 
 `topics`, `reconcile`, `mapping` and `image` are pure; sockets and timers belong to
 `horolog.broker`. A change is one batch, so that creating or deleting a topic is atomic.

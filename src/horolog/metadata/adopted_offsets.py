@@ -1,7 +1,7 @@
 """Which offsets groups had committed with a Kafka that had this log directory; read, never written.
 
-Its coordinator keeps them in `__consumer_offsets`, one record for each group and partition
-(schemas/offsets.py). A commit within a transaction counts once that has been committed (KIP-98).
+Its coordinator keeps them in `__consumer_offsets`, one record for each group and partition, which
+are read as those of our own groups are (groups/replay.py).
 """
 
 import logging
@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from horolog.errors import HorologError
-from horolog.record.builder import Record, read_records
-from horolog.record.markers import read_marker
+from horolog.groups.replay import Replay
+from horolog.record.builder import Record
 from horolog.schemas.offsets import OffsetKey, read_committed, read_key
 from horolog.storage import names
 from horolog.storage.adoption.records import batches_in
@@ -21,7 +21,6 @@ from horolog.storage.files import Files
 MOST_BYTES: Final = 16 << 20
 """Read at one start, which waits for it: about a second."""
 MOST_OFFSETS: Final = 100_000
-_MOST_BATCH_BYTES: Final = 16 << 20
 
 _logger = logging.getLogger(__name__)
 
@@ -55,11 +54,11 @@ def read_consumer_offsets(
         if left < 0 or room <= 0:
             unread.append(directory.name)
             continue
-        values, is_whole = _latest(files, logs, room)
+        replay, is_whole = _replay(files, logs, room)
         if not is_whole:
             unread.append(directory.name)
-        for key, value in values.items():
-            room -= _take(found, key, value)
+        for record in replay.records():
+            room -= _take(found, record)
     in_order = {topic: dict(sorted(its.items())) for topic, its in found.items()}
     return KafkaOffsets(in_order, tuple(sorted(unread)))
 
@@ -68,48 +67,28 @@ def _is_regular(path: Path) -> bool:
     return path.is_file() and not path.is_symlink()
 
 
-def _latest(files: Files, logs: Iterable[Path], most: int) -> tuple[dict[bytes, bytes], bool]:
-    """The last value of each key, and whether every log could be read to its end."""
-    latest: dict[bytes, bytes] = {}
-    open_transactions: dict[int, list[Record]] = {}  # by producer id
+def _replay(files: Files, logs: Iterable[Path], most: int) -> tuple[Replay, bool]:
+    """What some logs add up to, and whether every one could be read to its end."""
+    replay = Replay()
     try:
         for path in logs:
-            for header, batch in batches_in(files, str(path)):
-                if header.is_control:
-                    marker = read_marker(batch)
-                    if marker is not None:
-                        pending = open_transactions.pop(header.producer_id, [])
-                        _apply(latest, [] if marker.is_abort else pending)
-                    continue
-                records = read_records(batch, max_bytes=_MOST_BATCH_BYTES)
-                if header.is_transactional:
-                    open_transactions.setdefault(header.producer_id, []).extend(records)
-                else:
-                    _apply(latest, records)
-                if len(latest) + sum(map(len, open_transactions.values())) > most:
-                    return latest, False
+            for _, batch in batches_in(files, str(path)):
+                replay.take(batch)
+                if len(replay) > most:
+                    return replay, False
     except (HorologError, FileMissing) as error:
         _logger.warning("Kafka's committed offsets are known only in part: %s", error)
-        return latest, False
-    return latest, True
+        return replay, False
+    return replay, not replay.unreadable
 
 
-def _apply(latest: dict[bytes, bytes], records: Iterable[Record]) -> None:
-    for record in records:
-        if record.key is not None:
-            if record.value is None:
-                latest.pop(record.key, None)
-            else:
-                latest[record.key] = record.value
-
-
-def _take(found: Committed, key: bytes, value: bytes) -> bool:
+def _take(found: Committed, record: Record) -> bool:
     """Add an offset; False if the record holds none."""
     try:
-        about = read_key(key)
+        about = read_key(record.key or b"")
         if not isinstance(about, OffsetKey):
             return False
-        offset = read_committed(value).offset
+        offset = read_committed(record.value or b"").offset
     except HorologError as error:
         _logger.warning("A committed offset of Kafka's is not known: %s", error)
         return False

@@ -8,8 +8,8 @@ import pytest
 from batches import marker
 
 from golden import GOLDEN
+from horolog.metadata.adopted_offsets import KafkaOffsets, read_consumer_offsets
 from horolog.record.builder import Record, build_batch
-from horolog.storage.adoption.consumer_offsets import KafkaOffsets, read_consumer_offsets
 from horolog.storage.files import Files
 
 FILES = Files(read_only=True)
