@@ -110,6 +110,19 @@ def test_metadata_and_epoch_come_back(broker: RunningBroker) -> None:
     assert (second.error_code, list(second.topics)) == (0, [])
 
 
+@pytest.mark.parametrize("generation", [-1, 5])
+def test_metadata_is_measured_as_by_kafka_and_after_the_member(
+    broker: RunningBroker, generation: int
+) -> None:
+    notes = {"\u00e4" * 4096: 0, "\u00e4" * 4097: 12}
+    notes |= {"\U0001f600" * 2048: 0, "\U0001f600" * 2049: 12}
+    refused = 0 if generation < 0 else 22  # a group that is not there has no generation
+    with broker.connect() as connection:
+        for note, code in notes.items():
+            sent = {"committed_metadata": note, "generation": generation}
+            assert commit(connection, {0: 5, 9: 5}, **sent) == [refused or code, 3]
+
+
 def test_topics_by_id(broker: RunningBroker) -> None:
     topic_id = broker.broker.topics.named("t").topic_id
     with broker.connect() as connection:
@@ -311,6 +324,19 @@ def test_only_an_empty_group_can_be_deleted(broker: RunningBroker) -> None:
     assert not broker.ask(ApiKey.LIST_GROUPS, 4).groups
 
 
+def test_a_group_can_be_deleted_whose_only_member_has_not_used_its_id(
+    broker: RunningBroker,
+) -> None:
+    with broker.connect() as connection:
+        asked = connection.ask(ApiKey.JOIN_GROUP, 5, **join_fields())
+        assert asked.error_code == 79
+        (deleted,) = connection.ask(ApiKey.DELETE_GROUPS, 2, groups_names=["g"]).results
+        assert deleted.error_code == 0
+        again = join_fields() | {"member_id": asked.member_id}
+        assert connection.ask(ApiKey.JOIN_GROUP, 5, **again).error_code == 25
+        assert member(connection).generation_id == 1
+
+
 def test_offsets_of_topics_that_are_read_are_not_deleted(broker: RunningBroker) -> None:
     broker.create_topic("old")
     with broker.connect() as connection:
@@ -331,7 +357,7 @@ def test_offsets_of_topics_that_are_read_are_not_deleted(broker: RunningBroker) 
             topic.name: [partition.error_code for partition in topic.partitions]
             for topic in answer.topics
         }
-        assert codes == {"t": [86, 86], "old": [0, 3]}
+        assert codes == {"t": [86, 3], "old": [0, 3]}
         assert fetched(connection, 0) == {0: 45}
 
 
@@ -421,9 +447,9 @@ def test_a_commit_that_outlives_the_clock_is_kept_and_fails_no_other(broker: Run
     [
         ((1 << 63) - 1, (1 << 31) - 1, "", 0),
         (-(1 << 63), -(1 << 31), "a\0b", 0),
-        (0, 0, "\U0010ffff" * 1024, 0),
+        (0, 0, "\U0010ffff" * 2048, 0),
         (0, 0, "x" * 4097, 12),
-        (0, 0, "\U0010ffff" * 1025, 12),
+        (0, 0, "\U0010ffff" * 2049, 12),
     ],
 )
 def test_whatever_fits_the_protocol_is_kept_as_it_was_sent(

@@ -98,6 +98,16 @@ def test_a_restart_has_what_is_pending(broker: RunningBroker, coordinator: Coord
     assert committed(broker) == {0: (-1, 0), 1: (-1, 0)}
 
 
+def test_without_a_partition_that_exists_no_transaction_begins(
+    broker: RunningBroker, coordinator: Coordinator
+) -> None:
+    coordinator.code = ErrorCode.invalid_txn_state
+    assert commit(broker, 5, topic="none") == [3, 3, 3]
+    assert not coordinator.asked
+    assert commit(broker, 5) == [48, 48, 3]
+    assert coordinator.asked
+
+
 @pytest.mark.parametrize(("version", "as_produce"), [(0, 10), (3, 10), (4, 11), (5, 12)])
 def test_the_coordinator_is_asked_as_the_version_has_it(
     broker: RunningBroker, coordinator: Coordinator, version: int, as_produce: int

@@ -87,8 +87,8 @@ def what_becomes_of_a_member_where_all_groups_share_the_room(lab: Lab) -> int:
 # --- offsets --------------------------------------------------------------------------------
 
 
-@of_broker("offset.metadata.max.bytes", {"10": 0, "9": OFFSET_METADATA_TOO_LARGE})
-def what_becomes_of_an_offset_with_a_note_of_ten_bytes(lab: Lab) -> int:
+@of_broker("offset.metadata.max.bytes", {"9": 0, "8": OFFSET_METADATA_TOO_LARGE})
+def what_becomes_of_an_offset_with_a_note_of_nine_characters(lab: Lab) -> int:
     lab.topic("t")
     offset = {"partition_index": 0, "committed_offset": 5, "committed_metadata": "12345678\u00e9"}
     with lab.connect() as connection:

@@ -488,7 +488,7 @@ class GroupCoordinator:
     def _delete(self, entry: GroupEntry) -> Decided[None]:
         if entry.group is None:
             raise _no_group(entry.group_id)
-        if not entry.group.is_idle:
+        if entry.group.member_count:
             raise RequestRefused(
                 ErrorCode.non_empty_group, f"the group {entry.group_id!r} is not empty"
             )

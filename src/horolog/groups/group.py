@@ -326,8 +326,9 @@ class Group:
         return topics.__contains__
 
     def kill(self) -> None:
-        """Mark the group as deleted; it must be idle."""
-        assert self.is_idle
+        """Mark the group as deleted; it must have no members. Unused ids are gone."""
+        assert not self.member_count
+        self._pending_ids.clear()
         self.state = GroupState.DEAD
         self._share.charge(0)
 

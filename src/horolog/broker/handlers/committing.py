@@ -16,6 +16,8 @@ from horolog.wire.offset_commit import CommitRequest
 _TOGETHER: Final = 32
 """Partitions between two looks at the time."""
 
+_OF_EXISTING: Final = (ErrorCode.none, ErrorCode.offset_metadata_too_large)
+
 
 class CommittedPartition(TypedDict):
     """The answer for one partition."""
@@ -59,10 +61,15 @@ class NamedTopic:
     rows: list[OffsetRow] = field(default_factory=list)
     partitions: list[CommittedPartition] = field(default_factory=list)
 
+    @property
+    def has_existing(self) -> bool:
+        """Whether the request names a partition of it that exists."""
+        return any(partition["error_code"] in _OF_EXISTING for partition in self.partitions)
+
     def fail(self, error_code: ErrorCode) -> None:
-        """Refuse the partitions that were not refused before."""
+        """Refuse the partitions that exist."""
         for partition in self.partitions:
-            if partition["error_code"] is ErrorCode.none:
+            if partition["error_code"] in _OF_EXISTING:
                 partition["error_code"] = error_code
 
 
@@ -121,7 +128,7 @@ def offset_row(
         RequestRefused: OFFSET_METADATA_TOO_LARGE.
     """
     metadata = requested.committed_metadata or ""
-    if metadata and len(metadata.encode()) > broker.config.offset_metadata_max_bytes:
+    if metadata and _java_length(metadata) > broker.config.offset_metadata_max_bytes:
         raise RequestRefused(ErrorCode.offset_metadata_too_large, "offset.metadata.max.bytes")
     return OffsetRow(
         group_id,
@@ -134,6 +141,11 @@ def offset_row(
         expire_ms,
         topic.topic_id,
     )
+
+
+def _java_length(text: str) -> int:
+    """Its UTF-16 units, which Kafka compares with the most that metadata may have."""
+    return len(text) if text.isascii() else len(text.encode("utf-16-le")) // 2
 
 
 def existing_rows(broker: Broker, topics: list[NamedTopic]) -> list[OffsetRow]:

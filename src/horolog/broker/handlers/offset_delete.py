@@ -67,8 +67,6 @@ def _answer(
 
 
 def _error(topic: Topic | None, index: int, *, is_subscribed: bool) -> ErrorCode:
-    if is_subscribed:
-        return ErrorCode.group_subscribed_to_topic
     if topic is None or not topic.has_partition(index):
         return ErrorCode.unknown_topic_or_partition
-    return ErrorCode.none
+    return ErrorCode.group_subscribed_to_topic if is_subscribed else ErrorCode.none

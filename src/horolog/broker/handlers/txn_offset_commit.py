@@ -17,7 +17,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from horolog.broker.broker import Broker
 from horolog.broker.dispatch import Request, api
-from horolog.broker.handlers.committing import existing_rows, named_topics, offset_row
+from horolog.broker.handlers.committing import (
+    NamedTopic,
+    existing_rows,
+    named_topics,
+    offset_row,
+)
 from horolog.broker.handlers.group_errors import group_error_code
 from horolog.errors import ErrorCode, HorologError, RequestRefused
 from horolog.groups.rows import OffsetRow, TransactionalProducer
@@ -64,6 +69,20 @@ async def txn_offset_commit(
         ((partial(broker.topics.named, named.name), named.partitions) for named in body.topics),
         partial(_row, request, broker),
     )
+    if any(topic.has_existing for topic in topics):
+        await _commit(request, broker, topics)
+    return {
+        "topics": [
+            {"name": named.name, "partitions": of_topic.partitions}
+            for named, of_topic in zip(body.topics, topics, strict=True)
+        ]
+    }
+
+
+async def _commit(
+    request: Request[TxnOffsetCommitRequest], broker: Broker, topics: list[NamedTopic]
+) -> None:
+    body = request.body
     index = broker.groups.transactions.partition_of(body.group_id)
     asked = _Asked(
         body.transactional_id,
@@ -87,12 +106,6 @@ async def txn_offset_commit(
     except HorologError as error:
         for topic in topics:
             topic.fail(_error_code(error, request.version))
-    return {
-        "topics": [
-            {"name": named.name, "partitions": of_topic.partitions}
-            for named, of_topic in zip(body.topics, topics, strict=True)
-        ]
-    }
 
 
 async def _admit(asked: _Asked, broker: Broker) -> None:
