@@ -101,10 +101,10 @@ def test_a_key_of_a_type_that_is_not_known_says_nothing(kind: int) -> None:
 
 @pytest.mark.parametrize("version", [0, 1, 2, 3])
 def test_earlier_versions_of_a_committed_offset_lack_fields(version: int) -> None:
-    to = Encoder().i16(version).i64(5)
+    to = Encoder(is_flexible=False).i16(version).i64(5)
     if version == 3:
         to.i32(8)
-    to.plain_text("note").i64(1000)
+    to.text("note").i64(1000)
     if version == 1:
         to.i64(2000)
     assert read_committed(bytes(to)) == CommittedValue(
@@ -114,20 +114,20 @@ def test_earlier_versions_of_a_committed_offset_lack_fields(version: int) -> Non
 
 @pytest.mark.parametrize("version", [0, 1, 2, 3])
 def test_earlier_versions_of_a_group_lack_fields(version: int) -> None:
-    to = Encoder().i16(version).plain_text("consumer").i32(7).plain_text("range").plain_text(None)
+    to = Encoder(is_flexible=False).i16(version).text("consumer").i32(7).text("range").text(None)
     if version >= 2:
         to.i64(1000)
 
     def member(_: object) -> None:
-        to.plain_text("m")
+        to.text("m")
         if version >= 3:
-            to.plain_text("static")
-        to.plain_text("client").plain_text("/host")
+            to.text("static")
+        to.text("client").text("/host")
         if version >= 1:
             to.i32(300)
-        to.i32(100).plain_data(b"s").plain_data(b"a")
+        to.i32(100).data(b"s").data(b"a")
 
-    to.plain_array([0], member)
+    to.array([0], member)
     instance, rebalance_ms = ("static" if version >= 3 else None), (300 if version >= 1 else 100)
     expected = MemberValue("m", instance, "client", "/host", rebalance_ms, 100, b"s", b"a")
     changed_ms = 1000 if version >= 2 else -1
@@ -153,14 +153,14 @@ def test_flexible_versions_pass_over_tagged_fields_that_are_not_known() -> None:
 
 def test_null_where_there_must_be_something_and_impossible_sizes_are_refused() -> None:
     for data in (
-        bytes(Encoder().i16(2).plain_text(None)),
-        bytes(Encoder().i16(1).plain_text("g").plain_text(None).i32(0)),
+        bytes(Encoder(is_flexible=False).i16(2).text(None)),
+        bytes(Encoder(is_flexible=False).i16(1).text("g").text(None).i32(0)),
     ):
         with pytest.raises(CorruptBatch):
             read_key(data)
     with pytest.raises(CorruptBatch):
-        read_committed(bytes(Encoder().i16(3).i64(1).i32(1).plain_text(None).i64(1)))
-    start = Encoder().i16(3).plain_text("consumer").i32(7).plain_text(None).plain_text(None).i64(1)
+        read_committed(bytes(Encoder(is_flexible=False).i16(3).i64(1).i32(1).text(None).i64(1)))
+    start = Encoder(is_flexible=False).i16(3).text("consumer").i32(7).text(None).text(None).i64(1)
     for members in (-1, -2, (1 << 31) - 1):
         with pytest.raises(CorruptBatch):
             read_group(bytes(start) + bytes(Encoder().i32(members)))

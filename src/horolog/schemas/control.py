@@ -9,9 +9,8 @@ from struct import Struct
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from horolog.errors import CorruptBatch
 from horolog.schemas.declared import uuid_of
-from horolog.schemas.fields import Encoder, Fields
+from horolog.schemas.fields import Encoder, Fields, there
 
 LEADER_CHANGE: Final = 2
 SNAPSHOT_HEADER: Final = 3
@@ -98,7 +97,4 @@ def voters_in(value: bytes | None) -> tuple[Voter, ...]:
         fields.pass_tagged()
         return found
 
-    found = fields.array(voter)
-    if found is None:
-        raise CorruptBatch("a record of voters names none")
-    return tuple(found)
+    return tuple(there(fields.array(voter)))

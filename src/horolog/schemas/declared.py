@@ -12,16 +12,14 @@ flexible (KIP-482).
 from collections.abc import Callable, Iterable
 from functools import cached_property, lru_cache, partial
 from struct import Struct
-from typing import Annotated, Any, Final, NamedTuple, TypeVar, get_type_hints
+from typing import Annotated, Any, Final, NamedTuple, get_type_hints
 from uuid import UUID
 
-from horolog.errors import CorruptBatch
-from horolog.schemas.fields import Encoder, Fields
+from horolog.schemas.fields import Encoder, Fields, there
 
 NIL: Final = UUID(int=0)
 
 _U16 = Struct(">H")
-_T = TypeVar("_T")
 
 
 class Kind(NamedTuple):
@@ -43,17 +41,6 @@ class Tag(NamedTuple):
 
     number: int
     version: int = 0
-
-
-def there(value: _T | None) -> _T:
-    """A value that cannot be null.
-
-    Raises:
-        CorruptBatch: it is.
-    """
-    if value is None:
-        raise CorruptBatch("a field of a metadata record is null that cannot be")
-    return value
 
 
 @lru_cache(4096)
@@ -164,8 +151,7 @@ class Shape:
             if field is not None and field.since <= version:
                 within = Fields(data)
                 values[index] = field.kind.read(within)
-                if within.left:
-                    raise CorruptBatch(f"tagged field {tag} of a metadata record is too long")
+                within.check_end(f"tagged field {tag} of a metadata record")
         return self.record._make(values)
 
     def write(self, version: int, record: Any, to: Encoder) -> None:

@@ -1,4 +1,8 @@
-"""Primitive types of Kafka's protocol in keys and values of its internal records (KIP-482)."""
+"""Primitive types of Kafka's protocol in keys and values of its internal records.
+
+In flexible versions (KIP-482) strings, bytes and arrays are compact, and tagged fields end each
+struct; in others lengths have 2 or 4 bytes, and there are no tagged fields.
+"""
 
 from collections.abc import Callable, Iterable
 from struct import Struct
@@ -13,13 +17,25 @@ _MAX_VARINT_BYTES: Final = 5
 _I8, _I16, _I32, _I64, _F64 = Struct(">b"), Struct(">h"), Struct(">i"), Struct(">q"), Struct(">d")
 
 
+def there(value: T | None) -> T:
+    """A value that cannot be null.
+
+    Raises:
+        CorruptBatch: it is.
+    """
+    if value is None:
+        raise CorruptBatch("a field of a record of Kafka's own is null that cannot be")
+    return value
+
+
 class Fields:
     """The bytes of one key or value, from front to back.
 
     Every method raises CorruptBatch where they end too early or are no such field.
     """
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data: bytes, *, is_flexible: bool = True) -> None:
+        self.is_flexible = is_flexible
         self._data = data
         self._position = 0
 
@@ -36,6 +52,11 @@ class Fields:
             self._position = position
             raise CorruptBatch("a record of Kafka's own ends too early")
         return self._data[position:end]
+
+    def check_end(self, what: str) -> None:
+        """Refuse bytes behind the last field."""
+        if self.left:
+            raise CorruptBatch(f"{what} is {self.left} bytes longer than its fields")
 
     def unpack(self, shape: Struct) -> tuple[int, ...]:
         """The next numbers."""
@@ -86,59 +107,40 @@ class Fields:
         raise CorruptBatch("a varint of a record of Kafka's own has no end")
 
     def text(self) -> str | None:
-        """The next compact string, None if it is null."""
-        size = self.unsigned()
-        return None if size == 0 else self.text_of(size - 1)
-
-    def plain_text(self) -> str | None:
-        """The next string with an INT16 of its length, None if it is null."""
-        size = self.i16()
-        return None if size == -1 else self.text_of(size)
-
-    def text_of(self, size: int) -> str:
-        """The next string, of `size` bytes."""
+        """The next string, None if it is null."""
+        size = self.unsigned() - 1 if self.is_flexible else self.i16()
+        if size == -1:
+            return None
         try:
             return self.take(size).decode()
         except UnicodeDecodeError:
             raise CorruptBatch("a text of a record of Kafka's own is no text") from None
 
     def data(self) -> bytes | None:
-        """The next compact bytes, None if they are null."""
-        size = self.unsigned()
-        return None if size == 0 else self.take(size - 1)
-
-    def plain_data(self) -> bytes | None:
-        """The next bytes with an INT32 of their length, None if they are null."""
-        size = self.i32()
+        """The next bytes, None if they are null."""
+        size = self.unsigned() - 1 if self.is_flexible else self.i32()
         return None if size == -1 else self.take(size)
 
     def array(self, read: Callable[[], T]) -> list[T] | None:
-        """The next compact array, None if it is null."""
-        size = self.unsigned()
-        return None if size == 0 else self.array_of(size - 1, read)
-
-    def plain_array(self, read: Callable[[], T]) -> list[T] | None:
-        """The next array with an INT32 of its length, None if it is null."""
-        size = self.i32()
-        return None if size == -1 else self.array_of(size, read)
-
-    def array_of(self, size: int, read: Callable[[], T]) -> list[T]:
-        """So many elements; more than there are bytes are refused at once."""
+        """The next array, None if it is null; more elements than bytes are refused at once."""
+        size = self.unsigned() - 1 if self.is_flexible else self.i32()
+        if size == -1:
+            return None
         if not 0 <= size <= self.left:
             raise CorruptBatch(f"an array of a record of Kafka's own claims {size} elements")
         return [read() for _ in range(size)]
 
     def tagged(self) -> dict[int, bytes]:
-        """The tagged fields that end a flexible struct, by tag (KIP-482)."""
+        """The tagged fields that end a struct, by tag (KIP-482)."""
         found = {}
-        for _ in range(self.unsigned()):
+        for _ in range(self.unsigned() if self.is_flexible else 0):
             tag = self.unsigned()
             found[tag] = self.take(self.unsigned())
         return found
 
     def pass_tagged(self) -> None:
-        """Skip the tagged fields that end a flexible struct (KIP-482)."""
-        for _ in range(self.unsigned()):
+        """Skip the tagged fields that end a struct (KIP-482)."""
+        for _ in range(self.unsigned() if self.is_flexible else 0):
             self.unsigned()
             self.take(self.unsigned())
 
@@ -146,7 +148,8 @@ class Fields:
 class Encoder:
     """Encodes fields, one after the other; the inverse of `Fields`."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_flexible: bool = True) -> None:
+        self._is_flexible = is_flexible
         self._data = bytearray()
 
     def __bytes__(self) -> bytes:
@@ -193,51 +196,37 @@ class Encoder:
         self._data.append(value)
         return self
 
-    def text(self, value: str | None) -> "Encoder":
-        """A compact string, or null."""
-        return self.data(None if value is None else value.encode())
+    def _size(self, size: int, plain: Callable[[int], "Encoder"]) -> "Encoder":
+        """The length of what follows; -1 for null."""
+        return self.unsigned(size + 1) if self._is_flexible else plain(size)
 
-    def plain_text(self, value: str | None) -> "Encoder":
-        """A string with an INT16 of its length, or null."""
+    def text(self, value: str | None) -> "Encoder":
+        """A string, or null."""
         if value is None:
-            return self.i16(-1)
+            return self._size(-1, self.i16)
         data = value.encode()
-        return self.i16(len(data)).raw(data)
+        return self._size(len(data), self.i16).raw(data)
 
     def data(self, value: bytes | None) -> "Encoder":
-        """Compact bytes, or null."""
+        """Bytes, or null."""
         if value is None:
-            return self.unsigned(0)
-        return self.unsigned(len(value) + 1).raw(value)
-
-    def plain_data(self, value: bytes | None) -> "Encoder":
-        """Bytes with an INT32 of their length, or null."""
-        if value is None:
-            return self.i32(-1)
-        return self.i32(len(value)).raw(value)
+            return self._size(-1, self.i32)
+        return self._size(len(value), self.i32).raw(value)
 
     def array(self, values: Iterable[T] | None, write: Callable[[T], object]) -> "Encoder":
-        """A compact array, or null."""
+        """An array, or null."""
         if values is None:
-            return self.unsigned(0)
+            return self._size(-1, self.i32)
         elements = list(values)
-        self.unsigned(len(elements) + 1)
-        for element in elements:
-            write(element)
-        return self
-
-    def plain_array(self, values: Iterable[T] | None, write: Callable[[T], object]) -> "Encoder":
-        """An array with an INT32 of its length, or null."""
-        if values is None:
-            return self.i32(-1)
-        elements = list(values)
-        self.i32(len(elements))
+        self._size(len(elements), self.i32)
         for element in elements:
             write(element)
         return self
 
     def tagged(self, fields: "dict[int, bytes] | None" = None) -> "Encoder":
-        """The tagged fields that end a flexible struct, in the order of their tags (KIP-482)."""
+        """The tagged fields that end a struct, in the order of their tags; none if not flexible."""
+        if not self._is_flexible:
+            return self
         in_order = sorted((fields or {}).items())
         self.unsigned(len(in_order))
         for tag, data in in_order:

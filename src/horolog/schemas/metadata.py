@@ -412,10 +412,7 @@ def decode(value: bytes) -> Record:
             f"a metadata record of type {number} has version {version}; known are 0 to {newest}"
         )
     record: Record = shape.read(version, fields)
-    if fields.left:
-        raise CorruptBatch(
-            f"a metadata record of type {number} is {fields.left} bytes longer than its fields"
-        )
+    fields.check_end(f"a metadata record of type {number}")
     return record
 
 

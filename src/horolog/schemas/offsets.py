@@ -21,15 +21,15 @@ Which partition has a group follows from the hash of its name (`partition_for`).
 
 import sys
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache, partial
 from operator import mul
 from struct import Struct
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from horolog.errors import CorruptBatch
-from horolog.schemas.fields import Encoder, Fields
+from horolog.schemas.fields import Encoder, Fields, there
 
 _OFFSET_TYPES: Final = (0, 1)
 _OFFSET_TYPE: Final = 1
@@ -57,8 +57,6 @@ _COMMITTED: Final = Struct(">hqiB")  # with the length of the metadata
 _COMMITTED_MS: Final = Struct(">q")
 _NO_TAGS: Final = b"\0"
 _TOPIC_ID_HEAD: Final = bytes([1, _TOPIC_ID_TAG, 16])
-
-_T = TypeVar("_T")
 
 
 class OffsetKey(NamedTuple):
@@ -146,16 +144,16 @@ def read_key(data: bytes) -> Key | None:
     Raises:
         CorruptBatch: the key is of a known type, and ends too early or too late.
     """
-    fields = Fields(data)
+    fields = Fields(data, is_flexible=False)
     kind = fields.i16()
     key: Key
     if kind in _OFFSET_TYPES:
-        key = OffsetKey(_text(fields), _text(fields), fields.i32())
+        key = OffsetKey(there(fields.text()), there(fields.text()), fields.i32())
     elif kind == _GROUP_TYPE:
-        key = GroupKey(_text(fields))
+        key = GroupKey(there(fields.text()))
     else:
         return None
-    _check_end(fields, "key")
+    fields.check_end("a key of __consumer_offsets")
     return key
 
 
@@ -184,20 +182,17 @@ def read_committed(data: bytes) -> CommittedValue:
     """
     fields = Fields(data)
     version = _version(fields)
-    flexible = version >= _FLEXIBLE
     offset = fields.i64()
     leader_epoch = fields.i32() if version >= 3 else -1
-    metadata = _text(fields, flexible)
+    metadata = there(fields.text())
     commit_ms = fields.i64()
     expire_ms = fields.i64() if version == _WITH_EXPIRY else _NO_TIME
-    topic_id = None
-    if flexible:
-        tagged = fields.tagged().get(_TOPIC_ID_TAG)
-        if tagged is not None:
-            within = Fields(tagged)
-            topic_id = UUID(bytes=within.take(16))
-            _check_end(within, "topic id")
-    _check_end(fields, "committed offset")
+    topic_id, tagged = None, fields.tagged().get(_TOPIC_ID_TAG)
+    if tagged is not None:
+        within = Fields(tagged)
+        topic_id = within.uuid()
+        within.check_end("a topic id of __consumer_offsets")
+    fields.check_end("a committed offset")
     return CommittedValue(
         offset,
         leader_epoch,
@@ -215,7 +210,7 @@ def committed_bytes(value: CommittedValue) -> bytes:
         struct.error: a number does not fit its field.
     """
     if value.expire_ms is not None:
-        to = Encoder().i16(_WITH_EXPIRY).i64(value.offset).plain_text(value.metadata)
+        to = Encoder(is_flexible=False).i16(_WITH_EXPIRY).i64(value.offset).text(value.metadata)
         return bytes(to.i64(value.commit_ms).i64(value.expire_ms))
     metadata = value.metadata.encode()
     if len(metadata) < _SHORT_TEXT:
@@ -240,29 +235,24 @@ def read_group(data: bytes) -> GroupValue:
     """
     fields = Fields(data)
     version = _version(fields)
-    flexible = version >= _FLEXIBLE
-    protocol_type, generation = _text(fields, flexible), fields.i32()
-    protocol, leader = _nullable(fields, flexible), _nullable(fields, flexible)
+    protocol_type, generation = there(fields.text()), fields.i32()
+    protocol, leader = fields.text(), fields.text()
     changed_ms = fields.i64() if version >= 2 else _NO_TIME
     read = partial(_read_member, fields, version)
-    members = _there(fields.array(read) if flexible else fields.plain_array(read))
-    if flexible:
-        fields.pass_tagged()
-    _check_end(fields, "group")
+    members = there(fields.array(read))
+    fields.pass_tagged()
+    fields.check_end("a group of __consumer_offsets")
     return GroupValue(protocol_type, generation, protocol, leader, changed_ms, tuple(members))
 
 
 def _read_member(fields: Fields, version: int) -> MemberValue:
-    flexible = version >= _FLEXIBLE
-    member_id = _text(fields, flexible)
-    instance_id = _nullable(fields, flexible) if version >= 3 else None
-    client_id, client_host = _text(fields, flexible), _text(fields, flexible)
+    member_id = there(fields.text())
+    instance_id = fields.text() if version >= 3 else None
+    client_id, client_host = there(fields.text()), there(fields.text())
     rebalance_timeout_ms = fields.i32() if version >= 1 else -1
     session_timeout_ms = fields.i32()
-    read: Callable[[], bytes | None] = fields.data if flexible else fields.plain_data
-    subscription, assignment = _there(read()), _there(read())
-    if flexible:
-        fields.pass_tagged()
+    subscription, assignment = there(fields.data()), there(fields.data())
+    fields.pass_tagged()
     if rebalance_timeout_ms < 0:  # as Kafka takes it: version 0 has none
         rebalance_timeout_ms = session_timeout_ms
     return MemberValue(
@@ -283,17 +273,17 @@ def group_bytes(value: GroupValue) -> bytes:
     Raises:
         struct.error: a number or a text does not fit its field.
     """
-    to = Encoder().i16(_GROUP_VERSION)
-    to.plain_text(value.protocol_type).i32(value.generation)
-    to.plain_text(value.protocol).plain_text(value.leader).i64(value.changed_ms)
+    to = Encoder(is_flexible=False).i16(_GROUP_VERSION)
+    to.text(value.protocol_type).i32(value.generation)
+    to.text(value.protocol).text(value.leader).i64(value.changed_ms)
 
     def write(member: MemberValue) -> None:
-        to.plain_text(member.member_id).plain_text(member.instance_id)
-        to.plain_text(member.client_id).plain_text(member.client_host)
+        to.text(member.member_id).text(member.instance_id)
+        to.text(member.client_id).text(member.client_host)
         to.i32(member.rebalance_timeout_ms).i32(member.session_timeout_ms)
-        to.plain_data(member.subscription).plain_data(member.assignment)
+        to.data(member.subscription).data(member.assignment)
 
-    return bytes(to.plain_array(value.members, write))
+    return bytes(to.array(value.members, write))
 
 
 # --- fields -------------------------------------------------------------------------------
@@ -305,25 +295,5 @@ def _version(fields: Fields) -> int:
         raise CorruptBatch(
             f"a value of __consumer_offsets has version {version}; known are 0 to {NEWEST}"
         )
+    fields.is_flexible = version >= _FLEXIBLE
     return version
-
-
-def _text(fields: Fields, flexible: bool = False) -> str:
-    return _there(_nullable(fields, flexible))
-
-
-def _nullable(fields: Fields, flexible: bool) -> str | None:
-    return fields.text() if flexible else fields.plain_text()
-
-
-def _there(value: _T | None) -> _T:
-    if value is None:
-        raise CorruptBatch("a field of __consumer_offsets is null that cannot be")
-    return value
-
-
-def _check_end(fields: Fields, what: str) -> None:
-    if fields.left:
-        raise CorruptBatch(
-            f"a {what} of __consumer_offsets is {fields.left} bytes longer than its fields"
-        )

@@ -18,10 +18,10 @@ from collections.abc import Mapping
 from enum import IntEnum
 from struct import Struct
 from types import MappingProxyType
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple
 
 from horolog.errors import CorruptBatch
-from horolog.schemas.fields import Encoder, Fields
+from horolog.schemas.fields import Encoder, Fields, there
 
 FIRST_FLOW: Final = 0
 """What is stored of a client whose transactions keep their epoch when they end."""
@@ -38,7 +38,6 @@ _MOST_SHORT: Final = 126  # whose length, and one more, takes one byte
 _SHORT: Final = tuple(bytes([length]) for length in range(128))
 _INDEXES: Final = tuple(Struct(f">B{count}iB") for count in range(_MOST_SHORT + 1))
 """Of a topic's partitions: how many and one more, the partitions, and no tags."""
-_T = TypeVar("_T")
 
 
 class Status(IntEnum):
@@ -78,11 +77,11 @@ def read_transaction_key(data: bytes) -> str | None:
     Raises:
         CorruptBatch: the key ends too early or too late.
     """
-    fields = Fields(data)
+    fields = Fields(data, is_flexible=False)
     if fields.i16() != 0:
         return None
-    transactional_id = _there(fields.plain_text())
-    _check_end(fields, "key")
+    transactional_id = there(fields.text())
+    fields.check_end("a key of __transaction_state")
     return transactional_id
 
 
@@ -108,21 +107,19 @@ def read_transaction(data: bytes) -> TransactionValue:
         raise CorruptBatch(
             f"a value of __transaction_state has version {version}; known are 0 and {_NEWEST}"
         )
-    flexible = version >= 1
+    fields.is_flexible = version >= 1
     producer_id, epoch, timeout_ms = fields.i64(), fields.i16(), fields.i32()
     status = _status(fields.i8())
 
     def topic() -> tuple[str, tuple[int, ...]]:
-        name = _there(fields.text() if flexible else fields.plain_text())
-        indexes = fields.array(fields.i32) if flexible else fields.plain_array(fields.i32)
-        if flexible:
-            fields.pass_tagged()
-        return name, tuple(_there(indexes))
+        name, indexes = there(fields.text()), there(fields.array(fields.i32))
+        fields.pass_tagged()
+        return name, tuple(indexes)
 
-    found = fields.array(topic) if flexible else fields.plain_array(topic)
+    found = fields.array(topic)
     updated_ms, started_ms = fields.i64(), fields.i64()
-    tagged = fields.tagged() if flexible else {}
-    _check_end(fields, "value")
+    tagged = fields.tagged()
+    fields.check_end("a value of __transaction_state")
     return TransactionValue(
         producer_id,
         epoch,
@@ -171,26 +168,16 @@ def transaction_bytes(value: TransactionValue, version: int = _NEWEST) -> bytes:
     Raises:
         struct.error: a number or a text does not fit its field.
     """
-    flexible = version >= 1
-    to = Encoder().i16(version).i64(value.producer_id).i16(value.producer_epoch)
+    to = Encoder(is_flexible=version >= 1)
+    to.i16(version).i64(value.producer_id).i16(value.producer_epoch)
     to.i32(value.timeout_ms).i8(value.status)
 
     def write(topic: tuple[str, tuple[int, ...]]) -> None:
         name, indexes = topic
-        if flexible:
-            to.text(name).array(indexes, to.i32).tagged()
-        else:
-            to.plain_text(name).plain_array(indexes, to.i32)
+        to.text(name).array(indexes, to.i32).tagged()
 
-    topics = None if value.partitions is None else value.partitions.items()
-    if flexible:
-        to.array(topics, write)
-    else:
-        to.plain_array(topics, write)
-    to.i64(value.updated_ms).i64(value.started_ms)
-    if flexible:
-        to.tagged(_tagged(value))
-    return bytes(to)
+    to.array(None if value.partitions is None else value.partitions.items(), write)
+    return bytes(to.i64(value.updated_ms).i64(value.started_ms).tagged(_tagged(value)))
 
 
 def _tagged(value: TransactionValue) -> dict[int, bytes]:
@@ -229,16 +216,3 @@ def _number(tagged: dict[int, bytes], tag: int, shape: Struct, default: int) -> 
         raise CorruptBatch(f"tag {tag} of a value of __transaction_state has {len(data)} bytes")
     (value,) = shape.unpack(data)
     return int(value)
-
-
-def _there(value: _T | None) -> _T:
-    if value is None:
-        raise CorruptBatch("a field of __transaction_state is null that cannot be")
-    return value
-
-
-def _check_end(fields: Fields, what: str) -> None:
-    if fields.left:
-        raise CorruptBatch(
-            f"a {what} of __transaction_state is {fields.left} bytes longer than its fields"
-        )
