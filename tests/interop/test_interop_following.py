@@ -56,6 +56,15 @@ def fill(client: Client, topic: str, count: int, partition: int = 0, *, size: in
         client.produce(topic, partition, batch(number, size))
 
 
+def is_led(client: Client, topic: str) -> bool:
+    """Whether a broker that was started leads again: under ZooKeeper it is told of that later."""
+    try:
+        client.list_offsets({(topic, 0): LATEST})
+    except HorologError:
+        return False
+    return True
+
+
 def is_followed(
     shadow: RunningBroker, client: Client, topic: str, partitions: int = 1, start: int = 0
 ) -> bool:
@@ -94,6 +103,7 @@ def test_a_kafka_is_followed_byte_by_byte(source: Source, make_broker: MakeBroke
     else:
         kafka.kill()
     kafka.start()
+    assert eventually(lambda: is_led(client, "t"))
     fill(client, "t", 10)
     assert is_followed(shadow, client, "t", 3)
     before = shadow.log("t").epochs.entries
