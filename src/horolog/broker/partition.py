@@ -360,8 +360,9 @@ class Partition:
             if stable == self._told_stable:  # only what is open has grown
                 self._unstable_bytes, stable_size = stable_size, 0
             self._told_stable = stable
-        for listener in list(self.listeners):
-            listener.on_growth(stable_size if listener.is_committed else size)
+        if self.listeners:
+            for listener in list(self.listeners):
+                listener.on_growth(stable_size if listener.is_committed else size)
 
 
 class CleaningJob:

@@ -200,7 +200,7 @@ class StateTopic:
         """Append plain records of one time, which were made here, if that is done at once.
 
         False, without any effect, where the topic is not ready, the write may block or has to
-        queue, or a segment is not large enough.
+        queue, a segment is not large enough, or the partition is offline.
 
         Args:
             key: a group or a transactional id, of whose partition they are.
@@ -210,14 +210,13 @@ class StateTopic:
             beside: more bytes that a segment must have room for.
 
         Raises:
-            StorageFailed: a write failed, or the partition is offline.
+            StorageFailed: a write failed.
         """
         topic = self._topics.find(self.name)
         if topic is None or topic.adopted:
             return False
-        index = partition_for(key, topic.partitions[-1] + 1)
-        partition = self._partition(index)
-        if len(records) + beside > partition.log.config.segment_bytes:
+        partition = self._partitions.find(self.name, partition_for(key, topic.partitions[-1] + 1))
+        if partition is None or len(records) + beside > partition.log.config.segment_bytes:
             return False
         return partition.writes.append_stamped_nowait(records, count, now_ms)
 

@@ -69,6 +69,6 @@ class TopicConfig:
 
         What is in the active segment is not compacted (KIP-354).
         """
-        if self.compacts and self.max_compaction_lag_ms < self.segment_ms:
+        if self.max_compaction_lag_ms < self.segment_ms and self.compacts:
             return self.max_compaction_lag_ms
         return self.segment_ms

@@ -134,7 +134,7 @@ class CommitRecords:
     They are those of `commit_batch`: made once, and copied with other numbers.
     """
 
-    __slots__ = ("_runs", "_template", "_width", "count")
+    __slots__ = ("_each", "_runs", "_template", "_width", "count")
 
     def __init__(self, rows: Sequence[OffsetRow], places: Iterable[int], width: int) -> None:
         """Of a commit, whose own offsets do not matter.
@@ -157,6 +157,14 @@ class CommitRecords:
             parts += head, fields, tail
             start += len(head) + len(fields) + len(tail)
         self._template = b"".join(parts)
+        # Of short runs each offset: in the request, in the records, and its time there.
+        self._each: list[tuple[slice, slice, slice]] = []
+        for to, step, place, stride, count in self._runs:
+            for _ in range(count if count <= _FEW else 0):
+                time = slice(to + _TO_TIME, to + _TO_TIME + _TIME.size)
+                self._each.append((slice(place, place + width), slice(to, to + width), time))
+                to, place = to + step, place + stride
+        self._runs = [run for run in self._runs if run.offsets > _FEW]
 
     def _add(self, to: int, place: int) -> None:
         if self._runs:
@@ -181,14 +189,12 @@ class CommitRecords:
             frame: has the offsets, in their places.
             commit_ms: when they are committed, in milliseconds.
         """
-        records, width, time = bytearray(self._template), self._width, _TIME.pack(commit_ms)
+        records, time = bytearray(self._template), _TIME.pack(commit_ms)
+        for given, offset, of_time in self._each:
+            records[offset] = frame[given]
+            records[of_time] = time
+        width = self._width
         for to, step, place, stride, count in self._runs:
-            if count <= _FEW:
-                for _ in range(count):
-                    records[to : to + width] = frame[place : place + width]
-                    records[to + _TO_TIME : to + _TO_TIME + _TIME.size] = time
-                    to, place = to + step, place + stride
-                continue
             size, spaced = count * step, count * stride  # byte by byte, of all of them
             for each in range(width):
                 column = frame[place + each : place + each + spaced : stride]

@@ -9,10 +9,15 @@ from collections.abc import Sequence
 from struct import Struct
 from typing import Final, NamedTuple
 
+import crc32c
+
 from horolog.buffers import Buffer
 from horolog.record.batch import (
+    CRC_COVERED,
     HEADER_SIZE,
     LOG_OVERHEAD,
+    MAGIC,
+    UP_TO_CRC,
     BatchHeader,
     new_batch_header,
 )
@@ -88,9 +93,9 @@ def stamped_head(
         leader_epoch: of the leader.
     """
     length = HEADER_SIZE - LOG_OVERHEAD + len(body)
-    covered = (0, count - 1, now_ms, now_ms, -1, -1, -1, count)
-    _, head = new_batch_header(base_offset, length, leader_epoch, covered, body)
-    return head
+    covered = CRC_COVERED.pack(0, count - 1, now_ms, now_ms, -1, -1, -1, count)
+    crc = crc32c.crc32c(body, crc32c.crc32c(covered))
+    return UP_TO_CRC.pack(base_offset, length, leader_epoch, MAGIC, crc) + covered
 
 
 def stamped_counts(count: int, now_ms: int) -> Counts:

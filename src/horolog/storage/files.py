@@ -128,12 +128,13 @@ class Files(SystemCalls):
             FileMissing: there is none.
             StorageFailed: it cannot be opened.
         """
-        with self._lock:
-            file = self._open.get(path)
-            if file is not None:
-                self._open.move_to_end(path)
-                return file
+        try:
+            file = self._open[path]
+            self._open.move_to_end(path)
+        except KeyError:  # it is not open, or another thread has evicted it meanwhile
             changes = self._changes
+        else:
+            return file
         file = self._opened(path, os.O_RDONLY if self.read_only else os.O_RDWR)
         with self._lock:
             if self._changes != changes:

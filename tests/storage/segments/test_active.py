@@ -176,7 +176,7 @@ def test_indexes_rebuilt_from_the_log_are_those_that_appending_wrote(
 def test_a_segment_without_batches_has_waited_by_the_clock(
     make: Callable[..., ActiveSegment],
 ) -> None:
-    assert make().waited_ms(NOW + 5, NOW + 100) == 100
+    assert make().age_ms(EVERY_BATCH, NOW + 5, None, NOW + 100) == 100
 
 
 @pytest.mark.parametrize(
@@ -196,7 +196,7 @@ def test_how_long_a_segment_has_waited(
     active = make()
     put(active, first)
     put(active, NOW + 40_000)
-    assert active.waited_ms(incoming, now) == expected
+    assert active.age_ms(EVERY_BATCH, incoming, None, now) == expected
 
 
 def test_the_largest_time_of_the_first_batch_counts(make: Callable[..., ActiveSegment]) -> None:

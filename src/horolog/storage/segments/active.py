@@ -210,11 +210,16 @@ class ActiveSegment:
                 times.take_back()
             self._take_back(position)
             raise
-        flags = OF_APPEND_TIME if is_stamped else OF_CREATE_TIME
-        is_control = header is not None and header.is_control
         row = row_of(
-            *(position, size, base_offset, last_offset, identity, flags, append_ms, counts),
-            is_control=is_control,
+            position,
+            size,
+            base_offset,
+            last_offset,
+            identity,
+            OF_APPEND_TIME if is_stamped else OF_CREATE_TIME,
+            append_ms,
+            counts,
+            is_control=header is not None and header.is_control,
         )
         blocks.add(row, size)
         if position == 0:
@@ -364,8 +369,10 @@ class ActiveSegment:
     ) -> int:
         """How much later an incoming batch is than what `horolog.roll.by` counts from.
 
-        By the first time, as in Kafka, this is `waited_ms`; so, too, where append times count and
-        that of the batch is unknown.
+        By the first time, as in Kafka (not in KIP-33, which compares single messages), the largest
+        timestamp of the first batch against the largest of the incoming one; so, too, where append
+        times count and that of the batch is unknown. A segment that begins without a time counts
+        from its creation by the clock.
 
         Args:
             config: of the topic.
@@ -378,24 +385,14 @@ class ActiveSegment:
             times, takes_seen = self._append_times, config.horolog_seen_as_append_time
             first_ms = times.first_seen_ms if takes_seen else times.first_ms
             return 0 if first_ms is None else append_ms - first_ms
-        if by != "largest-time":
-            return self.waited_ms(max_timestamp, now_ms)
-        largest = self.segment.largest_to_search()
-        if largest is None:
+        if by == "largest-time":
+            largest = self.segment.largest_to_search()
+            since = None if largest is None else largest.timestamp
+        else:
+            since = self.segment.first_timestamp
+        if since is None:
             return now_ms - self.created_ms
-        return max_timestamp - largest.timestamp if max_timestamp != NO_TIMESTAMP else 0
-
-    def waited_ms(self, max_timestamp: int, now_ms: int) -> int:
-        """How much later an incoming batch is than the first one, by record time if there is any.
-
-        Kafka's rule (not KIP-33's, which compares single messages): the largest timestamp
-        of the first batch against the largest of the incoming one. A segment that begins
-        without a time counts from its creation by the wall clock.
-        """
-        first = self.segment.first_timestamp
-        if first is None:
-            return now_ms - self.created_ms
-        return max_timestamp - first if max_timestamp != NO_TIMESTAMP else 0
+        return max_timestamp - since if max_timestamp != NO_TIMESTAMP else 0
 
     def finish(self) -> None:
         """Write the last time entry, cut all files to what is in use, and seal the indexes.
