@@ -7,7 +7,7 @@ from uuid import UUID
 
 from horolog.client.configs import ConfigResource, alter, describe, describe_request, refuse_any
 from horolog.client.deadline import Deadline
-from horolog.client.link import Link, ResponseBody
+from horolog.client.link import Link
 from horolog.client.metadata import BrokerMetadata, ClusterMetadata, refuse
 from horolog.client.retrying import RetriedCalls
 from horolog.errors import ErrorCode, RequestRefused
@@ -109,7 +109,7 @@ class AdminCalls(RetriedCalls):
             ApiKey.CREATE_TOPICS,
             {"topics": new, "validate_only": validate_only},
             lambda body: [(each.name, each) for each in body.topics],
-        ).body
+        )
         self.brokers.forget()
         return {each.name: getattr(each, "topic_id", None) for each in body.topics}
 
@@ -185,9 +185,7 @@ class AdminCalls(RetriedCalls):
         for start in range(0, len(topics), _DESCRIBED_AT_ONCE):
             some = topics[start : start + _DESCRIBED_AT_ONCE]
             request = describe_request(dict.fromkeys((ResourceType.TOPIC, name) for name in some))
-            body = self._persist(
-                partial(self.brokers.ask_any, ApiKey.DESCRIBE_CONFIGS, request)
-            ).body
+            body = self._persist(partial(self.brokers.ask_any, ApiKey.DESCRIBE_CONFIGS, request))
             for result in body.results:
                 if result.error_code == ErrorCode.none:
                     entries = map(_entry, result.configs)
@@ -245,10 +243,9 @@ class AdminCalls(RetriedCalls):
 
     def _cluster_time_ms(self, deadline: Deadline) -> int | None:
         link = self.brokers.any(deadline)
-        version = link.version(ApiKey.DESCRIBE_QUORUM, lowest=_FIRST_WITH_TIMES)
         partitions = [{"partition_index": 0}]
         request = {"topics": [{"topic_name": _METADATA_TOPIC, "partitions": partitions}]}
-        body = link.ask(ApiKey.DESCRIBE_QUORUM, version, request, deadline).body
+        body = link.ask(ApiKey.DESCRIBE_QUORUM, request, deadline, lowest=_FIRST_WITH_TIMES)
         refuse(body.error_code, "the quorum", getattr(body, "error_message", None))
         for topic in body.topics:
             for partition in topic.partitions:
@@ -280,13 +277,12 @@ class AdminCalls(RetriedCalls):
         api_key: ApiKey,
         request: Mapping[str, Any],
         results: Callable[[Any], list[tuple[str, Any]]],
-    ) -> ResponseBody:
-        def attempt(deadline: Deadline) -> ResponseBody:
-            link = self.brokers.controller(deadline)
+    ) -> Any:
+        def attempt(deadline: Deadline) -> Any:
             timed = {**request, "timeout_ms": deadline.left_ms()}
-            reply = link.ask(api_key, link.version(api_key), timed, deadline)
-            refuse_any((f"topic {name}", each) for name, each in results(reply.body))
-            return reply
+            body = self.brokers.controller(deadline).ask(api_key, timed, deadline)
+            refuse_any((f"topic {name}", each) for name, each in results(body))
+            return body
 
         return self._persist(attempt, may_repeat=False)
 

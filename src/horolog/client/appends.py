@@ -45,7 +45,7 @@ class AppendCalls(RetriedCalls):
                 "producer_id": -1,
                 "producer_epoch": -1,
             }
-            body = self.brokers.ask_any(ApiKey.INIT_PRODUCER_ID, request, deadline).body
+            body = self.brokers.ask_any(ApiKey.INIT_PRODUCER_ID, request, deadline)
             refuse(body.error_code, "InitProducerId")
             return ProducerId(body.producer_id, body.producer_epoch)
 
@@ -131,7 +131,7 @@ class AppendCalls(RetriedCalls):
         failures: list[HorologError] = []
         for leader, version, partitions, names in appending.sent:
             try:
-                body = leader.receive(ApiKey.PRODUCE, version, appending.deadline).body
+                body = leader.receive(ApiKey.PRODUCE, version, appending.deadline)
                 answers = _answers(body, partitions, names)
             except HorologError as error:
                 failures.append(error)
@@ -159,7 +159,7 @@ class AppendCalls(RetriedCalls):
                     leader.send_only(ApiKey.PRODUCE, version, request, deadline)
                     produced.update(dict.fromkeys(partitions, _NO_OFFSET))
                     continue
-                body = leader.ask(ApiKey.PRODUCE, version, request, deadline).body
+                body = leader.ask(ApiKey.PRODUCE, request, deadline, highest=version)
                 answers = _answers(body, partitions, names)
             except HorologError as error:
                 failures.append(error)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from horolog.client.config import Address, ClientConfig, parse_bootstrap_servers
 from horolog.client.connection import Connection, NoAnswer
 from horolog.client.deadline import Deadline
-from horolog.client.link import Link, ResponseBody
+from horolog.client.link import Link
 from horolog.client.metadata import (
     ClusterMetadata,
     PartitionMetadata,
@@ -164,10 +164,9 @@ class Brokers:
         """
         lowest = 0 if kind is CoordinatorKind.GROUP else 1  # version 0 knows groups only
         link = self.any(deadline)
-        version = link.version(ApiKey.FIND_COORDINATOR, lowest=lowest)
         request = {"key": key, "key_type": kind, "coordinator_keys": [key]}
-        body = link.ask(ApiKey.FIND_COORDINATOR, version, request, deadline).body
-        found = body.coordinators[0] if version >= 4 else body
+        body = link.ask(ApiKey.FIND_COORDINATOR, request, deadline, lowest=lowest)
+        found = body.coordinators[0] if hasattr(body, "coordinators") else body
         refuse(
             found.error_code,
             f"coordinator of {kind.title} {key}",
@@ -186,11 +185,10 @@ class Brokers:
         """Ask what the cluster is made of; `None` asks for all topics, an empty list for none."""
         link = self.any(deadline) if node is None else self.node(node, deadline)
         # Before version 4, asking for a topic creates it.
-        version = link.version(ApiKey.METADATA, lowest=4)
         request = metadata_request(topics, auto_create=auto_create)
-        reply = link.ask(ApiKey.METADATA, version, request, deadline)
-        refuse(getattr(reply.body, "error_code", 0), "Metadata")
-        answer = read_metadata(reply.body)
+        body = link.ask(ApiKey.METADATA, request, deadline, lowest=4)
+        refuse(getattr(body, "error_code", 0), "Metadata")
+        answer = read_metadata(body)
         self._nodes.update({each.node_id: each.address for each in answer.brokers.values()})
         self._controller = answer.controller_id
         for name, topic in answer.topics.items():
@@ -198,12 +196,9 @@ class Brokers:
                 self._topics[name] = topic
         return answer
 
-    def ask_any(
-        self, api_key: ApiKey, request: Mapping[str, Any], deadline: Deadline
-    ) -> ResponseBody:
+    def ask_any(self, api_key: ApiKey, request: Mapping[str, Any], deadline: Deadline) -> Any:
         """Ask whichever broker answers, in the highest version that both know."""
-        link = self.any(deadline)
-        return link.ask(api_key, link.version(api_key), request, deadline)
+        return self.any(deadline).ask(api_key, request, deadline)
 
     def forget(self, topic: str | None = None) -> None:
         """Drop cached leaders and coordinators: the last response was out of date."""

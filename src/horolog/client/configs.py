@@ -47,8 +47,7 @@ def describe(
         NoAnswer: the broker does not answer.
     """
     request = describe_request({resource: names}, with_documentation=with_documentation)
-    version = link.version(ApiKey.DESCRIBE_CONFIGS)
-    body = link.ask(ApiKey.DESCRIBE_CONFIGS, version, request, deadline).body
+    body = link.ask(ApiKey.DESCRIBE_CONFIGS, request, deadline)
     refuse_any((_title(resource), each) for each in body.results)
     return [entry for result in body.results for entry in result.configs]
 
@@ -82,8 +81,7 @@ def alter(
     ]
     altered = {"resource_type": resource[0], "resource_name": resource[1], "configs": configs}
     request = {"resources": [altered], "validate_only": validate_only}
-    version = link.version(ApiKey.INCREMENTAL_ALTER_CONFIGS)
-    body = link.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, version, request, deadline).body
+    body = link.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, request, deadline)
     refuse_any((title or _title(resource), each) for each in body.responses)
 
 

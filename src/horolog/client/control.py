@@ -504,7 +504,7 @@ def _asked_together(
             link.send(ApiKey.DESCRIBE_CONFIGS, version, request, deadline)
         for link, its in asks.items():
             version = link.version(ApiKey.DESCRIBE_CONFIGS)
-            body = link.receive(ApiKey.DESCRIBE_CONFIGS, version, deadline).body
+            body = link.receive(ApiKey.DESCRIBE_CONFIGS, version, deadline)
             unanswered.remove(link)
             answers |= _read(question, its, body)
     finally:

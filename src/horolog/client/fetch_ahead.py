@@ -74,7 +74,7 @@ class FetchAhead(Closeable):
             try:
                 memory = self._lend if self._reuses_memory else None
                 deadline = self._deadline(request)
-                return request.read(leader.receive(ApiKey.FETCH, version, deadline, memory).body)
+                return request.read(leader.receive(ApiKey.FETCH, version, deadline, memory))
             except (RequestRefused, NoAnswer, MalformedResponse):
                 self._client.brokers.forget()
         return self._client.answer_to(request)

@@ -184,7 +184,7 @@ class FetchSession:
             "forgotten_topics_data": forgotten,
         }
         link.send(ApiKey.FETCH, self._version, request, deadline)
-        return link.receive(ApiKey.FETCH, self._version, deadline, self._lend).body
+        return link.receive(ApiKey.FETCH, self._version, deadline, self._lend)
 
     def _topic(self, topic: str, indexes: Iterable[int]) -> Mapping[str, Any]:
         partitions, topic_id = [], None

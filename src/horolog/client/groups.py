@@ -15,7 +15,6 @@ __all__ = ["CommittedOffset", "GroupCalls"]
 _LAST_WITH_NAMES: Final = 9  # of OffsetCommit and OffsetFetch; 10 has topic ids
 _LAST_WITHOUT_ERRORS: Final = 5  # of DescribeGroups: a group that is not there is dead
 _FIRST_WITH_STABLE: Final = 7  # of OffsetFetch: waits for transactions
-_FIRST_WITH_GROUPS: Final = 8  # of OffsetFetch: several groups in one request
 
 
 class CommittedOffset(NamedTuple):
@@ -41,9 +40,8 @@ class GroupCalls(RetriedCalls):
             found: set[str] = set()
             for node_id in self.brokers.metadata([], deadline).brokers:
                 link = self.brokers.node(node_id, deadline)
-                version = link.version(ApiKey.LIST_GROUPS)
                 request = {"states_filter": (), "types_filter": ()}
-                body = link.ask(ApiKey.LIST_GROUPS, version, request, deadline).body
+                body = link.ask(ApiKey.LIST_GROUPS, request, deadline)
                 refuse(getattr(body, "error_code", 0), "the list of groups")
                 found |= {
                     each.group_id for each in body.groups if each.protocol_type in ("", "consumer")
@@ -66,9 +64,10 @@ class GroupCalls(RetriedCalls):
             found = {}
             for group_id in group_ids:
                 link = self.brokers.coordinator(group_id, deadline)
-                version = link.version(ApiKey.DESCRIBE_GROUPS, highest=_LAST_WITHOUT_ERRORS)
                 request = {"groups": [group_id], "include_authorized_operations": False}
-                body = link.ask(ApiKey.DESCRIBE_GROUPS, version, request, deadline).body
+                body = link.ask(
+                    ApiKey.DESCRIBE_GROUPS, request, deadline, highest=_LAST_WITHOUT_ERRORS
+                )
                 for each in body.groups:
                     refuse(each.error_code, f"state of group {group_id}")
                     found[group_id] = each.group_state
@@ -98,8 +97,7 @@ class GroupCalls(RetriedCalls):
 
         def attempt(deadline: Deadline) -> None:
             link = self.brokers.coordinator(group_id, deadline)
-            version = link.version(ApiKey.OFFSET_COMMIT, highest=_LAST_WITH_NAMES)
-            body = link.ask(ApiKey.OFFSET_COMMIT, version, request, deadline).body
+            body = link.ask(ApiKey.OFFSET_COMMIT, request, deadline, highest=_LAST_WITH_NAMES)
             for topic in body.topics:
                 for it in topic.partitions:
                     what = f"commit of group {group_id} to {topic.name}-{it.partition_index}"
@@ -141,9 +139,10 @@ class GroupCalls(RetriedCalls):
 
         def attempt(deadline: Deadline) -> dict[TopicPartition, CommittedOffset | None]:
             link = self.brokers.coordinator(group_id, deadline)
-            version = link.version(ApiKey.OFFSET_FETCH, lowest=lowest, highest=_LAST_WITH_NAMES)
-            body = link.ask(ApiKey.OFFSET_FETCH, version, request, deadline).body
-            answer = body.groups[0] if version >= _FIRST_WITH_GROUPS else body
+            body = link.ask(
+                ApiKey.OFFSET_FETCH, request, deadline, lowest=lowest, highest=_LAST_WITH_NAMES
+            )
+            answer = body.groups[0] if hasattr(body, "groups") else body
             what = f"offsets of group {group_id}"
             refuse(getattr(answer, "error_code", 0), what)
             found: dict[TopicPartition, CommittedOffset | None] = {}

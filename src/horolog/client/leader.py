@@ -50,8 +50,7 @@ def cluster_of(link: Link, deadline: Deadline) -> str | None:
     Raises:
         NoAnswer, MalformedResponse, RequestRefused: as `epoch_ends`.
     """
-    version = link.version(ApiKey.METADATA, lowest=_FIRST_WITH_CLUSTER_ID)
-    body = link.ask(ApiKey.METADATA, version, metadata_request([]), deadline).body
+    body = link.ask(ApiKey.METADATA, metadata_request([]), deadline, lowest=_FIRST_WITH_CLUSTER_ID)
     cluster_id: str | None = body.cluster_id
     return cluster_id
 
@@ -85,9 +84,8 @@ def epoch_ends(
         }
         for topic, indexes in topics_of(asked)
     ]
-    version = link.version(ApiKey.OFFSET_FOR_LEADER_EPOCH)
     request = {"replica_id": -1, "topics": topics}
-    body = link.ask(ApiKey.OFFSET_FOR_LEADER_EPOCH, version, request, deadline).body
+    body = link.ask(ApiKey.OFFSET_FOR_LEADER_EPOCH, request, deadline)
     found: dict[TopicPartition, EpochEnd] = {}
     for topic in body.topics:
         for it in topic.partitions:
@@ -142,8 +140,7 @@ def _list_offsets(
         "topics": topics,
         "timeout_ms": deadline.left_ms(),
     }
-    version = link.version(ApiKey.LIST_OFFSETS, lowest=_FIRST_WITH_EPOCHS)
-    body = link.ask(ApiKey.LIST_OFFSETS, version, request, deadline).body
+    body = link.ask(ApiKey.LIST_OFFSETS, request, deadline, lowest=_FIRST_WITH_EPOCHS)
     found: dict[TopicPartition, Any] = {}
     for topic in body.topics:
         for it in topic.partitions:

@@ -1,10 +1,10 @@
 """A connection with what the broker at its end can do: the highest version that both know."""
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from horolog import __version__
-from horolog.client.connection import Connection
+from horolog.client.connection import Connection, ResponseFrame
 from horolog.client.deadline import Deadline
 from horolog.client.metadata import error_of
 from horolog.client.security import AuthenticationFailed
@@ -16,7 +16,7 @@ from horolog.wire.malformed import MalformedResponse
 if TYPE_CHECKING:
     from horolog.client.security.sasl import Sasl
 
-__all__ = ["LOWEST", "Link", "ResponseBody"]
+__all__ = ["LOWEST", "Link"]
 
 _OF_A_SESSION: Final = 0.85  # as Kafka's clients: they authenticate again before it is over
 LOWEST: Final = {
@@ -35,13 +35,6 @@ LOWEST: Final = {
 (KIP-896)."""
 
 _UNSUPPORTED: Final = ErrorCode.unsupported_version.to_bytes(2, "big")
-
-
-class ResponseBody(NamedTuple):
-    """A decoded response and the version in which it came."""
-
-    version: int
-    body: Any
 
 
 class Link:
@@ -100,19 +93,20 @@ class Link:
         """
         address = self.connection.address
         mechanism = sasl.mechanism
-        body = self.ask(ApiKey.SASL_HANDSHAKE, 1, {"mechanism": mechanism}, deadline).body
+        body = self.ask(
+            ApiKey.SASL_HANDSHAKE, {"mechanism": mechanism}, deadline, lowest=1, highest=1
+        )
         if body.error_code != ErrorCode.none:
             raise AuthenticationFailed(
                 f"{address} does not take sasl.mechanism={mechanism}; it offers "
                 f"{', '.join(map(str, body.mechanisms)) or 'none'}"
             )
-        version = self.version(ApiKey.SASL_AUTHENTICATE)
         exchange = sasl.exchange(deadline)
         try:
             message = next(exchange)
             while True:
                 request = {"auth_bytes": message}
-                body = self.ask(ApiKey.SASL_AUTHENTICATE, version, request, deadline).body
+                body = self.ask(ApiKey.SASL_AUTHENTICATE, request, deadline)
                 if body.error_code != ErrorCode.none:
                     why = body.error_message or error_of(body.error_code).name.upper()
                     raise AuthenticationFailed(f"authentication failed: {why}")
@@ -149,22 +143,27 @@ class Link:
         )
 
     def ask(
-        self, api_key: ApiKey, version: int, request: Mapping[str, Any], deadline: Deadline
-    ) -> ResponseBody:
-        """Send a request in one version and read its answer.
+        self,
+        api_key: ApiKey,
+        request: Mapping[str, Any],
+        deadline: Deadline,
+        *,
+        lowest: int = 0,
+        highest: int = 0x7FFF,
+    ) -> Any:
+        """The body of the answer to a request, in the highest version that both know.
 
         Raises:
+            RequestRefused: as `version`.
             NoAnswer: the broker closed the connection, or the deadline has passed.
             MalformedResponse: the answer cannot be read.
             Unwritable: the request holds a value that the protocol cannot.
         """
+        version = self.version(api_key, lowest=lowest, highest=highest)
         body = request_pieces(api_key, version, request)
-        frame, position = self.connection.ask(api_key, version, body, deadline)
-        try:
-            return ResponseBody(version, decode_response(api_key, version, frame, position))
-        except MalformedResponse:
-            self.connection.close()
-            raise
+        return self._decoded(
+            api_key, version, self.connection.ask(api_key, version, body, deadline)
+        )
 
     def send(
         self, api_key: ApiKey, version: int, request: Mapping[str, Any], deadline: Deadline
@@ -182,8 +181,8 @@ class Link:
         version: int,
         deadline: Deadline,
         memory: Callable[[int], memoryview] | None = None,
-    ) -> ResponseBody:
-        """The answer to the earliest request that was sent and not answered, which is of this kind.
+    ) -> Any:
+        """The body of the answer to the earliest request that was sent and not answered.
 
         It lies in `memory`, if that is given: see `Connection.receive`.
 
@@ -191,9 +190,11 @@ class Link:
             NoAnswer: the broker closed the connection, or the deadline has passed.
             MalformedResponse: the answer cannot be read.
         """
-        frame, position = self.connection.receive(deadline, memory)
+        return self._decoded(api_key, version, self.connection.receive(deadline, memory))
+
+    def _decoded(self, api_key: ApiKey, version: int, response: ResponseFrame) -> Any:
         try:
-            return ResponseBody(version, decode_response(api_key, version, frame, position))
+            return decode_response(api_key, version, *response)
         except MalformedResponse:
             self.connection.close()
             raise

@@ -196,14 +196,13 @@ class OffsetLookups(RetriedCalls):
             by_topic[topic].append({"partition_index": partition, "timestamp": target})
         if lowest == 1:
             lowest = max(_FIRST_VERSION.get(target, 1) for target in targets.values())
-        version = leader.version(ApiKey.LIST_OFFSETS, lowest=lowest)
         request = {
             "replica_id": -1,
             "isolation_level": level,
             "topics": [{"name": name, "partitions": its} for name, its in by_topic.items()],
             "timeout_ms": deadline.left_ms(),
         }
-        body = leader.ask(ApiKey.LIST_OFFSETS, version, request, deadline).body
+        body = leader.ask(ApiKey.LIST_OFFSETS, request, deadline, lowest=lowest)
         first_failure: tuple[int, str] | None = None
         for topic in body.topics:
             for it in topic.partitions:

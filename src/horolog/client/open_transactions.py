@@ -141,8 +141,7 @@ def _describe_producers(
     for topic, index in partitions:
         by_topic[topic].append(index)
     topics = [{"name": name, "partition_indexes": its} for name, its in by_topic.items()]
-    version = link.version(ApiKey.DESCRIBE_PRODUCERS)
-    body = link.ask(ApiKey.DESCRIBE_PRODUCERS, version, {"topics": topics}, deadline).body
+    body = link.ask(ApiKey.DESCRIBE_PRODUCERS, {"topics": topics}, deadline)
     for topic in body.topics:
         for it in topic.partitions:
             opened = [each for each in it.active_producers if each.current_txn_start_offset >= 0]
@@ -184,17 +183,15 @@ def _describe(
     deadline: Deadline,
 ) -> bool:
     """Add what one coordinator knows; whether that is all."""
-    version = link.version(ApiKey.LIST_TRANSACTIONS)
     request = {"state_filters": (), "producer_id_filters": sorted(producers)}
-    listed = link.ask(ApiKey.LIST_TRANSACTIONS, version, request, deadline).body
+    listed = link.ask(ApiKey.LIST_TRANSACTIONS, request, deadline)
     ids = [each.transactional_id for each in listed.transaction_states]
     if listed.error_code != ErrorCode.none:
         return False
     if not ids:
         return True
-    version = link.version(ApiKey.DESCRIBE_TRANSACTIONS)
     request = {"transactional_ids": ids}
-    described = link.ask(ApiKey.DESCRIBE_TRANSACTIONS, version, request, deadline).body
+    described = link.ask(ApiKey.DESCRIBE_TRANSACTIONS, request, deadline)
     is_all = len(described.transaction_states) >= len(ids)
     for each in described.transaction_states:
         is_all &= each.error_code in (ErrorCode.none, ErrorCode.transactional_id_not_found)

@@ -80,7 +80,7 @@ class RecordCalls(RetriedCalls):
 
         def attempt(deadline: Deadline) -> Fetched:
             leader, version, fields = request.prepare(self.brokers, deadline)
-            return request.read(leader.ask(ApiKey.FETCH, version, fields, deadline).body)
+            return request.read(leader.ask(ApiKey.FETCH, fields, deadline, highest=version))
 
         return self._persist(attempt, extra_ms=request.max_wait_ms)
 
@@ -123,8 +123,7 @@ class RecordCalls(RetriedCalls):
                     level=int(read_committed),
                 )
                 highest = highest_for(ids if all(ids) else None)
-                version = leader.version(ApiKey.FETCH, highest=highest)
-                body = leader.ask(ApiKey.FETCH, version, request, deadline).body
+                body = leader.ask(ApiKey.FETCH, request, deadline, highest=highest)
                 if any(it.records or it.error_code for t in body.responses for it in t.partitions):
                     return
 
@@ -170,7 +169,7 @@ class RecordCalls(RetriedCalls):
             if acks == 0:
                 leader.send_only(ApiKey.PRODUCE, version, request, deadline)
                 return Produced(None, None, None)
-            body = leader.ask(ApiKey.PRODUCE, version, request, deadline).body
+            body = leader.ask(ApiKey.PRODUCE, request, deadline, highest=version)
             what = f"produce to {topic}-{partition}"
             answer = only_partition(body.responses, what, "partition_responses")
             return produced_of(answer, what, len(batches))

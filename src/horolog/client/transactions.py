@@ -66,8 +66,7 @@ class TransactionCalls(RetriedCalls):
 
         def attempt(deadline: Deadline) -> Transaction:
             link = self._coordinator_of(transactional_id, deadline)
-            version = link.version(ApiKey.INIT_PRODUCER_ID, highest=_LAST_OF_INIT)
-            body = link.ask(ApiKey.INIT_PRODUCER_ID, version, request, deadline).body
+            body = link.ask(ApiKey.INIT_PRODUCER_ID, request, deadline, highest=_LAST_OF_INIT)
             refuse(
                 body.error_code,
                 f"transactional id {transactional_id}, transactions of {transaction_timeout_ms} ms",
@@ -132,8 +131,7 @@ class TransactionCalls(RetriedCalls):
 
         def commit(deadline: Deadline) -> None:
             link = self.brokers.coordinator(group_id, deadline)
-            version = link.version(ApiKey.TXN_OFFSET_COMMIT, highest=_FIRST_FLOW)
-            body = link.ask(ApiKey.TXN_OFFSET_COMMIT, version, request, deadline).body
+            body = link.ask(ApiKey.TXN_OFFSET_COMMIT, request, deadline, highest=_FIRST_FLOW)
             _refuse_any(
                 {
                     f"{topic.name}-{it.partition_index}": it.error_code
@@ -175,8 +173,7 @@ class TransactionCalls(RetriedCalls):
         deadline: Deadline,
     ) -> Any:
         link = self._coordinator_of(transaction.id, deadline)
-        version = link.version(api_key, highest=_FIRST_FLOW)
-        return link.ask(api_key, version, request, deadline).body
+        return link.ask(api_key, request, deadline, highest=_FIRST_FLOW)
 
 
 def _producer_of(transaction: Transaction) -> dict[str, Any]:
