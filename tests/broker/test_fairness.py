@@ -169,6 +169,7 @@ REQUESTS: dict[str, tuple[ApiKey, int, int, Callable[[int], dict[str, Any]]]] = 
     "fetch of what is not there": (FETCH, 4, 60_000, lambda n: fetch_of_many(n, 99)),
     "produce": (PRODUCE, 8, 20_000, produce_to_many),
     "produce nothing": (PRODUCE, 8, 60_000, lambda n: produce_to_many(n, b"")),
+    "produce nothing, in few bytes": (PRODUCE, 8, 1, lambda n: produce_to_many(7_500, b"")),
     "list offsets, latest": (
         *(ApiKey.LIST_OFFSETS, 5, 40_000),
         lambda n: {"topics": parts("wide", n, timestamp=-1)},

@@ -45,6 +45,7 @@ from horolog.storage.logs.appendable import Appended
 from horolog.storage.names import TopicPartition
 from horolog.storage.producers.states import Admission
 from horolog.wire.api import ApiKey
+from horolog.wire.codec import TooManyFields
 from horolog.wire.frame import response_prefix
 from horolog.wire.leaders import NodeEndpoint
 from horolog.wire.produce import (
@@ -58,6 +59,8 @@ from horolog.wire.single_partition import SingleProduce, read_produce
 
 INLINE_SECONDS: Final = 0.005
 """How long the batches of one request are validated on the event loop; the rest run in threads."""
+_AT_ONCE: Final = 500
+"""Partitions of a request: more take too long for the event loop, however few bytes they have."""
 
 
 class _Appending(NamedTuple):
@@ -73,7 +76,15 @@ class _Appending(NamedTuple):
 def produce(
     request: Request[ProduceRequest], broker: Broker
 ) -> Reply | Apart | Coroutine[Any, Any, Reply | Apart | None] | None:
-    """Append each batch; returns without waiting if all appends complete inline."""
+    """Append each batch; returns without waiting if all appends complete inline.
+
+    Raises:
+        TooManyFields: it has very many partitions, and is to be answered slowly.
+    """
+    if not request.is_large:
+        count = sum(len(asked.partition_data) for asked in request.body.topic_data)
+        if count > _AT_ONCE:
+            raise TooManyFields(f"{count} partitions are more than {_AT_ONCE}", 0)
     if request.body.transactional_id is not None:
         return _produce_in_transaction(request, broker, request.body.transactional_id)
     if request.is_large:
