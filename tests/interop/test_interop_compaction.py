@@ -87,6 +87,8 @@ def test_kafka_opens_what_we_compacted_and_compacts_on_and_we_open_the_result(
     assert all(len(found) < 3000 for found in before.values())
     answers.of_files(tmp_path / "ours", peer=NEWEST)  # fails on any complaint
 
+    logs = (tmp_path / "ours").glob("compacted-*/*.log")
+    assert sum(not path.stat().st_size for path in logs) > 11, "nothing is left of many segments"
     empty = Kafka(tmp_path / "kafka", settings={"log.cleaner.backoff.ms": "500"})
     with empty:
         scenarios.create(empty.bootstrap, TOPICS)

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import duckdb
 import polars
 import pytest
+from compacting import COMPACT, clean, put
 from examples import some_pairs
 from log_reading import bytes_read_by
 from patience import eventually
 from running_broker import MakeBroker, RunningBroker
 from s3_server import S3Server
 from scripted_broker import ScriptedBroker
+from storelogs import new_log, partition_dir
 
 from horolog.client import LATEST, Client, NoAnswer
 from horolog.clock import ManualClock
@@ -23,6 +26,7 @@ from horolog.record.batch import parse_header
 from horolog.record.builder import Record, build_batch
 from horolog.record.timestamps import RecordClock
 from horolog.sources import scan
+from horolog.sources.bounds import DataLost
 from horolog.wire.api import ApiKey
 from horolog.wire.fetch import FetchedPartition, FetchedTopic, encode_fetch_response
 
@@ -236,3 +240,20 @@ def test_damage_in_a_file_is_named_after_what_is_before_it(clicks: RunningBroker
         next(tables)
     rest = scan(clicks.log_dir, "clicks", partitions=[0], fail_on_data_loss=False).read_all()
     assert rest["offset"].to_pylist() == list(range(27))
+
+
+def test_what_compaction_has_emptied_is_no_loss_and_a_file_that_was_emptied_is(
+    tmp_path: Path,
+) -> None:
+    with new_log(tmp_path, COMPACT) as log:
+        for _ in range(24):
+            put(log, b"a", value=b"v" * 60)
+        clean(log)
+        empty, *_, last, active = log.segments
+    assert (empty.size, last.size > 0) == (0, True)
+    kept = list(range(active.base_offset - 1, 24))
+    assert scan(tmp_path, "events").read_all()["offset"].to_pylist() == kept
+    for path in partition_dir(tmp_path).glob("*.companion"):
+        path.unlink()  # which say that nothing was left
+    with pytest.raises(DataLost, match="are in none of the files"):
+        scan(tmp_path, "events").read_all()

@@ -230,7 +230,7 @@ class FileLog:
         return found
 
     def is_compacted(self, partition: TopicPartition) -> bool:
-        """Whether offsets are missing within a segment: only compaction leaves any out."""
+        """Whether only compaction can have left offsets out: within a segment, or all of one."""
         if partition not in self._compacted:
             self._compacted[partition] = any(map(has_holes, self._parts[partition]))
         return self._compacted[partition]

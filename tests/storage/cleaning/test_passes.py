@@ -11,14 +11,14 @@ from typing import Any
 import crc32c
 import pytest
 from batches import marker
-from compacting import COMPACT, clean, put
+from compacting import COMPACT, check_lookups, clean, faults, put
 from old_messages import build_messages
-from storelogs import NOW, new_follower, new_log, pull, records_in
+from storelogs import NOW, new_follower, new_log, pull, records_in, reopened
 
 from horolog.config import LONG_MAX
 from horolog.errors import CorruptBatch
 from horolog.record import cleaning
-from horolog.record.batch import CRC_START, iter_headers
+from horolog.record.batch import CRC_START, iter_headers, parse_header
 from horolog.record.builder import Record, build_batch
 from horolog.record.compression import Codec
 from horolog.record.kernels import layout
@@ -227,6 +227,65 @@ def test_a_lookup_by_append_time_passes_what_is_empty(tmp_path: Path) -> None:
             assert found is not None
             assert (found.offset, found.ms) == (offset, NOW + offset)
         assert log.find_by_append_time(NOW + 7) is None
+
+
+@pytest.mark.parametrize("preallocate", [False, True])
+def test_segments_of_which_nothing_is_left_are_empty_files(
+    tmp_path: Path, preallocate: bool
+) -> None:
+    config = replace(COMPACT, preallocate=preallocate)
+    with new_log(tmp_path, config) as log:
+        for at in range(24):
+            put(log, b"a", at=NOW + at, now=NOW + at, value=b"v" * 60)
+        clean(log)
+        *emptied, last, active = log.segments
+        assert len(emptied) > 3
+        assert [(each.size, Path(each.log.path).stat().st_size) for each in emptied] == [
+            (0, 0) for _ in emptied
+        ]
+        assert last.size > 0
+        kept = list(range(active.base_offset - 1, 24))
+        assert [record.offset for record in records_in(log)] == kept
+    assert faults(tmp_path) == []
+    for _ in ("killed", "closed"):
+        with reopened(tmp_path, config) as (log_dir, log):
+            assert [each.warnings for each in log_dir.recoveries if each.warnings] == []
+            assert (log.log_start_offset, log.log_end_offset) == (0, 24)
+            assert [each.size for each in log.segments[: len(emptied)]] == [0] * len(emptied)
+            for offset in range(kept[0] + 1):
+                header = parse_header(log.read(offset, 1 << 20).read())
+                assert (header.base_offset, header.records_count) == (kept[0], 1)
+            check_lookups(log)
+            assert log.find_by_append_time(NOW) == log.find_by_append_time(NOW + kept[0])
+            log_dir.close()
+    with reopened(tmp_path, config) as (_, log):
+        put(log, b"b", now=NOW + 20)
+        log.roll(NOW)
+        clean(log)
+        assert len(log.segments) < len(emptied), "the next run joins them"
+    assert faults(tmp_path) == []
+
+
+@pytest.mark.parametrize("is_reset", [False, True])
+def test_an_append_time_that_is_unknown_is_bounded_from_behind_what_is_empty(
+    tmp_path: Path, is_reset: bool
+) -> None:
+    with new_log(tmp_path, COMPACT) as log:
+        put(log, b"a", now=NOW, value=b"v" * 300)
+        for at in range(1, 12):
+            put(log, b"b", now=NOW + at, value=b"v" * 300)
+        if is_reset:
+            log.reset_append_time(NOW)
+        for at in range(12, 16):
+            put(log, b"b", now=NOW + at, value=b"v" * 300)
+        clean(log)
+        assert [each.size > 0 for each in log.segments][:3] == [True, False, False]
+        first = Path(log.segments[0].log.path)
+    first.with_suffix(".companion").unlink()
+    with reopened(tmp_path, COMPACT) as (_, log):
+        found = log.find_by_append_time(NOW + 15)
+        assert found is not None
+        assert (found.offset, found.ms) == ((0, None) if is_reset else (15, NOW + 15))
 
 
 def test_append_times_of_both_sides_of_a_reset_stay_apart(tmp_path: Path) -> None:

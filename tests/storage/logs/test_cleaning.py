@@ -378,11 +378,9 @@ def test_a_reader_in_a_segment_that_is_replaced_reads_on(tmp_path: Path) -> None
             files.close()  # all are opened again, under the names that they have now
             for segment, text, entries in zip(segments, texts, aborted, strict=True):
                 found = segment.slice(segment.base_offset, 1 << 20, min_one_batch=True)
-                assert found is not None
-                assert bytes(found.read()) == text
+                assert (b"" if found is None else bytes(found.read())) == text
                 assert segment.aborted() == entries
-                last = segment.locate(segment.base_offset)
-                assert last is not None
+                assert (segment.locate(segment.base_offset) is not None) == bool(text)
             assert records_in(log) != before
             fill(log, 30, 30 * (again + 1))
         assert log.removed_files.remove_due(59_999) == 0
@@ -417,7 +415,8 @@ def test_a_read_beside_a_swap_answers_as_before_or_as_after(tmp_path: Path, read
         for found in at_each_line(lambda: READS[read](log), swap):
             answers.append(READS[read](log))
             if isinstance(found, bytes):
-                assert any(found == each for each in answers[-2:] if isinstance(each, bytes))
+                # Of the active segment, to which is appended meanwhile, it may be more.
+                assert any(found.startswith(each) for each in answers[-2:] if each)
             elif read in ("time", "append time"):
                 assert found.offset >= 12
             elif read == "largest":
@@ -465,6 +464,7 @@ def test_a_kill_at_any_step_leaves_the_old_segments_or_the_new_ones(tmp_path: Pa
     log_dir.checkpoint_cleaner()
     steps = files.count - start
     assert steps > 50
+    assert any(not each.size for each in log.segments[:-1]), "nothing is left of a group"
     log_dir.close(clean=False)
     for step in range(steps):
         path = tmp_path / str(step)

@@ -122,6 +122,25 @@ def test_a_damaged_swap_replaces_nothing(path: Path, damage: str, ours: bool) ->
     assert (f"{FIRST}.log.0.cut" in names) == bool(content)
 
 
+@pytest.mark.parametrize("ours", [True, False])
+def test_a_swap_of_which_nothing_is_left_takes_the_place_of_what_is_gone(
+    path: Path, ours: bool
+) -> None:
+    """Kafka was killed between the removal of a segment and giving its place to an empty one."""
+    (partition_dir(path) / f"{FIRST}.log").rename(partition_dir(path) / f"{FIRST}.log.deleted")
+    put(path, f"{FIRST}.log.swap", b"")
+    with reopened(path, CONFIG, ours=ours) as (_, log):
+        assert (log.log_start_offset, len(log.segments)) == (0, 3)
+        assert [record.offset for record in times_in(log)] == [3, 4, 5, 6, 7]
+
+
+def test_an_empty_swap_behind_another_replaces_no_records(path: Path) -> None:
+    first = (partition_dir(path) / f"{FIRST}.log").read_bytes()
+    put(path, f"{FIRST}.log.swap", first)
+    put(path, f"{THIRD}.log.swap", b"")
+    assert offsets(path) == list(range(8))
+
+
 def kept_offsets(path: Path) -> set[int]:
     """Of all whole batches in files that were set aside."""
     files, found = Files(read_only=True), set()

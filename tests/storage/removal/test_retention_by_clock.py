@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from batches import batch
+from compacting import COMPACT, clean, put
 from storelogs import (
     DAY,
     NOW,
@@ -70,6 +71,29 @@ def test_a_record_of_2255_holds_its_segment_by_create_time_only(
 ) -> None:
     with two_segments(tmp_path, by, first=9_000_000_000_000, second=NOW) as log:
         assert [kept(log, NOW + days * DAY + 1) for days in (2, 3)] == left
+
+
+@pytest.mark.parametrize("by", ["create-time", "append-time", "later"])
+def test_what_compaction_has_emptied_goes_with_what_follows(tmp_path: Path, by: str) -> None:
+    config = replace(
+        COMPACT,
+        cleanup_policy=frozenset({"compact", "delete"}),
+        retention_ms=DAY,
+        horolog_retention_by=by,
+    )
+    with new_log(tmp_path, config) as log:
+        for at in range(24):
+            put(log, b"a", at=NOW + at, now=NOW + at, value=b"v" * 60)
+        clean(log)
+        kept = log.segments[-1].base_offset - 1
+        assert [each.size > 0 for each in log.segments].index(True) > 3
+        assert log.apply_retention(NOW + kept + DAY, 0) == []
+        assert log.log_start_offset == 0
+        first, *_ = log.retention_report(NOW + kept + DAY)
+        assert first.reason.startswith("it is empty; of what follows, the ")
+        assert first.counts_ms == NOW + kept
+        assert log.apply_retention(NOW + kept + DAY + 1, 0)
+        assert log.log_start_offset == kept + 1
 
 
 @pytest.mark.parametrize("by", ["append-time", "later"])

@@ -96,11 +96,6 @@ class SmallParts(NamedTuple):
         """The offset behind the last of them."""
         return int(self.small.next_offsets[-1])
 
-    @property
-    def last_header(self) -> BatchHeader:
-        """Of the last of them."""
-        return parse_header(self.view, int(self.small.starts[-2]))
-
     def part(self, number: int) -> Part:
         """One of them."""
         start, end = self.small.starts[number : number + 2].tolist()

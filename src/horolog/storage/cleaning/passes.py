@@ -14,7 +14,8 @@ of about 4 MiB that it came in, and no object is made for a record. Those of whi
 are written as they are.
 
 Invariants: offsets stay, gaps become larger; append times stay, and the marks that a follower saw
-them; a group has at least one batch, and no append times of both sides of a reset.
+them; a group has no append times of both sides of a reset. One that loses all becomes a segment
+without a batch, as in Kafka: one batch alone, emptied, some of Kafka's clients do not pass.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -263,31 +264,26 @@ class CleaningPass:
             yield _group(found)
 
     def cleaned(self, group: Group) -> Iterator[Cleaned]:
-        """The batches of the segment that a group becomes; the groups must come in order.
+        """The batches of the segment that a group becomes, if any; the groups must come in order.
 
         Raises:
             CorruptBatch: a segment is damaged.
             RequestRefused: a batch decompresses to too much, or becomes too large.
             StorageFailed: the disk refused.
         """
-        last, is_empty = None, True
         for segment, end_offset in zip(group.segments, group.end_offsets, strict=True):
             source, least = _Source(segment, end_offset), segment.base_offset
             for buffer in segment.batches(EVERYTHING).selected(0, names.MAX_OFFSET, None):
                 batches: list[Numbered | NumberedRun] = []
                 read = kept = 0
                 for part in parts_of(buffer, least, self._map.secret, all_kinds=True):
-                    least, last = part.next_offset, (part, source)
+                    least = part.next_offset
                     if isinstance(part, SmallParts):
                         counts = self._clean_small(part, source, batches)
                     else:
                         counts = self._clean(part, source, batches)
                     read, kept = read + counts[0], kept + counts[1]
-                is_empty = is_empty and not batches
                 yield Cleaned(batches, len(buffer), read, kept)
-        if is_empty and last is not None:
-            header, source = last[0].last_header, last[1]
-            yield Cleaned([_numbered(cleaning.emptied(header), header, source)], 0, 0, 0)
 
     def take_aborted(self) -> list[AbortedTxn]:
         """The aborted transactions that end in what `cleaned` gave since the last call."""

@@ -6,7 +6,8 @@ append time of any other record is unknown there.
 """
 
 from bisect import bisect_right
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import zip_longest
 from typing import NamedTuple
 
 from horolog.record.batch import MAGIC, BatchHeader
@@ -120,7 +121,7 @@ def latest_append_time(segments: Sequence[SegmentReader]) -> int | None:
 
 
 def find_by_append_time(
-    segments: Sequence[SegmentReader], ms: int, from_offset: int, resets: Container[int] = ()
+    segments: Sequence[SegmentReader], ms: int, from_offset: int, resets: Collection[int] = ()
 ) -> AppendedAt | None:
     """The first record from an offset on that was appended at or after `ms`; None if none was.
 
@@ -134,13 +135,14 @@ def find_by_append_time(
         StorageFailed: the disk refused.
         CorruptBatch: the log is damaged where it has to be read.
     """
-    for segment, end_offset, size in with_ends(segments):
+    held = list(with_ends(segments))
+    for (segment, end_offset, size), following in zip_longest(held, held[1:]):
         found = _find_in(segment, ms, from_offset, end_offset, size)
-        if found is not None and found.ms is None and end_offset not in resets:
-            # No later than the first that is known of the next segment.
-            following = [each for each in segments if each.base_offset == end_offset][:1]
-            next_ms = following[0].append_times.earliest_ms if following else None
-            if next_ms is not None and next_ms < ms:
+        if found is not None and found.ms is None and following is not None:
+            # No later than the first that is known of the next one that holds anything.
+            next_ms = following[0].append_times.earliest_ms
+            are_reset = any(end_offset <= each < following[1] for each in resets)
+            if next_ms is not None and next_ms < ms and not are_reset:
                 continue
         if found is not None:
             return found

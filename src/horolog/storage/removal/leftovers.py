@@ -6,7 +6,7 @@
     *.swap                one that had ended: its segments take the place of those they replace. If
                           it was not ours (replaced-segments, removal/replacement.py), not where
                           these are all there and have offsets that the new ones lack, or the new
-                          ones are damaged, empty or of other offsets: then they are set aside
+                          ones are damaged or of other offsets: then they are set aside
     indexes without log   removed
     *.cut.times           of a file that was set aside and is gone: removed
     converting/           of a conversion that had not ended: removed
@@ -185,7 +185,9 @@ class _Compaction:
         old, end = base_offsets(os.listdir(self._directory), names.LOG), 0
         for base in self._new:
             path = self._swap_path(base)
-            found = whole_end(self._files, path, base)
+            # What compaction leaves of a segment may be nothing, which takes its place alone.
+            is_empty = not self._files.size(path)
+            found = base + 1 if is_empty else whole_end(self._files, path, base)
             if found is None or base < end:
                 return f"{os.path.basename(path)} is not whole, or has other offsets than its name"
             end = found

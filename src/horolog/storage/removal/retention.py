@@ -121,6 +121,9 @@ def verdicts(
     by_base = {segment.base_offset: segment for segment in segments}
 
     def time_of(candidate: Candidate) -> SegmentTime | None:
+        if not candidate.size:  # compaction has left nothing of it: it goes with what follows
+            following = candidates[candidates.index(candidate) :]
+            candidate = next((each for each in following if each.size), candidate)
         segment = by_base[candidate.base_offset]
         times = times_that_count(
             config,
@@ -290,7 +293,8 @@ def _judge_age_and_size(
         )
     age_ms = now_ms - time.time_ms
     age = f"{age_ms} ms old" if age_ms >= 0 else f"{-age_ms} ms ahead of the clock"
-    reason = f"its {_what(time)} {time.time_ms} is {age}, retention.ms is {limit_ms}"
+    whose = "its" if segment.size else "it is empty; of what follows, the"
+    reason = f"{whose} {_what(time)} {time.time_ms} is {age}, retention.ms is {limit_ms}"
     because = Because.EXPIRED
     if age_ms <= limit_ms:
         because = Because.YOUNG if age_ms >= 0 else Because.AHEAD

@@ -30,8 +30,10 @@ def check_order(
     cannot be distinguished from one that it has emptied.
     """
     partition = names.partition_of(directory.name)
-    is_compacted = partition in around.cleaner_offsets or any(
-        segment.missing_offsets for segment in segments
+    is_compacted = (
+        partition in around.cleaner_offsets
+        or any(segment.missing_offsets for segment in segments)
+        or any(segment.was_emptied for segment in segments[:-1])
     )
     bases = base_offsets(present, names.LOG)
     missing = 0

@@ -31,3 +31,5 @@ class SegmentFacts:
     epochs: list[EpochRun] = field(default_factory=list)
     missing_offsets: int = 0
     """Within and between its batches."""
+    was_emptied: bool = False
+    """It was finished without a batch: compaction has left none."""
