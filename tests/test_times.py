@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from horolog.errors import Misconfigured
-from horolog.times import format_time, parse_time, parse_zone
+from horolog.times import format_moment, format_time, parse_time, parse_zone
 
 NOW_MS = 1_795_165_200_000  # 2026-11-20T09:00:00Z
 HOUR_MS = 3_600_000
@@ -126,6 +126,11 @@ def test_zones_have_names_and_offsets() -> None:
 )
 def test_every_time_can_be_shown(time_ms: int | None, text: str) -> None:
     assert format_time(time_ms) == text
+
+
+def test_a_moment_that_is_asked_for_is_shown_also_where_a_record_would_have_none() -> None:
+    assert format_moment(-1) == "1969-12-31T23:59:59.999Z"
+    assert format_moment(NOW_MS) == format_time(NOW_MS)
 
 
 def test_times_are_shown_in_a_zone() -> None:

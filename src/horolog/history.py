@@ -15,8 +15,8 @@ class KeptLog(NamedTuple):
     name: str
     """A partition of one of Kafka's internal topics, or a file of the log directory."""
     whole_from: int | None
-    """Since when it has every change, in milliseconds; None: since its beginning. Of earlier times
-    it has what was not replaced since."""
+    """Since when it has every change, in milliseconds, up to the time that was asked for; None:
+    since its beginning. Of earlier times it has what was not replaced since."""
     damage: tuple[str, ...] = ()
     """What of it could not be read."""
 

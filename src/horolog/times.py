@@ -66,13 +66,18 @@ def parse_zone(text: str) -> tzinfo:
 
 
 def format_time(timestamp_ms: int | None, zone: tzinfo = UTC) -> str:
-    """ISO-8601 to the millisecond; "none" for no timestamp, the number itself beyond year 9999."""
+    """As `format_moment`, of a record's timestamp: "none" where it has none, also as -1."""
     if timestamp_ms is None or timestamp_ms == -1:
         return "none"
+    return format_moment(timestamp_ms, zone)
+
+
+def format_moment(ms: int, zone: tzinfo = UTC) -> str:
+    """ISO-8601 to the millisecond; the number itself beyond year 9999."""
     try:
-        moment = (_EPOCH + timedelta(milliseconds=timestamp_ms)).astimezone(zone)
+        moment = (_EPOCH + timedelta(milliseconds=ms)).astimezone(zone)
     except (OverflowError, ValueError):
-        return f"{timestamp_ms} ms"
+        return f"{ms} ms"
     text = moment.isoformat(timespec="milliseconds")
     return text.removesuffix("+00:00") + "Z" if text.endswith("+00:00") else text
 

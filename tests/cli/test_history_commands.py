@@ -120,6 +120,8 @@ def test_a_topic_that_never_was_is_said_to_be_unknown(broker: RunningBroker) -> 
         assert (found.code, found.lines[0]) == (1, "nothing is known of a topic none")
         found = ask(broker, "groups", "history", "none", offline=offline)
         assert (found.code, found.lines[0]) == (1, "nothing is known of a group none")
+        found = ask(broker, "groups", "history", "none", "--at", "-1", offline=offline)
+        assert found.lines[0] == "none had committed nothing at 1969-12-31T23:59:59.999Z"
 
 
 def test_many_changes_come_in_pages(

@@ -4,18 +4,27 @@ from __future__ import annotations
 
 import shutil
 import tarfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 from random import Random
 from uuid import UUID
 
 import pytest
 from batches import marker
+from compacting import COMPACT, put
+from storelogs import open_dir
 
 from golden import GOLDEN
 from horolog.errors import RequestRefused
 from horolog.groups.rows import GroupChange, GroupRow, OffsetRow
-from horolog.history import AskGroupHistory, AskTopicHistory, GroupHistory, TopicAspect
+from horolog.history import (
+    AskGroupHistory,
+    AskTopicHistory,
+    GroupAspect,
+    GroupHistory,
+    TopicAspect,
+)
 from horolog.metadata.group_file import GroupFile
 from horolog.metadata.group_history import read_group_history
 from horolog.metadata.image import TOPIC
@@ -284,7 +293,9 @@ def test_an_id_that_no_group_can_have_is_refused(tmp_path: Path) -> None:
             read_group_history(tmp_path, group, AskGroupHistory())
 
 
-def in_segments(path: Path, rng: Random, batches: int) -> None:
+def in_segments(
+    path: Path, rng: Random, batches: int, ahead: Callable[[], int] = lambda: 0
+) -> None:
     """Commits of groups g and h, some in transactions or compressed, in segments with snapshots."""
     directory, files = path / "__consumer_offsets-0", Files()
     directory.mkdir(exist_ok=True)
@@ -294,7 +305,7 @@ def in_segments(path: Path, rng: Random, batches: int) -> None:
         key = key_bytes(OffsetKey(rng.choice(["g", "h"]), topic, rng.randrange(3)))
         noted = key[2:-4].decode() if rng.random() < 0.1 else ""  # seems to be in a key
         value = committed_bytes(CommittedValue(number, metadata=noted, commit_ms=NOW))
-        record = Record(NOW + number, key, value if rng.random() < 0.9 else None)
+        record = Record(NOW + number + ahead(), key, value if rng.random() < 0.9 else None)
         open_now = [id_ for id_, _ in producers.unended()]
         if open_now and rng.random() < 0.3:
             made = marker(offset, rng.choice(open_now), kind=rng.randrange(2), ms=NOW + number)
@@ -344,6 +355,53 @@ def test_the_last_entries_are_the_same_from_a_segment_on_as_from_the_first(
                 assert page == found._replace(events=found.events[start - first :])
             assert found.logs[0].whole_from in (None, whole.logs[0].whole_from)
     assert cut >= 4
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_what_was_in_force_is_the_same_though_later_segments_are_not_read(
+    tmp_path: Path, seed: int
+) -> None:
+    """Also where a clock was ahead for a while, so that older commits follow."""
+    chance = Random(seed)
+    in_segments(tmp_path, chance, 120, ahead=lambda: 40 * (chance.random() < 0.1))
+    whole = read_group_history(tmp_path, "g", AskGroupHistory()).events
+    for at in range(NOW - 1, NOW + 170, 7):
+        found = read_group_history(tmp_path, "g", AskGroupHistory(at))
+        expected = {}
+        for each in whole:
+            if each.time <= at and each.aspect in (GroupAspect.COMMITTED, GroupAspect.REMOVED):
+                expected[each.topic, each.partition] = each
+        kept = {key: each for key, each in expected.items() if each.committed is not None}
+        assert {(each.topic, each.partition): each for each in found.events} == kept
+
+
+def test_segments_that_are_later_by_their_maps_are_not_read(tmp_path: Path) -> None:
+    with closing(open_dir(tmp_path, COMPACT)) as log_dir:
+        log = log_dir.create("__consumer_offsets", 0, UUID(int=7), COMPACT, NOW)
+        for number in range(30):
+            value = committed_bytes(CommittedValue(number, commit_ms=NOW))
+            put(log, key_bytes(OffsetKey("g", "t", 0)), at=NOW + number, value=value)
+        second, later = log.segments[1], log.segments[5]
+        path = Path(later.log.path)
+        path.write_bytes(path.read_bytes()[: later.size - 1] + b"?")
+        at = NOW + second.base_offset
+        found = read_group_history(tmp_path, "g", AskGroupHistory(at))
+        assert [each.committed for each in found.events] == [second.base_offset]
+        assert not found.logs[0].damage, "one may be at work there"
+        assert read_group_history(tmp_path, "g", AskGroupHistory(NOW + 29)).logs[0].damage
+
+
+def test_what_compaction_has_removed_before_segments_that_are_not_read_is_said(
+    tmp_path: Path,
+) -> None:
+    directory = tmp_path / "__consumer_offsets-0"
+    directory.mkdir()
+    (directory / f"{0:020}.log").write_bytes(b"")
+    key, value = key_bytes(OffsetKey("g", "t", 0)), CommittedValue(7, commit_ms=NOW)
+    later = Record(NOW + 100, key, committed_bytes(value))
+    (directory / f"{5:020}.log").write_bytes(build_batch([later], base_offset=5))
+    found = read_group_history(tmp_path, "g", AskGroupHistory(NOW + 50))
+    assert (found.events, found.logs[0].whole_from) == ((), NOW + 100)
 
 
 def test_segments_before_those_of_the_last_entries_are_not_read(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ from horolog.sources.planning import numbered
 from horolog.sources.records import ReadRecord, RecordLog
 from horolog.sources.uris import LogPath, has_scheme
 from horolog.storage.names import TopicPartition
-from horolog.times import format_time, parse_time
+from horolog.times import format_moment, parse_time
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -226,7 +226,7 @@ def _time_range(
     )
     if from_ms is not None and to_ms is not None and from_ms >= to_ms:
         raise Misconfigured(
-            f"--from-time {format_time(from_ms)} is not before --to-time {format_time(to_ms)}: "
+            f"--from-time {format_moment(from_ms)} is not before --to-time {format_moment(to_ms)}: "
             "the range is empty"
         )
     return TimeRange.between(from_ms, to_ms, clock)
@@ -235,7 +235,7 @@ def _time_range(
 def _summary(count: int, times: TimeRange) -> str:
     words = f"{count:,} record{'' if count == 1 else 's'}"
     if times.from_ms is not None:
-        words += f" from {format_time(times.from_ms)}"
+        words += f" from {format_moment(times.from_ms)}"
     if times.to_ms is not None:
-        words += f" before {format_time(times.to_ms)}"
+        words += f" before {format_moment(times.to_ms)}"
     return words

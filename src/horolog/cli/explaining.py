@@ -8,7 +8,7 @@ from horolog.client.topic_facts import PartitionFacts
 from horolog.record.batch import BatchHeader, iter_headers
 from horolog.record.builder import Record, read_records
 from horolog.record.timestamps import NO_TIMESTAMP
-from horolog.times import format_time
+from horolog.times import format_moment, format_time
 
 _ENOUGH_BYTES = 1 << 20
 
@@ -23,14 +23,14 @@ def explain(
 ) -> Iterator[str]:
     """Lines that explain the lookup in one partition; the first is the result."""
     if found is None:
-        yield f"partition {facts.partition}: none at or after {format_time(target_ms, zone)}"
+        yield f"partition {facts.partition}: none at or after {format_moment(target_ms, zone)}"
         yield f"  {_why_none(facts, zone)}"
         yield from _way(client, topic, facts.partition, target_ms, zone)
         return
     time = format_time(found.ms, zone)
     yield (
         f"partition {facts.partition}: offset {found.offset}, of {time}, is the first at or after "
-        f"{format_time(target_ms, zone)}"
+        f"{format_moment(target_ms, zone)}"
     )
     yield f"  the log has offsets {facts.earliest} up to {facts.end}; {_latest(facts, zone)}"
     batch = _batch_at(client, topic, facts.partition, found.offset)
@@ -81,7 +81,7 @@ def explain_append_time(
 ) -> Iterator[str]:
     """The same for a lookup by append time."""
     log = f"the log has offsets {facts.earliest} up to {facts.end}"
-    at = format_time(target_ms, zone)
+    at = format_moment(target_ms, zone)
     if found is None:
         yield f"partition {facts.partition}: none appended at or after {at}"
         if facts.end == facts.earliest:

@@ -26,7 +26,7 @@ from horolog.history import (
 from horolog.metadata.group_history import read_group_history
 from horolog.metadata.topic_history import read_topic_history
 from horolog.storage.verify import find_target
-from horolog.times import format_time, parse_time
+from horolog.times import format_moment, format_time, parse_time
 
 LogDirectory = Annotated[
     Path | None,
@@ -82,7 +82,7 @@ def topic_history(
     elif at_ms is None:
         typer.echo(f"nothing is known of a topic {topic}")
     else:
-        typer.echo(f"there was no topic {topic} at {format_time(at_ms, shown_zone)}")
+        typer.echo(f"there was no topic {topic} at {format_moment(at_ms, shown_zone)}")
     left_out = found.end - len(found.changes)
     _end(found.logs, left_out, shown_zone, at_ms, as_json, is_known=bool(found.changes or at))
 
@@ -123,7 +123,7 @@ def group_history(
     elif at_ms is None:
         typer.echo(f"nothing is known of a group {group}")
     else:
-        typer.echo(f"{group} had committed nothing at {format_time(at_ms, shown_zone)}")
+        typer.echo(f"{group} had committed nothing at {format_moment(at_ms, shown_zone)}")
     left_out = found.end - len(found.events) if found.since is None else None
     _end(found.logs, left_out, shown_zone, at_ms, as_json, is_known=bool(found.events or at))
 

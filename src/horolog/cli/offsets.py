@@ -14,7 +14,7 @@ from horolog.client import Client, FoundRecord, RecordClock
 from horolog.client.topic_facts import PartitionFacts, partition_facts, partition_numbers
 from horolog.clock import SystemClock
 from horolog.errors import Misconfigured
-from horolog.times import format_time, parse_duration, parse_time
+from horolog.times import format_moment, format_time, parse_duration, parse_time
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -123,7 +123,7 @@ def _show_answers(
         show_json({"topic": topic, "at": target, "clock": str(clock), "partitions": answers})
         return
     what = "first offset of {} appended" if by_append else "first offset of {}"
-    typer.echo(f"{what.format(topic)} at or after {format_time(target, zone)}\n")
+    typer.echo(f"{what.format(topic)} at or after {format_moment(target, zone)}\n")
     rows = [
         (number, answer.offset, "unknown" if answer.ms is None else format_time(answer.ms, zone))
         if answer

@@ -12,7 +12,7 @@ from horolog.client import GroupUnread, HeldUp
 from horolog.clock import format_duration
 from horolog.storage.removal.retention import Because
 from horolog.storage.removal.retention_report import KeepingMarker, SegmentRetention
-from horolog.times import format_time
+from horolog.times import format_moment, format_time
 
 _CLOCKS = {
     "create-time": "its largest create time",
@@ -72,7 +72,7 @@ def show(explained: Explained, zone: tzinfo) -> None:
     settings = explained.settings
     typer.echo(explained.name)
     typer.echo(f"  {', '.join(f'{name}={value}' for name, value in settings.items())}")
-    typer.echo(f"  settings from {explained.source}; now {format_time(explained.now_ms, zone)}")
+    typer.echo(f"  settings from {explained.source}; now {format_moment(explained.now_ms, zone)}")
     if explained.damage is not None:
         typer.echo(f"  {explained.damage}")
     if explained.segments:

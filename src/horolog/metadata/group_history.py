@@ -3,16 +3,18 @@
 From the partition of `__consumer_offsets` that has the group, and from `horolog-groups.log`, where
 there is one. Both are read from their first record on for each answer, but for the last entries of
 a group that has many: its partition alone is read for them from a segment on behind which these
-are, if no transaction was open where that begins.
+are, if no transaction was open where that begins. What was in force at a time is not looked for
+behind the last segment of a partition that may have a record as old.
 
 **How far back.** A log that is compacted keeps all records for `min.compaction.lag.ms`, and of
 older ones the last of each key. Where offsets are missing, records were removed: behind the last
 such place every change is there. An entry from before is right, but others may be missing.
 """
 
+import os
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+from itertools import islice, takewhile
 from pathlib import Path
 from struct import error as StructError  # noqa: N812 - its own name says nothing
 from typing import TYPE_CHECKING, Final
@@ -27,6 +29,8 @@ from horolog.metadata.past import PastLog, answered, shortened
 from horolog.record.batch import BatchHeader, parse_header
 from horolog.record.builder import Record
 from horolog.record.kernels.loading import CLEANING_KERNELS
+from horolog.record.scan import scan_batch
+from horolog.record.timestamps import NO_TIMESTAMP, TimeRange
 from horolog.schemas.offsets import (
     GroupKey,
     OffsetKey,
@@ -43,6 +47,7 @@ from horolog.storage.names import TopicPartition
 from horolog.storage.producers.states import Producers
 from horolog.storage.record_file import RecordFile
 from horolog.storage.removal.leftovers import base_offsets
+from horolog.storage.segments.reader import SegmentReader
 
 if TYPE_CHECKING:
     from horolog.metadata.segment_parts import Part, SmallParts
@@ -74,6 +79,7 @@ def read_group_history(log_dir: Path, group: str, ask: AskGroupHistory) -> Group
     def logs(files: Files) -> Iterator[PastLog[GroupEvent]]:
         for each in _logs(files, str(log_dir), group, ask.topic):
             each.since = since
+            each.at_ms = ask.at
             yield each
 
     if since is None and ask.at is None and not ask.start and ask.end is None:
@@ -135,6 +141,8 @@ class _GroupLog(PastLog[GroupEvent]):
         self._next_offset = None if self._is_one_file else 0
         self.since: int | None = None
         """The base offset of the first segment to read; None for all."""
+        self.at_ms: int | None = None
+        """Entries that are later are not asked for; None for all."""
 
     def enough_since(self, most: int) -> int | None:
         """The last base offset behind which records seem to be that many entries are made of.
@@ -174,8 +182,11 @@ class _GroupLog(PastLog[GroupEvent]):
         """See `PastLog`."""
         replay = Replay()
         try:
-            for path in self._paths():
+            paths = self._paths()
+            needed = len(paths) - self._too_late(paths)
+            for path in paths[:needed]:
                 yield from self._of_file(RecordFile(self._files, path), replay)
+            self._note_gap_before(paths[needed:])
         except StorageFailed as error:  # e.g. something else has the name of the directory
             self.note(str(error))
         if replay.unreadable:
@@ -272,6 +283,43 @@ class _GroupLog(PastLog[GroupEvent]):
             bases = bases[max(0, bisect_right(bases, self.since) - 1) :]
         return [self._path_of(each) for each in bases]
 
+    def _too_late(self, paths: Sequence[str]) -> int:
+        """How many of the last segments have only records that are later than is asked for."""
+        if self.at_ms is None or self._is_one_file:
+            return 0
+        window = TimeRange(last_ms=self.at_ms, with_untimed=True)
+        return sum(1 for _ in takewhile(lambda path: self._lacks(path, window), reversed(paths)))
+
+    def _lacks(self, path: str, window: TimeRange) -> bool:
+        """Whether it is known that a segment has no record of some times.
+
+        Raises:
+            StorageFailed: the disk refused.
+        """
+        base_offset = names.base_offset_of(os.path.basename(path), names.LOG)
+        assert base_offset is not None
+        segment = SegmentReader.at(self._files, path, base_offset)
+        spans = segment.spans(window)
+        if sum(span.end - span.position for span in spans) > _SEARCHED_BYTES:
+            return False  # of a Kafka's, say, there is no map of its times
+        try:
+            return all(
+                _earliest_ms(segment, position, header) > window.last_ms
+                for span in spans
+                for position, header in segment.headers(span.position, span.end)
+            )
+        except (CorruptBatch, RequestRefused):
+            return False
+
+    def _note_gap_before(self, paths: Iterable[str]) -> None:
+        """Note where records are missing before the first batch of segments that are not read."""
+        for path in paths:
+            for batch in RecordFile(self._files, path).read():
+                header = parse_header(batch)
+                if self._next_offset not in (None, header.base_offset):
+                    self.whole_from = header.max_timestamp
+                return
+
     def _bases(self) -> list[int]:
         if self._is_one_file:
             return []
@@ -298,6 +346,18 @@ class _GroupLog(PastLog[GroupEvent]):
                 yield _group(time_ms, self.name, record.value)
         except CorruptBatch as error:
             self.note(f"the record at offset {record.offset} cannot be read: {error}")
+
+
+def _earliest_ms(segment: SegmentReader, position: int, header: BatchHeader) -> int:
+    """The smallest timestamp of a batch's records; -1 if one has none."""
+    if header.is_control or not header.records_count:
+        return header.max_timestamp
+    batch = segment.read_batch(position, header)
+    facts = scan_batch(batch, header, max_bytes=_SEARCHED_BYTES)
+    records, timed, *_ = facts.counts
+    if facts.min_timestamp is None or timed < records:
+        return NO_TIMESTAMP
+    return facts.min_timestamp
 
 
 def _committed(time_ms: int, log: str, key: OffsetKey, data: bytes | None) -> GroupEvent:
