@@ -355,6 +355,7 @@ OTHERWISE = {
     "odd offset deltas, zstd": Otherwise(87, -1, "Kafka throws"),
     "claims append time": Otherwise(32, 0, BEFORE_3_6),
     "claims append time, out of bounds": Otherwise(32, 32, BEFORE_3_6),
+    "delete horizon bit": Otherwise(0, 0, "Kafka keeps the bit; a horizon is the cleaner's to set"),
     "codec 5": Otherwise(76, -1, "Kafka has no code for it but the unexpected"),
     "packed garbage": Otherwise(87, -1, "Kafka has no code for it but the unexpected"),
     "linked lz4 blocks": Otherwise(87, -1, "Kafka has no code for it but the unexpected"),
