@@ -5,8 +5,10 @@ from running_broker import NOW_MS, TOPIC, MakeBroker, RunningBroker, a_broker
 
 from horolog.broker.state_topics import StateTopic
 from horolog.client import ResourceType
+from horolog.errors import RequestRefused
 from horolog.record.batch import parse_header
 from horolog.record.builder import Record, build_batch, read_records
+from horolog.record.stamped import stamped_batch
 from horolog.schemas.offsets import partition_for
 from horolog.storage.names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from horolog.wire.api import ApiKey
@@ -36,6 +38,20 @@ def append(broker: RunningBroker, *batches: bytes, name: str = TRANSACTION_STATE
             if appending is not None:
                 await appending
         return index
+
+    return broker.run(call())
+
+
+def append_records(broker: RunningBroker, *records: Record, name: str = TRANSACTION_STATE) -> int:
+    topic = topic_of(broker, name)
+
+    async def call() -> int:
+        await topic.ready()
+        for record in records:
+            appending = topic.append_record("key", record)
+            if appending is not None:
+                await appending
+        return topic.partition_of("key")
 
     return broker.run(call())
 
@@ -120,6 +136,18 @@ def test_what_is_appended_is_loaded_in_order_after_a_restart(
     assert [parse_header(batch).base_offset for batch in found] == [*range(6)]
 
 
+def test_a_record_is_the_batch_of_it_alone(broker: RunningBroker) -> None:
+    now_ms = broker.service.broker.clock.now_ms() + 60_000  # no append time that is given is later
+    records = [Record(now_ms, b"k", bytes([n])) for n in range(3)] + [Record(now_ms, b"k", None)]
+    index = append_records(broker, *records)
+    append(broker, *(stamped_batch([each], now_ms).data for each in records))
+    found = loaded(broker, index)
+    assert [batch[12:] for batch in found[:4]] == [batch[12:] for batch in found[4:]]
+    broker.restart(crash=True)
+    assert loaded(broker, index) == found
+    assert values(found[:4]) == [each.value for each in records]
+
+
 def test_nothing_is_loaded_of_a_topic_that_was_never_made(broker: RunningBroker) -> None:
     assert loaded(broker, 0) == []
     assert not [*broker.log_dir.glob("__transaction_state-*")]
@@ -146,8 +174,12 @@ def test_a_batch_that_no_segment_holds_is_refused(make_broker: MakeBroker) -> No
     big = build_batch([Record(NOW_MS, b"k", bytes(2000))])
     with pytest.raises(Exception, match=r"segment\.bytes"):
         append(broker, big, name=CONSUMER_OFFSETS)
+    with pytest.raises(RequestRefused, match=r"segment\.bytes"):
+        append_records(broker, Record(NOW_MS, b"k", bytes(2000)), name=CONSUMER_OFFSETS)
     index = append(broker, *[BATCH] * 100, name=CONSUMER_OFFSETS)  # several segments
     assert len(loaded(broker, index, CONSUMER_OFFSETS)) == 100
+    append_records(broker, *[Record(NOW_MS, b"k", b"v")] * 100, name=CONSUMER_OFFSETS)
+    assert len(loaded(broker, index, CONSUMER_OFFSETS)) == 200
 
 
 def test_damage_in_a_rolled_segment_costs_only_what_is_damaged(make_broker: MakeBroker) -> None:

@@ -17,8 +17,9 @@ from horolog.broker.transaction_coordinator import TransactionCoordinator, Trans
 from horolog.buffers import Buffer
 from horolog.clock import ManualClock
 from horolog.errors import ErrorCode, RequestRefused, StorageFailed
+from horolog.record.builder import Record
 from horolog.record.markers import TransactionEnd
-from horolog.record.stamped import StampedBatch
+from horolog.record.stamped import stamped_batch
 from horolog.schemas.offsets import partition_for
 from horolog.schemas.transactions import Status
 from horolog.storage.names import TopicPartition
@@ -51,19 +52,20 @@ class LogInMemory:
     def partition_of(self, key: str) -> int:
         return partition_for(key, self.count)
 
-    def append(self, index: int, batch: StampedBatch) -> asyncio.Future[None] | None:
+    def append_record(self, key: str, record: Record) -> asyncio.Future[None] | None:
+        batches, batch = self.batches[self.partition_of(key)], stamped_batch([record], record[0])
         if self.is_prompt and not self.fails:
-            self.batches[index].append(batch.data)
+            batches.append(batch.data)
             return None
         if self.hold is not None:
-            self.batches[index].append(batch.data)
+            batches.append(batch.data)
             return self.hold
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if self.fails:
             self.fails -= 1
             done.set_exception(StorageFailed("full"))
         else:
-            self.batches[index].append(batch.data)
+            batches.append(batch.data)
             done.set_result(None)
         return done
 

@@ -24,9 +24,10 @@ from horolog.clock import DAY_MS, Clock
 from horolog.config import LONG_MAX, topic_settings
 from horolog.errors import StorageFailed
 from horolog.metadata.topics import TopicRegistry
+from horolog.record.builder import Record
 from horolog.record.kernels.loading import REPLAY_WORTH_KERNELS
 from horolog.record.markers import TransactionEnd
-from horolog.record.stamped import StampedBatch
+from horolog.record.stamped import StampedBatch, stamped_body, stamped_records
 from horolog.schemas.offsets import partition_for
 from horolog.storage.file_errors import FileMissing
 from horolog.storage.logs.appendable import Appended
@@ -193,6 +194,13 @@ class StateTopic:
             return None
         appended.add_done_callback(partial(_on_written, partition))
         return appended
+
+    def append_record(self, key: str, record: Record) -> "asyncio.Future[Appended] | None":
+        """As `append`, of a record whose time is now, to the partition of its key."""
+        records, now_ms = stamped_records([record]), record.timestamp
+        if self.append_stamped(key, records, 1, now_ms, beside=0):
+            return None
+        return self.append(self.partition_of(key), stamped_body(records, 1, now_ms))
 
     def append_stamped(
         self, key: str, records: Buffer, count: int, now_ms: int, *, beside: int

@@ -6,7 +6,8 @@ from typing import Final
 from horolog.broker.scheduling.metadata_thread import MetadataThread
 from horolog.buffers import Buffer
 from horolog.metadata.transaction_file import TransactionFile
-from horolog.record.stamped import StampedBatch
+from horolog.record.builder import Record
+from horolog.record.stamped import stamped_batch
 from horolog.storage.names import TRANSACTIONS_FILE
 
 
@@ -29,8 +30,9 @@ class FileStateLog:
         """The one."""
         return 0
 
-    def append(self, index: int, batch: StampedBatch) -> Awaitable[None]:
-        """Append a batch; it survives a kill of the process."""
+    def append_record(self, key: str, record: Record) -> Awaitable[None]:
+        """Append a record; it survives a kill of the process."""
+        batch = stamped_batch([record], record.timestamp)
         return self._thread.run(self._file.append, [batch.data])
 
     async def load(self, index: int, take: Callable[[Buffer], None]) -> None:

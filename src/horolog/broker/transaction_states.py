@@ -20,7 +20,7 @@ from horolog.broker.scheduling.turns import TimeSlice
 from horolog.broker.state_loading import LoadedLog, StateLoading
 from horolog.clock import Clock
 from horolog.errors import ErrorCode, RequestRefused, StorageFailed
-from horolog.record.stamped import StampedBatch, stamped_batch
+from horolog.record.builder import Record
 from horolog.transactions.replay import Replay, record_of
 from horolog.transactions.values import Transaction
 
@@ -42,8 +42,8 @@ class StateLog(LoadedLog, Protocol):
         """Have it take appends."""
         ...
 
-    def append(self, index: int, batch: StampedBatch) -> Awaitable[object] | None:
-        """Append a batch to a partition; None if it is there."""
+    def append_record(self, key: str, record: Record) -> Awaitable[object] | None:
+        """Append a record to the partition of its id; None if it is there."""
         ...
 
 
@@ -229,8 +229,7 @@ class TransactionStates:
             ) from error
         try:
             await self.log.ready()
-            index = self.log.partition_of(transactional_id)
-            appending = self.log.append(index, stamped_batch([record], record.timestamp))
+            appending = self.log.append_record(transactional_id, record)
             if appending is not None:
                 await appending
         except StorageFailed as error:

@@ -56,6 +56,11 @@ def stamped_batch(records: Sequence[Record], now_ms: int) -> StampedBatch:
         records: one or more, with keys and without headers.
         now_ms: their timestamp in milliseconds.
     """
+    return stamped_body(stamped_records(records), len(records), now_ms)
+
+
+def stamped_records(records: Sequence[Record]) -> bytes:
+    """The bytes of these records in that batch, behind its header."""
     parts: list[bytes] = []
     for delta, (_, key, value, _, _) in enumerate(records):
         assert key is not None
@@ -63,7 +68,7 @@ def stamped_batch(records: Sequence[Record], now_ms: int) -> StampedBatch:
         of_delta, of_key = varint(delta), varint(len(key))
         size = 3 + len(of_delta) + len(of_key) + len(key) + len(has_value) + len(data)
         parts += varint(size), b"\0\0", of_delta, of_key, key, has_value, data, b"\0"
-    return stamped_body(b"".join(parts), len(records), now_ms)
+    return b"".join(parts)
 
 
 def stamped_body(body: bytes, count: int, now_ms: int) -> StampedBatch:

@@ -393,16 +393,16 @@ def test_states_whose_decisions_could_not_be_written_are_not_led(
     assert [producer.send("t"), producer.send("u"), other.send("t")] == [0, 0, 0]
     assert is_caught_up(shadow, source, [*BOTH, *STATES])
     lose(source)
-    plain, written = StateTopic.append, []
+    plain, written = StateTopic.append_record, []
 
-    def full_once_one_is_written(topic: StateTopic, index: int, batch: Any) -> Any:
+    def full_once_one_is_written(topic: StateTopic, key: str, record: Any) -> Any:
         if written:
             raise RequestRefused(ErrorCode.unknown_server_error, "the disk is full")
-        written.append(index)
-        return plain(topic, index, batch)
+        written.append(key)
+        return plain(topic, key, record)
 
     with monkeypatch.context() as patched:
-        patched.setattr(StateTopic, "append", full_once_one_is_written)
+        patched.setattr(StateTopic, "append_record", full_once_one_is_written)
         with pytest.raises(RequestRefused, match="the disk is full"):
             shadow.client.promote(names)
     if kills:
@@ -436,7 +436,7 @@ def test_topics_go_on_following_after_a_promotion_that_failed_until_another_comp
         raise RequestRefused(ErrorCode.unknown_server_error, "the disk is full")
 
     with monkeypatch.context() as patched:
-        patched.setattr(StateTopic, "append", refused)
+        patched.setattr(StateTopic, "append_record", refused)
         with pytest.raises(RequestRefused, match="the disk is full"):
             shadow.client.promote(["t"])
     with pytest.raises(RequestRefused, match="was interrupted: complete it first"):

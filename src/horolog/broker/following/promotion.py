@@ -38,7 +38,6 @@ from horolog.groups.rows import OffsetRow
 from horolog.metadata.rows import FollowedRow, InheritedEnds
 from horolog.metadata.topics import Topic, TopicRegistry
 from horolog.offsets import commits_positions
-from horolog.record.stamped import stamped_batch
 from horolog.replication.followed import MAX_EPOCH
 from horolog.storage.names import (
     CONSUMER_OFFSETS,
@@ -359,9 +358,7 @@ class Promotions:
     async def _write(self, changed: Mapping[str, Transaction]) -> None:
         state = self._transactions_topic
         for id_, after in changed.items():
-            record = record_of(id_, after, self._clock.now_ms())
-            batch = stamped_batch([record], record.timestamp)
-            appending = state.append(state.partition_of(id_), batch)
+            appending = state.append_record(id_, record_of(id_, after, self._clock.now_ms()))
             if appending is not None:
                 await appending
 
