@@ -11,7 +11,7 @@ from horolog.storage.index.blocks import ENTRY_SIZE, Block, sound, unpack
 from horolog.storage.index.companion import Companion
 from horolog.storage.index.folding import NO_BLOCK, folded, place_of
 from horolog.storage.index.marker import AppendingMarker
-from horolog.storage.verify.entries import REINDEX
+from horolog.storage.verify.entries import reindex
 from horolog.storage.verify.findings import Finding, fault, note
 
 _NEVER = (1 << 63) - 1
@@ -25,7 +25,7 @@ class BlockEntries:
         """Batches before it need not be shown."""
         companion = Companion(LogFile(files, log_path, base_offset), base_offset)
         self._path = companion.path
-        self._mend = REINDEX.format(path=log_path)
+        self._mend = reindex(log_path)
         self._content = b""
         self._start = 0  # of them in the companion
         self._failure: str | None = None

@@ -9,11 +9,10 @@ from horolog.storage.files import Files
 from horolog.storage.index.abort import ENTRY, can_be
 from horolog.storage.index.seal import file_crc, matches_aborted, parsed_seal
 from horolog.storage.segments.reader import SegmentReader
-from horolog.storage.verify.entries import REINDEX
+from horolog.storage.verify.entries import IndexFile, reindex
 from horolog.storage.verify.facts import SegmentFacts
 from horolog.storage.verify.findings import Finding, fault, note
 
-_BLOCK_ENTRIES = 4096
 _NEVER = 1 << 63
 _RECOVERED = "a broker rebuilds it from the log's markers when it starts"
 
@@ -52,7 +51,7 @@ def check_seal(reader: SegmentReader, facts: SegmentFacts) -> Iterator[Finding]:
     content = reader.companion.seal()
     if not any(content):
         return
-    mend = REINDEX.format(path=facts.path)
+    mend = reindex(facts.path)
     seal = parsed_seal(content)
     if seal is None:
         yield fault(path, "The seal is damaged, and is ignored", mend)
@@ -101,13 +100,9 @@ class AbortedEntries:
     def __init__(self, files: Files, path: str) -> None:
         self.next_offset = _NEVER
         """Batches that end before it need not be passed to `meet`."""
-        self._files = files
-        self._path = path
-        self._size = files.size(path)
+        self._file = IndexFile(files, path, ENTRY, _RECOVERED)
         self._last_offset = -1
-        self._wrong = 0
-        self._first_wrong: tuple[int, str] | None = None
-        self._entries = self._read()
+        self._entries = self._file.entries()
         self._number = self._producer_id = -1
         self._advance()
 
@@ -120,31 +115,16 @@ class AbortedEntries:
                 and header.producer_id == self._producer_id
             )
             if judge and not is_marker:
-                self._note_wrong(self._number, f"ends with offset {self.next_offset}, no marker")
+                self._file.wrong(self._number, f"ends with offset {self.next_offset}, no marker")
             self._advance()
 
     def faults(self, *, judge: bool) -> Iterator[Finding]:
         """What is wrong with it, after all batches."""
         while judge and self._number >= 0:
-            self._note_wrong(self._number, f"ends with {self.next_offset}, beyond the log's end")
+            self._file.wrong(self._number, f"ends with {self.next_offset}, beyond the log's end")
             self._advance()
-        if self._size % ENTRY.size:
-            what = f"Its {self._size} bytes are no whole number of entries of {ENTRY.size}"
-            yield fault(self._path, what, _RECOVERED)
-        if self._first_wrong is not None:
-            number, what = self._first_wrong
-            more = f"; {self._wrong - 1} more are wrong" if self._wrong > 1 else ""
-            yield fault(
-                self._path,
-                f"Entry {number} {what}{more}",
-                _RECOVERED,
-                position=number * ENTRY.size,
-            )
-
-    def _note_wrong(self, number: int, what: str) -> None:
-        self._wrong += 1
-        if self._first_wrong is None or number < self._first_wrong[0]:
-            self._first_wrong = number, what
+        if self._file.exists:
+            yield from self._file.faults(may_have_room=False)
 
     def _advance(self) -> None:
         for number, version, producer_id, first, last, _ in self._entries:
@@ -152,17 +132,5 @@ class AbortedEntries:
                 self._number, self._producer_id = number, producer_id
                 self.next_offset = self._last_offset = last
                 return
-            self._note_wrong(number, f"cannot be: version {version}, from offset {first} to {last}")
+            self._file.wrong(number, f"cannot be: version {version}, from offset {first} to {last}")
         self._number, self.next_offset = -1, _NEVER
-
-    def _read(self) -> Iterator[tuple[int, ...]]:
-        for start in range(0, self._size // ENTRY.size, _BLOCK_ENTRIES):
-            try:
-                file = self._files.get(self._path)
-            except FileMissing:
-                return
-            size = _BLOCK_ENTRIES * ENTRY.size
-            block = self._files.read_at(file, size, start * ENTRY.size)
-            whole = block[: len(block) // ENTRY.size * ENTRY.size]
-            for index, columns in enumerate(ENTRY.iter_unpack(whole)):
-                yield (start + index, *columns)

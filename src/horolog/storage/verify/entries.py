@@ -21,19 +21,23 @@ _BLOCK_ENTRIES = 4096
 _CHUNK_BYTES = 1 << 16
 _NEVER = 1 << 63
 _LEAST = -(1 << 63)
-REINDEX = "horolog log reindex {path} rebuilds it from the log"
+
+
+def reindex(log_path: str) -> str:
+    """How an operator repairs an index of a log."""
+    return f"horolog log reindex {log_path} rebuilds it from the log"
 
 
 class IndexFile:
     """One index file: how much of it is in use, and what of that is wrong."""
 
-    def __init__(self, files: Files, path: str, layout: Struct, log_path: str) -> None:
+    def __init__(self, files: Files, path: str, layout: Struct, mend: str) -> None:
         self.path = path
         self.exists = files.exists(path)
         self.size = files.size(path)
         self._files = files
         self._layout = layout
-        self._mend = REINDEX.format(path=log_path)
+        self._mend = mend
         self._used = self._used_entries()
         self._wrong = 0
         self._first_wrong: tuple[int, str] | None = None
@@ -267,7 +271,7 @@ class TimeEntries:
 def check_offset_index(files: Files, path: str, reader: SegmentReader, end: int) -> list[Finding]:
     """What is wrong with a finished offset index of the whole batches before byte `end`."""
     offsets = OffsetEntries(
-        IndexFile(files, path, OffsetEntries.LAYOUT, reader.log.path), reader.base_offset
+        IndexFile(files, path, OffsetEntries.LAYOUT, reindex(reader.log.path)), reader.base_offset
     )
     for position, header in reader.headers(0, end):
         if position >= offsets.next_position:
@@ -279,7 +283,7 @@ def check_offset_index(files: Files, path: str, reader: SegmentReader, end: int)
 def check_time_index(files: Files, path: str, reader: SegmentReader, end: int) -> list[Finding]:
     """What is wrong with a finished time index of the whole batches before byte `end`."""
     times = TimeEntries(
-        IndexFile(files, path, TimeEntries.LAYOUT, reader.log.path), reader.base_offset
+        IndexFile(files, path, TimeEntries.LAYOUT, reindex(reader.log.path)), reader.base_offset
     )
     largest: int | None = None
     for _, header in reader.headers(0, end):

@@ -27,7 +27,7 @@ from horolog.storage.index.time import TimeEntry
 from horolog.storage.segments.reader import SegmentReader
 from horolog.storage.verify.blocks import BlockEntries
 from horolog.storage.verify.companions import AbortedEntries, check_append_times, check_seal
-from horolog.storage.verify.entries import IndexFile, OffsetEntries, TimeEntries
+from horolog.storage.verify.entries import IndexFile, OffsetEntries, TimeEntries, reindex
 from horolog.storage.verify.facts import EpochRun, SegmentFacts
 from horolog.storage.verify.findings import (
     Checked,
@@ -98,8 +98,10 @@ class SegmentWalk:
         self._count = 0  # records of the latest batch
         self._follows_damage = False
         # The indexes first: an entry of a live one then is never beyond the log's end.
-        offsets = IndexFile(files, self._stem + names.OFFSET_INDEX, OffsetEntries.LAYOUT, path)
-        times = IndexFile(files, self._stem + names.TIME_INDEX, TimeEntries.LAYOUT, path)
+        offsets = IndexFile(
+            files, self._stem + names.OFFSET_INDEX, OffsetEntries.LAYOUT, reindex(path)
+        )
+        times = IndexFile(files, self._stem + names.TIME_INDEX, TimeEntries.LAYOUT, reindex(path))
         self._offsets = OffsetEntries(offsets, base_offset)
         self._times = TimeEntries(times, base_offset)
         self._aborted = AbortedEntries(files, self._stem + names.TXN_INDEX)
