@@ -67,10 +67,10 @@ def read_as(kind: type[T], document: Any, *, may_have_more: bool = False) -> T:
     """A document as a named tuple or dataclass: an object by its members, an array by their order.
 
     Members are integers of 64 bits, or of the range that `Annotated` gives, strings, booleans,
-    members of a `StrEnum`, named tuples, dataclasses, arrays (`tuple[X, ...]`, `list[X]`), objects
-    (`Mapping[str, X]`, `dict[str, X]`, with `int` for members that are numbers), or one of several
-    of these (`X | None`). One with a default may be missing; an object may have others only if
-    `may_have_more`.
+    members of a `StrEnum`, named tuples, dataclasses, arrays (`tuple[X, ...]`, `list[X]`,
+    `frozenset[X]`), objects (`Mapping[str, X]`, `dict[str, X]`, with `int` for members that are
+    numbers), or one of several of these (`X | None`). One with a default may be missing; an object
+    may have others only if `may_have_more`.
 
     Raises:
         ValueError: it is of another form.
@@ -98,8 +98,8 @@ def _read(kind: Any, value: Any, may_have_more: bool) -> Any:
         with suppress(ValueError):
             pairs = zip(kinds, value, strict=True)
             return tuple(_read(each, item, may_have_more) for each, item in pairs)
-    elif origin is list and its is list:
-        return [_read(inner[0], item, may_have_more) for item in value]
+    elif origin in (list, frozenset) and its is list:
+        return origin(_read(inner[0], item, may_have_more) for item in value)
     elif origin in (Mapping, dict) and its is dict:
         named = _read_name if inner[0] is int else str
         return {named(name): _read(inner[1], item, may_have_more) for name, item in value.items()}

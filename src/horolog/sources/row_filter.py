@@ -1,12 +1,12 @@
 """Which rows a read takes, column by column: values that planners and tasks share.
 
 `filters` makes them of the filters that Spark pushes down. They are joined by "and"
-within a query (`&`) and by "or" across queries (`hull`), and written as JSON by name.
+within a query (`&`) and by "or" across queries (`hull`), and can be JSON (`json_text.read_as`).
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple
+from typing import Annotated, NamedTuple
 
 from horolog.record.timestamps import EVER_APPENDED, NO_TIMESTAMP, TimeRange
 from horolog.sources import columns
@@ -14,12 +14,15 @@ from horolog.sources import columns
 _INT64_MIN = -(1 << 63)
 _INT64_MAX = (1 << 63) - 1
 
+_Bound = Annotated[int, range(_INT64_MIN - 1, _INT64_MAX + 2)]
+"""Of 64 bits, or one that none of those is beyond."""
+
 
 class Interval(NamedTuple):
     """Whole numbers from `first` to `last`, both included; empty when first > last."""
 
-    first: int = _INT64_MIN
-    last: int = _INT64_MAX
+    first: _Bound = _INT64_MIN
+    last: _Bound = _INT64_MAX
 
     def __and__(self, other: "Interval") -> "Interval":
         return Interval(max(self.first, other.first), min(self.last, other.last))
@@ -41,7 +44,6 @@ NOTHING = Interval(0, -1)
 class Numbers:
     """Whole numbers of an interval and, where there is one, of a list."""
 
-    kind: ClassVar[str] = "numbers"
     interval: Interval = EVERYTHING
     listed: frozenset[int] | None = None
 
@@ -68,16 +70,6 @@ class Numbers:
             listed = self.listed | other.listed
         return Numbers(Interval(min(one.first, two.first), max(one.last, two.last)), listed)
 
-    def to_json(self) -> Any:
-        """As JSON; `from_json` reads it."""
-        return [*self.interval, None if self.listed is None else sorted(self.listed)]
-
-    @classmethod
-    def from_json(cls, value: Any) -> "Numbers":
-        """What `to_json` wrote."""
-        first, last, listed = value
-        return cls(Interval(first, last), None if listed is None else frozenset(listed))
-
 
 @dataclass(frozen=True, slots=True)
 class NameTest:
@@ -103,7 +95,6 @@ class NameTest:
 class Names:
     """Names that satisfy all tests of at least one row of tests."""
 
-    kind: ClassVar[str] = "names"
     rows: tuple[tuple[NameTest, ...], ...]
 
     def __and__(self, other: "Names") -> "Names":
@@ -116,18 +107,8 @@ class Names:
         """Holds what either holds."""
         return Names(tuple(dict.fromkeys((*self.rows, *other.rows))))
 
-    def to_json(self) -> Any:
-        """As JSON; `from_json` reads it."""
-        return [[[test.how, test.words] for test in row] for row in self.rows]
-
-    @classmethod
-    def from_json(cls, value: Any) -> "Names":
-        """What `to_json` wrote."""
-        return cls(tuple(tuple(NameTest(how, tuple(words)) for how, words in row) for row in value))
-
 
 Narrowing = Numbers | Names
-_KINDS: dict[str, type[Numbers] | type[Names]] = {each.kind: each for each in (Numbers, Names)}
 _ANY = Numbers()
 _OF_APPENDS = (columns.APPEND_TIME, columns.APPEND_TIME_MS)
 
@@ -155,21 +136,6 @@ class RowFilter:
         """Takes what either takes, and perhaps more."""
         shared = self.of.keys() & other.of.keys()
         return RowFilter({name: _hull(self.of[name], other.of[name]) for name in sorted(shared)})
-
-    def to_json(self) -> Any:
-        """As JSON, by the columns' names; `from_json` reads it."""
-        return {name: {each.kind: each.to_json()} for name, each in self.of.items()}
-
-    @classmethod
-    def from_json(cls, value: Any) -> "RowFilter":
-        """What `to_json` wrote."""
-        return cls(
-            {
-                name: _KINDS[kind].from_json(narrowing)
-                for name, tagged in value.items()
-                for kind, narrowing in tagged.items()
-            }
-        )
 
     # What planners and tasks ask.
 

@@ -6,8 +6,7 @@ segments anew, compares them record for record with the old ones, and only then 
 
 from collections.abc import Mapping
 from contextlib import ExitStack, closing
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
 
 from pyspark.sql import SparkSession
 
@@ -102,7 +101,7 @@ def convert(spark: SparkSession, job: Convert) -> ConvertReport:
         log_dirs = [part.target.log_dir for part in found.parts]
         held.enter_context(locked_offline(log_dirs, CONVERSION_REASON))
         found = _convertible(find_parts(request))  # again: a broker may have been at work until now
-        worked = work_on(spark, found, work, _Done.of_json, kept, job.on_progress)
+        worked = work_on(spark, found, work, _Done, kept, job.on_progress)
     return _report(worked, job.to, dry_run=job.dry_run)
 
 
@@ -138,18 +137,6 @@ class _Done:
     segments: list[ConvertedSegment] = field(default_factory=list)
     """Those that were converted or refused."""
     fingerprint: str = ""
-
-    def to_json(self) -> dict[str, Any]:
-        segments = [{**asdict(each), "losses": list(each.losses)} for each in self.segments]
-        return {"looked_at": self.looked_at, "segments": segments}
-
-    @classmethod
-    def of_json(cls, kept: Mapping[str, Any]) -> "_Done":
-        segments = [
-            ConvertedSegment(**{**each, "losses": Losses(*each["losses"])})
-            for each in kept["segments"]
-        ]
-        return cls(kept["looked_at"], segments, kept["fingerprint"])
 
 
 def _convertible(found: FoundParts) -> FoundParts:

@@ -9,10 +9,10 @@ all are known.
 from collections import defaultdict
 from collections.abc import Collection, Mapping
 from contextlib import ExitStack, closing
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import reduce
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from pyspark.sql import SparkSession
 
@@ -37,10 +37,9 @@ from horolog.sources.object_stores import StoreOptions
 from horolog.sources.uris import LogPath
 from horolog.storage import names
 from horolog.storage.directory.lock import is_locked
-from horolog.storage.index.time import TimeEntry
 from horolog.storage.offline.reindex import REINDEXING_REASON, Reindexed, Reindexing
 from horolog.storage.verify import Checked, Finding, Severity, Verification, VerifyTarget
-from horolog.storage.verify.facts import EpochRun, SegmentFacts
+from horolog.storage.verify.facts import SegmentFacts
 from horolog.storage.verify.findings import Findings, Steps, run_steps
 
 _T = TypeVar("_T")
@@ -111,7 +110,7 @@ def index(spark: SparkSession, job: Index) -> IndexReport:
             for log_dir in {part.target.log_dir for part in found.parts if part.is_local}
             if is_locked(str(log_dir / names.LOCK))
         }
-        worked = work_on(spark, found, work, _Done.of_json, kept, job.on_progress)
+        worked = work_on(spark, found, work, _Done, kept, job.on_progress)
         return _report(spark, found, work, worked, live)
 
 
@@ -201,35 +200,6 @@ class _Done:
 
     def _read(self, more: Checked) -> None:
         self.checked = self.checked.plus(more)
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "checked": list(self.checked),
-            "findings": [list(each) for each in self.findings],
-            "facts": [asdict(each) for each in self.facts],
-            "segments": [asdict(each) for each in self.segments],
-        }
-
-    @classmethod
-    def of_json(cls, kept: Mapping[str, Any]) -> "_Done":
-        return cls(
-            Checked(*kept["checked"]),
-            [Finding(Severity(each[0]), *each[1:]) for each in kept["findings"]],
-            [_facts_of(each) for each in kept["facts"]],
-            [Reindexed(**each) for each in kept["segments"]],
-            kept["fingerprint"],
-        )
-
-
-def _facts_of(kept: Mapping[str, Any]) -> SegmentFacts:
-    largest = kept["largest"]
-    return SegmentFacts(
-        **{
-            **kept,
-            "largest": None if largest is None else TimeEntry(*largest),
-            "epochs": [EpochRun(*each) for each in kept["epochs"]],
-        }
-    )
 
 
 # In a task.

@@ -1,8 +1,8 @@
 """Runs the work of a job on parts of logs: resumes, spreads, writes down what is done."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, Final, Generic, Protocol, TypeVar
+from dataclasses import asdict, dataclass
+from typing import Any, Final, Generic, Protocol, TypeVar, cast
 
 from pyspark.sql import SparkSession
 
@@ -11,21 +11,17 @@ from horolog.jobs.counting import count
 from horolog.jobs.files.parts import FoundParts, LogPart, units_of
 from horolog.jobs.parameters.shared import OnProgress
 from horolog.jobs.spread import Outcome, cores_of, spread
-from horolog.jobs.state import JobState
+from horolog.jobs.state import JobState, value_of
 from horolog.record.scan import load_kernels
 
 _WORTH_KERNELS_BYTES: Final = 4 << 20
 
 
 class PartDone(Protocol):
-    """What became of one part."""
+    """What became of one part: a dataclass, of which the state directory keeps what it has."""
 
     fingerprint: str
     """Of the part when the work on it ended; with another one it is worked on again."""
-
-    def to_json(self) -> Mapping[str, Any]:
-        """What the state directory keeps of it."""
-        ...
 
 
 Done = TypeVar("Done", bound=PartDone)
@@ -65,7 +61,7 @@ def work_on(
     spark: SparkSession,
     found: FoundParts,
     work: Callable[[LogPart], Done],
-    of_json: Callable[[Mapping[str, Any]], Done],
+    kind: type[Done],
     kept: JobState | None,
     on_progress: OnProgress,
 ) -> Worked[Done]:
@@ -75,7 +71,7 @@ def work_on(
         spark: the session.
         found: the parts.
         work: what a task does with one; it is pickled.
-        of_json: what was kept of a part that is done.
+        kind: what it gives; `json_text.read_as` reads it.
         kept: the state; None to keep none.
         on_progress: is called with the bytes that are done, and with all.
     """
@@ -85,7 +81,7 @@ def work_on(
     for part in found.parts:
         before = None if kept is None else kept.done.get(part.key)
         if before is not None and before.get("fingerprint") == part.fingerprint:
-            done[part.key] = of_json(before)
+            done[part.key] = value_of(kind, before, "done.jsonl")
         else:
             waiting.append(part)
     resumed, total = len(done), found.size
@@ -100,10 +96,7 @@ def work_on(
                 news[part.key] = result
             bytes_done += part.size
         if kept is not None:
-            kept.record(
-                (key, {**each.to_json(), "fingerprint": each.fingerprint})
-                for key, each in news.items()
-            )
+            kept.record((key, asdict(cast(Any, each))) for key, each in news.items())
         done |= news
         on_progress(bytes_done, total)
     return Worked(done, dict(sorted(failed.items())), resumed)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -133,7 +133,7 @@ class Load:
             )
         document = {
             "partitions": topic.partitions,
-            "staged": staging.to_json(staged),
+            "staged": [asdict(each) for each in staged],
             "warnings": warnings,
             "problems": problems,
         }

@@ -13,8 +13,8 @@ another, leaves a directory that nothing names; it goes with the stage.
 import os
 import shutil
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -119,11 +119,6 @@ def remove(directory: Path) -> None:
     for each in sorted(directory.glob("attempt-*")):
         shutil.rmtree(each, ignore_errors=True)
     shutil.rmtree(directory / _LOG, ignore_errors=True)
-
-
-def to_json(staged: Sequence[Staged]) -> list[Mapping[str, object]]:
-    """For the state."""
-    return [asdict(each) for each in staged]
 
 
 class _Task(SentToWorkers):

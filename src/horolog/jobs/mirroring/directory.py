@@ -1,7 +1,6 @@
 """A log directory as the target of a mirror: the same offsets, bytes and append times."""
 
 import os
-import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -11,6 +10,7 @@ from uuid import UUID
 from pyspark.sql import SparkSession
 
 from horolog.errors import HorologError, Misconfigured, StorageFailed
+from horolog.jobs.files.offline import locked_offline
 from horolog.jobs.mirroring.bundles import in_bundles
 from horolog.jobs.mirroring.keeping import WHY, Finish, Keep, finish, keep
 from horolog.jobs.mirroring.ledger import Ledger, Place
@@ -22,13 +22,10 @@ from horolog.sources.location import Location
 from horolog.sources.uris import local_path
 from horolog.storage import names
 from horolog.storage.directory.checkpoints import read_offsets, write_offsets
-from horolog.storage.directory.lock import SharersRemain, lock_offline
 from horolog.storage.files import Files
 from horolog.storage.names import TopicPartition
 
 _SEGMENT_BYTES = 1 << 30
-_PATIENCE_S = 60.0
-_ASK_AGAIN_S = 0.2
 
 
 class LogDirectory:
@@ -63,19 +60,7 @@ class LogDirectory:
                 (self._path / names.LOCK).touch()
             except OSError as error:
                 raise StorageFailed(f"Cannot make {self._path}: {error.strerror}") from error
-            self._lock()
-
-    def _lock(self) -> None:
-        until = time.monotonic() + _PATIENCE_S
-        while True:
-            try:
-                self._stack.enter_context(lock_offline(self._path, WHY, is_shared=True))
-            except SharersRemain:  # tasks of a run that was killed: they end soon
-                if time.monotonic() > until:
-                    raise
-                time.sleep(_ASK_AGAIN_S)
-            else:
-                return
+            self._stack.enter_context(locked_offline([self._path], WHY))
 
     def close(self) -> None:
         """Let a broker have the directory."""

@@ -32,6 +32,7 @@ import os
 import uuid
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import reduce
 from pathlib import Path
@@ -41,6 +42,7 @@ from pyspark import SparkFiles
 from pyspark.sql.datasource import DataSourceReader, EqualNullSafe, Filter, GreaterThanOrEqual, Not
 
 from horolog.errors import StorageFailed
+from horolog.json_text import from_json, read_as
 from horolog.sources import columns
 from horolog.sources.row_filter import RowFilter
 
@@ -127,7 +129,7 @@ def push(load_id: str, row_filter: RowFilter) -> tuple[RowFilter, Push]:
     try:
         root.mkdir(exist_ok=True)
         draft = root / f"{number}.draft"
-        draft.write_text(json.dumps(row_filter.to_json()))
+        draft.write_text(json.dumps(asdict(row_filter), default=sorted))
         draft.rename(root / f"{load_id}.{number}")
         pending = list(_pending(root, load_id))
     except OSError as error:
@@ -156,7 +158,7 @@ def _pending(root: Path, load_id: str) -> Iterator[RowFilter]:
         if name.startswith(f"{load_id}."):
             # One that is gone by now has its plan.
             with suppress(FileNotFoundError):
-                yield RowFilter.from_json(json.loads((root / name).read_text()))
+                yield read_as(RowFilter, from_json((root / name).read_text()))
 
 
 def _root() -> Path | None:
