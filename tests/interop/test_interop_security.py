@@ -38,6 +38,7 @@ LISTENERS = {
 def kafka(tmp_path_factory: Any, certificates: Certificates) -> Iterator[Kafka]:
     plain = f'{PACKAGE}.plain.PlainLoginModule required user_alice="p,=;\\"q";'
     settings = {
+        "log.retention.ms": "-1",  # for a record of 1970
         "ssl.keystore.type": "PKCS12",
         "ssl.keystore.location": str(certificates.p12("broker")),
         "ssl.keystore.password": PASSWORD,
