@@ -90,9 +90,16 @@ CUT = re.compile(
 """What a promotion says of a partition where a committed transaction may be missing in part."""
 
 OUTRUN = re.compile(
-    r"a transaction of '([^']*)' was ended at the source after its last state that came: "
+    r"a transaction of '([^']*)' was (?:ended at the source after its last state that came"
+    r"|aborted, as no end and no state of it came, and may be committed at the source): "
 )
 """What it says of one that may be missing in other partitions."""
+
+STATELESS = re.compile(r"producers ended at the source, of which no state came.*producer ids (.*)")
+"""What it says of producers of which it has no state."""
+
+PRODUCER = "producer id "
+"""In front of the producer id where the transactional id is not known."""
 
 LOGGED = re.compile(r"(\w+)-(\d+) was promoted: (.*)")
 """A sentence of a promotion in the log."""
@@ -249,15 +256,36 @@ class Named(NamedTuple):
 
     @classmethod
     def of(
-        cls, entries: Iterable[PromotedEntry], lives: Mapping[str, int] = MappingProxyType({})
+        cls,
+        entries: Iterable[PromotedEntry],
+        lives: Mapping[str, int] = MappingProxyType({}),
+        producers: Mapping[int, str] = MappingProxyType({}),
     ) -> Named:
+        """What sentences name.
+
+        Args:
+            entries: with the sentences.
+            lives: of the clients, by transactional id.
+            producers: the transactional ids of the source by producer id.
+        """
         cut: dict[tuple[str, Where], int] = {}
         outrun: dict[str, int] = {}
+
+        def named(id_: str) -> str:
+            number = id_.removeprefix(PRODUCER)
+            return producers.get(int(number), id_) if number != id_ else id_
+
         for each in entries:
-            outrun.update((id_, lives.get(id_, 0)) for id_ in OUTRUN.findall(each.text))
+            stateless = (
+                f"{PRODUCER}{id_}"
+                for ids in STATELESS.findall(each.text)
+                for id_ in ids.split(", ")
+            )
+            for id_ in map(named, [*OUTRUN.findall(each.text), *stateless]):
+                outrun[id_] = lives.get(id_, 0)
             for id_, offset in CUT.findall(each.text):
                 assert each.partition is not None, each
-                cut[id_, (each.topic, each.partition)] = int(offset)
+                cut[named(id_), (each.topic, each.partition)] = int(offset)
         return cls(cut, outrun)
 
     @property
@@ -300,6 +328,8 @@ class TransactionSoak(KilledBroker):
         self.clamped: tuple[frozenset[str], int] = (frozenset(), 0)
         """Transactions before a promotion, and the end to which it set their offsets back."""
         self._shadow: BornBroker | None = None
+        self._producers: dict[int, str] = {}
+        """The transactional ids at the source by producer id, as it was last asked."""
         super().__init__(nursery, directory, seed, ways_to_die=ways_to_die)
         try:
             make_topics(self.address)
@@ -337,11 +367,31 @@ class TransactionSoak(KilledBroker):
         """Until the shadow has a state of each transactional id; it finds topics now and then."""
         assert self._shadow is not None
         assert self._shadow.ready is not None
+        self._note_producers()
+        self._await_present_states(self._shadow.ready)
+
+    def _await_present_states(self, shadow: str) -> None:
         states = [(TRANSACTION_STATE, index) for index in range(2)]
-        with RawConnection(self.address) as here, RawConnection(self._shadow.ready) as there:
+        with RawConnection(self.address) as here, RawConnection(shadow) as there:
             due = [bound(here, where, 0) for where in states]
             have = partial(bound_if_there, there)
             assert eventually(lambda: all(map(int.__ge__, map(have, states), due))), due
+
+    def _note_producers(self) -> None:
+        """Ask the source for its producer ids, until each client has one."""
+
+        def is_whole() -> bool:
+            for each in self.clients:
+                each.resume()
+                if not each.is_running:
+                    self._begin(each)
+            with RawConnection(self.address) as here:
+                listed = here.ask(ApiKey.LIST_TRANSACTIONS, 1).transaction_states
+            self._producers.update((its.producer_id, its.transactional_id) for its in listed)
+            names = set(self._producers.values())
+            return names.issuperset(each.name for each in self.clients)
+
+        assert eventually(is_whole), self._stuck()
 
     def load_until(self, dies: str) -> None:
         """Start the broker anew, to die at a step of its own, and load it until it does."""
@@ -366,9 +416,11 @@ class TransactionSoak(KilledBroker):
         address = shadow.ready
         assert address is not None
         if catches_up:
+            self._note_producers()
             for client in self.clients:
                 client.close()
             assert eventually(lambda: not prepared(self.address))
+            self._await_present_states(address)
             assert eventually(lambda: state_of(self.address) == state_of(address)), shadow.said
         self.broker.end()
         self._listen()
@@ -382,7 +434,8 @@ class TransactionSoak(KilledBroker):
             self.clamped = before, bound(connection, (INPUT, 0), 0)
         shadow, entries = self._promoted(shadow, address)
         said = " ".join(each.text for each in entries)
-        self.named = Named.of(entries, {each.name: each.life for each in self.clients})
+        lives = {each.name: each.life for each in self.clients}
+        self.named = Named.of(entries, lives, self._producers)
         self.counts["parts named as cut"] += len(self.named.cut)
         self.counts["transactional ids whose state was late"] += len(self.named.outrun)
         self.counts["promotions with all transformations whole"] += not self.named.has_transformer

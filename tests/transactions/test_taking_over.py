@@ -201,17 +201,20 @@ def test_states_that_go_on_have_the_partitions_where_their_offsets_are_carried_t
 
 
 def test_completed_commit_is_completed_in_a_partition_that_lacks_its_marker() -> None:
-    found = decide(states(PREPARED, COMPLETE), {A: here(end=MARKER), B: here(confirmed_ms=101)})
+    parts = {A: here(end=MARKER), B: here(confirmed_ms=101)}
+    found = decide(states(PREPARED, COMPLETE, parts=parts), parts)
     assert not found.changed
     assert not found.notes
     assert found.outcomes[B].committed == {7}
-    unsure = decide(states(PREPARED, COMPLETE), {A: here(end=MARKER), B: here()})
+    parts = {A: here(end=MARKER), B: here()}
+    unsure = decide(states(PREPARED, COMPLETE, parts=parts), parts)
     assert unsure.outcomes[B].committed == {7}
     assert list(unsure.notes) == [B]
 
 
 def test_completed_commit_that_did_not_arrive_is_named_and_not_cut_within_a_partition() -> None:
-    found = decide(states(PREPARED, COMPLETE), {A: here(end=MARKER), B: here(behind=True)})
+    parts = {A: here(end=MARKER), B: here(behind=True)}
+    found = decide(states(PREPARED, COMPLETE, parts=parts), parts)
     assert found.outcomes[B][:2] == (frozenset(), frozenset())
     assert "did not arrive" in found.notes[B][0]
 
@@ -249,6 +252,7 @@ def test_producers_that_have_ended_nothing_are_not_counted_as_unknown() -> None:
     parts = {A: PartitionHere(ProducersHere(50, {}, {7: NO_END, 8: LastEnd(0, True, 5)}))}
     found = taken_over(states(), parts, BEGUN_MS, NOW_MS, is_current=False)
     assert "transactions of 1 producers ended" in found.notes[A][0]
+    assert found.notes[A][0].endswith("producer ids 8")
 
 
 @pytest.mark.parametrize("version", [0, 2])
@@ -266,6 +270,76 @@ def test_what_is_open_of_the_next_transaction_does_not_end_as_the_former(version
     found = decide(states(former, done, present), {A: sure, B: sure})
     assert found.outcomes[A].goes_on == found.outcomes[B].goes_on == {7}
     assert not found.changed
+
+
+def test_each_partition_that_lacks_commits_is_named_however_many_came_since() -> None:
+    """Nothing of them is open there: their records did not arrive either."""
+    log = []
+    for number in range(2 * MOST_DECIDED):
+        partitions = PREPARED.partitions if number == 0 else frozenset({tuple(A)})
+        prepare = PREPARED._replace(
+            producer=Producer(7, 4 + number), started_ms=10 * number, partitions=partitions
+        )
+        log += [prepare, prepare._replace(status=Status.COMPLETE_COMMIT, partitions=frozenset())]
+    parts = {A: here(end=LastEnd(log[-1].producer.epoch, True, 500)), B: here(opened=None)}
+    found = decide(states(*log, parts=parts), parts)
+    assert [*found.notes] == [B]
+    assert len(found.notes[B]) == 1
+    assert "'x' was committed at the source: records of it from offset 50" in found.notes[B][0]
+
+
+@pytest.mark.parametrize("is_commit", [True, False])
+def test_what_is_open_is_not_of_a_decision_of_a_later_epoch(is_commit: bool) -> None:
+    """Compaction at the source has removed its own: what it was is not known, and said."""
+    status = Status.PREPARE_COMMIT if is_commit else Status.PREPARE_ABORT
+    later = PREPARED._replace(producer=Producer(7, 9), status=status)
+    done = later._replace(
+        status=Status.COMPLETE_COMMIT if is_commit else Status.COMPLETE_ABORT,
+        partitions=frozenset(),
+    )
+    for log in ([later], [later, done]):
+        parts = {A: here(end=LastEnd(9, is_commit, 30)), B: here(confirmed_ms=101)}
+        found = decide(states(*log, parts=parts), parts)
+        assert found.outcomes[B][:2] == (frozenset(), frozenset())
+        assert "a transaction of 'x' was aborted, as no end and no state" in found.notes[B][-1]
+
+
+def test_decision_of_an_epoch_that_was_raised_ends_what_its_first_state_had_open() -> None:
+    """A fence at Kafka raises it by two, and a promotion by more: the state before has its own."""
+    raised = PREPARED._replace(producer=Producer(7, 9), started_ms=ONGOING.started_ms)
+    parts = {A: here(end=LastEnd(4, True, 21)), B: here(confirmed_ms=101)}
+    found = decide(states(ONGOING, raised, parts=parts), parts)
+    assert found.outcomes[B].goes_on == {7}
+    assert not found.changed
+
+
+def test_what_is_open_behind_the_marker_of_the_last_decision_is_of_the_next_transaction() -> None:
+    state = PREPARED._replace(producer=Producer(7, 3), client_version=0)
+    opened = ProducersHere(50, {7: 3}, {7: LastEnd(3, True, 30)})
+    parts = {A: here(confirmed_ms=101), B: PartitionHere(opened, 101)}
+    found = decide(states(state, parts=parts), parts)
+    assert found.outcomes[A].goes_on == {7}
+    assert found.outcomes[B] == (frozenset(), frozenset(), frozenset({7}))
+    assert "a transaction of 'x' was aborted, as no end and no state" in found.notes[B][-1]
+
+
+def test_marker_in_a_partition_that_the_last_decision_has_not_is_of_a_later_transaction() -> None:
+    state = PREPARED._replace(producer=Producer(7, 3), client_version=0)
+    c = TopicPartition("v", 0)
+    parts = {A: here(end=LastEnd(3, True, 25)), c: here(end=LastEnd(3, True, 40))}
+    found = decide(states(state, parts=parts), parts)
+    assert "'x' was ended at the source after its last state" in found.notes[c][0]
+    parts[c] = here(end=LastEnd(3, True, 15))
+    assert not decide(states(state, parts=parts), parts).notes
+
+
+def test_second_flow_is_not_taken_for_the_first_after_an_initialisation_alone() -> None:
+    """The marker of one epoch is of the transaction before what is open with it elsewhere."""
+    empty = Transaction(Producer(7, 0), 60_000, Status.EMPTY, updated_ms=5)
+    found = decide(states(empty), {A: here(end=LastEnd(3, True, 30)), B: here()})
+    assert found.outcomes[B][:2] == (frozenset(), frozenset())
+    first = decide(states(empty), {A: here(end=LastEnd(0, True, 30)), B: here(opened=0)})
+    assert first.outcomes[B][:2] == (frozenset(), {7}), "of the first flow, for certain"
 
 
 def test_what_is_open_ends_as_the_first_transaction_whose_marker_is_missing() -> None:
@@ -307,7 +381,12 @@ def test_first_transaction_whose_marker_is_missing_counts_however_many_came_sinc
 def test_open_transaction_whose_state_did_not_come_is_aborted_and_named() -> None:
     found = decide(states(), {A: here()})
     assert found.outcomes[A][:2] == (frozenset(), frozenset())
-    assert found.notes[A] == ["1 open transactions are aborted, of which no end and no state came"]
+    (said,) = found.notes[A]
+    assert said == (
+        "a transaction of 'producer id 7' was aborted, as no end and no state of it came, and may "
+        "be committed at the source: records of it from offset 50 on and in other partitions may "
+        "not have arrived"
+    )
 
 
 @pytest.mark.parametrize(
@@ -387,7 +466,7 @@ def test_what_is_open_after_a_marker_of_the_first_flow_is_not_committed_by_the_s
     opened = ProducersHere(50, {7: 3}, {7: LastEnd(3, True, 40)})
     found = decide(states(complete), {A: here(end=LastEnd(3, True, 41)), B: PartitionHere(opened)})
     assert found.outcomes[B][:2] == (frozenset(), frozenset())
-    assert "1 open transactions are aborted" in str(found.notes[B])
+    assert "a transaction of 'x' was aborted, as no end and no state of it" in found.notes[B][-1]
 
 
 def test_late_ongoing_state_is_committed_as_its_own_marker_says() -> None:

@@ -14,6 +14,8 @@ transaction are acknowledged before its outcome is written, and so all of them a
 - A marker may come before its state, by many transactions: `__transaction_state` is followed for
   itself. What is open with an epoch ends as its marker in another partition says (KIP-890), the
   transaction is named, and the epoch continues above all that came.
+- What is open and of no transaction whose state came, nor ended by such a marker, is aborted. It
+  may be committed at the source, and is named.
 - What was open stays open if everything was confirmed after the promotion had begun. Else records
   that were acknowledged may be missing: it is aborted, and its producer fenced, as by its timeout.
 """
@@ -41,6 +43,9 @@ MOST_DECIDED: Final = 8
 """Last outcomes of a transactional id that are remembered, beside the first that are lacking."""
 
 _LONGEST_ID: Final = 100
+
+_UNCLEAR: Final = "aborted, as no end and no state of it came, and may be committed at the source"
+_AND_ELSEWHERE: Final = "and in other partitions may not have arrived"
 
 _OFFSETS: Final = (CONSUMER_OFFSETS, FOLLOWED_OFFSETS)
 
@@ -103,6 +108,7 @@ class FollowedStates(Replay):
         self._decided: dict[str, deque[tuple[Transaction, int]]] = {}
         self._firsts: dict[str, list[tuple[Transaction, int]]] = {}
         self._lacking: dict[str, set[TopicPartition]] = {}  # of `_firsts`
+        self._missing: dict[str, set[TopicPartition]] = {}
         self._opened: dict[Producer, list[TopicPartition]] = {}  # in `partitions`, by the producer
         for key, here in partitions.items():
             for opened in here.producers.opened.items():
@@ -131,14 +137,20 @@ class FollowedStates(Replay):
         before = self.states.get(transactional_id)
         if after is not None and self._has_offsets:
             after = self._renamed(after)
+        is_same = before is not None and after is not None and _are_of_one(before, after)
+        if before is not None and after is not None and is_same:
+            after = after._replace(last_epoch=_written_in(before))
         super().note(transactional_id, after)
+        if before is not None and before.status is Status.PREPARE_COMMIT and not is_same:
+            self._note_missing(transactional_id, *self._decided[transactional_id][-1])
         if after is None:
-            for each in (self._decided, self._firsts, self._lacking, self._committed):
+            kept = self._decided, self._firsts, self._lacking, self._missing, self._committed
+            for each in kept:
                 each.pop(transactional_id, None)
         elif after.is_preparing:
             its = self._decided.setdefault(transactional_id, deque(maxlen=MOST_DECIDED))
             decided = after, self._came_ms(self._offset)
-            if before is not None and before.is_preparing:  # a promotion has turned it
+            if before is not None and before.is_preparing and is_same:  # a promotion has turned it
                 turned, firsts = its.pop(), self._firsts.get(transactional_id, [])
                 firsts[:] = [decided if each == turned else each for each in firsts]
             its.append(decided)
@@ -170,6 +182,18 @@ class FollowedStates(Replay):
         if new:
             self._firsts.setdefault(id_, []).append((decided, came_ms))
             before |= new
+
+    def _note_missing(self, id_: str, decided: Transaction, came_ms: int) -> None:
+        its = _of(self._partitions, decided).items()
+        self._missing.setdefault(id_, set()).update(
+            key
+            for key, here in its
+            if not _has_end(here, decided) and (here.is_behind or here.confirmed_ms <= came_ms)
+        )
+
+    def missing_of(self, transactional_id: str) -> Collection[TopicPartition]:
+        """Partitions that may lack records of former transactions, which were committed."""
+        return sorted(self._missing.get(transactional_id, ()))
 
     def decided_of(self, transactional_id: str) -> list[tuple[Transaction, int]]:
         """Outcomes that are in the log, in order, and when they came; the last one is the last."""
@@ -247,13 +271,15 @@ class _TakingOver:
             decided = self._known.decided_of(id_)
             came_ms = decided.pop()[1] if state.is_preparing else 0
             lost: set[TopicPartition] = set()  # where what is open is of a former transaction
-            for former, former_ms in decided:
-                lost |= self._complete(id_, former, former_ms, lost)
+            for former, _ in decided:
+                lost |= self._complete(id_, former, lost)
+            for partition in self._known.missing_of(id_):
+                self._note_committed(partition, id_)
             lost |= self._complete_unnamed(id_, lost)
             self._settled.update((partition, state.producer.id) for partition in lost)
-            later = self._later(state, lost)
+            others = self._others(state, lost)
             if state.is_open:
-                its = self._of(state).keys() - later
+                its = self._of(state).keys() - others
                 self._settled.update((partition, state.producer.id) for partition in its)
             self._note_later(id_, state)
             after = state
@@ -261,12 +287,12 @@ class _TakingOver:
                 after = self._prepared(id_, state, came_ms, is_seen=self._is_led)
             elif state.status is Status.ONGOING and (self._of(state) or not self._is_led):
                 after = self._ongoing(id_, state, lost)
-            after = self._above(after, later)
+            after = self._above(after, others)
             if after is not state:
                 self._changed[id_] = after
             if after.is_open:
                 for partition in self._of(after):
-                    is_its = partition not in lost and partition not in later
+                    is_its = partition not in lost and partition not in others
                     producers = self._goes_on if is_its else self._former
                     producers.setdefault(partition, set()).add(after.producer.id)
         self._end_unknown()
@@ -286,27 +312,19 @@ class _TakingOver:
     # --- what was decided at the source -----------------------------------------------
 
     def _complete(
-        self, id_: str, decided: Transaction, came_ms: int, lost: Container[TopicPartition]
+        self, id_: str, decided: Transaction, lost: Container[TopicPartition]
     ) -> set[TopicPartition]:
         """End what the source has completed, where its marker did not come; where it is open."""
         producer_id, found = decided.producer.id, set()
         for partition, here in self._of(decided).items():
             if _has_end(here, decided):
                 continue
-            is_open = partition not in lost and producer_id in here.producers.opened
-            if is_open and not self._is_of(id_, decided, partition, here):
+            if partition in lost or producer_id not in here.producers.opened:
                 continue
-            if is_open:
+            if self._is_of(id_, decided, partition, here):
                 found.add(partition)
-            if decided.status is not Status.PREPARE_COMMIT:
-                continue
-            if here.is_behind:
-                self._note(partition, id_, "committed at the source", here, "did not arrive")
-                continue
-            if is_open:
-                self._committed.setdefault(partition, set()).add(producer_id)
-            if here.confirmed_ms <= came_ms:
-                self._note(partition, id_, "committed at the source", here, "may not have arrived")
+                if decided.status is Status.PREPARE_COMMIT and not here.is_behind:
+                    self._committed.setdefault(partition, set()).add(producer_id)
         return found
 
     def _complete_unnamed(self, id_: str, lost: Container[TopicPartition]) -> set[TopicPartition]:
@@ -318,8 +336,7 @@ class _TakingOver:
             here = self._partitions[partition]
             found.add(partition)
             self._settled.add((partition, producer.id))
-            what = "did not arrive" if here.is_behind else "may not have arrived"
-            self._note(partition, id_, "committed at the source", here, what)
+            self._note_committed(partition, id_)
             if not here.is_behind:
                 self._committed.setdefault(partition, set()).add(producer.id)
         return found
@@ -332,11 +349,10 @@ class _TakingOver:
         The last marker may not be known where a Kafka has written the snapshot of producers, and
         of a producer that was idle for `producer.id.expiration.ms`.
         """
-        epoch = here.producers.opened[decided.producer.id]
-        if epoch != decided.producer.epoch:
-            return epoch < decided.producer.epoch
-        if decided.client_version >= SECOND_FLOW:
+        if not _has_written(decided, here.producers.opened[decided.producer.id]):
             return False
+        if decided.client_version >= SECOND_FLOW:
+            return True
         present = self._known.states[id_]
         is_known = decided.producer.id in here.producers.ends
         return is_known or not present.is_open or tuple(partition) not in present.partitions
@@ -365,11 +381,9 @@ class _TakingOver:
             return state._replace(status=Status.PREPARE_ABORT)
         without = set()
         for key, here in unsure.items():
+            self._note_committed(key, id_)
             if here.is_behind:
                 without.add((key.topic, key.partition))
-                self._note(key, id_, "committed at the source", here, "did not arrive")
-            else:
-                self._note(key, id_, "committed at the source", here, "may not have arrived")
         return state._replace(partitions=state.partitions - without) if without else state
 
     def _ongoing(self, id_: str, state: Transaction, lost: set[TopicPartition]) -> Transaction:
@@ -404,30 +418,29 @@ class _TakingOver:
         """
         for partition, here in self._partitions.items():
             end = here.producers.ends.get(state.producer.id)
-            if end is not None and _is_after(end, state):
+            if end is not None and _is_after(end, state, partition):
                 self._note(
                     partition,
                     id_,
                     "ended at the source after its last state that came",
                     here,
-                    "and in other partitions may not have arrived",
+                    _AND_ELSEWHERE,
                 )
 
-    def _later(self, state: Transaction, lost: Container[TopicPartition]) -> set[TopicPartition]:
-        """Where what is open is of a transaction that began after its last state here."""
+    def _others(self, state: Transaction, lost: Container[TopicPartition]) -> set[TopicPartition]:
+        """Where what is open is of another transaction than that of its last state here."""
         its, found = self._of(state), set()
         for partition, here in self._partitions.items():
             epoch = here.producers.opened.get(state.producer.id)
             if epoch is None or partition in lost:
                 continue
-            own = state.producer.epoch
-            if state.is_preparing and state.client_version >= SECOND_FLOW:
-                own -= 1
-            if not state.is_open or partition not in its or epoch > own:
+            has_ended = state.is_preparing and _has_end(here, state)
+            may_be_its = state.is_open and partition in its and _has_written(state, epoch)
+            if has_ended or not may_be_its:
                 found.add(partition)
         return found
 
-    def _above(self, after: Transaction, later: Container[TopicPartition]) -> Transaction:
+    def _above(self, after: Transaction, others: Container[TopicPartition]) -> Transaction:
         """A state whose epoch is above all that the partitions have seen of its producer.
 
         Else its markers, and what its next producer writes, would be fenced. It is two above, so
@@ -439,7 +452,7 @@ class _TakingOver:
             if end is not None and end.epoch > epoch:
                 highest = max(highest, end.epoch)
             opened = here.producers.opened.get(id_, NONE)
-            if partition in later and opened >= epoch:
+            if partition in others and opened >= epoch:
                 highest = max(highest, opened)
         if highest == NONE:
             return after
@@ -449,41 +462,36 @@ class _TakingOver:
     def _end_unknown(self) -> None:
         """End what is open of transactions that began after the states which came.
 
-        The producers of which no state came are counted: their transactional ids are not known.
+        Where no state came of a producer, its id is named, as its transactional id is not known.
         """
         states = {state.producer.id: id_ for id_, state in self._known.states.items()}
         highest = NEVER_GIVEN if self._is_current else self._known.highest_id
         for partition, here in self._partitions.items():
-            ended = sum(
-                highest < producer_id < NEVER_GIVEN and end != NO_END
+            ended = sorted(
+                producer_id
                 for producer_id, end in here.producers.ends.items()
+                if highest < producer_id < NEVER_GIVEN and end != NO_END
             )
             if ended:
+                ids = ", ".join(map(str, ended[:MOST_NOTES]))
+                more = " and others" if len(ended) > MOST_NOTES else ""
                 self._notes.setdefault(partition, []).append(
-                    f"transactions of {ended} producers ended at the source, of which no state "
-                    f"came: records of them, from offset {here.producers.end_offset} on and in "
-                    "other partitions, may not have arrived"
+                    f"transactions of {len(ended)} producers ended at the source, of which no "
+                    f"state came: records of them, from offset {here.producers.end_offset} on and "
+                    f"in other partitions, may not have arrived; producer ids {ids}{more}"
                 )
-            unknown = 0
             for producer_id in sorted(here.producers.opened):
                 if (partition, producer_id) in self._settled:
                     continue
                 id_ = states.get(producer_id)
+                name = f"producer id {producer_id}" if id_ is None else id_
                 if self._is_committed(producer_id, here, id_):
                     self._committed.setdefault(partition, set()).add(producer_id)
                     self._note(
-                        partition,
-                        f"producer id {producer_id}" if id_ is None else id_,
-                        "committed at the source",
-                        here,
-                        "may not have arrived",
+                        partition, name, "committed at the source", here, "may not have arrived"
                     )
                 else:
-                    unknown += 1
-            if unknown:
-                self._notes.setdefault(partition, []).append(
-                    f"{unknown} open transactions are aborted, of which no end and no state came"
-                )
+                    self._note(partition, name, _UNCLEAR, here, _AND_ELSEWHERE)
 
     def _is_committed(self, producer_id: int, here: PartitionHere, id_: str | None) -> bool:
         """Whether another partition has the commit of what is open in one."""
@@ -501,6 +509,8 @@ class _TakingOver:
             return its == {True}
         if state is None or state.client_version >= SECOND_FLOW:
             return False
+        if state.status is Status.EMPTY and epoch > state.producer.epoch:
+            return False  # it may be of the second flow, as others after the state
         own = here.producers.ends.get(producer_id)
         if own is not None and _is_later(own, state):
             return False  # another partition's marker may be of the same transaction as its own
@@ -512,6 +522,11 @@ class _TakingOver:
     def _of(self, state: Transaction) -> dict[TopicPartition, PartitionHere]:
         """Those of a transaction that are promoted."""
         return _of(self._partitions, state)
+
+    def _note_committed(self, partition: TopicPartition, id_: str) -> None:
+        here = self._partitions[partition]
+        what = "did not arrive" if here.is_behind else "may not have arrived"
+        self._note(partition, id_, "committed at the source", here, what)
 
     def _note(
         self, partition: TopicPartition, id_: str, what: str, here: PartitionHere, records: str
@@ -557,6 +572,38 @@ def _has_unknown_offsets(state: Transaction, its: Container[TopicPartition]) -> 
     )
 
 
+def _are_of_one(before: Transaction, after: Transaction) -> bool:
+    """Whether the second of two states is the decision on a transaction that the first has open.
+
+    Compaction may have removed what was between them.
+    """
+    is_decision = before.is_open and after.is_preparing
+    return is_decision and (before.producer.id, before.started_ms) == (
+        after.producer.id,
+        after.started_ms,
+    )
+
+
+def _written_in(state: Transaction) -> int:
+    """The epoch of the records of an open transaction.
+
+    Its decision raises it in the second flow, and so does a fence, or a promotion (`_above`): then
+    it is known from the state before.
+    """
+    if not state.is_preparing:
+        return state.producer.epoch
+    if state.last_epoch != NONE:
+        return state.last_epoch
+    return state.producer.epoch - (state.client_version >= SECOND_FLOW)
+
+
+def _has_written(decided: Transaction, epoch: int) -> bool:
+    """Whether records of an epoch can be of a transaction that was decided."""
+    is_unsure = decided.last_epoch == NONE and decided.client_version < SECOND_FLOW
+    is_fenced = is_unsure and decided.status is Status.PREPARE_ABORT
+    return epoch == _written_in(decided) or (is_fenced and epoch == decided.producer.epoch - 1)
+
+
 def _is_second(state: Transaction) -> bool:
     return state.client_version >= SECOND_FLOW
 
@@ -585,20 +632,20 @@ def _lacks(here: PartitionHere, decided: Transaction) -> bool:
     Where the last marker is not known, the epoch has to tell what is open from those before it.
     """
     epoch = here.producers.opened.get(decided.producer.id)
-    if epoch is None or _has_end(here, decided):
+    if epoch is None or _has_end(here, decided) or not _has_written(decided, epoch):
         return False
-    if epoch == decided.producer.epoch:
-        return decided.client_version < SECOND_FLOW and decided.producer.id in here.producers.ends
-    return epoch < decided.producer.epoch
+    is_certain = decided.client_version >= SECOND_FLOW or epoch < decided.producer.epoch
+    return is_certain or decided.producer.id in here.producers.ends
 
 
 def _has_end(here: PartitionHere, decided: Transaction) -> bool:
     """Whether a partition has the marker of a transaction, or a later one of its producer."""
     end = here.producers.ends.get(decided.producer.id)
-    if end is None or end.epoch < decided.producer.epoch:
+    epoch = _written_in(decided)
+    if end is None:
         return False
-    if end.epoch > decided.producer.epoch or decided.client_version >= SECOND_FLOW:
-        return True
+    if end.epoch != epoch or decided.client_version >= SECOND_FLOW:
+        return end.epoch > epoch
     return end.timestamp >= decided.updated_ms
 
 
@@ -613,7 +660,7 @@ def _may_have_end(here: PartitionHere, decided: Transaction, came_ms: int) -> bo
     if end is None or not end.is_commit or producer.id in here.producers.opened:
         return False
     is_after = end.timestamp > decided.started_ms or here.confirmed_ms > came_ms
-    return end.epoch == producer.epoch and decided.client_version < SECOND_FLOW and is_after
+    return end.epoch == _written_in(decided) and decided.client_version < SECOND_FLOW and is_after
 
 
 def _is_later(end: LastEnd, state: Transaction) -> bool:
@@ -624,13 +671,13 @@ def _is_later(end: LastEnd, state: Transaction) -> bool:
     return end.epoch > epoch or (end.epoch == epoch and end.timestamp > state.updated_ms)
 
 
-def _is_after(end: LastEnd, state: Transaction) -> bool:
+def _is_after(end: LastEnd, state: Transaction, partition: TopicPartition) -> bool:
     """Whether a marker was written after a state, without one that told of it."""
     if end.epoch != state.producer.epoch or state.client_version >= SECOND_FLOW:
         return end.epoch > state.producer.epoch
-    if state.is_preparing:
+    if state.is_preparing and tuple(partition) in state.partitions:
         return False  # it is its own, as far as can be known
-    since = state.started_ms if state.is_open else state.updated_ms
+    since = state.started_ms if state.status is Status.ONGOING else state.updated_ms
     return end.timestamp > since
 
 
