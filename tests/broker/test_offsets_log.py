@@ -197,10 +197,10 @@ def test_what_cannot_be_written_for_want_of_memory_leaves_no_commit_waiting(
     commit(broker, "g", 5)
     with monkeypatch.context() as patched:
 
-        def fail(index: int, batch: bytes) -> None:
+        def fail(*_: object) -> None:
             raise MemoryError
 
-        patched.setattr(broker.service.broker.offsets_topic, "append", fail)
+        patched.setattr(broker.service.broker.offsets_topic, "append_records", fail)
         with pytest.raises(MemoryError):
             commit(broker, "g", 6)
     assert committed(broker, "g") == 5

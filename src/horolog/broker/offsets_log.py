@@ -25,8 +25,8 @@ from horolog.groups.batches import (
     join,
     parts_of,
 )
-from horolog.groups.commit_batch import OVERHEAD, commit_batch
-from horolog.groups.rows import GroupChange, OffsetsEnd, Outcomes
+from horolog.groups.commit_records import OVERHEAD, commit_records
+from horolog.groups.rows import GroupChange, OffsetRow, OffsetsEnd, Outcomes
 from horolog.record.builder import Record, build_batch
 from horolog.record.compression import Codec
 from horolog.record.stamped import StampedBatch, stamped_batch
@@ -155,20 +155,20 @@ class OffsetsLog:
         if not topic.exists:
             return _gone(changes)
         if len(changes) == 1 and self._codec is Codec.NONE:
-            batch = commit_batch(changes[0], now_ms, topic.most_bytes - _HEADER_BYTES)
-            if batch is not None:
-                return self._append_commit(topic, changes[0].offsets[0].group_id, batch)
+            records = commit_records(changes[0], topic.most_bytes - _HEADER_BYTES)
+            if records is not None:
+                return self._append_commit(topic, changes[0].offsets, records, now_ms)
         if not _are_quick(changes):
             return None
         outcomes, writing = self._begun(topic, self._pack(topic, changes, now_ms), now_ms)
         return self._loop.create_task(_written(outcomes, writing)) if writing else outcomes
 
     def _append_commit(
-        self, topic: StateTopic, group_id: str, batch: StampedBatch
+        self, topic: StateTopic, rows: Sequence[OffsetRow], records: bytes, now_ms: int
     ) -> "Outcomes | asyncio.Future[Outcomes]":
         outcomes: Outcomes = [None]
         try:
-            writing = topic.append(topic.partition_of(group_id), batch)
+            writing = topic.append_records(rows[0].group_id, records, len(rows), now_ms)
         except HorologError as error:
             _fail(outcomes, [0], error)
             return outcomes

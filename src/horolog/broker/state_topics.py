@@ -196,14 +196,19 @@ class StateTopic:
         return appended
 
     def append_record(self, key: str, record: Record) -> "asyncio.Future[Appended] | None":
-        """As `append`, of a record whose time is now, to the partition of its key."""
-        records, now_ms = stamped_records([record]), record.timestamp
-        if self.append_stamped(key, records, 1, now_ms, beside=0):
+        """As `append_records`, of one."""
+        return self.append_records(key, stamped_records([record]), 1, record.timestamp)
+
+    def append_records(
+        self, key: str, records: bytes, count: int, now_ms: int
+    ) -> "asyncio.Future[Appended] | None":
+        """As `append`, of records as `append_stamped` takes them, that may wait."""
+        if self.append_stamped(key, records, count, now_ms):
             return None
-        return self.append(self.partition_of(key), stamped_body(records, 1, now_ms))
+        return self.append(self.partition_of(key), stamped_body(records, count, now_ms))
 
     def append_stamped(
-        self, key: str, records: Buffer, count: int, now_ms: int, *, beside: int
+        self, key: str, records: Buffer, count: int, now_ms: int, *, beside: int = 0
     ) -> bool:
         """Append plain records of one time, which were made here, if that is done at once.
 

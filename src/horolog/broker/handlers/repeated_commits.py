@@ -2,7 +2,7 @@
 
 A consumer commits the partitions that it was assigned again and again. From the third time on the
 request is not read: it differs from the one before in offsets alone (`wire.offset_commit`). Its
-records are those of the one before with other numbers (`groups.commit_batch`), and so is its
+records are those of the one before with other numbers (`groups.commit_records`), and so is its
 answer. What may have changed since is asked at each: whether the client may, the topics are the
 same, the member has its generation, and the log takes the records at once.
 """
@@ -15,7 +15,7 @@ from horolog.broker.broker import Broker
 from horolog.broker.handlers.committing import commit_rows
 from horolog.broker.handlers.group_errors import commit_error_code
 from horolog.errors import HorologError
-from horolog.groups.commit_batch import CommitRecords
+from horolog.groups.commit_records import CommitRecords
 from horolog.groups.rows import OffsetRow
 from horolog.groups.values import Committer
 from horolog.metadata.topics import Topic

@@ -1,4 +1,4 @@
-"""The batch of a commit that is built in one pass is the one that its records make."""
+"""The records of a commit that are built in one pass are those of its rows."""
 
 import struct
 from uuid import UUID
@@ -7,11 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from horolog.groups.commit_batch import CommitRecords, commit_batch
+from horolog.groups.commit_records import CommitRecords, commit_records
 from horolog.groups.replay import records_of
 from horolog.groups.rows import GroupChange, GroupRow, OffsetRow, TransactionalProducer
-from horolog.record.batch import HEADER_SIZE
-from horolog.record.stamped import stamped_batch
+from horolog.record.stamped import stamped_records
 
 NOW_MS = 1_700_000_000_000
 MOST = 1 << 20
@@ -37,7 +36,7 @@ def commits(draw: st.DrawFn) -> list[OffsetRow]:
 @given(commits(), st.integers(0, 1 << 50))
 def test_it_is_the_batch_of_its_records(rows: list[OffsetRow], now_ms: int) -> None:
     change = GroupChange(offsets=rows)
-    assert commit_batch(change, now_ms, MOST) == stamped_batch(records_of(change, now_ms), now_ms)
+    assert commit_records(change, MOST) == stamped_records(records_of(change, now_ms))
 
 
 @pytest.mark.parametrize("count", [63, 64, 65, 1000])
@@ -45,8 +44,7 @@ def test_it_is_the_batch_of_its_records(rows: list[OffsetRow], now_ms: int) -> N
 def test_numbers_of_two_bytes_are_as_in_its_records(count: int, of_topic: int) -> None:
     rows = [ROW._replace(partition=each, topic=f"t{each // of_topic}") for each in range(count)]
     change = GroupChange(offsets=rows)
-    expected = stamped_batch(records_of(change, NOW_MS), NOW_MS)
-    assert commit_batch(change, NOW_MS, 8 * MOST) == expected
+    assert commit_records(change, 8 * MOST) == stamped_records(records_of(change, NOW_MS))
 
 
 @pytest.mark.parametrize(
@@ -65,14 +63,14 @@ def test_numbers_of_two_bytes_are_as_in_its_records(count: int, of_topic: int) -
     ],
 )
 def test_a_change_of_another_form_is_left_to_its_records(change: GroupChange) -> None:
-    assert commit_batch(change, NOW_MS, MOST) is None
+    assert commit_records(change, MOST) is None
 
 
 def test_a_change_that_may_be_too_large_is_left_to_its_records() -> None:
     change = GroupChange(offsets=[ROW._replace(topic_id=UUID(int=1))])
-    batch = commit_batch(change, NOW_MS, MOST)
-    assert batch is not None
-    assert commit_batch(change, NOW_MS, len(batch.data) - 61) is None
+    records = commit_records(change, MOST)
+    assert records is not None
+    assert commit_records(change, len(records)) is None
 
 
 @given(commits(), st.integers(0, 1 << 50), st.booleans(), st.integers(0, 9), st.data())
@@ -92,10 +90,10 @@ def test_records_of_a_commit_are_made_from_those_of_another(
         new = row._replace(committed=offset, leader_epoch=epoch, commit_ms=now_ms)
         expected.append(new)
     made = CommitRecords(rows, places, width)
-    whole = commit_batch(GroupChange(offsets=expected), now_ms, MOST)
+    whole = commit_records(GroupChange(offsets=expected), MOST)
     assert whole is not None
-    assert made.of(bytes(frame), now_ms) == whole.data[HEADER_SIZE:]
-    assert (made.count, len(made)) == (len(rows), len(whole.data) - HEADER_SIZE)
+    assert made.of(bytes(frame), now_ms) == whole
+    assert (made.count, len(made)) == (len(rows), len(whole))
 
 
 @pytest.mark.parametrize("count", [1, 9, 63, 64, 65, 200])
@@ -105,6 +103,4 @@ def test_many_records_of_a_commit_are_made_from_those_of_another(count: int) -> 
     made = CommitRecords(
         [ROW._replace(partition=each) for each in range(count)], range(4, 17 * count, 17), 12
     )
-    whole = commit_batch(GroupChange(offsets=rows), NOW_MS, MOST)
-    assert whole is not None
-    assert made.of(frame, NOW_MS) == whole.data[HEADER_SIZE:]
+    assert made.of(frame, NOW_MS) == commit_records(GroupChange(offsets=rows), MOST)

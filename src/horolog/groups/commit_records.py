@@ -1,6 +1,6 @@
-"""The batch of a commit in the form in which nearly all come, built from columns of its offsets.
+"""The records of a commit in the form in which nearly all come, built from columns of its offsets.
 
-What comes out is, byte for byte, what `records_of` and `stamped_batch` make of the same offsets.
+What comes out is, byte for byte, what `records_of` and `stamped_records` make of the same offsets.
 Commits of the same partitions differ in a few numbers, which `CommitRecords` copies.
 """
 
@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from horolog.groups.rows import GroupChange, OffsetRow
-from horolog.record.stamped import StampedBatch, stamped_body, varint
+from horolog.record.stamped import varint
 from horolog.schemas.offsets import NEWEST, OffsetKey, key_bytes, value_tail
 
 _FIELDS: Final = Struct(">iBhqiBq")
@@ -60,12 +60,11 @@ class _Run(NamedTuple):
     """How many there are."""
 
 
-def commit_batch(change: GroupChange, now_ms: int, most_bytes: int) -> StampedBatch | None:
-    """The batch of offsets that a group commits; None of another change, or one that is refused.
+def commit_records(change: GroupChange, most_bytes: int) -> bytes | None:
+    """The records of offsets that a group commits; None of another change, or one that is refused.
 
     Args:
         change: anything but offsets without metadata or expiry time is another.
-        now_ms: the timestamp of the records, in milliseconds.
         most_bytes: that a change may have.
     """
     rows = change.offsets
@@ -81,7 +80,7 @@ def commit_batch(change: GroupChange, now_ms: int, most_bytes: int) -> StampedBa
         return None
     if body is None or len(body) + OVERHEAD * len(rows) > most_bytes:
         return None
-    return stamped_body(body, len(rows), now_ms)
+    return body
 
 
 def _by_row(rows: Sequence[OffsetRow]) -> list[bytes] | None:
@@ -131,7 +130,7 @@ def _form_of(group: str, topic: str, topic_id: UUID | None) -> "_Form":
 class CommitRecords:
     """The records of commits of the same partitions, which differ in offsets and time alone.
 
-    They are those of `commit_batch`: made once, and copied with other numbers.
+    They are those of `commit_records`: made once, and copied with other numbers.
     """
 
     __slots__ = ("_each", "_runs", "_template", "_width", "count")
