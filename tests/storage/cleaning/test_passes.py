@@ -18,11 +18,18 @@ from storelogs import NOW, new_follower, new_log, pull, records_in, reopened
 from horolog.config import LONG_MAX
 from horolog.errors import CorruptBatch
 from horolog.record import cleaning
-from horolog.record.batch import CRC_START, iter_headers, parse_header
+from horolog.record.batch import (
+    CRC_START,
+    HEADER_SIZE,
+    LOG_OVERHEAD,
+    iter_headers,
+    pack_header,
+    parse_header,
+)
 from horolog.record.builder import Record, build_batch
 from horolog.record.compression import Codec
 from horolog.record.kernels import layout
-from horolog.record.timestamps import AppendTimeStretch, TimestampType
+from horolog.record.timestamps import NO_TIMESTAMP, AppendTimeStretch, TimestampType
 from horolog.storage import names
 from horolog.storage.cleaning.key_map import KeyMap
 from horolog.storage.logs.cleaning import Cleaning
@@ -139,6 +146,39 @@ def test_the_last_batch_of_a_producer_stays_empty(tmp_path: Path) -> None:
             (1, 0, 5),
             (2, 1, -1),
         ]
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_an_empty_batch_that_kafka_has_left_has_no_time_any_more(
+    tmp_path: Path, together: bool
+) -> None:
+    cleaning.load_kernels()
+    of_producer: dict[str, Any] = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0}
+    sent = build_batch(
+        [Record(NOW + 999, b"k", b"v")], base_offset=1, leader_epoch=0, **of_producer
+    )
+    header = parse_header(sent)._replace(
+        batch_length=HEADER_SIZE - LOG_OVERHEAD, base_timestamp=NO_TIMESTAMP, records_count=0
+    )
+    codec = Codec.NONE if together else Codec.LZ4  # others are cleaned one by one
+    with new_follower(tmp_path, replace(COMPACT, segment_bytes=10_000)) as log:
+        for offset, data in enumerate((None, pack_header(header, b""), None)):
+            record = Record(NOW + offset, b"%d" % offset, b"v")
+            more: dict[str, Any] = {"base_offset": offset, "leader_epoch": 0, "codec": codec}
+            pull(log, data or build_batch([record], **more))
+        log.roll(NOW)
+        pull(log, build_batch([Record(NOW, b"0", b"v")], base_offset=3, leader_epoch=0))
+        assert clean(log, NOW) is not None
+        first, *_ = log.segments
+        headers = [header for _, header in first.headers(0, first.size)]
+        assert [(each.base_offset, each.max_timestamp) for each in headers] == [
+            (0, NOW),
+            (1, NO_TIMESTAMP),
+            (2, NOW + 2),
+        ]
+        assert headers[1].producer_id == 7
+        check_lookups(log)
+    assert not faults(tmp_path)
 
 
 @pytest.mark.parametrize("magic", [0, 1])

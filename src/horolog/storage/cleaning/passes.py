@@ -333,11 +333,13 @@ class CleaningPass:
     def _clean_to_nothing(
         self, part: Part, source: _Source, fate: Fate, batches: list[Numbered | NumberedRun]
     ) -> None:
-        """Add a batch of which no record stays, if it stays empty."""
+        """Add a batch of which no record stays, if it stays empty.
+
+        Also one that was empty before: Kafka leaves it the time of its records, which our time
+        index would have.
+        """
         if fate.stays_empty:
-            is_empty = part.header.magic == MAGIC and not part.header.records_count
-            data = part.data if is_empty else cleaning.emptied(part.header)
-            batches.append(_numbered(data, part.header, source))
+            batches.append(_numbered(cleaning.emptied(part.header), part.header, source))
 
     def _clean(
         self, part: Part, source: _Source, batches: list[Numbered | NumberedRun]
