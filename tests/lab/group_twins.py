@@ -25,6 +25,7 @@ MEMBERS: Final = tuple(f"m{n}" for n in range(4))
 STATIC: Final = tuple(f"s{n}" for n in range(2))
 _OFFSETS: Final = (0, 1, 5, 7, 100, 2**31, 2**62, 2**63 - 1, -1, -2)
 _METADATA: Final = (None, "", "m", "ä", "x" * 200, "x" * 4096, "x" * 4097, "ä" * 2049)
+_LONG_MS: Final = 1_200_000  # no member is late
 _QUIET_S: Final = 0.15
 """For so long nothing comes before a request is taken to wait."""
 
@@ -242,6 +243,7 @@ class Twins:
             self.delete_group: 2,
             self.delete_offsets: 3,
             self.describe: 3,
+            self.list_all: 3,
             self.toggle_topic: 2,
             self.begin: 2,
             self.add_offsets: 4,
@@ -278,7 +280,7 @@ class Twins:
             kind = "consumer" if chance.random() < 0.95 else chance.choice(("connect", ""))
             if chance.random() < 0.02:
                 protocols = []
-        session = 60_000 if chance.random() < 0.97 else chance.choice((10, 10_000_000))
+        session = _LONG_MS if chance.random() < 0.97 else chance.choice((10, 10_000_000))
         metadata = subscription(
             [self.ours.topic(each) for each in chance.sample(TOPICS, chance.randint(1, 2))]
         )
@@ -325,7 +327,7 @@ class Twins:
             fields = {
                 "group_id": twin.group(group),
                 "session_timeout_ms": session,
-                "rebalance_timeout_ms": 600_000,
+                "rebalance_timeout_ms": _LONG_MS,
                 "member_id": twin.member_ids.get(who, "") if knows else "",
                 "protocol_type": kind,
                 "protocols": [{"name": each, "metadata": metadata} for each in protocols],
@@ -409,6 +411,10 @@ class Twins:
         version = chance.randint(0, 5)
         by_instance = who in STATIC and chance.random() < 0.6
         others = [self._who()] if chance.random() < 0.3 else []
+        if who not in self.groups_of and group in self.joined:
+            return  # Kafka keeps a group that nobody has joined but in vain
+        if any(map(self.is_waiting, others)):
+            return  # Kafka removes all before it answers those that wait
 
         def ask(twin: Twin) -> Any:
             if version < 3:
@@ -548,7 +554,7 @@ class Twins:
         if version < 10:
             return {"name": twin.topic(name) if name else ""}
         ids = twin.former_ids if former and name in twin.former_ids else twin.topic_ids
-        return {"topic_id": ids.get(name, UUID(int=0 if not name else 12345))}
+        return {"topic_id": ids.get(name, UUID(bytes=name.encode().ljust(16, b"\0")))}
 
     def fetch(self) -> None:
         chance = self.chance
@@ -684,6 +690,29 @@ class Twins:
             ]
 
         self.alike(f"describe v{version}", ask, changes=False)
+
+    def list_all(self) -> None:
+        chance, version = self.chance, self.chance.randint(0, 5)
+        states = chance.choice(([], [], ["Stable"], ["empty"], ["Empty", "Dead"], ["?"]))
+        types = chance.choice(([], [], ["classic"], ["Consumer"], ["?"]))
+        more: dict[str, Any] = {"states_filter": states} if version >= 4 else {}
+        if version >= 5:
+            more["types_filter"] = types
+
+        def ask(twin: Twin) -> Any:
+            told = twin.ask("admin", ApiKey.LIST_GROUPS, version, **more)
+            return int(told.error_code), sorted(
+                (
+                    each.group_id,
+                    each.protocol_type,
+                    getattr(each, "group_state", ""),
+                    getattr(each, "group_type", ""),
+                )
+                for each in told.groups
+                if each.group_id.startswith(twin.prefix)
+            )
+
+        self.alike(f"list v{version} {more}", ask, changes=False)
 
     # --- transactions -----------------------------------------------------------------
 
