@@ -312,6 +312,23 @@ def test_a_client_that_sends_no_more_gets_the_response_that_waits(
     assert answered(clients) == 2
 
 
+def test_a_response_that_cannot_be_sent_does_not_keep_others_from_theirs(
+    loop: asyncio.AbstractEventLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(data: object) -> None:
+        raise MemoryError
+
+    stage = Stage(loop).connect()
+    clients = [stage, *(stage.join() for _ in range(3))]
+    monkeypatch.setattr(clients[1].transport, "write", fail)
+    stage.step_s = 1e-6
+    for client in clients:
+        client.feed(request(b"one"))
+    stage.turn_once()
+    assert clients[1].transport.closed == "aborted"
+    assert answered(clients) == 3
+
+
 @pytest.mark.parametrize("how", ["drain", "close", "lose"])
 def test_a_connection_may_end_while_its_response_waits(
     loop: asyncio.AbstractEventLoop, how: str

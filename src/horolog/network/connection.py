@@ -236,7 +236,7 @@ class ServerConnection(asyncio.BufferedProtocol):
             outbox = self._outbox
             assert outbox is not None
             if shared.polling.is_behind and not outbox.is_blocked:
-                shared.sends.add(outbox.send)
+                shared.sends.add(self._send_late)
             else:
                 outbox.send()
             shared.polling.answered()
@@ -509,6 +509,15 @@ class ServerConnection(asyncio.BufferedProtocol):
             self._grow_in_turn()
         if self.state is _DRAINING:
             self._close_if_drained()
+
+    def _send_late(self) -> None:
+        """Send responses among those of others, which an error must not keep from theirs."""
+        try:
+            if self._outbox is not None:
+                self._outbox.send()
+        except Exception:  # noqa: BLE001 - a bug ends this connection, not the broker
+            _LOG.exception("closing the connection of %s: a bug", self.peer.host)
+            self.close()
 
     def _on_disk_read(self, error: BaseException | None) -> None:
         if self.state is State.CLOSED:
