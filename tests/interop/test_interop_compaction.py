@@ -17,7 +17,7 @@ from running_broker import RunningBroker
 from storelogs import NOW, new_follower, pull, records_in
 from tools.golden import answers, scenarios
 from tools.golden.scenarios import Scenario
-from tools.peers.kafka import NEWEST, Kafka
+from tools.peers.kafka import LAST_WITH_OLD_FORMATS, NEWEST, Kafka
 
 from horolog.client import Client
 from horolog.clock import SystemClock
@@ -70,8 +70,9 @@ def consumed(bootstrap: str, topic: str) -> list[tuple[int, bytes | None, bytes 
 
 
 @pytest.mark.timeout(3600)  # Kafka is started twice
+@pytest.mark.parametrize("peer", [NEWEST, LAST_WITH_OLD_FORMATS])
 def test_kafka_opens_what_we_compacted_and_compacts_on_and_we_open_the_result(
-    tmp_path: Path,
+    tmp_path: Path, peer: str
 ) -> None:
     broker = RunningBroker(tmp_path / "ours")
     with broker:
@@ -89,7 +90,7 @@ def test_kafka_opens_what_we_compacted_and_compacts_on_and_we_open_the_result(
 
     logs = (tmp_path / "ours").glob("compacted-*/*.log")
     assert sum(not path.stat().st_size for path in logs) > 11, "nothing is left of many segments"
-    empty = Kafka(tmp_path / "kafka", settings={"log.cleaner.backoff.ms": "500"})
+    empty = Kafka(tmp_path / "kafka", peer=peer, settings={"log.cleaner.backoff.ms": "500"})
     with empty:
         scenarios.create(empty.bootstrap, TOPICS)
         scenarios.settle(2)

@@ -12,7 +12,7 @@ from compacting import COMPACT, check_lookups, faults, latest, put
 from faultyfiles import FaultyFiles, Killed
 from storelogs import NOW, new_follower, new_log, partition_dir, pull, records_in, reopened
 
-from horolog.errors import Misconfigured
+from horolog.errors import CorruptFile, Misconfigured
 from horolog.record.builder import Record, build_batch
 from horolog.storage import prepare
 from horolog.storage.files import Files
@@ -97,6 +97,30 @@ def test_nothing_is_compacted_from_an_open_transaction_on(tmp_path: Path) -> Non
     assert done.refused is None
     with reopened(tmp_path, PLAIN) as (_, log):
         assert records_in(log)[0].offset == 0, "the aborted one is not the latest"
+
+
+def test_nothing_is_compacted_that_a_follower_may_have_to_truncate(tmp_path: Path) -> None:
+    with new_log(tmp_path / "leader", PLAIN) as log:
+        for at in range(30):
+            put(log, KEYS[at % 3], at=NOW + at)
+        before = records_in(log)
+        sent = b"".join(Path(e.log.path).read_bytes()[: e.size] for e in log.segments)
+    with new_follower(tmp_path / "log", PLAIN) as log:
+        log.follow(sent, now_ms=NOW)
+        log.advance_high_watermark(13)
+        log.checkpoint()
+        end = max(each.base_offset for each in log.segments if each.base_offset <= 13)
+        assert 3 < end < log.segments[-1].base_offset
+    (done,) = compact(tmp_path / "log")
+    assert (done.refused, done.end_offset) == (None, end)
+    with reopened(tmp_path / "log", PLAIN, follows=True) as (_, log):
+        log.advance_high_watermark(30)
+        assert records_in(log) == latest(before, end)
+    checkpoint = tmp_path / "log" / "replication-offset-checkpoint"
+    checkpoint.write_text("damaged")
+    with pytest.raises(CorruptFile, match="replication-offset-checkpoint"):
+        compact(tmp_path / "log")
+    assert faults(tmp_path / "log") != [], "`log verify` says how to repair it"
 
 
 def test_a_damaged_partition_is_left_and_the_others_are_compacted(tmp_path: Path) -> None:

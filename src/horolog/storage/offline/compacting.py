@@ -6,7 +6,9 @@ place (logs/replacing.py): a kill leaves the ones or the others, and the next ru
 
 No settings are known here: what a topic would say is an argument. As after any compaction offsets,
 append times, producers and the times of records stay. Nothing is compacted from the first
-transaction on that has not ended, nor of the last segment, to which a broker appends.
+transaction on that has not ended, nor of the last segment, to which a broker appends, nor from the
+high watermark on where the log directory has it: a follower may have to truncate what is there, and
+records that it replaces would be gone.
 """
 
 import os
@@ -26,6 +28,7 @@ from horolog.storage.batches.reader import BatchReader, TornTail
 from horolog.storage.cleaning.key_map import KeyMap
 from horolog.storage.cleaning.passes import CleaningPass, Group
 from horolog.storage.cleaning.rules import Rules, last_of_producers
+from horolog.storage.directory.checkpoints import read_offsets
 from horolog.storage.directory.lock import lock_against_others, lock_offline
 from horolog.storage.files import Files
 from horolog.storage.index.abort import AbortedTxn
@@ -96,12 +99,17 @@ class Compaction:
         """Compact every partition; yields how much was read, returns what was done.
 
         A partition that is damaged is left as it is, and the others are compacted.
+
+        Raises:
+            CorruptFile: high watermarks cannot be read.
         """
         done = []
+        marks = read_offsets(self.files, str(self.target.log_dir / names.HIGH_WATERMARKS))
         for directory in self.target.partitions:
             if is_kafkas_own(directory.name):
                 continue
-            partition = _Partition(self, directory)
+            name = names.partition_of(directory.name)
+            partition = _Partition(self, directory, marks.get(name) if name else None)
             try:
                 yield from partition.steps()
             except CorruptBatch as error:
@@ -118,9 +126,10 @@ class Compaction:
 class _Partition:
     """One partition whose log is compacted."""
 
-    def __init__(self, compaction: Compaction, directory: Path) -> None:
+    def __init__(self, compaction: Compaction, directory: Path, high_watermark: int | None) -> None:
         self.done = CompactedPartition(str(directory))
         self._compaction = compaction
+        self._high_watermark = high_watermark
         self._files = compaction.files
         self._directory = str(directory)
         self._work = f"{directory}/{names.CLEANING}"
@@ -140,9 +149,10 @@ class _Partition:
         if len(segments) < 2:
             return
         yield from self._walk(segments)
-        unstable = self._producers.first_unstable(0, ())
+        limits = self._producers.first_unstable(0, ()), self._high_watermark, names.MAX_OFFSET
+        stable_end = min(each for each in limits if each is not None)
         bases = [each.base_offset for each in segments]
-        end = max((each for each in bases if unstable is None or each <= unstable), default=0)
+        end = max((each for each in bases if each <= stable_end), default=0)
         first_dirty = bases[0]
         try:
             while first_dirty < end:
