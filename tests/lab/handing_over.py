@@ -86,10 +86,11 @@ def logs_of(log_dir: Path) -> dict[str, bytes]:
 
 
 def our_own_files(log_dir: Path) -> set[str]:
-    """The files in partitions that are ours and that Kafka must pass over."""
+    """The files in partitions of `give_to_kafka` that are ours and that Kafka must pass over."""
     return {
         str(path.relative_to(log_dir))
-        for path in log_dir.glob("*/*")
+        for directory in partition_directories(log_dir)
+        for path in directory.iterdir()
         if path.suffix in OUR_SUFFIXES or path.name == "append-time-checkpoint"
     }
 
