@@ -110,6 +110,7 @@ class Twins:
         self.generations: dict[str, int] = {}
         self.groups_of: dict[str, str] = {}
         self.leads: dict[str, list[str]] = {}
+        self.protocols: dict[str, list[str]] = {}
         self.joined: set[str] = set()  # groups that exist, because somebody has joined
         self.last_commit: tuple[Any, ...] | None = None
 
@@ -272,9 +273,10 @@ class Twins:
         if chance.random() < 0.03:
             group = chance.choice((*GROUPS, ""))
         knows = chance.random() < 0.85
-        protocols = chance.choice((["range"], ["range", "sticky"], ["sticky", "range"], ["other"]))
-        if chance.random() < 0.85 or is_static or who in self.groups_of:
-            protocols = ["range", "sticky"]  # we let the only member change them; Kafka does not
+        both = ["range", "sticky"]
+        protocols = chance.choice((both, both, both, both, ["range"], both[::-1], ["other"]))
+        # We let the only member of a group change them, and Kafka does not.
+        protocols = self.protocols.setdefault(who, protocols)
         kind = "consumer"
         if group in self.joined:  # Kafka keeps a group that a refused member has made
             kind = "consumer" if chance.random() < 0.95 else chance.choice(("connect", ""))
@@ -413,8 +415,10 @@ class Twins:
         others = [self._who()] if chance.random() < 0.3 else []
         if who not in self.groups_of and group in self.joined:
             return  # Kafka keeps a group that nobody has joined but in vain
-        if any(map(self.is_waiting, others)):
-            return  # Kafka removes all before it answers those that wait
+        if self.ours.waiting and any(self.leads.get(each) for each in (who, *others)):
+            return  # any of those that wait may lead after it
+        if any(map(self.is_waiting, (who, *others))):
+            return  # Kafka removes all before it answers those that wait, and leaves some waiting
 
         def ask(twin: Twin) -> Any:
             if version < 3:
