@@ -41,6 +41,8 @@ def whole(data: bytes) -> bytes:
 class Node:
     """A log in a directory of its own."""
 
+    log: Log
+
     def __init__(self, path: Path, *, follows: bool) -> None:
         self.path, self.follows = path, follows
         self.cleaned_to = 0  # also by a run that was killed
@@ -59,7 +61,7 @@ class Node:
             self.log_dir.checkpoint()
         self.log_dir.close(clean=is_clean)
         self._open()
-        self.log: Log = self.log_dir.logs[PARTITION]
+        self.log = self.log_dir.logs[PARTITION]
         if self.follows:  # as its source says with the next fetch
             self.log.advance_high_watermark(self.log.log_end_offset)
 
