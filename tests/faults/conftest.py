@@ -1,13 +1,10 @@
 """What tests of kills share."""
 
-from collections.abc import Iterator
-from contextlib import closing
-
 import pytest
+import running_broker
 from broker_nursery import Nursery
 
 
-@pytest.fixture(scope="module")
-def nursery() -> Iterator[Nursery]:
-    with closing(Nursery()) as nursery:
-        yield nursery
+@pytest.fixture(scope="session")
+def nursery() -> Nursery:
+    return running_broker.nursery()

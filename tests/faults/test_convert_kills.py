@@ -82,7 +82,7 @@ def kill_at_work(directory: Path, to: str, rng: random.Random) -> bool:
 
 @pytest.mark.parametrize(
     "kills",
-    [pytest.param(4, id="short"), pytest.param(60, id="long", marks=pytest.mark.slow)],
+    [pytest.param(2, id="short"), pytest.param(60, id="long", marks=pytest.mark.slow)],
 )
 @pytest.mark.parametrize("to", some_of(["v2", "v1"], 2))
 def test_a_conversion_that_is_killed_again_and_again_loses_nothing(

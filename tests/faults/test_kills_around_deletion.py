@@ -285,7 +285,7 @@ def test_a_kill_at_any_step_of_deletion_and_creation_loses_nothing(tmp_path: Pat
                 life.create()
             life.append(7)
             life.kill()
-        step += 1 if IS_THOROUGH else 11
+        step += 1 if IS_THOROUGH else 23
     assert step > 200
 
 

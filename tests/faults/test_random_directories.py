@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from archive_reading import records_of
 from command_runner import run_command
-from examples import some_of
+from examples import examples, some_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from in_process_spark import InProcessSpark
@@ -154,7 +154,7 @@ def fresh(tmp_path_factory: pytest.TempPathFactory) -> Callable[[], Path]:
     return lambda: tmp_path_factory.mktemp("agree")
 
 
-@settings(derandomize=True)
+@settings(examples(1 / 3), derandomize=True)
 @given(seed=st.integers(0, 1 << 32))
 def test_all_readers_find_the_same_records_in_a_sound_directory(
     fresh: Callable[[], Path], seed: int
@@ -207,7 +207,7 @@ DAMAGES = (_flip_base_offset, _flip_last_batch, _cut_tail, _zero_tail)
 
 
 @pytest.mark.parametrize("damage", some_of(DAMAGES, 2))
-@settings(derandomize=True)
+@settings(examples(1 / 3), derandomize=True)
 @given(seed=st.integers(0, 1 << 32))
 def test_readers_of_a_damaged_directory_find_no_less_than_the_broker_serves_or_refuse(
     fresh: Callable[[], Path], damage: Callable[[Directory, random.Random], None], seed: int

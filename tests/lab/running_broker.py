@@ -271,11 +271,11 @@ class MakeBroker(Protocol):
 
 
 @functools.cache
-def _nursery() -> Nursery:
+def nursery() -> Nursery:
     """The process that brokers are forked from, for as long as tests run."""
-    nursery = Nursery()
-    atexit.register(nursery.close)
-    return nursery
+    made = Nursery()
+    atexit.register(made.close)
+    return made
 
 
 class BrokerProcess(_Asked):
@@ -300,7 +300,7 @@ class BrokerProcess(_Asked):
         arguments = ["serve", "--log-dir", str(self.log_dir)]
         for name, value in self._settings.items():
             arguments += ["--set", f"{name}={value}"]
-        self._process = BornBroker(_nursery(), said, arguments)
+        self._process = BornBroker(nursery(), said, arguments)
         address = self._process.await_ready()
         assert address is not None, f"the broker did not start: {self._process.said[-2000:]}"
         self.address = address
