@@ -9,6 +9,7 @@ import sys
 import tempfile
 import warnings
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,7 @@ sys.path.insert(0, str(Path(__file__).parent / "lab"))
 
 if TYPE_CHECKING:
     from certificates import Certificates
+    from in_process_spark import InProcessSpark
     from running_broker import BrokerProcess, MakeBroker, NewLoop, RunningBroker
     from s3_server import S3Server
 
@@ -166,6 +168,16 @@ def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator["S3Server"]:
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     with S3Server() as server:
         yield server
+
+
+@pytest.fixture
+def in_process_spark(monkeypatch: pytest.MonkeyPatch) -> "InProcessSpark":
+    """A session for what jobs do in tasks, without Java; commands run in it as well."""
+    from in_process_spark import InProcessSpark  # noqa: PLC0415 - of the lab
+
+    session = InProcessSpark()
+    monkeypatch.setattr("horolog.cli.jobs.command.Call.session", lambda _: nullcontext(session))
+    return session
 
 
 @pytest.fixture(scope="session")

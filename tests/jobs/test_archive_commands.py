@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 from archive_reading import positions_of
@@ -18,8 +17,6 @@ from spark_cluster import cluster
 from typer.testing import CliRunner, Result
 
 from horolog.cli.spark import app
-
-pytestmark = pytest.mark.spark
 
 NINE_MS = 1_700_000_000_000
 HOUR_MS = 3_600_000
@@ -42,7 +39,9 @@ def ask(*arguments: str | Path) -> Result:
     return done
 
 
-def test_the_commands_print_summaries_and_set_exit_codes(spark: Any, tmp_path: Path) -> None:
+def test_the_commands_print_summaries_and_set_exit_codes(
+    in_process_spark: object, tmp_path: Path
+) -> None:
     log_dir, lake = filled(tmp_path / "log"), tmp_path / "lake"
     state = "--state", tmp_path / "state"
     dry = ask("archive", "--source", log_dir, "--archive", lake, "--dry-run")
@@ -129,6 +128,7 @@ def finished(running: "subprocess.Popen[str]") -> str:
     return output
 
 
+@pytest.mark.spark
 @pytest.mark.slow
 def test_commands_killed_at_any_moment_end_with_each_record_once(tmp_path: Path) -> None:
     rng = random.Random()
@@ -158,6 +158,7 @@ def test_commands_killed_at_any_moment_end_with_each_record_once(tmp_path: Path)
     assert not list(target.glob(".restore-*"))
 
 
+@pytest.mark.spark
 @pytest.mark.slow
 def test_two_workers_archive_and_restore(tmp_path: Path) -> None:
     log_dir, lake = filled(tmp_path / "log", partitions=6, batches=20), tmp_path / "lake"

@@ -19,8 +19,6 @@ from horolog.record.builder import Record, build_batch
 from horolog.sources import scan
 from horolog.wire.api import ApiKey
 
-pytestmark = pytest.mark.spark
-
 NOW_MS = 1_715_000_000_000
 ANY = {"message_timestamp_after_max_ms": str((1 << 63) - 1), "retention_ms": "-1"}
 
@@ -77,7 +75,7 @@ def step(name: str, *arguments: object) -> Ran:
 
 
 def test_the_record_of_kip_33_that_arrives_in_another_order_is_not_missed(
-    spark: Any, east: Cluster, west: Cluster, tmp_path: Path
+    in_process_spark: Any, east: Cluster, west: Cluster, tmp_path: Path
 ) -> None:
     """KIP-33, use case 3: m1 is created before m2; cluster 2 gets m2 first, cluster 1 gets m1."""
     cluster_1, cluster_2 = west, east
@@ -121,9 +119,20 @@ def test_the_record_of_kip_33_that_arrives_in_another_order_is_not_missed(
     assert cluster_1.values(0)[1:] == [b"m1", b"m2"]
 
 
-@pytest.mark.parametrize("type_", ["CreateTime", "LogAppendTime"])
+@pytest.mark.parametrize(
+    ("type_", "session"),
+    [
+        ("CreateTime", "in_process_spark"),
+        pytest.param("LogAppendTime", "spark", marks=pytest.mark.spark),
+    ],
+)
 def test_of_two_histories_no_unread_record_is_skipped(
-    spark: Any, east: Cluster, west: Cluster, tmp_path: Path, type_: str
+    request: pytest.FixtureRequest,
+    east: Cluster,
+    west: Cluster,
+    tmp_path: Path,
+    type_: str,
+    session: str,
 ) -> None:
     seed = random.randrange(1 << 32)
     rng = random.Random(seed)
@@ -150,7 +159,7 @@ def test_of_two_histories_no_unread_record_is_skipped(
     }
     for group, offsets in groups.items():
         east.commit(group, offsets)
-    steps = jobs.failover(spark, state=tmp_path / "s")
+    steps = jobs.failover(request.getfixturevalue(session), state=tmp_path / "s")
     steps.record(source=east.address, groups=list(groups))
     for at, created, value in arrivals["west"]:
         west.append(at, created, value, rng.randrange(3))
@@ -165,7 +174,7 @@ def test_of_two_histories_no_unread_record_is_skipped(
 
 
 def test_groups_with_members_are_refused_and_others_are_committed_once(
-    spark: Any, east: Cluster, west: Cluster, tmp_path: Path
+    in_process_spark: Any, east: Cluster, west: Cluster, tmp_path: Path
 ) -> None:
     for each in (east, west):
         each.broker.create_topic("t", **ANY)
@@ -173,7 +182,7 @@ def test_groups_with_members_are_refused_and_others_are_committed_once(
             each.append(NOW_MS, NOW_MS + number, b"v")
     for group in ("busy", "idle"):
         east.commit(group, {0: 5})
-    steps = jobs.failover(spark, state=tmp_path / "s")
+    steps = jobs.failover(in_process_spark, state=tmp_path / "s")
     steps.record(source=east.address, groups=["busy", "idle"])
     steps.plan(target=west.address)
     west.clock.follow()  # members wait for each other
@@ -205,7 +214,7 @@ def test_groups_with_members_are_refused_and_others_are_committed_once(
 
 
 def test_offsets_that_a_group_has_committed_at_the_survivor_are_kept(
-    spark: Any, east: Cluster, west: Cluster, tmp_path: Path
+    in_process_spark: Any, east: Cluster, west: Cluster, tmp_path: Path
 ) -> None:
     for each in (east, west):
         each.broker.create_topic("t", **ANY)
@@ -214,7 +223,7 @@ def test_offsets_that_a_group_has_committed_at_the_survivor_are_kept(
     for group in ("moved", "new"):
         east.commit(group, {0: 5})
     west.commit("moved", {0: 2})
-    steps = jobs.failover(spark, state=tmp_path / "s")
+    steps = jobs.failover(in_process_spark, state=tmp_path / "s")
     steps.record(source=east.address, groups_pattern="mo.*|new|none")
     steps.plan(target=west.address, groups_pattern=".*")
     for dry_run in (True, False):
@@ -229,14 +238,14 @@ def test_offsets_that_a_group_has_committed_at_the_survivor_are_kept(
 
 
 def test_a_plan_that_is_not_proven_is_committed_on_demand_only(
-    spark: Any, east: Cluster, west: Cluster, tmp_path: Path
+    in_process_spark: Any, east: Cluster, west: Cluster, tmp_path: Path
 ) -> None:
     for each in (east, west):
         each.broker.create_topic("t", **ANY)
         for created in (NOW_MS, -1):
             each.append(NOW_MS, created, b"v")
     east.commit("g", {0: 2})
-    steps = jobs.failover(spark, state=tmp_path / "s")
+    steps = jobs.failover(in_process_spark, state=tmp_path / "s")
     steps.record(source=east.address, groups=["g"])
     assert not steps.plan(target=west.address).is_proven
     refused = step("apply", "--target", west.address, "--state", tmp_path / "s")
@@ -249,14 +258,14 @@ def test_a_plan_that_is_not_proven_is_committed_on_demand_only(
 
 
 def test_a_recording_reads_what_is_new_and_a_topic_created_again_from_its_start(
-    spark: Any, east: Cluster, tmp_path: Path
+    in_process_spark: Any, east: Cluster, tmp_path: Path
 ) -> None:
     east.broker.create_topic("t", **ANY)
     for number in range(10):
         east.append(NOW_MS + number, NOW_MS, b"v")
     for group, at in (("still", 2), ("moving", 6)):
         east.commit(group, {0: at})
-    steps = jobs.failover(spark, state=tmp_path / "s")
+    steps = jobs.failover(in_process_spark, state=tmp_path / "s")
 
     def record() -> tuple[int, int | None, dict[str, int]]:
         found = steps.record(source=east.address, groups_pattern="still|moving")
@@ -290,7 +299,7 @@ def delete_all(cluster: Cluster, partition: int) -> None:
 
 
 def test_where_no_record_tells_it_the_broker_says_how_long_records_took(
-    spark: Any, east: Cluster, west: Cluster, tmp_path: Path
+    in_process_spark: Any, east: Cluster, west: Cluster, tmp_path: Path
 ) -> None:
     """KIP-33: the broker's latency (use case 5) is the largest of the cluster (use case 3)."""
     for each in (east, west):
@@ -319,14 +328,14 @@ def test_where_no_record_tells_it_the_broker_says_how_long_records_took(
 
 
 def test_what_the_broker_says_counts_for_partitions_of_which_no_record_tells_it(
-    spark: Any, east: Cluster, tmp_path: Path
+    in_process_spark: Any, east: Cluster, tmp_path: Path
 ) -> None:
     east.broker.create_topic("t", partitions=3, **ANY)
     east.append(NOW_MS, NOW_MS - 70_000, b"v", 0)
     east.append(NOW_MS, NOW_MS - 45_000, b"v", 1)
     delete_all(east, 1)
     east.commit("g", {0: 1})
-    steps = jobs.failover(spark, state=tmp_path / "s")
+    steps = jobs.failover(in_process_spark, state=tmp_path / "s")
     bound = steps.record(source=east.address, groups=["g"]).bounds["t"]
     assert (bound.latency_ms, bound.latency_by) == (70_000, "append time")
     east.append(NOW_MS, NOW_MS - 80_000, b"v", 2)
@@ -337,7 +346,7 @@ def test_what_the_broker_says_counts_for_partitions_of_which_no_record_tells_it(
 
 
 def test_a_broker_that_counts_no_latencies_is_said_to_be_one(
-    spark: Any, east: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    in_process_spark: Any, east: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("horolog.broker.handlers.api_versions.FEATURES", {})
     east.broker.create_topic("t", **ANY)
@@ -353,14 +362,14 @@ def test_a_broker_that_counts_no_latencies_is_said_to_be_one(
 
 
 def test_unread_records_without_a_time_are_read_from_the_earliest(
-    spark: Any, east: Cluster, west: Cluster, tmp_path: Path
+    in_process_spark: Any, east: Cluster, west: Cluster, tmp_path: Path
 ) -> None:
     for each in (east, west):
         each.broker.create_topic("t", **ANY)
         for created in (NOW_MS - 10**9, NOW_MS, -1):
             each.append(NOW_MS, created, b"v")
     east.commit("g", {0: 2})
-    steps = jobs.failover(spark, state=tmp_path / "s")
+    steps = jobs.failover(in_process_spark, state=tmp_path / "s")
     steps.record(source=east.address, groups=["g"])
     (start,) = steps.plan(target=west.address, bound_ms=10).starts
     assert (start.offsets, start.from_ms) == ({0: 0}, {0: None})
@@ -375,7 +384,7 @@ def test_unread_records_without_a_time_are_read_from_the_earliest(
 
 
 def test_what_makes_no_sense_is_refused(
-    spark: Any, east: Cluster, west: Cluster, tmp_path: Path
+    in_process_spark: Any, east: Cluster, west: Cluster, tmp_path: Path
 ) -> None:
     state = ("--state", tmp_path / "s")
     none = step("plan", "--target", west.address, *state)
@@ -395,7 +404,9 @@ def test_what_makes_no_sense_is_refused(
     itself = step("plan", "--target", east.address, *state)
     assert (itself.code, "not a survivor of it" in itself.err) == (2, True)
     with pytest.raises(Misconfigured, match="was never recorded"):
-        jobs.failover(spark, state=tmp_path / "s").plan(target=west.address, groups=["h"])
+        jobs.failover(in_process_spark, state=tmp_path / "s").plan(
+            target=west.address, groups=["h"]
+        )
     west.client.delete_topics(["t"])
     gone = step("plan", "--target", west.address, *state)
     assert (gone.code, "the survivor has no such topic" in gone.out) == (1, True)

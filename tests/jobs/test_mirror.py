@@ -23,11 +23,10 @@ from horolog import jobs
 from horolog.cli.spark import app
 from horolog.client import Client
 
-pytestmark = pytest.mark.spark
-
 BATCHES, OF = 60, 50
 
 
+@pytest.mark.spark
 def test_topics_are_mirrored_by_tasks_of_spark(
     spark: Any, make_broker: MakeBroker, tmp_path: Path
 ) -> None:
@@ -45,7 +44,7 @@ def test_topics_are_mirrored_by_tasks_of_spark(
 
 
 def test_the_command_mirrors_prints_a_summary_and_fails_where_a_topic_does(
-    spark: Any, make_broker: MakeBroker, tmp_path: Path
+    in_process_spark: object, make_broker: MakeBroker, tmp_path: Path
 ) -> None:
     source, target = make_broker(), make_broker()
     source.create_topic("t", 1, retention_ms="-1")
@@ -111,6 +110,7 @@ def wait_for(address: str, least: int, running: "subprocess.Popen[str]") -> None
         time.sleep(0.05)
 
 
+@pytest.mark.spark
 @pytest.mark.slow
 def test_executors_that_are_killed_on_a_cluster_lose_and_double_nothing(
     brokers: tuple[BrokerProcess, BrokerProcess], tmp_path: Path
@@ -154,6 +154,7 @@ def executors(directory: Path) -> list[int]:
     return found
 
 
+@pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.parametrize("joined", [("--batch-bytes", "0"), ()])
 def test_a_command_killed_at_any_moment_ends_with_each_record_once(
@@ -189,6 +190,7 @@ def test_a_command_killed_at_any_moment_ends_with_each_record_once(
         assert rows_of(target, "t", partition) == rows_of(source, "t", partition)
 
 
+@pytest.mark.spark
 @pytest.mark.slow
 def test_brokers_that_are_killed_and_come_back_lose_and_double_nothing(
     brokers: tuple[BrokerProcess, BrokerProcess], tmp_path: Path

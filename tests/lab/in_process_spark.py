@@ -1,4 +1,4 @@
-"""A session that runs the tasks of `jobs.spread` in this process: no JVM to start."""
+"""A session that runs tasks of jobs in this process: no JVM to start, no worker to ask."""
 
 import pickle
 from collections.abc import Callable, Iterator
@@ -6,14 +6,21 @@ from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
+from pyspark.sql import Row
 
 
 class InProcessSpark:
-    """What `spread` uses of a session. `before` is called before each unit, and may raise."""
+    """What jobs use of a session to run units of work, or to read times, in tasks.
+
+    `before` is called before each task, and may raise.
+    """
 
     def __init__(self, before: Callable[[int], None] = lambda place: None) -> None:
         self.conf = SimpleNamespace(get=lambda name, default=None: "local[2]")
         self.before = before
+
+    def stop(self) -> None:
+        """It is not running."""
 
     def range(self, start: int, end: int, step: int, partitions: int) -> "_Rows":
         return _Rows(range(start, end, step), self.before)
@@ -33,5 +40,5 @@ class _Rows:
             self._before(place)
             batches: Iterator[pa.RecordBatch] = iter([pa.record_batch({"id": [place]})])
             for table in self._task(batches):
-                rows += [SimpleNamespace(**row) for row in table.to_pylist()]
+                rows += [Row(**row) for row in table.to_pylist()]
         return rows

@@ -18,7 +18,6 @@ from horolog.record.builder import Record, build_batch
 from horolog.record.compression import Codec
 from horolog.storage.directory.lock import lock_directory
 
-pytestmark = pytest.mark.spark
 NOW = 1_763_000_000_000
 
 
@@ -56,12 +55,14 @@ def bytes_of(log_dir: Path) -> dict[str, bytes]:
     return {str(path): path.read_bytes() for path in log_dir.rglob("*.*") if path.is_file()}
 
 
-def test_all_segments_get_the_format_and_keep_their_records(spark: Any, log_dir: Path) -> None:
+def test_all_segments_get_the_format_and_keep_their_records(
+    in_process_spark: Any, log_dir: Path
+) -> None:
     before, files = records_by_partition(log_dir), bytes_of(log_dir)
     state = log_dir.parent / "state"
-    dry = jobs.convert(spark, log_dir, to="v1", dry_run=True)
+    dry = jobs.convert(in_process_spark, log_dir, to="v1", dry_run=True)
     assert {name: data for name, data in bytes_of(log_dir).items() if ".lock" not in name} == files
-    report = jobs.convert(spark, log_dir, to="v1", state=state)
+    report = jobs.convert(in_process_spark, log_dir, to="v1", state=state)
     assert [each.path for each in report.converted] == [each.path for each in dry.converted]
     assert [each.bytes_after for each in report.converted] == [
         each.bytes_after for each in dry.converted
@@ -75,26 +76,28 @@ def test_all_segments_get_the_format_and_keep_their_records(spark: Any, log_dir:
     assert records_by_partition(log_dir) == before
     assert formats_in(log_dir / "large-0") == formats_in(log_dir / "small-1") == {1}
     assert not list(log_dir.rglob("converting"))
-    again = jobs.convert(spark, log_dir, to="v1", state=state)
+    again = jobs.convert(in_process_spark, log_dir, to="v1", state=state)
     assert (again.converted, again.refused) == (report.converted, report.refused)
     assert again.resumed == 9 + 3
     everything = jobs.convert(
-        spark, log_dir, to="v2", topics="large,small", state=state.parent / "b"
+        in_process_spark, log_dir, to="v2", topics="large,small", state=state.parent / "b"
     )
     assert everything.is_ok
     assert records_by_partition(log_dir) == before
     assert formats_in(log_dir) == {2}
-    assert jobs.index(spark, log_dir, topics="large,small").is_ok
+    assert jobs.index(in_process_spark, log_dir, topics="large,small").is_ok
 
 
-def test_what_cannot_be_is_refused_before_anything_is_written(spark: Any, log_dir: Path) -> None:
+def test_what_cannot_be_is_refused_before_anything_is_written(
+    in_process_spark: Any, log_dir: Path
+) -> None:
     files = bytes_of(log_dir)
     with pytest.raises(Misconfigured, match="there are v0, v1, v2"):
-        jobs.convert(spark, log_dir, to="v3")
+        jobs.convert(in_process_spark, log_dir, to="v3")
     with pytest.raises(Misconfigured, match="zstd_as is best"):
-        jobs.convert(spark, log_dir, to="v1", zstd_as="best")
+        jobs.convert(in_process_spark, log_dir, to="v1", zstd_as="best")
     with pytest.raises(Misconfigured, match="no topic nothing"):
-        jobs.convert(spark, log_dir, to="v1", topics="nothing")
+        jobs.convert(in_process_spark, log_dir, to="v1", topics="nothing")
     assert run_command("spark", "convert", log_dir, "--to", "v1").code == 2
     fd = lock_directory(str(log_dir / ".lock"))
     ran = run_command(
@@ -106,6 +109,7 @@ def test_what_cannot_be_is_refused_before_anything_is_written(spark: Any, log_di
     assert {name: data for name, data in bytes_of(log_dir).items() if ".lock" not in name} == files
 
 
+@pytest.mark.spark
 def test_the_command_says_what_it_did_and_what_it_refused(spark: Any, log_dir: Path) -> None:
     state = log_dir.parent / "state"
     ran = run_command("spark", "convert", log_dir, "--to", "v1", "--dry-run")

@@ -22,7 +22,6 @@ from horolog.metadata.verify import check_store
 from horolog.storage.directory.lock import lock_directory
 from horolog.storage.verify import Checked, Finding, Severity, Verification
 
-pytestmark = pytest.mark.spark
 INDEXES = (".index", ".timeindex", ".companion")
 
 
@@ -57,7 +56,7 @@ def faults(found: tuple[Finding, ...]) -> list[Finding]:
     return [each for each in found if each.severity is not Severity.NOTE]
 
 
-def test_a_verification_finds_what_log_verify_finds(spark: Any, log_dir: Path) -> None:
+def test_a_verification_finds_what_log_verify_finds(in_process_spark: Any, log_dir: Path) -> None:
     logs = sorted(log_dir.glob("large-0/*.log"))
     data = bytearray(logs[1].read_bytes())
     data[-3] ^= 1
@@ -67,7 +66,7 @@ def test_a_verification_finds_what_log_verify_finds(spark: Any, log_dir: Path) -
         lost.unlink()
     min(log_dir.glob("small-1/*.index")).write_bytes(b"\xff" * 16)
     before = files_of(log_dir, ".log", *INDEXES)
-    report = jobs.index(spark, log_dir)
+    report = jobs.index(in_process_spark, log_dir)
     findings, checked = told_by_verify(log_dir)
     assert set(report.findings) == findings
     assert len(report.findings) == len(findings)
@@ -77,8 +76,10 @@ def test_a_verification_finds_what_log_verify_finds(spark: Any, log_dir: Path) -
     assert files_of(log_dir, ".log", *INDEXES) == before
 
 
-def test_wrong_indexes_are_rebuilt_and_the_logs_untouched(spark: Any, log_dir: Path) -> None:
-    whole = jobs.index(spark, log_dir)
+def test_wrong_indexes_are_rebuilt_and_the_logs_untouched(
+    in_process_spark: Any, log_dir: Path
+) -> None:
+    whole = jobs.index(in_process_spark, log_dir)
     assert whole.is_ok
     rng = random.Random(4)
     expected = files_of(log_dir, ".index", ".timeindex")
@@ -86,39 +87,41 @@ def test_wrong_indexes_are_rebuilt_and_the_logs_untouched(spark: Any, log_dir: P
         path.unlink() if rng.random() < 0.5 else path.write_bytes(rng.randbytes(24))
     logs = files_of(log_dir, ".log")
     state = log_dir.parent / "state"
-    dry = jobs.index(spark, log_dir, rebuild=True, interval_bytes=0, dry_run=True)
+    dry = jobs.index(in_process_spark, log_dir, rebuild=True, interval_bytes=0, dry_run=True)
     assert dry.reindexed
     assert files_of(log_dir, ".index", ".timeindex") != expected
     assert not state.exists()
-    report = jobs.index(spark, log_dir, rebuild=True, interval_bytes=0, state=state)
+    report = jobs.index(in_process_spark, log_dir, rebuild=True, interval_bytes=0, state=state)
     assert [each.path for each in report.reindexed] == [each.path for each in dry.reindexed]
     assert report.is_ok
     assert files_of(log_dir, ".index", ".timeindex") == expected
     assert files_of(log_dir, ".log") == logs
-    assert jobs.index(spark, log_dir).is_ok
-    again = jobs.index(spark, log_dir, rebuild=True, interval_bytes=0, state=state)
+    assert jobs.index(in_process_spark, log_dir).is_ok
+    again = jobs.index(in_process_spark, log_dir, rebuild=True, interval_bytes=0, state=state)
     assert (again.resumed, again.reindexed) == (12, report.reindexed)
 
 
-def test_only_what_changed_is_verified_again(spark: Any, log_dir: Path, tmp_path: Path) -> None:
+def test_only_what_changed_is_verified_again(
+    in_process_spark: Any, log_dir: Path, tmp_path: Path
+) -> None:
     state = tmp_path / "state"
     broken = sorted(log_dir.glob("large-0/*.timeindex"))[1]
     content = broken.read_bytes()
     broken.unlink()
-    first = jobs.index(spark, log_dir, state=state)
+    first = jobs.index(in_process_spark, log_dir, state=state)
     assert [each.path for each in faults(first.findings)] == [str(broken)]
-    second = jobs.index(spark, log_dir, state=state)
+    second = jobs.index(in_process_spark, log_dir, state=state)
     assert (second.findings, second.checked) == (first.findings, first.checked)
     broken.write_bytes(content)
-    third = jobs.index(spark, log_dir, state=state)
+    third = jobs.index(in_process_spark, log_dir, state=state)
     assert third.is_ok
     assert third.resumed == second.resumed - 1
     with pytest.raises(Misconfigured, match="another rebuild"):
-        jobs.index(spark, log_dir, state=state, rebuild=True)
+        jobs.index(in_process_spark, log_dir, state=state, rebuild=True)
 
 
 def test_damage_and_a_lost_partition_leave_the_neighbours_alone(
-    spark: Any, log_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    in_process_spark: Any, log_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for log in (min(log_dir.glob(f"{name}-0/*.log")) for name in ("large", "small")):
         data = bytearray(log.read_bytes())
@@ -133,7 +136,7 @@ def test_damage_and_a_lost_partition_leave_the_neighbours_alone(
         return work.work_on(*arguments)
 
     monkeypatch.setattr(module, "work_on", work_on)
-    report = jobs.index(spark, log_dir, rebuild=True, state=tmp_path / "state")
+    report = jobs.index(in_process_spark, log_dir, rebuild=True, state=tmp_path / "state")
     assert len(report.refused) == 2
     assert "its log is damaged at byte 0" in str(report.refused[0].refused)
     assert [Path(path).name for path in report.failed] == ["small-1"]
@@ -142,7 +145,9 @@ def test_damage_and_a_lost_partition_leave_the_neighbours_alone(
     assert not report.is_ok
 
 
-def test_a_running_broker_is_respected_and_verified_beside(spark: Any, log_dir: Path) -> None:
+def test_a_running_broker_is_respected_and_verified_beside(
+    in_process_spark: Any, log_dir: Path
+) -> None:
     (log_dir / "meta.properties").unlink()  # a broker makes its own
     lock = log_dir / ".lock"
     lock.touch()
@@ -159,6 +164,7 @@ def test_a_running_broker_is_respected_and_verified_beside(spark: Any, log_dir: 
     os.close(fd)
 
 
+@pytest.mark.spark
 def test_the_command_says_what_it_did_and_ends_with_1_where_something_is_wrong(
     spark: Any, tmp_path: Path
 ) -> None:
@@ -180,18 +186,18 @@ def test_the_command_says_what_it_did_and_ends_with_1_where_something_is_wrong(
 
 
 def test_a_log_in_an_object_store_is_verified_and_not_written(
-    spark: Any, log_dir: Path, monkeypatch: pytest.MonkeyPatch
+    in_process_spark: Any, log_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     min(log_dir.glob("large-1/*.timeindex")).unlink()
     min(log_dir.glob("small-0/*.index")).write_bytes(b"\xff" * 16)
-    on_disk = jobs.index(spark, log_dir)
+    on_disk = jobs.index(in_process_spark, log_dir)
     with S3Server() as s3:
         s3.upload(log_dir, "logs/kafka")
         objects = dict(s3.objects)
-        stored = jobs.index(spark, "s3a://logs/kafka", settings=s3.options())
+        stored = jobs.index(in_process_spark, "s3a://logs/kafka", settings=s3.options())
         with pytest.raises(Misconfigured, match="in an object store") as refused:
-            jobs.index(spark, "s3a://logs/kafka", settings=s3.options(), rebuild=True)
+            jobs.index(in_process_spark, "s3a://logs/kafka", settings=s3.options(), rebuild=True)
         assert SECRET_KEY not in str(refused.value)
         assert s3.objects == objects
 
