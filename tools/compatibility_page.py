@@ -79,12 +79,14 @@ On 2026-11-27:
   where the broker's file has it. Where a broker is killed during `send_offsets_to_transaction`,
   librdkafka 2.16.0 may never return from it, whatever its timeouts, at Kafka 4.3.1 (2 of 4 kills,
   90 seconds after the restart) as here (2 of 6).
-- librdkafka (4c3b017), all with `-Q` but share groups, three tests at a time: 150 passed, 9 were
-  skipped, 6 failed. 4 want access rights (0081, 0109, 0115, 0119) and one three brokers (0101), and
-  fail at Kafka 4.3.1 too; 0080 asks no broker, but measures timeouts of 100 ms on a busy machine.
-  Among those that passed are transactions (0098 with the Java producer, 0103, 0129) and compaction
-  (0077). 0077 and 0091 failed while tests that cut sockets ran beside them, and passed by
-  themselves. 0118 fails where the second consumer joins first, at Kafka 4.3.1 too. Of the whole of
+- librdkafka (4c3b017), all with `-Q` but share groups, three tests at a time: 143 passed, 9 failed,
+  13 were skipped. By themselves 7 of these passed: 0053, 0098 (the Java producer in transactions),
+  0103 and 0110 once rapidjson was there (0098 and 0103 with one replica), 0077 (compaction), 0091,
+  and 0118 in one of two runs: it fails where the second consumer joins first, at Kafka 4.3.1 too.
+  6 fail: 4 want access rights (0081, 0109, 0115, 0119) and one three brokers (0101), and fail at
+  Kafka 4.3.1 too; 0080 asks no broker, but measures timeouts of 100 ms on a busy machine. In 2 of 8
+  runs with others beside it 0077 got no answer to the first request of a connection for 10 seconds,
+  in one such run at Kafka 4.3.1 it did; why is not known. Of the whole of
   0113, not in quick mode, all subtests passed that ran until its time was over, `l` only with the
   default `group.initial.rebalance.delay.ms`.
 - aiokafka 0.14.0, `tests`: 956 passed, 2 failed: one wants certificates, one a broker id of 0 (it
