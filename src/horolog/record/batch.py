@@ -26,7 +26,7 @@ smallest that it can have, and its count `UNKNOWN_COUNT`.
 
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -48,8 +48,8 @@ _HEADER = struct.Struct(">qiibIhiqqqhii")
 _SIZE_TO_MAGIC = struct.Struct(">iib")  # from byte 8: batch_length, leader_epoch, magic
 CRC_START = 21
 _ATTRIBUTES_LOW_BYTE = 22
-UP_TO_CRC = struct.Struct(">qiibI")  # the header up to byte 21
-CRC_COVERED = struct.Struct(">hiqqqhii")  # and from there on
+_UP_TO_CRC = struct.Struct(">qiibI")  # the header up to byte 21
+_CRC_COVERED = struct.Struct(">hiqqqhii")  # and from there on
 _SMALLEST_LENGTH = 14  # of any format: an empty message of v0
 _SMALLEST_V2_LENGTH = HEADER_SIZE - LOG_OVERHEAD
 
@@ -331,7 +331,7 @@ def restamp(
     if attributes != header.attributes or max_timestamp != header.max_timestamp:
         attributes &= _KNOWN_BITS
         rest[2] = max_timestamp
-        covered = CRC_COVERED.pack(attributes, *rest)
+        covered = _CRC_COVERED.pack(attributes, *rest)
         records = memoryview(batch)[HEADER_SIZE : header.size]
         crc = crc32c.crc32c(records, crc32c.crc32c(covered))
     return _HEADER.pack(base_offset, length, leader_epoch, MAGIC, crc, attributes, *rest)
@@ -354,13 +354,20 @@ def new_batch_header(
         covered: the fields from `attributes` on, which the checksum covers.
         records: the rest of the batch.
     """
-    crc = crc32c.crc32c(records, crc32c.crc32c(CRC_COVERED.pack(*covered)))
+    crc = crc32c.crc32c(records, crc32c.crc32c(_CRC_COVERED.pack(*covered)))
     header: BatchHeader = new_header((base_offset, length, leader_epoch, MAGIC, crc, *covered))
     return header, _HEADER.pack(*header)
 
 
+def new_head(
+    base_offset: int, length: int, leader_epoch: int, covered: Sequence[int], records: Buffer
+) -> bytes:
+    """The bytes of `new_batch_header` alone, which cost less."""
+    rest = _CRC_COVERED.pack(*covered)
+    crc = crc32c.crc32c(records, crc32c.crc32c(rest))
+    return _UP_TO_CRC.pack(base_offset, length, leader_epoch, MAGIC, crc) + rest
+
+
 def pack_header(header: BatchHeader, records: Buffer) -> bytes:
     """The 61 bytes of `header` with the CRC that these records give it; `header.crc` is ignored."""
-    *before, _ = header[:5]
-    crc = crc32c.crc32c(records, crc32c.crc32c(CRC_COVERED.pack(*header[5:])))
-    return _HEADER.pack(*before, crc, *header[5:])
+    return new_head(*header[:3], header[5:], records)

@@ -9,17 +9,13 @@ from collections.abc import Sequence
 from struct import Struct
 from typing import Final, NamedTuple
 
-import crc32c
-
 from horolog.buffers import Buffer
 from horolog.record.batch import (
-    CRC_COVERED,
     HEADER_SIZE,
     LOG_OVERHEAD,
-    MAGIC,
-    UP_TO_CRC,
     BatchHeader,
     new_batch_header,
+    new_head,
 )
 from horolog.record.builder import Record
 from horolog.record.kernels.record_bytes import write_varlong
@@ -98,9 +94,8 @@ def stamped_head(
         leader_epoch: of the leader.
     """
     length = HEADER_SIZE - LOG_OVERHEAD + len(body)
-    covered = CRC_COVERED.pack(0, count - 1, now_ms, now_ms, -1, -1, -1, count)
-    crc = crc32c.crc32c(body, crc32c.crc32c(covered))
-    return UP_TO_CRC.pack(base_offset, length, leader_epoch, MAGIC, crc) + covered
+    covered = (0, count - 1, now_ms, now_ms, -1, -1, -1, count)
+    return new_head(base_offset, length, leader_epoch, covered, body)
 
 
 def stamped_counts(count: int, now_ms: int) -> Counts:
