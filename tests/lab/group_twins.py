@@ -5,7 +5,7 @@ it gave itself. A request that waits (JoinGroup, SyncGroup) is compared once it 
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Final
@@ -111,7 +111,7 @@ class Twins:
         self.groups_of: dict[str, str] = {}
         self.leads: dict[str, list[str]] = {}
         self.protocols: dict[str, list[str]] = {}
-        self.joined: set[str] = set()  # groups that exist, because somebody has joined
+        self.joined: set[str] = set()  # groups that exist, because a member has joined
         self.last_commit: tuple[Any, ...] | None = None
 
     def close(self) -> None:
@@ -414,7 +414,7 @@ class Twins:
         by_instance = who in STATIC and chance.random() < 0.6
         others = [self._who()] if chance.random() < 0.3 else []
         if who not in self.groups_of and group in self.joined:
-            return  # Kafka keeps a group that nobody has joined but in vain
+            return  # Kafka keeps a group whose only joins were refused
         if self.ours.waiting and any(self.leads.get(each) for each in (who, *others)):
             return  # any of those that wait may lead after it
         if any(map(self.is_waiting, (who, *others))):
@@ -724,17 +724,16 @@ class Twins:
         name, version = self.chance.choice(IDS), self.chance.randint(0, 5)
 
         def ask(twin: Twin) -> Any:
-            for _ in range(200):
-                told = twin.ask(
+            told = until_ended(
+                lambda: twin.ask(
                     "producer",
                     ApiKey.INIT_PRODUCER_ID,
                     version,
                     transactional_id=twin.group(name),
                     transaction_timeout_ms=60_000,
-                )
-                if told.error_code not in (51, 15, 14):  # the one before is being ended
-                    break
-                time.sleep(0.05)
+                ),
+                retried=(51, 15, 14),
+            )
             if told.error_code == 0:
                 twin.producers[name] = told.producer_id, told.producer_epoch
             return int(told.error_code), told.producer_epoch
@@ -749,7 +748,7 @@ class Twins:
 
         def ask(twin: Twin) -> Any:
             producer_id, epoch = twin.producers[name]
-            return self._told(
+            told = until_ended(
                 lambda: twin.ask(
                     "producer",
                     ApiKey.ADD_OFFSETS_TO_TXN,
@@ -760,18 +759,9 @@ class Twins:
                     group_id=twin.group(group),
                 )
             )
+            return -1000 if told is None else int(told.error_code)
 
         self.alike(f"add offsets of {group} to {name}", ask)
-
-    def _told(self, ask: Callable[[], Any]) -> int:
-        for _ in range(200):
-            told = ask()
-            if told is None:
-                return -1000
-            if told.error_code != 51:
-                return int(told.error_code)
-            time.sleep(0.05)
-        raise AssertionError("it is still ended")
 
     def commit_in_transaction(self) -> None:
         name, group = self.chance.choice(IDS), self.chance.choice(GROUPS)
@@ -802,8 +792,8 @@ class Twins:
                 }
                 for topic, its in topics
             ]
-            for _ in range(200):
-                told = twin.ask(
+            told = until_ended(
+                lambda: twin.ask(
                     "producer",
                     ApiKey.TXN_OFFSET_COMMIT,
                     version,
@@ -813,24 +803,23 @@ class Twins:
                     producer_epoch=epoch,
                     topics=partitions,
                     **more,
+                ),
+                codes_of=lambda told: [
+                    each.error_code for topic in told.topics for each in topic.partitions
+                ],
+            )
+            if told is None:
+                return None
+            return sorted(
+                (
+                    topic.name,
+                    sorted(
+                        (each.partition_index, int(each.error_code)) for each in topic.partitions
+                    ),
                 )
-                if told is None:
-                    return None
-                found = sorted(
-                    (
-                        topic.name,
-                        sorted(
-                            (each.partition_index, int(each.error_code))
-                            for each in topic.partitions
-                        ),
-                    )
-                    for topic in told.topics
-                    if topic.partitions
-                )
-                if not any(code == 51 for _, topic in found for _, code in topic):
-                    return found
-                time.sleep(0.05)
-            raise AssertionError("it is still ended")
+                for topic in told.topics
+                if topic.partitions
+            )
 
         self.alike(f"{who} {generation} commits {group} in {name} v{version} {short(topics)}", ask)
 
@@ -842,9 +831,8 @@ class Twins:
 
         def ask(twin: Twin) -> Any:
             producer_id, epoch = twin.producers[name]
-            told = None
-            for _ in range(200):
-                told = twin.ask(
+            told = until_ended(
+                lambda: twin.ask(
                     "producer",
                     ApiKey.END_TXN,
                     version,
@@ -853,12 +841,9 @@ class Twins:
                     producer_epoch=epoch,
                     committed=commits,
                 )
-                if told is None:
-                    return None
-                if told.error_code != 51:
-                    break
-                time.sleep(0.05)
-            assert told is not None
+            )
+            if told is None:
+                return None
             if version >= 5 and told.error_code == 0:
                 twin.producers[name] = told.producer_id, told.producer_epoch
                 return 0, told.producer_epoch
@@ -876,6 +861,21 @@ def subscription(topics: list[str]) -> bytes:
     """What a consumer says that it reads (version 0)."""
     names = b"".join(len(name).to_bytes(2, "big") + name.encode() for name in topics)
     return b"\0\0" + len(topics).to_bytes(4, "big") + names + b"\xff\xff\xff\xff"
+
+
+def until_ended(
+    ask: Callable[[], Any],
+    *,
+    codes_of: Callable[[Any], Iterable[int]] = lambda told: (told.error_code,),
+    retried: Container[int] = (51,),
+) -> Any:
+    """Ask again while the transaction before is being ended; None if the connection was closed."""
+    for _ in range(200):
+        told = ask()
+        if told is None or not any(code in retried for code in codes_of(told)):
+            return told
+        time.sleep(0.05)
+    raise AssertionError("it is still ended")
 
 
 def short(topics: list[tuple[str, list[dict[str, Any]]]]) -> str:
