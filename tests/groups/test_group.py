@@ -55,7 +55,7 @@ class Story:
         self.now = 1_000
         self.store: Callable[[Storing], ErrorCode] = lambda _: ErrorCode.none
         self.rows: list[GroupRow] = []
-        self.answered: dict[object, Joined | Synced] = {}
+        self.answered: dict[object, Joined | Synced | list[ErrorCode]] = {}
         self.waiting: set[object] = set()
 
     def _take(self, answers: list[Completed]) -> None:
@@ -107,8 +107,12 @@ class Story:
         else:
             self._take(self.group.not_stored(storing, error, self.now))
 
-    def leave(self, member_id: str, instance_id: str | None = None) -> None:
-        self._take(self.group.leave(member_id, instance_id, self.now))
+    def leave(self, *members: tuple[str, str | None]) -> list[ErrorCode]:
+        waiter = f"leave {len(self.answered)}"
+        self._take(self.group.leave(members, waiter, self.now))
+        errors = self.answered.pop(waiter)
+        assert isinstance(errors, list)
+        return errors
 
     def wait(self, ms: int) -> None:
         """Let time pass, calling tick at every deadline, as the loop does."""
@@ -287,19 +291,58 @@ def test_members_that_never_ask_for_their_assignment_are_removed() -> None:
 def test_the_last_to_leave_empties_the_group() -> None:
     story = Story()
     (a,) = story.stable("a")
-    story.leave(a.member_id)
+    story.leave((a.member_id, None))
     assert story.group.state is GroupState.EMPTY
     assert story.group.generation == a.generation + 1
-    with refused(ErrorCode.unknown_member_id):
-        story.leave(a.member_id)
+    assert story.leave((a.member_id, None)) == [ErrorCode.unknown_member_id]
 
 
 def test_leaving_while_others_wait_completes_their_rebalance() -> None:
     story = Story()
     (a,) = story.stable("a")
     story.join("b")
-    story.leave(a.member_id)
+    story.leave((a.member_id, None))
     assert story.joined("b").leader == story.joined("b").member_id
+
+
+def test_members_that_leave_together_are_in_no_generation_that_begins_with_some_of_them() -> None:
+    story = Story(delay_ms=10)
+    a, b, c = story.stable("a", "b", "c")
+    story.join("a2", a.member_id)  # leads: all have to join again
+    story.join("c2", c.member_id)
+    assert story.leave((b.member_id, None), (c.member_id, None)) == [ErrorCode.none] * 2
+    assert story.joined("c2").error is ErrorCode.unknown_member_id
+    again = story.joined("a2")
+    assert again.generation == a.generation + 1
+    assert [member.member_id for member in again.members] == [a.member_id]
+
+
+def test_members_that_leave_a_stable_group_together_leave_none_of_their_timeouts() -> None:
+    story = Story(delay_ms=10)
+    story.join("a", session_timeout_ms=10 * REBALANCE_MS)
+    story.join("b", rebalance_timeout_ms=10 * REBALANCE_MS)
+    story.join("c")
+    story.wait(20)
+    a, b, c = map(story.joined, "abc")
+    story.sync("sa", a)
+    story.leave((c.member_id, None), (b.member_id, None))
+    story.join("d", session_timeout_ms=10 * REBALANCE_MS)
+    story.wait(REBALANCE_MS)
+    assert story.joined("d").error is ErrorCode.none
+
+
+def test_each_of_those_that_leave_together_gets_its_own_error() -> None:
+    story = Story()
+    story.join("a", instance_id="i-a")
+    a = story.joined("a")
+    pending = story.join("p", expects_member_id=True)
+    assert pending is not None
+    asked = [("x", "i-a"), (pending.member_id, "i-b"), ("", "i-b"), ("", "i-a"), ("x", "i-a")]
+    asked += [(a.member_id, None), (pending.member_id, None)]
+    none, unknown = ErrorCode.none, ErrorCode.unknown_member_id
+    found = story.leave(*asked)
+    assert found == [ErrorCode.fenced_instance_id, none, unknown, none, *[unknown] * 3]
+    assert story.group.is_idle
 
 
 def test_a_member_may_rejoin_unchanged_without_disturbing_a_stable_group() -> None:
@@ -325,7 +368,7 @@ def test_a_repeated_join_ends_the_older_wait_of_the_same_member() -> None:
     story = Story()
     (a,) = story.stable("a")
     story.join("b")
-    story.leave(a.member_id)
+    story.leave((a.member_id, None))
     b = story.joined("b")
     story.sync("sb", b)
     story.join("b2", b.member_id)  # leads: rebalances, waits only for itself
@@ -523,10 +566,9 @@ def test_a_static_member_leaves_by_its_instance_id_alone() -> None:
     story = Story(delay_ms=5)
     story.join("a", instance_id="i-a")
     story.wait(10)
-    story.leave("", "i-a")
+    story.leave(("", "i-a"))
     assert story.group.state is GroupState.EMPTY
-    with refused(ErrorCode.unknown_member_id):
-        story.leave("", "i-a")
+    assert story.leave(("", "i-a")) == [ErrorCode.unknown_member_id]
 
 
 # --- what others see ------------------------------------------------------------------
@@ -586,11 +628,11 @@ def test_all_groups_share_a_capacity_and_give_back_what_they_held() -> None:
         other.join("b", protocols=(Protocol("range", bytes(10_000)),))
     one.join("again", a.member_id, protocols=(Protocol("range", bytes(20_000)),))
     assert one.joined("again").error is ErrorCode.none
-    one.leave(a.member_id)
+    one.leave((a.member_id, None))
     other.join("b", protocols=(Protocol("range", bytes(10_000)),))
     assert other.joined("b").error is ErrorCode.none
     one.group.kill()
-    other.leave(other.joined("b").member_id)
+    other.leave((other.joined("b").member_id, None))
     other.group.kill()
     assert capacity.used_bytes == 0
 
@@ -733,7 +775,7 @@ def test_a_restored_group_fences_commits_of_a_former_generation() -> None:
 def test_a_restored_empty_group_counts_its_generations_on() -> None:
     story = Story()
     (a,) = story.stable("a")
-    story.leave(a.member_id)
+    story.leave((a.member_id, None))
     group = restored(story, story.group.row(7))
     assert (group.state, group.generation) == (GroupState.EMPTY, 2)
 
@@ -862,7 +904,7 @@ def test_everybody_is_answered_and_everything_ends_in_time(
                 case "heartbeat" if joined:
                     story.group.heartbeat(joined.member_id, None, joined.generation, story.now)
                 case "leave" if joined:
-                    story.leave(joined.member_id)
+                    story.leave((joined.member_id, None))
                 case "wait":
                     story.wait((1, 600, SESSION_MS // 2, SESSION_MS, REBALANCE_MS, 7)[number])
         if story.rows and story.group.state is GroupState.STABLE:

@@ -24,7 +24,7 @@ from horolog.broker.state_loading import LoadedLog, StateLoading
 from horolog.buffers import Buffer
 from horolog.clock import Clock
 from horolog.config import LONG_MAX
-from horolog.errors import ErrorCode, HorologError, RequestRefused, StorageFailed, code_for
+from horolog.errors import ErrorCode, HorologError, RequestRefused, StorageFailed
 from horolog.groups.capacity import Capacity
 from horolog.groups.group import Group
 from horolog.groups.offsets import CommittedOffsets
@@ -54,7 +54,6 @@ _partition_of: Final = partial(partition_for, partitions=50)  # Kafka's default
 
 _LOG = logging.getLogger(__name__)
 
-_LEAVES_AT_ONCE: Final = 500  # in one turn of the event loop
 _ROOM_INTERVAL_S: Final = 10.0  # between two early expiries of idle groups
 
 
@@ -285,33 +284,21 @@ class GroupCoordinator:
     async def leave(
         self, group_id: str, members: Sequence[tuple[str, str | None]]
     ) -> list[ErrorCode]:
-        """Remove members; return an error or None for each."""
+        """Remove members together; return the error of each."""
         self._check(group_id)
-        errors: list[ErrorCode] = []
-        turns = TimeSlice()
-        for first in range(0, len(members), _LEAVES_AT_ONCE):
-            entry = self._groups.entry(group_id)
-            some = members[first : first + _LEAVES_AT_ONCE]
-            left: list[ErrorCode] = await entry.queue.run(partial(self._leave, entry, some))
-            errors += left
-            await turns.pause()
-        return errors
+        entry = self._groups.entry(group_id)
+        waiter = await entry.queue.run(partial(self._leave, entry, members))
+        return await waiter
 
     def _leave(
         self, entry: GroupEntry, members: Sequence[tuple[str, str | None]]
-    ) -> Decided[list[ErrorCode]]:
+    ) -> "Decided[asyncio.Future[list[ErrorCode]]]":
         group = entry.group
-        errors = []
-        for member_id, instance_id in members:
-            try:
-                if group is None:
-                    raise _no_member(member_id)
-                self._groups.perform(entry, group, partial(group.leave, member_id, instance_id))
-            except RequestRefused as error:
-                errors.append(code_for(error))
-            else:
-                errors.append(ErrorCode.none)
-        return Decided(errors)
+        if group is None:
+            unknown: asyncio.Future[list[ErrorCode]] = self._loop.create_future()
+            unknown.set_result([ErrorCode.unknown_member_id] * len(members))
+            return Decided(unknown)
+        return Decided(self._groups.asked(entry, group, partial(group.leave, members)))
 
     # --- offsets ----------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ RequestRefused.
 """
 
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from horolog.errors import ErrorCode, HorologError, RequestRefused
@@ -172,15 +172,33 @@ class Group:
         if self.state is _PREPARING:
             raise _rebalancing()
 
-    def leave(self, member_id: str, instance_id: str | None, now_ms: int) -> list[Completed]:
-        """Remove a member, identified by its member id or by its instance id alone."""
-        if instance_id is not None and not member_id:
-            member_id = self._members.known_instance(instance_id).member_id
-        if member_id in self._pending_ids and instance_id is None:
-            del self._pending_ids[member_id]
-        else:
-            self._remove(self._members.known(member_id, instance_id), now_ms)
+    def leave(
+        self, members: Sequence[tuple[str, str | None]], waiter: Waiter, now_ms: int
+    ) -> list[Completed]:
+        """Remove members, each by its member id or by its instance id alone (LeaveGroup).
+
+        The waiter gets the error of each. The group goes on once all are removed: no generation
+        begins with some of them.
+        """
+        count = len(self._members)
+        errors = [self._leave(*member) for member in members]
+        self._completed.append(Completed(waiter, errors))
+        if len(self._members) < count:
+            self._rebalance(now_ms)
         return self.tick(now_ms)
+
+    def _leave(self, member_id: str, instance_id: str | None) -> ErrorCode:
+        if self._pending_ids.pop(member_id, None) is not None:
+            return ErrorCode.none
+        if instance_id is not None and not member_id:
+            static = self._members.of_instance(instance_id)
+            found = ErrorCode.unknown_member_id if static is None else static
+        else:
+            found = self._members.find(member_id, instance_id)
+        if isinstance(found, Member):
+            self._drop(found)
+            return ErrorCode.none
+        return found
 
     def check_commit(
         self, member_id: str, instance_id: str | None, generation: int, now_ms: int
@@ -573,10 +591,13 @@ class Group:
         member.deadline_ms = self._deadlines.wake_by(now_ms + member.session_timeout_ms)
 
     def _remove(self, member: Member, now_ms: int) -> None:
+        self._drop(member)
+        self._rebalance(now_ms)
+
+    def _drop(self, member: Member) -> None:
         self._dismiss(member, ErrorCode.unknown_member_id)
         self._unsynced.discard(member.member_id)
         self._members.remove(member)
-        self._rebalance(now_ms)
 
     def _dismiss(self, member: Member, why: ErrorCode) -> None:
         """Complete the waiting requests of the member with an error."""

@@ -134,27 +134,23 @@ class Members:
         member_id = self._id_of_instance.get(instance_id)
         return None if member_id is None else self._by_id[member_id]
 
-    def known(self, member_id: str, instance_id: str | None) -> Member:
-        """The requesting member; raises UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID."""
-        if instance_id is not None:
-            static = self.known_instance(instance_id)
-            if static.member_id != member_id:
-                raise RequestRefused(
-                    ErrorCode.fenced_instance_id,
-                    f"another member now holds the instance id {instance_id!r}",
-                )
-            return static
-        member = self._by_id.get(member_id)
-        if member is None:
-            raise unknown_member(member_id)
-        return member
-
-    def known_instance(self, instance_id: str) -> Member:
-        """The static member with this instance id; raises UNKNOWN_MEMBER_ID."""
+    def find(self, member_id: str, instance_id: str | None) -> "Member | ErrorCode":
+        """The member of these ids, or UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID."""
+        if instance_id is None:
+            return self._by_id.get(member_id, ErrorCode.unknown_member_id)
         static = self.of_instance(instance_id)
         if static is None:
-            raise unknown_member(instance_id)
-        return static
+            return ErrorCode.unknown_member_id
+        return static if static.member_id == member_id else ErrorCode.fenced_instance_id
+
+    def known(self, member_id: str, instance_id: str | None) -> Member:
+        """The requesting member; raises UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID."""
+        found = self.find(member_id, instance_id)
+        if isinstance(found, Member):
+            return found
+        if found is ErrorCode.fenced_instance_id:
+            raise RequestRefused(found, f"another member now holds the instance id {instance_id!r}")
+        raise unknown_member(member_id if instance_id is None else instance_id)
 
     def add(self, member: Member) -> None:
         """Add a member."""

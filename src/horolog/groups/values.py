@@ -152,7 +152,7 @@ class Completed(NamedTuple):
     """A waiting request that is now complete, and its result."""
 
     waiter: Waiter
-    value: Joined | Synced
+    value: Joined | Synced | list[ErrorCode]
 
 
 class Renamed(NamedTuple):
