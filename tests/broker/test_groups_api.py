@@ -14,6 +14,7 @@ from running_broker import MakeBroker, RunningBroker, a_broker
 from stepped_loop import SteppedLoop
 
 from golden import copy_directory
+from horolog.broker.handlers.offset_fetch import MOST_AGAIN
 from horolog.clock import DAY_MS, ManualClock
 from horolog.groups.rows import OffsetRow, PendingRow
 from horolog.metadata.verify import check_store
@@ -337,6 +338,57 @@ def test_a_group_can_be_deleted_whose_only_member_has_not_used_its_id(
         assert member(connection).generation_id == 1
 
 
+def test_a_group_that_is_named_several_times_is_answered_each_time(broker: RunningBroker) -> None:
+    """Also an offset; but there is an end to what a small request may ask for."""
+    with broker.connect() as connection:
+        commit(connection, {0: 45, 1: 7})
+        commit(connection, {0: 3}, group="other")
+
+        def ask(*asked: tuple[str, list[int] | None]) -> list[tuple[str, int, list[int]]]:
+            groups = [
+                {
+                    "group_id": group,
+                    "topics": indexes and [{"name": "t", "partition_indexes": indexes}] * 2,
+                }
+                for group, indexes in asked
+            ]
+            answer = connection.ask(ApiKey.OFFSET_FETCH, 8, groups=groups)
+            return [
+                (
+                    group.group_id,
+                    group.error_code,
+                    [p.committed_offset for t in group.topics for p in t.partitions],
+                )
+                for group in answer.groups
+            ]
+
+        some = [45, 45, -1, 45, 45, -1]
+        assert ask(("g", None), ("g", [0, 0, 2]), ("other", None), ("g", None)) == [
+            ("g", 0, [45, 7]),
+            ("g", 0, some),
+            ("other", 0, [3]),
+            ("g", 0, [45, 7]),
+        ]
+        often = ask(*[("g", None)] * (2 + MOST_AGAIN // 2), ("other", None), ("g", [0]))
+        assert often[:-3] == [("g", 0, [45, 7])] * (1 + MOST_AGAIN // 2)
+        assert often[-3:] == [("g", 42, []), ("other", 0, [3]), ("g", 0, [45, 45])]
+
+
+def test_a_group_that_is_to_be_deleted_several_times_is_so_once(broker: RunningBroker) -> None:
+    with broker.connect() as connection:
+        commit(connection, {0: 45})
+        named = ["g", "none", "g", "none"]
+        answer = connection.ask(ApiKey.DELETE_GROUPS, 2, groups_names=named)
+        assert [(r.group_id, r.error_code) for r in answer.results] == [("g", 0), ("none", 69)]
+
+
+def test_a_group_is_described_once_however_often_it_is_asked_for(broker: RunningBroker) -> None:
+    with broker.connect() as connection:
+        commit(connection, {0: 45})
+        described = connection.ask(ApiKey.DESCRIBE_GROUPS, 5, groups=["g"] * 1_500)
+        assert [group.group_id for group in described.groups] == ["g"]
+
+
 def test_offsets_of_topics_that_are_read_are_not_deleted(broker: RunningBroker) -> None:
     broker.create_topic("old")
     with broker.connect() as connection:
@@ -489,17 +541,6 @@ def test_offsets_of_a_deleted_topic_do_not_come_back(broker: RunningBroker) -> N
     before = broker.call(lambda: broker.broker.groups.offsets.of_group("g"))
     broker.restart()
     assert broker.call(lambda: broker.broker.groups.offsets.of_group("g")) == before
-
-
-def test_a_group_is_answered_once_however_often_it_is_asked_for(broker: RunningBroker) -> None:
-    with broker.connect() as connection:
-        commit(connection, {0: 45})
-        groups = [{"group_id": "g", "topics": None}] * 1_500
-        answer = connection.ask(ApiKey.OFFSET_FETCH, 8, groups=groups)
-        assert [len(group.topics) for group in answer.groups] == [1] + [0] * 1_499
-        assert {group.error_code for group in answer.groups[1:]} == {42}
-        described = connection.ask(ApiKey.DESCRIBE_GROUPS, 5, groups=["g"] * 1_500)
-        assert [group.group_id for group in described.groups] == ["g"]
 
 
 def test_a_group_of_the_longest_name_is_not_found_either(broker: RunningBroker) -> None:

@@ -2,6 +2,8 @@
 
 v1  throttle time
 v2  flexible
+
+A group that is named several times is deleted and answered once, as by Apache Kafka.
 """
 
 from typing import TYPE_CHECKING
@@ -23,7 +25,7 @@ async def delete_groups(
 ) -> "DeleteGroupsResponse":
     """Delete each group; one result or error each."""
     results: list[DeletableGroupResult] = []
-    for group_id in request.body.groups_names:
+    for group_id in dict.fromkeys(request.body.groups_names):
         await request.checkpoint()
         error_code = ErrorCode.none
         try:

@@ -12,7 +12,9 @@ v8   several groups in one request (KIP-709)
 v9   member id and epoch of the new group protocol: not checked, all groups are classic
 v10  topics by id
 
-A group that is asked for several times is answered once, and INVALID_REQUEST after that.
+A group that is named several times is answered each time, as by Apache Kafka. But once
+`MOST_AGAIN` offsets were repeated for those that ask for all topics, they get INVALID_REQUEST: the
+answer to a small request would have no bounds.
 """
 
 from collections.abc import Mapping, Sequence
@@ -69,6 +71,8 @@ class Committed(NamedTuple):
 
 
 _GROUP_ERROR_SINCE: Final = 2
+MOST_AGAIN: Final = 100_000
+"""Offsets in an answer that it has already."""
 _MANY: Final = 1_000  # groups, and partitions asked for or committed
 
 
@@ -87,6 +91,7 @@ async def offset_fetch(
         await request.checkpoint()
         if group.group_id not in committed:
             committed[group.group_id] = _committed(groups, group.group_id, body.require_stable)
+        if group.topics is None:
             size += len(committed[group.group_id].rows)
         size += sum(1 + len(topic.partition_indexes) for topic in group.topics or ())
     make = (
@@ -138,15 +143,18 @@ def _of_groups(
     committed: Mapping[str, Committed],
 ) -> "OffsetFetchResponse":
     """The response from v8 on."""
-    answered: set[str] = set()
+    whole: set[str] = set()  # those all of whose topics are in the answer
+    again = 0
     found: list[OffsetFetchResponseGroup] = []
     for group in groups:
         error_code, of_group = ErrorCode.none, committed[group.group_id]
-        if group.group_id in answered:
-            error_code = ErrorCode.invalid_request
-        elif of_group.is_loading:
+        if of_group.is_loading:
             error_code = ErrorCode.coordinator_load_in_progress
-        answered.add(group.group_id)
+        elif group.topics is None:
+            if group.group_id in whole:
+                again += len(of_group.rows)
+                error_code = ErrorCode.invalid_request if again > MOST_AGAIN else ErrorCode.none
+            whole.add(group.group_id)
         found.append(
             {
                 "group_id": group.group_id,
