@@ -15,7 +15,9 @@ from storelogs import NOW, new_follower, new_log, partition_dir, pull, records_i
 from horolog.errors import CorruptFile, Misconfigured
 from horolog.record.builder import Record, build_batch
 from horolog.storage import prepare
+from horolog.storage.directory.checkpoints import read_offsets
 from horolog.storage.files import Files
+from horolog.storage.names import CLEANER_OFFSETS, LOCK, META_PROPERTIES, TopicPartition
 from horolog.storage.offline.compacting import CompactedPartition, Compaction
 from horolog.storage.verify import find_target
 
@@ -137,6 +139,60 @@ def test_a_damaged_partition_is_left_and_the_others_are_compacted(tmp_path: Path
     assert "damaged" in (done["bad-0"].refused or "")
     assert done[good.name].refused is None
     assert {e.name: e.read_bytes() for e in bad.iterdir() if e.name in before} == before
+
+
+def lines_of(log_dir: Path) -> dict[TopicPartition, int]:
+    return read_offsets(Files(), str(log_dir / CLEANER_OFFSETS))
+
+
+def test_a_log_directory_says_up_to_where_its_logs_were_cleaned(tmp_path: Path) -> None:
+    _, end = filled(tmp_path)
+    (tmp_path / CLEANER_OFFSETS).write_text("0\n2\nother 0 41\nevents 3 1000\n")
+    compact(tmp_path, dry_run=True)
+    assert lines_of(tmp_path) == {("other", 0): 41, ("events", 3): 1000}
+    compact(tmp_path)
+    assert lines_of(tmp_path) == {("other", 0): 41, ("events", 3): end}
+    with reopened(tmp_path, replace(PLAIN, cleanup_policy=frozenset({"compact"}))) as (_, log):
+        assert log.cleaner_point == end
+        found = log.cleanable(NOW)
+        assert found is None or found.first_dirty == end
+
+
+def test_what_was_cleaned_further_stays_so(tmp_path: Path) -> None:
+    _, end = filled(tmp_path)
+    (tmp_path / CLEANER_OFFSETS).write_text(f"0\n1\nevents 3 {end + 1}\n")
+    compact(tmp_path)
+    assert lines_of(tmp_path) == {("events", 3): end + 1}
+
+
+def test_a_kill_leaves_a_line_before_the_first_gap_and_none_too_far(tmp_path: Path) -> None:
+    for step in range(0, 400, 7):
+        path = tmp_path / str(step)
+        before, end = filled(path, 15)
+        killed = False
+        try:
+            with suppress(OSError):
+                compact(path, FaultyFiles(step, Killed(), for_ops=1 << 30))
+        except Killed:
+            killed = True
+        line = lines_of(path).get(TopicPartition("events", 3))
+        with reopened(path, PLAIN) as (_, log):
+            is_changed = records_in(log) != before
+            is_compacted = records_in(log) == latest(before, end)
+        assert line is not None or not is_changed, step
+        assert not line or (line == end and is_compacted), step
+        if not killed:
+            break
+    else:
+        pytest.fail("the last step was never reached")
+
+
+def test_a_directory_that_is_no_brokers_gets_no_file(tmp_path: Path) -> None:
+    filled(tmp_path)
+    (tmp_path / LOCK).unlink()
+    (tmp_path / META_PROPERTIES).unlink(missing_ok=True)
+    compact(partition_dir(tmp_path))
+    assert not (tmp_path / CLEANER_OFFSETS).exists()
 
 
 def test_one_segment_is_not_compacted_alone(tmp_path: Path) -> None:

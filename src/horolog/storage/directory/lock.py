@@ -184,11 +184,13 @@ def _waited_for(path: str) -> int:
     return fd
 
 
+def is_log_dir(path: Path) -> bool:
+    """Whether a directory is, or was, a broker's."""
+    return (path / names.LOCK).exists() or (path / names.META_PROPERTIES).exists()
+
+
 def _lock_of(log_dir: Path) -> str | None:
-    """The lock of a directory that is, or was, a broker's."""
-    path = log_dir / names.LOCK
-    is_log_dir = path.exists() or (log_dir / names.META_PROPERTIES).exists()
-    return str(path) if is_log_dir else None
+    return str(log_dir / names.LOCK) if is_log_dir(log_dir) else None
 
 
 def _at_work(path: str, why: str) -> Misconfigured:

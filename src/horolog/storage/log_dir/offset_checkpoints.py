@@ -52,10 +52,10 @@ class OffsetCheckpoints:
         self._cleaner_points: dict[TopicPartition, int] | None = None
         self._writing = threading.Lock()
 
-    def read(self) -> None:
-        """Read all files; a damaged one counts as empty."""
+    def read(self, which: Collection[str] | None = None) -> None:
+        """Read all files, or those that are named; a damaged one counts so far as it is right."""
         for name in _OFFSETS:
-            self._found[name] = self._read(name)
+            self._found[name] = self._read(name) if which is None or name in which else {}
         self._on_disk.update(self._found)
         if names.CLEANER_OFFSETS not in self._damaged:
             self._cleaner_points = dict(self._found[names.CLEANER_OFFSETS])
@@ -157,6 +157,18 @@ class OffsetCheckpoints:
         """
         with self._writing:
             self._write(names.CLEANER_OFFSETS, logs)
+
+    def note_cleaned(self, partition: TopicPartition, offset: int) -> None:
+        """Write down up to where a log was cleaned, where no log is open; the other lines stay.
+
+        Raises:
+            StorageFailed: the disk refused; the earlier content stays.
+        """
+        with self._writing:
+            found = self._found[names.CLEANER_OFFSETS]
+            found[partition] = offset
+            self._left_alone |= found.keys()
+            self._write(names.CLEANER_OFFSETS, {})
 
     def write_starts(self, logs: Mapping[TopicPartition, Log]) -> None:
         """Write down where the logs start; Kafka's file so far as first segments do not show it.

@@ -9,6 +9,9 @@ append times, producers and the times of records stay. Nothing is compacted from
 transaction on that has not ended, nor of the last segment, to which a broker appends, nor from the
 high watermark on where the log directory has it: a follower may have to truncate what is there, and
 records that it replaces would be gone.
+
+A log directory says afterwards up to where each log was cleaned, in the file that the broker's
+cleaner writes: neither it nor Kafka's begins anew.
 """
 
 import os
@@ -28,10 +31,11 @@ from horolog.storage.batches.reader import BatchReader, TornTail
 from horolog.storage.cleaning.key_map import KeyMap
 from horolog.storage.cleaning.passes import CleaningPass, Group
 from horolog.storage.cleaning.rules import Rules, last_of_producers
-from horolog.storage.directory.checkpoints import read_offsets
-from horolog.storage.directory.lock import lock_against_others, lock_offline
+from horolog.storage.directory.checkpoints import read_offsets, topic_id_in
+from horolog.storage.directory.lock import is_log_dir, lock_against_others, lock_offline
 from horolog.storage.files import Files
 from horolog.storage.index.abort import AbortedTxn
+from horolog.storage.log_dir.offset_checkpoints import OffsetCheckpoints
 from horolog.storage.logs.replacing import replace_segments
 from horolog.storage.logs.rewriting import size_of_logs, write_cleaned
 from horolog.storage.offline.converting import is_kafkas_own
@@ -105,11 +109,13 @@ class Compaction:
         """
         done = []
         marks = read_offsets(self.files, str(self.target.log_dir / names.HIGH_WATERMARKS))
+        checkpoints = self._checkpoints()
         for directory in self.target.partitions:
             if is_kafkas_own(directory.name):
                 continue
             name = names.partition_of(directory.name)
-            partition = _Partition(self, directory, marks.get(name) if name else None)
+            mark = marks.get(name) if name else None
+            partition = _Partition(self, directory, mark, checkpoints)
             try:
                 yield from partition.steps()
             except CorruptBatch as error:
@@ -122,14 +128,30 @@ class Compaction:
             done.append(partition.done)
         return done
 
+    def _checkpoints(self) -> OffsetCheckpoints | None:
+        """Those of the log directory, if it is one."""
+        if self.dry_run or not is_log_dir(self.target.log_dir):
+            return None
+        checkpoints = OffsetCheckpoints(self.files, str(self.target.log_dir))
+        checkpoints.read({names.CLEANER_OFFSETS})
+        return checkpoints
+
 
 class _Partition:
     """One partition whose log is compacted."""
 
-    def __init__(self, compaction: Compaction, directory: Path, high_watermark: int | None) -> None:
+    def __init__(
+        self,
+        compaction: Compaction,
+        directory: Path,
+        high_watermark: int | None,
+        checkpoints: OffsetCheckpoints | None,
+    ) -> None:
         self.done = CompactedPartition(str(directory))
         self._compaction = compaction
         self._high_watermark = high_watermark
+        self._checkpoints = checkpoints
+        self._end_offset = 0
         self._files = compaction.files
         self._directory = str(directory)
         self._work = f"{directory}/{names.CLEANING}"
@@ -156,6 +178,7 @@ class _Partition:
         first_dirty = bases[0]
         try:
             while first_dirty < end:
+                self._note_cleaned(first_dirty)  # first: without it gaps would be damage
                 finished = [each for each in segments if each.base_offset < end]
                 reached = yield from self._pass(finished, first_dirty, end)
                 if reached <= first_dirty:
@@ -167,8 +190,20 @@ class _Partition:
         finally:
             if not self._compaction.dry_run and self._files.exists(self._work):
                 self._files.remove_tree(self._work)
+        if self.done.end_offset:
+            self._note_cleaned(self.done.end_offset)
         if first_dirty < end:
             self.done.refused = "its keys do not fit into the memory at once: a run takes several"
+
+    def _note_cleaned(self, offset: int) -> None:
+        """Have the log directory say that it was cleaned up to an offset at least."""
+        partition = names.partition_of(os.path.basename(self._directory))
+        if self._checkpoints is None or partition is None:
+            return
+        topic_id = topic_id_in(self._files, self._directory, [])
+        said = self._checkpoints.of(partition).for_topic(topic_id).cleaner_point
+        if said is None or not offset <= said <= self._end_offset:
+            self._checkpoints.note_cleaned(partition, offset)
 
     def _alone(self, path: str) -> AbstractContextManager[None]:
         return nullcontext() if self._compaction.dry_run else lock_against_others(path)
@@ -189,6 +224,7 @@ class _Partition:
             reader, is_last = segment.batches(), segment is segments[-1]
             try:
                 for position, header, listed in reader.stretches():
+                    self._end_offset = (listed or header).next_offset
                     if listed is not None or header.producer_id < 0:
                         continue
                     if header.is_control:
