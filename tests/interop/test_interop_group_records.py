@@ -20,7 +20,7 @@ from horolog.client import Client, CommittedOffset
 from horolog.groups.replay import Replay
 from horolog.groups.rows import GroupChange, GroupRow, OffsetRow
 from horolog.metadata.group_file import GroupFile
-from horolog.record.builder import Record, build_batch
+from horolog.record.builder import Record, build_batch, read_records
 from horolog.schemas.offsets import (
     CommittedValue,
     GroupKey,
@@ -35,8 +35,8 @@ from horolog.schemas.offsets import (
     read_group,
     read_key,
 )
-from horolog.storage.adoption.records import batches_in, records_in
 from horolog.storage.files import Files
+from horolog.storage.record_file import RecordFile
 from horolog.wire.api import ApiKey
 
 GROUPS = ["plain", "gr\u00fcn", "\U0001f600", "polygenelubricants"]
@@ -61,7 +61,8 @@ def test_what_kafkas_coordinator_writes_is_read(peer: str, tmp_path: Path) -> No
     groups: list[GroupValue] = []
     for log in sorted(kafka.log_dir.glob("__consumer_offsets-*/*.log")):
         partition = int(log.parent.name.rpartition("-")[2])
-        for record in records_in(Files(read_only=True), str(log)):
+        file = RecordFile(Files(read_only=True), str(log))
+        for record in (record for batch in file.read() for record in read_records(batch)):
             assert record.key is not None
             key = read_key(record.key)
             assert key is not None
@@ -80,7 +81,7 @@ def test_what_kafkas_coordinator_writes_is_read(peer: str, tmp_path: Path) -> No
         assert found.topic_id in (None, topic_id)
     replay = Replay()
     for log in sorted(kafka.log_dir.glob("__consumer_offsets-*/*.log")):
-        for _, batch in batches_in(Files(read_only=True), str(log)):
+        for batch in RecordFile(Files(read_only=True), str(log)).read():
             replay.take(batch)
     group_rows, offset_rows = replay.rows(lambda _: topic_id)
     assert replay.unreadable == 0

@@ -27,7 +27,7 @@ from horolog.metadata.adopted import read_cluster_metadata
 from horolog.metadata.adopted_offsets import KafkaOffsets, read_consumer_offsets
 from horolog.metadata.group_file import GroupFile
 from horolog.metadata.home import PROPERTIES
-from horolog.metadata.open_transactions import open_in
+from horolog.metadata.open_transactions import committed_in, open_in
 from horolog.metadata.opening import open_store
 from horolog.metadata.reconcile import StartPlan, TopicOnDisk, reconcile
 from horolog.metadata.rows import FollowedRow, SourceRow, Stored
@@ -179,6 +179,7 @@ class _Opening:
         )
         try:
             _log_recoveries(log_dir)
+            self._settle_transactions(log_dir)
             self._register(log_dir)
             if followed is not None:
                 self.store.put_source(followed)
@@ -200,6 +201,14 @@ class _Opening:
 
     def _group_file(self) -> GroupFile:
         return GroupFile(Files(), str(self.path / names.GROUPS_FILE), now_ms=self.clock.now_ms)
+
+    def _settle_transactions(self, log_dir: LogDir) -> None:
+        """Read from a Kafka's `__transaction_state` which open transactions are committed."""
+        unended = {key: log for key, log in log_dir.logs.items() if log.unended}
+        if unended:
+            committed = committed_in(Files(read_only=True), self.path)
+            for key, log in unended.items():
+                log.take_as_committed(committed.get(key, ()))
 
     def _register(self, log_dir: LogDir) -> None:
         """Say in the metadata which broker has the partitions; fenced, as after its end."""
@@ -419,13 +428,13 @@ class _Opening:
         """
         promised = {row.topic: row for row in self.stored.followed if row.led and row.epoch >= 0}
         opened = open_in(Files(read_only=True), self.path) if promised else {}
-        for (topic, index), log in log_dir.logs.items():
-            row = promised.get(topic)
-            if topic in self.followed:
+        for key, log in log_dir.logs.items():
+            row = promised.get(key.topic)
+            if key.topic in self.followed:
                 if not log.is_following:
                     log.begin_following(log.log_end_offset)
             elif row is not None:
-                self._lead(log, row, opened.get((topic, index), frozenset()))
+                self._lead(log, row, opened.get(key, frozenset()))
 
     def _lead(self, log: Log, row: FollowedRow, opened: frozenset[int]) -> None:
         """Complete the promotion of a partition; `opened` are those that have a state here."""

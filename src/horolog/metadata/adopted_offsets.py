@@ -14,7 +14,7 @@ from horolog.groups.replay import Replay
 from horolog.record.builder import Record
 from horolog.schemas.offsets import OffsetKey, read_committed, read_key
 from horolog.storage import names
-from horolog.storage.adoption.records import batches_in
+from horolog.storage.batches.reader import EVERYTHING, BatchReader
 from horolog.storage.file_errors import FileMissing
 from horolog.storage.files import Files
 
@@ -72,8 +72,9 @@ def _replay(files: Files, logs: Iterable[Path], most: int) -> tuple[Replay, bool
     replay = Replay()
     try:
         for path in logs:
-            for _, batch in batches_in(files, str(path)):
-                replay.take(batch)
+            log = BatchReader.of_file(files, str(path), EVERYTHING)
+            for position, header in log.headers():
+                replay.take(log.batch(position, header))
                 if len(replay) > most:
                     return replay, False
     except (HorologError, FileMissing) as error:

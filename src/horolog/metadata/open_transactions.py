@@ -1,4 +1,4 @@
-"""Which transaction is open first in a partition's directory, read without a broker.
+"""Which transactions are open in a partition's directory, and decided, read without a broker.
 
 The producers' newest snapshot and the batches after it say what is open; transactional ids are in
 `__transaction_state`, or beside another's logs in `horolog-transactions.log`. A broker may be at
@@ -6,12 +6,15 @@ work meanwhile. It writes the state of an id before the first record, and again 
 what was open before and after states were read has had its state in between.
 """
 
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from horolog.errors import StorageFailed
 from horolog.metadata.opening import is_own
 from horolog.offsets import HeldUp
+from horolog.schemas.transactions import Status
 from horolog.storage import names
 from horolog.storage.directory.checkpoints import read_meta_properties
 from horolog.storage.file_errors import FileMissing
@@ -21,6 +24,7 @@ from horolog.storage.lookup.replay import replay_segments
 from horolog.storage.lookup.unread import unread
 from horolog.storage.names import TopicPartition
 from horolog.storage.offline.partition_reader import PartitionReader
+from horolog.storage.offline.transactions import Decided
 from horolog.storage.producers.replay import read_producers
 from horolog.storage.producers.states import OpenNow, Producers
 from horolog.storage.record_file import RecordFile
@@ -28,6 +32,8 @@ from horolog.storage.segments.reader import SegmentReader
 from horolog.storage.validation.validate import MAX_UNCOMPRESSED_BYTES
 from horolog.transactions.replay import Replay
 from horolog.transactions.values import Transaction
+
+_logger = logging.getLogger(__name__)
 
 
 class OpenTransactions:
@@ -91,23 +97,33 @@ def _in_file(files: Files, log_dir: Path) -> tuple[Replay, bool]:
     return replay, not replay.unreadable and not file.lost
 
 
-def _in_topic(files: Files, log_dir: Path) -> tuple[Replay, bool]:
-    """What `__transaction_state` has, and whether all of it could be read."""
+def _in_topic(files: Files, log_dir: Path, *, is_lenient: bool = False) -> tuple[Replay, bool]:
+    """What `__transaction_state` has, and whether all of it could be read.
+
+    A lenient read leaves out the partitions that the disk does not give, with a warning.
+    """
     replay, skipped = Replay(), 0
     for name in sorted(files.names_in(str(log_dir))):
-        partition = names.partition_of(name)
+        partition, directory = names.partition_of(name), log_dir / name
         if partition is None or partition.topic != names.TRANSACTION_STATE:
             continue
+        if directory.is_symlink():
+            continue  # as a broker leaves it alone
         try:
-            log = PartitionReader(files, log_dir / name)
+            log = PartitionReader(files, directory)
             skipped += sum(1 for _ in replay_segments(log.segments, 0, replay.take))
         except FileMissing:  # compaction has replaced a segment meanwhile
+            skipped += 1
+        except StorageFailed as error:
+            if not is_lenient:
+                raise
+            _logger.warning("What transactions came to is not known: %s", error)
             skipped += 1
     return replay, not skipped and not replay.unreadable
 
 
-def may_end(files: Files, log_dir: str, partition: TopicPartition) -> frozenset[int] | None:
-    """The producers whose transactions in a partition the coordinator of ours may still end.
+def decided_in(files: Files, log_dir: str, partition: TopicPartition) -> Decided | None:
+    """What is decided of the transactions that are open in a partition.
 
     None where that is not known: the directory is not horolog's. A Kafka may be at work in it, or
     it is a copy of what one is writing.
@@ -117,29 +133,53 @@ def may_end(files: Files, log_dir: str, partition: TopicPartition) -> frozenset[
     """
     path = Path(log_dir)
     meta = read_meta_properties(files, str(path / names.META_PROPERTIES), [])
+    committed: Mapping[TopicPartition, frozenset[int]] = {}
     if meta is not None and names.METADATA_PROPERTY in meta.others:
-        states = _in_topic(files, path)[0].states
+        replay, _ = _in_topic(files, path)
     elif files.exists(str(path / names.METADATA_FILE)):
-        states = _in_file(files, path)[0].states
+        replay, _ = _in_file(files, path)
+        committed = committed_in(files, path)
     else:
         return None
-    return frozenset(
-        state.producer.id
-        for state in states.values()
-        if state.is_open and partition in state.partitions
-    )
+    may_end = _by_partition(each for each in replay.states.values() if each.is_open)
+    none = frozenset[int]()
+    return Decided(may_end.get(partition, none), committed.get(partition, none))
 
 
-def open_in(files: Files, log_dir: Path) -> Mapping[tuple[str, int], frozenset[int]]:
+def open_in(files: Files, log_dir: Path) -> Mapping[TopicPartition, frozenset[int]]:
     """By partition, the producers whose transactions the coordinator of a directory may still end.
 
     Raises:
         StorageFailed: the disk refused.
     """
-    found: dict[tuple[str, int], set[int]] = {}
-    for state in _read_states(files, log_dir).states.values():
-        for partition in state.partitions if state.is_open else ():
-            found.setdefault(partition, set()).add(state.producer.id)
+    states = _read_states(files, log_dir).states.values()
+    return _by_partition(each for each in states if each.is_open)
+
+
+def committed_in(files: Files, log_dir: Path) -> Mapping[TopicPartition, frozenset[int]]:
+    """By partition, the producers whose transactions a Kafka had decided to commit.
+
+    Its coordinator writes its decision to `__transaction_state` before the first marker goes to a
+    partition (KIP-98): from then on the transaction is committed, and a Kafka that starts again
+    only makes up for the markers. What cannot be read is left out, with a warning.
+
+    Raises:
+        StorageFailed: the log directory cannot be listed.
+    """
+    replay, is_whole = _in_topic(files, log_dir, is_lenient=True)
+    if not is_whole:
+        why = replay.reason or "some of its batches are damaged"
+        _logger.warning("What transactions in %s came to is known only in part: %s", log_dir, why)
+    states = replay.states.values()
+    return _by_partition(each for each in states if each.status is Status.PREPARE_COMMIT)
+
+
+def _by_partition(states: Iterable[Transaction]) -> Mapping[TopicPartition, frozenset[int]]:
+    """The producers of some transactions by the partitions that these have."""
+    found: dict[TopicPartition, set[int]] = {}
+    for state in states:
+        for partition in state.partitions:
+            found.setdefault(TopicPartition(*partition), set()).add(state.producer.id)
     return {partition: frozenset(ids) for partition, ids in found.items()}
 
 

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
 
 from horolog.errors import CorruptBatch, Misconfigured
-from horolog.metadata.open_transactions import may_end
+from horolog.metadata.open_transactions import decided_in
 from horolog.record.search import find_at_or_after
 from horolog.record.transactions import AbortedTransaction
 from horolog.sources.bounds import Bounds, data_lost, first_time
@@ -278,10 +278,9 @@ class FileLog:
         if partition not in self._transactions:
             found = find_transactions(
                 (batch for part in self._parts[partition] for batch in headers_of(part, 0)),
-                partition,
                 [(root.files, log_dir) for root, log_dir in self._log_dirs[partition]],
                 self._end(partition),
-                lambda files, log_dir: may_end(files, log_dir, partition),
+                lambda files, log_dir: decided_in(files, log_dir, partition),
             )
             if found.damage is not None:
                 data_lost(

@@ -26,7 +26,6 @@ There is a room for each thing that is done with a log; it imports only from tho
     segments       one segment and its companion files: read, appended to, finished, deleted
     append_times   when records were appended, and the floor of a partition's append times
     index          the indexes of a segment, and whether they can be trusted
-    adoption       what is read of another Kafka's internal topics
     batches        a `.log` walked batch by batch, searched for whole ones, sliced for a response
     directory      what a log directory holds besides logs: lock, identity, small text files
 

@@ -16,7 +16,6 @@ from horolog.broker.following import follower
 from horolog.record.batch import iter_headers
 from horolog.record.transactions import AbortedTransactions
 from horolog.storage import TopicPartition
-from horolog.storage.adoption.transaction_state import PreparedCommits
 
 TOPIC = "transaction-open"
 Start = Callable[..., RunningBroker]
@@ -105,10 +104,10 @@ def test_committed_records_are_read_on_after_a_promotion_and_a_demotion(
 def test_a_commit_that_a_kafka_had_decided_on_counts_at_a_follower(
     start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def prepared(*_: object) -> PreparedCommits:
+    def committed(*_: object) -> dict[TopicPartition, frozenset[int]]:
         return {TopicPartition(TOPIC, 0): frozenset(range(1 << 10))}
 
-    monkeypatch.setattr("horolog.storage.log_dir.log_dir.read_prepared_commits", prepared)
+    monkeypatch.setattr("horolog.broker.opening.committed_in", committed)
     shutil.copytree(GOLDEN / "clean" / f"{TOPIC}-0", tmp_path / "a" / f"{TOPIC}-0")
     adopted = start("a")
     everything = [offset for offset, _ in batches_of(adopted.client, TOPIC)]

@@ -21,7 +21,6 @@ from typing import NamedTuple, TypeVar
 from horolog.config import BrokerConfig, TopicConfig
 from horolog.errors import HorologError, StorageFailed
 from horolog.storage import names
-from horolog.storage.adoption.transaction_state import read_prepared_commits
 from horolog.storage.append_times.floor import AppendTimes
 from horolog.storage.directory.checkpoints import MetaProperties, read_topic_id, write_topic_id
 from horolog.storage.directory.clean_shutdown import CleanShutdownMarker
@@ -206,7 +205,6 @@ class LogDir:
                     self.recoveries.append(recovery)
         self._checkpoints.keep(self._left_alone, self.logs)
         self.adopted = [partition for partition in self.logs if not is_ours(partition.topic)]
-        self._settle_transactions()
 
     def _found(self, contents: Contents) -> "FoundPartitions":
         """The partitions on disk with their topic ids."""
@@ -220,14 +218,6 @@ class LogDir:
                 ids[partition] = None
         internal = frozenset(partition.topic for partition in contents.internal)
         return FoundPartitions(ids, contents.blocked, internal)
-
-    def _settle_transactions(self) -> None:
-        """Read from a Kafka's `__transaction_state` which open transactions are committed."""
-        unended = {key: log for key, log in self.logs.items() if log.unended}
-        if unended:
-            prepared = read_prepared_commits(self._files, str(self.path))
-            for key, log in unended.items():
-                log.take_as_committed(prepared.get(key, ()))
 
     def create(
         self,

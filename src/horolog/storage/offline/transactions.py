@@ -12,10 +12,17 @@ from horolog.errors import CorruptBatch
 from horolog.record.batch import BatchHeader, verify_crc
 from horolog.record.markers import read_marker
 from horolog.record.transactions import AbortedTransaction
-from horolog.storage.adoption.transaction_state import read_prepared_commits
 from horolog.storage.batches.reader import BatchReader
 from horolog.storage.files import Files
-from horolog.storage.names import TopicPartition
+
+
+class Decided(NamedTuple):
+    """What is decided of transactions that are open in a partition, by their producers' ids."""
+
+    may_end: frozenset[int]
+    """A coordinator of ours may still end these."""
+    committed: frozenset[int]
+    """A Kafka had decided to commit these when it stopped."""
 
 
 class Transactions(NamedTuple):
@@ -30,10 +37,9 @@ class Transactions(NamedTuple):
 
 def find_transactions(
     batches: Iterable[tuple[BatchReader, int, BatchHeader]],
-    partition: TopicPartition,
     log_dirs: Collection[tuple[Files, str]],
     log_end_offset: int,
-    may_end: Callable[[Files, str], frozenset[int] | None],
+    decided: Callable[[Files, str], Decided | None],
 ) -> Transactions:
     """Walk over all batches of a partition's log, in offset order.
 
@@ -43,11 +49,10 @@ def find_transactions(
 
     Args:
         batches: each with its place.
-        partition: of the log.
         log_dirs: that hold replicas of it.
         log_end_offset: of the log.
-        may_end: the producers whose transactions a coordinator of ours may still end there; None
-            of a directory in which any may be ended.
+        decided: what is decided of those that are open there; None of a directory in which any may
+            be ended.
 
     Raises:
         StorageFailed: the disk refused.
@@ -75,11 +80,11 @@ def find_transactions(
         return Transactions(aborted, log_end_offset)
     held, committed = set[int](), set[int]()
     for files, log_dir in log_dirs:
-        waits_for = may_end(files, log_dir)
-        if waits_for is None:
+        its = decided(files, log_dir)
+        if its is None:
             return Transactions(aborted, min(open_from.values()))
-        held |= waits_for & open_from.keys()
-        committed |= read_prepared_commits(files, log_dir).get(partition, frozenset())
+        held |= its.may_end & open_from.keys()
+        committed |= its.committed
     stable = min((open_from.pop(each) for each in held), default=log_end_offset)
     for producer_id, first_offset in open_from.items():
         if producer_id not in committed:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from partition_files import PartitionFiles
 from storelogs import NOW, open_dir
 
 from golden import GOLDEN
+from horolog.metadata.open_transactions import committed_in
 from horolog.record.batch import iter_headers
 from horolog.record.builder import Record, build_batch
 from horolog.storage import TopicPartition
-from horolog.storage.adoption.transaction_state import PreparedCommits, read_prepared_commits
 from horolog.storage.files import Files
 
 FILES = Files(read_only=True)
@@ -45,7 +48,7 @@ def copy_up_to(source: Path, target: Path, offset: int) -> None:
     ],
 )
 def test_a_decided_commit_counts_though_kafka_was_killed_before_its_marker(
-    tmp_path: Path, written: int, aborted: list[int]
+    make_broker: Any, tmp_path: Path, written: int, aborted: list[int]
 ) -> None:
     """In Kafka's own bytes: producer 2 is to commit, and producer 3 to abort."""
     name = "__transaction_state-0"
@@ -59,18 +62,15 @@ def test_a_decided_commit_counts_though_kafka_was_killed_before_its_marker(
         if header.is_control
     )
     copy_up_to(source, tmp_path / "transactions-0", marked - 1)
-    log_dir = open_dir(tmp_path, ours=False)
-    try:
-        log = log_dir.logs[TRANSACTIONS]
-        found = log.aborted_transactions(0, log.log_end_offset)
-        assert sorted(entry.producer_id for entry in found) == aborted
-    finally:
-        log_dir.close()
+    broker = make_broker(log_dir=tmp_path, log_retention_ms="-1")
+    answer = broker.client.fetch(*TRANSACTIONS, 0, max_wait_ms=0, read_committed=True)
+    assert sorted(entry.producer_id for entry in answer.aborted) == aborted
+    broker.stop()
     assert {path: path.read_bytes() for path in (tmp_path / name).iterdir()} == before
 
 
 def test_what_kafka_has_completed_is_not_open() -> None:
-    assert read_prepared_commits(FILES, str(GOLDEN / "clean")) == {}
+    assert committed_in(FILES, GOLDEN / "clean") == {}
 
 
 # --- by hand --------------------------------------------------------------------------------------
@@ -108,8 +108,8 @@ def write(log_dir: Path, *records: Record, partition: int = 0, base_offset: int 
     return path
 
 
-def read(log_dir: Path) -> PreparedCommits:
-    return read_prepared_commits(FILES, str(log_dir))
+def read(log_dir: Path) -> Mapping[TopicPartition, frozenset[int]]:
+    return committed_in(FILES, log_dir)
 
 
 def test_there_need_be_no_coordinator(tmp_path: Path) -> None:
@@ -169,6 +169,18 @@ def test_a_state_that_ends_early_at_any_byte_decides_nothing(tmp_path: Path, ver
 def test_a_state_that_is_not_understood_is_skipped(tmp_path: Path, strange: bytes) -> None:
     write(tmp_path, Record(NOW, key("x"), strange), Record(NOW, None, b"no key"))
     assert read(tmp_path) == {}
+
+
+def test_a_partition_that_cannot_be_read_costs_only_itself(tmp_path: Path) -> None:
+    prepared = value(77, PREPARE_COMMIT, {"a": [0]})
+    os.mkfifo(write(tmp_path, Record(NOW, key("x"), prepared)).with_name(f"{7:020}.log"))
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / FIRST_LOG).write_bytes(build_batch([Record(NOW, key("z"), prepared)]))
+    (tmp_path / "__transaction_state-1").symlink_to(elsewhere)
+    assert read(tmp_path) == {}
+    write(tmp_path, Record(NOW, key("y"), value(78, PREPARE_COMMIT, {"a": [0]})), partition=2)
+    assert read(tmp_path) == {TopicPartition("a", 0): {78}}
 
 
 def test_what_follows_damage_is_not_known(tmp_path: Path) -> None:
