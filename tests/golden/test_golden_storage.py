@@ -22,11 +22,11 @@ from horolog.config import BrokerConfig, TopicConfig
 from horolog.config.settings import Settings
 from horolog.record.batch import HEADER_SIZE, iter_headers, restamp
 from horolog.record.builder import read_records
+from horolog.record.timestamps import AppendTimeStretch
 from horolog.record.transactions import AbortedTransaction, AbortedTransactions
 from horolog.storage import Log, LogDir, TopicPartition, prepare
 from horolog.storage.files import Files
 from horolog.storage.offline.copied_log import CopiedEnd, CopiedLog, copying
-from horolog.storage.segments.numbered import as_it_is
 
 NOW_MS = 1_795_000_000_000  # within the hour of the append times in the files, for the bounds
 KAFKAS_OWN = {"__cluster_metadata", "__consumer_offsets", "__transaction_state"}
@@ -351,7 +351,7 @@ def copied(golden, path, *, times_opened=1):
     for log in golden.logs():
         data = log.read_bytes()
         batches += [
-            as_it_is(header, [data[at : at + header.size]], None)
+            (data[at : at + header.size], [AppendTimeStretch(header.base_offset, None)])
             for at, header in iter_headers(data)
         ]
     end = CopiedEnd(0)
@@ -360,7 +360,7 @@ def copied(golden, path, *, times_opened=1):
         with closing(Files()) as files, copying(str(path)):
             copy = CopiedLog(files, str(path), end, segment_bytes=900, interval_bytes=200)
             for batch in batches[start : start + step]:
-                copy.append(batch)
+                copy.append(*batch)
             copy.sync()
             end = copy.end
 

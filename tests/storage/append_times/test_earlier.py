@@ -19,7 +19,7 @@ from storelogs import ANY_TIME, NOW, append, partition_dir, placed, reopened, sn
 
 from horolog.config import TopicConfig
 from horolog.errors import StorageFailed
-from horolog.record.batch import parse_header
+from horolog.record.timestamps import AppendTimeStretch
 from horolog.storage import Log
 from horolog.storage.append_times.earlier import converted_file
 from horolog.storage.append_times.kept_times import KeptTimes
@@ -27,7 +27,6 @@ from horolog.storage.files import Files
 from horolog.storage.offline.converting import Conversion
 from horolog.storage.offline.copied_log import CopiedEnd, CopiedLog, copying
 from horolog.storage.offline.reindex import Reindexing
-from horolog.storage.segments.numbered import as_it_is
 from horolog.storage.verify import Checked, Severity, Verification, find_target
 
 SMALL = TopicConfig(segment_bytes=600, retention_ms=-1, **ANY_TIME)
@@ -112,7 +111,7 @@ def test_a_copy_that_was_begun_before_goes_on_with_them(path: Path) -> None:
     with closing(Files()) as files, copying(str(directory)):
         copy = CopiedLog(files, str(directory), known, segment_bytes=600)
         added = placed(14)
-        copy.append(as_it_is(parse_header(added), [added], NOW + 100))
+        copy.append(added, [AppendTimeStretch(14, NOW + 100)])
         copy.sync()
     with reopened(path, SMALL) as (_, log):
         assert times_of(log) == {**TRUTH, 14: NOW + 100}

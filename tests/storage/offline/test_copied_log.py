@@ -7,13 +7,17 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
 from batches import batch, marker
+from faultyfiles import ForgetfulFiles
 from hypothesis import example, given
 from hypothesis import strategies as st
 from storelogs import NOW, UnsyncedFiles
 
 from horolog.config import TopicConfig
+from horolog.errors import StorageFailed
 from horolog.record.batch import parse_header
+from horolog.record.timestamps import AppendTimeStretch
 from horolog.storage import names
 from horolog.storage.files import Files
 from horolog.storage.index.abort import AbortedTxn, read_aborted
@@ -21,7 +25,6 @@ from horolog.storage.offline.copied_log import CopiedEnd, CopiedLog, copying
 from horolog.storage.producers.replay import replay
 from horolog.storage.producers.states import Producers
 from horolog.storage.removal.leftovers import base_offsets
-from horolog.storage.segments.numbered import as_it_is
 from horolog.storage.segments.segment import Segment
 
 PRODUCERS = (5, 6, 7)
@@ -80,7 +83,7 @@ def append(log: CopiedLog, batches: Sequence[bytes]) -> None:
     for each in batches:
         header = parse_header(each)
         if header.base_offset >= log.next_offset:
-            log.append(as_it_is(header, [each], NOW))
+            log.append(each, [AppendTimeStretch(header.base_offset, NOW)])
 
 
 def aborted_of(directory: Path) -> list[AbortedTxn]:
@@ -168,3 +171,20 @@ def test_aborted_transactions_and_producers_are_known_however_often_a_copy_was_k
         assert aborted_of(directory) == source.aborted
         whole = producers_of(directory, with_snapshots=False)
         assert producers_of(directory, with_snapshots=True) == whole
+
+
+def test_what_a_sync_may_have_lost_is_written_again_by_the_next_attempt(tmp_path: Path) -> None:
+    source, directory = Source(random.Random(3), 9), tmp_path / "t-0"
+    known = CopiedEnd(parse_header(source.batches[0]).base_offset)
+    files = ForgetfulFiles()
+    with copying(str(directory)):
+        log = CopiedLog(files, str(directory), known, segment_bytes=1 << 30)
+        append(log, source.batches)
+        files.fails = True
+        with pytest.raises(StorageFailed, match="sync"):
+            log.sync()
+        files.fails = False
+        log = CopiedLog(files, str(directory), known, segment_bytes=1 << 30)
+        log.sync()
+    (path,) = directory.glob("*.log")
+    assert files.on_disk(str(path)) == b"".join(source.batches)

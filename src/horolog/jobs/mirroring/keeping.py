@@ -15,16 +15,16 @@ from horolog.errors import CorruptBatch, HorologError
 from horolog.jobs.counting import count
 from horolog.jobs.mirroring.moving import MAX_BYTES, Moved, PartitionMove, StretchToMirror, may_pass
 from horolog.jobs.mirroring.reading import source_batches
-from horolog.record.batch import iter_headers, verify_crc
+from horolog.record.batch import BatchHeader, iter_headers
 from horolog.record.timestamps import AppendTimeStretch, TimestampType
 from horolog.sources.ahead import ahead
+from horolog.sources.batches import Batches
 from horolog.storage.directory.lock import share_offline
 from horolog.storage.files import Files
 from horolog.storage.offline.copied_log import CopiedEnd, CopiedLog, copying
-from horolog.storage.segments.numbered import as_it_is
+from horolog.storage.segments.numbered import appended_at
 
 WHY: Final = "a mirror writes there"
-_UNKNOWN: Final = AppendTimeStretch(0, None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,10 +56,9 @@ def _continued(unit: Keep | Finish, segment_bytes: int) -> Iterator[CopiedLog]:
         closing(Files()) as files,
     ):
         known = CopiedEnd(unit.place.offset, unit.place.segment, unit.place.size)
-        log = CopiedLog(files, unit.directory, known, segment_bytes=segment_bytes)
-        if unit.topic_id is not None and unit.place.segment is None:
-            log.write_topic_id(unit.topic_id)
-        yield log
+        yield CopiedLog(
+            files, unit.directory, known, segment_bytes=segment_bytes, topic_id=unit.topic_id
+        )
 
 
 def keep(unit: Keep) -> Moved:
@@ -93,8 +92,6 @@ def finish(unit: Finish) -> Moved:
     moved = Moved(unit.partition, unit.place)
     try:
         with _continued(unit, segment_bytes=1) as log:
-            if unit.place.segment is None:
-                log.begin()
             log.sync()
     except (HorologError, OSError) as error:
         moved.error = str(error)
@@ -108,34 +105,54 @@ def _append(unit: Keep, log: CopiedLog, moved: Moved) -> None:
     )
     with ahead(coming) as pieces:
         for piece in pieces:
-            view = memoryview(piece.data)
-            times = piece.append_times(log.next_offset, unit.end) if piece.append_times else ()
-            at = 0
-            for position, header in iter_headers(view, least_offset=log.next_offset):
-                if header.base_offset >= unit.end:
-                    return
-                if header.next_offset <= log.next_offset:
-                    continue
-                try:
-                    verify_crc(view, position, header)
-                except CorruptBatch as error:
-                    raise CorruptBatch(
-                        f"the batch at offset {header.base_offset} of the source is damaged: "
-                        f"{error.reason}"
-                    ) from error
-                while at + 1 < len(times) and times[at + 1].offset <= header.base_offset:
-                    at += 1
-                appended = times[at] if times else _UNKNOWN
-                is_stamped = header.timestamp_type is TimestampType.LOG_APPEND_TIME
-                if appended.known_ms is None and is_stamped and unit.with_append_times:
-                    appended = AppendTimeStretch(header.base_offset, header.max_timestamp)
-                batch = [view[position : position + header.size]]
-                log.append(as_it_is(header, batch, appended.ms, is_seen=appended.is_seen))
-                records = max(0, header.records_count) * (not header.is_control)
-                moved.records += records
-                count(records)
-                moved.bytes += header.size
-                if header.records_count:
-                    moved.place = replace(moved.place, last_ms=header.max_timestamp)
-                if moved.bytes >= unit.max_bytes:
-                    return
+            if not _append_piece(unit, log, moved, piece):
+                return
+
+
+def _append_piece(unit: Keep, log: CopiedLog, moved: Moved, piece: Batches) -> bool:
+    """Append those that are not there yet; whether the task may go on."""
+    view = memoryview(piece.data)
+    times = piece.append_times(log.next_offset, unit.end) if piece.append_times else ()
+    headers: list[BatchHeader] = []
+    appended: list[AppendTimeStretch] = []
+    begin = end = 0
+    goes_on = True
+    for position, header in iter_headers(view, least_offset=log.next_offset):
+        if header.base_offset >= unit.end:
+            goes_on = False
+            break
+        if header.next_offset <= log.next_offset:
+            continue
+        found = appended_at(header, times)
+        is_stamped = header.timestamp_type is TimestampType.LOG_APPEND_TIME
+        if found.known_ms is None and is_stamped and unit.with_append_times:
+            found = AppendTimeStretch(header.base_offset, header.max_timestamp)
+        begin = begin if headers else position
+        headers.append(header)
+        appended.append(found._replace(offset=header.base_offset))
+        end = position + header.size
+        if moved.bytes + end - begin >= unit.max_bytes:
+            goes_on = False
+            break
+    try:
+        if headers:
+            log.append(view[begin:end], appended)
+    except CorruptBatch as error:
+        offset = next(each.base_offset for each in headers if each.next_offset > log.next_offset)
+        raise CorruptBatch(
+            f"the batch at offset {offset} of the source is damaged: {error.reason}"
+        ) from error
+    finally:
+        for header in headers:
+            if header.next_offset <= log.next_offset:
+                _note(moved, header)
+    return goes_on
+
+
+def _note(moved: Moved, header: BatchHeader) -> None:
+    records = max(0, header.records_count) * (not header.is_control)
+    moved.records += records
+    count(records)
+    moved.bytes += header.size
+    if header.records_count:
+        moved.place = replace(moved.place, last_ms=header.max_timestamp)

@@ -1,8 +1,7 @@
 """A partition directory that takes the batches of another log as they are, with their offsets.
 
-Nothing is stamped or numbered: bytes, offsets and leader epochs are those of the other log, and
-append times where they are known. Snapshots of its producers say which transactions are open, so
-that the index of aborted ones is complete. A broker that opens the directory afterwards adopts it.
+It is a log that follows (`logs/following.py`): nothing is stamped or numbered, and append times are
+kept where they are known. A broker that opens the directory afterwards adopts it.
 
 What was written and not synced may be torn by a kill. So a log is opened from a place that is known
 to be on disk (`CopiedEnd`); behind that, whole batches whose checksums hold and whose append times
@@ -10,32 +9,28 @@ are there are kept, and the rest is cut off. Two processes may follow one anothe
 and the second finds what the first has written; a lock keeps them apart.
 """
 
+import logging
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import NamedTuple
 from uuid import UUID
 
+from horolog.buffers import Buffer
 from horolog.config import TopicConfig
-from horolog.errors import CorruptBatch, CorruptIndex, Misconfigured
-from horolog.record.batch import MAGIC
+from horolog.errors import Misconfigured
+from horolog.record.timestamps import AppendTimeStretch
 from horolog.storage import names
-from horolog.storage.append_times.earlier import take_over
-from horolog.storage.append_times.floor import AppendTimes
-from horolog.storage.directory.checkpoints import read_epochs, write_topic_id
+from horolog.storage.directory.checkpoint_ids import Checkpointed
 from horolog.storage.directory.lock import lock_against_others
-from horolog.storage.file_errors import failed_to
+from horolog.storage.file_errors import SyncFailed, failed_to
 from horolog.storage.files import Files
-from horolog.storage.index.abort import AbortedTxn
-from horolog.storage.index.segment_end import SegmentEnd
-from horolog.storage.logs.epochs import LeaderEpochs
-from horolog.storage.logs.writer import LogWriter, active_segment, new_segment
-from horolog.storage.producers.replay import replay
-from horolog.storage.producers.states import Producers, remove_snapshot
+from horolog.storage.names import TopicPartition
+from horolog.storage.recovery.loading import load_log
+from horolog.storage.recovery.plan import LoadPlan
 from horolog.storage.removal.leftovers import base_offsets
-from horolog.storage.segments.active import ActiveSegment
-from horolog.storage.segments.numbered import Numbered
-from horolog.storage.segments.segment import Segment
+
+_logger = logging.getLogger(__name__)
 
 
 class CopiedEnd(NamedTuple):
@@ -72,6 +67,7 @@ class CopiedLog:
         *,
         segment_bytes: int,
         interval_bytes: int = 4096,
+        topic_id: UUID | None = None,
     ) -> None:
         """Open it behind what is known to be on disk.
 
@@ -81,6 +77,7 @@ class CopiedLog:
             known: up to where it was synced.
             segment_bytes: a segment ends before it grows beyond that.
             interval_bytes: `index.interval.bytes`.
+            topic_id: whose log this is; written where the directory has none.
 
         Raises:
             Misconfigured: it holds another log, or less than is known to be there.
@@ -88,188 +85,117 @@ class CopiedLog:
         """
         self._files = files
         self._directory = directory
-        self._config = TopicConfig(segment_bytes=segment_bytes, index_interval_bytes=interval_bytes)
-        self._segment: Segment | None = None
-        self._writer: LogWriter | None = None
-        self._next_offset = known.next_offset
-        self.found_records = 0
+        self._known = known
+        bases = base_offsets(files.names_in(directory), names.LOG)
+        size = self._size_of_known(bases)
+        name = os.path.basename(directory)
+        plan = LoadPlan(
+            # Segments end by their size alone.
+            TopicConfig(
+                segment_bytes=segment_bytes,
+                segment_ms=names.MAX_OFFSET,
+                index_interval_bytes=interval_bytes,
+            ),
+            now_ms=0,
+            is_clean=bases[-1:] == [known.base_offset] and size == known.size,
+            checkpointed=Checkpointed(
+                recovery_point=known.next_offset, high_watermark=names.MAX_BASE_OFFSET
+            ),
+            topic_id=topic_id,
+            follows=True,
+        )
+        partition = names.partition_of(name) or TopicPartition(name, 0)
+        self._log, report = load_log(files, directory, partition, plan)
+        for warning in report.warnings:
+            _logger.warning("%s", warning)
+        if not bases:
+            self._log.truncate_fully(known.next_offset, 0)
+        if self._log.is_in_doubt:
+            self._log.flush()  # writes again what a sync that failed may have lost
+        self._size_of_known([segment.base_offset for segment in self._log.segments])
+        self._cut_without_times()
+        self.found_records = self._records_behind_known()
         """Of batches that were there behind what is known."""
-        take_over(files, directory, set(files.names_in(directory)))
-        self._append_times = AppendTimes.read(files, directory)
-        path = f"{directory}/{names.LEADER_EPOCHS}"
-        self._epochs = LeaderEpochs(files, path, read_epochs(files, path))
-        self._producers = Producers()
-        self._open(known)
 
     @property
     def next_offset(self) -> int:
         """That of the batch that comes next, or a smaller one."""
-        ours = self._next_offset  # perhaps behind a gap
-        return ours if self._writer is None else max(ours, self._writer.next_offset)
+        return max(self._known.next_offset, self._log.log_end_offset)  # perhaps behind a gap
 
     @property
     def end(self) -> CopiedEnd:
         """How far it goes; on disk after `sync`."""
-        if self._writer is None:
-            return CopiedEnd(self.next_offset)
-        segment = self._writer.active.segment
+        segment = self._log.segments[-1]
         return CopiedEnd(self.next_offset, segment.base_offset, segment.size)
 
-    def write_topic_id(self, topic_id: UUID) -> None:
-        """Say whose log this is."""
-        write_topic_id(
-            self._files, f"{self._directory}/{names.PARTITION_METADATA}", topic_id, sync=True
-        )
-
-    # Opening.
-
-    def _open(self, known: CopiedEnd) -> None:
-        bases = base_offsets(self._files.names_in(self._directory), names.LOG)
-        if known.base_offset is None:
-            ours = bases  # of a process before; the first one may begin behind a gap
-        else:
-            if known.base_offset not in bases:
-                raise self._another()
-            ours = bases[bases.index(known.base_offset) :]
-        segments = [self._segment_at(base) for base in bases[: len(bases) - len(ours)]]
-        for base in ours:
-            is_known = base == known.base_offset
-            if not is_known and base < self._next_offset and self._segment is not None:
-                raise self._another()
-            self._segment = self._taken(base, known.size if is_known else 0)
-            segments.append(self._segment)
-        segment = self._segment
-        if segment is not None:
-            self._check_times(segment, known)
-            self._epochs.truncate_from_end(self._next_offset)
-            self._learn_producers(segments, known)
-            if segment.has_append_times:
-                self._append_times.found(segment.append_times.latest_ms, self._next_offset)
-            self._write_to(active_segment(self._files, segment, self._config, 0))
-
-    def _write_to(self, active: ActiveSegment) -> LogWriter:
-        self._writer = LogWriter(
-            self._files,
-            self._directory,
-            active,
-            append_times=self._append_times,
-            epochs=self._epochs,
-            producers=self._producers,
-        )
-        return self._writer
-
-    def _another(self) -> Misconfigured:
-        return Misconfigured(
-            f"{self._directory} holds another log, or has lost a part of what was copied there. "
-            "Give another --target, or remove it"
-        )
-
-    def _segment_at(self, base_offset: int) -> Segment:
-        path = f"{self._directory}/{names.segment_file(base_offset, names.LOG)}"
-        size = self._files.size(path)
-        return Segment(self._files, self._directory, base_offset, self._config, size=size)
-
-    def _taken(self, base_offset: int, known_size: int) -> Segment:
-        """A segment with what it has behind a known size, as far as that is sound."""
-        segment = self._segment_at(base_offset)
-        size = segment.size
-        if size < known_size:
-            raise self._another()
-        seal = segment.indexes.seal_facts(size) if size == known_size else None
-        at, end = (0, base_offset) if seal is None else (size, seal.next_offset)
-        walk = segment.batches()
-        with suppress(CorruptBatch):
-            for position, header in walk.headers(at):
-                if position >= known_size:
-                    if header.magic == MAGIC and header.base_offset < self._next_offset:
-                        break  # not of this log
-                    walk.check(position, header)
-                    self._next_offset = header.next_offset
-                    self.found_records += max(0, header.records_count) * (not header.is_control)
-                at, end = position + header.size, header.next_offset
-        if at < known_size:
-            raise self._another()
-        if at < size:
-            self._files.truncate(segment.log.open(), at)
-        segment.end = SegmentEnd(at, end)
-        return segment
-
-    def _check_times(self, segment: Segment, known: CopiedEnd) -> None:
-        """Cut off batches whose append times a kill has lost."""
-        if not segment.has_append_times:
-            return
-        proof = segment.append_times.proof()
-        least = known.next_offset if known.base_offset == segment.base_offset else 0
-        if least <= proof.end < self._next_offset:
-            found = segment.locate(proof.end)
-            if found is not None:
-                position, header = found
-                self._files.truncate(segment.log.open(), position)
-                self._next_offset = header.base_offset
-                segment.end = SegmentEnd(position, self._next_offset)
-                segment.append_times.truncate(proof)
-
-    def _learn_producers(self, segments: Sequence[Segment], known: CopiedEnd) -> None:
-        """Find out who wrote it, and mend the indexes of aborted transactions that are not sure.
-
-        These are sure up to what is known to be on disk, if a snapshot was written there.
-        """
-        last, first = segments[-1], known.base_offset or 0
-        end = last.end.next_offset
-        present = self._files.names_in(self._directory)
-        offsets = base_offsets(present, names.SNAPSHOT)
-        if (last.base_offset, last.size) == (known.base_offset, known.size) and end in offsets:
-            first = end
-            last.forget_aborted_from(end)  # whose marker a power failure has lost
-        usable = [offset for offset in offsets if offset <= first]
-        replayed = replay(self._files, self._directory, segments, self._producers, usable, now_ms=0)
-        for segment in segments:
-            entries = replayed.get(segment.base_offset)
-            if entries is not None and (segment.base_offset >= first or not segment.has_aborted):
-                _mend_aborted(segment, entries)
-        kept = {*usable[-1:], *(segment.base_offset for segment in segments)}
-        for offset in offsets:
-            if offset not in kept or offset > end:
-                remove_snapshot(self._files, self._directory, offset)
-
-    # Appending.
-
-    def append(self, batch: Numbered) -> None:
-        """Append a batch as it is; its offsets come after those that are there.
+    def _size_of_known(self, bases: list[int]) -> int | None:
+        """The size of the segment that is known to be there; None if none is.
 
         Raises:
+            Misconfigured: it is not, or has lost a part.
+        """
+        base_offset = self._known.base_offset
+        if base_offset is None:
+            return None
+        path = f"{self._directory}/{names.segment_file(base_offset, names.LOG)}"
+        size = self._files.size(path) if base_offset in bases else -1
+        if size < self._known.size:
+            raise Misconfigured(
+                f"{self._directory} holds another log, or has lost a part of what was copied "
+                "there. Give another --target, or remove it"
+            )
+        return size
+
+    def _cut_without_times(self) -> None:
+        """Cut off batches whose append times a kill has lost."""
+        last, known = self._log.segments[-1], self._known
+        if last.has_append_times:
+            end = last.append_times.proof().end
+            least = known.next_offset if known.base_offset == last.base_offset else 0
+            if least <= end < self._log.log_end_offset:
+                self._log.truncate_to(end, 0)
+
+    def _records_behind_known(self) -> int:
+        start, found = self._known.next_offset, 0
+        if start >= self._log.log_end_offset:
+            return 0
+        for segment in self._log.segments_from(start):
+            position = segment.indexes.position_before(start, segment.size)
+            for _, header in segment.headers(position, segment.size):
+                if header.base_offset >= start and not header.is_control:
+                    found += max(0, header.records_count)
+        return found
+
+    def append(self, data: Buffer, append_times: Sequence[AppendTimeStretch]) -> None:
+        """Append batches as they are; their offsets come after those that are there.
+
+        Args:
+            data: whole batches.
+            append_times: of their records, from the first offset on.
+
+        Raises:
+            CorruptBatch: one is damaged, or not behind those before; these are in the log.
             StorageFailed: the disk refused. The log is to be opened again.
         """
-        self._begun(batch.base_offset).extend((batch,), self._config)
-
-    def begin(self) -> None:
-        """Have a segment, also if there is no batch: a broker finds the partition then."""
-        self._begun(self._next_offset)
-
-    def _begun(self, base_offset: int) -> LogWriter:
-        if self._writer is not None:
-            return self._writer
-        return self._write_to(
-            new_segment(self._files, self._directory, base_offset, self._config, 0)
-        )
-
-    # Making it last.
+        first, log = append_times[0].offset, self._log
+        if first < log.log_end_offset == log.segments[0].base_offset:
+            log.truncate_fully(first, 0)  # the source starts within its first batch
+        log.follow(data, append_times=append_times, now_ms=0)
+        log.advance_high_watermark(names.MAX_BASE_OFFSET)
 
     def sync(self) -> None:
         """Finish the last segment, and wait until the disk has all that was appended.
+
+        No more appends follow.
 
         Raises:
             StorageFailed: it has not.
             CorruptBatch: the log is damaged.
         """
-        if self._writer is not None:
-            self._writer.finish()
-            self._writer.sync()
-
-
-def _mend_aborted(segment: Segment, entries: Sequence[AbortedTxn]) -> None:
-    with suppress(CorruptIndex):
-        if segment.aborted() == entries:
-            return
-    segment.write_aborted(entries)
-    segment.sync(indexes=True)
+        try:
+            for path in self._log.finish():
+                self._files.sync_path(path)
+        except SyncFailed:
+            self._log.doubt()
+            raise
+        self._log.finished()
