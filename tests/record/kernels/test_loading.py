@@ -4,11 +4,14 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import numba
 import pytest
 from batches import BASE_OFFSET, generated_batch
+from patience import PATIENCE_S
 
 from horolog.record import row_buffers, scan
 from horolog.record.batch import parse_header
@@ -18,6 +21,8 @@ from horolog.record.compression import Codec
 from horolog.record.kernels import cache, loading
 from horolog.record.kernels.cache import compile_kernel
 from horolog.record.kernels.loading import SCAN_KERNELS, LazyKernels
+
+MUCH = 64 << 20  # bytes of work of twins
 
 
 def plus_one(number):
@@ -195,3 +200,30 @@ def test_much_decoding_brings_the_kernels_and_a_little_does_not(monkeypatch):
     large = build_batch([Record(1, None, bytes(1 << 20))])
     assert sum(table.num_rows for table in decode(large)) == 1
     assert started
+
+
+def test_noting_work_does_not_wait_for_kernels_that_are_loaded_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is the event loop that notes it, and compiling takes seconds."""
+    begun, may_end = threading.Event(), threading.Event()
+    gate = SimpleNamespace(begun=begun, may_end=may_end)
+    monkeypatch.setitem(sys.modules, "gate_of_slow_kernels", gate)
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "slow_kernels.py").write_text(
+        f"import gate_of_slow_kernels as it\nit.begun.set()\nit.may_end.wait({PATIENCE_S})\n"
+    )
+    kernels = LazyKernels("slow_kernels")
+    try:
+        kernels.note_work(MUCH)
+        assert begun.wait(PATIENCE_S)
+        noting = threading.Thread(target=kernels.note_work, args=(MUCH,), daemon=True)
+        noting.start()
+        noting.join(PATIENCE_S / 2)
+        assert not noting.is_alive()
+        assert kernels.module is None
+    finally:
+        may_end.set()
+        kernels.load_in_background().join(PATIENCE_S)
+        sys.modules.pop("slow_kernels", None)
+    assert kernels.module is not None

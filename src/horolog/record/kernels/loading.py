@@ -16,7 +16,8 @@ class LazyKernels:
 
     def __init__(self, module_name: str) -> None:
         self._module_name = module_name
-        self._lock = threading.Lock()
+        self._loading = threading.Lock()
+        self._starting = threading.Lock()  # never held while it loads: an event loop asks for it
         self._thread: threading.Thread | None = None
         self._work_bytes = 0
         self.module: ModuleType | None = None
@@ -24,13 +25,13 @@ class LazyKernels:
 
     def load(self) -> None:
         """Import the module, compiling what no cache holds; returns when it is ready."""
-        with self._lock:
+        with self._loading:
             if self.module is None:
                 self.module = importlib.import_module(self._module_name)
 
     def load_in_background(self) -> threading.Thread:
         """Begin to load, unless that has begun; the thread that does it may be joined."""
-        with self._lock:
+        with self._starting:
             if self._thread is None:
                 name = f"load {self._module_name}"
                 self._thread = threading.Thread(target=self.load, name=name, daemon=True)
@@ -38,7 +39,10 @@ class LazyKernels:
             return self._thread
 
     def note_work(self, size: int) -> None:
-        """Count what twins had to do; begin to load once there has been enough of it."""
+        """Count what twins had to do; begin to load once there has been enough of it.
+
+        Does not wait, also while the kernels are loaded.
+        """
         self._work_bytes += size
         if self._work_bytes >= _WORTH_LOADING_BYTES:
             self.load_in_background()
