@@ -16,7 +16,7 @@ import logging
 import threading
 from collections.abc import Awaitable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 from weakref import WeakKeyDictionary
 
 from horolog.broker.live_settings import LiveSettings
@@ -27,6 +27,9 @@ from horolog.clock import MINUTE_MS, Clock, SystemClock
 from horolog.errors import HorologError, StorageFailed
 from horolog.storage.cleaning.choosing import Cleanable
 from horolog.storage.logs.cleaning import CleaningRun
+
+if TYPE_CHECKING:
+    from horolog.storage.cleaning.key_map import KeyMap
 
 _LOG = logging.getLogger(__name__)
 
@@ -184,12 +187,16 @@ class Cleaner:
             live = self._live
             self._pace.wait(size, lambda: live.config.log_cleaner_io_max_bytes_per_second, stop)
 
-        async def clean() -> None:
+        def new_map() -> "KeyMap":
             from horolog.storage.cleaning.key_map import (  # noqa: PLC0415 - numpy, if needed
                 KeyMap,
             )
 
-            key_map = KeyMap(share, config.log_cleaner_io_buffer_load_factor)
+            return KeyMap(share, config.log_cleaner_io_buffer_load_factor)
+
+        async def clean() -> None:
+            loop = asyncio.get_running_loop()
+            key_map = await loop.run_in_executor(self._threads(), new_map)
             if await partition.begin_cleaning(chosen):
                 await self._partitions.checkpoint_cleaner()
             job = partition.clean(chosen, key_map, self._clock, hold, self._threads())
