@@ -9,6 +9,7 @@ from running_broker import RunningBroker
 from horolog.broker.following.follower import PartitionStatus
 from horolog.client import Client
 from horolog.record.batch import iter_headers
+from horolog.storage import TopicPartition
 
 Batches = list[tuple[int, bytes]]
 
@@ -36,12 +37,9 @@ def batches_of(client: Client, topic: str, partition: int = 0, start: int = 0) -
 
 def status_of(shadow: RunningBroker, topic: str, partition: int = 0) -> PartitionStatus | None:
     """What a broker says of one partition that it follows."""
-    status = shadow.call(shadow.broker.follower.status)
-    for each in status.partitions:
-        if (each.topic, each.partition) == (topic, partition):
-            found: PartitionStatus = each
-            return found
-    return None
+    key = TopicPartition(topic, partition)
+    found: PartitionStatus | None = shadow.call(lambda: shadow.broker.follower.status_of(key))
+    return found
 
 
 def is_caught_up(shadow: RunningBroker, source: Any, partitions: Iterable[tuple[str, int]]) -> bool:
@@ -57,5 +55,5 @@ def is_caught_up(shadow: RunningBroker, source: Any, partitions: Iterable[tuple[
         return True
 
     if not eventually(reaches):
-        raise AssertionError(shadow.call(shadow.broker.follower.status))
+        raise AssertionError([status_of(shadow, *each) for each in ends])
     return True

@@ -8,7 +8,7 @@ For the event loop's thread only. Nothing that fails here ends it: the source ma
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -30,7 +30,7 @@ from horolog.metadata.topics import TopicRegistry
 from horolog.offsets import TopicPartition
 from horolog.replication.followed import Asks, FollowedPartition, Gap
 
-__all__ = ["FollowStatus", "Follower", "PartitionStatus"]
+__all__ = ["Follower", "PartitionStatus"]
 
 _LOG = logging.getLogger(__name__)
 
@@ -70,36 +70,15 @@ class _Following:
 class PartitionStatus(NamedTuple):
     """How far one partition is followed."""
 
-    topic: str
-    partition: int
     state: str
     """`following`, `comparing`, `waiting` after an error, or `refused`."""
     next_offset: int
-    source_end: int | None
-    """The source's high watermark at its last answer; None before the first."""
     offsets_behind: int | None
-    records_behind: int | None
-    """0 where nothing is missing, else None: what is missing was not counted."""
     lag_ms: int | None
     """How long ago everything of the source was here; None if it never was since the start."""
-    leader_epoch: int
-    """Of the source, -1 before it is known."""
     gaps: tuple[Gap, ...]
     why: str | None
     """Why it is not followed now."""
-
-
-class FollowStatus(NamedTuple):
-    """How far a source is followed."""
-
-    cluster_id: str
-    """Empty as long as it was never reached, or nothing is followed."""
-    servers: str
-    why: str | None
-    """Why the source cannot be looked at; None if it can."""
-    refused: Mapping[str, str]
-    """Why topics are not followed, or not in everything, by name."""
-    partitions: tuple[PartitionStatus, ...]
 
 
 class Follower:
@@ -181,37 +160,21 @@ class Follower:
 
     # --- status -----------------------------------------------------------------------
 
-    def status(self) -> FollowStatus:
-        """How far each partition is followed."""
-        row = self._placement.source
-        return FollowStatus(
-            "" if row is None else row.cluster_id,
-            "" if row is None else row.servers,
-            self.why,
-            self._followed_topics.refused,
-            tuple(self._status(followed) for _, followed in sorted(self._followed.items())),
-        )
-
     def status_of(self, key: TopicPartition) -> PartitionStatus | None:
         """How far one partition is followed; None if it is not."""
         followed = self._followed.get(key)
-        return None if followed is None else self._status(followed)
-
-    def _status(self, followed: Followed) -> PartitionStatus:
+        if followed is None:
+            return None
         state, log = followed.state, local(followed.partition.log)
         why = state.why
         fetcher = self._fetcher_of(followed)
         if why is None and fetcher is not None:
             why = fetcher.why
         return PartitionStatus(
-            *followed.key,
             _title(state, why),
             state.position(log),
-            state.source_end,
             state.offsets_behind,
-            0 if state.offsets_behind == 0 else None,
             self._lag_ms(state, fetcher),
-            state.epoch,
             tuple(state.gaps),
             why,
         )

@@ -290,7 +290,7 @@ class Shadow:
                 if its.offsets_behind:
                     text = f"{its.offsets_behind} offsets of the source are not here. {text}"
                 if text:
-                    yield f"partition {its.partition}: {text}".strip()
+                    yield f"partition {index}: {text}".strip()
 
     # --- status -----------------------------------------------------------------------
 
@@ -364,7 +364,7 @@ class Shadow:
             index,
             FollowedState(its.state),
             its.offsets_behind,
-            its.records_behind,
+            0 if its.offsets_behind == 0 else None,  # what is missing was not counted
             its.lag_ms,
             its.next_offset,
             len(its.gaps),
