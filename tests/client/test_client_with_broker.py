@@ -23,7 +23,7 @@ from horolog.errors import ErrorCode, RecordsRejected, RequestRefused
 from horolog.record.batch import iter_headers
 from horolog.record.builder import Record, build_batch, read_records
 from horolog.record.compression import Codec
-from horolog.record.identity import with_producer
+from horolog.record.identity import renamed
 from horolog.wire.api import SUPPORTED, ApiKey
 
 SECOND_MS = 1_000
@@ -215,7 +215,10 @@ def test_raw_batches_are_copied_as_another_producers(client: Client, topic: str)
     producer = client.init_producer_id()
     for _ in range(2):  # the second time every batch is a repeat, and nothing is appended
         fetched = client.fetch(topic, 1, 0)
-        for batch in with_producer(fetched.records, producer, base_sequence=0):
+        sequence, data = 0, memoryview(fetched.records)
+        for at, header in iter_headers(data):
+            batch = renamed(header, data[at : at + header.size], producer, sequence)
+            sequence += header.records_count
             client.produce(copy, 0, batch, acks=-1)
     copied = client.fetch(copy, 0, 0).records
     headers = [header for _, header in iter_headers(copied)]

@@ -21,8 +21,10 @@ from tools.peers.kafka import (
 
 from horolog.client import EARLIEST, LATEST, Client, CommittedOffset, Producer
 from horolog.errors import ErrorCode, RecordsRejected, RequestRefused
+from horolog.record.batch import iter_headers
 from horolog.record.compression import Codec
-from horolog.record.identity import with_producer
+from horolog.record.identity import renamed
+from horolog.record.transactions import AbortedTransactions
 from horolog.sources import scan
 
 NOW_MS = 1_795_165_200_000
@@ -141,10 +143,13 @@ def test_raw_batches_are_copied_and_repeats_are_dropped(
     with Producer(client, codec=Codec.LZ4, batch_bytes=20_000) as producer:
         producer.send(source, rows)
     identity = client.init_producer_id()
-    fetched = client.fetch(source, 0, 0, max_bytes=50 << 20)
+    data = memoryview(client.fetch(source, 0, 0, max_bytes=50 << 20).records)
     for _ in range(2):
-        for batch in list(with_producer(fetched.records, identity, base_sequence=0))[:5]:
+        sequence = 0
+        for at, header in list(iter_headers(data))[:5]:
+            batch = renamed(header, data[at : at + header.size], identity, sequence)
             client.produce(target, 0, batch, acks=-1)
+            sequence += header.records_count
     copied = scan(client, target).read_all()
     assert 0 < len(copied) < 5_000
     assert copied == scan(client, source, ending_offsets={0: len(copied)}).read_all()
@@ -171,7 +176,9 @@ def test_aborted_transactions_are_read_only_where_uncommitted_reads_are_asked_fo
     assert committed["offset"].to_pylist() == [0, 4]  # markers and what was aborted lie between
     assert len(scan(client, name).read_all()) == 3
     fetched = client.fetch(name, 0, 0, read_committed=True)
-    assert len(list(with_producer(fetched.records, aborted=fetched.aborted))) == 2
+    drop, data = AbortedTransactions(fetched.aborted).drop, memoryview(fetched.records)
+    headers = [header for _, header in iter_headers(data)]
+    assert sum(1 for each in headers if not drop(each) and not each.is_control) == 2
 
 
 def test_reading_goes_on_where_a_group_has_committed(

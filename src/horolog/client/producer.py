@@ -38,7 +38,7 @@ from horolog.record.batch import next_sequence, parse_header
 from horolog.record.column_writer import PickedRows, encode_picked
 from horolog.record.columns import decode
 from horolog.record.compression import Codec
-from horolog.record.identity import with_producer
+from horolog.record.identity import renamed
 from horolog.record.row_columns import RowColumns
 
 __all__ = ["METADATA", "Producer", "RejectedBatch", "Repair", "Written"]
@@ -457,13 +457,14 @@ class Producer(Closeable):
         for partition in batches.keys() & self._taken_out.keys():
             batch = batches[partition]
             sequence = next_sequence(batch.sequence, -self._taken_out[partition])
-            if parse_header(batch.data).base_sequence != sequence:
+            header = parse_header(batch.data)
+            if header.base_sequence != sequence:
                 assert self._id is not None
-                (data,) = with_producer(
-                    batch.data,
+                data = renamed(
+                    header,
+                    memoryview(batch.data),
                     self._id,
-                    base_sequence=sequence,
-                    check_crcs=False,
+                    sequence,
                     is_transactional=self._transactional_id is not None,
                 )
                 batches[partition] = batch._replace(data=data)

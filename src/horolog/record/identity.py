@@ -6,78 +6,21 @@ headers are rewritten; records stay as they are, compressed or not, but in the f
 broker takes from no producer: there they are rewritten, as readers see them.
 """
 
-from collections.abc import Iterable, Iterator
-
-from horolog.buffers import Buffer
 from horolog.record.batch import (
     HEADER_SIZE,
     MAGIC,
     TRANSACTIONAL_BIT,
     BatchHeader,
-    iter_headers,
-    next_sequence,
     pack_header,
-    verify_crc,
 )
-from horolog.record.builder import build_batch, read_records
 from horolog.record.timestamps import TimestampType
-from horolog.record.transactions import AbortedTransaction, AbortedTransactions
 
-__all__ = ["NO_PRODUCER", "is_left_out", "needs_writing", "renamed", "with_producer"]
+__all__ = ["NO_PRODUCER", "is_left_out", "needs_writing", "renamed"]
 
 NO_PRODUCER = (-1, -1)
 """The id and epoch of batches that no idempotent producer wrote."""
 
 _LOG_APPEND_TIME = 1 << 3
-
-
-def with_producer(
-    batches: Buffer,
-    producer: tuple[int, int] = NO_PRODUCER,
-    *,
-    base_sequence: int = -1,
-    aborted: Iterable[AbortedTransaction] = (),
-    check_crcs: bool = True,
-    max_batch_bytes: int = 1 << 30,
-    is_transactional: bool = False,
-) -> Iterator[bytes]:
-    """The whole batches of a buffer, one by one, as batches of another producer.
-
-    Sequences continue from `base_sequence`. Unless the copies `is_transactional`, no batch is part
-    of a transaction any more: those of transactions in `aborted` are left out. So are control
-    batches, and batches that compaction emptied. A batch with gaps between its offsets, with append
-    times or a delete horizon, is rewritten: its offsets without gaps, its times as create times.
-
-    Raises:
-        CorruptBatch: what follows is no batch, or its checksum is wrong: it would be
-            right in the copy.
-        RequestRefused: a batch that is rewritten decompresses to more than `max_batch_bytes`.
-    """
-    view = memoryview(batches)
-    sequence = base_sequence
-    transactions = AbortedTransactions(aborted)
-    for position, header in iter_headers(view):
-        if check_crcs:
-            verify_crc(view, position, header)
-        batch = view[position : position + header.size]
-        if transactions.drop(header, batch) or is_left_out(header):
-            continue
-        if needs_writing(header):
-            rows = list(read_records(batch, max_bytes=max_batch_bytes))
-            yield build_batch(
-                rows,
-                codec=header.codec,
-                producer_id=producer[0],
-                producer_epoch=producer[1],
-                base_sequence=sequence,
-                is_transactional=is_transactional,
-            )
-            if sequence >= 0:
-                sequence = next_sequence(sequence, len(rows))
-            continue
-        yield renamed(header, batch, producer, sequence, is_transactional=is_transactional)
-        if sequence >= 0:
-            sequence = next_sequence(sequence, header.records_count)
 
 
 def renamed(
