@@ -49,18 +49,34 @@ def fill(broker: RunningBroker) -> None:
         broker.client.produce("orders", 0, build_batch(records))
 
 
+def ranges_of(
+    client: Client,
+    topic: str,
+    partition: int,
+    first_ms: int | None,
+    last_ms: int | None,
+    *,
+    clock: RangeClock = RangeClock.RECORD,
+    start: int = 0,
+    end: int,
+) -> list[OffsetRange] | None:
+    """What the leader of one partition says of a time."""
+    where = {(topic, partition): (start, end)}
+    return client.time_ranges_of(where, first_ms, last_ms, clock=clock)[topic, partition]
+
+
 broker = a_broker("orders", now_ms=None, prepare=fill)
 
 
 def test_a_broker_names_the_blocks_that_may_hold_a_time(client: Client) -> None:
     for minute in (0, 10, 30):
         first = NINE_MS + 60_000 * minute
-        found = client.time_ranges("orders", 0, first, first + 59_999, end=END)
+        found = ranges_of(client, "orders", 0, first, first + 59_999, end=END)
         assert found is not None
         assert len(found) <= 2, "its block, and the one with the late record"
         assert found[0].start <= 10 * minute < found[0].end
         assert found[0].size <= 6 * SIZE
-    late = client.time_ranges("orders", 0, None, NINE_MS - 1_000_000, end=END)
+    late = ranges_of(client, "orders", 0, None, NINE_MS - 1_000_000, end=END)
     assert late is not None
     assert any(span.start <= 205 < span.end for span in late)
     assert sum(span.size for span in late) <= 12 * SIZE
@@ -71,24 +87,24 @@ def test_times_before_1970_and_records_without_a_time_are_asked_for_by_name(clie
     client.produce("orders", 0, build_batch([Record(-7, None, b"")]))
     end = END + 2
     for clock, first, last in ((RangeClock.RECORD, -7, -7), (RangeClock.RECORD_OR_NONE, -1, -1)):
-        found = client.time_ranges("orders", 0, first, last, clock=clock, end=end)
+        found = ranges_of(client, "orders", 0, first, last, clock=clock, end=end)
         assert found is not None
         assert found[-1].end == end
 
 
 def test_a_range_is_asked_for_within_offsets(client: Client) -> None:
-    found = client.time_ranges("orders", 0, None, None, start=105, end=207)
+    found = ranges_of(client, "orders", 0, None, None, start=105, end=207)
     assert found is not None
     assert (found[0].start, found[-1].end) == (105, 207)
-    assert client.time_ranges("orders", 0, None, None, start=5, end=5) == []
+    assert ranges_of(client, "orders", 0, None, None, start=5, end=5) == []
 
 
 def test_an_answer_of_many_ranges_comes_in_parts(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = client.time_ranges("orders", 0, NINE_MS - 5_000_000, NINE_MS + 60_000, end=END)
+    whole = ranges_of(client, "orders", 0, NINE_MS - 5_000_000, NINE_MS + 60_000, end=END)
     monkeypatch.setattr("horolog.broker.control.time_ranges.MOST_RANGES", 1)
-    assert client.time_ranges("orders", 0, NINE_MS - 5_000_000, NINE_MS + 60_000, end=END) == whole
+    assert ranges_of(client, "orders", 0, NINE_MS - 5_000_000, NINE_MS + 60_000, end=END) == whole
     assert whole is not None
     assert len(whole) > 1
 
@@ -106,7 +122,7 @@ def test_ranges_of_any_offsets_and_sizes_fit_an_answer(
         return TimeRanges(these[:limit], end, False)
 
     monkeypatch.setattr("horolog.storage.logs.readable.ReadableLog.time_ranges", stored)
-    found = client.time_ranges("orders", 0, None, None, end=(1 << 63) - 1)
+    found = ranges_of(client, "orders", 0, None, None, end=(1 << 63) - 1)
     assert found == [OffsetRange(*each) for each in ranges]
 
 
@@ -205,8 +221,8 @@ def test_many_partitions_are_asked_about_in_one_request(
     found = client.time_ranges_of(where, NINE_MS + 2, NINE_MS + 3)
     assert len(sent) == 1
     assert [bool(found["more", number]) for number in range(5)] == [False, False, True, True, False]
-    assert found["orders", 0] == client.time_ranges(
-        "orders", 0, NINE_MS + 2, NINE_MS + 3, start=0, end=END
+    assert found["orders", 0] == ranges_of(
+        client, "orders", 0, NINE_MS + 2, NINE_MS + 3, start=0, end=END
     )
     monkeypatch.setattr("horolog.client.control.MOST_QUESTIONS", 2)
     monkeypatch.setattr("horolog.broker.control.time_ranges.MOST_RANGES", 1)
@@ -278,4 +294,4 @@ def test_leaders_are_asked_at_the_same_time_and_one_that_fails_spoils_no_later_a
         found = client.time_ranges_of(where, 1, 2)
         assert found == {each: [OffsetRange(0, 2, 10)] for each in where}
         assert len(first.asked(ApiKey.DESCRIBE_CONFIGS)) == 3
-        assert client.time_ranges("there", 5, 1, 2, end=5) == [OffsetRange(0, 2, 10)]
+        assert ranges_of(client, "there", 5, 1, 2, end=5) == [OffsetRange(0, 2, 10)]

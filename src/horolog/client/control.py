@@ -36,38 +36,6 @@ _LinkOf: TypeAlias = Callable[[TopicPartition, Deadline], Link]
 class ControlCalls(RetriedCalls):
     """Questions that horolog's brokers answer and Apache Kafka's do not, and what they do."""
 
-    def time_ranges(
-        self,
-        topic: str,
-        partition: int,
-        first_ms: int | None,
-        last_ms: int | None,
-        *,
-        clock: questions.RangeClock = questions.RangeClock.RECORD,
-        start: int = 0,
-        end: int,
-    ) -> list[OffsetRange] | None:
-        """The offsets between `start` and `end` that may hold records of a time, in order.
-
-        Args:
-            topic: its name.
-            partition: of the topic.
-            first_ms: the first time that is looked for, None without a limit.
-            last_ms: the last one.
-            clock: whose time it is.
-            start: where to begin.
-            end: where to stop.
-
-        Returns:
-            None from a broker that does not know (Apache Kafka's): every offset may.
-
-        Raises:
-            RequestRefused: there is no such partition, or another refusal.
-            NoAnswer: no broker answers.
-        """
-        where = {(topic, partition): (start, end)}
-        return self.time_ranges_of(where, first_ms, last_ms, clock=clock)[topic, partition]
-
     def time_ranges_of(
         self,
         where: Mapping[TopicPartition, tuple[int, int]],
@@ -76,13 +44,18 @@ class ControlCalls(RetriedCalls):
         *,
         clock: questions.RangeClock = questions.RangeClock.RECORD,
     ) -> dict[TopicPartition, list[OffsetRange] | None]:
-        """The same for many partitions, in one request to each leader, and to all at a time.
+        """The offsets of partitions that may hold records of a time, in order.
+
+        In one request to each leader, and to all at a time.
 
         Args:
             where: for each partition where to begin and where to stop.
             first_ms: the first time that is looked for, None without a limit.
             last_ms: the last one.
             clock: whose time it is.
+
+        Returns:
+            None of a partition whose broker does not know (Apache Kafka's): every offset may.
 
         Raises:
             RequestRefused: for one partition, which it names.
