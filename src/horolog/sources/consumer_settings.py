@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from horolog.sources import kafka_settings
 from horolog.sources.kafka_settings import check_settings
 
 OBEYED = {
@@ -27,15 +28,11 @@ FORBIDDEN = {
 }
 
 TUNING = (
+    *kafka_settings.TUNING,
     "allow.auto.create.topics",
     "auto.commit.interval.ms",
-    "auto.include.jmx.reporter",
-    "client.dns.lookup",
     "client.rack",
-    "config.providers",
-    "connections.max.idle.ms",
     "default.api.timeout.ms",
-    "enable.metrics.push",
     "exclude.internal.topics",
     "group.id",
     "group.instance.id",
@@ -44,23 +41,8 @@ TUNING = (
     "heartbeat.interval.ms",
     "max.poll.interval.ms",
     "max.poll.records",
-    "metadata.max.age.ms",
-    "metadata.recovery.rebootstrap.trigger.ms",
-    "metadata.recovery.strategy",
-    "metric.reporters",
-    "metrics.num.samples",
-    "metrics.recording.level",
-    "metrics.sample.window.ms",
     "partition.assignment.strategy",
-    "receive.buffer.bytes",
-    "reconnect.backoff.max.ms",
-    "reconnect.backoff.ms",
-    "retry.backoff.max.ms",
-    "retry.backoff.ms",
-    "security.providers",
-    "send.buffer.bytes",
     "session.timeout.ms",
-    "socket.connection.setup.timeout.max.ms",
     "socket.connection.setup.timeout.ms",
 )
 

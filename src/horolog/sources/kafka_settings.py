@@ -14,6 +14,30 @@ from horolog.errors import Misconfigured
 
 PREFIX = "kafka."
 
+TUNING = (
+    "auto.include.jmx.reporter",
+    "client.dns.lookup",
+    "config.providers",
+    "connections.max.idle.ms",
+    "enable.metrics.push",
+    "metadata.max.age.ms",
+    "metadata.recovery.rebootstrap.trigger.ms",
+    "metadata.recovery.strategy",
+    "metric.reporters",
+    "metrics.num.samples",
+    "metrics.recording.level",
+    "metrics.sample.window.ms",
+    "receive.buffer.bytes",
+    "reconnect.backoff.max.ms",
+    "reconnect.backoff.ms",
+    "retry.backoff.max.ms",
+    "retry.backoff.ms",
+    "security.providers",
+    "send.buffer.bytes",
+    "socket.connection.setup.timeout.max.ms",
+)
+"""What tunes a consumer as well as a producer."""
+
 
 def security_of(options: Mapping[str, str]) -> Security:
     """What `kafka.security.protocol`, `kafka.ssl.*` and `kafka.sasl.*` say.

@@ -10,6 +10,7 @@ from horolog.client import Security
 from horolog.client.security import PLAINTEXT
 from horolog.errors import Misconfigured
 from horolog.record.compression import Codec
+from horolog.sources import kafka_settings
 from horolog.sources.kafka_settings import PREFIX, check_settings, security_of
 from horolog.sources.option_values import flag, integer, one_of
 
@@ -46,35 +47,16 @@ FORBIDDEN = {
 }
 
 TUNING = (
-    "auto.include.jmx.reporter",
+    *kafka_settings.TUNING,
     "buffer.memory",
-    "client.dns.lookup",
-    "config.providers",
-    "connections.max.idle.ms",
-    "enable.metrics.push",
     "linger.ms",
     "max.block.ms",
     "max.in.flight.requests.per.connection",
-    "metadata.max.age.ms",
     "metadata.max.idle.ms",
-    "metadata.recovery.rebootstrap.trigger.ms",
-    "metadata.recovery.strategy",
-    "metric.reporters",
-    "metrics.num.samples",
-    "metrics.recording.level",
-    "metrics.sample.window.ms",
     "partitioner.adaptive.partitioning.enable",
     "partitioner.availability.timeout.ms",
-    "receive.buffer.bytes",
-    "reconnect.backoff.max.ms",
-    "reconnect.backoff.ms",
     "request.timeout.ms",
     "retries",
-    "retry.backoff.max.ms",
-    "retry.backoff.ms",
-    "security.providers",
-    "send.buffer.bytes",
-    "socket.connection.setup.timeout.max.ms",
     "transaction.two.phase.commit.enable",
 )
 
