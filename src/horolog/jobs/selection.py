@@ -4,7 +4,6 @@ import json
 import os
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -149,9 +148,9 @@ class Selection:
             self._chosen() | more, location=self.source, times=RowTimes(*moments)
         )
 
-    def log(self) -> AbstractContextManager[BrokerLog | FileLog]:
+    def log(self, **more: str) -> BrokerLog | FileLog:
         """The log as the planner sees it: partitions, earliest and latest offsets."""
-        options = self.read_options()
+        options = self.read_options(**more)
         return BrokerLog(options) if self.source.is_broker else FileLog(options)
 
     def client(self, client_id: str = "horolog-jobs") -> Client:

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import Filter, InputPartition
 from pyspark.sql.types import StructType
 
-from horolog.errors import HorologError, Misconfigured
+from horolog.errors import Misconfigured
 from horolog.jobs.archives.manifest import ArchivedFile, ArchivedTopic, Manifest, require_manifest
 from horolog.jobs.archives.planning import COMMITTED
 from horolog.jobs.archives.producers import ArchivedProducers
@@ -229,22 +229,13 @@ class _Reader(LogReader):
                     yield shaper.shape(table)
 
 
-class _FilteringReader(_Reader, FilteringLogReader):
+class _FilteringReader(FilteringLogReader, _Reader):
     """Reads what the query's filters leave; Spark applies them again."""
 
     def pushFilters(self, filters: list[Filter]) -> list[Filter]:
         """Take the filters that narrow the read."""
         left = super().pushFilters(filters)
         return left if self.shared_load is not None else filters
-
-    def partitions(self) -> list[InputPartition]:
-        """What each task is to read."""
-        try:
-            return super().partitions()
-        except HorologError:
-            if self.push is not None:
-                self.push.withdrawn()
-            raise
 
 
 def _decoded(rows: pa.RecordBatch, names: Sequence[str], times: TimeRange) -> pa.RecordBatch:

@@ -104,7 +104,7 @@ def compare(spark: SparkSession, job: Compare) -> Compared:
                 "the latest record of each key is that of a whole log: leave out from and to, and "
                 "a mirror's state that has them"
             )
-        logs = _log(selection), _log(other)
+        logs = selection.log(**_COMMITTED), other.log(**_COMMITTED)
         for log in logs:
             stack.enter_context(log)
         planner = _Planner(
@@ -167,11 +167,6 @@ def _columns_of(fields: Names) -> tuple[str, ...]:
     if not chosen:
         raise Misconfigured(f"fields: give some of {', '.join(FIELDS)}")
     return tuple(FIELDS[name] for name in chosen)
-
-
-def _log(selection: Selection) -> BrokerLog | FileLog:
-    options = selection.read_options(**_COMMITTED)
-    return BrokerLog(options) if selection.source.is_broker else FileLog(options)
 
 
 class _Planner:

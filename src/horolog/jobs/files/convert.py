@@ -34,6 +34,7 @@ from horolog.storage.offline.converting import (
     ConvertedSegment,
     is_kafkas_own,
 )
+from horolog.storage.verify.findings import run_steps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,13 +171,7 @@ class _Work:
             dry_run=self.dry_run,
         )
         with work.shared(), closing(work.files):
-            steps = work.steps()
-            while True:
-                try:
-                    next(steps)
-                except StopIteration as ended:
-                    found: list[ConvertedSegment] = ended.value
-                    break
+            found = run_steps(work.steps(), lambda _: None, lambda _: None)
         return _Done(
             len(found),
             [each for each in found if each.is_changed or each.refused],
