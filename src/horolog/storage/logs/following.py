@@ -18,7 +18,6 @@ from horolog.errors import CorruptBatch, StorageFailed
 from horolog.record.batch import parse_header, verify_crc
 from horolog.record.timestamps import AppendTimeStretch
 from horolog.storage import names
-from horolog.storage.logs.parts import LogParts
 from horolog.storage.logs.truncating import TruncatingLog
 from horolog.storage.producers.states import Unended
 from horolog.storage.segments.numbered import Numbered, as_they_are
@@ -44,9 +43,6 @@ class Followed(NamedTuple):
 
 class FollowingLog(TruncatingLog):
     """See the module."""
-
-    def __init__(self, parts: LogParts) -> None:
-        super().__init__(parts)
 
     def begin_following(self, high_watermark: int) -> None:
         """Take the batches of a source from here on, and none of producers.
