@@ -151,6 +151,7 @@ def test_a_header_without_end_is_refused_when_it_is_too_long(running: Running) -
 def test_a_request_that_is_not_complete_in_time_ends_its_connection(running: Running) -> None:
     with running.connect() as slow, running.connect() as silent:
         slow.sendall(b"GET / HTTP/1.1\r\n")
+        assert eventually(lambda: running.call(lambda: len(running.server.connections)) == 2)
         running.loop.advance(REQUEST_SECONDS - 1)
         slow.sendall(b"X: y\r\n")
         running.loop.advance(2)
