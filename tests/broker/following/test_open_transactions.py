@@ -12,18 +12,12 @@ from patience import eventually
 from running_broker import NOW_MS, RunningBroker
 
 from golden import GOLDEN
-from horolog.broker.following import follower
 from horolog.record.batch import iter_headers
 from horolog.record.transactions import AbortedTransactions
 from horolog.storage import TopicPartition
 
 TOPIC = "transaction-open"
 Start = Callable[..., RunningBroker]
-
-
-@pytest.fixture(autouse=True)
-def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(follower, "LOOK_S", 0.1)
 
 
 @pytest.fixture

@@ -51,12 +51,6 @@ GROUP = "g"
 assert partition_for(GROUP, THEIRS) != partition_for(GROUP, OURS)
 
 
-@pytest.fixture(autouse=True)
-def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(follower, "LOOK_S", 0.1)
-    monkeypatch.setattr("horolog.broker.following.shadow.GROUPS_S", 0.1)
-
-
 @pytest.fixture
 def start(make_broker: Any, tmp_path: Path) -> Start:
     """Start a broker, which may follow another."""

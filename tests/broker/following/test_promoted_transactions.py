@@ -15,7 +15,6 @@ from running_broker import RunningBroker
 from transactional import Producer, init
 
 from horolog.broker.controller import Controller
-from horolog.broker.following import follower
 from horolog.broker.following.promotion import Promotions
 from horolog.broker.following.source import SourcePartition, SourceTopic, SourceTopics
 from horolog.broker.partitions import Partitions
@@ -29,11 +28,6 @@ from horolog.wire.api import ApiKey
 Start = Callable[..., RunningBroker]
 BOTH = [("t", 0), ("u", 0)]
 STATES = [(TRANSACTION_STATE, index) for index in range(3)]
-
-
-@pytest.fixture(autouse=True)
-def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(follower, "LOOK_S", 0.1)
 
 
 @pytest.fixture

@@ -12,7 +12,6 @@ from patience import eventually
 from running_broker import ANY_TIME, NOW_MS, MakeBroker, RunningBroker, a_broker
 
 from horolog.broker.dispatch import served
-from horolog.broker.following import follower
 from horolog.broker.handlers import api_versions
 from horolog.clock import ManualClock
 from horolog.record.compression import Codec
@@ -22,11 +21,6 @@ from horolog.wire.api import ApiKey, Versions
 source = a_broker("t", of_topics=ANY_TIME, inter_broker_protocol_version="2.8")
 T = [("t", 0)]
 COUNT = 20
-
-
-@pytest.fixture(autouse=True)
-def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(follower, "LOOK_S", 0.1)
 
 
 @pytest.fixture

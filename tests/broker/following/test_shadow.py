@@ -13,7 +13,6 @@ from confluent_kafka import Producer
 from patience import PATIENCE_S, eventually
 from running_broker import NOW_MS, BrokerProcess, RunningBroker, a_broker
 
-from horolog.broker.following import follower, shadow
 from horolog.client import LATEST
 from horolog.client.groups import CommittedOffset
 from horolog.errors import ErrorCode, RequestRefused, StorageFailed
@@ -21,13 +20,6 @@ from horolog.storage.logs.following import FollowingLog
 from horolog.wire.questions import FollowedEntry, FollowedState
 
 source = a_broker("t", partitions=2)
-
-
-@pytest.fixture(autouse=True)
-def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(follower, "LOOK_S", 0.1)
-    monkeypatch.setattr(shadow, "GROUPS_S", 0.05)
-    monkeypatch.setattr(shadow, "GROUPS_SHARE", 1)
 
 
 @pytest.fixture

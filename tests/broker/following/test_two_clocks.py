@@ -7,7 +7,6 @@ from batches import batch
 from following import is_caught_up
 from running_broker import ANY_TIME, NOW_MS, MakeBroker, RunningBroker, a_broker
 
-from horolog.broker.following import follower
 from horolog.broker.handlers import api_versions
 from horolog.client import RecordClock
 from horolog.clock import DAY_MS, ManualClock
@@ -16,11 +15,6 @@ from horolog.wire.features import APPEND_TIME, FEATURES, SEEN_TIME
 
 source = a_broker("t", of_topics=ANY_TIME)
 T = [("t", 0)]
-
-
-@pytest.fixture(autouse=True)
-def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(follower, "LOOK_S", 0.1)
 
 
 @pytest.fixture

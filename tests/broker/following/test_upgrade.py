@@ -7,13 +7,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import pytest
 from old_messages import build_messages
 from partition_files import formats_in
 from patience import eventually
 from running_broker import NOW_MS, RunningBroker
 
-from horolog.broker.following import follower
 from horolog.clock import ManualClock
 from horolog.errors import HorologError
 from horolog.record.builder import Record, build_batch, read_records
@@ -206,11 +204,6 @@ def switch(load: Load, leader: Node, former: Node) -> None:
         former.broker.client.demote(leader.broker.address, TOPIC)
         load.leader = leader.broker
     assert not list(Path(former.log.directory).glob("*.cut"))
-
-
-@pytest.fixture(autouse=True)
-def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(follower, "LOOK_S", 0.1)
 
 
 def test_the_page_is_walked_under_load(make_broker: Any, tmp_path: Path) -> None:
