@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from running_broker import RunningBroker, a_broker
 from streaming_query import (
@@ -72,11 +72,6 @@ STEP = st.one_of(
 )
 
 
-@settings(
-    max_examples=25,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
 @given(st.lists(STEP, max_size=20), st.none() | st.integers(1, 7))
 def test_each_record_is_read_once_while_segments_roll(
     broker: RunningBroker, client: Client, steps: list[Any], most: int | None

@@ -5,7 +5,8 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from log_reading import Read, schema_of
 from running_broker import RunningBroker, a_broker
@@ -170,11 +171,7 @@ STEP = st.one_of(
 )
 
 
-@settings(
-    max_examples=40,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+@examples(2)
 @given(
     before=st.tuples(LOG, LOG),
     from_=st.integers(0, 21),

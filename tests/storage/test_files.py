@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 from damage import NO_FILES
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from patience import PATIENCE_S
 
@@ -349,7 +350,7 @@ CHANGES = [
 ]
 
 
-@settings(max_examples=100, deadline=None)
+@examples(4)
 @given(
     max_open=st.integers(1, 3),
     steps=st.lists(st.tuples(st.sampled_from(CHANGES), st.sampled_from("ab")), max_size=25),

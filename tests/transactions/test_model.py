@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from examples import examples
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
@@ -149,5 +150,5 @@ class TransactionalId(RuleBasedStateMachine):
             assert not self.state.partitions
 
 
-TransactionalId.TestCase.settings = settings(max_examples=150, stateful_step_count=40)
+TransactionalId.TestCase.settings = settings(examples(4), stateful_step_count=40)
 TestTransactionalId = TransactionalId.TestCase

@@ -80,4 +80,4 @@ class CompactedLog(CleanedLife):
 
 
 TestCompactedLog = pytest.mark.filterwarnings("ignore")(CompactedLog.TestCase)
-TestCompactedLog.settings = settings(max_examples=20, stateful_step_count=20, deadline=None)
+TestCompactedLog.settings = settings(stateful_step_count=20)

@@ -165,4 +165,4 @@ def read_committed(log: Log) -> dict[int, bytes | None]:
 
 
 TestTransactionalLog = pytest.mark.filterwarnings("ignore")(TransactionalLog.TestCase)
-TestTransactionalLog.settings = settings(max_examples=20, stateful_step_count=25, deadline=None)
+TestTransactionalLog.settings = settings(stateful_step_count=25)

@@ -9,7 +9,8 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from storelogs import (
     ANY_TIME,
@@ -159,7 +160,7 @@ def test_a_companion_of_other_bytes_changes_no_answer(
         assert append_times(log)[RECORDS] == NOW + 5000
 
 
-@settings(max_examples=60)
+@examples(2)
 @given(data=st.data(), clean=st.booleans())
 def test_no_flipped_bit_changes_an_answer(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, clean: bool

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from examples import examples
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from storelogs import DAY, NOW, append, new_log, partition_dir, reopened
@@ -150,7 +151,7 @@ def test_json_has_everything(tmp_path: Path) -> None:
 times = st.sampled_from([-5, -1, NOW - 3 * DAY, NOW - 1, NOW, NOW + DAY, FAR])
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(examples(2), suppress_health_check=list(HealthCheck))
 @given(
     segments=st.lists(st.lists(times, min_size=1, max_size=3), min_size=1, max_size=4),
     by=st.sampled_from(["create-time", "append-time", "later"]),
