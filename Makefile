@@ -47,10 +47,10 @@ SAY_SLOWEST := --durations 12 --durations-min 2
 
 LEAVE_OUT ?= $(if $(filter thorough,$(HYPOTHESIS_PROFILE)),, and not slow)
 
-# Beside the tests that need Spark, which are one after the other, these give way. Four at once: most wait for
-# brokers, clients and processes half of their time, which leaves two cores idle.
+# Beside the tests that need Spark, which are one after the other, these give way. Five at once: most wait for
+# brokers, clients and processes half of their time. What one has not begun another takes, so that all end together.
 test-core: kernels ## the tests that need no Java
-	@$(NICE) $(BIN)/python -m pytest --numprocesses 4 --ignore tests/interop -m "not spark and not interop and not soak$(LEAVE_OUT)" $(SAY_SLOWEST) $(PYTEST_OPTIONS)
+	@$(NICE) $(BIN)/python -m pytest --numprocesses 5 --dist worksteal --ignore tests/interop -m "not spark and not interop and not soak$(LEAVE_OUT)" $(SAY_SLOWEST) $(PYTEST_OPTIONS)
 
 test-spark: check-java kernels ## the tests that need Spark, in one process: it has one JVM
 	@$(BIN)/python -m pytest -m "spark$(LEAVE_OUT)" $(SAY_SLOWEST) $(PYTEST_OPTIONS) tests/spark tests/jobs tests/demo

@@ -34,7 +34,7 @@ class KafkaPythonMember:
 
     def _poll(self) -> None:
         while not self._stop.is_set():
-            self._consumer.poll(timeout_ms=2000)
+            self._consumer.poll(timeout_ms=100)
             self.assigned = {tp.partition for tp in self._consumer.assignment()}
         self._consumer.close()
 

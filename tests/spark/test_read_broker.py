@@ -7,7 +7,7 @@ from log_reading import Read, moment
 from pyspark.sql.datasource import EqualTo, GreaterThanOrEqual, InputPartition, LessThan
 from running_broker import RunningBroker
 
-from horolog.client import Client, NoAnswer
+from horolog.client import Client, NoAnswer, retrying
 from horolog.client.fetching import PartitionFetch
 from horolog.errors import Misconfigured
 from horolog.record.builder import Record, build_batch
@@ -305,7 +305,10 @@ def test_a_log_that_ends_before_the_offset_that_is_asked_for_is_lost_data(
     assert rows_of(plans[1]) == []
 
 
-def test_a_topic_deleted_after_planning_is_lost_data(orders: RunningBroker, client: Client) -> None:
+def test_a_topic_deleted_after_planning_is_lost_data(
+    orders: RunningBroker, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retrying, "UNKNOWN_TOPIC_MS", 100)
     strict = load(orders, subscribe="orders").plan()
     lenient = load(orders, subscribe="orders", failOnDataLoss="false").plan()
     client.delete_topics(["orders"])
