@@ -12,12 +12,10 @@ from horolog.wire.api import ApiKey
 from horolog.wire.codec import decode_response, encode_response
 from horolog.wire.fetch import (
     AbortedTransaction,
-    EpochEnd,
     FetchedPartition,
     FetchedTopic,
     encode_fetch_response,
 )
-from horolog.wire.leaders import CurrentLeader, NodeEndpoint
 
 VERSIONS = range(19)
 
@@ -33,9 +31,6 @@ partitions = st.builds(
     log_start_offset=i64,
     records=st.binary(max_size=200),
     aborted_transactions=st.none() | st.lists(st.builds(AbortedTransaction, i64, i64), max_size=2),
-    preferred_read_replica=i32,
-    diverging_epoch=st.none() | st.builds(EpochEnd, st.integers(0, 9), i64),
-    current_leader=st.none() | st.builds(CurrentLeader, st.integers(0, 9), i32),
 )
 topics = st.builds(
     FetchedTopic,
@@ -43,13 +38,10 @@ topics = st.builds(
     topic_id=st.none() | st.uuids(),
     partitions=st.lists(partitions, max_size=3),
 )
-nodes = st.lists(st.builds(NodeEndpoint, i32, texts, i32, st.none() | texts), max_size=2)
 
 
 def as_fields(it: FetchedPartition) -> dict[str, Any]:
     fields: dict[str, Any] = it._asdict()
-    fields["diverging_epoch"] = it.diverging_epoch and it.diverging_epoch._asdict()
-    fields["current_leader"] = it.current_leader and it.current_leader._asdict()
     if it.aborted_transactions is not None:
         fields["aborted_transactions"] = [each._asdict() for each in it.aborted_transactions]
     return fields
@@ -57,9 +49,9 @@ def as_fields(it: FetchedPartition) -> dict[str, Any]:
 
 @pytest.mark.parametrize("version", VERSIONS)
 @examples(0.25)
-@given(topics=st.lists(topics, max_size=3), throttle=i32, session=i32, nodes=nodes)
+@given(topics=st.lists(topics, max_size=3), throttle=i32, session=i32)
 def test_every_fetch_answer_equals_the_one_packed_from_the_schema(
-    version: int, topics: list[FetchedTopic], throttle: int, session: int, nodes: list[NodeEndpoint]
+    version: int, topics: list[FetchedTopic], throttle: int, session: int
 ) -> None:
     by_schema = encode_response(
         ApiKey.FETCH,
@@ -76,7 +68,6 @@ def test_every_fetch_answer_equals_the_one_packed_from_the_schema(
                 }
                 for topic in topics
             ],
-            "node_endpoints": [node._asdict() for node in nodes],
         },
     )
     by_hand = encode_fetch_response(
@@ -85,7 +76,6 @@ def test_every_fetch_answer_equals_the_one_packed_from_the_schema(
         throttle_time_ms=throttle,
         error_code=ErrorCode.fetch_session_id_not_found,
         session_id=session,
-        node_endpoints=nodes,
     )
     assert b"".join(by_hand) == by_schema
 

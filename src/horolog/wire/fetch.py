@@ -7,9 +7,11 @@ v4   last_stable_offset i64, aborted_transactions[producer_id i64, first_offset 
 v5   log_start_offset i64, after last_stable_offset
 v7   error_code i16, session_id i32, after throttle_time_ms
 v11  preferred_read_replica i32, before the records
-v12  compact lengths; tagged in a partition: diverging_epoch 0, current_leader 1, snapshot_id 2
+v12  compact lengths, tagged fields
 v13  topics by id
-v16  tagged in the response: node_endpoints 0
+
+No version names a replica to be read, and no tagged field is written: clients ask for leaders by
+Metadata.
 """
 
 from collections.abc import Sequence
@@ -18,13 +20,11 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from horolog.buffers import Buffer
-from horolog.wire.leaders import CurrentLeader, NodeEndpoint, current_leader_field, nodes_field
-from horolog.wire.packing import INT32, compact_string, string, tagged, uuid_bytes, uvarint
+from horolog.wire.packing import INT32, compact_string, string, uuid_bytes, uvarint
 
 __all__ = [
     "READ_COMMITTED",
     "AbortedTransaction",
-    "EpochEnd",
     "FetchedPartition",
     "FetchedTopic",
     "encode_fetch_response",
@@ -38,7 +38,7 @@ _PARTITION_V0: Final = Struct(">ihq")
 _PARTITION_V4: Final = Struct(">ihqq")
 _PARTITION_V5: Final = Struct(">ihqqq")
 _ABORTED: Final = Struct(">qq")
-_EPOCH_END: Final = Struct(">iqx")
+_NO_REPLICA: Final = INT32.pack(-1)
 
 
 class AbortedTransaction(NamedTuple):
@@ -46,13 +46,6 @@ class AbortedTransaction(NamedTuple):
 
     producer_id: int
     first_offset: int
-
-
-class EpochEnd(NamedTuple):
-    """The end offset of a leader epoch, for a consumer or follower that diverged (KIP-595)."""
-
-    epoch: int
-    end_offset: int
 
 
 class FetchedPartition(NamedTuple):
@@ -65,9 +58,6 @@ class FetchedPartition(NamedTuple):
     log_start_offset: int = -1
     records: Buffer = b""
     aborted_transactions: Sequence[AbortedTransaction] | None = None  # null: read uncommitted
-    preferred_read_replica: int = -1
-    diverging_epoch: EpochEnd | None = None
-    current_leader: CurrentLeader | None = None
 
 
 class FetchedTopic(NamedTuple):
@@ -85,7 +75,6 @@ def encode_fetch_response(
     throttle_time_ms: int = 0,
     error_code: int = 0,
     session_id: int = 0,
-    node_endpoints: Sequence[NodeEndpoint] = (),
 ) -> list[Buffer]:
     """Encode the body as buffers to send in order; records are passed through uncopied."""
     is_flexible = version >= 12
@@ -108,11 +97,11 @@ def encode_fetch_response(
                 parts += (out, partition.records)
                 out = bytearray()
             if is_flexible:
-                out += _partition_tags(partition)
+                out.append(0)
         if is_flexible:
             out.append(0)
     if is_flexible:
-        out += nodes_field(node_endpoints) if version >= 16 else b"\x00"
+        out.append(0)
     if out:
         parts.append(out)
     return parts
@@ -134,19 +123,8 @@ def _before_records(out: bytearray, version: int, it: FetchedPartition) -> None:
             if is_flexible:
                 out.append(0)
     if version >= 11:
-        out += INT32.pack(it.preferred_read_replica)
+        out += _NO_REPLICA
     out += _count(is_flexible, len(it.records))
-
-
-def _partition_tags(it: FetchedPartition) -> bytes:
-    if it.diverging_epoch is None and it.current_leader is None:
-        return b"\x00"
-    fields = []
-    if it.diverging_epoch is not None:
-        fields.append((0, _EPOCH_END.pack(*it.diverging_epoch)))
-    if it.current_leader is not None:
-        fields.append(current_leader_field(1, it.current_leader))
-    return tagged(*fields)
 
 
 def _count(is_flexible: bool, count: int) -> bytes:

@@ -1,4 +1,4 @@
-"""Leader discovery (KIP-951): the current leader and endpoint in Produce and Fetch responses."""
+"""Leader discovery (KIP-951): the current leader and its endpoint in Produce responses."""
 
 from collections.abc import Sequence
 from struct import Struct
