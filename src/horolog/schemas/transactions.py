@@ -16,7 +16,7 @@ version 1 from level 1 on. Which partition has an id follows as for groups (`par
 
 from collections.abc import Mapping
 from enum import IntEnum
-from struct import Struct
+from struct import Struct, pack
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
@@ -135,8 +135,8 @@ def read_transaction(data: bytes) -> TransactionValue:
     )
 
 
-def newest_transaction_bytes(value: TransactionValue) -> bytes:
-    """As `transaction_bytes` of the newest version, in a third of the time where names are short.
+def transaction_bytes(value: TransactionValue) -> bytes:
+    """The inverse of `read_transaction`, in version 1.
 
     Raises:
         struct.error: a number or a text does not fit its field.
@@ -145,15 +145,15 @@ def newest_transaction_bytes(value: TransactionValue) -> bytes:
     parts = [_HEAD.pack(_NEWEST, *value[:4])]
     if partitions is None:
         parts.append(b"\0")
-    elif len(partitions) > _MOST_SHORT:
-        return transaction_bytes(value)
     else:
-        parts.append(_SHORT[len(partitions) + 1])
+        parts.append(_length(len(partitions)))
         for name, indexes in partitions.items():
             data, count = name.encode(), len(indexes)
-            if len(data) > _MOST_SHORT or count > _MOST_SHORT:
-                return transaction_bytes(value)
-            parts += _SHORT[len(data) + 1], data, _INDEXES[count].pack(count + 1, *indexes, 0)
+            parts += _length(len(data)), data
+            if count <= _MOST_SHORT:
+                parts.append(_INDEXES[count].pack(count + 1, *indexes, 0))
+            else:
+                parts += _length(count), pack(f">{count}iB", *indexes, 0)
     parts.append(_TIMES.pack(value.updated_ms, value.started_ms))
     tagged = _tagged(value)
     parts.append(_SHORT[len(tagged)])
@@ -162,22 +162,9 @@ def newest_transaction_bytes(value: TransactionValue) -> bytes:
     return b"".join(parts)
 
 
-def transaction_bytes(value: TransactionValue, version: int = _NEWEST) -> bytes:
-    """The inverse of `read_transaction`; version 0 loses what is tagged.
-
-    Raises:
-        struct.error: a number or a text does not fit its field.
-    """
-    to = Encoder(is_flexible=version >= 1)
-    to.i16(version).i64(value.producer_id).i16(value.producer_epoch)
-    to.i32(value.timeout_ms).i8(value.status)
-
-    def write(topic: tuple[str, tuple[int, ...]]) -> None:
-        name, indexes = topic
-        to.text(name).array(indexes, to.i32).tagged()
-
-    to.array(None if value.partitions is None else value.partitions.items(), write)
-    return bytes(to.i64(value.updated_ms).i64(value.started_ms).tagged(_tagged(value)))
+def _length(count: int) -> bytes:
+    """Of a text or an array, as one more."""
+    return _SHORT[count + 1] if count <= _MOST_SHORT else bytes(Encoder().unsigned(count + 1))
 
 
 def _tagged(value: TransactionValue) -> dict[int, bytes]:

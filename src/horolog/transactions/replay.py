@@ -7,9 +7,9 @@ from horolog.errors import CorruptBatch, HorologError, RequestRefused
 from horolog.record.batch import parse_header
 from horolog.record.builder import Record, read_records
 from horolog.schemas.transactions import (
-    newest_transaction_bytes,
     read_transaction,
     read_transaction_key,
+    transaction_bytes,
     transaction_key,
 )
 from horolog.transactions.values import Transaction, transaction_of
@@ -24,7 +24,7 @@ def record_of(transactional_id: str, transaction: Transaction | None, now_ms: in
     Raises:
         struct.error: the id is longer than 32,767 bytes.
     """
-    value = None if transaction is None else newest_transaction_bytes(transaction.value())
+    value = None if transaction is None else transaction_bytes(transaction.value())
     return Record(now_ms, transaction_key(transactional_id), value)
 
 
