@@ -159,11 +159,6 @@ class Scan:
         """How many offsets its tasks read, as far as that is planned."""
         return sum(each.end - each.start for task in self.tasks for each in task)
 
-    @property
-    def knows_append_times(self) -> bool:
-        """Whether the log may know append times in addition to the records' own."""
-        return columns.APPEND_TIME_MS in self.names
-
     def frame(self, spark: SparkSession, summary: Summary, schema: str) -> DataFrame:
         """What a summary makes of each task; run when Spark needs it."""
         tasks = len(self.tasks)

@@ -269,11 +269,6 @@ class AppendTimeFile:
         return found if found is not None and found.offset < to_offset else None
 
     @property
-    def known_to(self) -> int:
-        """The offset before which append times are known, but where entries say otherwise."""
-        return self.proof().end
-
-    @property
     def latest_ms(self) -> int | None:
         """The last append time, known or seen: none that follows is earlier; None without any.
 
@@ -341,17 +336,6 @@ class AppendTimeFile:
     def has_any(self) -> bool:
         """Whether there are entries at all; of a batch in the log or not."""
         return len(self._entries) > 0
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether the append time of every record is known; reads all entries.
-
-        Raises:
-            StorageFailed: the disk refused.
-        """
-        end = self._segment.end.next_offset
-        base = self._segment.base_offset
-        return end == base or all(each.ms is not None for each in self.stretches(base, end))
 
     def damage(self) -> str | None:
         """What is wrong with the file itself, None if nothing is; reads all of it.
@@ -487,11 +471,6 @@ class AppendTimeFile:
         return first
 
     # Writing.
-
-    @property
-    def is_growing(self) -> bool:
-        """Whether the file is made ready for appends."""
-        return self._is_growing
 
     @property
     def is_ready(self) -> bool:

@@ -117,11 +117,6 @@ class ActiveSegment:
         return active
 
     @property
-    def is_growing(self) -> bool:
-        """Whether it can be appended to as it is; else it must be reopened."""
-        return self._entries is not None
-
-    @property
     def is_ready(self) -> bool:
         """Whether the next append finds the files open that it writes to."""
         entries, blocks = self._entries, self._blocks
