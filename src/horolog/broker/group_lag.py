@@ -188,31 +188,16 @@ def partition_lag(behind: Behind, paces: Paces, clock: LagClock, now_ms: int) ->
         CorruptBatch: the log is damaged where it has to be read.
     """
     log, first, end = behind.log, behind.first_unread, behind.end
-    unread = log.unread(first, end)
-    deleted = Doomed()
-    if behind.has_unread:
-        segments = deletions(log, first, now_ms)
-        deleted = doomed(behind, segments, paces.commits, now_ms)
-    lag_ms: int | None = 0
-    if behind.has_unread and clock is LagClock.APPEND:
-        appended_ms = append_time_of(log, first)
-        lag_ms = None if appended_ms is None else max(0, now_ms - appended_ms)
-    elif behind.has_unread:
-        oldest_ms = unread.oldest_create_ms
-        lag_ms = None if oldest_ms is None else max(0, now_ms - oldest_ms)
-    return PartitionLag(
-        *behind.key,
-        behind.committed,
-        behind.start,
-        end,
-        behind.offsets,
-        unread.records,
-        behind.lost,
-        lag_ms,
-        clock,
-        paces.catch_up_ms(end - first) if behind.has_unread else 0,
-        paces.commits is not None,
-        *deleted,
+    found, unread = unknown_lag(behind, paces, clock), log.unread(first, end)
+    if not behind.has_unread:
+        return found._replace(records_behind=unread.records)
+    deleted = doomed(behind, deletions(log, first, now_ms), paces.commits, now_ms)
+    since_ms = unread.oldest_create_ms if clock is LagClock.CREATE else append_time_of(log, first)
+    return found._replace(
+        records_behind=unread.records,
+        lag_ms=None if since_ms is None else max(0, now_ms - since_ms),
+        unread_deleted=deleted.records,
+        first_deleted_ms=deleted.first_ms,
     )
 
 
