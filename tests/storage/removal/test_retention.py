@@ -4,7 +4,7 @@ import pytest
 
 from horolog.config import TopicConfig
 from horolog.storage.directory.checkpoints import AppendTimeReset
-from horolog.storage.removal.retention import Candidate, SegmentTime, bounded, decide
+from horolog.storage.removal.retention import Candidate, SegmentTime, bounded, judge, reasons
 
 NOW = 1_700_000_000_000
 
@@ -27,7 +27,7 @@ def count(
     **config: object,
 ) -> int:
     settings: dict[str, object] = {"retention_ms": -1, "retention_bytes": -1}
-    reasons = decide(
+    judged = judge(
         segments,
         TopicConfig(**{**settings, **config}),
         start,
@@ -35,7 +35,7 @@ def count(
         NOW,
         lambda segment: SegmentTime((times or [])[(segment.base_offset - 40) // 10], True),
     )
-    return len(reasons)
+    return len(reasons(judged))
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_the_passes_go_on_where_the_one_before_stopped() -> None:
 
 
 def test_every_reason_names_what_decided() -> None:
-    reasons = decide(
+    judged = judge(
         log(5, 5, 5, 5),
         TopicConfig(retention_bytes=10, retention_ms=100),
         50,
@@ -118,7 +118,7 @@ def test_every_reason_names_what_decided() -> None:
         NOW,
         lambda segment: SegmentTime(NOW - 200, segment.base_offset == 60),
     )
-    before_start, for_size, for_age, for_its_change = reasons
+    before_start, for_size, for_age, for_its_change = reasons(judged)
     assert before_start == "it is before the log start offset 50"
     assert for_size == "the log has 15 bytes, retention.bytes is 10"
     assert for_age == "its largest timestamp 1699999999800 is 200 ms old, retention.ms is 100"

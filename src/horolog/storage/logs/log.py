@@ -50,7 +50,7 @@ class Log(CleaningLog):
         segments = self.segments
         if self.retention_exempt:
             return []
-        reasons = retention.deletable(
+        found = retention.verdicts(
             segments,
             self.config,
             self.log_start_offset,
@@ -60,7 +60,9 @@ class Log(CleaningLog):
         )
         return [
             DeletedSegment(segment.base_offset, segment.size, reason)
-            for segment, reason in zip(segments, reasons, strict=False)
+            for segment, reason in zip(
+                segments, retention.reasons(verdict for _, verdict in found), strict=False
+            )
         ]
 
     def apply_retention(self, now_ms: int, monotonic_ms: int) -> list[DeletedSegment]:

@@ -6,7 +6,7 @@
     simulation.run_until(now_ms)
 
 It replays when batches arrived against the decisions of the broker itself: `LogWriter.must_roll`
-before each append, and `retention.decide` at each check, of which those are left out that cannot
+before each append, and `retention.judge` at each check, of which those are left out that cannot
 find anything. Batches stay whole, as in a log; a segment is known by sums. Not simulated are
 full indexes, `segment.jitter.ms`, resets of append times, and records that a broker would refuse.
 """
@@ -25,8 +25,8 @@ from horolog.storage.removal.retention import (
     Candidate,
     SegmentTime,
     Verdict,
-    decide,
     judge,
+    reasons,
     times_that_count,
 )
 from horolog.storage.segments.active import ActiveSegment
@@ -312,13 +312,13 @@ class Simulation:
         if self._writer.must_roll_idle(config, now_ms):
             self._begin(end)
         candidates = [self._candidate(place) for place in range(len(segments))]
-        reasons = decide(candidates, config, 0, end, now_ms, self._time_of)
-        if len(reasons) == len(segments):
+        going = reasons(judge(candidates, config, 0, end, now_ms, self._time_of))
+        if len(going) == len(segments):
             self._begin(end)
-        for growing, reason in zip(segments, reasons, strict=False):
+        for growing, reason in zip(segments, going, strict=False):
             self._deletions.append(_deletion(growing, now_ms, reason))
             self._held -= growing.sums.size
-        del segments[: len(reasons)]
+        del segments[: len(going)]
 
 
 def _deletion(growing: _Growing, at_ms: int, reason: str) -> Deletion:

@@ -8,7 +8,7 @@ ever cut at its beginning. The active segment may go like any other unless it is
 `removal/retention_report.py` shows the same verdicts to users.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import StrEnum
 from itertools import takewhile
 from typing import Final, NamedTuple
@@ -84,28 +84,6 @@ class Verdict(NamedTuple):
         return self.because in MAY_GO
 
 
-def deletable(
-    segments: Sequence[SegmentReader],
-    config: TopicConfig,
-    log_start_offset: int,
-    high_watermark: int,
-    now_ms: int,
-    resets: Sequence[AppendTimeReset] = (),
-) -> list[str]:
-    """Why each of the oldest segments may go; there are as many reasons as segments that may.
-
-    Args:
-        segments: all of a log, oldest first.
-        config: its settings. Without `delete` in `cleanup.policy` only the first pass counts.
-        log_start_offset: what is before it is gone for readers already.
-        high_watermark: what is not below it stays.
-        now_ms: the clock.
-        resets: where append times were lowered, in order of offsets.
-    """
-    found = verdicts(segments, config, log_start_offset, high_watermark, now_ms, resets)
-    return _reasons(verdict for _, verdict in found)
-
-
 def verdicts(
     segments: Sequence[SegmentReader],
     config: TopicConfig,
@@ -114,9 +92,17 @@ def verdicts(
     now_ms: int,
     resets: Sequence[AppendTimeReset] = (),
 ) -> Iterator[tuple[Candidate, Verdict]]:
-    """What retention says of each segment, oldest first, by itself; arguments as `deletable`.
+    """What retention says of each segment, oldest first, by itself.
 
     What is read of a segment to know its time is read when its verdict is taken.
+
+    Args:
+        segments: all of a log, oldest first.
+        config: its settings. Without `delete` in `cleanup.policy` only the first pass counts.
+        log_start_offset: what is before it is gone for readers already.
+        high_watermark: what is not below it stays.
+        now_ms: the clock.
+        resets: where append times were lowered, in order of offsets.
     """
     by_base = {segment.base_offset: segment for segment in segments}
 
@@ -215,22 +201,7 @@ def bounded(
     return time
 
 
-def decide(
-    segments: Sequence[Candidate],
-    config: TopicConfig,
-    log_start_offset: int,
-    high_watermark: int,
-    now_ms: int,
-    time_of: Callable[[Candidate], SegmentTime | None],
-) -> list[str]:
-    """The decision of `deletable`; `time_of` is asked for no more segments than necessary.
-
-    A segment whose time is unknown, None, stays.
-    """
-    return _reasons(judge(segments, config, log_start_offset, high_watermark, now_ms, time_of))
-
-
-def _reasons(found: Iterator[Verdict]) -> list[str]:
+def reasons(found: Iterable[Verdict]) -> list[str]:
     """Why each of the oldest segments goes, up to the first that stays."""
     return [verdict.reason for verdict in takewhile(lambda verdict: verdict.may_go, found)]
 
@@ -243,7 +214,10 @@ def judge(
     now_ms: int,
     time_of: Callable[[Candidate], SegmentTime | None],
 ) -> Iterator[Verdict]:
-    """What retention says of each segment, oldest first; arguments as `decide`."""
+    """What retention says of each segment, oldest first; the other arguments as of `verdicts`.
+
+    `time_of` is asked for no more segments than necessary; one whose time is unknown, None, stays.
+    """
     size = sum(segment.size for segment in segments)
     for segment in segments:
         if not segment.is_last and segment.end_offset <= log_start_offset:
