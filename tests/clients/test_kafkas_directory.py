@@ -67,10 +67,13 @@ def consume(address: str, golden: GoldenPartition, isolation: str) -> list[tuple
             "isolation.level": isolation,
             "enable.partition.eof": True,
             "enable.auto.commit": False,
+            "fetch.wait.max.ms": 10,
         }
     )
     found = []
     try:
+        # A search for an offset before the leader is known is tried again after half a second.
+        consumer.list_topics(golden.topic)
         start = confluent_kafka.OFFSET_BEGINNING
         consumer.assign([confluent_kafka.TopicPartition(golden.topic, golden.partition, start)])
         while (message := consumer.poll(10)) is not None:

@@ -175,10 +175,14 @@ def pause_s(begun: float) -> float:
 
 def main() -> None:
     """Read orders until there are no more."""
+    from short_pauses import SHORT_PAUSES
+
     from horolog.cli import app
     from horolog.cli.lazy import load_command
 
     load_command("serve")
+    for module, name, value in SHORT_PAUSES:
+        setattr(module, name, value)
     warm_up()
     for line in sys.stdin:
         order = json.loads(line)

@@ -37,7 +37,7 @@ INPUT, OUTPUT, COMPACTED, TRIMMED = "in", "out", "compacted", "trimmed"
 PARTITIONS = {INPUT: 3, OUTPUT: 3, COMPACTED: 2, TRIMMED: 2}
 KEYS = 5
 GROUP = "transformers"
-STUCK_S = 10
+STUCK_S = 5
 FENCED = 3  # exit code of one that has to begin again
 
 Sent = list[tuple[str, int, str | None]]

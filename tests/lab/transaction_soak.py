@@ -347,7 +347,8 @@ class TransactionSoak(KilledBroker):
 
     def follow(self, port: int = 0, dies: str | None = None) -> BornBroker:
         """Start a broker that follows this one; it may die at a step of its promotion."""
-        settings = {**SETTINGS, "horolog.follow": self.address}
+        follows = {"horolog.follow": self.address, "replica.fetch.wait.max.ms": 50}
+        settings = {**SETTINGS, **follows}
         arguments = serve(self.directory / "shadow", port, settings)
         said = self.directory / "shadow.said"
         self._shadow = BornBroker(self._nursery, said, arguments, dies)
@@ -959,11 +960,13 @@ def read_committed(address: str, where: Where) -> list[Read]:
     )
     found: list[Read] = []
     try:
+        # A search for an offset before the leader is known is tried again after half a second.
+        consumer.list_topics(where[0])
         beginning = confluent_kafka.OFFSET_BEGINNING
         consumer.assign([confluent_kafka.TopicPartition(*where, beginning)])
         until = time.monotonic() + PATIENCE_S
         while time.monotonic() < until:
-            for message in consumer.consume(500, 0.1):
+            for message in consumer.consume(500, 0.01):
                 error = message.error()
                 if error is None:
                     key, value = message.key(), message.value()

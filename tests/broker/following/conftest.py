@@ -4,17 +4,13 @@ from typing import Any
 
 import pytest
 from running_broker import MakeBroker, RunningBroker
-
-from horolog.broker.following import follower, shadow
+from short_pauses import SHORT_PAUSES
 
 
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pauses do not grow with what a look takes, which is long on a busy machine."""
-    monkeypatch.setattr(follower, "LOOK_S", 0.1)
-    monkeypatch.setattr(follower, "LOOK_SHARE", 1)
-    monkeypatch.setattr(shadow, "GROUPS_S", 0.1)
-    monkeypatch.setattr(shadow, "GROUPS_SHARE", 1)
+    for module, name, value in SHORT_PAUSES:
+        monkeypatch.setattr(module, name, value)
 
 
 @pytest.fixture
