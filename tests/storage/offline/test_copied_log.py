@@ -188,3 +188,22 @@ def test_what_a_sync_may_have_lost_is_written_again_by_the_next_attempt(tmp_path
         log.sync()
     (path,) = directory.glob("*.log")
     assert files.on_disk(str(path)) == b"".join(source.batches)
+
+
+def test_a_copy_without_a_batch_may_begin_before_the_offset_that_was_asked_for(
+    tmp_path: Path,
+) -> None:
+    """The source starts within its first batch, and each attempt is killed before it is noted."""
+    directory, first = tmp_path / "t-0", batch(NOW, NOW, NOW)
+    known = CopiedEnd(2)
+    for batches in ([], [first], [first]):
+        with copying(str(directory)):
+            log = CopiedLog(UnsyncedFiles(), str(directory), known, segment_bytes=1 << 30)
+            for each in batches if log.next_offset == 2 else ():
+                log.append(each, [AppendTimeStretch(0, NOW)])
+            log.sync()
+            if not batches:
+                known = log.end
+    assert log.next_offset == 3
+    assert [path.name for path in directory.glob("*.log")] == [f"{0:020d}.log"]
+    assert (directory / f"{0:020d}.log").read_bytes() == first

@@ -124,9 +124,11 @@ class CopiedLog:
 
     @property
     def end(self) -> CopiedEnd:
-        """How far it goes; on disk after `sync`."""
-        segment = self._log.segments[-1]
-        return CopiedEnd(self.next_offset, segment.base_offset, segment.size)
+        """How far it goes; on disk after `sync`. A segment without a batch may not stay."""
+        for segment in reversed(self._log.segments):
+            if segment.size:
+                return CopiedEnd(self.next_offset, segment.base_offset, segment.size)
+        return CopiedEnd(self.next_offset)
 
     def _size_of_known(self, bases: list[int]) -> int | None:
         """The size of the segment that is known to be there; None if none is.
