@@ -325,7 +325,7 @@ def test_one_leader_that_moves_costs_the_others_no_second_request() -> None:
 
 def test_an_error_that_may_pass_is_given_up_on_when_the_time_is_over() -> None:
     answers = {ApiKey.LIST_OFFSETS: offsets(ErrorCode.leader_not_available)}
-    with talk(answers, timeout_ms=3_000) as (broker, client):
+    with talk(answers, timeout_ms=1_000) as (broker, client):
         with pytest.raises(RequestRefused, match="offsets of clicks-5: LEADER_NOT_AVAILABLE"):
             client.list_offsets({CLICKS: LATEST})
         assert len(broker.asked(ApiKey.LIST_OFFSETS)) > 2
@@ -366,7 +366,7 @@ def test_a_broker_that_knows_only_the_first_api_versions_is_asked_again_in_that(
 
 def test_an_advertised_address_that_does_not_answer_is_reported_as_such(dead_port: int) -> None:
     with (
-        talk(script={"advertised_port": dead_port}, timeout_ms=3_000) as (_, client),
+        talk(script={"advertised_port": dead_port}, timeout_ms=1_000) as (_, client),
         pytest.raises(NoAnswer) as absent,
     ):
         client.list_offsets({CLICKS: LATEST})
@@ -391,11 +391,11 @@ def test_large_fetched_records_are_a_view_and_not_a_copy() -> None:
 
 def test_a_long_poll_may_take_longer_than_the_timeout_of_a_call() -> None:
     def slow(_: Any) -> bytes:
-        time.sleep(2.5)
+        time.sleep(1.2)
         partition = FetchedPartition(5, high_watermark=900)
         return b"".join(encode_fetch_response(12, [FetchedTopic("clicks", None, [partition])]))
 
-    with talk({ApiKey.FETCH: slow}, timeout_ms=2_000) as (_, client):
+    with talk({ApiKey.FETCH: slow}, timeout_ms=1_000) as (_, client):
         assert client.fetch("clicks", 5, 40, max_wait_ms=60_000).high_watermark == 900
 
 

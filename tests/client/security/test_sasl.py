@@ -406,7 +406,7 @@ def test_a_peer_cannot_claim_a_large_answer_before_it_has_authenticated(
     }
     with (
         ScriptedBroker(script) as broker,
-        Client(broker.bootstrap, security=settings("PLAIN")) as client,
+        Client(broker.bootstrap, timeout_ms=1_000, security=settings("PLAIN")) as client,
         pytest.raises(NoAnswer, match="announced an answer of 536870912 bytes"),
     ):
         client.metadata()
