@@ -556,6 +556,8 @@ def test_a_former_leader_drops_what_is_pending_there(source: RunningBroker, star
     assert comes(source, 7)
     assert transform(shadow, offset=8).end() == 0
     assert comes(source, 8)
+    states = [(TRANSACTION_STATE, index) for index in range(2)]
+    assert is_caught_up(source, shadow, [("out", 0), *states])
     source.client.promote(None)
     assert is_settled(source)
     assert (results(source), committed(source)) == (3, 8)
