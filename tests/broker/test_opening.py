@@ -3,14 +3,17 @@
 import asyncio
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from horolog.broker import broker as broker_module
+from horolog.broker.controller import NewTopic
 from horolog.broker.service import Service
 from horolog.config import Settings
 from horolog.errors import Misconfigured, StorageFailed
 from horolog.metadata.store import MetadataStore
+from horolog.storage import LogDir
 
 
 def settings_for(log_dir: Path, port: int = 0) -> Settings:
@@ -58,3 +61,39 @@ def test_a_start_that_fails_lets_go_of_the_directory_and_its_threads(
     start_and_stop(tmp_path / "log")
     start_and_stop(tmp_path / "other")
     assert horolog_threads() == []
+
+
+def test_a_stop_waits_for_partitions_that_are_made_for_a_cancelled_task(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else their directories come after the lock is released, and when the logs are closed."""
+    steps: list[str] = []
+    begun, closing = threading.Event(), threading.Event()
+    create, close = LogDir.create_all, LogDir.close
+
+    def create_late(*args: Any, **named: Any) -> None:
+        begun.set()
+        closing.wait(0.3)  # in vain
+        create(*args, **named)
+        steps.append("created")
+
+    def close_now(*args: Any, **named: Any) -> list[str]:
+        closing.set()
+        steps.append("closed")
+        return close(*args, **named)
+
+    async def run() -> None:
+        service = await Service.start(settings_for(tmp_path), load_kernels=False)
+        monkeypatch.setattr(LogDir, "create_all", create_late)
+        monkeypatch.setattr(LogDir, "close", close_now)
+        creating = asyncio.create_task(
+            service.broker.controller.create_topic(NewTopic(name="t", partitions=3))
+        )
+        await asyncio.get_running_loop().run_in_executor(None, begun.wait)
+        creating.cancel()
+        await service.stop()
+        with pytest.raises(asyncio.CancelledError):
+            await creating
+
+    asyncio.run(run())
+    assert steps == ["created", "closed"]

@@ -6,9 +6,9 @@ Everything that may wait for the disk runs in the write threads.
 import asyncio
 import logging
 from collections.abc import Callable, Collection, ItemsView, Iterator, Mapping, ValuesView
-from concurrent.futures import Executor
+from concurrent.futures import Executor, Future, wait
 from types import MappingProxyType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from horolog.broker.live_settings import LiveSettings
 from horolog.broker.metrics.traffic import Traffic
@@ -56,6 +56,7 @@ class Partitions(Mapping[tuple[str, int], Partition]):
         self._checkers = checkers
         self._loop = asyncio.get_running_loop()
         self._closed = False
+        self._running: set[Future[Any]] = set()  # calls in threads, whoever still waits for them
         by_topic = {topic.name: topic.partitions for topic in topics}
         for (name, index), log in log_dir.logs.items():
             if index in by_topic.get(name, ()):
@@ -219,14 +220,18 @@ class Partitions(Mapping[tuple[str, int], Partition]):
 
     async def close(self, *, clean: bool) -> None:
         """Complete queued writes and close the logs; without `clean`, as after a crash."""
-        for partition in self._served.values():
+        for partition in list(self._served.values()):
             await partition.close()
         if self._closed:
             return
         self._closed = True  # from here on nothing is written down: the lock is released
-        failures = await self._loop.run_in_executor(
-            self._workers, lambda: self._log_dir.close(clean=clean)
-        )
+        running = list(self._running)  # also of tasks that were cancelled
+
+        def end() -> list[str]:
+            wait(running)
+            return self._log_dir.close(clean=clean)
+
+        failures = await self._loop.run_in_executor(self._workers, end)
         for failure in failures:
             _LOG.error("not closed cleanly, the next start will recover it: %s", failure)
 
@@ -238,7 +243,10 @@ class Partitions(Mapping[tuple[str, int], Partition]):
         """
         if self._closed:
             raise StorageFailed("The broker is closed")
-        return await self._loop.run_in_executor(self._workers, call)
+        running = self._workers.submit(call)
+        self._running.add(running)
+        running.add_done_callback(self._running.discard)
+        return await asyncio.wrap_future(running)
 
     def _serve(self, log: Log) -> None:
         limit = self._live.config.horolog_max_batch_uncompressed_bytes
