@@ -140,6 +140,18 @@ def kafka_ranges() -> tuple[str, dict[str, str]]:
     return kafka.version, {key: f"{name} {low} {high or low}" for name, key, low, high in found}
 
 
+def keep_skipped(outcomes: dict[str, str], runs: dict[str, Any]) -> dict[str, str]:
+    """Give tests whose client is not here the outcome of an earlier run; the days of these."""
+    earlier, days = runs.get("outcomes", {}), runs.get("taken", {})
+    kept = {}
+    for test, seen in outcomes.items():
+        if seen == "skipped" and earlier.get(test, seen) != seen:
+            outcomes[test] = earlier[test]
+            function = f"`{function_of(test)}`"
+            kept[function] = days.get(function, days["other clients"])
+    return kept
+
+
 def record(only_python: bool) -> None:
     """Run the tests and write down what came of them."""
     runs: dict[str, Any] = json.loads(RUNS.read_text()) if RUNS.exists() else {}
@@ -151,8 +163,8 @@ def record(only_python: bool) -> None:
     taken = before | {"Python clients": today}
     if not only_python:
         outcomes |= run(PEER_TESTS)
-        versions |= peer_versions()
-        taken = {"Python clients": today, "other clients": today}
+        versions |= {name: seen for name, seen in peer_versions().items() if seen != MISSING}
+        taken = {"Python clients": today, "other clients": today} | keep_skipped(outcomes, runs)
         runs["kafka"], runs["kafka_apis"] = kafka_ranges()
     else:
         # Peers' tests run Python clients, too: of another release they show nothing.
