@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -43,6 +44,22 @@ def filled(path: Path, count: int = 30) -> tuple[list[Record], int]:
         for at in range(count):
             put(log, KEYS[at % 3], at=NOW + at, now=NOW + at + 5)
         return records_in(log), log.segments[-1].base_offset
+
+
+def killed_runs(path: Path) -> Iterator[tuple[int, Path, list[Record], int]]:
+    """Each a log whose compaction was killed at another step; the last one was not killed."""
+    for step in range(0, 400, 7):
+        before, end = filled(path / str(step), 15)
+        killed = False
+        try:
+            with suppress(OSError):
+                compact(path / str(step), FaultyFiles(step, Killed(), for_ops=1 << 30))
+        except Killed:
+            killed = True
+        yield step, path / str(step), before, end
+        if not killed:
+            return
+    pytest.fail("the last step was never reached")
 
 
 @pytest.mark.parametrize("memory", [1 << 20, 24 * 3])
@@ -166,25 +183,13 @@ def test_what_was_cleaned_further_stays_so(tmp_path: Path) -> None:
 
 
 def test_a_kill_leaves_a_line_before_the_first_gap_and_none_too_far(tmp_path: Path) -> None:
-    for step in range(0, 400, 7):
-        path = tmp_path / str(step)
-        before, end = filled(path, 15)
-        killed = False
-        try:
-            with suppress(OSError):
-                compact(path, FaultyFiles(step, Killed(), for_ops=1 << 30))
-        except Killed:
-            killed = True
+    for step, path, before, end in killed_runs(tmp_path):
         line = lines_of(path).get(TopicPartition("events", 3))
         with reopened(path, PLAIN) as (_, log):
             is_changed = records_in(log) != before
             is_compacted = records_in(log) == latest(before, end)
         assert line is not None or not is_changed, step
         assert not line or (line == end and is_compacted), step
-        if not killed:
-            break
-    else:
-        pytest.fail("the last step was never reached")
 
 
 def test_a_directory_that_is_no_brokers_gets_no_file(tmp_path: Path) -> None:
@@ -202,19 +207,7 @@ def test_one_segment_is_not_compacted_alone(tmp_path: Path) -> None:
 
 
 def test_a_kill_at_any_step_loses_nothing(tmp_path: Path) -> None:
-    for step in range(0, 400, 7):
-        path = tmp_path / str(step)
-        before, end = filled(path, 15)
-        killed = False
-        try:
-            with suppress(OSError):
-                compact(path, FaultyFiles(step, Killed(), for_ops=1 << 30))
-        except Killed:
-            killed = True
+    for step, path, before, end in killed_runs(tmp_path):
         compact(path)
         with reopened(path, PLAIN) as (_, log):
             assert records_in(log) == latest(before, end), step
-        if not killed:
-            break
-    else:
-        pytest.fail("the last step was never reached")

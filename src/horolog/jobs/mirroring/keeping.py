@@ -105,21 +105,21 @@ def _append(unit: Keep, log: CopiedLog, moved: Moved) -> None:
     )
     with ahead(coming) as pieces:
         for piece in pieces:
-            if not _append_piece(unit, log, moved, piece):
+            if _append_piece(unit, log, moved, piece):
                 return
 
 
 def _append_piece(unit: Keep, log: CopiedLog, moved: Moved, piece: Batches) -> bool:
-    """Append those that are not there yet; whether the task may go on."""
+    """Append those that are not there yet; whether the task is done then."""
     view = memoryview(piece.data)
     times = piece.append_times(log.next_offset, unit.end) if piece.append_times else ()
     headers: list[BatchHeader] = []
     appended: list[AppendTimeStretch] = []
     begin = end = 0
-    goes_on = True
+    is_done = False
     for position, header in iter_headers(view, least_offset=log.next_offset):
         if header.base_offset >= unit.end:
-            goes_on = False
+            is_done = True
             break
         if header.next_offset <= log.next_offset:
             continue
@@ -132,7 +132,7 @@ def _append_piece(unit: Keep, log: CopiedLog, moved: Moved, piece: Batches) -> b
         appended.append(found._replace(offset=header.base_offset))
         end = position + header.size
         if moved.bytes + end - begin >= unit.max_bytes:
-            goes_on = False
+            is_done = True
             break
     try:
         if headers:
@@ -146,7 +146,7 @@ def _append_piece(unit: Keep, log: CopiedLog, moved: Moved, piece: Batches) -> b
         for header in headers:
             if header.next_offset <= log.next_offset:
                 _note(moved, header)
-    return goes_on
+    return is_done
 
 
 def _note(moved: Moved, header: BatchHeader) -> None:
