@@ -279,7 +279,7 @@ async def test_requests_come_between_two_completions(lab: Lab) -> None:
         completed.append(sum(lab.status(name) is Status.COMPLETE_COMMIT for name in names))
     steps = [after - before for before, after in pairwise(completed) if after > before]
     assert steps[0] == 3  # of 40: a share
-    assert steps[-15:] == [1] * 15
+    assert steps[-14:] == [1] * 14  # or 15: one may be complete before the last is asked for
 
 
 @in_loop
