@@ -167,8 +167,11 @@ def test_a_state_that_ends_early_at_any_byte_decides_nothing(tmp_path: Path, ver
     ],
 )
 def test_a_state_that_is_not_understood_is_skipped(tmp_path: Path, strange: bytes) -> None:
-    write(tmp_path, Record(NOW, key("x"), strange), Record(NOW, None, b"no key"))
-    assert read(tmp_path) == {}
+    decided = Record(NOW, key("x"), value(77, PREPARE_COMMIT, {"a": [0]}))
+    write(tmp_path, decided, Record(NOW, key("x"), strange), Record(NOW, None, b"no key"))
+    assert read(tmp_path) == {}, "nor does the one before it count"
+    write(tmp_path, decided, base_offset=3)
+    assert read(tmp_path) == {TopicPartition("a", 0): {77}}
 
 
 def test_a_partition_that_cannot_be_read_costs_only_itself(tmp_path: Path) -> None:

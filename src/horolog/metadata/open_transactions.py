@@ -170,8 +170,8 @@ def committed_in(files: Files, log_dir: Path) -> Mapping[TopicPartition, frozens
     if not is_whole:
         why = replay.reason or "some of its batches are damaged"
         _logger.warning("What transactions in %s came to is known only in part: %s", log_dir, why)
-    states = replay.states.values()
-    return _by_partition(each for each in states if each.status is Status.PREPARE_COMMIT)
+    known = (each for name, each in replay.states.items() if name not in replay.uncertain)
+    return _by_partition(each for each in known if each.status is Status.PREPARE_COMMIT)
 
 
 def _by_partition(states: Iterable[Transaction]) -> Mapping[TopicPartition, frozenset[int]]:

@@ -33,6 +33,8 @@ class Replay:
 
     def __init__(self) -> None:
         self.states: dict[str, Transaction] = {}
+        self.uncertain: set[str] = set()
+        """The ids whose last state is damaged, so that the one before it counts."""
         self.unreadable = 0
         """Records, or whole batches, that are left out because they are damaged."""
         self.reason: str | None = None
@@ -63,12 +65,16 @@ class Replay:
         transactional_id = read_transaction_key(key)
         if transactional_id is None:
             return
-        self.note(
-            transactional_id, None if value is None else transaction_of(read_transaction(value))
-        )
+        try:
+            after = None if value is None else transaction_of(read_transaction(value))
+        except CorruptBatch:
+            self.uncertain.add(transactional_id)
+            raise
+        self.note(transactional_id, after)
 
     def note(self, transactional_id: str, after: Transaction | None) -> None:
         """Let a state count; None removes the id."""
+        self.uncertain.discard(transactional_id)
         if after is None:
             self.states.pop(transactional_id, None)
         else:
