@@ -177,8 +177,8 @@ def test_aborted_transactions_are_read_only_where_uncommitted_reads_are_asked_fo
     assert len(scan(client, name).read_all()) == 3
     fetched = client.fetch(name, 0, 0, read_committed=True)
     drop, data = AbortedTransactions(fetched.aborted).drop, memoryview(fetched.records)
-    headers = [header for _, header in iter_headers(data)]
-    assert sum(1 for each in headers if not drop(each) and not each.is_control) == 2
+    batches = [(each, data[at : at + each.size]) for at, each in iter_headers(data)]
+    assert sum(not drop(each, batch) and not each.is_control for each, batch in batches) == 2
 
 
 def test_reading_goes_on_where_a_group_has_committed(

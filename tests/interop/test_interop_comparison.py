@@ -32,6 +32,7 @@ NOT_OF_KAFKA: Final = {
     "metrics": "its exporters are projects of their own",
     "why a segment is still there": "no tool of Kafka's says it",
     "how far a group is behind": "test_interop_lag.py has it",
+    "a second cluster with the same offsets": "KIP-382 has it: MirrorMaker 2 maps offsets",
     "install": "the jars of .peers run on a JVM",
 }
 
