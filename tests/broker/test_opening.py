@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from patience import PATIENCE_S
 
 from horolog.broker import broker as broker_module
+from horolog.broker import partitions
 from horolog.broker.controller import NewTopic
 from horolog.broker.service import Service
 from horolog.config import Settings
@@ -68,24 +70,29 @@ def test_a_stop_waits_for_partitions_that_are_made_for_a_cancelled_task(
 ) -> None:
     """Else their directories come after the lock is released, and when the logs are closed."""
     steps: list[str] = []
-    begun, closing = threading.Event(), threading.Event()
-    create, close = LogDir.create_all, LogDir.close
+    begun, stopping = threading.Event(), threading.Event()
+    create, close, wait = LogDir.create_all, LogDir.close, partitions.wait
 
     def create_late(*args: Any, **named: Any) -> None:
         begun.set()
-        closing.wait(0.3)  # in vain
+        assert stopping.wait(PATIENCE_S)
         create(*args, **named)
         steps.append("created")
 
+    def wait_for_them(*args: Any) -> Any:
+        stopping.set()
+        return wait(*args)
+
     def close_now(*args: Any, **named: Any) -> list[str]:
-        closing.set()
         steps.append("closed")
+        stopping.set()
         return close(*args, **named)
 
     async def run() -> None:
         service = await Service.start(settings_for(tmp_path), load_kernels=False)
         monkeypatch.setattr(LogDir, "create_all", create_late)
         monkeypatch.setattr(LogDir, "close", close_now)
+        monkeypatch.setattr(partitions, "wait", wait_for_them)
         creating = asyncio.create_task(
             service.broker.controller.create_topic(NewTopic(name="t", partitions=3))
         )

@@ -56,7 +56,7 @@ class Partitions(Mapping[tuple[str, int], Partition]):
         self._checkers = checkers
         self._loop = asyncio.get_running_loop()
         self._closed = False
-        self._running: set[Future[Any]] = set()  # calls in threads, whoever still waits for them
+        self._running: set[Future[Any]] = set()  # calls in threads, also of cancelled tasks
         by_topic = {topic.name: topic.partitions for topic in topics}
         for (name, index), log in log_dir.logs.items():
             if index in by_topic.get(name, ()):
@@ -225,7 +225,7 @@ class Partitions(Mapping[tuple[str, int], Partition]):
         if self._closed:
             return
         self._closed = True  # from here on nothing is written down: the lock is released
-        running = list(self._running)  # also of tasks that were cancelled
+        running = list(self._running)
 
         def end() -> list[str]:
             wait(running)
