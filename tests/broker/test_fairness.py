@@ -304,6 +304,10 @@ REQUESTS: dict[str, tuple[ApiKey, int, int, Callable[[int], dict[str, Any]]]] = 
         lambda n: {"group_id": "committing", "topics": parts("wide", n)},
     ),
     "describe groups": (ApiKey.DESCRIBE_GROUPS, 4, 80_000, lambda n: {"groups": names(n)}),
+    "describe one group often": (
+        *(ApiKey.DESCRIBE_GROUPS, 4, 80_000),
+        lambda n: {"groups": ["committing"] * n},
+    ),
     "leave a group": (
         *(ApiKey.LEAVE_GROUP, 4, 60_000),
         lambda n: {

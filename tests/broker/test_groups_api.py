@@ -14,7 +14,7 @@ from running_broker import MakeBroker, RunningBroker, a_broker
 from stepped_loop import SteppedLoop
 
 from golden import copy_directory
-from horolog.broker.handlers import offset_fetch
+from horolog.broker.handlers import describe_groups, offset_fetch
 from horolog.clock import DAY_MS, ManualClock
 from horolog.groups.rows import OffsetRow, PendingRow
 from horolog.metadata.verify import check_store
@@ -385,11 +385,61 @@ def test_a_group_that_is_to_be_deleted_several_times_is_so_once(broker: RunningB
         assert [(r.group_id, r.error_code) for r in answer.results] == [("g", 0), ("none", 69)]
 
 
-def test_a_group_is_described_once_however_often_it_is_asked_for(broker: RunningBroker) -> None:
+def test_a_group_is_described_each_time_it_is_named(
+    broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """But there is an end to what a small request may ask for."""
     with broker.connect() as connection:
-        commit(connection, {0: 45})
-        described = connection.ask(ApiKey.DESCRIBE_GROUPS, 5, groups=["g"] * 1_500)
-        assert [group.group_id for group in described.groups] == ["g"]
+        joined = member(connection)
+        commit(connection, {0: 45}, group="simple")
+
+        def ask(*groups: str) -> list[tuple[str, int, str, list[str], int]]:
+            answer = connection.ask(
+                ApiKey.DESCRIBE_GROUPS,
+                6,
+                groups=list(groups),
+                include_authorized_operations=True,
+            )
+            return [
+                (
+                    *(group.group_id, group.error_code, group.group_state),
+                    [each.member_id for each in group.members],
+                    group.authorized_operations,
+                )
+                for group in answer.groups
+            ]
+
+        stable = ("g", 0, "Stable", [joined.member_id], 0b1101_0100_1000)
+        empty = ("simple", 0, "Empty", [], stable[-1])
+        none = ("none", 69, "Dead", [], -(1 << 31))
+        assert ask("g", "none", "g", "simple", "none") == [stable, none, stable, empty, none]
+        assert ask(*["g"] * 1_500) == [stable] * 1_500
+        monkeypatch.setattr(describe_groups, "MOST_AGAIN_BYTES", 1_000)
+        often = ask(*["g"] * 10, "simple", "none", "simple")
+        assert often[:3] == [stable] * 3
+        assert often[9:] == [("g", 42, "", [], none[4]), empty, none, empty]
+
+
+def test_a_group_rebalances_if_one_leaves_that_has_not_used_its_member_id(
+    broker: RunningBroker,
+) -> None:
+    """As in Apache Kafka, also among those that are not members."""
+    with broker.connect() as connection:
+        joined = member(connection)
+
+        def leave(*members: str) -> list[int]:
+            named = [{"member_id": each} for each in members]
+            left = connection.ask(ApiKey.LEAVE_GROUP, 4, group_id="g", members=named)
+            return [each.error_code for each in left.members]
+
+        assert leave("unknown") == [25]
+        assert beat(connection, joined) == 0
+        unused = connection.ask(ApiKey.JOIN_GROUP, 5, **join_fields())
+        assert unused.error_code == 79
+        assert leave("unknown", unused.member_id) == [25, 0]
+        assert beat(connection, joined) == 27
+        assert member(connection, member_id=joined.member_id).generation_id == 2
+        assert leave(unused.member_id) == [25]
 
 
 def test_offsets_of_topics_that_are_read_are_not_deleted(broker: RunningBroker) -> None:

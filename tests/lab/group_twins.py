@@ -36,6 +36,7 @@ _QUIET_S: Final = 0.15
 class Waiting:
     """A request of a member that is not answered yet."""
 
+    key: ApiKey
     connection: RawConnection
     note: Callable[[Any], None]
     answers: Callable[[Any], Any]
@@ -72,7 +73,7 @@ class Twin:
         self, who: str, key: ApiKey, version: int, note: Any, answers: Any, /, **fields: Any
     ) -> None:
         self.connection(who).send(key, version, **fields)
-        self.waiting[who] = Waiting(self.connection(who), note, answers)
+        self.waiting[who] = Waiting(key, self.connection(who), note, answers)
 
     def member(self, name: str) -> str:
         return self.member_ids.get(name, name)
@@ -114,8 +115,9 @@ class Twins:
         self.leads: dict[str, list[str]] = {}
         self.protocols: dict[tuple[str, str], list[str]] = {}
         self.subscribed: dict[str, list[str]] = {}
-        self.pending: set[str] = set()  # members that have not joined with their ids
+        self.pending: dict[str, str] = {}  # groups of members that have not joined with their ids
         self.joined: set[str] = set()  # groups that exist, because a member has joined
+        self.settled: set[str] = set()  # those of them that have had a generation
         self.last_commit: tuple[Any, ...] | None = None
 
     def close(self) -> None:
@@ -304,9 +306,12 @@ class Twins:
                 code = int(told.error_code)
                 if code in (0, ErrorCode.member_id_required):
                     self.joined.add(group)
-                    (self.pending.add if code else self.pending.discard)(who)
+                if code == ErrorCode.member_id_required:
+                    self.pending[who] = group
                 leads = told.leader == told.member_id and code == 0
                 if code == 0:
+                    self.pending.pop(who, None)
+                    self.settled.add(group)
                     self.groups_of[who] = group
                     self.generations[who] = told.generation_id
                     self.leads[who] = (
@@ -417,16 +422,14 @@ class Twins:
 
     def leave(self) -> None:
         who, chance = self._who(), self.chance
-        group = self.groups_of.get(who, "g")
+        group = self.groups_of.get(who) or self.pending.get(who, "g")
         version = chance.randint(0, 5)
         by_instance = who in STATIC and chance.random() < 0.6
         others = [self._who() for _ in range(chance.choice((0, 0, 0, 1, 2)))]
-        if who not in self.groups_of and group in self.joined:
+        if who not in self.groups_of and group in self.joined - self.settled:
             return  # Kafka keeps a group whose only joins were refused
         if self.ours.waiting and any(self.leads.get(each) for each in (who, *others)):
             return  # any of those that wait may lead after it
-        if self.pending.intersection((who, *others)):
-            return  # Kafka has a group rebalance that loses only an id that was not used
         gone: set[str] = set()
 
         def ask(twin: Twin) -> Any:
@@ -463,12 +466,13 @@ class Twins:
             f"{who} {others} leaves {group} v{version} by_instance={by_instance}",
             *map(ask, self.both),
         )
-        for each in filter(self.is_waiting, gone):
-            self.forget_waiting(each)
+        for each in gone:
+            if self.is_waiting(each) and self.ours.waiting[each].key is ApiKey.SYNC_GROUP:
+                self.forget_waiting(each)
         self.settle()
 
     def forget_waiting(self, who: str) -> None:
-        """What a member that has left waits for is answered by us only."""
+        """The SyncGroup of a member that has left is answered by us only."""
         ours, theirs = (twin.waiting.pop(who) for twin in self.both)
         assert ours.connection.receive()[1].error_code == ErrorCode.unknown_member_id
         assert theirs.connection.is_silent(0.001)
@@ -689,17 +693,23 @@ class Twins:
             return sorted((each.group_id, int(each.error_code)) for each in told.results)
 
         found = self.alike(f"delete groups {groups}", ask)
-        self.joined -= {group for group in groups if (self.ours.group(group), 0) in found}
+        gone = {group for group in groups if (self.ours.group(group), 0) in found}
+        self.joined -= gone
+        self.settled -= gone
 
     def describe(self) -> None:
-        version = self.chance.randint(0, 6)
+        chance, version = self.chance, self.chance.randint(0, 6)
+        groups = [*GROUPS, "no group", *chance.choice(([], ["g"], ["no group", "h", "h"]))]
+        with_operations = version >= 3 and chance.random() < 0.5
+        more = {"include_authorized_operations": True} if with_operations else {}
 
         def ask(twin: Twin) -> Any:
-            names = [twin.group(each) for each in (*GROUPS, "no group")]
-            told = twin.ask("admin", ApiKey.DESCRIBE_GROUPS, version, groups=names)
+            names = [twin.group(each) for each in groups]
+            told = twin.ask("admin", ApiKey.DESCRIBE_GROUPS, version, groups=names, **more)
             return [
                 (
                     int(each.error_code),
+                    getattr(each, "authorized_operations", None),
                     each.group_state,
                     each.protocol_type,
                     each.protocol_data,
@@ -716,7 +726,7 @@ class Twins:
                 for each in told.groups
             ]
 
-        self.alike(f"describe v{version}", ask, changes=False)
+        self.alike(f"describe {groups} v{version} {more}", ask, changes=False)
 
     def list_all(self) -> None:
         chance, version = self.chance, self.chance.randint(0, 5)

@@ -178,12 +178,12 @@ class Group:
         """Remove members, each by its member id or by its instance id alone (LeaveGroup).
 
         The waiter gets the error of each. The group goes on once all are removed: no generation
-        begins with some of them.
+        begins with some of them. It rebalances also if only pending member ids have left, as in
+        Apache Kafka.
         """
-        count = len(self._members)
         errors = [self._leave(*member) for member in members]
         self._completed.append(Completed(waiter, errors))
-        if len(self._members) < count:
+        if self.state in (_STABLE, _COMPLETING) and ErrorCode.none in errors:
             self._rebalance(now_ms)
         return self.tick(now_ms)
 

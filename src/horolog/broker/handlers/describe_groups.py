@@ -6,11 +6,14 @@ v4  group instance id of members (KIP-345)
 v5  flexible
 v6  a group that is not there is an error with a message; before, it is a dead group
 
-A group that is asked for several times is described once.
+A group that is named several times is described each time, as by Apache Kafka. But once
+`MOST_AGAIN_BYTES` were repeated, it gets INVALID_REQUEST: the answer to a small request would have
+no bounds.
 """
 
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from horolog.broker.broker import Broker
 from horolog.broker.dispatch import Apart, Request, api
@@ -23,8 +26,18 @@ from horolog.wire.requests import DescribeGroupsRequest
 if TYPE_CHECKING:
     from horolog.wire.responses import DescribedGroup, DescribeGroupsResponse
 
-_MANY: Final = 200  # groups and members
-_LARGE_BYTES: Final = 64 << 10
+MOST_AGAIN_BYTES: Final = 16 << 20
+"""Of members in an answer that has them already."""
+_MANY: Final = 200  # groups
+_LARGE_BYTES: Final = 64 << 10  # of members
+_MEMBER_BYTES: Final = 64  # for what making the answer of one costs
+
+
+class _Found(NamedTuple):
+    """What there is to say about a group, and about how large that is."""
+
+    group: GroupDescription | ErrorCode | None
+    size: int
 
 
 @api(ApiKey.DESCRIBE_GROUPS)
@@ -32,42 +45,51 @@ async def describe_groups(
     request: Request[DescribeGroupsRequest], broker: Broker
 ) -> "DescribeGroupsResponse | Apart":
     """Describe each requested group."""
+    asked = request.body.groups
+    found: dict[str, _Found] = {}
+    size = 0
+    for group_id in asked:
+        if group_id not in found:
+            found[group_id] = _find(group_id, broker)
+        size += found[group_id].size
+        await request.checkpoint()
     with_operations = request.body.include_authorized_operations
-    operations = authorized.ON_GROUP if with_operations else authorized.NOT_ASKED
-    groups: dict[str, GroupDescription | ErrorCode | None] = {}
-    for group_id in request.body.groups:
-        if group_id not in groups:
-            try:
-                groups[group_id] = broker.groups.describe(group_id)
-            except RequestRefused as error:
-                groups[group_id] = code_for(error)
-            await request.checkpoint()
-    make = partial(_answer, groups, request.version, operations)
-    if _takes_long(groups):
-        return Apart(make)
-    return make()
+    make = partial(_answer, asked, found, request.version, with_operations)
+    return Apart(make) if len(asked) > _MANY or size > _LARGE_BYTES else make()
 
 
-def _takes_long(groups: dict[str, GroupDescription | ErrorCode | None]) -> bool:
-    if len(groups) > _MANY:
-        return True
-    described = [each for each in groups.values() if isinstance(each, GroupDescription)]
-    members = [member for group in described for member in group.members]
-    return (
-        len(members) > _MANY
-        or sum(len(member.metadata) + len(member.assignment) for member in members) > _LARGE_BYTES
-    )
+def _find(group_id: str, broker: Broker) -> _Found:
+    try:
+        group = broker.groups.describe(group_id)
+    except RequestRefused as error:
+        return _Found(code_for(error), 0)
+    if group is None:
+        return _Found(None, 0)
+    size = len(group.protocol_type) + len(group.protocol_name)
+    for member in group.members:
+        size += _MEMBER_BYTES + sum(len(field or "") for field in member)
+    return _Found(group, size)
 
 
 def _answer(
-    groups: dict[str, GroupDescription | ErrorCode | None], version: int, operations: int
+    asked: Sequence[str], found: Mapping[str, _Found], version: int, with_operations: bool
 ) -> "DescribeGroupsResponse":
-    return {
-        "groups": [
-            {**_described(group_id, group, version), "authorized_operations": operations}
-            for group_id, group in groups.items()
-        ]
-    }
+    described: dict[str, DescribedGroup] = {}
+    answers: list[DescribedGroup] = []
+    again_bytes = 0
+    for group_id in asked:
+        group, size = found[group_id]
+        if group_id in described:
+            again_bytes += size
+        else:
+            described[group_id] = _described(group_id, group, version)
+            is_told = with_operations and not described[group_id]["error_code"]
+            operations = authorized.ON_GROUP if is_told else authorized.NOT_ASKED
+            described[group_id]["authorized_operations"] = operations
+        if again_bytes > MOST_AGAIN_BYTES and size:
+            described[group_id] = _described(group_id, ErrorCode.invalid_request, version)
+        answers.append(described[group_id])
+    return {"groups": answers}
 
 
 def _described(
