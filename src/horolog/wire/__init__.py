@@ -4,7 +4,8 @@ No I/O and no clock.
 
 api                 the supported APIs and versions
 frame               lengths and headers
-codec               any message of any version: `reader`, `writer`, by `schema`, which kio has
+codec               any message of any version: `reader`, `writer`, by `schema`
+declarations        what kio declares of messages, which `schema` is made from
 older_versions      versions that kio lacks
 requests, responses the fields of both, whatever the version
 produce, fetch, list_offsets, single_partition    what is hot, by hand

@@ -1,27 +1,25 @@
-"""The schema of a message by API and version, derived from kio's dataclasses.
+"""The schema of a message by API and version, derived from what kio declares.
 
 Versions that kio lacks are derived from the one after them (`older_versions`).
 
-Only this module and `errors` import kio. It differs from kio in two ways: durations and times are
-`int` milliseconds under Kafka's own names (`timeout_ms`, `max_wait_ms`, `log_append_time_ms`), and
-error codes are `int`s, because a newer peer may send an unknown one. A decoded message is a named
-tuple; all other fields keep kio's names. A decoded request is also a view of `requests`, so that a
-field that its version lacks has its default.
+Only `declarations` and `errors` know kio. The schema differs from what it declares in two ways:
+durations and times are `int` milliseconds under Kafka's own names (`timeout_ms`, `max_wait_ms`,
+`log_append_time_ms`), and error codes are `int`s, because a newer peer may send an unknown one. A
+decoded message is a named tuple; all other fields keep kio's names. A decoded request is also a
+view of `requests`, so that a field that its version lacks has its default.
 
-Loading one version takes 5 to 10 ms, so it happens on first use and never at import.
+Loading one version takes one to two milliseconds, on first use and never at import.
 """
 
-import threading
 from collections import namedtuple
-from collections.abc import Iterable
-from dataclasses import MISSING, fields, is_dataclass
-from datetime import timedelta
-from functools import cache
+from dataclasses import MISSING
+from functools import cache, cached_property
 from types import NoneType, UnionType
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, Union, get_args, get_origin
 
 from horolog.wire import requests
 from horolog.wire.api import SUPPORTED, ApiKey
+from horolog.wire.declarations import Declared, declaration, declared_fields
 from horolog.wire.older_versions import OLDER, Older
 
 __all__ = ["REQUIRED", "Field", "Kind", "Shape", "knows", "load", "request_view"]
@@ -37,9 +35,6 @@ _PLAIN: Final = {
     "datetime_i64": "int64",
     "error_code": "int16",
 }
-_LOADING: Final = threading.Lock()
-"""Threads that import the request and the response of a version at once fail in a deadlock of
-import locks: kio's package of a version imports both."""
 _MILLISECONDS: Final = frozenset({"timedelta_i32", "timedelta_i64", "datetime_i64"})
 
 
@@ -55,23 +50,46 @@ class Field(NamedTuple):
     default: Any
 
 
-class Shape(NamedTuple):
-    """One structure on the wire."""
+class Shape:
+    """One structure on the wire.
 
-    tuple_type: type[Any]  # the named tuple of a decoded structure, with `fields` in order
-    is_flexible: bool
-    plain: tuple[Field, ...]  # always present, in wire order
-    tagged: tuple[Field, ...]  # present only if not the default, by ascending tag (KIP-482)
+    Args:
+        name: Kafka's name.
+        is_flexible: whether it has tagged fields.
+        plain: the fields that are always present, in wire order.
+        tagged: those that are present only if not the default, by ascending tag (KIP-482).
+        request: the API whose requests it is in, if it is in one.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        is_flexible: bool,
+        plain: tuple[Field, ...],
+        tagged: tuple[Field, ...],
+        request: ApiKey | None,
+    ) -> None:
+        self.name = name
+        self.is_flexible = is_flexible
+        self.plain = plain
+        self.tagged = tagged
+        self._request = request
 
     @property
     def fields(self) -> tuple[Field, ...]:
         """All fields."""
         return self.plain + self.tagged
 
-    @property
-    def name(self) -> str:
-        """Kafka's name."""
-        return self.tuple_type.__name__
+    @cached_property
+    def tuple_type(self) -> type[Any]:
+        """The named tuple of a decoded structure, with `fields` in order."""
+        names = [each.name for each in self.fields]
+        plain_type = namedtuple(self.name, names)  # type: ignore[misc]  # fields are of the schema
+        members: dict[str, Any] = {"__slots__": ()}
+        if self._request is not None:  # its view has the defaults of what this version lacks
+            lacks = vars(request_view(self._request, self.name)).items()
+            members |= {name: it for name, it in lacks if name not in names and name[0] != "_"}
+        return type(self.name, (plain_type,), members)
 
 
 @cache
@@ -85,19 +103,8 @@ def load(kind: Kind, api_key: ApiKey, version: int) -> Shape:
     if older is not None:
         newer = load(kind, api_key, version + 1)
         return _older_shape(newer, older, api_key if kind == "request" else None)
-    from kio.index import (  # noqa: PLC0415 - the broker starts before it needs a schema
-        KioIndexError,
-        load_request_schema,
-        load_response_schema,
-    )
-
-    with _LOADING:
-        try:
-            if kind == "request":
-                return _shape(load_request_schema(api_key, version), api_key)
-            return _shape(load_response_schema(api_key, version), None)
-        except KioIndexError as error:
-            raise LookupError(f"{api_key.title} v{version} has no schema") from error
+    message = declaration(kind, api_key, version)
+    return _shape(message, api_key if kind == "request" else None)
 
 
 @cache
@@ -116,16 +123,14 @@ def _names(shape: Shape) -> frozenset[str]:
     return frozenset(each.name for each in shape.fields).union(*inner)
 
 
-@cache
 def _shape(entity: type[Any], request: ApiKey | None) -> Shape:
     """The shape of a structure; `request` is the API whose requests it is in, if it is in one."""
-    described = [_describe(each, request) for each in fields(entity)]
+    described = [_describe(each, request) for each in declared_fields(entity)]
     plain = tuple(each for each in described if each.tag is None)
     tagged = sorted(
         (each for each in described if each.tag is not None), key=lambda it: it.tag or 0
     )
-    tuple_type = _tuple_type(entity.__name__, (*plain, *tagged), request)
-    return Shape(tuple_type, bool(entity.__flexible__), plain, tuple(tagged))
+    return Shape(entity.__name__, bool(entity.__flexible__), plain, tuple(tagged), request)
 
 
 def _older_shape(newer: Shape, older: Older, request: ApiKey | None) -> Shape:
@@ -147,17 +152,7 @@ def _older_shape(newer: Shape, older: Older, request: ApiKey | None) -> Shape:
             field = Field(extra.name, extra.type, None, extra.is_array, False, None, default)
             plain.insert(place, field)
     assert not newer.is_flexible, newer.name
-    return Shape(_tuple_type(newer.name, plain, request), False, tuple(plain), ())
-
-
-def _tuple_type(name: str, described: Iterable[Field], request: ApiKey | None) -> type[Any]:
-    names = [each.name for each in described]
-    plain_type = namedtuple(name, names)  # type: ignore[misc]  # fields are of the schema
-    members: dict[str, Any] = {"__slots__": ()}
-    if request is not None:  # its view has the defaults of what this version lacks
-        lacks = vars(request_view(request, name)).items()
-        members |= {name: value for name, value in lacks if name not in names and name[0] != "_"}
-    return type(name, (plain_type,), members)
+    return Shape(newer.name, False, tuple(plain), (), request)
 
 
 def request_view(api_key: ApiKey, name: str) -> type[Any]:
@@ -167,8 +162,8 @@ def request_view(api_key: ApiKey, name: str) -> type[Any]:
     return view
 
 
-def _describe(declared: Any, request: ApiKey | None) -> Field:
-    kafka_type = declared.metadata.get("kafka_type", "")
+def _describe(declared: Declared, request: ApiKey | None) -> Field:
+    kafka_type: str = declared.metadata.get("kafka_type", "")
     inner, is_array, is_nullable = _take_apart(declared.type)
     shape = None if kafka_type else _shape(inner, request)
     assert shape is None or is_array or "tag" in declared.metadata, "a bare structure"
@@ -193,7 +188,7 @@ def _take_apart(annotation: Any) -> tuple[Any, bool, bool]:
     return annotation, False, is_nullable
 
 
-def _default(declared: Any, shape: Shape | None, *, is_nullable: bool) -> Any:
+def _default(declared: Declared, shape: Shape | None, *, is_nullable: bool) -> Any:
     value = declared.default
     kafka_type = declared.metadata.get("kafka_type", "")
     if value is MISSING:
@@ -201,12 +196,8 @@ def _default(declared: Any, shape: Shape | None, *, is_nullable: bool) -> Any:
             return None
         # A response without these fields means: not throttled, no error.
         return 0 if kafka_type == "error_code" or declared.name == "throttle_time" else REQUIRED
-    if isinstance(value, timedelta):
-        return value // timedelta(milliseconds=1)
     if kafka_type == "datetime_i64":
         return -1
-    if kafka_type == "error_code":
-        return int(value)
-    if shape is not None and is_dataclass(value):
+    if shape is not None and value != () and value is not None:
         return shape.tuple_type(*(each.default for each in shape.fields))
     return value
