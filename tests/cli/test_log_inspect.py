@@ -138,7 +138,8 @@ def test_a_segment_that_a_broker_deletes_meanwhile_is_skipped(
 ) -> None:
     gone = segment.with_name(f"{900:020d}.log")
     monkeypatch.setattr(
-        "horolog.storage.offline.inspecting.segment_paths", lambda directory: [gone, segment]
+        "horolog.storage.verify.VerifyTarget.by_partition",
+        lambda target: [(segment.parent, [gone, segment])],
     )
     seen = offline("log", "inspect", segment.parent)
     assert seen.code == 0
@@ -222,7 +223,7 @@ def test_what_is_no_log_is_refused(offline: Run, tmp_path: Path) -> None:
     refused = offline("log", "inspect", tmp_path)
     assert refused.code == 1
     assert "is not a log directory" in refused.err
-    assert "does not have a segment's name" in offline("log", "inspect", tmp_path / "notes.txt").err
+    assert "is not named as a segment" in offline("log", "inspect", tmp_path / "notes.txt").err
     assert offline("log", "inspect", tmp_path / "missing").code == 2
 
 

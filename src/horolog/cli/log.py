@@ -134,9 +134,9 @@ def _walk(
 
 def _show_batch(look: InspectedLog, batch: PlacedBatch, zone: tzinfo, as_json: bool) -> None:
     if as_json:
-        show_json({"partition": look.facts.name, **batch_json(batch)})
+        show_json({"partition": look.name, **batch_json(batch)})
     else:
-        typer.echo(f"{look.facts.name}\t{batch_line(batch, zone)}")
+        typer.echo(f"{look.name}\t{batch_line(batch, zone)}")
 
 
 def _show_records(

@@ -21,7 +21,7 @@ def show_partitions(path: Path, looks: Sequence[InspectedLog], zone: tzinfo) -> 
         return
     rows = [
         (
-            look.facts.name,
+            look.name,
             len(look.segments),
             look.first_offset,
             look.next_offset,
@@ -50,16 +50,15 @@ def show_partitions(path: Path, looks: Sequence[InspectedLog], zone: tzinfo) -> 
 
 def show_segments(look: InspectedLog, zone: tzinfo) -> None:
     """Print a partition with a line per segment."""
-    facts = look.facts
-    typer.echo(facts.name)
-    if facts.topic_id:
-        typer.echo(f"  topic id {kafka_uuid(facts.topic_id)}")
-    if facts.log_start_offset is not None:
-        typer.echo(f"  log start offset {facts.log_start_offset}")
-    if facts.recovery_point is not None:
-        typer.echo(f"  recovery point {facts.recovery_point}")
-    if facts.epochs:
-        epochs = ", ".join(f"{each.epoch} from {each.start_offset}" for each in facts.epochs)
+    typer.echo(look.name)
+    if look.topic_id:
+        typer.echo(f"  topic id {kafka_uuid(look.topic_id)}")
+    if look.log_start_offset is not None:
+        typer.echo(f"  log start offset {look.log_start_offset}")
+    if look.recovery_point is not None:
+        typer.echo(f"  recovery point {look.recovery_point}")
+    if look.epochs:
+        epochs = ", ".join(f"{each.epoch} from {each.start_offset}" for each in look.epochs)
         typer.echo(f"  leader epochs {epochs}")
     typer.echo("")
     rows = [
@@ -94,8 +93,8 @@ def show_segments(look: InspectedLog, zone: tzinfo) -> None:
 def show_remarks(looks: Sequence[InspectedLog]) -> None:
     """Print damage, and missing or unreadable files."""
     for look in looks:
-        for note in look.facts.notes:
-            typer.echo(f"{look.facts.name}: {note}")
+        for note in look.notes:
+            typer.echo(f"{look.name}: {note}")
         for segment in look.segments:
             for note in segment.notes:
                 typer.echo(f"{segment.path}: {note}")
@@ -156,15 +155,14 @@ def batch_json(batch: PlacedBatch) -> dict[str, Any]:
 
 def look_json(look: InspectedLog) -> dict[str, Any]:
     """A partition with its segments as JSON; times in milliseconds, `null` if absent."""
-    facts = look.facts
     return {
-        "path": str(facts.path),
-        "partition": facts.name,
-        "topic_id": kafka_uuid(facts.topic_id) if facts.topic_id else None,
-        "log_start_offset": facts.log_start_offset,
-        "recovery_point": facts.recovery_point,
-        "leader_epochs": [list(each) for each in facts.epochs],
-        "notes": list(facts.notes),
+        "path": str(look.path),
+        "partition": look.name,
+        "topic_id": kafka_uuid(look.topic_id) if look.topic_id else None,
+        "log_start_offset": look.log_start_offset,
+        "recovery_point": look.recovery_point,
+        "leader_epochs": [list(each) for each in look.epochs],
+        "notes": list(look.notes),
         "segments": [_segment_json(segment) for segment in look.segments],
     }
 

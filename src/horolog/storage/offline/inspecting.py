@@ -5,14 +5,21 @@ no valid batch starts, which is reported: a torn tail, or damage.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 from uuid import UUID
 
-from horolog.errors import CorruptBatch, CorruptFile, Damaged, RequestRefused, StorageFailed
+from horolog.errors import (
+    CorruptBatch,
+    CorruptFile,
+    Damaged,
+    Misconfigured,
+    RequestRefused,
+    StorageFailed,
+)
 from horolog.record.batch import UNKNOWN_COUNT, BatchHeader
 from horolog.record.old_format.reading import true_header
 from horolog.record.timestamps import NO_TIMESTAMP, AppendTimeStretch, TimestampType
@@ -30,8 +37,10 @@ from horolog.storage.file_errors import FileMissing
 from horolog.storage.files import Files
 from horolog.storage.removal.set_aside import set_aside_of
 from horolog.storage.segments.reader import SegmentReader
+from horolog.storage.verify import find_target
 
 _MAX_OPENED_BYTES = 1 << 30
+_T = TypeVar("_T")
 
 
 class PlacedBatch(NamedTuple):
@@ -99,39 +108,36 @@ class InspectedSegment:
                 self.largest_ms = time if self.largest_ms is None else max(self.largest_ms, time)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InspectedPartition:
-    """One partition's directory."""
+@dataclass(slots=True, kw_only=True)
+class InspectedLog:
+    """A partition's directory: its own files, and its segments as far as they were read."""
 
     path: Path
-    name: str
     topic_id: UUID | None
     log_start_offset: int | None
     recovery_point: int | None
     epochs: tuple[EpochStart, ...]
-    segments: tuple[Path, ...]
-    notes: tuple[str, ...]
-
-
-@dataclass(slots=True)
-class InspectedLog:
-    """An inspected partition: its facts, and its segments as far as they were read."""
-
-    facts: InspectedPartition
+    notes: list[str]
     paths: list[Path]
+    """Of the segments to be read."""
     segments: list[InspectedSegment] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        """The directory's."""
+        return self.path.name
 
     @property
     def topic_partition(self) -> tuple[str, int]:
         """Topic and partition from the directory's name; another name is partition 0."""
-        return names.partition_of(self.facts.name) or (self.facts.name, 0)
+        return names.partition_of(self.name) or (self.name, 0)
 
     @property
     def first_offset(self) -> int | None:
         """The log start offset, or the first segment's base offset if that is larger."""
         if not self.segments:
-            return self.facts.log_start_offset
-        return max(self.segments[0].base_offset, self.facts.log_start_offset or 0)
+            return self.log_start_offset
+        return max(self.segments[0].base_offset, self.log_start_offset or 0)
 
     @property
     def next_offset(self) -> int | None:
@@ -140,62 +146,27 @@ class InspectedLog:
 
 
 def look_at(files: Files, path: Path) -> list[InspectedLog]:
-    """Inspect a path: a segment, a partition directory or a log directory.
+    """Inspect a path: a segment, also one that was set aside, a partition or a log directory.
 
     Raises:
         StorageFailed: the path is none of these, or cannot be read.
     """
     path = path.absolute()
-    if path.is_file():
-        for suffix in (names.OFFSET_INDEX, names.TIME_INDEX):
-            if names.base_offset_of(path.name, suffix) is not None:
-                path = path.with_suffix(names.LOG)
-        return [InspectedLog(inspected_partition(files, path.parent), [path])]
-    looks = []
-    for directory in find_partitions(path):
-        facts = inspected_partition(files, directory)
-        looks.append(InspectedLog(facts, list(facts.segments)))
-    return looks
-
-
-def find_partitions(path: Path) -> list[Path]:
-    """The partition directories at a path: itself, or those in a log directory.
-
-    Raises:
-        StorageFailed: the path has no log.
-    """
+    if set_aside_of(path.name) is not None and path.is_file():
+        return [_inspected(files, path.parent, [path])]
     try:
-        if segment_paths(path) or names.partition_of(path.name):
-            return [path]
-        found = sorted(
-            each
-            for each in path.iterdir()
-            if not each.is_symlink() and each.is_dir() and names.partition_of(each.name)
-        )
-    except OSError as error:
-        raise StorageFailed(f"cannot read {path}: {error.strerror}") from None
-    if not found and not (path / names.META_PROPERTIES).exists():
-        raise StorageFailed(
-            f"{path} is not a log directory, a partition directory (topic-0) or a segment (.log)"
-        )
-    return found
+        target = find_target(path)
+    except Misconfigured as error:
+        raise StorageFailed(str(error)) from error
+    return [_inspected(files, directory, paths) for directory, paths in target.by_partition()]
 
 
-def segment_paths(directory: Path) -> list[Path]:
-    """The `.log` files in a directory, in order of their offsets."""
-    return sorted(
-        path
-        for path in directory.iterdir()
-        if names.base_offset_of(path.name, names.LOG) is not None
-    )
-
-
-def inspected_partition(files: Files, path: Path) -> InspectedPartition:
+def _inspected(files: Files, path: Path, segments: Sequence[Path]) -> InspectedLog:
     """Read the partition's own files; unreadable ones become notes."""
     notes: list[str] = []
     partition = names.partition_of(path.name)
 
-    def read(reader: Callable[[Files, str], object], file: Path) -> object:
+    def read(reader: Callable[[Files, str], _T], file: Path) -> _T | None:
         try:
             return reader(files, str(file))
         except (CorruptFile, StorageFailed) as error:
@@ -209,15 +180,14 @@ def inspected_partition(files: Files, path: Path) -> InspectedPartition:
     deleted = sum(1 for each in path.iterdir() if each.name.endswith(names.LOG + names.DELETED))
     if deleted:
         notes.append(f"{deleted} deleted segments are not removed yet")
-    return InspectedPartition(
+    return InspectedLog(
         path=path,
-        name=path.name,
-        topic_id=topic_id if isinstance(topic_id, UUID) else None,
-        log_start_offset=starts.get(partition) if isinstance(starts, dict) else None,
-        recovery_point=recovered.get(partition) if isinstance(recovered, dict) else None,
-        epochs=tuple(epochs) if isinstance(epochs, list) else (),
-        segments=tuple(segment_paths(path)),
-        notes=tuple(notes),
+        topic_id=topic_id,
+        log_start_offset=starts.get(partition) if starts and partition else None,
+        recovery_point=recovered.get(partition) if recovered and partition else None,
+        epochs=tuple(epochs or ()),
+        notes=notes,
+        paths=list(segments),
     )
 
 
@@ -226,11 +196,9 @@ def open_segment(files: Files, path: Path) -> tuple[InspectedSegment, BatchReade
 
     Raises:
         FileMissing: the file was deleted.
-        StorageFailed: the file is not a segment, or cannot be read.
+        StorageFailed: it cannot be read.
     """
     base_offset = _base_offset(path)
-    if base_offset is None:
-        raise StorageFailed(f"{path} does not have a segment's name: 20 digits and .log")
     facts = InspectedSegment(
         path=path, base_offset=base_offset, file_bytes=0, next_offset=base_offset
     )
@@ -251,7 +219,7 @@ def open_segment(files: Files, path: Path) -> tuple[InspectedSegment, BatchReade
 
 def unreadable_segment(path: Path, error: StorageFailed) -> InspectedSegment:
     """The facts of a segment that cannot be opened."""
-    base_offset = _base_offset(path) or 0
+    base_offset = _base_offset(path)
     return InspectedSegment(
         path=path,
         base_offset=base_offset,
@@ -292,10 +260,9 @@ def _opened(log: BatchReader, position: int, header: BatchHeader) -> BatchHeader
         ) from None
 
 
-def _base_offset(path: Path) -> int | None:
+def _base_offset(path: Path) -> int:
     """The base offset from the file's name, also of a file that recovery set aside."""
-    aside = set_aside_of(path.name)
-    return names.base_offset_of(path.name, names.LOG) if aside is None else aside.base_offset
+    return int(path.name[:20])
 
 
 def _count_entries(reader: SegmentReader, facts: InspectedSegment) -> None:

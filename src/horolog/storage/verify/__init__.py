@@ -8,7 +8,7 @@ At a log directory, a partition's directory or a single `.log`. What is held in 
 does not grow with the log: batches are read one at a time, together with their index entries.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,15 +40,16 @@ class VerifyTarget:
     is_log_dir: bool = False
     """The whole log directory is to be checked, its own files included."""
 
+    def by_partition(self) -> Iterator[tuple[Path, list[Path]]]:
+        """Each partition with its `.log` files, in order."""
+        for directory in self.partitions:
+            bases = base_offsets((each.name for each in directory.iterdir()), names.LOG)
+            found = [directory / names.segment_file(base, names.LOG) for base in bases]
+            yield directory, found if self.segment is None else [self.segment]
+
     def segments(self) -> list[Path]:
         """The `.log` files, in order."""
-        if self.segment is not None:
-            return [self.segment]
-        return [
-            directory / names.segment_file(base, names.LOG)
-            for directory in self.partitions
-            for base in base_offsets((each.name for each in directory.iterdir()), names.LOG)
-        ]
+        return [path for _, paths in self.by_partition() for path in paths]
 
 
 def find_target(path: Path) -> VerifyTarget:
