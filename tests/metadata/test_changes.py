@@ -7,9 +7,9 @@ from uuid import UUID
 
 import pytest
 
-from horolog.metadata.changes import changes
 from horolog.metadata.image import TOPIC, Image
 from horolog.metadata.log import MetadataLog
+from horolog.metadata.topic_history import changes
 from horolog.schemas import metadata as m
 from horolog.schemas.metadata import METADATA_VERSION
 from horolog.storage.files import Files

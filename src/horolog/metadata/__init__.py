@@ -8,8 +8,8 @@ and beneath them:
     mapping state   rows to records and back; what horolog keeps beyond Kafka's records
     home opening    whose directory it is, and so where the log is; `taking_over` of a Kafka's
     forms replay snapshots   where the batches are, and what they come to
-    changes         every change that is still kept, with its time
-    past            answers about the past: `topic_history`, `group_history`
+    past            answers about the past: `topic_history`, with every `Change` that is still
+                    kept, and `group_history`
     group_file transaction_file   groups, transactional ids in files of their own, each a
                     `compacted_file`
     reserve         space that deletions need on a full disk

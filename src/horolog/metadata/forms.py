@@ -9,7 +9,7 @@ import os
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from typing import Final, Protocol
+from typing import Final, TypeAlias
 from uuid import UUID
 
 from horolog.buffers import Buffer
@@ -70,62 +70,15 @@ def torn_after_clean_stop(files: Files, log_dir: str, file: RecordFile) -> list[
     return [Damage(file.path, what, is_of_segment=True)]
 
 
-class Form(Protocol):
-    """A place for the batches of a metadata log; one thread at a time."""
-
-    size_behind_snapshot: int
-    """Bytes that a start reads besides a snapshot."""
-    snapshot_size: int
-    """Bytes of that, 0 if there is none."""
-
-    def replay(self) -> Replay:
-        """Read all there is."""
-
-    def kept(self, damage: list[Damage]) -> Iterator[Buffer]:
-        """All batches that are kept, the oldest first: of a snapshot, where it has replaced some.
-
-        Args:
-            damage: what cannot be read is added to it.
-
-        Raises:
-            StorageFailed: they cannot be read at all.
-        """
-
-    def needs_snapshot(self, now_ms: int) -> bool:
-        """Whether a snapshot must come before the first append, or records that count are lost.
-
-        Raises:
-            StorageFailed: the disk refused.
-        """
-
-    def append(self, batches: Sequence[bytes], now_ms: int) -> None:
-        """Append batches that continue at the log end, and wait until the disk has them.
-
-        Raises:
-            StorageFailed: the disk refused; the log is as it was.
-        """
-
-    @property
-    def next_offset(self) -> int:
-        """The offset of the next record."""
-
-    def snapshot(self, snapshot_id: SnapshotId, batches: Iterator[bytes], now_ms: int) -> None:
-        """Keep what all records have come to. It may change the next offset.
-
-        Raises:
-            StorageFailed: the disk refused; what there was counts.
-        """
-
-    def close(self) -> None:
-        """Finish the files."""
-
-
 class KafkaForm:
-    """`__cluster_metadata-0` with segments and snapshots."""
+    """`__cluster_metadata-0` with segments and snapshots; one thread at a time."""
 
     def __init__(self, files: Files, log_dir: str) -> None:
         self.directory = f"{log_dir}/{PARTITION}"
-        self.size_behind_snapshot = self.snapshot_size = 0
+        self.size_behind_snapshot = 0
+        """Bytes that a start reads besides a snapshot."""
+        self.snapshot_size = 0
+        """Bytes of that, 0 if there is none."""
         self._files = files
         self._log_dir = log_dir
         self._log: Log | None = None
@@ -152,7 +105,7 @@ class KafkaForm:
     # Reading.
 
     def replay(self) -> Replay:
-        """See `Form`."""
+        """Read all there is."""
         replay = Replay(self.directory)
         if not self._exists():
             return replay
@@ -185,7 +138,14 @@ class KafkaForm:
         return replay
 
     def kept(self, damage: list[Damage]) -> Iterator[Buffer]:
-        """See `Form`."""
+        """All batches that are kept, the oldest first: of a snapshot, where it has replaced some.
+
+        Args:
+            damage: what cannot be read is added to it.
+
+        Raises:
+            StorageFailed: they cannot be read at all.
+        """
         if not self._exists():
             return
         present, start = self._files.names_in(self.directory), 0
@@ -288,7 +248,11 @@ class KafkaForm:
     # Writing.
 
     def needs_snapshot(self, now_ms: int) -> bool:
-        """See `Form`."""
+        """Whether a snapshot must come before the first append, or records that count are lost.
+
+        Raises:
+            StorageFailed: the disk refused.
+        """
         if self._is_unsure:
             return True
         ends = self._opened(now_ms).log_end_offset
@@ -296,7 +260,11 @@ class KafkaForm:
         return self._end not in (ends, snapshot)
 
     def append(self, batches: Sequence[bytes], now_ms: int) -> None:
-        """See `Form`."""
+        """Append batches that continue at the log end, and wait until the disk has them.
+
+        Raises:
+            StorageFailed: the disk refused; the log is as it was.
+        """
         log = self._aligned(now_ms)
         if self._refused is not None:
             log.truncate_to(self._refused, now_ms)
@@ -357,13 +325,17 @@ class KafkaForm:
 
     @property
     def next_offset(self) -> int:
-        """See `Form`."""
+        """The offset of the next record."""
         if self._log is None or not self._is_aligned:
             return self._end
         return self._log.log_end_offset if self._refused is None else self._refused
 
     def snapshot(self, snapshot_id: SnapshotId, batches: Iterator[bytes], now_ms: int) -> None:
-        """See `Form`."""
+        """Keep what all records have come to. It may change the next offset.
+
+        Raises:
+            StorageFailed: the disk refused; what there was counts.
+        """
         newest = max(self._snapshots, default=snapshot_id)
         if self._damaged and newest.end_offset == snapshot_id.end_offset:
             snapshot_id = max(snapshot_id, newest)  # it must be the one that counts
@@ -397,7 +369,7 @@ class KafkaForm:
                 copy_aside(self._files, f"{self.directory}/{name}")
 
     def close(self) -> None:
-        """See `Form`."""
+        """Finish the files."""
         if self._log is not None:
             for path in self._log.finish():
                 self._files.sync_path(path)
@@ -415,7 +387,7 @@ class OneFile:
         self._file = RecordFile(files, f"{log_dir}/{names.METADATA_FILE}")
 
     def replay(self) -> Replay:
-        """See `Form`."""
+        """See `KafkaForm`."""
         replay = Replay(self._file.path)
         self.size_behind_snapshot = self.snapshot_size = 0
         for batch in self._file.read():
@@ -429,7 +401,7 @@ class OneFile:
         return replay
 
     def kept(self, damage: list[Damage]) -> Iterator[Buffer]:
-        """See `Form`."""
+        """See `KafkaForm`."""
         yield from self._file.read()
         damage += map(lost_of, self._file.lost)
 
@@ -438,24 +410,28 @@ class OneFile:
         return False
 
     def append(self, batches: Sequence[bytes], now_ms: int) -> None:
-        """See `Form`."""
+        """See `KafkaForm`."""
         self._file.append_all(batches)
         self.size_behind_snapshot += sum(map(len, batches))
 
     @property
     def next_offset(self) -> int:
-        """See `Form`."""
+        """See `KafkaForm`."""
         return self._file.next_offset
 
-    def snapshot(
-        self,
-        snapshot_id: SnapshotId,
-        batches: Iterator[bytes],
-        now_ms: int,
-    ) -> None:
-        """See `Form`."""
+    def snapshot(self, snapshot_id: SnapshotId, batches: Iterator[bytes], now_ms: int) -> None:
+        """See `KafkaForm`."""
         self._file.replace(batches)
         self.snapshot_size, self.size_behind_snapshot = self._file.size, 0
 
     def close(self) -> None:
         """Nothing is left open."""
+
+
+Form: TypeAlias = KafkaForm | OneFile
+"""A place for the batches of a metadata log."""
+
+
+def form_of(files: Files, log_dir: str, *, in_one_file: bool) -> Form:
+    """Where the batches of a directory's metadata log are."""
+    return OneFile(files, log_dir) if in_one_file else KafkaForm(files, log_dir)

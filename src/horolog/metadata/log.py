@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from horolog.errors import StorageFailed
-from horolog.metadata.forms import Form, KafkaForm, OneFile
+from horolog.metadata.forms import Form, form_of
 from horolog.metadata.image import Image
 from horolog.metadata.replay import Replay
 from horolog.metadata.snapshots import SnapshotId, snapshot_batches
@@ -84,7 +84,7 @@ class MetadataLog:
         Raises:
             StorageFailed: the log cannot be read at all.
         """
-        form: Form = OneFile(files, log_dir) if in_one_file else KafkaForm(files, log_dir)
+        form = form_of(files, log_dir, in_one_file=in_one_file)
         return cls(form, node_id, form.replay(), snapshot_bytes)
 
     @property

@@ -16,6 +16,7 @@ from uuid import UUID
 from horolog.metadata import state
 from horolog.metadata.home import Home
 from horolog.metadata.image import BROKER, TOPIC, Image
+from horolog.metadata.reconcile import stored_count
 from horolog.metadata.rows import (
     AS_FOUND,
     BROKER_SCOPE,
@@ -278,12 +279,9 @@ def _topics(image: Image, shared: Mapping[str, str]) -> Iterator[tuple[TopicRow,
         if names.partition_of(f"{name}-0") is None:
             _logger.error("%r in the metadata is no name of a topic: it is ignored", name)
             continue
-        indexes = tuple(sorted(topic.partitions))
-        is_dense = bool(indexes) and indexes[-1] == len(indexes) - 1
-        row = TopicRow(
-            *(name, topic.topic_id, len(indexes) if is_dense else AS_FOUND),
-            indexes=() if is_dense else indexes,
-        )
+        count = stored_count(topic.partitions)
+        indexes = tuple(sorted(topic.partitions)) if count == AS_FOUND else ()
+        row = TopicRow(name, topic.topic_id, count, indexes=indexes)
         yield state.joined(row, image.settings_of(TOPIC, name), shared)
 
 

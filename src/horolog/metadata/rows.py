@@ -116,16 +116,11 @@ def settings_of_source(text: str) -> dict[str, str]:
         ValueError: no version of horolog writes this.
     """
     found = from_json(text)
-    is_sound = isinstance(found, dict) and all(isinstance(value, str) for value in found.values())
-    _expect(is_sound, f"these are no settings: {text!r:.60}")
+    if not (isinstance(found, dict) and all(isinstance(value, str) for value in found.values())):
+        raise ValueError(f"these are no settings: {text!r:.60}")
     return dict(found)
 
 
 def settings_text(settings: Mapping[str, str]) -> str:
     """The inverse of `settings_of_source`."""
     return json.dumps(dict(settings), sort_keys=True)
-
-
-def _expect(holds: bool, why: str) -> None:
-    if not holds:
-        raise ValueError(why)

@@ -13,13 +13,14 @@ from uuid import UUID
 from horolog.errors import CorruptBatch, StorageFailed
 from horolog.history import AskTopicHistory, TopicAspect, TopicChange, TopicHistory
 from horolog.metadata import state
-from horolog.metadata.changes import changes
-from horolog.metadata.forms import PARTITION
+from horolog.metadata.forms import PARTITION, form_of
 from horolog.metadata.image import BROKER, TOPIC, Image
 from horolog.metadata.mapping import shared_settings
 from horolog.metadata.past import PastLog, answered, shortened
-from horolog.metadata.replay import Damage
+from horolog.metadata.reconcile import stored_count
+from horolog.metadata.replay import Damage, Replay
 from horolog.metadata.rows import AS_FOUND, TopicRow
+from horolog.record.batch import parse_header
 from horolog.schemas import metadata as m
 from horolog.schemas.metadata import Record
 from horolog.storage import names
@@ -56,6 +57,46 @@ def read_topic_history(log_dir: Path, ask: AskTopicHistory) -> TopicHistory:
                 yield log
 
     return TopicHistory(*answered(logs, _in_force, ask.at, ask.most, ask.start, ask.end))
+
+
+class Change(NamedTuple):
+    """Records that count together: a batch, a transaction, or a part of a snapshot."""
+
+    timestamp: int
+    """When they were written, by the clock of the node that led; milliseconds."""
+    records: list[Record]
+    is_snapshot: bool
+    """It was so by then; when it changed is not known."""
+
+
+def changes(
+    files: Files, log_dir: str, *, in_one_file: bool = False, damage: list[Damage] | None = None
+) -> Iterator[Change]:
+    """The changes in order; those of a transaction at the time of its end.
+
+    What cannot be read is left out. Applied to an `Image`, those before a time give what was known
+    then. What was before the log begins (`forms.HISTORY_MS`) comes as the records of a snapshot,
+    all at the time of the last of them.
+
+    Args:
+        files: the way to the disk; nothing is written.
+        log_dir: the log directory, of a broker that runs or not.
+        in_one_file: as of `MetadataLog.open`.
+        damage: what cannot be read is added to it.
+
+    Raises:
+        StorageFailed: the log cannot be read at all.
+    """
+    form = form_of(files, log_dir, in_one_file=in_one_file)
+    replay = Replay(log_dir)
+    if damage is not None:
+        replay.damage = damage
+    for batch in form.kept(replay.damage):
+        records = [record for _, record in replay.counted(batch)]
+        if records:
+            snapshot_ms = replay.snapshot_ms
+            time_ms = parse_header(batch).max_timestamp if snapshot_ms is None else snapshot_ms
+            yield Change(time_ms, records, snapshot_ms is not None)
 
 
 class _MetadataLog(PastLog[TopicChange]):
@@ -123,9 +164,8 @@ def _view(image: Image, name: str) -> _View | None:
         return None
     row = TopicRow(name, topic.topic_id, AS_FOUND)
     row, settings = state.joined(row, image.settings_of(TOPIC, name), shared_settings(image))
-    indexes = sorted(topic.partitions)
-    is_dense = bool(indexes) and indexes[-1] == len(indexes) - 1
-    partitions = str(len(indexes)) if is_dense else ",".join(map(str, indexes))
+    count = stored_count(topic.partitions)
+    partitions = ",".join(map(str, sorted(topic.partitions))) if count == AS_FOUND else str(count)
     facts: _Facts = {(TopicAspect.PARTITIONS, None): partitions}
     flags = {"adopted": row.adopted, "followed": row.followed, "salvaged": row.is_salvaged}
     facts |= {(TopicAspect.STATE, flag): _TRUE for flag, holds in flags.items() if holds}
