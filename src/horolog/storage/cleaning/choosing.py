@@ -15,18 +15,8 @@ from typing import NamedTuple
 
 from horolog.config import LONG_MAX, TopicConfig
 from horolog.storage.directory.checkpoints import AppendTimeReset
-from horolog.storage.lookup.by_append_time import last_append_time
-from horolog.storage.removal.retention import bounded, times_that_count
+from horolog.storage.removal.retention import Candidate, candidates, time_that_counts
 from horolog.storage.segments.reader import SegmentReader
-
-
-class Stretch(NamedTuple):
-    """A finished segment, as far as the choice looks at it."""
-
-    base_offset: int
-    end_offset: int
-    """The base offset of the next segment."""
-    size: int
 
 
 class Cleanable(NamedTuple):
@@ -81,21 +71,20 @@ def cleanable(
         StorageFailed: the disk refused.
         CorruptBatch: the log is damaged where its times have to be read from it.
     """
-    by_base = {segment.base_offset: segment for segment in segments[:-1]}
-    ends = [segment.base_offset for segment in segments[1:]]
-    stretches = [
-        Stretch(segment.base_offset, end_offset, segment.size)
-        for segment, end_offset in zip(segments[:-1], ends, strict=True)
-    ]
+    by_base = {segment.base_offset: segment for segment in segments}
 
-    def latest_ms(stretch: Stretch) -> int:
-        return _latest_ms(by_base[stretch.base_offset], stretch, config, resets, now_ms)
+    def latest_ms(each: Candidate) -> int:
+        segment = by_base[each.base_offset]
+        time = time_that_counts(segment, each, config, resets, now_ms)
+        # Where it is unknown, the change of the file is later than any record was appended.
+        return segment.modified_ms() if time is None else time.time_ms
 
-    def first_ms(stretch: Stretch) -> int:
-        return first_time(by_base[stretch.base_offset], config)
+    def first_ms(each: Candidate) -> int:
+        return first_time(by_base[each.base_offset], config)
 
-    point = first_dirty(cleaner_point, log_start_offset, segments[-1].end.next_offset)
-    return choose(stretches, config, point, stable_end, now_ms, latest_ms, first_ms)
+    *finished, active = candidates(segments)
+    point = first_dirty(cleaner_point, log_start_offset, active.end_offset)
+    return choose(finished, config, point, stable_end, now_ms, latest_ms, first_ms)
 
 
 def first_dirty(cleaner_point: int | None, log_start_offset: int, log_end_offset: int) -> int:
@@ -106,13 +95,13 @@ def first_dirty(cleaner_point: int | None, log_start_offset: int, log_end_offset
 
 
 def choose(
-    finished: Sequence[Stretch],
+    finished: Sequence[Candidate],
     config: TopicConfig,
     first_dirty: int,
     stable_end: int,
     now_ms: int,
-    latest_ms: Callable[[Stretch], int],
-    first_ms: Callable[[Stretch], int],
+    latest_ms: Callable[[Candidate], int],
+    first_ms: Callable[[Candidate], int],
 ) -> Cleanable:
     """The decision of `cleanable`; times are asked for only where a setting needs them.
 
@@ -122,7 +111,7 @@ def choose(
         first_dirty: where its dirty part begins.
         stable_end: nothing from there on is cleaned.
         now_ms: the clock.
-        latest_ms: gives the time of the latest record of a segment.
+        latest_ms: gives the time of the latest record of a segment, by `horolog.retention.by`.
         first_ms: gives that of its first one.
     """
     clean = [each for each in finished if each.end_offset <= first_dirty]
@@ -141,12 +130,12 @@ def choose(
 
 
 def _may_be_cleaned(
-    dirty: Sequence[Stretch],
+    dirty: Sequence[Candidate],
     config: TopicConfig,
     stable_end: int,
     now_ms: int,
-    latest_ms: Callable[[Stretch], int],
-) -> Iterator[Stretch]:
+    latest_ms: Callable[[Candidate], int],
+) -> Iterator[Candidate]:
     lag_ms = config.min_compaction_lag_ms
     for each in dirty:
         if each.end_offset > stable_end:
@@ -154,27 +143,6 @@ def _may_be_cleaned(
         if lag_ms > 0 and each.size and latest_ms(each) > now_ms - lag_ms:
             return
         yield each
-
-
-def _latest_ms(
-    segment: SegmentReader,
-    stretch: Stretch,
-    config: TopicConfig,
-    resets: Sequence[AppendTimeReset],
-    now_ms: int,
-) -> int:
-    """The time of the latest record, by `horolog.retention.by`.
-
-    Where that is unknown, when the file was last changed: later than any record was appended.
-    """
-    times = times_that_count(
-        config,
-        lambda: None if (largest := segment.largest()) is None else largest.timestamp,
-        lambda: last_append_time(segment, stretch.end_offset, stretch.size),
-        segment.modified_ms,
-    )
-    found = [bounded(time, stretch.end_offset, resets, now_ms).time_ms for time in times]
-    return max(found) if found else segment.modified_ms()
 
 
 def first_time(segment: SegmentReader, config: TopicConfig) -> int:

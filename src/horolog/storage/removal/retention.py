@@ -43,7 +43,7 @@ MAY_GO: Final = frozenset({Because.BEFORE_START, Because.BEYOND_SIZE, Because.EX
 
 
 class Candidate(NamedTuple):
-    """What retention looks at in one segment."""
+    """What retention looks at in one segment, and compaction."""
 
     base_offset: int
     end_offset: int
@@ -108,24 +108,34 @@ def verdicts(
 
     def time_of(candidate: Candidate) -> SegmentTime | None:
         if not candidate.size:  # compaction has left nothing of it: it goes with what follows
-            following = candidates[candidates.index(candidate) :]
+            following = found[found.index(candidate) :]
             candidate = next((each for each in following if each.size), candidate)
-        segment = by_base[candidate.base_offset]
-        times = times_that_count(
-            config,
-            lambda: None if (largest := segment.largest()) is None else largest.timestamp,
-            lambda: last_append_time(segment, candidate.end_offset, candidate.size),
-            segment.modified_ms,
-        )
-        bound = (bounded(time, candidate.end_offset, resets, now_ms) for time in times)
-        return max(bound, key=lambda time: time.time_ms, default=None)
+        return time_that_counts(by_base[candidate.base_offset], candidate, config, resets, now_ms)
 
-    candidates = _candidates(segments)
-    judged = judge(candidates, config, log_start_offset, high_watermark, now_ms, time_of)
-    return zip(candidates, judged, strict=True)
+    found = candidates(segments)
+    judged = judge(found, config, log_start_offset, high_watermark, now_ms, time_of)
+    return zip(found, judged, strict=True)
 
 
-def _candidates(segments: Sequence[SegmentReader]) -> list[Candidate]:
+def time_that_counts(
+    segment: SegmentReader,
+    candidate: Candidate,
+    config: TopicConfig,
+    resets: Sequence[AppendTimeReset],
+    now_ms: int,
+) -> SegmentTime | None:
+    """The time of a segment's latest record, by `horolog.retention.by`; None if it is unknown."""
+    times = times_that_count(
+        config,
+        lambda: None if (largest := segment.largest()) is None else largest.timestamp,
+        lambda: last_append_time(segment, candidate.end_offset, candidate.size),
+        segment.modified_ms,
+    )
+    bound = (bounded(time, candidate.end_offset, resets, now_ms) for time in times)
+    return max(bound, key=lambda time: time.time_ms, default=None)
+
+
+def candidates(segments: Sequence[SegmentReader]) -> list[Candidate]:
     """Segments as retention looks at them; the last one may grow: its end is taken once."""
     *finished, last = segments
     end = last.end
