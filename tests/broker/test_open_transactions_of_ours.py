@@ -15,7 +15,7 @@ from running_broker import NOW_MS, MakeBroker, RunningBroker, a_broker
 
 from horolog.clock import ManualClock
 from horolog.errors import ErrorCode, RequestRefused, StorageFailed
-from horolog.record.batch import HEADER_SIZE, pack_header, parse_header
+from horolog.record.batch import HEADER_SIZE, parse_header, with_records
 from horolog.record.markers import Marker, TransactionEnd, read_marker
 from horolog.storage.files import Files
 from horolog.storage.names import TopicPartition
@@ -251,8 +251,8 @@ def test_a_waiting_fetch_of_committed_records_is_answered_by_the_marker(
 def test_a_producer_gives_no_batch_a_delete_horizon(broker: RunningBroker) -> None:
     plain = batch(NOW_MS)
     header = parse_header(plain)
-    claimed = pack_header(header._replace(attributes=0x40), plain[HEADER_SIZE:])
-    assert broker.produce("t", claimed + plain[HEADER_SIZE:]).error_code == 0
+    claimed = with_records(header._replace(attributes=0x40), plain[HEADER_SIZE:])
+    assert broker.produce("t", claimed).error_code == 0
     (stored,) = broker.headers("t")
     assert stored.attributes == 0
     assert stored.base_timestamp == NOW_MS

@@ -15,7 +15,8 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from horolog.clock import SystemClock
-from horolog.record.batch import HEADER_SIZE, pack_header, parse_header
+from horolog.record.batch import HEADER_SIZE, parse_header
+from horolog.record.batch import with_records as packed
 from horolog.record.builder import Record, build_batch
 from horolog.record.compression import Codec
 from horolog.record.timestamps import TimestampType
@@ -210,13 +211,12 @@ def batch(*timestamps: int, **settings: Any) -> bytes:
 def changed(data: bytes, **fields: int) -> bytes:
     """The batch with other header fields and a CRC that fits."""
     header = parse_header(data)._replace(**fields)
-    return pack_header(header, data[HEADER_SIZE:]) + data[HEADER_SIZE:]
+    return packed(header, data[HEADER_SIZE:])
 
 
 def with_records(data: bytes, records: bytes, **fields: int) -> bytes:
     """The batch with other bytes for its records."""
-    header = parse_header(data)._replace(batch_length=HEADER_SIZE - 12 + len(records), **fields)
-    return pack_header(header, records) + records
+    return packed(parse_header(data)._replace(**fields), records)
 
 
 def flip(data: bytes, at: int) -> bytes:

@@ -20,7 +20,7 @@ from horolog.client import Client
 from horolog.errors import Misconfigured
 from horolog.jobs import archive, restore
 from horolog.jobs.archives import archiving, planning, ranges, restoring, segment_plan
-from horolog.record.batch import BatchHeader, iter_headers, pack_header
+from horolog.record.batch import BatchHeader, iter_headers, with_records
 from horolog.record.builder import Record, build_batch, read_with_create_times
 from horolog.record.compression import Codec
 from horolog.record.kernels.record_bytes import record_bytes as kernel_bytes
@@ -289,7 +289,7 @@ def record_bytes(delta: int, offset_delta: int) -> bytes:
 
 
 def pack(header: BatchHeader, body: bytes) -> bytes:
-    return pack_header(header, body) + body
+    return with_records(header, body)
 
 
 def test_compacted_logs_keep_their_gaps(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from hypothesis import strategies as st
 
-from horolog.record.batch import HEADER_SIZE, LOG_OVERHEAD, BatchHeader, pack_header
+from horolog.record.batch import HEADER_SIZE, LOG_OVERHEAD, BatchHeader, with_records
 from horolog.record.builder import Record, build_batch
 from horolog.record.compression import Codec
 from horolog.record.timestamps import NO_TIMESTAMP, TimestampType
@@ -263,4 +263,4 @@ def batch_of(
         base_sequence=-1,
         records_count=count,
     )
-    return pack_header(header, payload) + payload
+    return with_records(header, payload)

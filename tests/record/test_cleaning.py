@@ -15,9 +15,9 @@ from horolog.record import cleaning
 from horolog.record.batch import (
     DELETE_HORIZON_BIT,
     HEADER_SIZE,
-    pack_header,
     parse_header,
     verify_crc,
+    with_records,
 )
 from horolog.record.builder import Record, build_batch, read_records
 from horolog.record.compression import Codec
@@ -271,7 +271,7 @@ def test_small_batches_are_written_as_one_by_one(
         if rng.random() < 0.2:  # type: ignore[attr-defined]
             has_horizon = parse_header(batch).attributes | DELETE_HORIZON_BIT
             header, payload = parse_header(batch), batch[HEADER_SIZE:]
-            batch = pack_header(header._replace(attributes=has_horizon), payload) + payload
+            batch = with_records(header._replace(attributes=has_horizon), payload)
         made.append(batch)
     data = b"".join(made)
     small = cleaning.read_small_batches(data, 0, SECRET, all_kinds=True)

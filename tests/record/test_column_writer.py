@@ -7,7 +7,7 @@ from batches import ALL_COLUMNS, AROUND_MS, BASE_OFFSET, records
 from hypothesis import given
 from hypothesis import strategies as st
 
-from horolog.record.batch import HEADER_SIZE, iter_headers, pack_header, parse_header, verify_crc
+from horolog.record.batch import HEADER_SIZE, iter_headers, parse_header, verify_crc, with_records
 from horolog.record.builder import Record, build_batch, read_records
 from horolog.record.column_writer import (
     PickedRows,
@@ -253,7 +253,7 @@ def test_records_of_compacted_batches_keep_their_offsets_and_base_times(groups, 
             records_count=len(chosen),
             last_offset_delta=chosen[-1],
         )
-        found = list(read_records(pack_header(header, payload) + payload))
+        found = list(read_records(with_records(header, payload)))
         assert [record.offset for record in found] == chosen
         assert [record.timestamp for record in found] == [ms + delta for delta in chosen]
         assert all(record.key == b"%d" % record.timestamp for record in found)

@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 from memory import measured_peak
 
 from horolog.errors import CorruptBatch, RequestRefused
-from horolog.record.batch import HEADER_SIZE, iter_headers, pack_header, parse_header
+from horolog.record.batch import HEADER_SIZE, iter_headers, parse_header, with_records
 from horolog.record.batch_producers import TYPES as OF_PRODUCERS
 from horolog.record.batch_runs import next_offset_of
 from horolog.record.builder import Record, build_batch
@@ -310,7 +310,7 @@ def test_rows_before_a_damaged_batch_come_before_the_error(rng):
 def test_of_two_things_wrong_the_first_is_reported_after_the_rows_before_it(rng):
     first, third = generated_batch(rng, codec=Codec.NONE), bytearray(a_batch(1).data)
     payload = b"\x01" + a_batch(5).data[HEADER_SIZE + 1 :]
-    malformed = pack_header(parse_header(a_batch(5).data), payload) + payload
+    malformed = with_records(parse_header(a_batch(5).data), payload)
     third[20] ^= 1
     tables = decode(first.data + malformed + third, columns=ALL_COLUMNS)
     assert next(tables).to_pylist() == first.rows()
@@ -373,7 +373,7 @@ def test_malformed_records_are_named_as_the_scan_names_them(edit, says, codec):
     header = parse_header(batch.data)
     header = header._replace(attributes=codec, batch_length=49 + len(payload))
     with pytest.raises(CorruptBatch, match=says):
-        counted(pack_header(header, payload) + payload)
+        counted(with_records(header, payload))
 
 
 @given(data=st.data())

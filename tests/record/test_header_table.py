@@ -9,13 +9,12 @@ from hypothesis import strategies as st
 
 from horolog.errors import CorruptBatch
 from horolog.record.batch import (
-    HEADER_SIZE,
     MAGIC,
     BatchHeader,
     iter_headers,
-    pack_header,
     parse_header,
     verify_crc,
+    with_records,
 )
 from horolog.record.builder import Record, build_batch
 from horolog.record.conversion import convert_all
@@ -52,11 +51,8 @@ def test_packed_headers_are_those_that_are_packed_one_by_one_and_read_back(
     for place, (header, _) in enumerate(batches):
         table.columns[place] = header
     parts = table.packed([records for _, records in batches])
-    expected = []
-    for header, records in batches:
-        sized = header._replace(batch_length=HEADER_SIZE - 12 + len(records))
-        expected += [pack_header(sized, records), records]
-    assert list(map(bytes, parts)) == expected
+    expected = [with_records(header, records) for header, records in batches]
+    assert list(map(b"".join, zip(parts[::2], parts[1::2], strict=True))) == expected
     log = b"".join(map(bytes, parts))
     positions = positions_of(log)
     assert positions is not None

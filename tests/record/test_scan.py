@@ -24,7 +24,7 @@ from memory import measured_peak
 
 from horolog.errors import CorruptBatch, ErrorCode, RequestRefused
 from horolog.record import scan, walk
-from horolog.record.batch import HEADER_SIZE, pack_header, parse_header
+from horolog.record.batch import HEADER_SIZE, parse_header, with_records
 from horolog.record.builder import Record, build_batch, read_records
 from horolog.record.compression import Codec, compress, decompress_chunks
 from horolog.record.scan import (
@@ -113,7 +113,7 @@ def test_the_times_of_batches_add_up_to_those_of_all_records(
 def test_a_stamped_batch_still_has_its_create_times(batch: GeneratedBatch, append_ms: int):
     header = parse_header(batch.data)
     stamp = header._replace(attributes=header.attributes | 8, max_timestamp=append_ms)
-    stamped = b"".join((pack_header(stamp, batch.data[HEADER_SIZE:]), batch.data[HEADER_SIZE:]))
+    stamped = with_records(stamp, batch.data[HEADER_SIZE:])
     sent = header._replace(attributes=header.attributes & ~8)
     as_sent = scan_batch(batch.data, sent, max_bytes=MAX_BYTES)
     assert scanned(stamped, create_times=True) == as_sent
@@ -254,7 +254,7 @@ def _with_records(
         last_offset_delta=max(0, count - 1),
         records_count=count,
     )
-    return pack_header(header, payload) + payload
+    return with_records(header, payload)
 
 
 GOOD = _record(1, 0)
@@ -377,7 +377,7 @@ def test_mutations_raise_nothing_but_corrupt_or_refused(data: st.DataObject):
         records_count=header.records_count + data.draw(st.sampled_from((0, 0, -1, 1, 1 << 30))),
         attributes=header.attributes ^ data.draw(st.sampled_from((0, 0, 1, 2, 4, 8))),
     )
-    mutated = pack_header(header, payload) + payload
+    mutated = with_records(header, payload)
     header = parse_header(mutated)
     for ask in (
         lambda: scan_batch(mutated, header, max_bytes=1 << 20),
@@ -401,7 +401,7 @@ def test_a_plain_batch_is_scanned_as_any_other_or_left_to_the_other_scan(
         payload[data.draw(st.integers(0, len(payload) - 1))] ^= 1 << data.draw(st.integers(0, 7))
     count = header.records_count + data.draw(st.sampled_from((0, 0, 1, 1 << 30)))
     header = header._replace(records_count=count)
-    changed = pack_header(header, payload) + payload
+    changed = with_records(header, payload)
     header = parse_header(changed)
     plain = scan_plain(changed, header, arrival_ms=arrival_ms)
     try:
@@ -477,7 +477,7 @@ def test_a_record_of_a_quarter_gigabyte_in_a_small_batch_is_never_held():
     )
     header = parse_header(build_batch([Record(1, b"k", b"v")], codec=Codec.ZSTD))
     header = header._replace(batch_length=49 + len(payload))
-    data = pack_header(header, payload) + payload
+    data = with_records(header, payload)
     with measured_peak() as peak:
         assert scan_batch(data, header, max_bytes=1 << 30).count == 1
         with pytest.raises(RequestRefused) as caught:

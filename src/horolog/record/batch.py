@@ -368,6 +368,8 @@ def new_head(
     return _UP_TO_CRC.pack(base_offset, length, leader_epoch, MAGIC, crc) + rest
 
 
-def pack_header(header: BatchHeader, records: Buffer) -> bytes:
-    """The 61 bytes of `header` with the CRC that these records give it; `header.crc` is ignored."""
-    return new_head(*header[:3], header[5:], records)
+def with_records(header: BatchHeader, records: Buffer) -> bytes:
+    """The batch of v2 of these records, which give it length and CRC, whatever `header` has."""
+    length = HEADER_SIZE - LOG_OVERHEAD + len(records)
+    head = new_head(header.base_offset, length, header.leader_epoch, header[5:], records)
+    return b"".join((head, records))

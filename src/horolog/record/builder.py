@@ -20,8 +20,9 @@ from horolog.record.batch import (
     LOG_OVERHEAD,
     MAGIC,
     BatchHeader,
-    pack_header,
+    new_head,
     parse_header,
+    with_records,
 )
 from horolog.record.compression import Codec, compress, decompress
 from horolog.record.kernels.record_bytes import record_bytes
@@ -69,35 +70,25 @@ def build_batch(
     rows = list(records)
     base_timestamp = rows[0].timestamp if rows else NO_TIMESTAMP
     if max_timestamp is None:
-        times = (row.timestamp for row in rows if row.timestamp != NO_TIMESTAMP)
-        max_timestamp = max(times, default=NO_TIMESTAMP)
+        timed = (row.timestamp for row in rows if row.timestamp != NO_TIMESTAMP)
+        max_timestamp = max(timed, default=NO_TIMESTAMP)
     body = bytearray()
     for delta, row in enumerate(rows):
         headers = ((name.encode(), value) for name, value in row.headers)
         body += record_bytes(row.timestamp - base_timestamp, delta, row.key, row.value, headers)
     payload = compress(codec, body) if rows else b""
-    header = BatchHeader(
-        base_offset=base_offset,
-        batch_length=HEADER_SIZE - LOG_OVERHEAD + len(payload),
-        leader_epoch=leader_epoch,
-        magic=MAGIC,
-        crc=0,
-        attributes=codec | timestamp_type << 3 | is_transactional << 4 | is_control << 5,
-        last_offset_delta=max(0, len(rows) - 1),
-        base_timestamp=base_timestamp,
-        max_timestamp=max_timestamp,
-        producer_id=producer_id,
-        producer_epoch=producer_epoch,
-        base_sequence=base_sequence,
-        records_count=len(rows),
-    )
-    return pack_header(header, payload) + payload
+    attributes = codec | timestamp_type << 3 | is_transactional << 4 | is_control << 5
+    producer = producer_id, producer_epoch, base_sequence
+    last_delta, times = max(0, len(rows) - 1), (base_timestamp, max_timestamp)
+    covered = attributes, last_delta, *times, *producer, len(rows)
+    length = HEADER_SIZE - LOG_OVERHEAD + len(payload)
+    return new_head(base_offset, length, leader_epoch, covered, payload) + payload
 
 
 def empty_batch(first_offset: int, last_offset: int) -> bytes:
     """A batch without records that covers these offsets: consumers continue behind it."""
     header = parse_header(build_batch((), base_offset=first_offset))
-    return pack_header(header._replace(last_offset_delta=last_offset - first_offset), b"")
+    return with_records(header._replace(last_offset_delta=last_offset - first_offset), b"")
 
 
 def read_records(batch: Buffer, *, max_bytes: int = _MAX_BYTES) -> Iterator[Record]:

@@ -21,11 +21,10 @@ from horolog.record.batch import (
     CONTROL_BIT,
     DELETE_HORIZON_BIT,
     HEADER_SIZE,
-    LOG_OVERHEAD,
     MAGIC,
     TRANSACTIONAL_BIT,
     BatchHeader,
-    pack_header,
+    with_records,
 )
 from horolog.record.compression import Codec, compress, decompress
 from horolog.record.kernels import cleaning_twins, layout
@@ -433,13 +432,12 @@ def retained(
             f"The batch at offset {header.base_offset} is too large without some of its records",
         )
     changed = header._replace(
-        batch_length=HEADER_SIZE - LOG_OVERHEAD + len(payload),
         attributes=attributes,
         base_timestamp=base_timestamp,
         max_timestamp=header.max_timestamp if stamped else largest,
         records_count=count,
     )
-    return b"".join((pack_header(changed, payload), payload))
+    return with_records(changed, payload)
 
 
 def emptied(header: BatchHeader) -> bytes:
@@ -452,8 +450,6 @@ def emptied(header: BatchHeader) -> bytes:
     """
     kept_bits = TRANSACTIONAL_BIT | CONTROL_BIT
     changed = header._replace(
-        batch_length=HEADER_SIZE - LOG_OVERHEAD,
-        magic=MAGIC,
         attributes=header.attributes & kept_bits,
         base_timestamp=NO_TIMESTAMP,
         max_timestamp=NO_TIMESTAMP,
@@ -461,7 +457,7 @@ def emptied(header: BatchHeader) -> bytes:
     )
     if header.magic != MAGIC:
         changed = changed._replace(base_offset=header.last_offset, last_offset_delta=0)
-    return pack_header(changed, b"")
+    return with_records(changed, b"")
 
 
 def _retain(

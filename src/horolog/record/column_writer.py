@@ -12,11 +12,9 @@ import pyarrow as pa
 from horolog.record.batch import (
     HEADER_SIZE,
     LOG_OVERHEAD,
-    MAGIC,
     TRANSACTIONAL_BIT,
-    BatchHeader,
+    new_head,
     next_sequence,
-    pack_header,
 )
 from horolog.record.compression import Codec, compress
 from horolog.record.kernels import column_twins, layout
@@ -102,18 +100,21 @@ def encode_picked(
         out, payload = records.out, records.out[HEADER_SIZE:]
         if codec is not Codec.NONE:
             payload = memoryview(compress(codec, payload, level))
-        header = _packed_header(records, payload, attributes, offset or 0, producer, sequence)
+        rows, *times = records[1:]
+        covered = attributes, rows - 1, *times, *producer, sequence, rows
+        length = HEADER_SIZE - LOG_OVERHEAD + len(payload)
+        header = new_head(offset or 0, length, -1, covered, payload)
         data: bytes | memoryview
         if codec is not Codec.NONE:
             data = b"".join((header, payload))
         else:
             out[:HEADER_SIZE] = header
             data = writer.take_out(out)
-        yield EncodedBatch(data, records.rows)
+        yield EncodedBatch(data, rows)
         if offset is not None:
-            offset += records.rows
+            offset += rows
         if sequence >= 0:
-            sequence = next_sequence(sequence, records.rows)
+            sequence = next_sequence(sequence, rows)
 
 
 class RecordsEncoder:
@@ -168,32 +169,6 @@ class _Records(NamedTuple):
     rows: int
     base_timestamp: int
     max_timestamp: int
-
-
-def _packed_header(
-    records: _Records,
-    payload: memoryview,
-    attributes: int,
-    base_offset: int,
-    producer: tuple[int, int],
-    base_sequence: int,
-) -> bytes:
-    header = BatchHeader(
-        base_offset=base_offset,
-        batch_length=HEADER_SIZE - LOG_OVERHEAD + len(payload),
-        leader_epoch=-1,
-        magic=MAGIC,
-        crc=0,
-        attributes=attributes,
-        last_offset_delta=records.rows - 1,
-        base_timestamp=records.base_timestamp,
-        max_timestamp=records.max_timestamp,
-        producer_id=producer[0],
-        producer_epoch=producer[1],
-        base_sequence=base_sequence,
-        records_count=records.rows,
-    )
-    return pack_header(header, payload)
 
 
 class _Writer:

@@ -17,19 +17,17 @@ from horolog.buffers import Buffer
 from horolog.errors import CorruptBatch, ErrorCode, RequestRefused
 from horolog.record.batch import (
     HEADER_SIZE,
-    LOG_OVERHEAD,
+    LOG_APPEND_TIME_BIT,
     MAGIC,
     BatchHeader,
     iter_headers,
-    pack_header,
     verify_crc,
+    with_records,
 )
 from horolog.record.compression import Codec, compress_chunks, decompress_chunks
 from horolog.record.old_format.reading import MessageRun, OpenedBatch, open_message, open_run
 from horolog.record.old_format.sent import MAX_UNCOMPRESSED_BYTES, RUN_BYTES
 from horolog.record.old_format.writing import MAX_SET_BYTES, write_messages
-
-_LOG_APPEND_TIME_BIT = 0x08
 
 
 class Losses(NamedTuple):
@@ -293,12 +291,8 @@ def write_batch(header: BatchHeader, pieces: Iterable[Buffer], *, codec: Codec) 
             f"The records at offset {header.base_offset} are larger than {MAX_SET_BYTES} bytes as "
             "a batch of format v2",
         )
-    header = header._replace(
-        magic=MAGIC,
-        batch_length=HEADER_SIZE - LOG_OVERHEAD + len(payload),
-        attributes=header.attributes & _LOG_APPEND_TIME_BIT | codec,
-    )
-    return b"".join((pack_header(header, payload), payload))
+    attributes = header.attributes & LOG_APPEND_TIME_BIT | codec
+    return with_records(header._replace(attributes=attributes), payload)
 
 
 def _check_count(records: int, header: BatchHeader) -> None:

@@ -8,10 +8,11 @@ broker takes from no producer: there they are rewritten, as readers see them.
 
 from horolog.record.batch import (
     HEADER_SIZE,
+    LOG_APPEND_TIME_BIT,
     MAGIC,
     TRANSACTIONAL_BIT,
     BatchHeader,
-    pack_header,
+    with_records,
 )
 from horolog.record.timestamps import TimestampType
 
@@ -19,8 +20,6 @@ __all__ = ["NO_PRODUCER", "is_left_out", "needs_writing", "renamed"]
 
 NO_PRODUCER = (-1, -1)
 """The id and epoch of batches that no idempotent producer wrote."""
-
-_LOG_APPEND_TIME = 1 << 3
 
 
 def renamed(
@@ -39,13 +38,13 @@ def renamed(
     changed = header._replace(
         base_offset=0,  # brokers take no other from a producer
         leader_epoch=-1,
-        attributes=header.attributes & ~(TRANSACTIONAL_BIT | _LOG_APPEND_TIME)
+        attributes=header.attributes & ~(TRANSACTIONAL_BIT | LOG_APPEND_TIME_BIT)
         | (TRANSACTIONAL_BIT if is_transactional else 0),
         producer_id=producer[0],
         producer_epoch=producer[1],
         base_sequence=base_sequence,
     )
-    return b"".join((pack_header(changed, records), records))
+    return with_records(changed, records)
 
 
 def is_left_out(header: BatchHeader) -> bool:

@@ -11,7 +11,7 @@ import numpy as np
 
 from horolog.buffers import Buffer
 from horolog.errors import CorruptBatch
-from horolog.record.batch import HEADER_SIZE, LOG_OVERHEAD, BatchHeader, pack_header
+from horolog.record.batch import HEADER_SIZE, BatchHeader, with_records
 from horolog.record.compression import Codec, UncompressedTooLarge, compress, decompress
 from horolog.record.kernels import layout
 from horolog.record.kernels.loading import JOIN_KERNELS
@@ -89,7 +89,6 @@ class Joiner:
         count = state[layout.JOIN_DELTA]
         header = first._replace(
             base_offset=0,  # brokers take no other from a producer
-            batch_length=HEADER_SIZE - LOG_OVERHEAD + len(records),
             leader_epoch=-1,
             attributes=first.codec_number,
             last_offset_delta=count - 1,
@@ -100,7 +99,7 @@ class Joiner:
             records_count=count,
         )
         self.clear()
-        return b"".join((pack_header(header, records), records))
+        return with_records(header, records)
 
     def clear(self) -> None:
         """Forget what was taken."""

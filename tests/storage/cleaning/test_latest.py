@@ -14,7 +14,7 @@ from horolog.buffers import Buffer
 from horolog.errors import StorageFailed
 from horolog.groups.replay import Replay
 from horolog.record import cleaning
-from horolog.record.batch import HEADER_SIZE, pack_header, parse_header
+from horolog.record.batch import HEADER_SIZE, parse_header, with_records
 from horolog.record.builder import Record, build_batch
 from horolog.record.compression import Codec
 from horolog.schemas.offsets import (
@@ -173,7 +173,7 @@ def spoil(path: Path, chance: random.Random) -> None:
         at = chance.randrange(HEADER_SIZE, header.size) if header.size > HEADER_SIZE else 0
         data[at] ^= 1 << chance.randrange(8)
         records = bytes(data[HEADER_SIZE : header.size])
-        data[:HEADER_SIZE] = pack_header(header, records)
+        data[: header.size] = with_records(header, records)
     else:
         del data[at:]
     path.write_bytes(data)
@@ -239,14 +239,14 @@ def test_a_batch_that_cannot_be_decoded_supersedes_none_and_is_given(log: Log, c
     header, records = parse_header(good), bytearray(good[HEADER_SIZE:])
     at = records.rindex(b"name") - 1
     records[at] = 1  # the name is -1 bytes long
-    log.add(pack_header(header, records) + records)
+    log.add(with_records(header, records))
     log.put(commit(1, 1))
     log.put(commit(0, 3), commit(1, 2))
     assert offsets_of(log.latest()) == [101, 102 + count]
     log.put(commit(1, 3))
     whole, latest = states(log, 0, ANY_MAP)
     assert latest == whole
-    log.add(pack_header(header._replace(base_offset=log.next_offset), records) + records)
+    log.add(with_records(header._replace(base_offset=log.next_offset), records))
     whole, latest = states(log, 0, ANY_MAP)
     assert latest == whole
 

@@ -23,8 +23,8 @@ from horolog.record.batch import (
     HEADER_SIZE,
     LOG_OVERHEAD,
     iter_headers,
-    pack_header,
     parse_header,
+    with_records,
 )
 from horolog.record.builder import Record, build_batch
 from horolog.record.compression import Codec
@@ -162,7 +162,7 @@ def test_an_empty_batch_that_kafka_has_left_has_no_time_any_more(
     )
     codec = Codec.NONE if together else Codec.LZ4  # others are cleaned one by one
     with new_follower(tmp_path, replace(COMPACT, segment_bytes=10_000)) as log:
-        for offset, data in enumerate((None, pack_header(header, b""), None)):
+        for offset, data in enumerate((None, with_records(header, b""), None)):
             record = Record(NOW + offset, b"%d" % offset, b"v")
             more: dict[str, Any] = {"base_offset": offset, "leader_epoch": 0, "codec": codec}
             pull(log, data or build_batch([record], **more))

@@ -17,7 +17,7 @@ from old_messages import build_messages
 from storelogs import NOW, new_follower, pull, records_in
 
 from horolog.record import cleaning
-from horolog.record.batch import DELETE_HORIZON_BIT, pack_header, parse_header
+from horolog.record.batch import DELETE_HORIZON_BIT, parse_header, with_records
 from horolog.record.builder import Record, build_batch
 from horolog.record.compression import Codec
 from horolog.record.kernels import layout
@@ -334,7 +334,7 @@ def test_small_batches_of_all_kinds_are_read_together(horizon: bool) -> None:
     if horizon:
         header = parse_header(made[0])
         changed = header._replace(attributes=header.attributes | DELETE_HORIZON_BIT)
-        made[0] = pack_header(changed, made[0][61:]) + made[0][61:]
+        made[0] = with_records(changed, made[0][61:])
     data = b"".join(made)
     small = cleaning.read_small_batches(data, 0, SECRET, all_kinds=True)
     assert small is not None

@@ -14,7 +14,7 @@ from interleave import at_each_line
 from storelogs import ANY_TIME, NOW, append, new_log
 
 from horolog.config import TopicConfig
-from horolog.record.batch import HEADER_SIZE, pack_header, parse_header
+from horolog.record.batch import HEADER_SIZE, parse_header, with_records
 from horolog.record.compression import Codec
 from horolog.storage import Log, TimestampOffset
 from horolog.storage.file_errors import WouldBlock
@@ -106,7 +106,7 @@ def test_a_time_before_1970_is_found_where_kafka_wrote_minus_one(log: Log, tmp_p
     path = next(tmp_path.glob("events-3/*.log"))
     data = path.read_bytes()
     header = parse_header(data)._replace(max_timestamp=-1)
-    path.write_bytes(pack_header(header, data[HEADER_SIZE:]) + data[HEADER_SIZE:])
+    path.write_bytes(with_records(header, data[HEADER_SIZE:]))
     assert log.find_by_timestamp(-6000) == TimestampOffset(-5000, 0, 0)
 
 

@@ -37,7 +37,7 @@ from storelogs import (
 from horolog.buffers import Buffer
 from horolog.config import TopicConfig
 from horolog.errors import StorageFailed
-from horolog.record.batch import HEADER_SIZE, iter_headers, pack_header, parse_header
+from horolog.record.batch import HEADER_SIZE, iter_headers, parse_header, with_records
 from horolog.record.builder import Record
 from horolog.record.compression import Codec
 from horolog.storage import Log, TopicPartition
@@ -910,7 +910,7 @@ def test_a_wrong_header_with_a_right_checksum_is_trusted_as_kafka_does(
     data = last.read_bytes()
     header = parse_header(data)._replace(max_timestamp=NOW + 500)
     body = data[HEADER_SIZE : header.size]
-    last.write_bytes(pack_header(header, body) + body + data[header.size :])
+    last.write_bytes(with_records(header, body) + data[header.size :])
     with reopened(path, CONFIG) as (_, log):
         largest = log.segments[-1].largest()
         assert largest is not None

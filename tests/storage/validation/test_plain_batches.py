@@ -12,7 +12,7 @@ from storelogs import NOW
 
 from horolog.config import TopicConfig
 from horolog.errors import HorologError
-from horolog.record.batch import HEADER_SIZE, BatchHeader, pack_header, parse_header
+from horolog.record.batch import HEADER_SIZE, BatchHeader, parse_header, with_records
 from horolog.record.builder import Record, build_batch
 from horolog.record.compression import Codec
 from horolog.record.scan import load_kernels
@@ -61,7 +61,7 @@ def sent_batches(draw: st.DrawFn) -> bytes:
     batch = build_batch([Record(NOW - age, key, b"value") for age in ages], codec=codec)
     fields = dict(draw(st.lists(changes, max_size=2)))
     header, records = parse_header(batch)._replace(**fields), batch[HEADER_SIZE:]
-    batch = pack_header(header, records) + records
+    batch = with_records(header, records)
     if draw(st.integers(0, 5)) == 0:
         at = draw(st.integers(0, len(batch) - 1))
         batch = batch[:at] + bytes([batch[at] ^ 1]) + batch[at + 1 :]
@@ -113,7 +113,7 @@ def test_one_odd_field_is_judged_as_by_the_checks_one_by_one(
         is_transactional=is_transactional,
     )
     records = batch[HEADER_SIZE:]
-    batch = pack_header(parse_header(batch)._replace(**{name: value}), records) + records
+    batch = with_records(parse_header(batch)._replace(**{name: value}), records)
     found = [outcome(batch, config, 9, admission) for config in CONFIGS]
     monkeypatch.setattr(validate, "plain_header", lambda *_, **__: None)
     assert found == [outcome(batch, config, 9, admission) for config in CONFIGS]

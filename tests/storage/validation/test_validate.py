@@ -10,7 +10,7 @@ from storelogs import APPEND_TIME, NOW
 
 from horolog.config import LONG_MAX, TopicConfig
 from horolog.errors import CorruptBatch, ErrorCode, RecordsRejected, RequestRefused
-from horolog.record.batch import HEADER_SIZE, pack_header, parse_header, verify_crc
+from horolog.record.batch import HEADER_SIZE, parse_header, verify_crc, with_records
 from horolog.record.builder import Record, build_batch, read_records
 from horolog.record.compression import Codec, compress, decompress
 from horolog.record.kernels.record_bytes import record_bytes
@@ -35,7 +35,7 @@ def rejected(sent: bytes, config: TopicConfig = CONFIG) -> RecordsRejected:
 def changed(sent: bytes, **fields: int) -> bytes:
     """The batch with other header fields, its checksum right."""
     header = parse_header(sent)._replace(**fields)
-    return pack_header(header, sent[HEADER_SIZE:]) + sent[HEADER_SIZE:]
+    return with_records(header, sent[HEADER_SIZE:])
 
 
 def stored(prepared: Prepared) -> bytes:
@@ -150,7 +150,7 @@ def test_nonsense_under_a_right_checksum_is_an_invalid_record() -> None:
     sent = batch(NOW, codec=Codec.ZSTD)
     payload = b"this is no zstd"
     header = parse_header(sent)._replace(batch_length=49 + len(payload))
-    assert refused(pack_header(header, payload) + payload).code is ErrorCode.invalid_record
+    assert refused(with_records(header, payload)).code is ErrorCode.invalid_record
 
 
 @pytest.mark.parametrize("codec", [5, 6, 7])
@@ -360,7 +360,7 @@ def test_offset_deltas_other_than_0_1_2_are_refused(
     header = parse_header(batch(NOW, codec=codec))._replace(
         batch_length=49 + len(body), records_count=3, last_offset_delta=2
     )
-    error = refused(pack_header(header, body) + body, replace(CONFIG, compression_type=target))
+    error = refused(with_records(header, body), replace(CONFIG, compression_type=target))
     assert error.code is ErrorCode.invalid_record
     assert "must be 0, 1, 2" in str(error)
 

@@ -5,7 +5,7 @@ import pytest
 
 from horolog.config import TopicConfig
 from horolog.errors import ErrorCode, RequestRefused
-from horolog.record.batch import HEADER_SIZE, LOG_OVERHEAD, pack_header, parse_header
+from horolog.record.batch import HEADER_SIZE, LOG_OVERHEAD, parse_header, with_records
 from horolog.record.builder import Record, build_batch
 from horolog.record.compression import Codec
 from horolog.storage import prepare
@@ -19,7 +19,7 @@ def batch_of(*, linked: bool) -> bytes:
     header = parse_header(plain)._replace(
         batch_length=HEADER_SIZE - LOG_OVERHEAD + len(frame), attributes=int(Codec.LZ4)
     )
-    return pack_header(header, frame) + frame
+    return with_records(header, frame)
 
 
 def test_a_frame_of_blocks_that_lean_on_each_other_is_refused_because_java_cannot_read_it():

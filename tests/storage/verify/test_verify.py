@@ -18,7 +18,7 @@ from companions import has_seal, put_seal, seal_in
 from golden import answers, copy_directory, extract_killed
 from horolog.config import TopicConfig
 from horolog.errors import CorruptBatch, Misconfigured
-from horolog.record.batch import HEADER_SIZE, iter_headers, pack_header, parse_header
+from horolog.record.batch import HEADER_SIZE, iter_headers, parse_header, with_records
 from horolog.record.builder import Record, build_batch, read_records
 from horolog.record.compression import Codec, compress
 from horolog.storage.batches.reader import ReadAhead
@@ -149,7 +149,7 @@ def test_times_before_1970_are_sound_as_we_and_as_kafka_write_them(tmp_path: Pat
     kafkas = build_batch([Record(-5000, None, b"")], base_offset=2)
     header = parse_header(kafkas)._replace(max_timestamp=-1)
     records = kafkas[HEADER_SIZE:]
-    made.write(pack_header(header, records) + records)
+    made.write(with_records(header, records))
     made.write_indexes()
     assert wrong(made.directory) == []
 
@@ -242,8 +242,8 @@ def rebuilt(data: bytes, position: int, **changes: int) -> bytes:
     """The log with one header changed and its checksum made to fit."""
     header = parse_header(data, position)
     records = data[position + HEADER_SIZE : position + header.size]
-    packed = pack_header(header._replace(**changes), records)
-    return data[:position] + packed + data[position + HEADER_SIZE :]
+    packed = with_records(header._replace(**changes), records)
+    return data[:position] + packed + data[position + header.size :]
 
 
 @pytest.mark.parametrize(
@@ -290,7 +290,7 @@ def test_a_stream_without_its_end_is_damage_though_all_records_are_there(
     header = parse_header(sound)._replace(
         attributes=int(codec), batch_length=HEADER_SIZE - 12 + len(packed)
     )
-    cut = pack_header(header, packed) + packed
+    cut = with_records(header, packed)
     rest = first.read_bytes()[position + second.size :]
     first.write_bytes(first.read_bytes()[:position] + cut + rest)
     seen = [each for each in wrong(log_dir) if each.path == str(first)]

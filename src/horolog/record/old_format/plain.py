@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from horolog.buffers import Buffer
-from horolog.record.batch import LOG_OVERHEAD, BatchHeader
+from horolog.record.batch import LOG_APPEND_TIME_BIT, LOG_OVERHEAD, BatchHeader
 from horolog.record.kernels import layout, plain_twins
 from horolog.record.kernels.loading import PLAIN_KERNELS
 from horolog.record.timestamps import LOG_APPEND_TIME, NO_TIMESTAMP
@@ -20,7 +20,6 @@ MOST_LISTED: Final = 1 << 15
 
 _SMALLEST: Final = 26  # bytes of an empty message of v0
 _INT64_MIN: Final = -(1 << 63)
-_LOG_APPEND_TIME_BIT: Final = 0x08
 _ATTRIBUTES: Final = 17
 _CRC: Final = slice(12, 16)
 _CRC_START: Final = 16
@@ -173,9 +172,9 @@ def place_compressed(
     if not magic:
         return
     time = timestamp.to_bytes(8, "big", signed=True)
-    attributes = message[_ATTRIBUTES] & ~_LOG_APPEND_TIME_BIT
+    attributes = message[_ATTRIBUTES] & ~LOG_APPEND_TIME_BIT
     if is_append_time:
-        attributes |= _LOG_APPEND_TIME_BIT
+        attributes |= LOG_APPEND_TIME_BIT
     if message[_ATTRIBUTES] == attributes and message[_TIMESTAMP] == time:
         return
     message[_ATTRIBUTES], message[_TIMESTAMP] = attributes, time

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from horolog.buffers import Buffer
 from horolog.errors import CorruptBatch
-from horolog.record.batch import BatchHeader
+from horolog.record.batch import LOG_APPEND_TIME_BIT, BatchHeader
 from horolog.record.codecs.lz4_frame import with_true_checksum
 from horolog.record.compression import CHUNK_BYTES, Codec, decompress_chunks
 from horolog.record.kernels import layout, message_twins
@@ -21,7 +21,6 @@ from horolog.record.timestamps import LOG_APPEND_TIME, NO_TIMESTAMP, NO_TIMESTAM
 
 _HEADS = (18, 26)  # bytes of a message before its key's length
 _I32 = 4
-_LOG_APPEND_TIME_BIT = 0x08
 _FRESH_STATE = array("q", bytes(8 * layout.CHANGE_STATE_SIZE))
 
 _WRONG = {
@@ -281,7 +280,7 @@ def _opened_header(header: BatchHeader, state: "array[int]") -> BatchHeader:
         base_offset=first + shift,
         batch_length=0,
         crc=0,
-        attributes=header.attributes & _LOG_APPEND_TIME_BIT,
+        attributes=header.attributes & LOG_APPEND_TIME_BIT,
         last_offset_delta=last - first,
         base_timestamp=state[layout.CHANGE_BASE_TIME],
         max_timestamp=header.max_timestamp if append_time else largest,

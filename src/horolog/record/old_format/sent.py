@@ -13,13 +13,15 @@ from typing import Final
 from horolog.buffers import Buffer
 from horolog.errors import CorruptBatch, ErrorCode, RequestRefused
 from horolog.record.batch import (
+    CODEC_BITS,
     HEADER_SIZE,
+    LOG_APPEND_TIME_BIT,
     LOG_OVERHEAD,
     MAGIC,
     SMALLEST_BATCH,
     iter_headers,
-    pack_header,
     verify_crc,
+    with_records,
 )
 from horolog.record.compression import Codec, compress_chunks
 from horolog.record.kernels import layout
@@ -36,9 +38,7 @@ from horolog.record.timestamps import NO_TIMESTAMP
 MAX_UNCOMPRESSED_BYTES: Final = 1 << 30
 RUN_BYTES: Final = 512 << 10
 _SIZE_TO_ATTRIBUTES = Struct(">iIbB")  # of a message, from byte 8: size, CRC-32, magic, attributes
-_CODEC_BITS = 0x07
 _CODECS = tuple(Codec)
-_LOG_APPEND_TIME_BIT = 0x08
 
 
 class Sent:
@@ -75,7 +75,7 @@ class Sent:
     @property
     def claims_append_time(self) -> bool:
         """Whether one says that its timestamp is an append time, which no producer may (KIP-32)."""
-        return bool(self._attributes & _LOG_APPEND_TIME_BIT)
+        return bool(self._attributes & LOG_APPEND_TIME_BIT)
 
     def open(self, *, renumber: bool = True) -> OpenedBatch:
         """The records, to be gone through once; their count and largest timestamp are not known.
@@ -96,7 +96,7 @@ class Sent:
         header = self._first._replace(
             base_offset=0 if renumber else state[layout.CHANGE_FIRST_OFFSET],
             batch_length=0,
-            attributes=self._attributes & _LOG_APPEND_TIME_BIT | self.codec,
+            attributes=self._attributes & LOG_APPEND_TIME_BIT | self.codec,
             last_offset_delta=0,
             base_timestamp=state[layout.CHANGE_BASE_TIME],
             max_timestamp=NO_TIMESTAMP,
@@ -121,15 +121,13 @@ class Sent:
         count = state[layout.CHANGE_COUNT]
         header = self._first._replace(
             base_offset=0,
-            batch_length=HEADER_SIZE - LOG_OVERHEAD + len(payload),
-            magic=MAGIC,
-            attributes=self._attributes & _LOG_APPEND_TIME_BIT | self.codec,
+            attributes=self._attributes & LOG_APPEND_TIME_BIT | self.codec,
             last_offset_delta=count - 1,
             base_timestamp=state[layout.CHANGE_BASE_TIME],
             max_timestamp=state[layout.CHANGE_MAX] if state[layout.CHANGE_TIMED] else NO_TIMESTAMP,
             records_count=count,
         )
-        return b"".join((pack_header(header, payload), payload))
+        return with_records(header, payload)
 
     def _look(self) -> None:
         messages, position, codec = self._messages, 0, 0
@@ -140,8 +138,8 @@ class Sent:
                 break  # the first is refused when its turn comes, the second is no message
             if magic:
                 self._attributes |= attributes
-            if attributes & _CODEC_BITS:
-                codec = attributes & _CODEC_BITS
+            if attributes & CODEC_BITS:
+                codec = attributes & CODEC_BITS
                 self.compressed += 1
             self.count += 1
             self.largest = max(self.largest, end - position)

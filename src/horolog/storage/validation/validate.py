@@ -28,10 +28,10 @@ from horolog.record.batch import (
     MAGIC_POSITION,
     TRANSACTIONAL_BIT,
     BatchHeader,
-    pack_header,
     parse_header,
     restamp,
     verify_crc,
+    with_records,
 )
 from horolog.record.compression import Codec, compress_chunks, fleeting_chunks
 from horolog.record.old_format.sent import Sent
@@ -306,9 +306,8 @@ def _prepare_carefully(
         header = parse_header(sent)
     elif header.has_delete_horizon:
         # The cleaner alone says when tombstones go. (Kafka stores what the producer claims.)
-        records = sent[HEADER_SIZE:]
         header = header._replace(attributes=header.attributes & ~DELETE_HORIZON_BIT)
-        sent = memoryview(b"".join((pack_header(header, records), records)))
+        sent = memoryview(with_records(header, sent[HEADER_SIZE:]))
         header = parse_header(sent)
     prepared = _prepared(header, sent, facts, config, now_ms, is_converted=is_old)
     return prepared._replace(admission=admission) if header.is_transactional else prepared
@@ -493,8 +492,5 @@ def _packed_anew(
     payload = compress_chunks(target, pieces, level_of(target, config), max_bytes=room)
     if payload is None:
         raise too_large(HEADER_SIZE + room + 1, config, partition)  # or larger
-    header = header._replace(
-        batch_length=HEADER_SIZE - LOG_OVERHEAD + len(payload),
-        attributes=header.attributes & _KEPT_BITS | target,
-    )
-    return b"".join((pack_header(header, payload), payload))
+    attributes = header.attributes & _KEPT_BITS | target
+    return with_records(header._replace(attributes=attributes), payload)
