@@ -34,7 +34,7 @@ from horolog.sources.rows import RowShaper
 from horolog.storage.names import TopicPartition
 
 FLOOR = "nothing done"
-_NAMES = columns.default_columns(include_headers=False, include_timestamp_ms=False)
+_NAMES = columns.default_columns()
 
 
 def register(spark: Any) -> None:

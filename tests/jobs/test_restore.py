@@ -550,7 +550,7 @@ def test_logs_that_kafka_wrote_come_back(tmp_path: Path, name: str) -> None:
     target = round_trip(source, tmp_path)
     committed = {"kafka.isolation.level": "read_committed", "includeAppendTime": "true"}
     committed |= {"includeTimestampMs": "true", "includeHeaders": "true"}
-    names_ = [*columns.default_columns(include_headers=True, include_timestamp_ms=True)]
+    names_ = [*columns.default_columns("includeHeaders", "includeTimestampMs")]
     schema = schema_of([*names_, "appendTimeMs", "createTimeMs"])
 
     def rows(path: Path) -> list[dict[str, Any]]:

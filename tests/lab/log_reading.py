@@ -58,7 +58,7 @@ class Read:
             given["paths"] = str([str(path) for path in paths]).replace("'", '"')
         source = self.source_class(given)
         source.scans_apart = True
-        names = columns.default_columns(include_headers=False, include_timestamp_ms=True)
+        names = columns.default_columns("includeTimestampMs")
         self.schema = schema or schema_of(names)
         self._source = pickle.dumps(source)
         self.left: list[Filter] = []

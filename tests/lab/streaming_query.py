@@ -90,7 +90,7 @@ class Query:
 
     def begin(self, given: dict[str, str], log: list[str] | None) -> None:
         self.source = LogSource(CaseInsensitiveDict(given))
-        names = columns.default_columns(include_headers=False, include_timestamp_ms=True)
+        names = columns.default_columns("includeTimestampMs")
         self.schema = schema_of(names)
         self.clock = Clock()
         self.reader = self.new_reader()

@@ -43,7 +43,7 @@ def test_a_read_of_a_broker_has_kafkas_defaults() -> None:
     assert options.fail_on_data_loss
     assert options.check_crcs
     assert not options.read_committed
-    assert not options.include_headers
+    assert not options.included
     assert options.min_partitions is None
     assert options.fetching.poll_timeout_ms == 120_000
 

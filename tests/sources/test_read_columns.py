@@ -15,12 +15,12 @@ KAFKA = ("key", "value", "topic", "partition", "offset", "timestamp", "timestamp
 
 
 def test_columns_are_those_of_sparks_kafka_source() -> None:
-    assert columns.default_columns(include_headers=False, include_timestamp_ms=False) == KAFKA
-    assert columns.default_columns(include_headers=True, include_timestamp_ms=False) == (
+    assert columns.default_columns() == KAFKA
+    assert columns.default_columns("includeHeaders") == (
         *KAFKA,
         "headers",
     )
-    assert columns.default_columns(include_headers=False, include_timestamp_ms=True) == (
+    assert columns.default_columns("includeTimestampMs") == (
         *KAFKA,
         "timestampMs",
     )
@@ -135,7 +135,7 @@ from horolog.record.columns import decode
 from horolog.sources import columns
 from horolog.sources.rows import RowShaper, decoded_columns
 from horolog.storage.names import TopicPartition
-names = columns.default_columns(include_headers=False, include_timestamp_ms=False)
+names = columns.default_columns()
 shaper = RowShaper(names, [True] * len(names))
 shaper.begin(TopicPartition("orders", 0))
 batch = build_batch([Record(at, b"k", b"v") for at in (1000, -1, 2000)])

@@ -53,11 +53,9 @@ def test_producers_are_the_same_from_broker_files_and_stream(
 
 def test_the_columns_come_last_and_only_when_asked_for() -> None:
     given = {"kafka.bootstrap.servers": "h:1", "subscribe": "t"}
-    assert not ReadOptions.parse(given).include_producer
-    assert ReadOptions.parse({**given, **OPTION}).include_producer
-    of_all = columns.default_columns(
-        include_headers=True, include_timestamp_ms=True, include_producer=True
-    )
+    assert "includeProducer" not in ReadOptions.parse(given).included
+    assert "includeProducer" in ReadOptions.parse({**given, **OPTION}).included
+    of_all = columns.default_columns("includeHeaders", "includeTimestampMs", "includeProducer")
     others = (*columns.OF_CLOCKS, *columns.OF_SEEN, columns.LATE_BY_MS)
     assert of_all == tuple(name for name in columns.TYPES if name not in others)
     assert of_all[-3:] == columns.OF_PRODUCER

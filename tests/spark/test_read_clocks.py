@@ -184,16 +184,12 @@ def test_when_a_follower_saw_records_is_a_column_of_its_own(broker: RunningBroke
 
 def test_the_columns_come_only_when_asked_for(tmp_path: Path) -> None:
     given = {"kafka.bootstrap.servers": "h:1", "subscribe": "t"}
-    assert not ReadOptions.parse(given).include_append_time
-    assert ReadOptions.parse({**given, "includeAppendTime": "true"}).include_append_time
-    assert ReadOptions.parse({**given, "includeSeenTime": "true"}).include_seen_time
-    of_seen = columns.default_columns(
-        include_headers=False, include_timestamp_ms=False, include_seen_time=True
-    )
+    assert "includeAppendTime" not in ReadOptions.parse(given).included
+    assert "includeAppendTime" in ReadOptions.parse({**given, "includeAppendTime": "true"}).included
+    assert "includeSeenTime" in ReadOptions.parse({**given, "includeSeenTime": "true"}).included
+    of_seen = columns.default_columns("includeSeenTime")
     assert of_seen[-2:] == columns.OF_SEEN
-    of_all = columns.default_columns(
-        include_headers=False, include_timestamp_ms=False, include_append_time=True
-    )
+    of_all = columns.default_columns("includeAppendTime")
     assert of_all[-4:] == columns.OF_CLOCKS
     assert columns.ddl(columns.OF_CLOCKS) == (
         "`appendTime` timestamp, `appendTimeMs` bigint, `createTime` timestamp, "

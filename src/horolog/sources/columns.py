@@ -60,29 +60,22 @@ FIRST_TIMESTAMP_MS = -62_135_510_400_000  # 0001-01-02T00:00:00Z
 LAST_TIMESTAMP_MS = 253_402_214_399_999  # 9999-12-30T23:59:59.999Z
 
 
-def default_columns(
-    *,
-    include_headers: bool,
-    include_timestamp_ms: bool,
-    include_producer: bool = False,
-    include_append_time: bool = False,
-    include_seen_time: bool = False,
-    include_lateness: bool = False,
-) -> tuple[str, ...]:
-    """The columns of a read that names none."""
-    left_out = set()
-    if not include_headers:
-        left_out.add(HEADERS)
-    if not include_timestamp_ms:
-        left_out.add(TIMESTAMP_MS)
-    if not include_producer:
-        left_out.update(OF_PRODUCER)
-    if not include_append_time:
-        left_out.update(OF_CLOCKS)
-    if not include_seen_time:
-        left_out.update(OF_SEEN)
-    if not include_lateness:
-        left_out.add(LATE_BY_MS)
+INCLUDED_BY = {
+    "includeHeaders": (HEADERS,),
+    "includeTimestampMs": (TIMESTAMP_MS,),
+    "includeProducer": OF_PRODUCER,
+    "includeAppendTime": OF_CLOCKS,
+    "includeSeenTime": OF_SEEN,
+    "includeLateness": (LATE_BY_MS,),
+}
+"""The columns that a read has only where an option asks for them."""
+
+
+def default_columns(*included: str) -> tuple[str, ...]:
+    """The columns of a read that names none, with those that these options include."""
+    left_out = {
+        name for option, its in INCLUDED_BY.items() if option not in included for name in its
+    }
     return tuple(name for name in TYPES if name not in left_out)
 
 

@@ -14,6 +14,7 @@ from horolog.client import ClientConfig, Security
 from horolog.errors import Misconfigured
 from horolog.record.timestamps import EVER_APPENDED, TimeRange
 from horolog.sources import consumer_settings
+from horolog.sources.columns import INCLUDED_BY
 from horolog.sources.kafka_settings import security_of
 from horolog.sources.limits import (
     LATEST,
@@ -85,13 +86,9 @@ class ReadOptions:
     min_offsets_per_trigger: int | None = None
     max_trigger_delay_ms: int = 15 * 60_000
     commits_to_group: str | None = None
-    include_headers: bool = False
-    include_timestamp_ms: bool = False
-    include_producer: bool = False
-    include_append_time: bool = False
-    include_seen_time: bool = False
+    included: frozenset[str] = frozenset()
+    """Of `columns.INCLUDED_BY`, the options that are true."""
     appended: TimeRange = EVER_APPENDED
-    include_lateness: bool = False
     columns: tuple[str, ...] | None = None
     read_committed: bool = False
     check_crcs: bool = True
@@ -168,13 +165,8 @@ class ReadOptions:
             min_offsets_per_trigger=least,
             commits_to_group=_group(given),
             max_trigger_delay_ms=duration(given, "maxTriggerDelay", "15m"),
-            include_headers=flag(given, "includeHeaders", default=False),
-            include_timestamp_ms=flag(given, "includeTimestampMs", default=False),
-            include_producer=flag(given, "includeProducer", default=False),
-            include_append_time=flag(given, "includeAppendTime", default=False),
-            include_seen_time=flag(given, "includeSeenTime", default=False),
+            included=frozenset(name for name in INCLUDED_BY if flag(given, name, default=False)),
             appended=append_times_of(given),
-            include_lateness=flag(given, "includeLateness", default=False),
             columns=_columns(given),
             read_committed=one_of(
                 given,

@@ -1,7 +1,7 @@
 """Spark's pushed filters as what a read has to look at: `absorb`.
 
-For each column that can narrow a read there is a visitor, which knows what each of
-Spark's filters leaves of the column; `_VISITORS` is the one place that names them.
+For each column that can narrow a read there is a function, which knows what each of
+Spark's filters leaves of the column; `_LEAVES` is the one place that names them.
 
 A filter is *handled* when the rows read satisfy it exactly; every other one goes back
 to Spark, which then applies it again. A filter that is not handled may still narrow
@@ -14,7 +14,7 @@ that holds -1 is applied by Spark again.
 """
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import wraps
 from types import ModuleType
@@ -86,70 +86,8 @@ class Left(NamedTuple):
     is_exact: bool = True
 
 
-class FilterVisitor:
-    """What each of Spark's filters leaves of one column; None where a filter says nothing."""
-
-    def visit(self, condition: Filter) -> Left | None:
-        """What this filter leaves."""
-        match condition:
-            case IsNotNull():
-                return self.not_null()
-            case In(value=values):
-                return self.one_of([value for value in values if value is not None])
-            case EqualTo(value=value) | EqualNullSafe(value=value):
-                return self.equal_to(value)
-            case GreaterThan(value=value):
-                return self.greater_than(value)
-            case GreaterThanOrEqual(value=value):
-                return self.at_least(value)
-            case LessThan(value=value):
-                return self.less_than(value)
-            case LessThanOrEqual(value=value):
-                return self.at_most(value)
-            case StringStartsWith(value=value):
-                return self.named("starts", value)
-            case StringEndsWith(value=value):
-                return self.named("ends", value)
-            case StringContains(value=value):
-                return self.named("contains", value)
-            case _:
-                return None
-
-    def not_null(self) -> Left | None:
-        """`is not null`; columns that a record always has satisfy it, and it leaves all."""
-        return None
-
-    def one_of(self, values: Sequence[object]) -> Left | None:
-        """`in`; nulls, which match nothing, are left out of `values`."""
-        return None
-
-    def equal_to(self, value: object) -> Left | None:
-        """`=` and `<=>`."""
-        return None
-
-    def greater_than(self, value: object) -> Left | None:
-        """`>`."""
-        return None
-
-    def at_least(self, value: object) -> Left | None:
-        """`>=`."""
-        return None
-
-    def less_than(self, value: object) -> Left | None:
-        """`<`."""
-        return None
-
-    def at_most(self, value: object) -> Left | None:
-        """`<=`."""
-        return None
-
-    def named(self, how: str, value: object) -> Left | None:
-        """`like 'a%'`, `'%a'`, `'%a%'`; `how` is as in `NameTest`."""
-        return None
-
-
-class Numeric(FilterVisitor):
-    """A column of whole numbers; here they are never null, and a literal is one, too.
+class Numeric:
+    """What each of Spark's filters leaves of a column of whole numbers, which are never null here.
 
     Args:
         picks: whether a read picks single numbers, and not only a range of them.
@@ -167,11 +105,32 @@ class Numeric(FilterVisitor):
             return Interval(value, value)
         return None
 
-    def not_null(self) -> Left | None:
-        """All numbers that are shown."""
-        return self._left(EVERYTHING)
+    def __call__(self, condition: Filter) -> Left | None:
+        """What this filter leaves; None where it says nothing."""
+        match condition:
+            case IsNotNull():
+                return self._left(EVERYTHING)
+            case In(value=values):
+                return self._one_of(_not_null(values))
+        literal = self.literal(getattr(condition, "value", None))
+        if literal is None:
+            return None
+        floor, ceiling = literal
+        match condition:
+            case EqualTo() | EqualNullSafe():
+                return self._left(literal if floor == ceiling else NOTHING)
+            case GreaterThan():
+                return self._left(Interval(first=floor + 1))
+            case GreaterThanOrEqual():
+                return self._left(Interval(first=ceiling))
+            case LessThan():
+                return self._left(Interval(last=ceiling - 1))
+            case LessThanOrEqual():
+                return self._left(Interval(last=floor))
+            case _:
+                return None
 
-    def one_of(self, values: Sequence[object]) -> Left | None:
+    def _one_of(self, values: Sequence[object]) -> Left | None:
         """The numbers themselves, or the range that they are in."""
         found = [literal for value in values if (literal := self.literal(value)) is not None]
         if len(found) < len(values):
@@ -182,39 +141,12 @@ class Numeric(FilterVisitor):
         around = Interval(min(numbers), max(numbers)) if numbers else NOTHING
         return Left(Numbers(around & self.shown), is_exact=False)
 
-    def equal_to(self, value: object) -> Left | None:
-        """This number alone, if the literal is whole."""
-        literal = self.literal(value)
-        if literal is None:
-            return None
-        return self._left(literal if literal.first == literal.last else NOTHING)
-
-    def greater_than(self, value: object) -> Left | None:
-        """From the next number on."""
-        literal = self.literal(value)
-        return None if literal is None else self._left(Interval(first=literal.first + 1))
-
-    def at_least(self, value: object) -> Left | None:
-        """From this number on."""
-        literal = self.literal(value)
-        return None if literal is None else self._left(Interval(first=literal.last))
-
-    def less_than(self, value: object) -> Left | None:
-        """Up to the number before."""
-        literal = self.literal(value)
-        return None if literal is None else self._left(Interval(last=literal.last - 1))
-
-    def at_most(self, value: object) -> Left | None:
-        """Up to this number."""
-        literal = self.literal(value)
-        return None if literal is None else self._left(Interval(last=literal.first))
-
     def _left(self, interval: Interval) -> Left:
         return Left(Numbers(interval & self.shown))
 
 
 class Moments(Numeric):
-    """`timestamp`, in milliseconds; null where Spark could not show it (see `columns`)."""
+    """The same of `timestamp`, in milliseconds; null where Spark could not show it (`columns`)."""
 
     shown = _SHOWN_TIMES
 
@@ -226,43 +158,37 @@ class Moments(Numeric):
         return Interval(microseconds // 1000, -(-microseconds // 1000))
 
 
-class Words(FilterVisitor):
-    """A column of names, none of which is null."""
-
-    def not_null(self) -> Left | None:
-        """Every record satisfies it."""
-        return Left(None)
-
-    def one_of(self, values: Sequence[object]) -> Left | None:
-        """These names."""
-        return _test("is", values)
-
-    def equal_to(self, value: object) -> Left | None:
-        """This name."""
-        return _test("is", [value])
-
-    def named(self, how: str, value: object) -> Left | None:
-        """Names that start or end with a word, or contain it."""
-        return _test(how, [value])
+def names_left(condition: Filter) -> Left | None:
+    """What each of Spark's filters leaves of a column of names, none of which is null."""
+    match condition:
+        case In(value=values):
+            return _test("is", _not_null(values))
+        case EqualTo(value=value) | EqualNullSafe(value=value):
+            return _test("is", [value])
+        case StringStartsWith(value=value):
+            return _test("starts", [value])
+        case StringEndsWith(value=value):
+            return _test("ends", [value])
+        case StringContains(value=value):
+            return _test("contains", [value])
+        case _:
+            return never_null(condition)
 
 
-class NeverNull(FilterVisitor):
-    """A column that every record has, and that narrows nothing."""
-
-    def not_null(self) -> Left | None:
-        """Every record satisfies it."""
-        return Left(None)
+def never_null(condition: Filter) -> Left | None:
+    """The same of a column that every record has, and that narrows nothing."""
+    return Left(None) if isinstance(condition, IsNotNull) else None
 
 
-_VISITORS: Mapping[str, FilterVisitor] = {
+_LEAVES: Mapping[str, Callable[[Filter], Left | None]] = {
     columns.TIMESTAMP: Moments(),
     columns.TIMESTAMP_MS: Numeric(),
     columns.APPEND_TIME: Moments(),
     columns.APPEND_TIME_MS: Numeric(),
     columns.OFFSET: Numeric(),
     columns.PARTITION: Numeric(picks=True),
-    columns.TOPIC: Words(),
-    columns.TIMESTAMP_TYPE: NeverNull(),
+    columns.TOPIC: names_left,
+    columns.TIMESTAMP_TYPE: never_null,
 }
 
 
@@ -280,8 +206,8 @@ def absorb(filters: Sequence[Filter]) -> Absorbed:
     row_filter = RowFilter()
     for condition in filters:
         column = _column(condition)
-        visitor = _VISITORS.get(column)
-        leaves = None if visitor is None else visitor.visit(condition)
+        left_by = _LEAVES.get(column)
+        leaves = None if left_by is None else left_by(condition)
         if leaves is not None and leaves.narrowing is not None:
             row_filter &= RowFilter({column: leaves.narrowing})
         if leaves is not None and leaves.is_exact:
@@ -301,6 +227,11 @@ def _column(condition: Filter) -> str:
     """The column that a filter is on; empty for a field within one."""
     path: tuple[str, ...] = getattr(condition, "attribute", ())
     return path[0] if len(path) == 1 else ""
+
+
+def _not_null(values: Iterable[object]) -> list[object]:
+    """The values of an `in` without nulls, which match nothing."""
+    return [value for value in values if value is not None]
 
 
 def _test(how: str, words: Sequence[object]) -> Left | None:

@@ -167,11 +167,4 @@ def _fields(schema: StructType) -> list[tuple[str, str]]:
 def _columns(read: ReadOptions) -> tuple[str, ...]:
     if read.columns is not None:
         return columns.named_columns(read.columns)
-    return columns.default_columns(
-        include_headers=read.include_headers,
-        include_timestamp_ms=read.include_timestamp_ms,
-        include_producer=read.include_producer,
-        include_append_time=read.include_append_time,
-        include_seen_time=read.include_seen_time,
-        include_lateness=read.include_lateness,
-    )
+    return columns.default_columns(*read.included)

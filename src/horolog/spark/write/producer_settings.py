@@ -3,10 +3,13 @@
 `OBEYED` says what each does here; the option reference in the documents is made from it.
 """
 
-from collections.abc import Mapping
+import secrets
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from horolog.client import Security
+from horolog.client import Client, Security
+from horolog.client.producer import Producer, RejectedBatch, Repair
 from horolog.client.security import PLAINTEXT
 from horolog.errors import Misconfigured
 from horolog.record.compression import Codec
@@ -143,6 +146,38 @@ class Producing:
             ),
             security=security,
         )
+
+    def client(self) -> Client:
+        """A client of the brokers that are written to."""
+        return Client(
+            self.bootstrap_servers,
+            client_id=self.client_id,
+            timeout_ms=self.timeout_ms,
+            connect_timeout_ms=self.connect_timeout_ms,
+            security=self.security,
+        )
+
+    def producer(self, client: Client, on_rejected: Callable[[RejectedBatch], Repair]) -> Producer:
+        """The producer of one attempt whose rows are written at least once."""
+        return Producer(
+            client,
+            acks=self.acks,
+            idempotent=self.idempotent,
+            # Small tasks without keys would all begin with the first partition.
+            first_turn=secrets.randbelow(1 << 16),
+            on_rejected=on_rejected,
+            **self.of_batches,
+        )
+
+    @property
+    def of_batches(self) -> dict[str, Any]:
+        """How every producer fills and compresses batches, as its arguments."""
+        return {
+            "codec": self.codec,
+            "compression_level": self.compression_level,
+            "batch_bytes": self.batch_bytes,
+            "request_bytes": self.request_bytes,
+        }
 
 
 def _level(options: Mapping[str, str], codec: Codec) -> int | None:

@@ -6,7 +6,7 @@ asks here what to append in its place.
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, Self, TypeAlias
+from typing import Any, Final, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -28,8 +28,6 @@ DEAD_LETTER_HEADERS: Final = {
     "horolog.reason": "the broker's sentence",
 }
 """What a dead letter has behind its own headers; all values are text."""
-
-_ClientOf: TypeAlias = Callable[[Producing], Client]
 
 _NAMED = 5  # records in one message
 _CLOCK = SystemClock()
@@ -95,11 +93,10 @@ class WriterClock(RejectedTimes):
 class DeadLetters(RejectedTimes):
     """Writes the records to another topic, at the writer's clock, with headers that say why."""
 
-    def __init__(self, topic: str, producing: Producing, client_of: _ClientOf) -> None:
+    def __init__(self, topic: str, producing: Producing) -> None:
         super().__init__()
         self._topic = topic
         self._producing = producing
-        self._client_of = client_of
         self._client: Client | None = None
         self._producer: Producer | None = None
 
@@ -120,17 +117,8 @@ class DeadLetters(RejectedTimes):
 
     def _opened(self) -> Producer:
         if self._producer is None:
-            self._client = self._client_of(self._producing)
-            self._producer = Producer(
-                self._client,
-                codec=self._producing.codec,
-                compression_level=self._producing.compression_level,
-                acks=self._producing.acks,
-                idempotent=self._producing.idempotent,
-                batch_bytes=self._producing.batch_bytes,
-                request_bytes=self._producing.request_bytes,
-                on_rejected=RejectedTimes(),
-            )
+            self._client = self._producing.client()
+            self._producer = self._producing.producer(self._client, RejectedTimes())
         return self._producer
 
 
@@ -162,9 +150,7 @@ class HeldLetters(RejectedTimes):
                 raise _refused_too(error) from None
 
 
-def policy_of(
-    options: WriteOptions, client_of: _ClientOf, *, in_transaction: bool = False
-) -> RejectedTimes:
+def policy_of(options: WriteOptions, *, in_transaction: bool = False) -> RejectedTimes:
     """The policy that a write asks for; to be entered, as it may open a client.
 
     `in_transaction` says that the caller has what is held sent by its own producer.
@@ -178,7 +164,7 @@ def policy_of(
             assert options.dead_letter_topic is not None
             if in_transaction:
                 return HeldLetters(options.dead_letter_topic)
-            return DeadLetters(options.dead_letter_topic, options.producing, client_of)
+            return DeadLetters(options.dead_letter_topic, options.producing)
 
 
 def _without(batch: RejectedBatch, refused: npt.NDArray[np.int64]) -> Repair:

@@ -9,7 +9,7 @@ A streaming query makes a new writer for each micro-batch, and once more for `co
 """
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import pyarrow as pa
 from pyspark.sql.datasource import (
@@ -26,9 +26,12 @@ from horolog.spark.write.task import TaskCommitMessage, abort_batch, commit_batc
 
 _logger = logging.getLogger(__name__)
 
+_Messages = Sequence[WriterCommitMessage | None]
+_EndOfBatch = Callable[[_Messages, WriteOptions], None]
+
 
 class _RowWriter(SentToWorkers):
-    """What tasks do of either writer."""
+    """What tasks do of either writer, and the driver once they are done."""
 
     def __init__(self, columns: SinkColumns, options: WriteOptions) -> None:
         self.columns = columns
@@ -39,48 +42,37 @@ class _RowWriter(SentToWorkers):
         with in_one_sentence():
             return write_rows(iterator, self.columns, self.options)
 
+    def _end(self, end: _EndOfBatch, messages: _Messages, where: str = "") -> None:
+        with in_one_sentence():
+            end(messages, self.options)
+        _report(messages, where)
+
 
 class LogWriter(_RowWriter, DataSourceArrowWriter):
     """Appends the rows of a DataFrame."""
 
-    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+    def commit(self, messages: _Messages) -> None:
         """All tasks are done."""
-        with in_one_sentence():
-            commit_batch(messages, self.options)
-        _report(messages)
+        self._end(commit_batch, messages)
 
-    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+    def abort(self, messages: _Messages) -> None:
         """A task failed for good; what others have appended stays, but for transactions."""
-        with in_one_sentence():
-            abort_batch(messages, self.options)
-        _report(messages)
+        self._end(abort_batch, messages)
 
 
 class LogStreamWriter(_RowWriter, DataSourceStreamArrowWriter):
     """Appends the rows of each micro-batch."""
 
-    def commit(
-        self,
-        messages: Sequence[WriterCommitMessage | None],
-        batchId: int,
-    ) -> None:
+    def commit(self, messages: _Messages, batchId: int) -> None:
         """All tasks of the micro-batch are done; it may be said twice."""
-        with in_one_sentence():
-            commit_batch(messages, self.options)
-        _report(messages, f" in micro-batch {batchId}")
+        self._end(commit_batch, messages, f" in micro-batch {batchId}")
 
-    def abort(
-        self,
-        messages: Sequence[WriterCommitMessage | None],
-        batchId: int,
-    ) -> None:
+    def abort(self, messages: _Messages, batchId: int) -> None:
         """A task failed for good; what others have appended stays, but for transactions."""
-        with in_one_sentence():
-            abort_batch(messages, self.options)
-        _report(messages, f" in micro-batch {batchId}")
+        self._end(abort_batch, messages, f" in micro-batch {batchId}")
 
 
-def _report(messages: Sequence[WriterCommitMessage | None], where: str = "") -> None:
+def _report(messages: _Messages, where: str) -> None:
     """What became of records whose time was refused, in the driver's log."""
     done = [message for message in messages if isinstance(message, TaskCommitMessage)]
     _logger.info("%d records written%s", sum(each.records for each in done), where)

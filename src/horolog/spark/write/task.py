@@ -9,7 +9,6 @@ commits.
 """
 
 import itertools
-import secrets
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -29,8 +28,7 @@ from horolog.spark.errors import RowsRefused
 from horolog.spark.workers import prepare_for_tasks
 from horolog.spark.write import transactions
 from horolog.spark.write.options import WriteOptions
-from horolog.spark.write.producer_settings import Producing
-from horolog.spark.write.rejected_times import RejectedTimes, policy_of
+from horolog.spark.write.rejected_times import policy_of
 from horolog.spark.write.rows import SinkColumns
 from horolog.spark.write.transactions import TransactionAttempt
 
@@ -109,15 +107,16 @@ def write_rows(
     """
     prepare_for_tasks()
     if options.exactly_once:
-        with client_of(options.producing) as client:
+        with options.producing.client() as client:
             return _write_in_transaction(client, batches, columns, options, Attempt.current())
     appended = TaskCommitMessage()
     with (
-        client_of(options.producing) as client,
-        policy_of(options, client_of) as rejected,
-        open_producer(client, options.producing, rejected) as producer,
+        options.producing.client() as client,
+        policy_of(options) as rejected,
+        options.producing.producer(client, rejected) as producer,
     ):
-        _send_all(producer, columns, batches, appended)
+        for topic, runs in itertools.groupby(columns.runs(batches), itemgetter(0)):
+            _send(producer, topic, (rows for _, rows in runs), appended)
         appended.nulled, appended.dead_letters = rejected.nulled, rejected.dead_letters
     return appended
 
@@ -133,7 +132,7 @@ def _write_in_transaction(
     # Only letters need a producer that has nothing under way now and then.
     piece_bytes = HELD_OF_BYTES if options.dead_letter_topic else sys.maxsize
     with (
-        policy_of(options, client_of, in_transaction=True) as rejected,
+        policy_of(options, in_transaction=True) as rejected,
         transactions.TaskTransaction(
             client,
             options,
@@ -198,57 +197,20 @@ def commit_batch(messages: Sequence[WriterCommitMessage | None], options: WriteO
         RowsRefused, RequestRefused, NoAnswer: as `transactions.commit`.
     """
     if attempts := _complete(messages):
-        with client_of(options.producing) as client:
+        with options.producing.client() as client:
             transactions.commit(client, attempts, options)
 
 
 def abort_batch(messages: Sequence[WriterCommitMessage | None], options: WriteOptions) -> None:
     """Undo what tasks of a batch that failed have written, where that can be undone."""
     if attempts := _complete(messages):
-        with client_of(options.producing) as client:
+        with options.producing.client() as client:
             transactions.abort(client, attempts)
 
 
 def _complete(messages: Sequence[WriterCommitMessage | None]) -> list[TransactionAttempt]:
     attempts = (each.attempt for each in messages if isinstance(each, TaskCommitMessage))
     return [each for each in attempts if each is not None]
-
-
-def client_of(producing: Producing) -> Client:
-    """A client of the brokers that are written to."""
-    return Client(
-        producing.bootstrap_servers,
-        client_id=producing.client_id,
-        timeout_ms=producing.timeout_ms,
-        connect_timeout_ms=producing.connect_timeout_ms,
-        security=producing.security,
-    )
-
-
-def open_producer(client: Client, producing: Producing, rejected: RejectedTimes) -> Producer:
-    """The producer of one attempt whose rows are written at least once."""
-    return Producer(
-        client,
-        codec=producing.codec,
-        compression_level=producing.compression_level,
-        acks=producing.acks,
-        idempotent=producing.idempotent,
-        batch_bytes=producing.batch_bytes,
-        request_bytes=producing.request_bytes,
-        # Small tasks without keys would all begin with the first partition.
-        first_turn=secrets.randbelow(1 << 16),
-        on_rejected=rejected,
-    )
-
-
-def _send_all(
-    producer: Producer,
-    columns: SinkColumns,
-    batches: Iterator[pa.RecordBatch],
-    appended: TaskCommitMessage,
-) -> None:
-    for topic, runs in itertools.groupby(columns.runs(batches), itemgetter(0)):
-        _send(producer, topic, (rows for _, rows in runs), appended)
 
 
 def _refuse_rows_among_letters(topic: str, letters: str | None) -> None:

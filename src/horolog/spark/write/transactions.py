@@ -106,17 +106,13 @@ class TaskTransaction:
     ) -> None:
         self._query, self._batch, self._task = query, batch, task
         self._group = _group_of_task(query, task)
-        producing = options.producing
         self.producer = TransactionalProducer(
             client,
             self._group,
-            transaction_timeout_ms=producing.transaction_timeout_ms,
-            codec=producing.codec,
-            compression_level=producing.compression_level,
-            batch_bytes=producing.batch_bytes,
-            request_bytes=producing.request_bytes,
+            transaction_timeout_ms=options.producing.transaction_timeout_ms,
             first_turn=task + batch,
             on_rejected=rejected,
+            **options.producing.of_batches,
         )
         self._client = client
         self.digest = RowsDigest()
