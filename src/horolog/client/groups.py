@@ -76,22 +76,17 @@ class GroupCalls(RetriedCalls):
         return self._persist(attempt)
 
     def offset_commit(
-        self,
-        group_id: str,
-        offsets: Mapping[TopicPartition, CommittedOffset],
-        *,
-        generation_id: int = -1,
-        member_id: str = "",
+        self, group_id: str, offsets: Mapping[TopicPartition, CommittedOffset]
     ) -> None:
-        """Commit offsets, as a member or, without one, for a group without members.
+        """Commit offsets for a group without members.
 
         Raises:
             RequestRefused: the coordinator refuses some partition, which it names.
         """
         request = {
             "group_id": group_id,
-            "generation_id_or_member_epoch": generation_id,
-            "member_id": member_id,
+            "generation_id_or_member_epoch": -1,
+            "member_id": "",
             "topics": committed_by_topic(offsets),
         }
 
