@@ -23,6 +23,8 @@ class S3Server:
         self.uploads: dict[str, dict[int, bytes]] = {}
         self.puts: list[str] = []
         """The names of all objects that were written, in order."""
+        self.requests: list[tuple[str, str]] = []
+        """Method and path of each request, in order."""
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
         self.endpoint = f"http://127.0.0.1:{self._server.server_port}"
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
@@ -220,6 +222,9 @@ def _handler(server: S3Server) -> type[BaseHTTPRequestHandler]:
             if with_body and self.command != "HEAD":
                 self.wfile.write(content)
                 server.bytes_sent += len(content)
+
+        def log_request(self, *_: Any) -> None:
+            server.requests.append((self.command, self.path))
 
         def log_message(self, *_: Any) -> None:
             pass

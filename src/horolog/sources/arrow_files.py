@@ -29,8 +29,14 @@ class ArrowFileSystem:
 
     is_local = False
 
-    def __init__(self, system: pafs.FileSystem, store: StoreOptions = NO_OPTIONS) -> None:
-        self.files = ArrowFiles(system, store)
+    def __init__(
+        self,
+        system: pafs.FileSystem,
+        store: StoreOptions = NO_OPTIONS,
+        *,
+        looks_once: bool = False,
+    ) -> None:
+        self.files = (_ArrowFilesLookedAtOnce if looks_once else ArrowFiles)(system, store)
 
     def entry(self, path: str) -> FileEntry | None:
         """What is at a path; None if nothing is."""
@@ -225,3 +231,37 @@ class ArrowFiles(Files):
 
     def _failed(self, what: str, path: str, error: OSError) -> StorageFailed:
         return StorageFailed(f"Cannot {what} {path}: {self._store.scrubbed(error)}")
+
+
+class _ArrowFilesLookedAtOnce(ArrowFiles):
+    """As they were when each was first looked at, or its directory listed.
+
+    A look costs a round trip, or two if there is nothing, and checks look again and again.
+    """
+
+    def __init__(self, system: pafs.FileSystem, store: StoreOptions = NO_OPTIONS) -> None:
+        super().__init__(system, store)
+        self._seen: dict[str, pafs.FileInfo] = {}
+        self._in_directories: dict[str, list[pafs.FileInfo]] = {}
+
+    def listed(self, directory: str, *, recursive: bool = False) -> list[pafs.FileInfo]:
+        """What pyarrow says is in a directory; nothing if it is not there."""
+        if recursive:
+            return super().listed(directory, recursive=True)
+        if directory not in self._in_directories:
+            found = self._in_directories[directory] = super().listed(directory)
+            self._seen |= {f"{directory}/{info.base_name}": info for info in found}
+        return self._in_directories[directory]
+
+    def info(self, path: str) -> pafs.FileInfo:
+        """What pyarrow says of a path."""
+        if path not in self._seen:
+            is_listed = path.rpartition("/")[0] in self._in_directories
+            missing = pafs.FileInfo(path, pafs.FileType.NotFound)
+            self._seen[path] = missing if is_listed else super().info(path)
+        return self._seen[path]
+
+    def _opened(self, path: str, flags: int, *, is_only_synced: bool = False) -> OpenFile:
+        if not self.exists(path):
+            raise FileMissing(f"{path} is not there")
+        return super()._opened(path, flags, is_only_synced=is_only_synced)

@@ -57,15 +57,18 @@ class FileSystem(Protocol):
 class Root:
     """A path given to `load()`, opened: a directory, or a segment file. Close it after use.
 
-    It may be a pattern, and its `matches` are what is to be read then.
+    It may be a pattern, and its `matches` are what is to be read then. With `looks_once` an object
+    store is asked once for what there is about a file, and once for what a directory has.
     """
 
-    def __init__(self, given: LogPath, store: StoreOptions = NO_OPTIONS) -> None:
+    def __init__(
+        self, given: LogPath, store: StoreOptions = NO_OPTIONS, *, looks_once: bool = False
+    ) -> None:
         self.given = given
         self.name = given.name
         """The URI without credentials, for messages."""
         self._pattern = given.pattern
-        self._system, self._above = _opened(given, store)
+        self._system, self._above = _opened(given, store, looks_once=looks_once)
         self.path = self._above
         if self._pattern is not None:
             self.path = f"{self._above.rstrip('/')}/{self._pattern}"
@@ -150,7 +153,7 @@ class Root:
             return list(pool.map(function, items))
 
 
-def _opened(given: LogPath, store: StoreOptions) -> tuple[FileSystem, str]:
+def _opened(given: LogPath, store: StoreOptions, *, looks_once: bool) -> tuple[FileSystem, str]:
     """The file system of a path, and the path above its pattern within that.
 
     Raises:
@@ -165,7 +168,7 @@ def _opened(given: LogPath, store: StoreOptions) -> tuple[FileSystem, str]:
             f"{given.name} is read with pyarrow ({error}): pip install 'horolog[arrow]'"
         ) from None
     system, path = arrow.system_of(given.above, store)
-    return arrow.ArrowFileSystem(system, store), path
+    return arrow.ArrowFileSystem(system, store, looks_once=looks_once), path
 
 
 class LocalFileSystem:

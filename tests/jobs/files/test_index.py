@@ -6,6 +6,7 @@ import os
 import random
 import shutil
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -207,3 +208,21 @@ def test_a_log_in_an_object_store_is_verified_and_not_written(
     assert seen(stored.findings, "logs/kafka/") == seen(on_disk.findings, f"{log_dir}/")
     assert stored.checked == on_disk.checked
     assert len(faults(stored.findings)) == 2
+
+
+def test_each_file_in_an_object_store_is_looked_at_and_read_once(
+    in_process_spark: Any, log_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    with S3Server() as s3:
+        s3.upload(log_dir, "logs/kafka")
+        names = [name for name in s3.objects if "/small-" in name]
+        address = "s3a://logs/kafka"
+        report = jobs.index(in_process_spark, address, topics="small", settings=s3.options())
+        requests = Counter(s3.requests)
+    assert report.checked.partitions == 2
+    assert not faults(report.findings)
+    for name in names:
+        assert requests["HEAD", f"/{name}"] <= 1
+        assert requests["GET", f"/{name}"] == (len(s3.objects[name]) > 0)
+    assert requests.total() <= 4 * len(names)

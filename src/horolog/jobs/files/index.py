@@ -220,7 +220,7 @@ class _Work:
 
     def _verify(self, part: LogPart) -> _Done:
         done = _Done(fingerprint=part.fingerprint)
-        with Root(part.path, self.store) as root:
+        with Root(part.path, self.store, looks_once=True) as root:
             verification = Verification(part.target, root.files)
             if part.target.segment is None:
                 done.run(verification.steps())
@@ -249,6 +249,6 @@ class _Around:
     def __call__(self, unit: tuple[LogPath, VerifyTarget, list[SegmentFacts], bool]) -> _Done:
         path, target, facts, was_live = unit
         done = _Done()
-        with Root(path, self.store) as root:
+        with Root(path, self.store, looks_once=True) as root:
             done.run(Verification(target, root.files).around_segments(facts, was_live=was_live))
         return done
