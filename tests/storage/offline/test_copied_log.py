@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from storelogs import NOW, UnsyncedFiles
 
 from horolog.config import TopicConfig
-from horolog.errors import StorageFailed
+from horolog.errors import Misconfigured, StorageFailed
 from horolog.record.batch import parse_header
 from horolog.record.timestamps import AppendTimeStretch
 from horolog.storage import names
@@ -188,6 +188,42 @@ def test_what_a_sync_may_have_lost_is_written_again_by_the_next_attempt(tmp_path
         log.sync()
     (path,) = directory.glob("*.log")
     assert files.on_disk(str(path)) == b"".join(source.batches)
+
+
+@pytest.mark.parametrize("segment_bytes", [1000, 1 << 30])
+@pytest.mark.parametrize("is_closed", [True, False])
+def test_a_copy_that_is_damaged_before_its_known_place_is_refused_as_it_is(
+    tmp_path: Path, segment_bytes: int, *, is_closed: bool
+) -> None:
+    """Also if there is more behind that place, which recovery would take out of the log."""
+    source, directory, files = Source(random.Random(3), 20), tmp_path / "t-0", UnsyncedFiles()
+    known = CopiedEnd(parse_header(source.batches[0]).base_offset)
+    with copying(str(directory)):
+        log = CopiedLog(files, str(directory), known, segment_bytes=segment_bytes)
+        append(log, source.batches[:4])
+        log.sync()
+        known = log.end
+        log = CopiedLog(files, str(directory), known, segment_bytes=segment_bytes)
+        append(log, source.batches)
+        if is_closed:
+            log.sync()
+    files.close()
+    path = directory / f"{known.base_offset:020d}.log"
+    content = path.read_bytes()
+    damaged = bytearray(content)
+    damaged[known.size - 3] ^= 1
+    path.write_bytes(damaged)
+    before = {each.name: each.read_bytes() for each in directory.iterdir()}
+    with copying(str(directory)), pytest.raises(Misconfigured, match="is damaged"):
+        CopiedLog(UnsyncedFiles(), str(directory), known, segment_bytes=segment_bytes)
+    assert {each.name: each.read_bytes() for each in directory.iterdir()} == before
+    path.write_bytes(content)
+    with copying(str(directory)):
+        log = CopiedLog(UnsyncedFiles(), str(directory), known, segment_bytes=segment_bytes)
+        append(log, source.batches)
+        log.sync()
+    logs = sorted(directory.glob("*.log"))
+    assert b"".join(each.read_bytes() for each in logs) == b"".join(source.batches)
 
 
 def test_a_copy_without_a_batch_may_begin_before_the_offset_that_was_asked_for(

@@ -18,7 +18,7 @@ from uuid import UUID
 
 from horolog.buffers import Buffer
 from horolog.config import TopicConfig
-from horolog.errors import Misconfigured
+from horolog.errors import CorruptBatch, Misconfigured
 from horolog.record.timestamps import AppendTimeStretch
 from horolog.storage import names
 from horolog.storage.directory.checkpoint_ids import Checkpointed
@@ -80,7 +80,8 @@ class CopiedLog:
             topic_id: whose log this is; written where the directory has none.
 
         Raises:
-            Misconfigured: it holds another log, or less than is known to be there.
+            Misconfigured: it holds another log, or less than is known to be there, or that is
+                damaged. No record of it is touched.
             StorageFailed: the disk refused.
         """
         self._files = files
@@ -103,16 +104,19 @@ class CopiedLog:
             ),
             topic_id=topic_id,
             follows=True,
+            whole_up_to=(known.base_offset or 0, known.size),
         )
         partition = names.partition_of(name) or TopicPartition(name, 0)
-        self._log, report = load_log(files, directory, partition, plan)
+        try:
+            self._log, report = load_log(files, directory, partition, plan)
+        except CorruptBatch as damage:
+            raise self._refusal(f"is damaged: {damage}") from damage
         for warning in report.warnings:
             _logger.warning("%s", warning)
         if not bases:
             self._log.truncate_fully(known.next_offset, 0)
         if self._log.is_in_doubt:
             self._log.flush()  # writes again what a sync that failed may have lost
-        self._size_of_known([segment.base_offset for segment in self._log.segments])
         self._cut_without_times()
         self.found_records = self._records_behind_known()
         """Of batches that were there behind what is known."""
@@ -142,11 +146,11 @@ class CopiedLog:
         path = f"{self._directory}/{names.segment_file(base_offset, names.LOG)}"
         size = self._files.size(path) if base_offset in bases else -1
         if size < self._known.size:
-            raise Misconfigured(
-                f"{self._directory} holds another log, or has lost a part of what was copied "
-                "there. Give another --target, or remove it"
-            )
+            raise self._refusal("holds another log, or has lost a part of what was copied there")
         return size
+
+    def _refusal(self, why: str) -> Misconfigured:
+        return Misconfigured(f"{self._directory} {why}. Give another --target, or remove it")
 
     def _cut_without_times(self) -> None:
         """Cut off batches whose append times a kill has lost."""

@@ -47,6 +47,7 @@ def load_log(
 
     Raises:
         StorageFailed: it cannot be read; it is untouched.
+        CorruptBatch: it is damaged where it has to be whole; its records are untouched.
     """
     report = Recovery(partition)
     loader = _Loader(files, directory, plan, report)

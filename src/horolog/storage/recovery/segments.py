@@ -72,6 +72,7 @@ class SegmentRecovery:
 
         Raises:
             StorageFailed: the disk refused, or a file has a name that no segment can have.
+            CorruptBatch: one is damaged before `whole_up_to` of the plan; none is cut.
         """
         self._find_segments(present)
         self._drop_empty_segments()
@@ -233,6 +234,8 @@ class SegmentRecovery:
         facts, damage = _walk_checked(segment, self._plan.config, limit)
         self._report.checked_bytes += before
         if damage is not None:
+            if (segment.base_offset, facts.end) < self._plan.whole_up_to:
+                raise damage
             if ends_log:
                 # The last first: a kill in between leaves the damage to be found again.
                 self._set_aside(self.segments[index + 1 :], "it follows the damage")
