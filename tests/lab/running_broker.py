@@ -159,6 +159,8 @@ class RunningBroker(_Asked):
         self._thread.start()
         try:
             self.service = self.run(Service.start(Settings(self._settings), self.clock))
+            # On a machine that is busy a start leaves off waiting for groups: clients ask again.
+            self.run(self.broker.groups.tried())
         except BaseException:
             self._stop_loop()
             raise
