@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from examples import some_pairs
 from retention_beside import as_deleted, deleted_by_both
 from running_broker import RunningBroker, a_broker
 from tools.latency_patterns import (
@@ -41,8 +42,7 @@ def test_the_preferences_for_retention_are_those_of_the_document() -> None:
     assert [*chosen["rolling"].values()] == ["CT or LAT", "CT or LAT", "LAT", "LAT"]
 
 
-@pytest.mark.parametrize("clock_of", CLOCKS)
-@pytest.mark.parametrize("pattern", PATTERNS)
+@pytest.mark.parametrize(("pattern", "clock_of"), some_pairs(PATTERNS, CLOCKS))
 def test_a_broker_with_a_turned_clock_deletes_the_same(
     broker: RunningBroker, clock: ManualClock, pattern: str, clock_of: str
 ) -> None:

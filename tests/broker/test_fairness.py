@@ -16,7 +16,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pytest
-from examples import IS_THOROUGH
+from examples import stride
 from patience import PATIENCE_S, eventually
 from raw_connection import RawConnection
 from running_broker import MakeBroker, RunningBroker, a_broker
@@ -406,7 +406,7 @@ def test_a_request_of_very_many_elements_leaves_others_their_turn(
     broker: RunningBroker, what: str
 ) -> None:
     key, version, count, fields = REQUESTS[what]
-    count //= 1 if IS_THOROUGH else 4
+    count //= stride(4)
     with broker.connect() as many, measured(broker) as longest_s:
         many.socket.sendall(many.packed(key, version, fields(count)))
         with broker.connect() as heartbeat:

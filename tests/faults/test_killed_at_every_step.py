@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from batches import batch
-from examples import IS_THOROUGH
+from examples import stride
 from faultyfiles import FaultyFiles, Killed
 from storelogs import NOW, TOPIC_ID, open_dir, records_in
 
@@ -131,7 +131,7 @@ def test_a_kill_at_any_step_loses_and_doubles_nothing(
     config = config_for(timestamp_type)
     total = steps(tmp_path / "whole", config)
     assert total > 150
-    for step in range(timestamp_type, total, 2 if IS_THOROUGH else 4):  # each type others
+    for step in range(timestamp_type, total, 2 * stride(4)):  # each type others
         life = Life(tmp_path / str(step), config)
         with pytest.raises(Killed):
             live_until_killed(life, FaultyFiles(step, Killed()))

@@ -13,7 +13,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from examples import IS_THOROUGH
+from examples import stride
 from faultyfiles import FaultyFiles, Killed
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -285,7 +285,7 @@ def test_a_kill_at_any_step_of_deletion_and_creation_loses_nothing(tmp_path: Pat
                 life.create()
             life.append(7)
             life.kill()
-        step += 1 if IS_THOROUGH else 23
+        step += stride(23)
     assert step > 200
 
 

@@ -203,7 +203,7 @@ def run(nursery: Nursery, path: Path, kills: int, seed: int) -> int:
 def test_kills_of_either_side_leave_the_same_bytes(
     nursery: Nursery, tmp_path: Path, seed: int
 ) -> None:
-    run(nursery, tmp_path, 12 if IS_THOROUGH else 5, seed)
+    run(nursery, tmp_path, 12 if IS_THOROUGH else 3, seed)
 
 
 @pytest.mark.timeout(1800)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from batches import batch
-from examples import IS_THOROUGH
+from examples import stride
 from faultyfiles import FaultyFiles, ForgetfulFiles
 from storelogs import NOW, TOPIC_ID, open_dir, reopened, snapshot_of, times_in
 
@@ -66,7 +66,7 @@ def test_a_refusal_at_any_step_is_an_error_and_then_all_goes_on(
     tmp_path: Path, code: int, for_ops: int
 ) -> None:
     refused = 0
-    for step in range(0, count_steps(tmp_path / "whole"), 1 if IS_THOROUGH else 2):
+    for step in range(0, count_steps(tmp_path / "whole"), stride(4)):
         path = tmp_path / f"step-{step}"
         files = FaultyFiles(None, OSError(code, os.strerror(code)), for_ops)
         log_dir = open_dir(path, CONFIG, files=files)

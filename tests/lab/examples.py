@@ -17,6 +17,11 @@ def examples(share: float) -> settings:
     return settings(max_examples=max(2, round(settings().max_examples * share)))
 
 
+def stride(nth: int) -> int:
+    """Step of a `range` of cases: each `nth` of them; `make thorough` tries all."""
+    return 1 if IS_THOROUGH else nth
+
+
 def some_of(cases: Iterable[Any], every: int) -> list[Any]:
     """Parameters for `parametrize`: each `every`th case, and the others marked slow."""
     return [

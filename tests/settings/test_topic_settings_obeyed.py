@@ -112,7 +112,7 @@ def test_a_topic_obeys_what_the_broker_is_started_with(way: Way, tmp_path: Path)
             assert check.look(trial) == expected, f"{way.given_as}={value}"
 
 
-@pytest.mark.parametrize("way", WHILE_RUNNING, ids=str)
+@pytest.mark.parametrize("way", some_of(WHILE_RUNNING, 3), ids=str)
 def test_a_topic_obeys_what_the_broker_is_given_later(way: Way, lab: Lab) -> None:
     """For the whole cluster, then for this broker, then on the topic: the nearest wins."""
     check = OF_TOPICS[way.setting.name]

@@ -154,7 +154,7 @@ class OnceWrites:
             assert self.seen(topic) == expected, topic
 
 
-@pytest.mark.parametrize("killed_at", some_of([0, 10, 1500, 2400, None], 2))
+@pytest.mark.parametrize("killed_at", some_of([0, 10, 1500, 2400, None], 4))
 def test_dead_letters_are_written_exactly_once_over_attempts(
     broker: RunningBroker, monkeypatch: pytest.MonkeyPatch, killed_at: int | None
 ) -> None:

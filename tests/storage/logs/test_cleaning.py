@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from compacting import COMPACT, check_lookups, clean, faults, latest, put
+from examples import some_of, stride
 from faultyfiles import FaultyFiles, Killed
 from interleave import at_each_line
 from storelogs import (
@@ -409,7 +410,7 @@ READS: dict[str, Callable[[Log], object]] = {
 }
 
 
-@pytest.mark.parametrize("read", READS)
+@pytest.mark.parametrize("read", some_of(READS, 3))
 def test_a_read_beside_a_swap_answers_as_before_or_as_after(tmp_path: Path, read: str) -> None:
     with new_log(tmp_path, COMPACT) as log:
         fill(log)
@@ -477,7 +478,7 @@ def test_a_kill_at_any_step_leaves_the_old_segments_or_the_new_ones(tmp_path: Pa
     assert steps > 50
     assert any(not each.size for each in log.segments[:-1]), "nothing is left of a group"
     log_dir.close(clean=False)
-    for step in range(steps):
+    for step in range(0, steps, stride(7)):
         path = tmp_path / str(step)
         files = FaultyFiles(None)
         log_dir, log, before = live(path, files)
@@ -506,7 +507,7 @@ def killed(log: Log, log_dir: LogDir) -> None:
 
 
 def test_a_disk_that_refuses_any_step_ends_nothing_half_way(tmp_path: Path) -> None:
-    for step in range(1 << 20):
+    for step in range(0, 1 << 20, stride(7)):
         path = tmp_path / str(step)
         files = FaultyFiles(None)
         log_dir, log, before = live(path, files)

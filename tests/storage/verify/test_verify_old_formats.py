@@ -100,7 +100,7 @@ def one_by_one(log: BatchReader, start: int, **_: bool) -> Iterator[tuple[int, B
     return ((position, header, None) for position, header in log.headers(start))
 
 
-@pytest.mark.parametrize("case", some_of(range(60), 20))
+@pytest.mark.parametrize("case", some_of(range(60), 30))
 def test_what_is_found_does_not_depend_on_how_messages_are_read(
     tmp_path: Path, case: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
