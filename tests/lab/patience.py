@@ -11,11 +11,15 @@ PATIENCE_S = 180.0
 
 
 def eventually(holds: Callable[[], bool], seconds: float = PATIENCE_S) -> bool:
-    """Whether it comes to hold within that time; it is asked less often the longer it takes."""
-    begun = time.monotonic()
+    """Whether it comes to hold within that time; it is asked less often the longer it takes.
+
+    What is dear to ask for, a command for instance, leaves most of the processor to what comes.
+    """
+    begun = asked = time.monotonic()
     while not holds():
-        waited = time.monotonic() - begun
-        if waited > seconds:
+        now = time.monotonic()
+        if now - begun > seconds:
             return False
-        time.sleep(min(max(waited / 10, 0.005), 0.2))
+        time.sleep(min(max((now - begun) / 10, 2 * (now - asked), 0.005), 0.2))
+        asked = time.monotonic()
     return True
