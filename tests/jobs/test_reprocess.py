@@ -55,47 +55,47 @@ def in_table(spark: Any, path: Path) -> list[int]:
 broker = a_broker("t", partitions=2, of_topics=ANY, now_ms=None)
 
 
+@pytest.mark.parametrize("name", ["broker", pytest.param("files", marks=pytest.mark.slow)])
 def test_a_table_gets_exactly_the_records_of_the_range_and_each_once(
-    spark: Any, broker: RunningBroker, tmp_path: Path
+    spark: Any, broker: RunningBroker, tmp_path: Path, name: str
 ) -> None:
     seed = random.randrange(1 << 32)
     rng = random.Random(seed)
     times = mixed_times(200, rng)
     from_ms, to_ms = -2 * DAY_MS, NOW_MS - HOUR_MS
+    source = {"broker": broker.address, "files": str(broker.log_dir)}[name]
+    runs = tmp_path / "runs"
 
     def due(some: list[int]) -> list[int]:
         return sorted(each for each in some if from_ms <= each < to_ms and each != -1)
 
     produce(broker.client, times)
-    tmp_path /= "runs"
-    for name, source in (("broker", broker.address), ("files", str(broker.log_dir))):
-        arguments: dict[str, Any] = {
-            "source": source,
-            "topics": "t",
-            "from_": from_ms,
-            "to": to_ms,
-            "table": tmp_path / name / "table",
-            "state": tmp_path / name / "state",
-            "settings": {"maxOffsetsPerTrigger": "120"},
-        }
-        assert jobs.reprocess(spark, **arguments, dry_run=True).records == len(due(times))
-        assert not (tmp_path / name).exists()
-        done = jobs.reprocess(spark, **arguments)
-        assert done.records == len(due(times)), f"seed {seed}"
-        assert in_table(spark, arguments["table"]) == due(times), f"seed {seed}"
+    arguments: dict[str, Any] = {
+        "source": source,
+        "topics": "t",
+        "from_": from_ms,
+        "to": to_ms,
+        "table": runs / "table",
+        "state": runs / "state",
+        "settings": {"maxOffsetsPerTrigger": "120"},
+    }
+    assert jobs.reprocess(spark, **arguments, dry_run=True).records == len(due(times))
+    assert not runs.exists()
+    done = jobs.reprocess(spark, **arguments)
+    assert done.records == len(due(times)), f"seed {seed}"
+    assert in_table(spark, runs / "table") == due(times), f"seed {seed}"
     assert jobs.reprocess(spark, **arguments).records == 0
     late = [*mixed_times(60, rng), from_ms, from_ms - 1, to_ms, to_ms - 1]
     produce(broker.client, late)
-    for name, source in (("broker", broker.address), ("files", str(broker.log_dir))):
-        ran = run_command(
-            "spark", "reprocess", "--source", source, "--topics", "t", "--from", str(from_ms),
-            "--to", f"{to_ms}", "--table", tmp_path / name / "table", "--once",
-            "--state", tmp_path / name / "state", "--json",
-        )  # fmt: skip
-        assert ran.code == 0, ran.err
-        assert ran.json["records"] == len(due(late))
-        assert in_table(spark, tmp_path / name / "table") == due(times + late)
-    row = spark.read.parquet(str(tmp_path / "broker" / "table")).orderBy("timestampMs").first()
+    ran = run_command(
+        "spark", "reprocess", "--source", source, "--topics", "t", "--from", str(from_ms),
+        "--to", f"{to_ms}", "--table", runs / "table", "--once",
+        "--state", runs / "state", "--json",
+    )  # fmt: skip
+    assert ran.code == 0, ran.err
+    assert ran.json["records"] == len(due(late))
+    assert in_table(spark, runs / "table") == due(times + late)
+    row = spark.read.parquet(str(runs / "table")).orderBy("timestampMs").first()
     assert bytes(row.value) == b"%d" % row.timestampMs
     assert (bytes(row.key), row.topic, row.timestampType) == (b"k", "t", 0)
 

@@ -1,4 +1,8 @@
-"""Option `exactlyOnce` on a real Spark: attempts die, come again and differ; rows are counted."""
+"""Option `exactlyOnce` on a real Spark: attempts die, come again and differ; rows are counted.
+
+What is slow here is in test_write_transactions.py and test_rejected_times.py without Spark's
+engine.
+"""
 
 from collections import Counter
 from collections.abc import Callable
@@ -143,6 +147,7 @@ def test_a_batch_that_died_anywhere_is_written_once(
     assert values_of(client, "out") == list(range(3 * ROWS))
 
 
+@pytest.mark.slow
 def test_a_batch_whose_driver_died_before_its_commit_may_be_written_by_another_plan(
     stream: Stream, client: Client
 ) -> None:
@@ -157,6 +162,7 @@ def test_a_batch_whose_driver_died_before_its_commit_may_be_written_by_another_p
     assert values_of(client, "out") == list(range(1000, 1000 + ROWS))
 
 
+@pytest.mark.slow
 def test_another_plan_for_a_batch_that_is_committed_is_refused_and_the_old_one_goes_on(
     stream: Stream, client: Client
 ) -> None:
@@ -224,9 +230,8 @@ def test_each_micro_batch_of_foreach_batch_is_written_once(stream: Stream, clien
     assert values_of(client, "right") == list(range(ROWS))
 
 
-@pytest.mark.parametrize(
-    "place", ["task 0 after its rows", pytest.param("before the commit", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("place", ["task 0 after its rows", "before the commit"])
 def test_dead_letters_are_there_once_whatever_dies(
     stream: Stream, client: Client, place: str
 ) -> None:
