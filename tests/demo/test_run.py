@@ -1,3 +1,4 @@
+import importlib
 import io
 import subprocess
 import sys
@@ -8,17 +9,23 @@ import pytest
 from patience import PATIENCE_S
 from rich.console import Console
 
-from horolog.demo.run import DemoPlan, run
 from horolog.errors import Misconfigured
+
+
+@pytest.fixture
+def demo() -> Any:
+    """Imported for its tests alone: whoever collects them need not wait for matplotlib."""
+    return importlib.import_module("horolog.demo.run")
 
 
 @pytest.mark.spark
 def test_the_demo_finds_the_same_answers_in_a_session_that_runs_and_leaves_it_running(
-    spark: Any, tmp_path: Path
+    spark: Any, demo: Any, tmp_path: Path
 ) -> None:
     said = io.StringIO()
     console = Console(file=said, width=120)
-    page = run(DemoPlan(repo=tmp_path, output=tmp_path / "out", clicks=4000), console).read_text()
+    plan = demo.DemoPlan(repo=tmp_path, output=tmp_path / "out", clicks=4000)
+    page = demo.run(plan, console).read_text()
     assert "the same answer" in said.getvalue()
     assert "nanoseconds sent as milliseconds" in said.getvalue()
     assert "looks like nanoseconds" in page
@@ -46,8 +53,8 @@ def test_the_demo_shows_rejections_and_the_same_answer_where_there_is_no_history
     assert page.count("data:image/png;base64,") == 2
 
 
-def test_a_directory_that_is_not_the_demos_own_is_never_cleared(tmp_path: Path) -> None:
+def test_a_directory_that_is_not_the_demos_own_is_never_cleared(demo: Any, tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("years of work")
     with pytest.raises(Misconfigured, match="not the demo's own"):
-        run(DemoPlan(repo=tmp_path, output=tmp_path), Console(quiet=True))
+        demo.run(demo.DemoPlan(repo=tmp_path, output=tmp_path), Console(quiet=True))
     assert (tmp_path / "thesis.txt").exists()

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import duckdb
-import polars
 import pytest
 from compacting import COMPACT, clean, put
 from examples import some_pairs
@@ -190,6 +189,8 @@ def test_a_path_gives_what_its_broker_gives(
 
 
 def test_polars_and_duckdb_read_a_directory(clicks: RunningBroker) -> None:
+    # Only here: whoever collects tests need not wait for them.
+    duckdb, polars = map(importlib.import_module, ("duckdb", "polars"))
     clicks.stop()
     frame = polars.from_arrow(scan(clicks.log_dir, "clicks").read_all())
     assert isinstance(frame, polars.DataFrame)
