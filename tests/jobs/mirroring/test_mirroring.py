@@ -25,7 +25,7 @@ from horolog.clock import SystemClock
 from horolog.errors import ErrorCode, Misconfigured
 from horolog.jobs.mirroring import Control
 from horolog.jobs.mirroring.ledger import Ledger
-from horolog.jobs.mirroring.moving import Move
+from horolog.jobs.mirroring.moving import Target
 from horolog.jobs.state import JobState
 from horolog.record.builder import Record, build_batch
 from horolog.record.compression import Codec
@@ -364,12 +364,12 @@ def test_work_is_written_down_piece_by_piece(
 ) -> None:
     batches = [build_batch(records(5 * at, 5), base_offset=6 * at) for at in range(40)]
     write_log(tmp_path / "log" / "t-0", batches)
-    made = Move.__init__
+    made = Target.__init__
 
-    def limited(self: Move, **given: Any) -> None:
+    def limited(self: Target, **given: Any) -> None:
         made(self, **given, **{limit: value})
 
-    monkeypatch.setattr(Move, "__init__", limited)
+    monkeypatch.setattr(Target, "__init__", limited)
     seen: list[int] = []
     control = Control(on_progress=lambda done: seen.append(done.records))
     assert not lab.run(tmp_path / "log", control=control).errors

@@ -5,7 +5,6 @@
     offset_map   which offset of the target a record went to
     topics       names, partitions and settings
     known_topics those of a run, and whether they are still the same
-    destination  what is needed of a target
     bundles      units of small partitions in one task
     cluster      a cluster as the target
     moving       a stretch of a partition, in a task

@@ -10,11 +10,11 @@ from horolog.jobs.spread import UNITS_PER_CORE, cores_of, spread
 
 _MOST_OFFSETS: Final = 200_000
 
-Move = TypeVar("Move", bound=PartitionMove)
+Unit = TypeVar("Unit", bound=PartitionMove)
 
 
 def in_bundles(
-    spark: SparkSession, units: Sequence[Move], work: Callable[[tuple[Move, ...]], list[Moved]]
+    spark: SparkSession, units: Sequence[Unit], work: Callable[[tuple[Unit, ...]], list[Moved]]
 ) -> Iterator[list[Moved]]:
     """Do the work in waves of tasks; a task that fails as a whole has moved nothing."""
     for wave in spread(spark, _bundles(units, cores_of(spark)), work):
@@ -30,10 +30,10 @@ def in_bundles(
         yield done
 
 
-def _bundles(units: Sequence[Move], cores: int) -> list[tuple[Move, ...]]:
+def _bundles(units: Sequence[Unit], cores: int) -> list[tuple[Unit, ...]]:
     most = max(1, -(-len(units) // (UNITS_PER_CORE * cores)))
-    found: list[tuple[Move, ...]] = []
-    current: list[Move] = []
+    found: list[tuple[Unit, ...]] = []
+    current: list[Unit] = []
     offsets = 0
     for unit in units:
         weight = unit.end - unit.place.offset

@@ -1,7 +1,7 @@
 """A cluster as the target of a mirror."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
+from functools import partial
 from types import MappingProxyType
 from typing import Final
 
@@ -11,7 +11,7 @@ from horolog.client import LATEST, Client, ClusterMetadata
 from horolog.errors import Misconfigured
 from horolog.jobs.mirroring.bundles import in_bundles
 from horolog.jobs.mirroring.ledger import Ledger, Place
-from horolog.jobs.mirroring.moving import Move, Moved, StretchToMirror, Target, move
+from horolog.jobs.mirroring.moving import Moved, StretchToMirror, Target, move
 from horolog.jobs.mirroring.topics import (
     Renaming,
     SourceTopic,
@@ -25,13 +25,10 @@ from horolog.storage.names import TopicPartition
 
 _JOINED_BYTES: Final = 512 << 10
 """Below what consumers fetch of a partition at a time, and what brokers take, by default."""
-# What a batch that cannot be compressed may grow by when it is: one byte in this many, and some.
-_PART_FOR_CODEC: Final = 256
-_BYTES_FOR_CODEC: Final = 64
 
 
 class ClusterDestination:
-    """See `destination.Destination`."""
+    """A cluster that is mirrored to; `directory.LogDirectory` has the same methods."""
 
     note = (
         "Over the wire records get new offsets at the target; the state directory maps them, and "
@@ -126,25 +123,13 @@ class ClusterDestination:
             self._ledger.producer = self._client.init_producer_id()
             self._ledger.save()  # before a batch has it
         target = Target(
-            location=self._location, settings=self._settings, producer=self._ledger.producer
+            location=self._location,
+            settings=self._settings,
+            producer=self._ledger.producer,
+            batch_bytes=self._batch_bytes,
+            compresses=self._compresses,
         )
-        moves = [
-            Move(
-                **each.members(),
-                target=target,
-                join_bytes=self._join_bytes(each.target_max_bytes),
-                compresses=self._compresses,
-            )
-            for each in units
-        ]
-        yield from in_bundles(spark, moves, _move_all)
-
-    def _join_bytes(self, target_max_bytes: int | None) -> int:
-        """How large joined batches become, such that the topic takes them."""
-        if not target_max_bytes:
-            return self._batch_bytes
-        room = target_max_bytes - target_max_bytes // _PART_FOR_CODEC - _BYTES_FOR_CODEC
-        return max(0, min(self._batch_bytes, room))
+        yield from in_bundles(spark, units, partial(_move_all, target))
 
     def finish(self, spark: SparkSession) -> Sequence[str]:
         """Nothing is left to do."""
@@ -162,10 +147,10 @@ def _are_one(source: ClusterMetadata, target: ClusterMetadata) -> bool:
     return not (ids[0] or ids[1]) or bool(ids[0] & ids[1])
 
 
-def _move_all(units: tuple[Move, ...]) -> list[Moved]:
+def _move_all(target: Target, units: tuple[StretchToMirror, ...]) -> list[Moved]:
     done: list[Moved] = []
     for unit in units:
         # Where one partition has waited for a broker in vain, the others try once.
         has_waited = any(each.may_pass for each in done)
-        done.append(move(replace(unit, patience_s=0.0) if has_waited else unit))
+        done.append(move(unit, target, is_patient=not has_waited))
     return done

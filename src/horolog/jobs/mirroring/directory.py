@@ -1,10 +1,11 @@
 """A log directory as the target of a mirror: the same offsets, bytes and append times."""
 
-import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
+from typing import TypeVar
 from uuid import UUID
 
 from pyspark.sql import SparkSession
@@ -12,9 +13,9 @@ from pyspark.sql import SparkSession
 from horolog.errors import HorologError, Misconfigured, StorageFailed
 from horolog.jobs.files.offline import locked_offline
 from horolog.jobs.mirroring.bundles import in_bundles
-from horolog.jobs.mirroring.keeping import WHY, Finish, Keep, finish, keep
+from horolog.jobs.mirroring.keeping import WHY, Copy, KeptTopic, finish, keep
 from horolog.jobs.mirroring.ledger import Ledger, Place
-from horolog.jobs.mirroring.moving import Moved, StretchToMirror
+from horolog.jobs.mirroring.moving import Moved, PartitionMove, StretchToMirror
 from horolog.jobs.mirroring.topics import Renaming, SourceTopic, TargetTopic
 from horolog.jobs.receiving import is_horolog
 from horolog.jobs.selection import Selection
@@ -26,10 +27,11 @@ from horolog.storage.files import Files
 from horolog.storage.names import TopicPartition
 
 _SEGMENT_BYTES = 1 << 30
+_Unit = TypeVar("_Unit", bound=PartitionMove)
 
 
 class LogDirectory:
-    """See `destination.Destination`."""
+    """A directory that is mirrored to; `cluster.ClusterDestination` has the same methods."""
 
     note = (
         "The log directory has the source's offsets and bytes; a broker that opens it serves them"
@@ -117,39 +119,22 @@ class LogDirectory:
 
     def move(self, spark: SparkSession, units: Sequence[StretchToMirror]) -> Iterator[list[Moved]]:
         """Copy the stretches in tasks."""
-        keeps = []
-        for each in units:
-            topic, _ = self._topics[each.partition.topic]
-            keeps.append(
-                Keep(
-                    **each.members(),
-                    directory=self._directory(each.target_topic, each.partition),
-                    topic_id=_topic_id(topic),
-                    with_append_times=self._with_append_times,
-                    segment_bytes=int(topic.settings.get("segment.bytes", _SEGMENT_BYTES)),
-                )
-            )
-        for wave in in_bundles(spark, keeps, _keep_all):
+        for wave in in_bundles(spark, units, partial(_each, keep, self._copy())):
             self._touched |= {moved.partition for moved in wave}
             yield wave
 
     def finish(self, spark: SparkSession) -> Sequence[str]:
         """Write the indexes of the last segments, and the checkpoints; sentences of what failed."""
         units = [
-            Finish(
-                partition=partition,
-                directory=self._directory(name, partition),
-                topic_id=_topic_id(topic),
-                place=place,
-                end=place.offset,
-            )
+            PartitionMove(partition=partition, target_topic=name, place=place, end=place.offset)
             for topic, name in self._topics.values()
             for number in range(topic.partitions)
             for partition in [TopicPartition(topic.name, number)]
             for place in [self._ledger.place(partition)]
             if place is not None and (partition in self._touched or place.segment is None)
         ]
-        done = [moved for wave in in_bundles(spark, units, _finish_all) for moved in wave]
+        work = partial(_each, finish, self._copy())
+        done = [moved for wave in in_bundles(spark, units, work) for moved in wave]
         failures = [f"{each.partition}: {each.error}" for each in done if each.error is not None]
         try:
             self._write_checkpoints({each.partition for each in done if each.error is None})
@@ -174,8 +159,15 @@ class LogDirectory:
                 write_offsets(files, path, {**read_offsets(files, path), **news})
             files.sync_path(str(self._path))
 
-    def _directory(self, target: str, partition: TopicPartition) -> str:
-        return os.path.join(self._path, f"{target}-{partition.partition}")
+    def _copy(self) -> Copy:
+        topics = {
+            name: KeptTopic(
+                None if topic.topic_id is None else UUID(topic.topic_id),
+                int(topic.settings.get("segment.bytes", _SEGMENT_BYTES)),
+            )
+            for name, (topic, _) in self._topics.items()
+        }
+        return Copy(path=self._path, topics=topics, with_append_times=self._with_append_times)
 
 
 def _check_untouched(directory: Path, place: Place) -> None:
@@ -198,13 +190,7 @@ def _check_untouched(directory: Path, place: Place) -> None:
         )
 
 
-def _topic_id(topic: SourceTopic) -> UUID | None:
-    return None if topic.topic_id is None else UUID(topic.topic_id)
-
-
-def _keep_all(units: tuple[Keep, ...]) -> list[Moved]:
-    return [keep(unit) for unit in units]
-
-
-def _finish_all(units: tuple[Finish, ...]) -> list[Moved]:
-    return [finish(unit) for unit in units]
+def _each(
+    work: Callable[[Copy, _Unit], Moved], copy: Copy, units: tuple[_Unit, ...]
+) -> list[Moved]:
+    return [work(copy, unit) for unit in units]

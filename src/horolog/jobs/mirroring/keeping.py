@@ -4,11 +4,11 @@ The batches are kept as they are, offsets and append times included. Attempts at
 for each other, and each continues where the directory ends (`storage/offline/copied_log.py`).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from horolog.errors import CorruptBatch, HorologError
@@ -27,48 +27,41 @@ from horolog.storage.segments.numbered import appended_at
 WHY: Final = "a mirror writes there"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Keep(StretchToMirror):
-    """A stretch of a partition that one task writes into a log directory."""
+class KeptTopic(NamedTuple):
+    """What a topic of the source says of the segment files of its partitions."""
 
-    directory: str
-    """Of the partition, within the log directory."""
     topic_id: UUID | None
-    with_append_times: bool
     segment_bytes: int
-    max_bytes: int = MAX_BYTES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finish(PartitionMove):
-    """A partition directory whose last segment gets its indexes; made if there is none."""
+class Copy:
+    """A log directory that tasks write into."""
 
-    directory: str
-    topic_id: UUID | None
+    path: Path
+    topics: Mapping[str, KeptTopic]
+    """By their names at the source."""
+    with_append_times: bool
 
 
 @contextmanager
-def _continued(unit: Keep | Finish, segment_bytes: int) -> Iterator[CopiedLog]:
+def _continued(unit: PartitionMove, copy: Copy) -> Iterator[CopiedLog]:
     """The log that a unit writes, from where it ends."""
-    with (
-        share_offline(Path(unit.directory).parent, WHY),
-        copying(unit.directory),
-        closing(Files()) as files,
-    ):
+    directory = str(copy.path / f"{unit.target_topic}-{unit.partition.partition}")
+    topic_id, segment_bytes = copy.topics[unit.partition.topic]
+    with share_offline(copy.path, WHY), copying(directory), closing(Files()) as files:
         known = CopiedEnd(unit.place.offset, unit.place.segment, unit.place.size)
-        yield CopiedLog(
-            files, unit.directory, known, segment_bytes=segment_bytes, topic_id=unit.topic_id
-        )
+        yield CopiedLog(files, directory, known, segment_bytes=segment_bytes, topic_id=topic_id)
 
 
-def keep(unit: Keep) -> Moved:
+def keep(copy: Copy, unit: StretchToMirror) -> Moved:
     """Write a stretch; an error that is not a bug is in the result, with what was done before."""
     moved = Moved(unit.partition, unit.place)
     try:
-        with _continued(unit, unit.segment_bytes) as log:
+        with _continued(unit, copy) as log:
             moved.records = log.found_records
             try:
-                _append(unit, log, moved)
+                _append(unit, copy, log, moved)
             finally:
                 log.sync()
                 end = log.end
@@ -79,7 +72,7 @@ def keep(unit: Keep) -> Moved:
                     size=end.size,
                     records=unit.place.records + moved.records,
                 )
-            if moved.bytes < unit.max_bytes and moved.place.offset < unit.end:
+            if moved.bytes < MAX_BYTES and moved.place.offset < unit.end:
                 # What compaction took from the end: nothing is at the offsets that are left.
                 moved.place = replace(moved.place, offset=unit.end)
     except (HorologError, OSError) as error:
@@ -87,29 +80,31 @@ def keep(unit: Keep) -> Moved:
     return moved
 
 
-def finish(unit: Finish) -> Moved:
-    """Write the indexes of the last segment."""
+def finish(copy: Copy, unit: PartitionMove) -> Moved:
+    """Write the indexes of the last segment; the partition's directory is made if there is none."""
     moved = Moved(unit.partition, unit.place)
     try:
-        with _continued(unit, segment_bytes=1) as log:
+        with _continued(unit, copy) as log:
             log.sync()
     except (HorologError, OSError) as error:
         moved.error = str(error)
     return moved
 
 
-def _append(unit: Keep, log: CopiedLog, moved: Moved) -> None:
+def _append(unit: StretchToMirror, copy: Copy, log: CopiedLog, moved: Moved) -> None:
     start = log.next_offset
     coming = source_batches(
-        unit.stretches, start, unit.options, with_append_times=unit.with_append_times
+        unit.stretches, start, unit.options, with_append_times=copy.with_append_times
     )
     with ahead(coming) as pieces:
         for piece in pieces:
-            if _append_piece(unit, log, moved, piece):
+            if _append_piece(unit, copy, log, moved, piece):
                 return
 
 
-def _append_piece(unit: Keep, log: CopiedLog, moved: Moved, piece: Batches) -> bool:
+def _append_piece(
+    unit: StretchToMirror, copy: Copy, log: CopiedLog, moved: Moved, piece: Batches
+) -> bool:
     """Append those that are not there yet; whether the task is done then."""
     view = memoryview(piece.data)
     times = piece.append_times(log.next_offset, unit.end) if piece.append_times else ()
@@ -125,13 +120,13 @@ def _append_piece(unit: Keep, log: CopiedLog, moved: Moved, piece: Batches) -> b
             continue
         found = appended_at(header, times)
         is_stamped = header.timestamp_type is TimestampType.LOG_APPEND_TIME
-        if found.known_ms is None and is_stamped and unit.with_append_times:
+        if found.known_ms is None and is_stamped and copy.with_append_times:
             found = AppendTimeStretch(header.base_offset, header.max_timestamp)
         begin = begin if headers else position
         headers.append(header)
         appended.append(found._replace(offset=header.base_offset))
         end = position + header.size
-        if moved.bytes + end - begin >= unit.max_bytes:
+        if moved.bytes + end - begin >= MAX_BYTES:
             is_done = True
             break
     try:

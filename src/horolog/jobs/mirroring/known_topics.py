@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from horolog.client import Client
 from horolog.errors import HorologError
 from horolog.jobs.mirroring.batches import Rule
-from horolog.jobs.mirroring.destination import Destination
+from horolog.jobs.mirroring.cluster import ClusterDestination
+from horolog.jobs.mirroring.directory import LogDirectory
 from horolog.jobs.mirroring.ledger import Ledger, TopicState
 from horolog.jobs.mirroring.moving import may_pass
 from horolog.jobs.mirroring.topics import (
@@ -26,6 +27,8 @@ from horolog.jobs.selection import Selection
 from horolog.metadata.topics import check_name
 from horolog.storage.directory.checkpoints import decode_uuid
 from horolog.storage.names import TopicPartition
+
+Destination = ClusterDestination | LogDirectory
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,8 @@ attempt is sent alone: those behind it are refused if it is.
 import time
 from collections import deque
 from contextlib import closing
-from dataclasses import dataclass, field, fields, replace
-from typing import Any, Final, NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import Final, NamedTuple
 
 from horolog.buffers import Buffer
 from horolog.client import Client, NoAnswer, Produced
@@ -45,6 +45,9 @@ IN_FLIGHT: Final = 5
 MAX_BYTES: Final = 128 << 20
 MAX_POINTS: Final = 200_000
 
+# What a batch that cannot be compressed may grow by when it is: one byte in this many, and some.
+_PART_FOR_CODEC: Final = 256
+_BYTES_FOR_CODEC: Final = 64
 _PATIENCE_S = 60.0
 _PAUSE_S = 0.5
 _CHECK_AGAIN: Final = frozenset(
@@ -65,6 +68,21 @@ class Target:
     location: Location
     settings: dict[str, str] = field(repr=False)
     producer: ProducerId
+    batch_bytes: int
+    """Successive batches are sent as one of up to this many bytes, uncompressed; 0 leaves each."""
+    compresses: bool
+    """Compressed batches are joined, too: decompressed, and compressed again."""
+    max_bytes: int = MAX_BYTES
+    """A task ends after this many, so that its place is written down."""
+    max_points: int = MAX_POINTS
+    """Or after this many points of the map: a compacted log may have one for each record."""
+
+    def join_bytes(self, topic_max_bytes: int | None) -> int:
+        """How large joined batches become, such that a topic takes them."""
+        if not topic_max_bytes:
+            return self.batch_bytes
+        room = topic_max_bytes - topic_max_bytes // _PART_FOR_CODEC - _BYTES_FOR_CODEC
+        return max(0, min(self.batch_bytes, room))
 
     def client(self) -> Client:
         """A client for one task."""
@@ -76,6 +94,7 @@ class PartitionMove:
     """What one task does for a partition."""
 
     partition: TopicPartition
+    target_topic: str
     place: Place
     """From where on."""
     end: int
@@ -86,33 +105,12 @@ class PartitionMove:
 class StretchToMirror(PartitionMove):
     """What is to be mirrored next of a partition: all up to `end` that is in the stretches."""
 
-    target_topic: str
     stretches: tuple[Stretch, ...]
     options: ReadOptions
     rule: Rule
     target_compacts: bool
     """The target removes batches from the midst of its log."""
     target_max_bytes: int | None
-
-    def members(self) -> dict[str, Any]:
-        """By their names, for the move that it becomes."""
-        return {each.name: getattr(self, each.name) for each in fields(StretchToMirror)}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Move(StretchToMirror):
-    """A stretch that one task mirrors to a cluster."""
-
-    target: Target
-    max_bytes: int = MAX_BYTES
-    """The task ends after this many, so that its place is written down."""
-    max_points: int = MAX_POINTS
-    """Or after this many points of the map: a compacted log may have one for each record."""
-    join_bytes: int = 0
-    """Successive batches are sent as one of up to this many bytes, uncompressed; 0 leaves each."""
-    compresses: bool = True
-    """Compressed batches are joined, too: decompressed, and compressed again."""
-    patience_s: float = _PATIENCE_S
 
 
 @dataclass(slots=True)
@@ -129,22 +127,24 @@ class Moved:
     """The error may be over if the move is tried again."""
 
 
-def move(unit: Move) -> Moved:
+def move(unit: StretchToMirror, target: Target, *, is_patient: bool) -> Moved:
     """Mirror a stretch; an error that is not a bug is in the result, with what was done before."""
     moved = Moved(unit.partition, unit.place)
-    give_up, before = time.monotonic() + unit.patience_s, moved.place
+    join_bytes = target.join_bytes(unit.target_max_bytes)
+    patience_s = _PATIENCE_S if is_patient else 0.0
+    give_up, before = time.monotonic() + patience_s, moved.place
     while True:
         try:
-            with closing(unit.target.client()) as client:
-                Attempt(unit, moved, client).run()
+            with closing(target.client()) as client:
+                Attempt(unit, target, moved, client, join_bytes).run()
             return moved
         except (NoAnswer, RequestRefused) as error:
             if moved.place.offset != before.offset:
-                give_up, before = time.monotonic() + unit.patience_s, moved.place
+                give_up, before = time.monotonic() + patience_s, moved.place
             moved.error = _sentence(error, unit)
             moved.may_pass = may_pass(error)
-            if unit.join_bytes and isinstance(error, RequestRefused) and not moved.may_pass:
-                unit = replace(unit, join_bytes=0)  # what is sound before the one at fault is sent
+            if join_bytes and isinstance(error, RequestRefused) and not moved.may_pass:
+                join_bytes = 0  # what is sound before the one at fault is sent
                 moved.error = None
                 continue
             if not moved.may_pass or time.monotonic() >= give_up:
@@ -165,7 +165,7 @@ def may_pass(error: HorologError | OSError) -> bool:
     return error.code.retriable or error.code in _CHECK_AGAIN
 
 
-def _sentence(error: NoAnswer | RequestRefused, unit: Move) -> str:
+def _sentence(error: NoAnswer | RequestRefused, unit: StretchToMirror) -> str:
     if isinstance(error, RequestRefused) and error.code in _CHECK_AGAIN:
         return (
             f"{error}. Batches of the mirror before it are not in {unit.target_topic}-"
@@ -185,28 +185,36 @@ class _Sent(NamedTuple):
 class Attempt:
     """One attempt with connections of its own."""
 
-    def __init__(self, unit: Move, moved: Moved, client: Client) -> None:
+    def __init__(
+        self,
+        unit: StretchToMirror,
+        target: Target,
+        moved: Moved,
+        client: Client,
+        join_bytes: int,
+    ) -> None:
         self._unit = unit
+        self._target = target
         self._moved = moved
         self._client = client
         self._to = TopicPartition(unit.target_topic, unit.partition.partition)
-        self._joiner = Joiner(unit.join_bytes) if unit.join_bytes else None
+        self._joiner = Joiner(join_bytes) if join_bytes else None
         self._taken: list[Made] = []
         self._under_way: deque[_Sent] = deque()
         self._sequence = 0  # of the next record to be sent
         self._is_known = False  # the broker has answered a batch of this attempt
         self._delta: int | None = None
         if moved.points:
-            source, target = moved.points[-1]
-            self._delta = target - source
+            last, its_place = moved.points[-1]
+            self._delta = its_place - last
 
     def run(self) -> None:
         """Continue where the target's log says that the last attempt ended."""
-        unit, place = self._unit, self._moved.place
+        unit, target, place = self._unit, self._target, self._moved.place
         log = TargetLog(
             source=unit.partition,
             partition=self._to,
-            producer=unit.target.producer,
+            producer=target.producer,
             compacts=unit.target_compacts,
         )
         found, self._moved.place = find_sent(self._client, log, place)
@@ -224,8 +232,8 @@ class Attempt:
                         continue
                     self._take(made)
                     is_full = (
-                        self._moved.bytes >= unit.max_bytes
-                        or len(self._moved.points) >= unit.max_points
+                        self._moved.bytes >= target.max_bytes
+                        or len(self._moved.points) >= target.max_points
                     )
                     if is_full:
                         break  # the rest is for the next wave
@@ -260,7 +268,7 @@ class Attempt:
 
     def _join(self, header: BatchHeader, batch: Buffer) -> bool:
         assert self._joiner is not None
-        if header.codec_number and not self._unit.compresses:
+        if header.codec_number and not self._target.compresses:
             return False
         return self._joiner.add(header, batch)
 
@@ -277,7 +285,7 @@ class Attempt:
             self._settle(IN_FLIGHT)
             return
         self._settle(IN_FLIGHT - 1)
-        producer, sequence = self._unit.target.producer, self._sequence
+        producer, sequence = self._target.producer, self._sequence
         self._sequence = next_sequence(sequence, sum(made.records for made in sent))
         if len(sent) > 1:
             assert self._joiner is not None

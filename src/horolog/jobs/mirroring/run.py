@@ -11,9 +11,8 @@ from pyspark.sql import SparkSession
 from horolog.client import Client
 from horolog.clock import SystemClock
 from horolog.errors import ErrorCode, HorologError, RequestRefused
-from horolog.jobs.mirroring.destination import Destination
 from horolog.jobs.mirroring.groups import CarriedGroup, carry_over
-from horolog.jobs.mirroring.known_topics import KnownTopics
+from horolog.jobs.mirroring.known_topics import Destination, KnownTopics
 from horolog.jobs.mirroring.ledger import Ledger
 from horolog.jobs.mirroring.moving import Moved, StretchToMirror, may_pass
 from horolog.jobs.mirroring.reading import stretches_of
