@@ -6,7 +6,7 @@ must be safe to repeat, also concurrently.
 """
 
 import pickle
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
@@ -73,6 +73,22 @@ def spread(
             )
             for row in sorted(rows, key=lambda row: int(row.place))
         ]
+
+
+def in_shares(
+    items: Iterable[Unit], weight: Callable[[Unit], int], most: int, most_items: int | None = None
+) -> Iterator[tuple[Unit, ...]]:
+    """Items that follow each other, together of at most a weight unless a single one is more."""
+    share: list[Unit] = []
+    total = 0
+    for item in items:
+        if share and (total + weight(item) > most or len(share) == most_items):
+            yield tuple(share)
+            share, total = [], 0
+        share.append(item)
+        total += weight(item)
+    if share:
+        yield tuple(share)
 
 
 class _Task(SentToWorkers):

@@ -22,7 +22,7 @@ from horolog.jobs.archives.commits import Changes, PlanProgress, UnitDone
 from horolog.jobs.archives.hours import Hours
 from horolog.jobs.archives.manifest import (
     Manifest,
-    commit,
+    commit_changes,
     create_archive,
     read_manifest,
     refuse_foreign,
@@ -41,15 +41,12 @@ from horolog.jobs.spread import spread
 from horolog.jobs.state import JobState
 from horolog.record.timestamps import TimeRange
 from horolog.sources.ahead import ahead
-from horolog.sources.object_stores import StoreOptions
 from horolog.sources.options import ReadOptions
 from horolog.sources.plan import SegmentStretch
 from horolog.sources.row_filter import RowFilter
 from horolog.sources.stretch_reader import StretchReader
 from horolog.sources.uris import absolute
 from horolog.times import parse_time
-
-_TRIES = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +97,8 @@ def archive(spark: SparkSession, job: Archive) -> Archived:
         to=job.to,
         settings=job.settings,
     )
-    uri = absolute(os.fspath(job.archive))
     options = ReadOptions.parse(selection.options(**COMMITTED))
-    store = ArchiveStore(uri, options.store)
+    store = ArchiveStore(absolute(os.fspath(job.archive)), options.store)
     relative = frozenset(
         side for side, moment in (("from", job.from_), ("to", job.to)) if _is_relative(moment)
     )
@@ -125,8 +121,7 @@ class _Task:
     """What a task does with a unit; goes to workers."""
 
     options: ReadOptions
-    uri: str
-    store: StoreOptions
+    store: ArchiveStore
     hours: Hours
     target_bytes: int
     with_append_times: bool
@@ -134,8 +129,7 @@ class _Task:
 
     def __call__(self, unit: ArchiveUnit) -> UnitDone:
         from_ms, to_ms = self.times[unit.partition.topic]
-        store = ArchiveStore(self.uri, self.store)
-        files = HourFiles(store, unit.partition, self.hours, target_bytes=self.target_bytes)
+        files = HourFiles(self.store, unit.partition, self.hours, target_bytes=self.target_bytes)
         stretch = unit.stretch
         ranges = RangeReader(
             stretch.start, stretch.end, floor=unit.floor, from_ms=from_ms, to_ms=to_ms
@@ -197,11 +191,10 @@ class _Run:
         """Archive what there is."""
         manifest = create_archive(self.store)
         plan = self.planner.plan(manifest)
-        manifest = self._commit(manifest, Changes(topics=plan.topics))
+        manifest = commit_changes(self.store, manifest, Changes(topics=plan.topics).applied)
         task = _Task(
             self.planner.options,
-            self.store.uri,
-            self.planner.options.store,
+            self.store,
             self.hours,
             self.target_bytes,
             plan.with_append_times,
@@ -215,14 +208,14 @@ class _Run:
             for path in unused:
                 with suppress(HorologError):
                     self.store.remove(path)
-            manifest = self._commit(manifest, changes)
+            manifest = commit_changes(self.store, manifest, changes.applied)
             job.record(
                 (outcome.unit.key, {"manifest": manifest.number, "error": outcome.error})
                 for outcome in wave
             )
             done += sum(outcome.unit.offsets for outcome in wave)
             self.progress(done, total)
-        manifest = self._commit(manifest, progress.rest())
+        manifest = commit_changes(self.store, manifest, progress.rest().applied)
         return Archived(
             archive=self.store.name,
             manifest=manifest.number,
@@ -238,15 +231,3 @@ class _Run:
             },
             refused={str(each): why for each, why in sorted(progress.refused.items())},
         )
-
-    def _commit(self, manifest: Manifest, changes: "Changes") -> Manifest:
-        """Commit changes; repeated on the manifest of a run that committed in between."""
-        for _ in range(_TRIES):
-            changed = changes.applied(manifest)
-            if changed == manifest:
-                return manifest
-            done = commit(self.store, changed)
-            if done is not None:
-                return done
-            manifest = create_archive(self.store)
-        raise Misconfigured(f"Other runs write to {self.store.name} all the time: run this again")

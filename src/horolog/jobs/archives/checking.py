@@ -1,9 +1,9 @@
 """`check_archive`: an archive against its manifest, and the files that no manifest names."""
 
-import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 import pyarrow as pa
@@ -16,9 +16,7 @@ from horolog.jobs.archives.store import ArchiveStore
 from horolog.jobs.counting import count
 from horolog.jobs.parameters.archive import CheckArchive
 from horolog.jobs.parameters.function import on_spark
-from horolog.jobs.spread import spread
-from horolog.sources.object_stores import StoreOptions
-from horolog.sources.uris import absolute
+from horolog.jobs.spread import in_shares, spread
 from horolog.storage.names import TopicPartition
 
 _UNIT_BYTES: Final = 256 << 20
@@ -50,10 +48,7 @@ def check_archive(spark: SparkSession, job: CheckArchive) -> CheckedArchive:
         CorruptFile: the manifest is damaged.
         StorageFailed: the archive cannot be listed, or a file not removed.
     """
-    uri = absolute(os.fspath(job.archive))
-    given = {name.lower(): value for name, value in (job.settings or {}).items()}
-    options = StoreOptions.parse(given)
-    store = ArchiveStore(uri, options)
+    store = ArchiveStore.of(job.archive, job.settings)
     listed = list(store.listed())  # before the manifest: what it names by then is not unreferenced
     manifest = require_manifest(store)
     problems: dict[str, str] = {}
@@ -63,7 +58,8 @@ def check_archive(spark: SparkSession, job: CheckArchive) -> CheckedArchive:
         files += (*state.records, *state.batches)
     done, total = 0, _records(files)
     job.on_progress(done, total)
-    for wave in spread(spark, list(_shares(files)), CheckFiles(uri, options)):
+    shares = list(in_shares(files, lambda file: file.size, _UNIT_BYTES))
+    for wave in spread(spark, shares, partial(check_files, store)):
         done += sum(_records(outcome.unit) for outcome in wave)
         job.on_progress(done, total)
         for outcome in wave:
@@ -117,39 +113,18 @@ def _of_partition(partition: TopicPartition, state: ArchivedPartition) -> Iterat
             yield str(partition), f"its files hold {rows} {what}, and its ranges {counted}"
 
 
-def _shares(files: Sequence[ArchivedFile]) -> Iterator[tuple[ArchivedFile, ...]]:
-    share: list[ArchivedFile] = []
-    size = 0
+def check_files(store: ArchiveStore, files: tuple[ArchivedFile, ...]) -> dict[str, str]:
+    """What is wrong with files, by path, in a task; one that is wrong leaves the others alone."""
+    problems = {}
     for file in files:
-        share.append(file)
-        size += file.size
-        if size >= _UNIT_BYTES:
-            yield tuple(share)
-            share, size = [], 0
-    if share:
-        yield tuple(share)
-
-
-@dataclass(frozen=True, slots=True)
-class CheckFiles:
-    """What a task does with files; goes to workers."""
-
-    uri: str
-    store: StoreOptions
-
-    def __call__(self, files: tuple[ArchivedFile, ...]) -> dict[str, str]:
-        """What is wrong with files, by path; one that is leaves the others alone."""
-        store = ArchiveStore(self.uri, self.store)
-        problems = {}
-        for file in files:
-            try:
-                why = _wrong(store, file)
-            except HorologError as error:
-                why = str(error)
-            if why is not None:
-                problems[file.path] = why
-            count(_records([file]))
-        return problems
+        try:
+            why = _wrong(store, file)
+        except HorologError as error:
+            why = str(error)
+        if why is not None:
+            problems[file.path] = why
+        count(_records([file]))
+    return problems
 
 
 def _wrong(store: ArchiveStore, file: ArchivedFile) -> str | None:

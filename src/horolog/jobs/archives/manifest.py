@@ -18,7 +18,7 @@ begin again. Files that no manifest names are of runs that were killed; readers 
 import json
 import re
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Final
 
@@ -37,6 +37,7 @@ _DIRECTORY: Final = "manifest"
 _NAME = re.compile(r"manifest/([0-9]{20})\.json")
 _LINE = re.compile(rb"([0-9a-f]{8}) (\{.*\})\n", re.DOTALL)
 _PATH = re.compile(r"(records|batches)(?:/(?!\.{1,2}/)[A-Za-z0-9._=-]+)+\.parquet")
+_TRIES = 20
 _KEPT = 16  # manifests, for readers that have listed them
 _SHOWN = 200  # characters of what is wrong
 
@@ -316,6 +317,29 @@ def commit(store: ArchiveStore, manifest: Manifest) -> Manifest | None:
     if following.number >= _KEPT:
         store.remove(_path(following.number - _KEPT))
     return following
+
+
+def commit_changes(
+    store: ArchiveStore, manifest: Manifest, changed: Callable[[Manifest], Manifest]
+) -> Manifest:
+    """Commit changes, repeated on the manifest of another run that committed in between.
+
+    Args:
+        store: the archive.
+        manifest: its newest one, as far as is known.
+        changed: makes the one to be committed; equal to it if there is nothing to do.
+
+    Raises:
+        Misconfigured: other runs commit all the time; as `commit`.
+        StorageFailed: as `commit`.
+    """
+    for _ in range(_TRIES):
+        following = changed(manifest)
+        done = manifest if following == manifest else commit(store, following)
+        if done is not None:
+            return done
+        manifest = require_manifest(store)
+    raise Misconfigured(f"Other runs write to {store.name} all the time: run this again")
 
 
 def _numbers(store: ArchiveStore) -> list[int]:

@@ -4,25 +4,24 @@ The manifest names the new file instead of the old ones in one commit. The old o
 that have an older manifest, and are removed with other files that no manifest names (`checking`).
 """
 
-import os
 import uuid
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Final
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from horolog.errors import CorruptFile, Misconfigured
+from horolog.errors import CorruptFile
 from horolog.jobs.archives import facts as of_batches
 from horolog.jobs.archives import parts
-from horolog.jobs.archives.hours import directory_of
 from horolog.jobs.archives.manifest import (
     ArchivedFile,
     ArchivedPartition,
     Manifest,
-    commit,
+    commit_changes,
     require_manifest,
 )
 from horolog.jobs.archives.rows import read_rows
@@ -31,11 +30,8 @@ from horolog.jobs.counting import count
 from horolog.jobs.parameters.archive import MergeArchive, require_target_bytes
 from horolog.jobs.parameters.function import on_spark
 from horolog.jobs.spread import spread
-from horolog.sources.object_stores import StoreOptions
-from horolog.sources.uris import absolute
 from horolog.storage.names import MAX_OFFSET, TopicPartition
 
-_TRIES: Final = 20
 _MOST_FILES: Final = 1_000  # that one task reads
 
 
@@ -67,10 +63,7 @@ def merge_archive(spark: SparkSession, job: MergeArchive) -> Merged:
         StorageFailed: the archive cannot be read or written.
     """
     require_target_bytes(job.target_bytes)
-    uri = absolute(os.fspath(job.archive))
-    given = {name.lower(): value for name, value in (job.settings or {}).items()}
-    options = StoreOptions.parse(given)
-    store = ArchiveStore(uri, options)
+    store = ArchiveStore.of(job.archive, job.settings)
     manifest = require_manifest(store)
     units = [
         unit
@@ -88,7 +81,7 @@ def merge_archive(spark: SparkSession, job: MergeArchive) -> Merged:
     refused: dict[str, str] = {}
     records, total = 0, sum(unit.records for unit in units)
     job.on_progress(records, total)
-    for wave in spread(spark, units, MergeFiles(uri, options)):
+    for wave in spread(spark, units, partial(merge_files, store)):
         records += sum(outcome.unit.records for outcome in wave)
         job.on_progress(records, total)
         changes = {}
@@ -151,59 +144,29 @@ def _worth(
         yield MergeUnit(partition, hour, tuple(share))
 
 
-@dataclass(frozen=True, slots=True)
-class MergeFiles:
-    """What a task does with files; goes to workers."""
+def merge_files(store: ArchiveStore, unit: MergeUnit) -> ArchivedFile:
+    """Write the rows of all files to a new one, in a task.
 
-    uri: str
-    store: StoreOptions
-
-    def __call__(self, unit: MergeUnit) -> ArchivedFile:
-        """Write the rows of all files to a new one.
-
-        Raises:
-            CorruptFile: a file is damaged, or has other rows than the manifest says.
-            StorageFailed: one cannot be read or written.
-        """
-        store = ArchiveStore(self.uri, self.store)
-        is_facts = unit.hour is None
-        schema = of_batches.SCHEMA if is_facts else parts.SCHEMA
-        name = f"{unit.partition.partition}-{uuid.uuid4().hex[:12]}-1.parquet"
-        where = "batches" if unit.hour is None else "records"
-        hour = "" if unit.hour is None else f"/{directory_of(unit.hour)}"
-        path = f"{where}/{unit.partition.topic}{hour}/{name}"
-        sink = store.create(path)
-        writer = parts.writer_of(sink, schema)
-        try:
-            waiting: list[pa.RecordBatch] = []
-            size = 0
-            for file in unit.files:
-                for rows in _rows(store, file, "base_offset" if is_facts else "offset"):
-                    count(0 if is_facts else rows.num_rows)
-                    waiting.append(rows.cast(schema))
-                    size += rows.nbytes
-                    if size >= parts.ROW_GROUP_BYTES:
-                        writer.write_table(pa.Table.from_batches(waiting), row_group_size=1 << 40)
-                        waiting, size = [], 0
-            if waiting:
-                writer.write_table(pa.Table.from_batches(waiting), row_group_size=1 << 40)
-            writer.close()
-            sink.close()
-            store.settle(path)
-        except BaseException:
-            parts.give_up(store, path, sink, writer)
-            raise
-        first, last = unit.files[0], unit.files[-1]
-        return replace(
-            first,
-            path=path,
-            rows=sum(file.rows for file in unit.files),
-            last_offset=last.last_offset,
-            first_ms=_least(file.first_ms for file in unit.files),
-            last_ms=_most(file.last_ms for file in unit.files),
-            size=sink.size,
-            crc=sink.crc,
-        )
+    Raises:
+        CorruptFile: a file is damaged, or has other rows than the manifest says.
+        StorageFailed: one cannot be read or written.
+    """
+    is_facts = unit.hour is None
+    path = parts.path_in(unit.partition, unit.hour, f"{uuid.uuid4().hex[:12]}-1")
+    with parts.PartFile(store, path, unit.hour) as merged:
+        waiting: list[pa.RecordBatch] = []
+        size = 0
+        for file in unit.files:
+            for rows in _rows(store, file, "base_offset" if is_facts else "offset"):
+                count(0 if is_facts else rows.num_rows)
+                waiting.append(rows.cast(of_batches.SCHEMA if is_facts else parts.SCHEMA))
+                size += rows.nbytes
+                if size >= parts.ROW_GROUP_BYTES:
+                    merged.write(waiting)
+                    waiting, size = [], 0
+        if waiting:
+            merged.write(waiting)
+        return merged.finish()
 
 
 def _rows(store: ArchiveStore, file: ArchivedFile, column: str) -> Iterator[pa.RecordBatch]:
@@ -217,35 +180,23 @@ def _rows(store: ArchiveStore, file: ArchivedFile, column: str) -> Iterator[pa.R
         )
 
 
-def _least(values: Iterable[int | None]) -> int | None:
-    return min((each for each in values if each is not None), default=None)
-
-
-def _most(values: Iterable[int | None]) -> int | None:
-    return max((each for each in values if each is not None), default=None)
-
-
 def _commit(
     store: ArchiveStore, manifest: Manifest, changes: Mapping[MergeUnit, ArchivedFile]
 ) -> tuple[Manifest, list[MergeUnit]]:
     """Name the new files; those whose old files another merge has replaced are left out."""
-    if not changes:
-        return manifest, []
-    for _ in range(_TRIES):
-        changed, merged = manifest, []
+    merged: list[MergeUnit] = []
+
+    def changed(manifest: Manifest) -> Manifest:
+        merged.clear()
         for unit, file in changes.items():
-            state = changed.partition(unit.partition)
+            state = manifest.partition(unit.partition)
             new = None if state is None else _replaced(state, unit, file)
             if new is not None:
-                changed = changed.with_partition(unit.partition, new)
+                manifest = manifest.with_partition(unit.partition, new)
                 merged.append(unit)
-        if not merged:
-            return manifest, []
-        done = commit(store, changed)
-        if done is not None:
-            return done, merged
-        manifest = require_manifest(store)
-    raise Misconfigured(f"Other runs write to {store.name} all the time: run this again")
+        return manifest
+
+    return commit_changes(store, manifest, changed), merged
 
 
 def _replaced(

@@ -21,11 +21,12 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Self
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from horolog.errors import HorologError
@@ -39,7 +40,7 @@ from horolog.jobs.archives.hours import (
     name_of,
 )
 from horolog.jobs.archives.manifest import ArchivedFile
-from horolog.jobs.archives.store import ArchiveStore, Sink
+from horolog.jobs.archives.store import ArchiveStore
 from horolog.record.columns import batch_schema
 from horolog.record.timestamps import NO_TIMESTAMP
 from horolog.storage.names import TopicPartition
@@ -72,61 +73,94 @@ MAY_LACK: Final = ("seenTimeMs",)
 """Columns that files of earlier versions have not: they are null."""
 
 
-def writer_of(sink: Sink, schema: pa.Schema) -> pq.ParquetWriter:
-    """A writer of a file of the archive."""
-    names = [name for name in _FEW_VALUES if name in schema.names]
-    return pq.ParquetWriter(
-        sink,
-        schema,
-        compression="zstd",
-        compression_level=1,
-        use_dictionary=names or False,
-        column_encoding={
-            field.name: "DELTA_BINARY_PACKED"
-            for field in schema
-            if field.name not in names and _is_number(field.type)
-        },
-        write_page_checksum=True,
-        store_schema=False,
-        version="2.6",
-    )
+class PartFile:
+    """A Parquet file that is being written, in row groups, with what is known of its rows.
 
+    It is of records of an hour, or of facts of batches, which have none. In a `with` block it is
+    removed if it is not finished.
 
-def give_up(store: ArchiveStore, path: str, sink: Sink, writer: pq.ParquetWriter) -> None:
-    """Close an unfinished file and remove it; an error in that is ignored."""
-    for step in (writer.close, sink.close, lambda: store.remove(path)):
-        with suppress(HorologError, OSError, ValueError):
-            step()
+    Raises:
+        StorageFailed: it cannot be made.
+    """
+
+    def __init__(self, store: ArchiveStore, path: str, hour: str | None) -> None:
+        self.hour = hour
+        self._store, self._path = store, path
+        self._schema = of_batches.SCHEMA if hour is None else SCHEMA
+        self._rows = self._first_offset = self._last_offset = 0
+        self._first_ms: int | None = None
+        self._last_ms: int | None = None
+        self._sink = store.create(path)
+        names = [name for name in _FEW_VALUES if name in self._schema.names]
+        self._writer = pq.ParquetWriter(
+            self._sink,
+            self._schema,
+            compression="zstd",
+            compression_level=1,
+            use_dictionary=names or False,
+            column_encoding={
+                field.name: "DELTA_BINARY_PACKED"
+                for field in self._schema
+                if field.name not in names and _is_number(field.type)
+            },
+            write_page_checksum=True,
+            store_schema=False,
+            version="2.6",
+        )
+
+    @property
+    def size(self) -> int:
+        """Bytes written so far."""
+        return self._sink.size
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *exc: object) -> None:
+        if kind is not None:
+            self.give_up()
+
+    def write(self, tables: Sequence[pa.RecordBatch]) -> None:
+        """Append rows in offset order, as one row group."""
+        table = pa.Table.from_batches(tables)
+        first, last = ("base_offset", "last_offset") if self.hour is None else ("offset", "offset")
+        if not self._rows:
+            self._first_offset = table.column(first)[0].as_py()
+        self._last_offset = table.column(last)[-1].as_py()
+        if self.hour is not None:
+            span = pc.min_max(table.column("timestampMs"))
+            first_ms, last_ms = span["min"].as_py(), span["max"].as_py()
+            self._first_ms = first_ms if self._first_ms is None else min(first_ms, self._first_ms)
+            self._last_ms = last_ms if self._last_ms is None else max(last_ms, self._last_ms)
+        self._rows += table.num_rows
+        self._writer.write_table(table, row_group_size=1 << 40)
+
+    def finish(self) -> ArchivedFile:
+        """Close it: it is on the disk."""
+        self._writer.close()
+        self._sink.close()
+        self._store.settle(self._path)
+        return ArchivedFile(
+            path=self._path,
+            hour=self.hour,
+            rows=self._rows,
+            first_offset=self._first_offset,
+            last_offset=self._last_offset,
+            first_ms=self._first_ms,
+            last_ms=self._last_ms,
+            size=self._sink.size,
+            crc=self._sink.crc,
+        )
+
+    def give_up(self) -> None:
+        """Close it unfinished, and remove it; an error in that is ignored."""
+        for step in (self._writer.close, self._sink.close, lambda: self._store.remove(self._path)):
+            with suppress(HorologError, OSError, ValueError):
+                step()
 
 
 def _is_number(kind: pa.DataType) -> bool:
     return bool(pa.types.is_int64(kind) or pa.types.is_timestamp(kind))
-
-
-@dataclass(slots=True)
-class _Open:
-    """A file that is being written, with what is known of its rows."""
-
-    path: str
-    hour: str
-    sink: Sink
-    writer: pq.ParquetWriter
-    rows: int = 0
-    first_offset: int = 0
-    last_offset: int = 0
-    first_ms: int | None = None
-    last_ms: int | None = None
-
-    def add(self, rows: pa.RecordBatch) -> None:
-        offsets = rows.column("offset")
-        if not self.rows:
-            self.first_offset = offsets[0].as_py()
-        self.last_offset = offsets[-1].as_py()
-        times = rows.column("timestampMs").to_numpy()
-        first, last = int(times.min()), int(times.max())
-        self.first_ms = first if self.first_ms is None else min(first, self.first_ms)
-        self.last_ms = last if self.last_ms is None else max(last, self.last_ms)
-        self.rows += rows.num_rows
 
 
 @dataclass(slots=True)
@@ -154,7 +188,7 @@ class HourFiles:
         self._number = 0
         self._waiting: dict[int, _Waiting] = {}
         self._bytes = 0
-        self._open: OrderedDict[int, _Open] = OrderedDict()
+        self._open: OrderedDict[int, PartFile] = OrderedDict()
         self._done: list[ArchivedFile] = []
 
     def add(self, rows: pa.RecordBatch) -> None:
@@ -180,31 +214,9 @@ class HourFiles:
         """Write the facts of all batches, to a file of their own."""
         if not tables or not sum(table.num_rows for table in tables):
             return
-        table = pa.Table.from_batches(tables)
-        path = f"batches/{self._partition.topic}/{self._name()}"
-        sink = self._store.create(path)
-        writer = writer_of(sink, of_batches.SCHEMA)
-        try:
-            writer.write_table(table)
-            writer.close()
-            sink.close()
-        except BaseException:
-            give_up(self._store, path, sink, writer)
-            raise
-        self._store.settle(path)
-        self._done.append(
-            ArchivedFile(
-                path=path,
-                hour=None,
-                rows=table.num_rows,
-                first_offset=table.column("base_offset")[0].as_py(),
-                last_offset=table.column("last_offset")[-1].as_py(),
-                first_ms=None,
-                last_ms=None,
-                size=sink.size,
-                crc=sink.crc,
-            )
-        )
+        with PartFile(self._store, path_in(self._partition, None, self._name()), None) as file:
+            file.write(tables)
+            self._done.append(file.finish())
 
     def close(self) -> list[ArchivedFile]:
         """Write what waits, and close all files: they are on the disk."""
@@ -216,7 +228,7 @@ class HourFiles:
     def abandon(self) -> None:
         """Close what is open and remove what was written: it is in no manifest."""
         for opened in self._open.values():
-            give_up(self._store, opened.path, opened.sink, opened.writer)
+            opened.give_up()
         for file in self._done:
             with suppress(HorologError):
                 self._store.remove(file.path)
@@ -267,15 +279,9 @@ class HourFiles:
             self._bytes -= waiting.bytes
             tables += waiting.tables
         table = pa.Table.from_batches(tables).combine_chunks().sort_by("offset").combine_chunks()
-        opened = self._created(name)
-        try:
-            for rows in table.to_batches():
-                opened.add(rows)
-            opened.writer.write_table(table, row_group_size=1 << 40)
-            self._finish(opened)
-        except BaseException:
-            give_up(self._store, opened.path, opened.sink, opened.writer)
-            raise
+        with self._created(name) as opened:
+            opened.write(table.to_batches())
+            self._done.append(opened.finish())
 
     def _write(self, hour: int) -> None:
         waiting = self._waiting.pop(hour)
@@ -286,41 +292,26 @@ class HourFiles:
                 self._close(next(iter(self._open)))
             opened = self._open[hour] = self._created(name_of(hour))
         self._open.move_to_end(hour)
-        for table in waiting.tables:
-            opened.add(table)
-        opened.writer.write_table(pa.Table.from_batches(waiting.tables), row_group_size=1 << 40)
-        if opened.sink.size >= self._target_bytes:
+        opened.write(waiting.tables)
+        if opened.size >= self._target_bytes:
             self._close(hour)
 
-    def _created(self, name: str) -> _Open:
-        path = f"records/{self._partition.topic}/{directory_of(name)}/{self._name()}"
-        sink = self._store.create(path)
-        return _Open(path, name, sink, writer_of(sink, SCHEMA))
+    def _created(self, name: str) -> PartFile:
+        return PartFile(self._store, path_in(self._partition, name, self._name()), name)
 
     def _close(self, hour: int) -> None:
-        self._finish(self._open.pop(hour))
-
-    def _finish(self, opened: _Open) -> None:
-        opened.writer.close()
-        opened.sink.close()
-        self._store.settle(opened.path)
-        self._done.append(
-            ArchivedFile(
-                path=opened.path,
-                hour=opened.hour,
-                rows=opened.rows,
-                first_offset=opened.first_offset,
-                last_offset=opened.last_offset,
-                first_ms=opened.first_ms,
-                last_ms=opened.last_ms,
-                size=opened.sink.size,
-                crc=opened.sink.crc,
-            )
-        )
+        self._done.append(self._open.pop(hour).finish())
 
     def _name(self) -> str:
         self._number += 1
-        return f"{self._partition.partition}-{self._token}-{self._number}.parquet"
+        return f"{self._token}-{self._number}"
+
+
+def path_in(partition: TopicPartition, hour: str | None, name: str) -> str:
+    """The path of a file of records of an hour, or of facts of batches."""
+    where = "batches" if hour is None else "records"
+    directory = "" if hour is None else f"/{directory_of(hour)}"
+    return f"{where}/{partition.topic}{directory}/{partition.partition}-{name}.parquet"
 
 
 def shaped_rows(rows: pa.RecordBatch, partition: TopicPartition) -> pa.RecordBatch:

@@ -33,8 +33,7 @@ from horolog.jobs.parameters.shared import OnProgress
 from horolog.jobs.selection import Selection
 from horolog.jobs.spread import spread
 from horolog.jobs.state import JobState
-from horolog.sources.object_stores import StoreOptions
-from horolog.sources.uris import absolute, local_path, shown
+from horolog.sources.uris import local_path, shown
 from horolog.storage import names
 from horolog.storage.directory.checkpoints import (
     EpochStart,
@@ -93,10 +92,8 @@ def restore(spark: SparkSession, job: Restore) -> Restored:
         from_=job.from_,
         to=job.to,
     )
-    given = {name.lower(): value for name, value in (job.settings or {}).items()}
-    options = StoreOptions.parse(given)
-    store = ArchiveStore(absolute(os.fspath(job.archive)), options)
-    run = _Run(spark, store, options, Path(log_dir), chosen, job.on_progress)
+    store = ArchiveStore.of(job.archive, job.settings)
+    run = _Run(spark, store, Path(log_dir), chosen, job.on_progress)
     if job.dry_run:
         return run.planned()
     with JobState(job.require_state(), "restore", pinned(job)) as kept:
@@ -107,7 +104,6 @@ def restore(spark: SparkSession, job: Restore) -> Restored:
 class _Run:
     spark: SparkSession
     store: ArchiveStore
-    options: StoreOptions
     target: Path
     chosen: Selection
     progress: OnProgress
@@ -244,13 +240,7 @@ class _Run:
                     built[unit.key] = segment
                 else:
                     units.append(unit)
-        task = BuildSegment(
-            self.store.uri,
-            self.options,
-            str(staging),
-            self.chosen.from_ms,
-            self.chosen.to_ms,
-        )
+        task = BuildSegment(self.store, str(staging), self.chosen.from_ms, self.chosen.to_ms)
         done = sum(each.records for each in built.values())
         total = done + sum(unit.archived_records for unit in units)
         self.progress(done, total)

@@ -26,7 +26,6 @@ from horolog.jobs.archives.rebuilding import Rebuilder, Rebuilt, filler_at
 from horolog.jobs.archives.rows import OrderedRows, read_facts
 from horolog.jobs.archives.store import ArchiveStore
 from horolog.sources.batches import Batches
-from horolog.sources.object_stores import StoreOptions
 from horolog.storage import names
 from horolog.storage.batches.reader import EVERYTHING
 from horolog.storage.files import Files
@@ -89,8 +88,7 @@ class BuiltSegment:
 class BuildSegment:
     """What a task does with a segment; goes to workers."""
 
-    uri: str
-    store: StoreOptions
+    store: ArchiveStore
     staging: str
     from_ms: int | None
     to_ms: int | None
@@ -118,9 +116,8 @@ class BuildSegment:
         return built
 
     def _built(self, unit: SegmentUnit, files: Files, log: "_Log", name: str) -> BuiltSegment:
-        store = ArchiveStore(self.uri, self.store)
-        facts = read_facts(store, unit.batches, unit.start, unit.end)
-        rows = OrderedRows(store, unit.records, unit.start, unit.end)
+        facts = read_facts(self.store, unit.batches, unit.start, unit.end)
+        rows = OrderedRows(self.store, unit.records, unit.start, unit.end)
         rebuilder = Rebuilder(rows, from_ms=self.from_ms, to_ms=self.to_ms)
         for rebuilt in rebuilder.batches(facts):
             log.add(rebuilt)

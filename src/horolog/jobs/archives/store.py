@@ -1,8 +1,9 @@
 """The files of an archive: on a file system that all machines see, or in an object store."""
 
+import io
 import os
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any, BinaryIO, Final, NamedTuple
 
@@ -13,7 +14,7 @@ from crc32c import crc32c
 from horolog.errors import CorruptFile, Misconfigured, StorageFailed
 from horolog.sources.arrow_files import system_of
 from horolog.sources.object_stores import NO_OPTIONS, StoreOptions
-from horolog.sources.uris import shown
+from horolog.sources.uris import absolute, shown
 from horolog.storage.file_errors import FileMissing, failed_to
 
 MOST_BYTES: Final = 128 << 20
@@ -30,13 +31,13 @@ class Listed(NamedTuple):
     """When it was last changed, nanoseconds since 1970; 0 where the file system does not say."""
 
 
-class Sink:
+class Sink(io.RawIOBase):
     """A file that is being written, once from its beginning to its end; counts and checks."""
 
     def __init__(self, raw: Any, path: str, scrub: Any) -> None:
+        super().__init__()
         self.size = 0
         self.crc = 0
-        self.closed = False
         self._raw = raw
         self._path = path
         self._scrub = scrub
@@ -56,20 +57,9 @@ class Sink:
         """Bytes written so far."""
         return self.size
 
-    def flush(self) -> None:
-        """Nothing: the file counts once it is closed."""
-
     def writable(self) -> bool:
         """Whether it can be written to."""
         return True
-
-    def readable(self) -> bool:
-        """Whether it can be read."""
-        return False
-
-    def seekable(self) -> bool:
-        """Whether it can be written elsewhere than at its end."""
-        return False
 
     def close(self) -> None:
         """Let the disk have it.
@@ -79,7 +69,7 @@ class Sink:
         """
         if self.closed:
             return
-        self.closed = True
+        super().close()
         try:
             if hasattr(self._raw, "fileno") and not isinstance(self._raw, pa.NativeFile):
                 self._raw.flush()
@@ -102,13 +92,25 @@ class ArchiveStore:
         self.root = root.rstrip("/") or "/"
         self.is_local = isinstance(system, pafs.LocalFileSystem)
 
+    @classmethod
+    def of(
+        cls, archive: str | os.PathLike[str], settings: Mapping[str, str] | None
+    ) -> "ArchiveStore":
+        """The archive that a job's arguments name.
+
+        Raises:
+            Misconfigured: a setting of the store cannot be.
+        """
+        given = {name.lower(): value for name, value in (settings or {}).items()}
+        return cls(absolute(os.fspath(archive)), StoreOptions.parse(given))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """For workers, which open the file system themselves."""
+        return ArchiveStore, (self.uri, self._store)
+
     def path_of(self, path: str) -> str:
         """The path within the file system."""
         return f"{self.root}/{path}"
-
-    def exists(self) -> bool:
-        """Whether there is anything at the archive's path."""
-        return bool(self._info(self.root).type != pafs.FileType.NotFound)
 
     def is_empty(self) -> bool:
         """Whether the directory is missing or holds nothing.

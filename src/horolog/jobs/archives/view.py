@@ -5,7 +5,6 @@ the log is read from where the archive of each partition ends, so that no record
 comes twice, whatever retention has removed of the log and whatever is archived meanwhile.
 """
 
-import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -24,7 +23,7 @@ from horolog.jobs.archives.store import ArchiveStore
 from horolog.jobs.parameters.archive import ArchiveView
 from horolog.jobs.parameters.function import on_spark
 from horolog.jobs.selection import Selection
-from horolog.jobs.spread import cores_of
+from horolog.jobs.spread import cores_of, in_shares
 from horolog.record.batch_producers import TYPES as OF_PRODUCERS
 from horolog.record.timestamps import TimeRange
 from horolog.sources import columns, java_patterns, planning
@@ -33,12 +32,10 @@ from horolog.sources.broker_log import BrokerLog
 from horolog.sources.clocks import appended_in
 from horolog.sources.file_log import FileLog
 from horolog.sources.limits import Pattern, Topics
-from horolog.sources.object_stores import StoreOptions
 from horolog.sources.options import ReadOptions
 from horolog.sources.plan import Stretch
 from horolog.sources.row_filter import RowFilter
 from horolog.sources.rows import TIMES, RowShaper, decoded_columns, with_times_in
-from horolog.sources.uris import absolute
 from horolog.spark import register
 from horolog.spark.errors import in_one_sentence
 from horolog.spark.read.batch import FilteringLogReader, LogReader
@@ -78,25 +75,23 @@ def archived(spark: SparkSession, job: ArchiveView) -> DataFrame:
         CorruptFile: the manifest is damaged.
     """
     topics, source = job.topics, job.source
-    uri = absolute(os.fspath(job.archive))
     given = dict(job.settings or {})
     _refuse_limits(given)
-    lowered = {name.lower(): value for name, value in given.items()}
-    store = ArchiveStore(uri, StoreOptions.parse(lowered))
+    store = ArchiveStore.of(job.archive, given)
     manifest = require_manifest(store)
     if topics is None and job.topics_pattern is None:
         topics = tuple(manifest.topics)
         if source is not None and not topics:
             raise Misconfigured(f"The archive {store.name} is empty: give the topics to read")
     chosen = Selection.of(
-        source=uri if source is None else source,
+        source=store.uri if source is None else source,
         topics=topics,
         topics_pattern=job.topics_pattern,
         from_=job.from_,
         to=job.to,
         settings=given,
     )
-    more = {_ARCHIVE: uri, _ONLY: str(source is None).lower()}
+    more = {_ARCHIVE: store.uri, _ONLY: str(source is None).lower()}
     ours: Any = type(ArchivedSource.__name__, (ArchivedSource,), {"cores": cores_of(spark)})
     register(spark)
     spark.dataSource.register(ours)
@@ -270,8 +265,8 @@ def _file_tasks(
     options: ReadOptions, row_filter: RowFilter, manifest: Manifest, *, with_producers: bool
 ) -> Iterator[_FileTask]:
     """The files that may hold what a filter takes, a few megabytes a task."""
-
-    def task(files: Sequence[tuple[TopicPartition, ArchivedFile, TimeRange]]) -> _FileTask:
+    chosen = _chosen_files(options, row_filter, manifest)
+    for files in in_shares(chosen, lambda each: each[1].size, _TASK_BYTES):
         batches: dict[TopicPartition, tuple[ArchivedFile, ...]] = {}
         for partition, first, last in _spans(files) if with_producers else ():
             state = manifest.partition(partition)
@@ -281,30 +276,29 @@ def _file_tasks(
                 for each in state.batches
                 if each.last_offset >= first and each.first_offset <= last
             )
-        return _FileTask(tuple(files), batches)
+        yield _FileTask(files, batches)
 
-    share: list[tuple[TopicPartition, ArchivedFile, TimeRange]] = []
-    size = 0
+
+def _chosen_files(
+    options: ReadOptions, row_filter: RowFilter, manifest: Manifest
+) -> Iterator[tuple[TopicPartition, ArchivedFile, TimeRange]]:
+    """With the times of each file that are asked for."""
+    offsets = row_filter.offsets
     for partition, state in manifest.partitions().items():
         if not _chooses(options, partition.topic) or not row_filter.takes(*partition):
             continue
         limit = _times(options, manifest.topics[partition.topic])
         asked = limit & row_filter.times
-        offsets = row_filter.offsets
         for file in state.records:
             assert file.first_ms is not None
             assert file.last_ms is not None
-            if file.last_ms < asked.first_ms or file.first_ms > asked.last_ms:
-                continue
-            if file.last_offset < offsets.first or file.first_offset > offsets.last:
-                continue
-            if share and size + file.size > _TASK_BYTES:
-                yield task(share)
-                share, size = [], 0
-            share.append((partition, file, limit))
-            size += file.size
-    if share:
-        yield task(share)
+            is_in_time = file.last_ms >= asked.first_ms and file.first_ms <= asked.last_ms
+            if (
+                is_in_time
+                and file.last_offset >= offsets.first
+                and file.first_offset <= offsets.last
+            ):
+                yield partition, file, limit
 
 
 def _spans(

@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 from crc32c import crc32c
 
 from horolog.errors import Misconfigured
+from horolog.jobs.spread import UNITS_PER_CORE, in_shares
 from horolog.sources.file_systems import Root
 from horolog.sources.limits import Subscription, subscribed, subscription_of
 from horolog.sources.object_stores import StoreOptions
@@ -29,7 +30,6 @@ from horolog.storage.verify import VerifyTarget, find_target
 UNIT_BYTES: Final = 64 << 20
 LEAST_UNIT_BYTES = 1 << 20
 _MAX_PARTS = 500
-_UNITS_PER_CORE = 4
 
 
 class File(NamedTuple):
@@ -169,18 +169,9 @@ def refuse_remote(found: FoundParts, why: str) -> None:
 def units_of(parts: Iterable[LogPart], cores: int) -> list[tuple[LogPart, ...]]:
     """The parts as units for a number of cores, the largest first, so that a wave ends together."""
     ordered = sorted(parts, key=lambda part: (-part.size, part.key))
-    share = sum(part.size for part in ordered) // (cores * _UNITS_PER_CORE)
+    share = sum(part.size for part in ordered) // (cores * UNITS_PER_CORE)
     limit = min(UNIT_BYTES, max(LEAST_UNIT_BYTES, share))
-    units: list[tuple[LogPart, ...]] = []
-    pending: list[LogPart] = []
-    size = 0
-    for part in ordered:
-        if pending and (size + part.size > limit or len(pending) == _MAX_PARTS):
-            units.append(tuple(pending))
-            pending, size = [], 0
-        pending.append(part)
-        size += part.size
-    return [*units, tuple(pending)] if pending else units
+    return list(in_shares(ordered, lambda part: part.size, limit, _MAX_PARTS))
 
 
 def fingerprint_now(part: LogPart) -> str:

@@ -6,7 +6,7 @@ from typing import Final, TypeVar
 from pyspark.sql import SparkSession
 
 from horolog.jobs.mirroring.moving import Moved, PartitionMove
-from horolog.jobs.spread import UNITS_PER_CORE, cores_of, spread
+from horolog.jobs.spread import UNITS_PER_CORE, cores_of, in_shares, spread
 
 _MOST_OFFSETS: Final = 200_000
 
@@ -17,7 +17,9 @@ def in_bundles(
     spark: SparkSession, units: Sequence[Unit], work: Callable[[tuple[Unit, ...]], list[Moved]]
 ) -> Iterator[list[Moved]]:
     """Do the work in waves of tasks; a task that fails as a whole has moved nothing."""
-    for wave in spread(spark, _bundles(units, cores_of(spark)), work):
+    most = max(1, -(-len(units) // (UNITS_PER_CORE * cores_of(spark))))
+    bundles = in_shares(units, lambda unit: unit.end - unit.place.offset, _MOST_OFFSETS, most)
+    for wave in spread(spark, list(bundles), work):
         done: list[Moved] = []
         for outcome in wave:
             if outcome.result is not None:
@@ -28,20 +30,3 @@ def in_bundles(
                     for unit in outcome.unit
                 ]
         yield done
-
-
-def _bundles(units: Sequence[Unit], cores: int) -> list[tuple[Unit, ...]]:
-    most = max(1, -(-len(units) // (UNITS_PER_CORE * cores)))
-    found: list[tuple[Unit, ...]] = []
-    current: list[Unit] = []
-    offsets = 0
-    for unit in units:
-        weight = unit.end - unit.place.offset
-        if current and (len(current) >= most or offsets + weight > _MOST_OFFSETS):
-            found.append(tuple(current))
-            current, offsets = [], 0
-        current.append(unit)
-        offsets += weight
-    if current:
-        found.append(tuple(current))
-    return found
