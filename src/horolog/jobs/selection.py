@@ -13,6 +13,7 @@ from horolog.clock import Moment, SystemClock, moment_ms
 from horolog.errors import Misconfigured
 from horolog.jobs.parameters.shared import Reads
 from horolog.offsets import commits_positions
+from horolog.record.timestamps import TimeRange
 from horolog.sources import java_patterns
 from horolog.sources.broker_log import BrokerLog
 from horolog.sources.file_log import FileLog
@@ -96,6 +97,11 @@ class Selection:
         if self.to_ms is not None:
             found["toTimestamp"] = str(self.to_ms)
         return found | more
+
+    @property
+    def times(self) -> TimeRange:
+        """The range of time."""
+        return TimeRange.between(self.from_ms, self.to_ms)
 
     def _chosen(self) -> dict[str, str]:
         """The settings, and what says which topics they are of."""

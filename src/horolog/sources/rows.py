@@ -170,10 +170,16 @@ def late_by(
     return np.minimum(by, np.uint64(np.iinfo(np.int64).max)).astype(np.int64), int(largest[-1])
 
 
+def in_times(times_ms: npt.NDArray[np.int64], times: TimeRange) -> npt.NDArray[np.bool_]:
+    """Which times are in a range; -1, which is none, is not."""
+    taken: npt.NDArray[np.bool_] = times_ms != NO_TIMESTAMP
+    taken &= (times_ms >= times.first_ms) & (times_ms <= times.last_ms)
+    return taken
+
+
 def with_times_in(table: pa.RecordBatch, times: TimeRange) -> pa.RecordBatch:
-    """The rows of a decoded table whose times are there; none of those without a timestamp."""
-    values: npt.NDArray[np.int64] = table.column(TIMES).to_numpy(zero_copy_only=False)
-    taken = (values >= times.first_ms) & (values <= times.last_ms) & (values != NO_TIMESTAMP)
+    """The rows of a decoded table whose times are in a range."""
+    taken = in_times(table.column(TIMES).to_numpy(zero_copy_only=False), times)
     return table if taken.all() else table.filter(pa.array(taken))
 
 

@@ -125,20 +125,18 @@ class _Task:
     hours: Hours
     target_bytes: int
     with_append_times: bool
-    times: Mapping[str, tuple[int | None, int | None]]
+    times: Mapping[str, TimeRange]
 
     def __call__(self, unit: ArchiveUnit) -> UnitDone:
-        from_ms, to_ms = self.times[unit.partition.topic]
+        times = self.times[unit.partition.topic]
         files = HourFiles(self.store, unit.partition, self.hours, target_bytes=self.target_bytes)
         stretch = unit.stretch
-        ranges = RangeReader(
-            stretch.start, stretch.end, floor=unit.floor, from_ms=from_ms, to_ms=to_ms
-        )
+        ranges = RangeReader(stretch.start, stretch.end, floor=unit.floor, times=times)
         try:
             with StretchReader(self.options, reuses_memory=False) as reader:
                 found = reader.batches(
                     stretch,
-                    RowFilter().within(TimeRange.between(from_ms, None)),
+                    RowFilter().within(TimeRange.between(times.from_ms, None)),
                     with_append_times=self.with_append_times,
                     with_markers=True,
                 )
@@ -198,7 +196,7 @@ class _Run:
             self.hours,
             self.target_bytes,
             plan.with_append_times,
-            {name: (topic.from_ms, topic.to_ms) for name, topic in plan.topics.items()},
+            {name: topic.times for name, topic in plan.topics.items()},
         )
         progress = PlanProgress(plan)
         done, total = 0, sum(unit.offsets for unit in plan.units)

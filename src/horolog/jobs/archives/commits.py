@@ -48,7 +48,7 @@ class Changes:
             known = manifest.topics.get(name)
             if known is None or not known.partitions:
                 manifest = manifest.with_topic(name, topic)
-            elif (known.from_ms, known.to_ms) != (topic.from_ms, topic.to_ms):
+            elif known.times != topic.times:
                 raise Misconfigured(f"Another run archives {name} with another range of time")
         for partition, ranges in self.ranges.items():
             state = manifest.partition(partition) or ArchivedPartition((), (), ())
@@ -126,8 +126,7 @@ class PlanProgress:
         return True
 
     def _is_limited(self, partition: TopicPartition) -> bool:
-        topic = self._plan.topics[partition.topic]
-        return topic.from_ms is not None or topic.to_ms is not None
+        return not self._plan.topics[partition.topic].times.is_everything
 
     def _count(self, partition: TopicPartition, done: UnitDone) -> None:
         self.grown.add(partition)

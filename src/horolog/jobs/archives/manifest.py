@@ -30,6 +30,7 @@ from horolog.jobs.archives.hours import is_name
 from horolog.jobs.archives.ranges import ArchivedRange, followed_by
 from horolog.jobs.archives.store import MOST_BYTES, ArchiveStore
 from horolog.json_text import Natural, from_json, read_as
+from horolog.record.timestamps import TimeRange
 from horolog.storage.names import MAX_OFFSET, TopicPartition, partition_of
 
 VERSION: Final = 1
@@ -125,6 +126,11 @@ class ArchivedTopic:
     from_ms: int | None
     to_ms: int | None
     partitions: Mapping[int, ArchivedPartition]
+
+    @property
+    def times(self) -> TimeRange:
+        """Of its records that are archived."""
+        return TimeRange.between(self.from_ms, self.to_ms)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,6 @@ from horolog.jobs.archives.manifest import ArchivedTopic, Manifest
 from horolog.jobs.selection import Selection
 from horolog.jobs.served import served_bounds
 from horolog.record.batch import iter_headers
-from horolog.record.timestamps import TimeRange
 from horolog.sources.bounds import Bounds
 from horolog.sources.broker_log import BrokerLog
 from horolog.sources.file_log import FileLog
@@ -106,7 +105,7 @@ class Planner:
             for partition in plan.starts:
                 bounds = {partition: Bounds(plan.starts[partition], plan.ends[partition])}
                 topic = plan.topics[partition.topic]
-                row_filter = RowFilter().within(TimeRange.between(topic.from_ms, topic.to_ms))
+                row_filter = RowFilter().within(topic.times)
                 try:
                     stretches += log.stretches(bounds, row_filter)
                 except HorologError as error:

@@ -30,9 +30,10 @@ from horolog.record.header_table import HeaderTable, positions_of
 from horolog.record.markers import read_marker
 from horolog.record.old_format.sent import RUN_BYTES
 from horolog.record.stretches import Int64Array
-from horolog.record.timestamps import NO_TIMESTAMP, NO_TIMESTAMP_TYPE
+from horolog.record.timestamps import ALL_TIMES, NO_TIMESTAMP, NO_TIMESTAMP_TYPE, TimeRange
 from horolog.record.transactions import AbortedTransactions
 from horolog.sources.batches import Batches
+from horolog.sources.rows import in_times
 
 _DECODED: Final = ("key", "value", "headers", "offset", "timestamp_ms")
 SCHEMA: Final = pa.schema(
@@ -86,17 +87,13 @@ class RangeReader:
         end: int,
         *,
         floor: int = 0,
-        from_ms: int | None = None,
-        to_ms: int | None = None,
-        max_bytes: int = TABLE_BYTES,
+        times: TimeRange = ALL_TIMES,
     ) -> None:
         self.ranges: list[ArchivedRange] = []
         self.facts: list[pa.RecordBatch] = []
         """The facts of the batches, in tables of `facts.SCHEMA`."""
         self._start, self._end, self._floor = start, end, floor
-        self._from_ms, self._to_ms = from_ms, to_ms
-        self._is_selective = from_ms is not None or to_ms is not None
-        self._max_bytes = max_bytes
+        self._times, self._is_selective = times, not times.is_everything
         self._is_done = False
         self._least_offset = 0
         self._untyped: list[tuple[int, int]] = []
@@ -157,8 +154,8 @@ class RangeReader:
         headers = headers[:count]
         is_control = headers.numbers("attributes") & CONTROL_BIT != 0
         is_kept &= ~is_dropped
-        if self._from_ms is not None:
-            is_kept &= is_control | (headers.numbers("max_timestamp") >= self._from_ms)
+        if self._times.from_ms is not None:
+            is_kept &= is_control | (headers.numbers("max_timestamp") >= self._times.from_ms)
         payloads: list[bytes | None] = [None] * count
         is_empty = headers.numbers("records_count") == 0
         for place in np.flatnonzero(is_kept & (is_control | is_empty)).tolist():
@@ -262,7 +259,7 @@ class RangeReader:
                 view[begin:end],
                 columns=_DECODED,
                 start_offset=floor,
-                max_bytes=self._max_bytes,
+                max_bytes=TABLE_BYTES,
                 as_created=True,
             ):
                 rows, place = self._shaped(table, numbers, group)
@@ -304,11 +301,7 @@ class RangeReader:
             schema=SCHEMA,
         )
         if self._is_selective:
-            kept = times != NO_TIMESTAMP
-            if self._from_ms is not None:
-                kept &= times >= self._from_ms
-            if self._to_ms is not None:
-                kept &= times < self._to_ms
+            kept = in_times(times, self._times)
             if not kept.all():
                 rows, place = rows.filter(pa.array(kept)), place[kept]
         return rows, place

@@ -20,7 +20,8 @@ from horolog.record.column_writer import RecordsEncoder
 from horolog.record.compression import Codec, compress
 from horolog.record.header_table import HeaderTable
 from horolog.record.stretches import Int64Array
-from horolog.record.timestamps import NO_TIMESTAMP
+from horolog.record.timestamps import NO_TIMESTAMP, TimeRange
+from horolog.sources.rows import with_times_in
 
 CHUNK_RECORDS: Final = 16_384
 _CODECS = tuple(Codec)
@@ -44,15 +45,12 @@ class Rebuilder:
     The digests are of a part by time only: of all else the manifest has them.
     """
 
-    def __init__(
-        self, rows: OrderedRows, *, from_ms: int | None = None, to_ms: int | None = None
-    ) -> None:
+    def __init__(self, rows: OrderedRows, times: TimeRange) -> None:
         self.records = 0
         self.digest, self.batch_digest = RecordDigest(), BatchDigest()
         self._rows = rows
         self._encoder = RecordsEncoder()
-        self._from_ms, self._to_ms = from_ms, to_ms
-        self._is_selective = from_ms is not None or to_ms is not None
+        self._times, self._is_selective = times, not times.is_everything
 
     def batches(self, facts: Iterable[tuple[Int64Array, list[bytes | None]]]) -> Iterator[Rebuilt]:
         """The batches of these facts, in their order.
@@ -111,13 +109,7 @@ class Rebuilder:
         self, rows: pa.RecordBatch, numbers: Int64Array
     ) -> tuple[pa.RecordBatch, npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         if self._is_selective:
-            times = rows.column("timestamp_ms").to_numpy()
-            kept = times != NO_TIMESTAMP
-            if self._from_ms is not None:
-                kept &= times >= self._from_ms
-            if self._to_ms is not None:
-                kept &= times < self._to_ms
-            rows = rows.filter(pa.array(kept))
+            rows = with_times_in(rows, self._times)
         offsets: npt.NDArray[np.int64] = rows.column("offset").to_numpy()
         bases = numbers[:, of_batches.BASE_OFFSET]
         place = np.searchsorted(bases, offsets, side="right") - 1

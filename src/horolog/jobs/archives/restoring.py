@@ -240,7 +240,7 @@ class _Run:
                     built[unit.key] = segment
                 else:
                     units.append(unit)
-        task = BuildSegment(self.store, str(staging), self.chosen.from_ms, self.chosen.to_ms)
+        task = BuildSegment(self.store, str(staging), self.chosen.times)
         done = sum(each.records for each in built.values())
         total = done + sum(unit.archived_records for unit in units)
         self.progress(done, total)

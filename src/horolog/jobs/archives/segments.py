@@ -25,6 +25,7 @@ from horolog.jobs.archives.reading import RangeReader
 from horolog.jobs.archives.rebuilding import Rebuilder, Rebuilt, filler_at
 from horolog.jobs.archives.rows import OrderedRows, read_facts
 from horolog.jobs.archives.store import ArchiveStore
+from horolog.record.timestamps import TimeRange
 from horolog.sources.batches import Batches
 from horolog.storage import names
 from horolog.storage.batches.reader import EVERYTHING
@@ -90,8 +91,8 @@ class BuildSegment:
 
     store: ArchiveStore
     staging: str
-    from_ms: int | None
-    to_ms: int | None
+    times: TimeRange
+    """Of the records that are restored."""
 
     def __call__(self, unit: SegmentUnit) -> BuiltSegment:
         """Make the segment, and prove it.
@@ -118,7 +119,7 @@ class BuildSegment:
     def _built(self, unit: SegmentUnit, files: Files, log: "_Log", name: str) -> BuiltSegment:
         facts = read_facts(self.store, unit.batches, unit.start, unit.end)
         rows = OrderedRows(self.store, unit.records, unit.start, unit.end)
-        rebuilder = Rebuilder(rows, from_ms=self.from_ms, to_ms=self.to_ms)
+        rebuilder = Rebuilder(rows, self.times)
         for rebuilt in rebuilder.batches(facts):
             log.add(rebuilt)
         end = unit.end
@@ -143,7 +144,7 @@ class BuildSegment:
             StorageFailed: they differ.
         """
         reader.end = reader.whole_end()
-        if self.from_ms is not None or self.to_ms is not None:
+        if not self.times.is_everything:
             written = ArchivedRange(
                 start=unit.start,
                 end=unit.end,

@@ -248,7 +248,7 @@ def _decoded(rows: pa.RecordBatch, names: Sequence[str], times: TimeRange) -> pa
 def _times(options: ReadOptions, topic: ArchivedTopic | None) -> TimeRange:
     """The times of the records of a topic that are to be given."""
     times = options.times.range
-    return times if topic is None else times & TimeRange.between(topic.from_ms, topic.to_ms)
+    return times if topic is None else times & topic.times
 
 
 def _chooses(options: ReadOptions, topic: str) -> bool:

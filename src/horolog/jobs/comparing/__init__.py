@@ -14,7 +14,6 @@ from pyspark.sql import SparkSession
 from horolog.client import ResourceType
 from horolog.errors import HorologError, Misconfigured, RequestRefused
 from horolog.jobs.comparing.walking import FIELDS, ComparedStretch, Difference, Side, Walked, walk
-from horolog.jobs.mirroring.batches import Rule
 from horolog.jobs.mirroring.ledger import Ledger
 from horolog.jobs.mirroring.offset_map import Point
 from horolog.jobs.mirroring.reading import stretches_of
@@ -99,7 +98,7 @@ def compare(spark: SparkSession, job: Compare) -> Compared:
                 raise Misconfigured("a mirror's state has the times that it mirrors")
             first_ms, last_ms = ledger.range_ms or (None, None)
             selection = replace(selection, from_ms=first_ms, to_ms=last_ms)
-        if job.latest and (selection.from_ms, selection.to_ms) != (None, None):
+        if job.latest and not selection.times.is_everything:
             raise Misconfigured(
                 "the latest record of each key is that of a whole log: leave out from and to, and "
                 "a mirror's state that has them"
@@ -343,6 +342,7 @@ class _Planner:
         stretches: tuple[Stretch, ...] = ()
         if begin < stop:
             stretches = stretches_of(self._logs[number], selection, options, partition, begin, stop)
-        rule = Rule(selection.from_ms, selection.to_ms)
         end = max(begin, stop)
-        return Side(stretches=stretches, start=begin, end=end, options=options, rule=rule)
+        return Side(
+            stretches=stretches, start=begin, end=end, options=options, times=selection.times
+        )

@@ -11,18 +11,16 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from horolog.client import NoAnswer
 from horolog.errors import CorruptBatch, HorologError, RequestRefused
 from horolog.jobs.counting import count
-from horolog.jobs.mirroring.batches import Rule
+from horolog.jobs.mirroring.batches import rows_in
 from horolog.jobs.mirroring.offset_map import Point
 from horolog.jobs.mirroring.reading import source_batches
 from horolog.record.batch import HEADER_SIZE, MAGIC, BatchHeader, iter_headers, verify_crc
-from horolog.record.columns import batch_schema, decode
 from horolog.record.identity import is_left_out
-from horolog.record.timestamps import NO_TIMESTAMP, TimestampType
+from horolog.record.timestamps import TimeRange, TimestampType
 from horolog.record.transactions import AbortedTransactions
 from horolog.sources.ahead import ahead
 from horolog.sources.batches import Batches
@@ -75,7 +73,7 @@ class Side:
     start: int
     end: int
     options: ReadOptions
-    rule: Rule
+    times: TimeRange
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,7 +157,9 @@ class _Cursor:
         is_whole = header.base_offset >= self._side.start and header.next_offset <= self._side.end
         is_dense = header.records_count == header.last_offset_delta + 1
         is_plain = header.magic == MAGIC and not header.has_delete_horizon
-        return found if is_whole and is_dense and is_plain and self._side.rule.takes_all else None
+        return (
+            found if is_whole and is_dense and is_plain and self._side.times.is_everything else None
+        )
 
     def pass_batch(self) -> None:
         """Continue after the batch."""
@@ -183,23 +183,8 @@ class _Cursor:
         self._rows = self._rows.slice(count) if count < self._rows.num_rows else None
 
     def _decoded(self, batch: _Batch) -> pa.Table:
-        rule, side = self._side.rule, self._side
-        columns = tuple(dict.fromkeys((*self._columns, "timestamp_ms")))
-        found = pa.Table.from_batches(
-            decode(
-                batch.data,
-                start_offset=side.start,
-                end_offset=side.end,
-                from_ms=rule.from_ms,
-                to_ms=rule.to_ms,
-                columns=columns,
-                check_crcs=False,
-            ),
-            schema=batch_schema(columns),
-        )
-        if not rule.takes_all:
-            found = found.filter(pc.not_equal(found["timestamp_ms"], NO_TIMESTAMP))
-        return found.combine_chunks()
+        side, columns = self._side, tuple(dict.fromkeys((*self._columns, "timestamp_ms")))
+        return rows_in(batch.data, side.times, columns, side.start, side.end)
 
 
 def _batches(side: Side) -> Iterator[_Batch]:

@@ -7,7 +7,7 @@ are written; a batch is decoded and encoded again where a broker would refuse it
 records.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -21,9 +21,10 @@ from horolog.record.batch import BatchHeader, iter_headers, parse_header, verify
 from horolog.record.column_writer import encode_batches
 from horolog.record.columns import batch_schema, decode
 from horolog.record.identity import is_left_out, needs_writing
-from horolog.record.timestamps import NO_TIMESTAMP, TimestampType
+from horolog.record.timestamps import NO_TIMESTAMP, TimeRange, TimestampType
 from horolog.record.transactions import AbortedTransactions
 from horolog.sources.batches import Batches
+from horolog.sources.rows import in_times
 
 _COLUMNS = ("key", "value", "headers", "timestamp_ms", "offset")
 _ROOM_PER_RECORD = 96  # more than the lengths and deltas of a record take
@@ -47,20 +48,13 @@ class Made(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What is mirrored: times from `from_ms` to before `to_ms`, milliseconds; None is without end.
+    """What is mirrored: the records of these times; those without one are in no limited range.
 
-    Records without a time are in no limited range. With `target_stamps` the target replaces times
-    by its append times.
+    With `target_stamps` the target replaces times by its append times.
     """
 
-    from_ms: int | None = None
-    to_ms: int | None = None
-    target_stamps: bool = False
-
-    @property
-    def takes_all(self) -> bool:
-        """Whether times do not matter."""
-        return self.from_ms is None and self.to_ms is None
+    times: TimeRange
+    target_stamps: bool
 
 
 def made_of(batches: Batches, rule: Rule) -> Iterator[Made]:
@@ -94,28 +88,15 @@ def _nothing_of(header: BatchHeader) -> Made:
 
 
 def _made(header: BatchHeader, batch: memoryview, rule: Rule, start: int) -> Made:
-    times = _ALL if rule.takes_all else _within(header, batch, rule)
+    times = _ALL if rule.times.is_everything else _within(header, batch, rule.times)
     if times == _NONE:
         return _nothing_of(header)
     is_cut = times == _SOME or header.base_offset < start
     if not is_cut and not needs_writing(header, keeps_stamps=not rule.target_stamps):
         return Made(header, header, batch, header.records_count, ((header.base_offset, 0),))
-    rows = pa.Table.from_batches(
-        decode(
-            batch,
-            start_offset=start,
-            from_ms=rule.from_ms,
-            to_ms=rule.to_ms,
-            columns=_COLUMNS,
-            check_crcs=False,
-        ),
-        schema=batch_schema(_COLUMNS),
-    )
-    if not rule.takes_all:
-        rows = rows.filter(pc.not_equal(rows["timestamp_ms"], NO_TIMESTAMP))
+    rows = rows_in(batch, rule.times, _COLUMNS, start)
     if not rows.num_rows:
         return _nothing_of(header)
-    rows = rows.combine_chunks()
     room = rows.nbytes + _ROOM_PER_RECORD * rows.num_rows + 1024
     (table,) = rows.to_batches()
     (data,) = encode_batches(table, codec=header.codec, batch_bytes=room)
@@ -129,20 +110,43 @@ def _runs(offsets: pa.Array) -> tuple[tuple[int, int], ...]:
     return tuple((int(found[place]), int(place)) for place in (0, *begins))
 
 
-def _within(header: BatchHeader, batch: memoryview, rule: Rule) -> int:
+def rows_in(
+    batch: memoryview, times: TimeRange, columns: Sequence[str], start: int, end: int | None = None
+) -> pa.Table:
+    """The records of a batch of these times, in one piece, from an offset on and before another.
+
+    Args:
+        batch: whose checksum is right.
+        times: of the records.
+        columns: of `decode`, the times among them.
+        start: the first offset.
+        end: the offset after the last; None for all.
+    """
+    found = pa.Table.from_batches(
+        decode(
+            batch,
+            start_offset=start,
+            end_offset=end,
+            from_ms=times.from_ms,
+            to_ms=times.to_ms,
+            columns=columns,
+            check_crcs=False,
+        ),
+        schema=batch_schema(columns),
+    )
+    if not times.is_everything:
+        found = found.filter(pc.not_equal(found["timestamp_ms"], NO_TIMESTAMP))
+    return found.combine_chunks()
+
+
+def _within(header: BatchHeader, batch: memoryview, times: TimeRange) -> int:
     """Whether no record has a time in the range, some do, or all do."""
-    first = rule.from_ms if rule.from_ms is not None else -(1 << 63)
-    if header.max_timestamp < first:
+    if header.max_timestamp < times.first_ms:
         return _NONE
     if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
-        is_in = rule.to_ms is None or header.max_timestamp < rule.to_ms
-        return _ALL if is_in else _NONE
+        return _ALL if times.holds(header.max_timestamp) else _NONE
     inside = records = 0
     for rows in decode(batch, columns=("timestamp_ms",), check_crcs=False):
-        times = rows.column(0).to_numpy()
-        is_inside = (times >= first) & (times != NO_TIMESTAMP)
-        if rule.to_ms is not None:
-            is_inside &= times < rule.to_ms
-        inside += int(is_inside.sum())
-        records += len(times)
+        inside += int(in_times(rows.column(0).to_numpy(), times).sum())
+        records += rows.num_rows
     return _ALL if inside == records else _SOME if inside else _NONE

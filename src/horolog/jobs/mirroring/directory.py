@@ -74,7 +74,7 @@ class LogDirectory:
         Raises:
             Misconfigured: a range of time is given, or source and target are one directory.
         """
-        if selection.from_ms is not None or selection.to_ms is not None:
+        if not selection.times.is_everything:
             raise Misconfigured(
                 "a log directory gets whole logs, at the same offsets: leave out from and to"
             )

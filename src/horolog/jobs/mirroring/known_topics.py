@@ -147,7 +147,7 @@ class KnownTopics:
         self._known[source.name] = KnownTopic(target, self._rule(target))
 
     def _rule(self, target: TargetTopic) -> Rule:
-        return Rule(self._selection.from_ms, self._selection.to_ms, target.stamps)
+        return Rule(self._selection.times, target.stamps)
 
     def _check_ids(
         self,

@@ -40,8 +40,7 @@ def stretches_of(
     Raises:
         DataLost: something of it is in none of the files.
     """
-    is_limited = selection.from_ms is not None or selection.to_ms is not None
-    if isinstance(log, BrokerLog) and not is_limited:
+    if isinstance(log, BrokerLog) and selection.times.is_everything:
         return (BrokerStretch(partition, start, end, is_from_earliest=is_first),)
     row_filter = RowFilter().within(options.times.range)
     return tuple(log.stretches({partition: Bounds(start, end)}, row_filter))

@@ -77,7 +77,7 @@ def latency(spark: SparkSession, job: Latency) -> DataFrame:
 def _check_live(selection: Selection, live_ms: int) -> None:
     if not selection.source.is_broker:
         raise Misconfigured("live measures what is appended meanwhile, and needs a broker")
-    if selection.from_ms is not None or selection.to_ms is not None:
+    if not selection.times.is_everything:
         raise Misconfigured("live measures what is appended meanwhile: leave out from and to")
     if live_ms <= 0:
         raise Misconfigured(f"live is {live_ms} ms; it is above zero")

@@ -4,7 +4,6 @@ A broker refuses the whole batch and names the records at fault (KIP-467); the p
 asks here what to append in its place.
 """
 
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Self
 
@@ -30,7 +29,6 @@ DEAD_LETTER_HEADERS: Final = {
 """What a dead letter has behind its own headers; all values are text."""
 
 _NAMED = 5  # records in one message
-_CLOCK = SystemClock()
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -75,13 +73,13 @@ class RejectedTimes:
 class WriterClock(RejectedTimes):
     """Writes the records at the writer's clock, as if their time was null."""
 
-    def __init__(self, now_ms: Callable[[], int] = _CLOCK.now_ms) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self._now_ms = now_ms
-        self._since_ms = now_ms()
+        self._clock = SystemClock()
+        self._since_ms = self._clock.now_ms()
 
     def _repaired(self, batch: RejectedBatch, refused: npt.NDArray[np.int64]) -> Repair:
-        now_ms = self._now_ms()
+        now_ms = self._clock.now_ms()
         times = _times(batch)
         if ((times[refused] >= self._since_ms) & (times[refused] <= now_ms)).any():
             raise RowsRefused(f"{_sentence(batch)}: the writer's clock itself is out of range")
