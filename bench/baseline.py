@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from bench.harness import BUSY_THREAD, is_higher_better, said
 from bench.sides import HOROLOG, KAFKA
 
-HIGHER = {"MB/s", "requests/s", "lookups/s", "records/s", "rows"}
 COLUMNS = ("work", "figure", KAFKA, HOROLOG, "ratio", "CPU-s/GB beside", "CPU-s/GB", "pace")
 
 
@@ -23,7 +23,7 @@ def rows(results: Path) -> Iterator[tuple[str, ...]]:
         ratio = ""
         if theirs and ours:
             times = ours[figure] / theirs[figure]
-            ratio = f"{times if figure in HIGHER else 1 / times:.2f}x"
+            ratio = f"{times if is_higher_better(figure) else 1 / times:.2f}x"
         cost = "broker CPU-s/GB"
         busiest = [side["client_busiest"] for side in (theirs, ours) if "client_busiest" in side]
         yield (
@@ -34,14 +34,12 @@ def rows(results: Path) -> Iterator[tuple[str, ...]]:
             ratio,
             _said(theirs.get(cost)) if figure == "MB/s" else "",
             _said(ours.get(cost)) if figure == "MB/s" else "",
-            "client" if busiest and max(busiest) > 0.85 else "",
+            "client" if busiest and max(busiest) > BUSY_THREAD else "",
         )
 
 
 def _said(number: float | None) -> str:
-    if number is None:
-        return ""
-    return f"{number:,.0f}" if abs(number) >= 100 else f"{number:.3g}"
+    return "" if number is None else said(number)
 
 
 if __name__ == "__main__":

@@ -125,18 +125,15 @@ def batches(load: Load, seed: int) -> Iterator[bytes]:
 
 def send(side: Side, topic: str, load: Load, seed: int) -> None:
     """Append all of it, several requests under way."""
-    made, progress = batches(load, seed), Progress(f"{side.name}, {load.name}, sending")
-    with raw.Connection(side.bootstrap, timeout_s=300) as connection:
-        under_way = 0
-        for number, batch in enumerate(made):
+    progress = Progress(f"{side.name}, {load.name}, sending")
+
+    def bodies() -> Iterator[bytes]:
+        for number, batch in enumerate(batches(load, seed)):
             progress.say(f"{number * load.a_batch:,} of {load.records:,} records")
-            if under_way == UNDER_WAY:
-                raw.produced(connection.receive())
-                under_way -= 1
-            connection.send(raw.PRODUCE, raw.produce_request(topic, batch))
-            under_way += 1
-        for _ in range(under_way):
-            raw.produced(connection.receive())
+            yield raw.produce_request(topic, batch)
+
+    with raw.Connection(side.bootstrap, timeout_s=300) as connection:
+        connection.send_all(raw.PRODUCE, bodies(), raw.produced, UNDER_WAY)
 
 
 class Cleaners:
@@ -199,7 +196,6 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))  # leaves nothing behind
     asked = harness.options_of(given)
     harness.require_peer()
-    harness.machine()
     records = given.records // 3 if asked.quick else given.records
     known = {
         "plain": Load("batches of 150 records", records, 150),
@@ -232,14 +228,8 @@ def main() -> None:
                     numbers = cleaners.measure(sides[name], load if run else warm_up)
                     if run:
                         taken[name].append(numbers)
-            row = harness.Row(
-                f"compact {load.records:,} records, ten a key, {load.name}",
-                lambda side: {},
-                "records/s",
-                "",
-                "1.0x",
-                details=("MB/s", "seconds", CPU, "MB left"),
-            )
+            work = f"compact {load.records:,} records, ten a key, {load.name}"
+            row = harness.Row(work, "records/s", "1.0x", ("MB/s", "seconds", CPU, "MB left"))
             harness.report(row, taken, versions, asked)
 
 

@@ -8,7 +8,6 @@ such loops do. A broker is not measured: it is the same for both.
 
 import itertools
 import tempfile
-from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -43,32 +42,19 @@ def write(directory: Path, records: int, kind: str) -> Path:
     return file
 
 
-def measured(side: Side, file: Path, records: int) -> Callable[[str], Mapping[str, float]]:
-    """Load the whole file once with the client of a name."""
-
-    def measure(name: str) -> Mapping[str, float]:
-        topic = f"load-{next(_numbers)}"
-        create_topic(side, topic)
-        before = side.cpu_s()
-        numbers = harness.run_client(
-            CLIENTS[name], bootstrap=side.bootstrap, topic=topic, file=str(file), records=records
-        )
-        used = side.cpu_s() - before
-        delete_topic(side, topic)
-        gigabytes = records * SIZE / 1e9
-        return {
-            **numbers,
-            "records/s": numbers["records"] / numbers["seconds"],
-            "client CPU-s/GB": numbers["cpu_s"] / gigabytes,
-            "broker CPU-s/GB": used / gigabytes,
-        }
-
-    return measure
+def load(client: str, side: Side, file: Path, records: int) -> harness.Numbers:
+    """Load the whole file once with a client."""
+    topic = f"load-{next(_numbers)}"
+    create_topic(side, topic)
+    numbers = harness.run_client(
+        client, side, topic=topic, file=str(file), records=records, size=SIZE
+    )
+    delete_topic(side, topic)
+    return numbers
 
 
 def main() -> None:
     asked = harness.options(__doc__ or "")
-    harness.machine()
     asked.only = HOROLOG
     records = 2_000_000 if asked.quick else 10_000_000
     with (
@@ -77,16 +63,12 @@ def main() -> None:
     ):
         for kind in ("arrow", "parquet"):
             file = write(Path(directory), records, kind)
-            measure = measured(side, file, records)
-            taken = harness.in_turns({name: partial(measure, name) for name in CLIENTS}, asked)
-            row = harness.Row(
-                f"{records:,} records of {SIZE} B loaded from {kind}",
-                lambda _: {},
-                "records/s",
-                "",
-                "5x",
-                details=("client CPU-s/GB", "broker CPU-s/GB"),
-            )
+            calls = {
+                name: partial(load, client, side, file, records) for name, client in CLIENTS.items()
+            }
+            taken = harness.in_turns(calls, asked)
+            work = f"{records:,} records of {SIZE} B loaded from {kind}"
+            row = harness.Row(work, "records/s", "5x", ("client CPU-s/GB", "broker CPU-s/GB"))
             harness.report(row, taken, NAMES, asked)
             file.unlink()
 

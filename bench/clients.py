@@ -4,13 +4,13 @@ Prints one JSON object: seconds, how busy the busiest thread was, and what the c
 """
 
 import contextlib
+import itertools
 import json
 import os
 import random
 import statistics
 import sys
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -21,7 +21,6 @@ from bench.harness import Watch
 T0_MS = 1_700_000_000_000
 PARTITIONS = 4  # of the topics that transactions are written to
 AnswerT = TypeVar("AnswerT")
-PIPELINE = 5  # requests under way on one connection, as clients have by default
 
 
 def payloads(size: int, count: int = 1000) -> list[bytes]:
@@ -110,22 +109,14 @@ def librdkafka_on_demand(bootstrap: str, topic: str, size: int) -> dict[str, flo
 
 
 def raw_produce(
-    bootstrap: str, topic: str, requests: int, size: int, records: int, codec: str = "none"
+    bootstrap: str, topic: str, requests: int, size: int, records: int, codec: str
 ) -> dict[str, float]:
     """Batches packed beforehand, several under way."""
     body = raw.produce_request(topic, batch_of(size, records, codec))
     with raw.Connection(bootstrap) as connection:
         raw.produced(connection.ask(raw.PRODUCE, body))
         watch = Watch()
-        under_way = 0
-        for _ in range(requests):
-            if under_way == PIPELINE:
-                raw.produced(connection.receive())
-                under_way -= 1
-            connection.send(raw.PRODUCE, body)
-            under_way += 1
-        for _ in range(under_way):
-            raw.produced(connection.receive())
+        connection.send_all(raw.PRODUCE, itertools.repeat(body, requests), raw.produced)
     total = requests * records
     return {**watch.numbers(), "records": total, "bytes": total * size, "requests": requests}
 
@@ -138,13 +129,9 @@ def raw_on_demand(
     requests = 0
     with raw.Connection(bootstrap) as connection:
         for line in sys.stdin:
-            count = int(line)
-            for number in range(count + under_way):
-                if number >= under_way:
-                    raw.produced(connection.receive())
-                if number < count:
-                    connection.send(raw.PRODUCE, body)
-            requests += count
+            bodies = itertools.repeat(body, int(line))
+            connection.send_all(raw.PRODUCE, bodies, raw.produced, under_way)
+            requests += int(line)
             print(requests, flush=True)
     return {"requests": requests}
 
@@ -258,7 +245,7 @@ def raw_fetch(bootstrap: str, topic: str, end: int, size: int) -> dict[str, floa
         offset = requests = received = 0
         while offset < end:
             answer = connection.ask(raw.FETCH, raw.fetch_request(topic, offset))
-            records, _ = raw.fetched(answer)
+            records = raw.fetched(answer)
             received += len(records)
             after = raw.next_offset(records, offset)
             assert after > offset, f"no whole batch at {offset}"
@@ -270,8 +257,8 @@ def raw_fetch(bootstrap: str, topic: str, end: int, size: int) -> dict[str, floa
 # --- loading files --------------------------------------------------------------------------------
 
 
-def arrow_load(bootstrap: str, topic: str, file: str, records: int) -> dict[str, float]:
-    """Send the rows of a file of tables."""
+def arrow_load(bootstrap: str, topic: str, file: str, records: int, size: int) -> dict[str, float]:
+    """Send the rows of a file of tables, with values of `size` bytes."""
     from pathlib import Path
 
     from horolog.cli.table_files import opened
@@ -287,10 +274,13 @@ def arrow_load(bootstrap: str, topic: str, file: str, records: int) -> dict[str,
     ):
         written = producer.send(topic, reader)
     assert written.records == records
-    return {**watch.numbers(), "cpu_s": time.process_time() - started_cpu_s, "records": records}
+    numbers = {**watch.numbers(), "cpu_s": time.process_time() - started_cpu_s}
+    return {**numbers, "records": records, "bytes": records * size}
 
 
-def librdkafka_load(bootstrap: str, topic: str, file: str, records: int) -> dict[str, float]:
+def librdkafka_load(
+    bootstrap: str, topic: str, file: str, records: int, size: int
+) -> dict[str, float]:
     """The same rows, one `produce` each."""
     from pathlib import Path
 
@@ -329,33 +319,22 @@ def librdkafka_load(bootstrap: str, topic: str, file: str, records: int) -> dict
     left = producer.flush(600)
     assert left == 0, f"{left} records were not acknowledged"
     assert sent == records
-    return {**watch.numbers(), "cpu_s": time.process_time() - started_cpu_s, "records": records}
+    numbers = {**watch.numbers(), "cpu_s": time.process_time() - started_cpu_s}
+    return {**numbers, "records": records, "bytes": records * size}
 
 
 # --- looking up -----------------------------------------------------------------------------------
 
 
 def fill(
-    bootstrap: str, topic: str, records: int, size: int, per_batch: int, codec: str = "none"
+    bootstrap: str, topic: str, records: int, size: int, per_batch: int, codec: str
 ) -> dict[str, float]:
     """A log whose records are a millisecond apart, in batches of `per_batch`."""
-    from horolog.record.batch import parse_header
-
     sample = batch_of(size, per_batch, codec)
-    header = parse_header(sample)
+    bodies = (raw.produce_request(topic, _moved(sample, at)) for at in range(0, records, per_batch))
     with raw.Connection(bootstrap) as connection:
         watch = Watch()
-        sent: deque[None] = deque()
-        for at in range(0, records, per_batch):
-            batch = _moved(sample, header, at)
-            connection.send(raw.PRODUCE, raw.produce_request(topic, batch))
-            sent.append(None)
-            if len(sent) == PIPELINE:
-                raw.produced(connection.receive())
-                sent.popleft()
-        while sent:
-            raw.produced(connection.receive())
-            sent.popleft()
+        connection.send_all(raw.PRODUCE, bodies, raw.produced)
     return {**watch.numbers(), "records": records}
 
 
@@ -363,37 +342,29 @@ def round_robin(
     bootstrap: str, topic: str, partitions: int, size: int, per_batch: int, rounds: list[int]
 ) -> dict[str, float]:
     """A batch to every partition in turn, `rounds` times, each round this many ms later."""
-    from horolog.record.batch import parse_header
-
     sample = batch_of(size, per_batch)
-    header = parse_header(sample)
+    bodies = (
+        raw.produce_request(topic, batch, partition=partition)
+        for batch in (_moved(sample, by_ms) for by_ms in rounds)
+        for partition in range(partitions)
+    )
     with raw.Connection(bootstrap) as connection:
         watch = Watch()
-        under_way = 0
-        for by_ms in rounds:
-            batch = _moved(sample, header, by_ms)
-            for partition in range(partitions):
-                if under_way == PIPELINE:
-                    raw.produced(connection.receive())
-                    under_way -= 1
-                body = raw.produce_request(topic, batch, partition=partition)
-                connection.send(raw.PRODUCE, body)
-                under_way += 1
-        for _ in range(under_way):
-            raw.produced(connection.receive())
+        connection.send_all(raw.PRODUCE, bodies, raw.produced)
     requests = partitions * len(rounds)
     total = requests * per_batch
     return {**watch.numbers(), "records": total, "bytes": total * size, "requests": requests}
 
 
-def _moved(batch: bytes, header: Any, by_ms: int) -> bytes:
+def _moved(batch: bytes, by_ms: int) -> bytes:
     """The same batch at another time: only the header knows times absolutely."""
-    from horolog.record.batch import pack_header
+    from horolog.record.batch import HEADER_SIZE, pack_header, parse_header
 
+    header = parse_header(batch)
     moved = header._replace(
         base_timestamp=header.base_timestamp + by_ms, max_timestamp=header.max_timestamp + by_ms
     )
-    records = batch[61:]
+    records = batch[HEADER_SIZE:]
     return pack_header(moved, records) + records
 
 
@@ -432,7 +403,7 @@ def raw_commits(
             for connection in connections:
                 raw.check_committed(connection.receive())
             took.append(time.perf_counter() - started)
-    return {**watch.numbers(), "commits": commits, **_percentiles(took)}
+    return {**watch.numbers(), "offsets": commits * offsets, **_percentiles(took)}
 
 
 def paced(count: int, rate: float, turn: int, of: int) -> Iterator[int]:
@@ -453,13 +424,7 @@ def paced(count: int, rate: float, turn: int, of: int) -> Iterator[int]:
 
 
 def transactions(
-    bootstrap: str,
-    topic: str,
-    each: int,
-    records: int,
-    size: int,
-    producers: int,
-    rate: float = 0,
+    bootstrap: str, topic: str, each: int, records: int, size: int, producers: int, rate: float
 ) -> dict[str, float]:
     """Transactions of librdkafka's producers, each in a thread: `each` of this many records.
 
@@ -503,17 +468,15 @@ def transactions(
     with ThreadPoolExecutor(producers) as threads:
         for done in [threads.submit(work, number, each) for number in range(producers)]:
             done.result()
-    return {**watch.numbers(), "commits": each * producers, **_percentiles(took)}
+    return {**watch.numbers(), **_done(each * producers, records), **_percentiles(took)}
+
+
+def _done(commits: int, records: int) -> dict[str, float]:
+    return {"commits": commits, "records": commits * records}
 
 
 def raw_transactions(
-    bootstrap: str,
-    topic: str,
-    each: int,
-    records: int,
-    size: int,
-    producers: int,
-    rate: float = 0,
+    bootstrap: str, topic: str, each: int, records: int, size: int, producers: int, rate: float
 ) -> dict[str, float]:
     """As `transactions`, in the second flow of KIP-890, of clients that do next to nothing.
 
@@ -521,7 +484,7 @@ def raw_transactions(
     far as there are some. A request that is refused because the former transaction is being ended
     (51) is sent again after 20 ms, as librdkafka does.
     """
-    transactions(bootstrap, topic, 1, 1, size, 1)  # so that the topics are there
+    transactions(bootstrap, topic, 1, 1, size, 1, 0)  # so that the topics are there
     took: list[float] = []
 
     def commit(number: int, count: int) -> None:
@@ -536,7 +499,7 @@ def raw_transactions(
                 watch = Watch()
             for done in [threads.submit(commit, number, count) for number in range(producers)]:
                 done.result()
-    return {**watch.numbers(), "commits": each * producers, **_percentiles(took)}
+    return {**watch.numbers(), **_done(each * producers, records), **_percentiles(took)}
 
 
 class _RawProducer:
@@ -555,48 +518,33 @@ class _RawProducer:
 
     def commit(self) -> float:
         """One transaction; seconds of its commit."""
-        sequence, sent = 0, 0
-        for at, batch in enumerate(self._batches):
-            body, sequence = self._request(batch, sequence)
-            if at == 0:  # which begins the transaction
-                self._asked(raw.TRANSACTIONAL_PRODUCE[2], body, raw.check_transactional_produced)
-                continue
-            self._connection.send(raw.TRANSACTIONAL_PRODUCE[2], body)
-            sent += 1
-            if sent == PIPELINE:
-                raw.check_transactional_produced(self._connection.receive())
-                sent -= 1
-        for _ in range(sent):
-            raw.check_transactional_produced(self._connection.receive())
+        api, check = raw.TRANSACTIONAL_PRODUCE[2], raw.check_transactional_produced
+        bodies = self._requests()
+        self._asked(api, next(bodies), check)  # which begins the transaction
+        self._connection.send_all(api, bodies, check)
         started = time.perf_counter()
         body = raw.end_request_v5(self._name, self._id, self._epoch)
         self._id, self._epoch = self._asked(raw.END_TXN[2], body, raw.ended_v5)
         return time.perf_counter() - started
 
-    def _request(self, batch: bytes, sequence: int) -> tuple[bytes, int]:
-        """A Produce request of a batch, and the next sequence."""
-        from horolog.record.batch import (
-            HEADER_SIZE,
-            TRANSACTIONAL_BIT,
-            pack_header,
-            parse_header,
-        )
+    def _requests(self) -> Iterator[bytes]:
+        """The Produce requests of a transaction."""
+        from horolog.record.batch import HEADER_SIZE, TRANSACTIONAL_BIT, pack_header, parse_header
 
-        header = parse_header(batch)
-        header = header._replace(
-            attributes=TRANSACTIONAL_BIT,
-            producer_id=self._id,
-            producer_epoch=self._epoch,
-            base_sequence=sequence,
-        )
-        records = memoryview(batch)[HEADER_SIZE:]
-        body = raw.transactional_produce_request(
-            self._name,
-            self._topic,
-            pack_header(header, records) + records,
-            partition=self._partition,
-        )
-        return body, sequence + header.records_count
+        sequence = 0
+        for batch in self._batches:
+            header = parse_header(batch)._replace(
+                attributes=TRANSACTIONAL_BIT,
+                producer_id=self._id,
+                producer_epoch=self._epoch,
+                base_sequence=sequence,
+            )
+            sequence += header.records_count
+            records = memoryview(batch)[HEADER_SIZE:]
+            sent = pack_header(header, records) + records
+            yield raw.transactional_produce_request(
+                self._name, self._topic, sent, partition=self._partition
+            )
 
     def _asked(
         self, api: tuple[int, int], body: bytes, read: Callable[[memoryview], AnswerT]

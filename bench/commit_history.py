@@ -14,7 +14,6 @@ of a group's history are asked for, and what was in force at the end, for which 
 
 import argparse
 import itertools
-import shutil
 import tempfile
 import threading
 import time
@@ -152,8 +151,8 @@ def main() -> None:
         whole = rate * given.days * DAY_MS / 1000 * given.offsets
         commits = int(whole * given.share) // (given.groups * given.offsets)
         commits *= given.groups * given.offsets
-        base = Path(tempfile.mkdtemp(prefix="horolog-bench-"))
-        try:
+        with tempfile.TemporaryDirectory(prefix="horolog-bench-") as directory:
+            base = Path(directory)
             size = fill(base, groups, commits, given.offsets, given.days, given.segment_bytes)
             with horolog(directory=base) as side:
                 used = side.cpu_s()
@@ -161,8 +160,6 @@ def main() -> None:
                 used = side.cpu_s() - used
                 page = history(side, groups[0], AskGroupHistory())
                 state = history(side, groups[0], AskGroupHistory(at=SystemClock().now_ms()))
-        finally:
-            shutil.rmtree(base)
         print(
             f"{rate:g} commits/s of {given.offsets}, {given.days:g} days, {whole:,.0f} offsets; "
             f"measured with {commits:,}: {size / 1e6:.0f} MB, {size / commits:.0f} bytes each, "

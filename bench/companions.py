@@ -22,7 +22,6 @@ import json
 import math
 import statistics
 import sys
-import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -30,13 +29,11 @@ from typing import NamedTuple, Protocol, TypeAlias
 from unittest import mock
 
 from bench import raw
-from bench.clients import PIPELINE, batch_of
+from bench.clients import batch_of
 from bench.harness import ROOT
-from bench.request_cost import Client
+from bench.request_cost import Client, served
 
 from horolog.broker.service import Service, new_event_loop
-from horolog.config import Settings
-from horolog.record.scan import load_kernels
 from horolog.storage.append_times.file import AppendTimeFile
 from horolog.storage.index.block_writer import BlockWriter
 
@@ -134,7 +131,7 @@ async def from_memory(service: Service, topic: str, work: Work) -> AsyncIterator
 
 def from_raw(service: Service, topic: str, work: Work) -> AbstractAsyncContextManager[Send]:
     """A client that does next to nothing."""
-    under_way = 1 if work.records == 1 else PIPELINE
+    under_way = 1 if work.records == 1 else raw.PIPELINE
     more = {"records": work.records, "under_way": under_way}
     return from_a_process(service, "raw_on_demand", {"topic": topic, "size": work.size, **more})
 
@@ -188,16 +185,7 @@ def median_of(ratios: list[float]) -> str:
 
 
 async def measure(pairs: int, connect: Connect, works: Sequence[Work]) -> None:
-    with tempfile.TemporaryDirectory() as directory:
-        settings = Settings(
-            {
-                "log.dir": directory,
-                "listeners": "PLAINTEXT://127.0.0.1:0",
-                "log.retention.ms": "-1",
-            }
-        )
-        service = await Service.start(settings, load_kernels=False)
-        load_kernels()
+    async with served() as service:
         print("| work | us of CPU without | with | ratio of CPU | ratio of time | to reach |")
         print("|---|---|---|---|---|---|")
         for number, work in enumerate(works):
@@ -218,7 +206,6 @@ async def measure(pairs: int, connect: Connect, works: Sequence[Work]) -> None:
                 f"| {work.name} | {none:.1f} | {both:.1f} | {cpu} | {wall} | {work.reach} |",
                 flush=True,
             )
-        await service.stop()
 
 
 async def pair(send: Send, count: int, number: int) -> tuple[Turn, Turn]:

@@ -35,12 +35,10 @@ class Row:
     """One line of the design's table of figures."""
 
     work: str
-    measure: Measure
     figure: str  # the number that the ratio is of
-    unit: str
     reach: str  # as the design words it
-    higher_is_better: bool = True
     details: Sequence[str] = ()  # other numbers to print
+    unit: str = ""
 
 
 @dataclass
@@ -80,7 +78,8 @@ def parser_of(about: str) -> argparse.ArgumentParser:
 
 
 def options_of(asked: argparse.Namespace) -> Options:
-    """The options that all benchmarks share."""
+    """The options that all benchmarks share; prints what the table is taken on."""
+    machine()
     return Options(
         runs=asked.runs or (3 if asked.quick else 5),
         quick=asked.quick,
@@ -105,19 +104,6 @@ def both_sides(asked: Options, settings: Mapping[str, str] | None = None) -> Ite
         yield [stack.enter_context(SIDES[name](settings)) for name in asked.names]
 
 
-def take(measure: Measure, sides: Sequence[Side], asked: Options) -> dict[str, list[Numbers]]:
-    """Measure every side in turns."""
-    taken: dict[str, list[Numbers]] = {side.name: [] for side in sides}
-    for side in sides:
-        warm = 0.0
-        while warm < asked.warm_s:
-            warm += measure(side)["seconds"]
-    for run in range(asked.runs):
-        for side in sides if run % 2 else reversed(sides):
-            taken[side.name].append(measure(side))
-    return taken
-
-
 def in_turns(
     sides: Mapping[str, Callable[[], Numbers]], asked: Options, *, cpu_of: Sequence[int] = ()
 ) -> dict[str, list[Numbers]]:
@@ -140,10 +126,18 @@ def in_turns(
     return taken
 
 
-def compare(row: Row, sides: Sequence[Side], asked: Options) -> None:
-    """Measure one row on every side in turns, and print it."""
-    taken = take(row.measure, sides, asked)
-    report(row, taken, {side.name: side.version for side in sides}, asked)
+def compare(measure: Measure, sides: Sequence[Side], asked: Options, *rows: Row) -> None:
+    """Measure every side in turns, and print the rows."""
+    taken: dict[str, list[Numbers]] = {side.name: [] for side in sides}
+    for side in sides:
+        warm = 0.0
+        while warm < asked.warm_s:
+            warm += measure(side)["seconds"]
+    for run in range(asked.runs):
+        for side in sides if run % 2 else reversed(sides):
+            taken[side.name].append(measure(side))
+    for row in rows:
+        report(row, taken, {side.name: side.version for side in sides}, asked)
 
 
 def report(
@@ -158,14 +152,12 @@ def report(
     print(f"  {'':14}{row.figure + ' ' + row.unit:>24}{'lowest-highest':>22}   details")
     for name, numbers in medians.items():
         figures = [run[row.figure] for run in taken[name]]
-        spread = f"{_said(min(figures))}-{_said(max(figures))}"
-        details = ", ".join(f"{key} {_said(numbers[key])}" for key in row.details if key in numbers)
-        print(
-            f"  {name:14}{_said(numbers[row.figure]):>24}{spread:>22}   {details}{_pace(numbers)}"
-        )
+        spread = f"{said(min(figures))}-{said(max(figures))}"
+        details = ", ".join(f"{key} {said(numbers[key])}" for key in row.details if key in numbers)
+        print(f"  {name:14}{said(numbers[row.figure]):>24}{spread:>22}   {details}{_pace(numbers)}")
     if len(medians) == 2:
         ours, theirs = (numbers[row.figure] for numbers in medians.values())
-        ratio = ours / theirs if row.higher_is_better else theirs / ours
+        ratio = ours / theirs if is_higher_better(row.figure) else theirs / ours
         print(f"  {'ratio':14}{ratio:>23.2f}x   (above 1: {next(iter(medians))} is ahead)")
     if asked.json_to:
         with asked.json_to.open("a") as file:
@@ -173,10 +165,14 @@ def report(
             file.write(json.dumps({**line, "versions": dict(versions), "medians": medians}) + "\n")
 
 
-def _said(number: float) -> str:
-    if abs(number) >= 100:
-        return f"{number:,.0f}"
-    return f"{number:.3g}"
+def is_higher_better(figure: str) -> bool:
+    """Whether it is a rate; else a time, or a size."""
+    return figure.endswith("/s") or figure == "rows"
+
+
+def said(number: float) -> str:
+    """A number as tables have it."""
+    return f"{number:,.0f}" if abs(number) >= 100 else f"{number:.3g}"
 
 
 def _pace(numbers: Numbers) -> str:
@@ -205,10 +201,18 @@ def machine() -> None:
 # --- clients -------------------------------------------------------------------------------------
 
 
-def run_client(name: str, **arguments: Any) -> dict[str, float]:
-    """Run a client of bench/clients.py in a process of its own; its numbers."""
+COUNTED = ("records", "requests", "lookups", "commits", "offsets")
+
+
+def run_client(name: str, side: Side, **arguments: Any) -> dict[str, float]:
+    """Run a client of bench/clients.py at a broker, in a process of its own.
+
+    To its numbers come what they are a second, and what they cost the broker.
+    """
+    before = side.cpu_s()
+    given = json.dumps({"bootstrap": side.bootstrap, **arguments})
     done = subprocess.run(
-        [sys.executable, "-m", "bench.clients", name, json.dumps(arguments)],
+        [sys.executable, "-m", "bench.clients", name, given],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -217,6 +221,16 @@ def run_client(name: str, **arguments: Any) -> dict[str, float]:
     if done.returncode != 0:
         raise RuntimeError(f"client {name} failed:\n{done.stderr[-3000:]}")
     numbers: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    used, seconds = side.cpu_s() - before, numbers["seconds"]
+    for what in COUNTED:
+        if what in numbers:
+            numbers[f"{what}/s"] = numbers[what] / seconds
+            numbers[f"broker CPU-us/{what[:-1]}"] = 1e6 * used / numbers[what]
+    if "bytes" in numbers:
+        numbers["MB/s"] = numbers["bytes"] / 1e6 / seconds
+        numbers["broker CPU-s/GB"] = used / (numbers["bytes"] / 1e9)
+    if "cpu_s" in numbers:
+        numbers["client CPU-s/GB"] = numbers["cpu_s"] / (numbers["bytes"] / 1e9)
     return numbers
 
 

@@ -18,48 +18,35 @@ to stay.
 import itertools
 import shutil
 import tempfile
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 from bench.harness import Numbers, Options, options_of, parser_of
 from bench.sides import HOROLOG, KAFKA, Side, horolog
-from bench.spark_session import Session, compare_rows, in_memory, spark_with_kafka, with_task_peak
+from bench.spark_session import (
+    Session,
+    compare_rows,
+    fill,
+    filled,
+    in_memory,
+    read_topic,
+    spark_with_kafka,
+    timed,
+    with_task_peak,
+    write_topic,
+)
 
-from horolog.client import Client, Producer
+from horolog.client import Client
 from horolog.jobs.archives.archiving import archive
 from horolog.jobs.archives.restoring import restore
 
-PARTITIONS = 4
-VALUE_BYTES = 100
-HOURS = 10
-T0_MS = 1_763_000_000_000
-HOUR_MS = 3_600_000
+SPAN_MS = 10 * 3_600_000
 BATCHES = {"large": 512 << 10, "small": 16 << 10}
-_CHUNK = 200_000
 _RECORD_BYTES = 125
 _numbers = itertools.count()
-
-
-def fill(bootstrap: str, topic: str, count: int, batch_bytes: int) -> None:
-    """Make a topic with this many records."""
-    with Client(bootstrap) as client:
-        client.create_topics({topic: PARTITIONS}, configs={"retention.ms": "-1"})
-        with Producer(client, batch_bytes=batch_bytes) as producer:
-            for start in range(0, count, _CHUNK):
-                numbers = range(start, min(start + _CHUNK, count))
-                rows = {
-                    "key": [b"key-%05d" % (number % 99_999) for number in numbers],
-                    "value": [b"%012d" % number + bytes(VALUE_BYTES - 12) for number in numbers],
-                    "timestamp_ms": [
-                        T0_MS + number * HOURS * HOUR_MS // count for number in numbers
-                    ],
-                }
-                producer.send(topic, pa.table(rows))
 
 
 @contextmanager
@@ -71,32 +58,30 @@ def fresh(base: Path) -> Iterator[Path]:
     shutil.rmtree(path)
 
 
+def checked(job: Callable[[], Any], count: int) -> None:
+    """Run a job on this many records."""
+    done = job()
+    if done.records != count or done.refused:
+        raise SystemExit(f"{done.records} records of {count}: {done.refused}")
+
+
 def by_archive(spark: Any, source: str, topic: str, base: Path, count: int) -> Numbers:
     """Archive the topic with the job."""
     with fresh(base) as path:
-        start = time.perf_counter()
         state, to = path / "state", path / "lake"
-        done = archive(spark, source=source, topics=topic, archive=to, state=state)
-        seconds = time.perf_counter() - start
-    if done.records != count or done.refused:
-        raise SystemExit(f"{done.records} records of {count}: {done.refused}")
-    return {"seconds": seconds, "rows": count / seconds / 1e6}
+        job = partial(archive, spark, source=source, topics=topic, archive=to, state=state)
+        return timed(partial(checked, job, count), count)
 
 
 def by_parquet(spark: Any, source: str, topic: str, base: Path, count: int) -> Numbers:
     """Write the topic as Parquet with Spark alone."""
     with fresh(base) as path:
-        start = time.perf_counter()
-        write_parquet(spark, source, topic, path / "lake")
-        seconds = time.perf_counter() - start
-    return {"seconds": seconds, "rows": count / seconds / 1e6}
+        return timed(partial(write_parquet, spark, source, topic, path / "lake"), count)
 
 
 def write_parquet(spark: Any, source: str, topic: str, path: Path) -> None:
     """The topic by date and hour."""
-    reader = spark.read.format("kafka").option("kafka.bootstrap.servers", source)
-    rows = reader.option("subscribe", topic).option("includeHeaders", "true").load()
-    by_hour = rows.selectExpr(
+    by_hour = read_topic(spark, source, topic).selectExpr(
         "*", "date(timestamp) as date", "lpad(hour(timestamp), 2, '0') as hour"
     )
     by_hour.write.partitionBy("date", "hour").option("compression", "zstd").parquet(str(path))
@@ -105,28 +90,16 @@ def write_parquet(spark: Any, source: str, topic: str, path: Path) -> None:
 def by_restore(spark: Any, lake: Path, base: Path, count: int) -> Numbers:
     """Restore the archive with the job."""
     with fresh(base) as path:
-        start = time.perf_counter()
-        done = restore(spark, archive=lake, target=path / "log", state=path / "state")
-        seconds = time.perf_counter() - start
-    if done.records != count or done.refused:
-        raise SystemExit(f"{done.records} records of {count}: {done.refused}")
-    return {"seconds": seconds, "rows": count / seconds / 1e6}
+        log, state = path / "log", path / "state"
+        job = partial(restore, spark, archive=lake, target=log, state=state)
+        return timed(partial(checked, job, count), count)
 
 
 def by_sink(spark: Any, lake: Path, target: str, count: int) -> Numbers:
     """Write Spark's own Parquet files to a topic with its Kafka sink."""
     topic = f"back-{next(_numbers)}"
-    with Client(target) as client:
-        client.create_topics({topic: PARTITIONS}, configs={"retention.ms": "-1"})
-        start = time.perf_counter()
-        rows = spark.read.parquet(str(lake)).select(
-            "key", "value", "headers", "timestamp", "partition"
-        )
-        writer = rows.write.format("kafka").option("kafka.bootstrap.servers", target)
-        writer.option("includeHeaders", "true").option("topic", topic).mode("append").save()
-        seconds = time.perf_counter() - start
-        client.delete_topics([topic])
-    return {"seconds": seconds, "rows": count / seconds / 1e6}
+    with filled(target, topic, count):
+        return timed(lambda: write_topic(spark.read.parquet(str(lake)), target, topic), count)
 
 
 def beside_spark(
@@ -143,7 +116,7 @@ def beside_spark(
     cpu_of = [source.pid, target.pid]
     for name, batch_bytes in batches.items():
         topic = f"topic-{batch_bytes}"
-        fill(source.bootstrap, topic, count, batch_bytes)
+        fill(source.bootstrap, topic, count, batch_bytes, SPAN_MS)
         both = {
             HOROLOG: partial(by_archive, spark, source.bootstrap, topic, base, count),
             KAFKA: partial(by_parquet, spark, source.bootstrap, topic, base, count),
@@ -173,7 +146,7 @@ def growth(spark: Any, source: Side, base: Path, asked: Options, count: int) -> 
     with fresh(base) as lakes:
         for number, (name, records) in enumerate(counts.items()):
             topic, lake = f"part-{number}", lakes / f"lake-{number}"
-            fill(source.bootstrap, topic, records, BATCHES["large"])
+            fill(source.bootstrap, topic, records, BATCHES["large"], SPAN_MS)
             state = lakes / f"state-{number}"
             archive(spark, source=source.bootstrap, topics=topic, archive=lake, state=state)
             work = partial(by_archive, spark, source.bootstrap, topic, base, records)

@@ -11,10 +11,8 @@ threads, and in memory where there is room.
 """
 
 import shutil
-import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,10 +22,18 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from bench.harness import Numbers, Options, options_of, parser_of
 from bench.sides import HOROLOG, KAFKA, Side, horolog
-from bench.spark_session import compare_rows, in_memory, spark_with_kafka, with_task_peak
+from bench.spark_session import (
+    T0_MS,
+    VALUE_BYTES,
+    compare_rows,
+    filled,
+    in_memory,
+    spark_with_kafka,
+    timed,
+    with_task_peak,
+)
 
 from horolog import jobs
-from horolog.client import Client
 from horolog.clock import SystemClock
 from horolog.config import TopicConfig
 from horolog.record.column_writer import encode_batches
@@ -39,8 +45,6 @@ from horolog.storage.segments.numbered import as_they_are
 from horolog.storage.verify import Verification, find_target
 
 PARTITIONS = 8
-VALUE_BYTES = 100
-T0_MS = 1_763_000_000_000
 _SEGMENT_ROWS = 400_000
 _RECORD_BYTES = 125
 
@@ -82,14 +86,6 @@ def rows_of(start: int, end: int) -> pa.Table:
     )
 
 
-def timed(work: Callable[[], object], records: int) -> Numbers:
-    """Seconds, and million records a second."""
-    start = time.perf_counter()
-    work()
-    seconds = time.perf_counter() - start
-    return {"seconds": seconds, "rows": records / seconds / 1e6}
-
-
 def verified(spark: Any, log_dir: Path, records: int) -> Numbers:
     """By the job."""
     return timed(lambda: jobs.index(spark, log_dir), records)
@@ -124,33 +120,15 @@ def converted_here(log_dir: Path, records: int) -> Numbers:
     return timed(convert, 2 * records)
 
 
-def topic_of(bootstrap: str, name: str, expected: int, load: Callable[[], object]) -> Numbers:
-    """Load a new topic, count it, and delete it."""
-    with Client(bootstrap) as client:
-        client.create_topics({name: PARTITIONS}, configs={"retention.ms": "-1"})
-        numbers = timed(load, expected)
-        ends = client.list_offsets({(name, number): -1 for number in range(PARTITIONS)})
-        client.delete_topics([name])
-    found = sum(0 if end is None else end.offset for end in ends.values())
-    if found != expected:
-        raise SystemExit(f"{found} records of {expected}")
-    return numbers
-
-
 def bootstrapped(spark: Any, table: Path, side: Side, records: int) -> Numbers:
     """Load the table with the job."""
-    with tempfile.TemporaryDirectory(prefix="bootstrap-") as state:
-        load = partial(
-            jobs.bootstrap,
-            spark,
-            table=table,
-            target=side.bootstrap,
-            topic="loaded",
-            time="at",
-            key="id",
-            state=f"{state}/state",
-        )
-        return topic_of(side.bootstrap, "loaded", records, load)
+    with (
+        tempfile.TemporaryDirectory(prefix="bootstrap-") as state,
+        filled(side.bootstrap, "loaded", records, PARTITIONS),
+    ):
+        places = {"table": table, "target": side.bootstrap, "state": f"{state}/state"}
+        load = partial(jobs.bootstrap, spark, topic="loaded", time="at", key="id", **places)
+        return timed(load, records)
 
 
 def sunk(spark: Any, table: Path, side: Side, records: int) -> Numbers:
@@ -164,7 +142,8 @@ def sunk(spark: Any, table: Path, side: Side, records: int) -> Numbers:
             "append"
         ).save()
 
-    return topic_of(side.bootstrap, "sunk", records, load)
+    with filled(side.bootstrap, "sunk", records, PARTITIONS):
+        return timed(load, records)
 
 
 def on_files(spark: Any, base: Path, asked: Options, size: int, only: str | None) -> None:
@@ -245,4 +224,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

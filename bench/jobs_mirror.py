@@ -22,26 +22,32 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 from bench.harness import Numbers, Options, options
 from bench.sides import HOROLOG, KAFKA, Side, horolog, records
-from bench.spark_session import compare_rows, spark_with_kafka, with_task_peak
+from bench.spark_session import (
+    PARTITIONS,
+    VALUE_BYTES,
+    compare_rows,
+    fill,
+    filled,
+    read_topic,
+    spark_with_kafka,
+    timed,
+    with_task_peak,
+    write_topic,
+)
 from tools.peers.kafka import Kafka
 from tools.peers.mirror_maker import has_mirror_maker, mirror_maker, mirror_maker_version
 
-from horolog.client import Client, Producer
+from horolog.client import Client
 from horolog.jobs.mirroring import mirror
 
-PARTITIONS = 4
-VALUE_BYTES = 100
-T0_MS = 1_763_000_000_000
 TO_DIRECTORY = "into a directory"
 BATCHES = {"16 KiB": 16 << 10, "512 KiB": 512 << 10}
 AS_THEY_ARE = 0
@@ -49,7 +55,6 @@ MIRROR_MAKER = "MirrorMaker 2"
 MIRROR_MAKER_TIMEOUT_S = 600.0
 SPARK_THREADS = 2
 BYTES, QUICK_BYTES = 1 << 30, 64 << 20  # of values
-_CHUNK = 200_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,80 +83,35 @@ class Lines:
         return self.line in (None, line)
 
 
-def fill(bootstrap: str, topic: str, count: int, batch_bytes: int) -> None:
-    """Make a topic with this many records."""
-    with Client(bootstrap) as client:
-        client.create_topics({topic: PARTITIONS}, configs={"retention.ms": "-1"})
-        with Producer(client, batch_bytes=batch_bytes) as producer:
-            for start in range(0, count, _CHUNK):
-                numbers = range(start, min(start + _CHUNK, count))
-                rows = {
-                    "key": [b"key-%05d" % (number % 99_999) for number in numbers],
-                    "value": [b"%012d" % number + bytes(VALUE_BYTES - 12) for number in numbers],
-                    "timestamp_ms": [T0_MS + number for number in numbers],
-                }
-                producer.send(topic, pa.table(rows))
-
-
-@contextmanager
-def copy_of(bootstrap: str, topic: str, expected: int) -> Iterator[None]:
-    """A topic at the target, checked and deleted afterwards."""
-    with Client(bootstrap) as client:
-        client.create_topics({topic: PARTITIONS}, configs={"retention.ms": "-1"})
-        yield
-        ends = client.list_offsets({(topic, partition): -1 for partition in range(PARTITIONS)})
-        client.delete_topics([topic])
-    found = sum(0 if end is None else end.offset for end in ends.values())
-    if found != expected:
-        raise SystemExit(f"{found} records of {expected}")
+def copied(job: Callable[[], Any]) -> None:
+    """Run the job, without an error."""
+    done = job()
+    if done.errors:
+        raise SystemExit(done.errors[0])
 
 
 def by_mirror(
     spark: Any, source: str, target: str, topic: str, count: int, batch_bytes: int | None = None
 ) -> Numbers:
     """Copy the topic with the job; small batches are joined by default."""
-    with tempfile.TemporaryDirectory(prefix="mirror-") as state, copy_of(target, topic, count):
-        start = time.perf_counter()
-        done = mirror(
-            spark,
-            source=source,
-            target=target,
-            topics=topic,
-            state=f"{state}/state",
-            batch_bytes=batch_bytes,
-        )
-        seconds = time.perf_counter() - start
-        if done.errors:
-            raise SystemExit(done.errors[0])
-    return {"seconds": seconds, "rows": count / seconds / 1e6}
+    with tempfile.TemporaryDirectory(prefix="mirror-") as state, filled(target, topic, count):
+        places = {"source": source, "target": target, "state": f"{state}/state"}
+        job = partial(mirror, spark, topics=topic, batch_bytes=batch_bytes, **places)
+        return timed(partial(copied, job), count)
 
 
 def into_directory(spark: Any, source: str, topic: str, count: int) -> Numbers:
     """Copy the topic into files."""
-    path = Path(tempfile.mkdtemp(prefix="mirror-"))
-    try:
-        start = time.perf_counter()
-        target, state = path / "copy", path / "state"
-        done = mirror(spark, source=source, target=target, topics=topic, state=state)
-        seconds = time.perf_counter() - start
-        if done.errors:
-            raise SystemExit(done.errors[0])
-    finally:
-        shutil.rmtree(path)
-    return {"seconds": seconds, "rows": count / seconds / 1e6}
+    with tempfile.TemporaryDirectory(prefix="mirror-") as path:
+        places = {"source": source, "target": Path(path, "copy"), "state": Path(path, "state")}
+        job = partial(mirror, spark, topics=topic, **places)
+        return timed(partial(copied, job), count)
 
 
 def by_spark(spark: Any, source: str, target: str, topic: str, count: int) -> Numbers:
     """Copy the topic with Spark's Kafka source and sink."""
-    with copy_of(target, topic, count):
-        start = time.perf_counter()
-        reader = spark.read.format("kafka").option("kafka.bootstrap.servers", source)
-        rows = reader.option("subscribe", topic).option("includeHeaders", "true").load()
-        writer = rows.select("key", "value", "headers", "timestamp", "partition").write
-        writer = writer.format("kafka").option("kafka.bootstrap.servers", target)
-        writer.option("includeHeaders", "true").option("topic", topic).mode("append").save()
-        seconds = time.perf_counter() - start
-    return {"seconds": seconds, "rows": count / seconds / 1e6}
+    with filled(target, topic, count):
+        return timed(lambda: write_topic(read_topic(spark, source, topic), target, topic), count)
 
 
 def by_mirror_maker(source: str, target: str, topic: str, count: int) -> Numbers:
@@ -200,7 +160,7 @@ def rows(
         if lines.batches is not None and lines.batches != name:
             continue
         topic = f"mirror-{batch_bytes}"
-        fill(source, topic, count, batch_bytes)
+        fill(source, topic, count, batch_bytes, count)
         ours = partial(by_mirror, spark, source, target, topic, count)
         theirs = partial(by_spark, spark, source, target, topic, count)
         pids = [each.pid for each in brokers]
@@ -228,7 +188,7 @@ def growth(spark: Any, source: str, target: str, asked: Options, count: int) -> 
     sides = {}
     for name, some in {"a quarter": count // 4, "all records": count}.items():
         topic = f"growing-{some}"
-        fill(source, topic, some, max(BATCHES.values()))
+        fill(source, topic, some, max(BATCHES.values()), some)
         work = partial(by_mirror, spark, source, target, topic, some)
         sides[name] = partial(with_task_peak, work)
     versions = dict.fromkeys(sides, "this tree")

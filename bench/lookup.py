@@ -8,10 +8,10 @@ a quiet machine. `--sizes` and `--codecs` choose parts of it, none if nothing fo
 """
 
 import contextlib
-import shutil
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from bench import harness, large_logs
@@ -20,25 +20,16 @@ from bench.sides import SIDES, Side, create_topic
 LOOKUPS, COLD_LOOKUPS = 3000, 300
 SIZE, PER_BATCH, RECORDS = 100, 1000, 1_000_000
 CODECS = ("none", "lz4", "zstd")
-DETAILS = ("p99_ms", "lookups/s", "broker CPU-ms/lookup")
+DETAILS = ("p99_ms", "lookups/s", "broker CPU-us/lookup")
 REACH = "1.0x; cost flat in log size"
 
 
 def lookups(
     topic: str, records: int, count: int, before: Callable[[], None] = lambda: None
-) -> Callable[[Side], Mapping[str, float]]:
-    def measure(side: Side) -> Mapping[str, float]:
+) -> harness.Measure:
+    def measure(side: Side) -> harness.Numbers:
         before()
-        used = side.cpu_s()
-        numbers = harness.run_client(
-            "raw_lookup", bootstrap=side.bootstrap, topic=topic, lookups=count, records=records
-        )
-        used = side.cpu_s() - used
-        return {
-            **numbers,
-            "lookups/s": count / numbers["seconds"],
-            "broker CPU-ms/lookup": 1000 * used / count,
-        }
+        return harness.run_client("raw_lookup", side, topic=topic, lookups=count, records=records)
 
     return measure
 
@@ -47,11 +38,8 @@ def compare(
     work: str, measure: harness.Measure, sides: Sequence[Side], asked: harness.Options
 ) -> None:
     """Median and 99th percentile, each a row of its own from the same runs."""
-    taken = harness.take(measure, sides, asked)
-    versions = {side.name: side.version for side in sides}
-    for figure in ("p50_ms", "p99_ms"):
-        row = harness.Row(work, measure, figure, "", REACH, higher_is_better=False, details=DETAILS)
-        harness.report(row, taken, versions, asked)
+    rows = [harness.Row(work, figure, REACH, DETAILS) for figure in ("p50_ms", "p99_ms")]
+    harness.compare(measure, sides, asked, *rows)
 
 
 def large(asked: harness.Options, base: Path, sizes: Sequence[int]) -> None:
@@ -76,9 +64,7 @@ def large(asked: harness.Options, base: Path, sizes: Sequence[int]) -> None:
             warm = lookups(topic, records, LOOKUPS)
             compare(f"offset by timestamp, {size} x 1 GB", warm, sides, asked)
 
-            def empty(directories: Sequence[Path] = directories) -> None:
-                large_logs.forget_cached(directories)
-
+            empty = partial(large_logs.forget_cached, directories)
             cold = lookups(topic, records, COLD_LOOKUPS, empty)
             compare(f"offset by timestamp, {size} x 1 GB, page cache emptied", cold, sides, asked)
 
@@ -90,15 +76,8 @@ def compressed(asked: harness.Options, codecs: Sequence[str]) -> None:
             topic = f"lookup-{codec}"
             for side in sides:
                 create_topic(side, topic)
-                harness.run_client(
-                    "fill",
-                    bootstrap=side.bootstrap,
-                    topic=topic,
-                    records=RECORDS,
-                    size=SIZE,
-                    per_batch=PER_BATCH,
-                    codec=codec,
-                )
+                filling = {"records": RECORDS, "size": SIZE, "per_batch": PER_BATCH}
+                harness.run_client("fill", side, topic=topic, codec=codec, **filling)
             work = f"offset by timestamp, batches of {PER_BATCH:,} records, {codec}"
             compare(work, lookups(topic, RECORDS, LOOKUPS), sides, asked)
 
@@ -113,13 +92,9 @@ def main() -> None:
     if sizes is None:
         sizes = (1, 10) if asked.quick else (1, 10, 50)
     harness.require_peer()
-    harness.machine()
-    base = Path(tempfile.mkdtemp(prefix="horolog-bench-lookup-"))
-    try:
-        if sizes:
-            large(asked, base, sizes)
-    finally:
-        shutil.rmtree(base, ignore_errors=True)
+    if sizes:
+        with tempfile.TemporaryDirectory(prefix="horolog-bench-lookup-") as base:
+            large(asked, Path(base), sizes)
     if arguments.codecs:
         compressed(asked, arguments.codecs)
 

@@ -13,41 +13,26 @@ longest that the event loop was busy meanwhile.
 import argparse
 import asyncio
 import socket
-import tempfile
 import threading
 import time
 import urllib.request
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager, nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from statistics import median
 
 from bench import raw
 from bench.clients import batch_of
 from bench.companions import median_of
 from bench.produce import librdkafka
-from bench.request_cost import WORK, Client
+from bench.request_cost import WORK, Client, served
 from bench.sides import horolog
 
 from horolog.broker.controller import NewTopic
 from horolog.broker.service import Service
-from horolog.config import Settings
-from horolog.record.scan import load_kernels
 
 PARTITIONS = 3_500
 _BYTES = {100: 100_000_000, 1_000: 300_000_000}
 """That librdkafka sends in a turn, by the size of the records."""
-
-
-@asynccontextmanager
-async def _served(**settings: str) -> AsyncIterator[Service]:
-    with tempfile.TemporaryDirectory() as directory:
-        given = {"log.dir": directory, "listeners": "PLAINTEXT://127.0.0.1:0", **settings}
-        given["log.retention.ms"] = "-1"
-        service = await Service.start(Settings(given), load_kernels=False)
-        try:
-            yield service
-        finally:
-            await service.stop()
 
 
 async def _scrape(service: Service, query: str = "") -> int:
@@ -64,7 +49,7 @@ async def _scrape(service: Service, query: str = "") -> int:
 async def cost(work: str, requests: int, pairs: int, *, is_aa: bool) -> None:
     """Short turns in pairs whose order changes, on connections to one broker."""
     batch = batch_of(100, 1)
-    async with _served(**{"horolog.metrics.port": "0"}) as service:
+    async with served(**{"horolog.metrics.port": "0"}) as service:
         await service.broker.controller.ensure_topic("cost")
         clients = [
             (Client(service, counted=counted), Client(service, counted=counted))
@@ -143,7 +128,7 @@ def produce(starts: int, pairs: int, *, is_aa: bool) -> None:
 
 
 async def scrape(runs: int) -> None:
-    async with _served(**{"horolog.metrics.port": "0"}) as service:
+    async with served(**{"horolog.metrics.port": "0"}) as service:
         new = NewTopic(name="many", partitions=PARTITIONS)
         await service.broker.controller.create_topic(new)
         client, batch = Client(service), batch_of(100, 1)
@@ -179,7 +164,6 @@ def main() -> None:
     parser.add_argument("--starts", type=int, default=4, help="of the brokers that librdkafka uses")
     parser.add_argument("--aa", action="store_true", help="compare what is the same")
     asked = parser.parse_args()
-    load_kernels()
     for work in WORK:
         asyncio.run(cost(work, asked.requests, asked.pairs, is_aa=asked.aa))
     produce(asked.starts, 8, is_aa=asked.aa)

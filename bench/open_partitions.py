@@ -13,17 +13,14 @@ measured again by the next call; each number is printed as soon as it is known.
 import contextlib
 import os
 import shutil
-import subprocess
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from bench import harness, raw
-from bench.clients import batch_of
-from bench.sides import SIDES, Side, cpu_s, start_command, stop
-from bench.start import address, first_ack, not_running
+from bench.sides import SIDES, Side, stop
+from bench.start import Started, started
 
 TOPIC = "many"
 PARTITIONS = 3500
@@ -50,15 +47,6 @@ ROWS = (
 REACH = {"first ack s": "1.0x", "files held": "well below three a segment"}
 
 
-@dataclass(frozen=True)
-class Running:
-    """A side that was started on what it holds."""
-
-    bootstrap: str
-    process: "subprocess.Popen[str]"
-    opened: Mapping[str, float]
-
-
 def fill(side: Side, partitions: int) -> Mapping[str, float]:
     """One topic with that many partitions, and its segments; how long the partitions took."""
     from confluent_kafka.admin import AdminClient, NewTopic
@@ -71,7 +59,7 @@ def fill(side: Side, partitions: int) -> Mapping[str, float]:
     await_all(side.bootstrap, partitions)
     made = {"seconds": time.perf_counter() - started, "CPU s": side.cpu_s() - used}
     rounds = [segment * 2 * HOUR_MS for segment in range(SEGMENTS) for _ in range(BATCHES)]
-    _round_robin(side.bootstrap, partitions, SIZE, PER_BATCH, rounds)
+    _round_robin(side, partitions, PER_BATCH, rounds)
     return made
 
 
@@ -92,56 +80,32 @@ def _answers(connection: raw.Connection, request: bytes) -> bool:
 
 
 def _round_robin(
-    bootstrap: str, partitions: int, size: int, per_batch: int, rounds: list[int]
+    side: Side, partitions: int, per_batch: int, rounds: list[int]
 ) -> dict[str, float]:
-    return harness.run_client(
-        "round_robin",
-        bootstrap=bootstrap,
-        topic=TOPIC,
-        partitions=partitions,
-        size=size,
-        per_batch=per_batch,
-        rounds=rounds,
-    )
+    shape = {"partitions": partitions, "size": SIZE, "per_batch": per_batch, "rounds": rounds}
+    return harness.run_client("round_robin", side, topic=TOPIC, **shape)
 
 
 @contextlib.contextmanager
-def running(name: str, base: Path, partitions: int) -> Iterator[Running]:
-    """Start a side; it is stopped at the end if it still runs."""
-    request = raw.produce_request(TOPIC, batch_of(100, 1), partition=partitions - 1)
-    started = time.perf_counter()
-    process = subprocess.Popen(
-        start_command(name, base),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    )
-    try:
-        bootstrap = address(name, process, base)
-        opened = {
-            "first ack s": first_ack(bootstrap, request, started),
-            "CPU s": cpu_s(process.pid),
-        }
-        yield Running(bootstrap, process, opened)
-    finally:
-        stop(process)
+def running(name: str, base: Path, partitions: int) -> Iterator[tuple[Started, harness.Numbers]]:
+    """Start a side on what it holds, and what that took until a record of the last partition."""
+    with started(name, base, TOPIC, partitions - 1) as it:
+        yield it, {"first ack s": it.first_ack_s, "CPU s": it.side.cpu_s()}
 
 
-def held(side: str, base: Path, pid: int) -> Mapping[str, float]:
+def held(side: Side, base: Path) -> Mapping[str, float]:
     """Memory and files of a process that has had nothing to do for a while."""
-    _await_idle(pid)
-    place = Side(side, "", pid, "")
+    _await_idle(side)
     mapped, mapped_bytes = set(), 0
-    for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
+    for line in Path(f"/proc/{side.pid}/maps").read_text().splitlines():
         fields = line.split(maxsplit=5)
         if len(fields) == 6 and fields[5].startswith(str(base)):
             start, _, end = fields[0].partition("-")
             mapped.add(fields[5])
             mapped_bytes += int(end, 16) - int(start, 16)
-    opened = len(os.listdir(f"/proc/{pid}/fd"))
+    opened = len(os.listdir(f"/proc/{side.pid}/fd"))
     return {
-        "resident MB": place.resident_mb(),
+        "resident MB": side.resident_mb(),
         "open files": opened,
         "mapped files": len(mapped),
         "mapped MB": mapped_bytes / MB,
@@ -149,12 +113,12 @@ def held(side: str, base: Path, pid: int) -> Mapping[str, float]:
     }
 
 
-def _await_idle(pid: int) -> None:
+def _await_idle(side: Side) -> None:
     """Wait until it does next to nothing: a horolog that has started loads its kernels."""
-    before = cpu_s(pid)
+    before = side.cpu_s()
     for _ in range(int(MOST_IDLE_S / IDLE_S)):
         time.sleep(IDLE_S)
-        used = cpu_s(pid)
+        used = side.cpu_s()
         if used - before < IDLE_SHARE * IDLE_S:
             return
         before = used
@@ -169,25 +133,24 @@ def _tell(name: str, part: str, numbers: Mapping[str, float]) -> Mapping[str, fl
 
 def measure(name: str, base: Path, partitions: int) -> Mapping[str, Mapping[str, float]]:
     """One run of everything but the making, from a clean stop to the next."""
-    with running(name, base, partitions) as side:
-        opened = _tell(name, "open", {**side.opened, **held(name, base, side.process.pid)})
+    with running(name, base, partitions) as (it, first):
+        side = it.side
+        opened = _tell(name, "open", {**first, **held(side, base)})
         await_all(side.bootstrap, partitions)
-        used = cpu_s(side.process.pid)
-        _round_robin(side.bootstrap, partitions, SIZE, 1, [0])  # each is opened for writing
-        done = _round_robin(side.bootstrap, partitions, SIZE, 1, [0, 0])
-        cpu = cpu_s(side.process.pid) - used
-        rate = done["requests"] / done["seconds"]
-        produced = _tell(name, "produce", {**done, "requests/s": rate, "CPU s": cpu})
-        started = time.perf_counter()
-        stop(side.process)
-        stopped = _tell(name, "stop", {"seconds": time.perf_counter() - started})
-    with running(name, base, partitions) as side:
-        await_all(side.bootstrap, partitions)
-        _round_robin(side.bootstrap, partitions, SIZE, PER_BATCH, [0])
-        side.process.kill()
-        side.process.wait()
-    with running(name, base, partitions) as side:
-        killed = _tell(name, "killed", side.opened)
+        used = side.cpu_s()
+        _round_robin(side, partitions, 1, [0])  # each is opened for writing
+        done = _round_robin(side, partitions, 1, [0, 0])
+        produced = _tell(name, "produce", {**done, "CPU s": side.cpu_s() - used})
+        began = time.perf_counter()
+        stop(it.process)
+        stopped = _tell(name, "stop", {"seconds": time.perf_counter() - began})
+    with running(name, base, partitions) as (it, _):
+        await_all(it.side.bootstrap, partitions)
+        _round_robin(it.side, partitions, PER_BATCH, [0])
+        it.process.kill()
+        it.process.wait()
+    with running(name, base, partitions) as (_, first):
+        killed = _tell(name, "killed", first)
     return {"open": opened, "produce": produced, "stop": stopped, "killed": killed}
 
 
@@ -203,9 +166,7 @@ def make(asked: harness.Options, base: Path, partitions: int) -> None:
             made[name] = [_tell(name, "make", fill(side, partitions))]
         done.touch()
     if made:
-        row = harness.Row(
-            f"make {partitions:,} partitions", not_running, "seconds", "", "1.0x", False, ("CPU s",)
-        )
+        row = harness.Row(f"make {partitions:,} partitions", "seconds", "1.0x", ("CPU s",))
         harness.report(row, made, dict.fromkeys(made, ""), asked)
 
 
@@ -215,7 +176,6 @@ def main() -> None:
     arguments = parser.parse_args()
     asked = harness.options_of(arguments)
     harness.require_peer()
-    harness.machine()
     partitions = PARTITIONS // 7 if asked.quick else PARTITIONS
     base = arguments.directory or Path(tempfile.mkdtemp(prefix="horolog-bench-open-"))
     try:
@@ -225,15 +185,8 @@ def main() -> None:
             for name in asked.names:
                 taken[name].append(measure(name, base / name, partitions))
         for part, figure, what, details in ROWS:
-            row = harness.Row(
-                f"{partitions:,} partitions, {what}",
-                not_running,
-                figure,
-                "",
-                REACH.get(figure, ""),
-                figure == "requests/s",
-                details,
-            )
+            work = f"{partitions:,} partitions, {what}"
+            row = harness.Row(work, figure, REACH.get(figure, ""), details)
             numbers = {name: [run[part] for run in runs] for name, runs in taken.items()}
             harness.report(row, numbers, dict.fromkeys(asked.names, ""), asked)
     finally:

@@ -6,9 +6,11 @@ old versions that both sides serve; what they carry does not differ from the new
 
 import socket
 import struct
+from collections.abc import Callable, Iterable
 from typing import Self
 
 CLIENT_ID = b"bench"
+PIPELINE = 5  # requests under way on one connection, as clients have by default
 PRODUCE, FETCH, LIST_OFFSETS = (0, 7), (1, 4), (2, 1)  # 7: the first that may carry zstd
 OFFSET_COMMIT = 8, 2
 # As librdkafka sends them, and in the second flow of KIP-890 (by the flow's number).
@@ -23,20 +25,16 @@ def _string(text: str) -> bytes:
     return struct.pack(">h", len(data)) + data
 
 
-def produce_request(topic: str, batch: bytes, *, partition: int = 0, acks: int = 1) -> bytes:
-    """The body of a Produce request with one batch for one partition."""
-    head = struct.pack(
-        ">hhii", -1, acks, 30_000, 1
-    )  # no transactional id, acks, timeout, one topic
+def produce_request(topic: str, batch: bytes, *, partition: int = 0) -> bytes:
+    """The body of a Produce request (acks=1) with one batch for one partition."""
+    head = struct.pack(">hhii", -1, 1, 30_000, 1)  # no transactional id, acks, timeout, one topic
     return head + _string(topic) + struct.pack(">iii", 1, partition, len(batch)) + batch
 
 
-def fetch_request(
-    topic: str, offset: int, *, partition: int = 0, max_bytes: int = 1 << 20
-) -> bytes:
-    """The body of a Fetch request for one partition: at least a byte, waiting half a second."""
+def fetch_request(topic: str, offset: int) -> bytes:
+    """The body of a Fetch request for partition 0: at least a byte, waiting half a second."""
     head = struct.pack(">iiiibi", -1, 500, 1, 50 << 20, 0, 1)
-    return head + _string(topic) + struct.pack(">iiqi", 1, partition, offset, max_bytes)
+    return head + _string(topic) + struct.pack(">iiqi", 1, 0, offset, 1 << 20)
 
 
 def list_offsets_request(topic: str, timestamp_ms: int, *, partition: int = 0) -> bytes:
@@ -56,9 +54,9 @@ def commit_request(group: str, topic: str, partitions: int, offset: int) -> byte
     return head + _string(topic) + struct.pack(">i", partitions) + b"".join(rows)
 
 
-def init_producer_id_request(transactional_id: str, timeout_ms: int = 60_000) -> bytes:
-    """The body of an InitProducerId request."""
-    return _string(transactional_id) + struct.pack(">i", timeout_ms)
+def init_producer_id_request(transactional_id: str) -> bytes:
+    """The body of an InitProducerId request; transactions may take a minute."""
+    return _string(transactional_id) + struct.pack(">i", 60_000)
 
 
 def add_partitions_request(
@@ -132,15 +130,29 @@ class Connection:
         self.send(api, body)
         return self.receive()
 
-    def close(self) -> None:
-        """Close it."""
-        self._socket.close()
+    def send_all(
+        self,
+        api: tuple[int, int],
+        bodies: Iterable[bytes],
+        check: Callable[[memoryview], object],
+        most: int = PIPELINE,
+    ) -> None:
+        """Send requests, at most so many under way, and check every answer."""
+        under_way = 0
+        for body in bodies:
+            if under_way == most:
+                check(self.receive())
+                under_way -= 1
+            self.send(api, body)
+            under_way += 1
+        for _ in range(under_way):
+            check(self.receive())
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
+        self._socket.close()
 
     def _fill(self, size: int) -> None:
         view = memoryview(self._buffer)
@@ -169,17 +181,17 @@ def produced(answer: memoryview) -> int:
     return int(base_offset)
 
 
-def fetched(answer: memoryview) -> tuple[memoryview, int]:
-    """The records of a Fetch v4 answer (one topic, one partition), and the high watermark."""
+def fetched(answer: memoryview) -> memoryview:
+    """The records of a Fetch v4 answer (one topic, one partition)."""
     at = 4 + 4
     (name_size,) = struct.unpack_from(">h", answer, at)
     at += 2 + name_size + 4
-    _, error, high_watermark, _, aborted = struct.unpack_from(">ihqqi", answer, at)
+    _, error, _, _, aborted = struct.unpack_from(">ihqqi", answer, at)
     if error:
         raise Refused("fetch", error)
     at += 26 + 16 * max(aborted, 0)
     (size,) = struct.unpack_from(">i", answer, at)
-    return answer[at + 4 : at + 4 + max(size, 0)], int(high_watermark)
+    return answer[at + 4 : at + 4 + max(size, 0)]
 
 
 def found(answer: memoryview) -> tuple[int, int]:

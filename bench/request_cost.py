@@ -16,7 +16,7 @@ import pstats
 import struct
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, cast
@@ -62,14 +62,38 @@ class _Nowhere(asyncio.Transport):
         return ("127.0.0.1", 1) if name == "peername" else default
 
 
-@contextlib.contextmanager
-def profiling(is_on: bool) -> Iterator[None]:
-    if not is_on:
-        yield
-        return
-    with cProfile.Profile() as profile:
-        yield
-    pstats.Stats(profile).sort_stats("tottime").print_stats(45)
+@contextlib.asynccontextmanager
+async def served(**settings: str) -> AsyncIterator[Service]:
+    """A broker in this process that keeps every record, with its kernels."""
+    with tempfile.TemporaryDirectory() as directory:
+        given = {
+            "log.dir": directory,
+            "listeners": "PLAINTEXT://127.0.0.1:0",
+            "log.retention.ms": "-1",
+            **settings,
+        }
+        service = await Service.start(Settings(given), load_kernels=False)
+        load_kernels()
+        try:
+            yield service
+        finally:
+            await service.stop()
+
+
+async def print_cost(
+    what: str, count: int, work: Callable[[], Awaitable[object]], asked: argparse.Namespace
+) -> None:
+    """What one of so many takes that the work consists of, in several runs."""
+    taken = []
+    with cProfile.Profile() if asked.profile else contextlib.nullcontext() as profile:
+        for _ in range(asked.runs):
+            before = time.process_time()
+            await work()
+            taken.append((time.process_time() - before) / count * 1e6)
+    if profile is not None:
+        pstats.Stats(profile).sort_stats("tottime").print_stats(45)
+    taken.sort()
+    print(f"{taken[0]:.1f} us a {what} at best, {taken[len(taken) // 2]:.1f} in the median")
 
 
 class Client:
@@ -167,34 +191,19 @@ WORK = {
 }
 
 
-async def measure(work: str, requests: int, runs: int, size: int, profile: bool) -> None:
-    with tempfile.TemporaryDirectory() as directory:
-        settings = Settings(
-            {
-                "log.dir": directory,
-                "listeners": "PLAINTEXT://127.0.0.1:0",
-                "num.partitions": str(PARTITIONS if "commit" in work else 1),
-            }
-        )
-        service = await Service.start(settings, load_kernels=False)
-        load_kernels()
+async def measure(asked: argparse.Namespace) -> None:
+    partitions = PARTITIONS if "commit" in asked.work else 1
+    async with served(**{"num.partitions": str(partitions)}) as service:
         await service.broker.controller.ensure_topic("cost")
         clients = [Client(service) for _ in range(GROUPS)]
-        batch = batch_of(size, 1)
-        await _produce(clients, batch, requests // 5)
+        batch = batch_of(asked.size, 1)
+        await _produce(clients, batch, asked.requests // 5)
         raw.produced(await clients[0].answer())
-        await WORK[work](clients, batch, requests // 10)
-        taken = []
-        with profiling(profile):
-            for _ in range(runs):
-                before = time.process_time()
-                await WORK[work](clients, batch, requests)
-                taken.append((time.process_time() - before) / requests * 1e6)
-        taken.sort()
-        print(f"{taken[0]:.1f} us a request at best, {taken[len(taken) // 2]:.1f} in the median")
+        work = partial(WORK[asked.work], clients, batch)
+        await work(asked.requests // 10)
+        await print_cost("request", asked.requests, partial(work, asked.requests), asked)
         for each in clients:
             each.close()
-        await service.stop()
 
 
 def main() -> None:
@@ -204,8 +213,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=7)
     parser.add_argument("--size", type=int, default=100, help="bytes of the one record")
     parser.add_argument("--profile", action="store_true")
-    asked = parser.parse_args()
-    asyncio.run(measure(asked.work, asked.requests, asked.runs, asked.size, asked.profile))
+    asyncio.run(measure(parser.parse_args()))
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pyarrow as pa
-from bench.harness import Numbers, Options, machine, options_of, parser_of, require_peer
+from bench.harness import Numbers, Options, options_of, parser_of, require_peer
 from bench.sides import Side, horolog, records, tree_cpu_s
 from tools.peers.kafka import JVM_FLAGS, Kafka, java
 from tools.peers.mirror_maker import mirror_maker
@@ -306,7 +306,6 @@ def main() -> None:
     given: argparse.Namespace = parser.parse_args()
     asked = options_of(given)
     require_peer()
-    machine()
     if given.line in (None, "follow"):
         follow(asked, QUICK_BYTES if asked.quick else BYTES)
     if given.line in (None, "latency"):

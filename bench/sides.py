@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -133,14 +133,7 @@ def horolog(
     """A horolog with its defaults."""
     base = directory or Path(tempfile.mkdtemp(prefix="horolog-bench-"))
     base.mkdir(parents=True, exist_ok=True)
-    with (base / "horolog.err").open("ab") as errors:
-        process = subprocess.Popen(
-            horolog_command(base / "data", settings),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            text=True,
-        )
+    process = start(horolog_command(base / "data", settings), base / "horolog.err")
     try:
         bootstrap = wait_until_ready(process, base / "horolog.err")
         yield Side(HOROLOG, bootstrap, process.pid, "this tree")
@@ -148,6 +141,21 @@ def horolog(
         stop(process)
         if directory is None:
             shutil.rmtree(base, ignore_errors=True)
+
+
+def start(
+    command: Sequence[str], errors: Path, environment: Mapping[str, str] | None = None
+) -> "subprocess.Popen[str]":
+    """Start a process that says on its output where it listens."""
+    with errors.open("ab") as file:
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=file,
+            text=True,
+            env=environment,
+        )
 
 
 def wait_until_ready(process: "subprocess.Popen[str]", errors: Path) -> str:

@@ -10,7 +10,6 @@ the read of one hundredth of the time span: its seconds and its bytes beside tho
 import random
 import statistics
 import tempfile
-import time
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -18,7 +17,7 @@ from typing import Any
 
 from bench.harness import Numbers, Options, options
 from bench.sides import HOROLOG, KAFKA, horolog
-from bench.spark_session import compare_rows, spark_with_kafka
+from bench.spark_session import compare_rows, spark_with_kafka, timed
 
 from horolog.record.batch import HEADER_SIZE, pack_header, parse_header
 from horolog.record.builder import Record, build_batch
@@ -95,10 +94,7 @@ def _write_partition(directory: Path, pool: Sequence[bytes], count: int) -> None
 
 def scan(frame: Any, records: int) -> Numbers:
     """Read a DataFrame to its end."""
-    start = time.perf_counter()
-    frame.write.format("noop").mode("overwrite").save()
-    seconds = time.perf_counter() - start
-    return {"seconds": seconds, "rows": records / seconds / 1e6}
+    return timed(frame.write.format("noop").mode("overwrite").save, records)
 
 
 class Reads:

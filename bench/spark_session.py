@@ -4,15 +4,24 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pyarrow as pa
 from bench import spark_floor
 from bench.harness import Numbers, Options, Row, in_turns, report
-from bench.sides import HOROLOG, KAFKA, processes_below
+from bench.sides import HOROLOG, KAFKA, processes_below, records
 from tools.peers.kafka import NoPeer, jars
+
+from horolog.client import Client, Producer
+
+PARTITIONS = 4
+VALUE_BYTES = 100
+T0_MS = 1_763_000_000_000
+_CHUNK = 200_000
 
 
 class Session(NamedTuple):
@@ -79,6 +88,56 @@ def _workers() -> list[int]:
     return found
 
 
+def timed(work: Callable[[], object], records: int) -> Numbers:
+    """Seconds of a call, and million records a second."""
+    start = time.perf_counter()
+    work()
+    seconds = time.perf_counter() - start
+    return {"seconds": seconds, "rows": records / seconds / 1e6}
+
+
+def fill(bootstrap: str, topic: str, count: int, batch_bytes: int, span_ms: int) -> None:
+    """Make a topic with this many records, whose times spread over so long."""
+    with Client(bootstrap) as client:
+        client.create_topics({topic: PARTITIONS}, configs={"retention.ms": "-1"})
+        with Producer(client, batch_bytes=batch_bytes) as producer:
+            for start in range(0, count, _CHUNK):
+                numbers = range(start, min(start + _CHUNK, count))
+                rows = {
+                    "key": [b"key-%05d" % (number % 99_999) for number in numbers],
+                    "value": [b"%012d" % number + bytes(VALUE_BYTES - 12) for number in numbers],
+                    "timestamp_ms": [T0_MS + number * span_ms // count for number in numbers],
+                }
+                producer.send(topic, pa.table(rows))
+
+
+@contextmanager
+def filled(
+    bootstrap: str, topic: str, expected: int, partitions: int = PARTITIONS
+) -> Iterator[None]:
+    """A topic that the block fills: it has to hold this many records, and is deleted then."""
+    with Client(bootstrap) as client:
+        client.create_topics({topic: partitions}, configs={"retention.ms": "-1"})
+        yield
+        found = records(client, topic, partitions)
+        client.delete_topics([topic])
+    if found != expected:
+        raise SystemExit(f"{found} records of {expected}")
+
+
+def read_topic(spark: Any, bootstrap: str, topic: str) -> Any:
+    """A topic by Spark's Kafka source."""
+    reader = spark.read.format("kafka").option("kafka.bootstrap.servers", bootstrap)
+    return reader.option("subscribe", topic).option("includeHeaders", "true").load()
+
+
+def write_topic(rows: Any, bootstrap: str, topic: str) -> None:
+    """Write such rows by Spark's Kafka sink."""
+    writer = rows.select("key", "value", "headers", "timestamp", "partition").write
+    writer = writer.format("kafka").option("kafka.bootstrap.servers", bootstrap)
+    writer.option("includeHeaders", "true").option("topic", topic).mode("append").save()
+
+
 def compare_rows(
     work: str,
     calls: Mapping[str, Callable[[], Numbers]],
@@ -96,12 +155,9 @@ def compare_rows(
     """
     if asked.only in calls:
         calls = {asked.only: calls[asked.only]}
-    row = Row(work, lambda _: {}, "rows", "million/s", reach, details=details)
     taken = in_turns(calls, asked, cpu_of=cpu_of)
-    report(row, taken, versions, asked)
+    report(Row(work, "rows", reach, details, "million/s"), taken, versions, asked)
     if cpu_of:
-        row = Row(f"{work}, CPU", lambda _: {}, "cpu_s", "s", "-", higher_is_better=False)
-        report(row, taken, versions, asked)
+        report(Row(f"{work}, CPU", "cpu_s", "-", unit="s"), taken, versions, asked)
     if all("task_mb" in numbers for runs in taken.values() for numbers in runs):
-        row = Row(f"{work}, memory", lambda _: {}, "task_mb", "MB", "-", higher_is_better=False)
-        report(row, taken, versions, asked)
+        report(Row(f"{work}, memory", "task_mb", "-", unit="MB"), taken, versions, asked)

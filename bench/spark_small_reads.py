@@ -99,13 +99,8 @@ def _available_now(load: Callable[[str], Any], side: str, checkpoint: Path) -> N
 def _row(
     name: str, calls: dict[str, Callable[[], object]], versions: dict[str, str], asked: Options
 ) -> None:
-    row = Row(f"small read: {name}", lambda _: {}, "ms", "ms", REACH, higher_is_better=False)
-    report(
-        row,
-        in_turns({each: partial(timed, call) for each, call in calls.items()}, asked),
-        versions,
-        asked,
-    )
+    taken = in_turns({each: partial(timed, call) for each, call in calls.items()}, asked)
+    report(Row(f"small read: {name}", "ms", REACH), taken, versions, asked)
 
 
 if __name__ == "__main__":

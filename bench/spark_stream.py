@@ -189,10 +189,7 @@ def follows(spark: Any, bootstrap: str, asked: Options, versions: dict[str, str]
         ("from append to sink, median", "median_ms"),
         ("from append to sink, p99", "p99_ms"),
     ):
-        row = Row(
-            work, lambda _: {}, figure, "ms", "1.0x", higher_is_better=False, details=("batches",)
-        )
-        report(row, taken, versions, asked)
+        report(Row(work, figure, "1.0x", ("batches",)), taken, versions, asked)
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ from typing import Any
 from bench.harness import Numbers, Options, options_of, parser_of
 from bench.sides import HOROLOG, KAFKA, Side, horolog
 from bench.spark_floor import FLOOR
-from bench.spark_session import compare_rows, spark_with_kafka
+from bench.spark_session import compare_rows, spark_with_kafka, timed
 
 from horolog.client import Client
 from horolog.sources import scan
@@ -85,18 +85,12 @@ def save(frame: Any, source: str, target: Target, count: int, more: Mapping[str,
     with target.topic(count) as topic:
         writer = frame.write.format(source).option("kafka.bootstrap.servers", target.bootstrap)
         writer = writer.option("topic", topic).options(**more)
-        start = time.perf_counter()
-        writer.mode("append").save()
-        seconds = time.perf_counter() - start
-    return {"seconds": seconds, "rows": count / seconds / 1e6}
+        return timed(writer.mode("append").save, count)
 
 
 def drop(frame: Any, count: int) -> Numbers:
     """Pass a DataFrame to a Python sink that drops it."""
-    start = time.perf_counter()
-    frame.write.format("dropped").mode("append").save()
-    seconds = time.perf_counter() - start
-    return {"seconds": seconds, "rows": count / seconds / 1e6}
+    return timed(frame.write.format("dropped").mode("append").save, count)
 
 
 def save_once(frame: Any, target: Target, count: int) -> Numbers:
@@ -122,10 +116,7 @@ def drain(
         writer = writer.option("kafka.bootstrap.servers", target.bootstrap).option("topic", topic)
         writer = writer.option("checkpointLocation", checkpoint).options(**more)
         writer = writer.trigger(availableNow=True)
-        start = time.perf_counter()
-        writer.start().awaitTermination()
-        seconds = time.perf_counter() - start
-    return {"seconds": seconds, "rows": count / seconds / 1e6}
+        return timed(lambda: writer.start().awaitTermination(), count)
 
 
 def main() -> None:

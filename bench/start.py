@@ -8,17 +8,26 @@ the kernels loaded.
 import contextlib
 import os
 import re
-import shutil
 import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from bench import harness, raw
 from bench.clients import batch_of
-from bench.sides import HOROLOG, SIDES, create_topic, start_command, stop
+from bench.sides import (
+    HOROLOG,
+    SIDES,
+    Side,
+    create_topic,
+    start,
+    start_command,
+    stop,
+    wait_until_ready,
+)
 
 TOPIC = "start"
 IDLE_S = 45.0  # the kernels take that long to load where little time is left for them
@@ -33,49 +42,36 @@ def prepare(name: str, base: Path) -> None:
             raw.produced(connection.ask(raw.PRODUCE, raw.produce_request(TOPIC, batch_of(100, 1))))
 
 
-def start(
-    name: str,
-    base: Path,
-    *,
-    cache: Path | None = None,
-    topic: str = TOPIC,
-    partition: int = 0,
-    idle_s: float = IDLE_S,
-) -> Mapping[str, float]:
-    """Start it, get one record acknowledged, leave it idle, stop it."""
+class Started(NamedTuple):
+    """A side that runs, and how long it took from the command to the first acknowledged record."""
+
+    side: Side
+    process: "subprocess.Popen[str]"
+    first_ack_s: float
+
+
+@contextlib.contextmanager
+def started(
+    name: str, base: Path, topic: str = TOPIC, partition: int = 0, cache: Path | None = None
+) -> Iterator[Started]:
+    """Start a side on what it holds; it is stopped at the end if it still runs."""
     request = raw.produce_request(topic, batch_of(100, 1), partition=partition)
     environment = {**os.environ, **({"XDG_CACHE_HOME": str(cache)} if cache else {})}
-    started = time.perf_counter()
-    process = subprocess.Popen(
-        start_command(name, base),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        env=environment,
-    )
+    began = time.perf_counter()
+    process = start(start_command(name, base), base / f"{name}.err", environment)
     try:
         bootstrap = address(name, process, base)
-        first_ack_s = first_ack(bootstrap, request, started)
-        time.sleep(idle_s)
-        status = Path(f"/proc/{process.pid}/status").read_text()
-        resident = re.search(r"VmRSS:\s+(\d+) kB", status)
-        assert resident is not None
-        return {"first ack s": first_ack_s, "idle MB": int(resident[1]) / 1024}
+        first_ack_s = first_ack(bootstrap, request, began)
+        yield Started(Side(name, bootstrap, process.pid, ""), process, first_ack_s)
     finally:
         stop(process)
 
 
 def address(name: str, process: "subprocess.Popen[str]", base: Path) -> str:
     """Where a side that was just started is going to listen."""
-    assert process.stdout is not None
     if name == HOROLOG:
-        for line in process.stdout:
-            if line.startswith("ready"):
-                found = re.search(r"(\S+:\d+)", line)
-                assert found is not None, line
-                return found[1]
-        raise RuntimeError("horolog did not become ready")
+        return wait_until_ready(process, base / f"{name}.err")
+    assert process.stdout is not None
     threading.Thread(target=process.stdout.read, daemon=True).start()
     listeners = re.search(
         r"advertised.listeners=PLAINTEXT://(\S+)", (base / "server.properties").read_text()
@@ -97,27 +93,22 @@ def first_ack(bootstrap: str, request: bytes, started: float) -> float:
 def main() -> None:
     asked = harness.options(__doc__ or "")
     harness.require_peer()
-    harness.machine()
-    base = Path(tempfile.mkdtemp(prefix="horolog-bench-start-"))
-    try:
+    with tempfile.TemporaryDirectory(prefix="horolog-bench-start-") as directory:
+        base = Path(directory)
         for name in asked.names:
             prepare(name, base / name)
         for kind in ("warm", "cold"):
-            taken: dict[str, list[Mapping[str, float]]] = {name: [] for name in asked.names}
+            taken: dict[str, list[harness.Numbers]] = {name: [] for name in asked.names}
             for run in range(asked.runs):
                 for name in asked.names:
                     cache = base / f"cache-{run}" if kind == "cold" else None
-                    taken[name].append(start(name, base / name, cache=cache))
+                    with started(name, base / name, cache=cache) as it:
+                        time.sleep(IDLE_S)
+                        numbers = {"first ack s": it.first_ack_s, "idle MB": it.side.resident_mb()}
+                    taken[name].append(numbers)
             for figure, reach in (("first ack s", "10x faster"), ("idle MB", "3x less")):
-                row = harness.Row(f"start, {kind}", not_running, figure, "", reach, False)
+                row = harness.Row(f"start, {kind}", figure, reach)
                 harness.report(row, taken, dict.fromkeys(asked.names, ""), asked)
-    finally:
-        shutil.rmtree(base, ignore_errors=True)
-
-
-def not_running(side: object) -> Mapping[str, float]:
-    """What a row has for a measure when the broker is started by the measurement itself."""
-    raise AssertionError("a start is not measured on a side that runs")
 
 
 if __name__ == "__main__":

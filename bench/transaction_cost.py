@@ -8,19 +8,15 @@ the end. CPU time says the same on a busy machine, nearly. `--profile` prints wh
 
 import argparse
 import asyncio
-import tempfile
-import time
 from collections.abc import Sequence
 
 from bench import raw
 from bench.clients import payloads
-from bench.request_cost import Client, profiling
+from bench.request_cost import Client, print_cost, served
 
 from horolog.broker.service import Service
 from horolog.clock import SystemClock
-from horolog.config import Settings
 from horolog.record.builder import Record, build_batch
-from horolog.record.scan import load_kernels
 
 TOPIC, PARTITIONS = "transactions", 4
 
@@ -115,16 +111,7 @@ async def _commit(producers: Sequence[Producer], count: int, flow: int) -> None:
 
 async def measure(asked: argparse.Namespace) -> None:
     """Print the median of the runs."""
-    with tempfile.TemporaryDirectory() as directory:
-        settings = Settings(
-            {
-                "log.dir": directory,
-                "listeners": "PLAINTEXT://127.0.0.1:0",
-                "num.partitions": str(PARTITIONS),
-            }
-        )
-        service = await Service.start(settings, load_kernels=False)
-        load_kernels()
+    async with served(**{"num.partitions": str(PARTITIONS)}) as service:
         await service.broker.controller.ensure_topic(TOPIC)
         producers = [
             Producer(service, number, asked.records, asked.size, asked.flow)
@@ -133,22 +120,15 @@ async def measure(asked: argparse.Namespace) -> None:
         for each in producers:
             await each.begin()
         count = max(1, asked.transactions // len(producers))
+
+        async def work() -> None:
+            await _commit(producers, count, asked.flow)
+            await service.broker.transactions.settle()
+
         await _commit(producers, count // 3, asked.flow)
-        taken = []
-        with profiling(asked.profile):
-            for _ in range(asked.runs):
-                before = time.process_time()
-                await _commit(producers, count, asked.flow)
-                await service.broker.transactions.settle()
-                used = time.process_time() - before
-                taken.append(used / count / len(producers) * 1e6)
-        taken.sort()
-        print(
-            f"{taken[0]:.0f} us a transaction at best, {taken[len(taken) // 2]:.0f} in the median"
-        )
+        await print_cost("transaction", count * len(producers), work, asked)
         for each in producers:
             each.client.close()
-        await service.stop()
 
 
 def main() -> None:

@@ -13,46 +13,15 @@ else, and each of them waits longer. `--rate` asks both for as many a second, wh
 commit takes at the same load.
 """
 
-from collections.abc import Callable, Mapping
+from functools import partial
 
 from bench import harness
 from bench.clients import PARTITIONS
-from bench.sides import Side
 
 TOPIC = "transactions"
 SIZE = 100
 # Records of a transaction, producers, and transactions of each.
 WORK = ((1, 1, 400), (100, 1, 300), (10_000, 1, 30), (1, 8, 150), (100, 8, 100), (10_000, 8, 8))
-CPU = "broker CPU-us/commit"
-
-
-def transactions(
-    records: int, producers: int, each: int, flow: int, rate: float
-) -> Callable[[Side], Mapping[str, float]]:
-    """This many producers with this many transactions each."""
-
-    def measure(side: Side) -> Mapping[str, float]:
-        used = side.cpu_s()
-        numbers = harness.run_client(
-            "raw_transactions" if flow == 2 else "transactions",
-            bootstrap=side.bootstrap,
-            topic=TOPIC,
-            each=each,
-            records=records,
-            size=SIZE,
-            producers=producers,
-            rate=rate,
-        )
-        used = side.cpu_s() - used
-        commits = each * producers
-        return {
-            **numbers,
-            "records/s": commits * records / numbers["seconds"],
-            "commits/s": commits / numbers["seconds"],
-            CPU: 1e6 * used / commits,
-        }
-
-    return measure
 
 
 def main() -> None:
@@ -64,29 +33,32 @@ def main() -> None:
     given = parser.parse_args()
     asked = harness.options_of(given)
     harness.require_peer()
-    harness.machine()
     with harness.both_sides(asked, {"num.partitions": str(PARTITIONS)}) as sides:
-        versions = {side.name: side.version for side in sides}
         for records, producers, each in WORK:
             if given.records not in (None, records) or given.producers not in (None, producers):
                 continue
-            count = max(1, each // 3) if asked.quick else each
-            work = transactions(records, producers, count, given.flow, given.rate)
-            taken = harness.take(work, sides, asked)
+            measure = partial(
+                harness.run_client,
+                "raw_transactions" if given.flow == 2 else "transactions",
+                topic=TOPIC,
+                each=max(1, each // 3) if asked.quick else each,
+                records=records,
+                size=SIZE,
+                producers=producers,
+                rate=given.rate,
+            )
             flow = "second flow: " if given.flow == 2 else ""
             name = (
                 f"{flow}{records:,} records a commit, {producers} producer{'s' * (producers > 1)}"
             )
             if given.rate:
                 name += f", {given.rate:g} a second"
-            details = "commits/s", CPU
-            rate = harness.Row(name, work, "records/s", "", "1.0x", details=details)
-            harness.report(rate, taken, versions, asked)
-            for figure in ("p50_ms", "p99_ms"):
-                commit = harness.Row(
-                    f"{name}: a commit", work, figure, "", "1.0x", higher_is_better=False
-                )
-                harness.report(commit, taken, versions, asked)
+            rows = [
+                harness.Row(name, "records/s", "1.0x", ("commits/s", "broker CPU-us/commit")),
+                harness.Row(f"{name}: a commit", "p50_ms", "1.0x"),
+                harness.Row(f"{name}: a commit", "p99_ms", "1.0x"),
+            ]
+            harness.compare(measure, sides, asked, *rows)
 
 
 if __name__ == "__main__":
