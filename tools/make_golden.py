@@ -45,10 +45,7 @@ def clean(work: Path) -> dict[str, Any]:
     """A log directory after a clean stop, every kind of topic in it."""
     kafka = Kafka(work, settings=BUSY_SETTINGS)
     with kafka:
-        scenarios.create(kafka.bootstrap, scenarios.CLEAN)
-        for one in scenarios.CLEAN:
-            print(f"  {one.topic}: {one.about}", flush=True)
-            one.write(kafka.bootstrap, one.topic)
+        scenarios.write_all(kafka.bootstrap, scenarios.CLEAN)
         scenarios.committed_offsets("golden-group", "client-none")(kafka.bootstrap)
         scenarios.settle()
     for seed in (18, 19):  # every start is a new leader epoch
@@ -72,10 +69,7 @@ def killed(work: Path) -> dict[str, Any]:
     kafka = Kafka(work, settings=BUSY_SETTINGS)
     try:
         kafka.start()
-        scenarios.create(kafka.bootstrap, scenarios.KILLED)
-        for one in scenarios.KILLED:
-            print(f"  {one.topic}: {one.about}", flush=True)
-            one.write(kafka.bootstrap, one.topic)
+        scenarios.write_all(kafka.bootstrap, scenarios.KILLED)
         scenarios.settle()
     finally:
         kafka.kill()
@@ -101,10 +95,7 @@ def old_formats(work: Path) -> dict[str, Any]:
         )
         with kafka:
             scenarios.settle()  # under ZooKeeper it listens before there is a controller
-            scenarios.create(kafka.bootstrap, scenarios.OLD_KAFKA)
-            for one in scenarios.OLD_KAFKA:
-                print(f"  {one.topic}: {one.about}", flush=True)
-                one.write(kafka.bootstrap, one.topic)
+            scenarios.write_all(kafka.bootstrap, scenarios.OLD_KAFKA)
         with kafka:
             scenarios.settle()
             told = _answers(kafka, scenarios.OLD_KAFKA)

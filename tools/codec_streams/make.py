@@ -41,15 +41,13 @@ def body(n, size):
 SMALL = (3, body(3, 9))
 LARGE = (40, body(40, 4000))  # 160 kB: several blocks
 ONE = (1, body(1, 0))
-NOISE_N = 2
-noise = b"".join(record_bytes(0, i, None, _random.randbytes(700), []) for i in range(2))
-NOISE = (2, noise)
+NOISE = (2, b"".join(record_bytes(0, i, None, _random.randbytes(700), []) for i in range(2)))
 FIRST = record_bytes(0, 0, b"a", b"first", [])
 SECOND = record_bytes(0, 1, b"b", b"second", [])
 SKIP = struct.pack("<II", 0x184D2A50, 4) + b"skip"  # a frame that readers of lz4 and zstd skip
 
 
-def xxh32(data, seed=0):
+def xxh32(data):
     p1, p2, p3, p4, p5 = 2654435761, 2246822519, 3266489917, 668265263, 374761393
     m32 = 0xFFFFFFFF
 
@@ -59,7 +57,7 @@ def xxh32(data, seed=0):
     n = len(data)
     i = 0
     if n >= 16:
-        v = [(seed + p1 + p2) & m32, (seed + p2) & m32, seed, (seed - p1) & m32]
+        v = [(p1 + p2) & m32, p2, 0, -p1 & m32]
         while i + 16 <= n:
             for k in range(4):
                 w = int.from_bytes(data[i : i + 4], "little")
@@ -67,7 +65,7 @@ def xxh32(data, seed=0):
                 i += 4
         h = (rot(v[0], 1) + rot(v[1], 7) + rot(v[2], 12) + rot(v[3], 18)) & m32
     else:
-        h = (seed + p5) & m32
+        h = p5
     h = (h + n) & m32
     while i + 4 <= n:
         h = (h + int.from_bytes(data[i : i + 4], "little") * p3) & m32
@@ -314,7 +312,7 @@ def z(data, level=3, **k):
     return zstandard.ZstdCompressor(level=level, **k).compress(data)
 
 
-def zparts(data, parts, checksum=False, flush=zstandard.FLUSH_BLOCK, end=True):
+def zparts(data, parts, checksum=False, end=True):
     co = zstandard.ZstdCompressor(write_checksum=checksum, write_content_size=False).compressobj()
     out = b""
     step = len(data) // parts + 1
@@ -422,7 +420,7 @@ def zstd_streams():
 
 
 # ---------------- gzip
-def gz(data, **k):
+def gz(data):
     co = zlib.compressobj(6, zlib.DEFLATED, 31)
     return co.compress(data) + co.flush()
 
@@ -432,12 +430,12 @@ def deflate(b):
     return co.compress(b) + co.flush()
 
 
-def gzm(b, flags=0, extra=b"", crc=None, size=None, cm=8, xfl=0, os_=255, mag=b"\x1f\x8b"):
+def gzm(b, flags=0, extra=b"", crc=None, size=None, cm=8):
     return (
-        mag
+        b"\x1f\x8b"
         + bytes([cm, flags])
         + b"\0" * 4
-        + bytes([xfl, os_])
+        + b"\0\xff"
         + extra
         + deflate(b)
         + struct.pack(

@@ -99,16 +99,7 @@ def _write_topic(kafka: Kafka, topic: str) -> None:
     )
     kafka.tool(
         "producer",
-        "--topic",
-        topic,
-        *(["--compression-codec", codec] if codec != "none" else []),
-        "--property",
-        "parse.key=true",
-        "--property",
-        "key.separator=:",
-        "--producer-property",
-        "linger.ms=300",
-        "--producer-property",
-        "enable.idempotence=false",
+        *("--topic", topic, *old_releases.codec_arguments(codec), *old_releases.KEYED_LINES),
+        *("--producer-property", "enable.idempotence=false"),
         stdin="".join(f"{line}\n" for line in old_releases.lines_of(1)).encode(),
     )

@@ -39,6 +39,13 @@ log4j.appender.err.layout.ConversionPattern=%p %m (%c)%n
 """
 
 
+KEYED_LINES = (
+    *("--property", "parse.key=true", "--property", "key.separator=:"),
+    *("--producer-property", "linger.ms=300"),
+)
+"""How console producers read lines of `key:value`, and send them in batches."""
+
+
 class Release(NamedTuple):
     """One release and the topics that it writes, each with the settings it is made with."""
 
@@ -127,19 +134,9 @@ class OldKafka:
         """Make a topic of one partition."""
         pairs = [f"{name}={value}" for name, value in settings.items()]
         config = [part for pair in pairs for part in ("--config", pair)]
-        self._tool(
-            "kafka.admin.TopicCommand",
-            "--zookeeper",
-            self._zookeeper,
-            "--create",
-            "--topic",
-            topic,
-            "--partitions",
-            "1",
-            "--replication-factor",
-            "1",
-            *config,
-        )
+        one = ("--partitions", "1", "--replication-factor", "1")
+        arguments = ("--zookeeper", self._zookeeper, "--create", "--topic", topic, *one, *config)
+        self._tool("kafka.admin.TopicCommand", *arguments)
 
     def produce(self, topic: str, codec: str, lines: Sequence[str]) -> None:
         """Send lines of `key:value`."""
@@ -148,13 +145,8 @@ class OldKafka:
 
     def dump(self, logs: Sequence[Path]) -> str:
         """What its dump tool says of files, record by record."""
-        return self._tool(
-            "kafka.tools.DumpLogSegments",
-            "--deep-iteration",
-            "--print-data-log",
-            "--files",
-            ",".join(map(str, logs)),
-        )
+        arguments = ("--deep-iteration", "--print-data-log", "--files", ",".join(map(str, logs)))
+        return self._tool("kafka.tools.DumpLogSegments", *arguments)
 
     def _tool(self, name: str, *arguments: str) -> str:
         return run_tool(self.release.version, self._directory, name, *arguments)
@@ -164,23 +156,20 @@ def produce(
     version: str, directory: Path, bootstrap: str, topic: str, codec: str, lines: Sequence[str]
 ) -> None:
     """Send lines of `key:value` with the console producer of a release."""
+    arguments = ("--broker-list", bootstrap, "--topic", topic, *codec_arguments(codec))
     run_tool(
         version,
         directory,
         "kafka.tools.ConsoleProducer",
-        "--broker-list",
-        bootstrap,
-        "--topic",
-        topic,
-        *(["--compression-codec", codec] if codec != "none" else []),
-        "--property",
-        "parse.key=true",
-        "--property",
-        "key.separator=:",
-        "--producer-property",
-        "linger.ms=300",
+        *arguments,
+        *KEYED_LINES,
         stdin="".join(f"{line}\n" for line in lines).encode(),
     )
+
+
+def codec_arguments(codec: str) -> list[str]:
+    """With which a console producer compresses."""
+    return ["--compression-codec", codec] if codec != "none" else []
 
 
 def run_tool(version: str, directory: Path, name: str, *arguments: str, stdin: bytes = b"") -> str:
@@ -229,11 +218,11 @@ def records_in(said: str) -> Iterator[list[Any]]:
         yield [int(offset), kind, ms, key, value]
 
 
-def lines_of(run: int, count: int = 40) -> list[str]:
+def lines_of(run: int) -> list[str]:
     """What is sent in one run of a producer."""
     return [
         f"key-{number % 7}:run {run} number {number} " + "tick" * (number % 5)
-        for number in range(count)
+        for number in range(40)
     ]
 
 

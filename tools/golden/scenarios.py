@@ -51,6 +51,14 @@ class Scenario:
     partitions: int = 1
 
 
+def write_all(bootstrap: str, scenarios: Sequence[Scenario]) -> None:
+    """Create every scenario's topic and write it."""
+    create(bootstrap, scenarios)
+    for one in scenarios:
+        print(f"  {one.topic}: {one.about}", flush=True)
+        one.write(bootstrap, one.topic)
+
+
 def create(bootstrap: str, scenarios: Iterable[Scenario]) -> None:
     """Create every scenario's topic; nothing is deleted for its age unless the scenario says so."""
     admin = AdminClient({"bootstrap.servers": bootstrap, **QUIET})
@@ -70,16 +78,13 @@ def alter(bootstrap: str, topic: str, **config: str) -> None:
         ConfigResource.Type.TOPIC,
         topic,
         incremental_configs=[
-            _entry(name.replace("_", "."), value) for name, value in config.items()
+            ConfigEntry(name.replace("_", "."), value, incremental_operation=AlterConfigOpType.SET)
+            for name, value in config.items()
         ],
     )
     changed = admin.incremental_alter_configs([resource], request_timeout=PATIENCE_S)
     for future in changed.values():
         future.result()
-
-
-def _entry(name: str, value: str) -> ConfigEntry:
-    return ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
 
 
 def producer(bootstrap: str, **settings: Any) -> Producer:
@@ -477,6 +482,11 @@ CLEAN: tuple[Scenario, ...] = (
     ),
 )
 
+_SEGMENTED = {
+    "index.interval.bytes": "200",
+    "internal.segment.bytes": "3000",
+    "segment.index.bytes": "4096",
+}
 KILLED: tuple[Scenario, ...] = (
     Scenario(
         "plain", "default settings: both indexes at their full 10 MB", compressed_by_client("lz4")
@@ -485,41 +495,25 @@ KILLED: tuple[Scenario, ...] = (
         "segments",
         "several segments, an entry every 200 bytes",
         many_small(60, seed=21),
-        {
-            "index.interval.bytes": "200",
-            "internal.segment.bytes": "3000",
-            "segment.index.bytes": "4096",
-        },
+        _SEGMENTED,
     ),
     Scenario(
         "torn",
         "the last batch of the log cut short",
         many_small(30, seed=22),
-        {
-            "index.interval.bytes": "200",
-            "internal.segment.bytes": "3000",
-            "segment.index.bytes": "4096",
-        },
+        _SEGMENTED,
     ),
     Scenario(
         "flipped",
         "one bit changed inside a record of the last segment",
         many_small(60, seed=23),
-        {
-            "index.interval.bytes": "200",
-            "internal.segment.bytes": "3000",
-            "segment.index.bytes": "4096",
-        },
+        _SEGMENTED,
     ),
     Scenario(
         "no-index",
         "the offset index of the first segment gone",
         many_small(30, seed=24),
-        {
-            "index.interval.bytes": "200",
-            "internal.segment.bytes": "3000",
-            "segment.index.bytes": "4096",
-        },
+        _SEGMENTED,
     ),
     Scenario(
         "append-time",
