@@ -26,8 +26,7 @@ from horolog.client import LATEST, Client
 from horolog.clock import ManualClock
 from horolog.errors import ErrorCode, Misconfigured, RequestRefused, StorageFailed
 from horolog.jobs.replaying.merging import create_time, merged
-from horolog.jobs.replaying.pace import Pace
-from horolog.jobs.replaying.sending import MAX_RECORDS, TICK_MS, ReplayTarget, Sending
+from horolog.jobs.replaying.sending import MAX_RECORDS, TICK_MS, Pace, ReplayTarget, Sending
 from horolog.jobs.state import JobState
 from horolog.record.builder import Record
 from horolog.record.compression import Codec

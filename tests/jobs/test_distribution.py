@@ -2,7 +2,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from horolog.jobs.questions.distribution import EXACT_MS, classes_of, spans_of
+from horolog.jobs.questions.latency_sums import EXACT_MS, classes_of, spans_of
 
 EDGES = [sign * ((1 << bit) + step) for bit in range(61) for step in (-1, 0, 1) for sign in (1, -1)]
 SPANS = st.lists(

@@ -87,6 +87,15 @@ def topic_history(
     _end(found.logs, left_out, shown_zone, at_ms, as_json, is_known=bool(found.changes or at))
 
 
+app = typer.Typer(no_args_is_help=True)
+
+
+@app.callback()
+def groups() -> None:
+    """Show what consumer groups have committed, and when."""
+
+
+@app.command("history", no_args_is_help=True)
 @with_brokers
 def group_history(
     group: Annotated[str, typer.Argument(metavar="GROUP", show_default=False)],

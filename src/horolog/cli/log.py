@@ -23,7 +23,7 @@ from horolog.cli.screen import progress, say, show_json
 from horolog.cli.showing import Format, line_maker
 from horolog.cli.verifying import reindex, verify
 from horolog.errors import Misconfigured
-from horolog.sources.inspected import read_placed
+from horolog.sources.records import read_placed
 from horolog.storage.batches.reader import BatchReader
 from horolog.storage.file_errors import FileMissing, NotRegular
 from horolog.storage.files import Files

@@ -3,12 +3,14 @@
 import shutil
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from horolog.client import Client
 from horolog.clock import HOUR_MS, Clock, SystemClock
@@ -17,7 +19,6 @@ from horolog.demo.broker_process import running_broker
 from horolog.demo.findings import RangeRead, produced_table, rejected_table, summarise
 from horolog.demo.git_history import is_repository, read_commits
 from horolog.demo.report import Report, late_table
-from horolog.demo.steps import step
 from horolog.errors import Misconfigured, RecordsRejected
 from horolog.record.builder import Record, build_batch
 from horolog.spark import session
@@ -169,3 +170,17 @@ def _read_range(
         for frame in (records, files, by_offsets)
     ]
     return RangeRead(CLICKS, from_ms, to_ms, *readings)
+
+
+@contextmanager
+def step(console: Console, text: str) -> Iterator[None]:
+    """A line that moves while its block runs and stays once it is done."""
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    began = time.monotonic()
+    with Progress(
+        *columns, console=console, transient=True, disable=not console.is_terminal
+    ) as progress:
+        progress.add_task(text, total=None)
+        yield
+    took = time.monotonic() - began
+    console.print(f"[green]✓[/green] {text} ({took:.1f} s)", highlight=False)

@@ -2,16 +2,22 @@
 
 from bisect import bisect_right
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from typing import NamedTuple, Self
 
 from horolog.buffers import Buffer
-from horolog.errors import Misconfigured
+from horolog.errors import CorruptBatch, Damaged, Misconfigured, StorageFailed
 from horolog.record.batch import BatchHeader, iter_headers, verify_crc
 from horolog.record.builder import Record, read_with_create_times
 from horolog.record.scan import timestamps
-from horolog.record.timestamps import ALL_TIMES, LOG_APPEND_TIME, AppendTimeStretch, TimeRange
+from horolog.record.timestamps import (
+    ALL_TIMES,
+    LOG_APPEND_TIME,
+    AppendTimeStretch,
+    TimeRange,
+    TimestampType,
+)
 from horolog.record.transactions import AbortedTransactions
 from horolog.sources.batches import Batches
 from horolog.sources.bounds import data_lost
@@ -21,7 +27,9 @@ from horolog.sources.plan import BrokerStretch, Stretch
 from horolog.sources.planning import ReadPlan, opened_log, plan_offsets
 from horolog.sources.row_filter import RowFilter
 from horolog.sources.stretch_reader import StretchReader, naming_batch
+from horolog.storage.batches.reader import BatchReader
 from horolog.storage.names import TopicPartition
+from horolog.storage.offline.inspecting import InspectedSegment, PlacedBatch
 
 _MAX_UNPACKED = 1 << 30
 _UNKNOWN = AppendTimeStretch(0, None)
@@ -193,3 +201,27 @@ def read_batch(
             created_ms,
             appended.seen_ms,
         )
+
+
+def read_placed(
+    facts: InspectedSegment, log: BatchReader, batch: PlacedBatch, partition: int
+) -> Iterator[ReadRecord]:
+    """Read the records of a batch and verify its checksum; damage is noted in `facts`."""
+    header = batch.header
+    try:
+        data = log.batch(batch.position, header)
+        log.check(batch.position, header)
+        if header.is_control:
+            return
+        appended = AppendTimeStretch(header.base_offset, None)
+        if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
+            appended = AppendTimeStretch(header.base_offset, header.max_timestamp)
+        elif facts.append_time_of is not None:
+            with suppress(StorageFailed, Damaged):  # then it is unknown
+                appended = facts.append_time_of(header.base_offset)
+        yield from read_batch(data, header, partition, appended)
+    except CorruptBatch as error:
+        if facts.damage is None:
+            facts.damage = (
+                f"the batch at byte {batch.position}, offset {header.base_offset}: {error.reason}"
+            )

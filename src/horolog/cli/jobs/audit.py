@@ -70,8 +70,7 @@ def _audit(job: AuditCommand, call: Call) -> int:
         from horolog.jobs.questions import audit as of_audit
         from horolog.jobs.questions.advice import as_json as shown
         from horolog.jobs.questions.advice import evidence
-        from horolog.jobs.questions.audit import totals
-        from horolog.jobs.questions.producer_clients import producer_clients
+        from horolog.jobs.questions.audit import producer_clients, totals
 
         audited = of_audit.audit.run(spark, replace(job, on_progress=work)).persist()
         try:

@@ -1,6 +1,7 @@
 """The command of a job: the options of its dataclass on the command line, and in a TOML file."""
 
 import inspect
+import signal
 import threading
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
@@ -11,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeVar
 
 import typer
 
-from horolog.cli.jobs.lazy_session import LazySession
 from horolog.cli.options import Json, pairs
 from horolog.cli.screen import show_json
 from horolog.cli.working import Work, working
@@ -303,3 +303,23 @@ def _text(path: Path, name: str, value: object) -> str:
             '"kafka.security.protocol" = "SSL"'
         )
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+class LazySession:
+    """Stands for a session: what a job refuses beforehand takes no time to start one.
+
+    Attributes:
+        started: The session, once something was asked of it.
+    """
+
+    def __init__(self, start: Callable[[], Any]) -> None:
+        self.started: Any = None
+        self._start = start
+
+    def __getattr__(self, name: str) -> Any:
+        if self.started is None:
+            before = signal.getsignal(signal.SIGINT)
+            self.started = self._start()
+            if threading.current_thread() is threading.main_thread():
+                signal.signal(signal.SIGINT, before)  # Spark has set a handler of its own
+        return getattr(self.started, name)

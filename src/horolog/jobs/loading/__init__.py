@@ -1,11 +1,9 @@
 """The job `bootstrap`: a table into a topic, with the times of its rows (KIP-33, use case 2).
 
     run        the steps of a load, each done once for a state directory
-    table      what is loaded, as Spark reads it
     rows       which record each row becomes
     survey     what the topic would refuse or delete of them, before any is sent
     staging    the records as segment files, written once, by partition and in order
-    report     what was done
 
 The files are then mirrored (`mirroring`): to horolog and to Apache Kafka, without loss and without
 doubling, whenever a run is killed.
@@ -19,9 +17,8 @@ from pyspark.sql import SparkSession
 
 from horolog.clock import SystemClock
 from horolog.errors import Misconfigured, RequestRefused
-from horolog.jobs.loading.report import Bootstrapped
 from horolog.jobs.loading.rows import RowRules
-from horolog.jobs.loading.run import Load
+from horolog.jobs.loading.run import Bootstrapped, Load
 from horolog.jobs.parameters.bootstrap import Bootstrap
 from horolog.jobs.parameters.function import on_spark
 from horolog.jobs.parameters.option import names, pinned

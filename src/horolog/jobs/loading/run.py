@@ -1,11 +1,14 @@
 """A load of one topic: look, write the records down, send them; each step once for a state."""
 
+import os
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
@@ -13,10 +16,8 @@ from horolog.client import Client
 from horolog.clock import SystemClock
 from horolog.errors import Misconfigured, StorageFailed
 from horolog.jobs.loading import staging
-from horolog.jobs.loading.report import Bootstrapped
 from horolog.jobs.loading.rows import RowRules
 from horolog.jobs.loading.survey import Survey
-from horolog.jobs.loading.table import first_line, frame_of
 from horolog.jobs.mirroring import Control, mirror
 from horolog.jobs.parameters.bootstrap import Bootstrap
 from horolog.jobs.receiving import ReceivingTopic, refuse_records
@@ -24,11 +25,41 @@ from horolog.jobs.selection import client_of
 from horolog.jobs.state import JobState
 from horolog.record.compression import Codec
 from horolog.sources.location import Location
+from horolog.sources.uris import absolute, shown
 from horolog.spark.errors import without_spark
 
 _BATCH_BYTES: Final = 1_000_000
 _SPARE_BYTES = 1_000  # of a batch, for its header and what does not compress
 _PLAN, _STAGED, _LOADED = "plan", "staged", "loaded"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bootstrapped:
+    """What a run did, or would do."""
+
+    topic: str
+    partitions: int
+    records: int
+    """In the table; all are in the topic if `is_ok`, but for a dry run."""
+    sent: int = 0
+    """By this run: an earlier one may have sent the others."""
+    survey: Survey | None = None
+    """What was counted beforehand; None where an earlier run did it."""
+    problems: tuple[str, ...] = ()
+    """What keeps the table from being loaded; nothing was sent."""
+    warnings: tuple[str, ...] = ()
+    errors: tuple[str, ...] = ()
+    """What stopped partitions; run it again once it is mended."""
+    is_dry_run: bool = False
+    was_loaded: bool = False
+    """An earlier run with this state has loaded all of it; this one did nothing."""
+    counts: Mapping[int, int] = field(default_factory=dict)
+    """Records by partition."""
+
+    @property
+    def is_ok(self) -> bool:
+        """Whether all of it is loaded, or could be."""
+        return not (self.problems or self.errors)
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,3 +265,37 @@ def _in_one_sentence() -> Iterator[None]:
             yield
     except PySparkException as error:
         raise StorageFailed(first_line(error)) from error
+
+
+_CALL: Final = re.compile(r"An error occurred while calling \S+\s+: (?:[a-z]\w*\.)*")
+_CSV: Final = {"header": "true", "inferSchema": "true"}
+
+
+def frame_of(
+    spark: SparkSession,
+    table: DataFrame | str | os.PathLike[str],
+    form: str | None,
+    options: Mapping[str, str] | None,
+) -> DataFrame:
+    """A DataFrame as it is, or what a path holds.
+
+    Raises:
+        Misconfigured: Spark cannot read it, or a DataFrame has options.
+    """
+    if isinstance(table, DataFrame):
+        if form is not None or options:
+            raise Misconfigured("format and options are of a path, and the table is a DataFrame")
+        return table
+    path = os.fspath(table)  # relative to this process, whatever Spark's is
+    chosen = (form or ("csv" if path.endswith((".csv", ".csv.gz")) else "parquet")).lower()
+    given = {**(_CSV if chosen == "csv" else {}), **(options or {})}
+    reader = spark.read.format(chosen).options(**given)
+    try:
+        return reader.load() if chosen == "jdbc" else reader.load(absolute(path))
+    except (PySparkException, Py4JJavaError) as error:  # the second is a driver's of JDBC
+        raise Misconfigured(f"table {shown(path)}: {first_line(error)}") from None
+
+
+def first_line(error: Exception) -> str:
+    """What Spark says, without the trace behind it."""
+    return _CALL.sub("", str(error).strip(), count=1).partition("\n")[0]

@@ -1,6 +1,6 @@
 """Which times of a log are wrong, and what bounds on them would have rejected (KIP-937)."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -9,10 +9,12 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from horolog.client import NoAnswer
 from horolog.clock import SystemClock
-from horolog.errors import Misconfigured
+from horolog.errors import Misconfigured, RequestRefused
 from horolog.jobs.parameters.function import on_spark
 from horolog.jobs.parameters.questions import Audit
+from horolog.jobs.parameters.shared import Reads
 from horolog.jobs.questions.groups import Flags, Groups, Pending
 from horolog.jobs.questions.late import IN_ORDER, InOrder, counted_in, with_late_across
 from horolog.jobs.questions.scan import (
@@ -295,3 +297,19 @@ FROM (
     GROUP BY topic, partition, {", ".join(KEYS)}
 )
 WHERE records > 0"""  # noqa: S608 - of names of this package
+
+
+def producer_clients(job: Reads, producers: Iterable[int]) -> dict[int, str]:
+    """The client ids of producers, by producer id, that a horolog cluster has heard.
+
+    Files and Apache Kafka name none. Nor does a broker that does not answer: what was found does
+    not depend on names.
+    """
+    selection, ids = Selection.asked(job), list(producers)
+    if not ids or not selection.source.is_broker:
+        return {}
+    try:
+        with selection.client() as client:
+            return client.producer_clients(ids)
+    except (RequestRefused, NoAnswer):
+        return {}

@@ -6,7 +6,6 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from horolog.jobs.questions.distribution import classes_of, spans_of
 from horolog.jobs.questions.groups import Flags, Groups, Pending
 from horolog.jobs.questions.scan import NO_HOUR, Times, batch_of, runs
 from horolog.record.looks_like import units_of
@@ -16,6 +15,10 @@ COUNTS: Final = ("records", "untimed", "in_other_unit", "not_appended")
 _NONE: Final = NO_HOUR
 MEASURED, CLASS, SPAN = "measured", "class", "span_ms"
 _FAR_MS = 1 << 61
+EXACT_MS: Final = 256
+_PER_OCTAVE: Final = 128
+_FIRST_OCTAVE: Final = 8  # 2 ** 8 is the first span that shares a class
+_MOST_MS: Final = (1 << 61) - 1
 PARTS: Final = pa.schema(
     [
         ("topic", pa.string()),
@@ -69,3 +72,31 @@ def _rows(groups: Groups | None, constants: dict[str, object]) -> Iterator[pa.Re
         classes = groups.keys[CLASS]
         spans = np.where(classes == _NONE, 0, spans_of(np.where(classes == _NONE, 0, classes)))
         yield batch_of(constants, {**groups.columns, SPAN: spans}, PARTS)
+
+
+def classes_of(spans_ms: Int64Array) -> Int64Array:
+    """The class of each span, less than 1 % wide; those of more than 2 ** 61 ms have the last one.
+
+    Each span below `EXACT_MS` has a class of its own, longer ones share 128 classes an octave;
+    spans below zero are classed by their size. A class is a number, and means the span amid it.
+    """
+    size = np.abs(np.clip(spans_ms, -_MOST_MS, _MOST_MS))
+    classes = size.copy()
+    is_long = size >= EXACT_MS
+    if is_long.any():
+        long = size[is_long]
+        # A size that rounds up to a power of two is in the last class below that.
+        octave = np.frexp(long.astype(np.float64))[1].astype(np.int64) - 1
+        within = (long >> (octave - 7)) - _PER_OCTAVE
+        classes[is_long] = EXACT_MS + (octave - _FIRST_OCTAVE) * _PER_OCTAVE + within
+    return np.where(spans_ms < 0, -classes, classes)
+
+
+def spans_of(classes: Int64Array) -> Int64Array:
+    """The span amid each class, in milliseconds."""
+    place = np.abs(classes)
+    is_long = place >= EXACT_MS
+    shift = np.where(is_long, (place - EXACT_MS) // _PER_OCTAVE + 1, 0)
+    base = np.where(is_long, _PER_OCTAVE + (place - EXACT_MS) % _PER_OCTAVE, place)
+    amid = np.where(is_long, (base << shift) + (np.int64(1) << shift) // 2, place)
+    return np.where(classes < 0, -amid, amid)

@@ -1,8 +1,7 @@
 """The job `replay`: partitions merged in time order, and sent on at their recorded pace.
 
     merging    records of several partitions, by time; those of one partition in its order
-    pace       when each is due
-    sending    sends what is due in batches, and keeps how far it is
+    sending    when each is due; sends what is in batches, and keeps how far it is
 
 It needs no Spark: one process merges all partitions, and waits until each record is due.
 """
@@ -25,8 +24,7 @@ from horolog.jobs.parameters.replay import Replay
 from horolog.jobs.parameters.shared import codec_of
 from horolog.jobs.receiving import ReceivingTopic, retention_note
 from horolog.jobs.replaying.merging import ReplaySource
-from horolog.jobs.replaying.pace import Pace
-from horolog.jobs.replaying.sending import ReplayProgress, ReplayTarget, Sending
+from horolog.jobs.replaying.sending import Pace, ReplayProgress, ReplayTarget, Sending
 from horolog.jobs.selection import Selection, client_of
 from horolog.jobs.state import JobState
 from horolog.record.timestamps import RecordClock, TimeRange
