@@ -44,6 +44,18 @@ class Between:
     latency_max_ms: int | None = None
     """Append time minus create time; None where no append time is known."""
 
+    def __add__(self, other: "Between") -> "Between":
+        return Between(
+            self.records + other.records,
+            self.odd + other.odd,
+            self.appended + other.appended,
+            self.up_to + other.up_to,
+            min(known((self.min_ms, other.min_ms)), default=None),
+            max(known((self.max_ms, other.max_ms)), default=None),
+            max(self.late_max_ms, other.late_max_ms),
+            max(known((self.latency_max_ms, other.latency_max_ms)), default=None),
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class PartitionMarks:
@@ -56,17 +68,7 @@ class PartitionMarks:
 
         Of -1 it is from the start.
         """
-        rest = self.between[place + 1 : None if until is None else until + 1]
-        return Between(
-            sum(each.records for each in rest),
-            sum(each.odd for each in rest),
-            sum(each.appended for each in rest),
-            sum(each.up_to for each in rest),
-            min(known(each.min_ms for each in rest), default=None),
-            max(known(each.max_ms for each in rest), default=None),
-            max((each.late_max_ms for each in rest), default=0),
-            max(known(each.latency_max_ms for each in rest), default=None),
-        )
+        return sum(self.between[place + 1 : None if until is None else until + 1], Between())
 
 
 def known(values: Iterable[int | None]) -> Iterator[int]:
@@ -161,35 +163,20 @@ def between(
 
 
 def _partition(rows: Iterable[Mapping[str, int]], marks: int) -> PartitionMarks:
-    found = [
-        dict.fromkeys(_SUMS, 0) | {"min_ms": _NO_MIN, "late_max_ms": 0} for _ in range(marks + 1)
-    ]
-    for each in found:
-        each.update(max_ms=NO_TIME, latency_max_ms=NO_TIME)
+    found = [Between()] * (marks + 1)
     largest_ms = NO_TIME
     for row in sorted(rows, key=lambda row: (row["run"], row["mark"])):
-        one = found[row["mark"]]
-        for name in _SUMS:
-            one[name] += row[name]
-        one["min_ms"] = min(one["min_ms"], row["min_ms"])
-        for name in _LARGEST:
-            one[name] = max(one[name], row[name])
-        # What is before the run, or before the mark in it, makes late what follows.
-        if row["min_ms"] < largest_ms:
-            one["late_max_ms"] = max(one["late_max_ms"], largest_ms - row["min_ms"])
+        is_timed = row["min_ms"] != _NO_MIN
+        found[row["mark"]] += Between(
+            records=row["records"],
+            odd=row["odd"],
+            appended=row["appended"],
+            up_to=row["up_to"],
+            min_ms=row["min_ms"] if is_timed else None,
+            max_ms=row["max_ms"] if is_timed else None,
+            # What is before the run, or before the mark in it, makes late what follows.
+            late_max_ms=max(row["late_max_ms"], largest_ms - row["min_ms"]),
+            latency_max_ms=row["latency_max_ms"] if row["appended"] else None,
+        )
         largest_ms = max(largest_ms, row["max_ms"])
-    return PartitionMarks(tuple(_between(each) for each in found))
-
-
-def _between(one: Mapping[str, int]) -> Between:
-    is_timed = one["min_ms"] != _NO_MIN
-    return Between(
-        records=one["records"],
-        odd=one["odd"],
-        appended=one["appended"],
-        up_to=one["up_to"],
-        min_ms=one["min_ms"] if is_timed else None,
-        max_ms=one["max_ms"] if is_timed else None,
-        late_max_ms=one["late_max_ms"],
-        latency_max_ms=one["latency_max_ms"] if one["appended"] else None,
-    )
+    return PartitionMarks(tuple(found))

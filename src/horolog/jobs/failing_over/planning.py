@@ -4,7 +4,7 @@ import json
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
@@ -169,17 +169,15 @@ def plan(
             for group, topic in sorted(needed)
         ]
         ends = _ends(client, present, LATEST)  # before the lookups: what comes later lies behind
-        earliest = _ends(client, present, EARLIEST)
+        survivor = _Survivor(target, settings, _ends(client, present, EARLIEST), ends)
         stamped = _stamped(client, present)
         found = [
-            _looked_up(client, each, target, settings, ends, earliest)
-            if each.topic not in stamped
-            else each
+            _looked_up(client, each, survivor) if each.topic not in stamped else each
             for each in starts
         ]
     if stamped:
-        found = _scanned(spark, found, stamped, target, settings, ends, earliest)
-    counted = _counted(spark, found, recorded, target, settings)
+        found = _scanned(spark, found, stamped, survivor)
+    counted = _counted(spark, found, recorded, survivor)
     return FailoverPlan(plan_id, cluster_id, str(target), tuple(counted))
 
 
@@ -219,6 +217,20 @@ def _without_topic(recorded: Recorded, group: str, topic: str) -> Start:
     return Start(group, topic, at_ms, 0, {}, notes=("the survivor has no such topic",))
 
 
+class _Survivor(NamedTuple):
+    """The target of a plan, and where the logs of its topics start and end."""
+
+    target: Location
+    settings: Mapping[str, str]
+    earliest: Mapping[tuple[str, int], int]
+    ends: Mapping[tuple[str, int], int]
+
+    def selection(self, topics: Collection[str], **more: str) -> Selection:
+        """To read them."""
+        settings = {**self.settings, **more}
+        return Selection.of(self.target, topics=sorted(topics), settings=settings)
+
+
 def _ends(
     client: Client, present: Mapping[str, Sequence[int]], which: int
 ) -> dict[tuple[str, int], int]:
@@ -237,24 +249,16 @@ def _stamped(client: Client, topics: Iterable[str]) -> set[str]:
     }
 
 
-def _looked_up(
-    client: Client,
-    start: Start,
-    target: Location,
-    settings: Mapping[str, str],
-    ends: Mapping[tuple[str, int], int],
-    earliest: Mapping[tuple[str, int], int],
-) -> Start:
+def _looked_up(client: Client, start: Start, survivor: _Survivor) -> Start:
     """With the offsets of the first records at or after its times, by the survivor's indexes."""
     by_time: dict[int, list[TopicPartition]] = defaultdict(list)
     offsets: dict[int, int] = {}
     for number, from_ms in start.from_ms.items():
         if from_ms is None:
-            offsets[number] = earliest[start.topic, number]
+            offsets[number] = survivor.earliest[start.topic, number]
         else:
             by_time[from_ms].append(TopicPartition(start.topic, number))
-    selection = Selection.of(target, topics=[start.topic], settings=settings)
-    with BrokerLog(selection.read_options()) as log:
+    with BrokerLog(survivor.selection([start.topic]).read_options()) as log:
         for from_ms, partitions in by_time.items():
             if from_ms < 0 and client.has_append_times():
                 records = client.find_records(
@@ -266,19 +270,15 @@ def _looked_up(
                 found = log.none_before(from_ms, partitions)
             for each in partitions:
                 key = (each.topic, each.partition)
-                offset = found.get(each, ends[key])
-                offsets[each.partition] = min(max(offset, earliest[key]), ends[key])
+                offset = found.get(each, survivor.ends[key])
+                offsets[each.partition] = min(
+                    max(offset, survivor.earliest[key]), survivor.ends[key]
+                )
     return replace(start, offsets=dict(sorted(offsets.items())))
 
 
 def _scanned(
-    spark: SparkSession,
-    starts: Sequence[Start],
-    topics: Collection[str],
-    target: Location,
-    settings: Mapping[str, str],
-    ends: Mapping[tuple[str, int], int],
-    earliest: Mapping[tuple[str, int], int],
+    spark: SparkSession, starts: Sequence[Start], topics: Collection[str], survivor: _Survivor
 ) -> list[Start]:
     """The same of LogAppendTime topics: the create times in their bytes are read."""
     times = sorted(
@@ -290,8 +290,7 @@ def _scanned(
             if from_ms is not None
         }
     )
-    selection = Selection.of(target, topics=sorted(topics), settings=settings)
-    frame = selection.frame(spark, columns="topic,partition,offset,createTimeMs")
+    frame = survivor.selection(topics).frame(spark, columns="topic,partition,offset,createTimeMs")
     firsts = [
         F.min(F.when(F.col("createTimeMs") >= from_ms, F.col("offset"))).alias(f"at_{place}")
         for place, from_ms in enumerate(times)
@@ -309,21 +308,17 @@ def _scanned(
             for number, from_ms in each.from_ms.items():
                 key = (each.topic, number)
                 if from_ms is None:
-                    offsets[number] = earliest[key]
+                    offsets[number] = survivor.earliest[key]
                 else:
-                    first = found.get((*key, from_ms))
-                    offsets[number] = ends[key] if first is None else min(first, ends[key])
+                    first, end = found.get((*key, from_ms)), survivor.ends[key]
+                    offsets[number] = end if first is None else min(first, end)
             each = replace(each, offsets=offsets)
         scanned.append(each)
     return scanned
 
 
 def _counted(
-    spark: SparkSession,
-    starts: Sequence[Start],
-    recorded: Recorded,
-    target: Location,
-    settings: Mapping[str, str],
+    spark: SparkSession, starts: Sequence[Start], recorded: Recorded, survivor: _Survivor
 ) -> list[Start]:
     """With what each start has to read, and how much of it at most the group had read."""
     marks: dict[tuple[str, int], list[int]] = defaultdict(list)
@@ -333,31 +328,17 @@ def _counted(
                 marks[each.topic, number].append(offset)
     if not marks:
         return list(starts)
-    for its in marks.values():
-        its.sort()
+    for places in marks.values():
+        places.sort()
     first: dict[str, dict[str, int]] = defaultdict(dict)
-    for (topic, number), its in marks.items():
-        first[topic][str(number)] = its[0]
-    limits = {
-        topic: largest
-        for topic in first
-        if (
-            largest := max(
-                (
-                    its[topic].largest_ms or 0
-                    for its in recorded.groups.values()
-                    if topic in its and its[topic].largest_ms is not None
-                ),
-                default=None,
-            )
-        )
-        is not None
-    }
-    selection = Selection.of(
-        str(target),
-        topics=list(first),
-        settings={**settings, "startingOffsets": json.dumps(first), "failOnDataLoss": "false"},
-    )
+    for (topic, number), places in marks.items():
+        first[topic][str(number)] = places[0]
+    limits: dict[str, int] = {}
+    for its in recorded.groups.values():
+        for topic, progress in its.items():
+            if topic in first and progress.largest_ms is not None:
+                limits[topic] = max(progress.largest_ms, limits.get(topic, progress.largest_ms))
+    selection = survivor.selection(first, startingOffsets=json.dumps(first), failOnDataLoss="false")
     found = marked(spark, Scan.plan(spark, selection, with_producers=False), marks, limits)
     counted = []
     for each in starts:
