@@ -3,7 +3,7 @@ import json
 
 import pytest
 
-from horolog.cli.lines import BadLineError, Input, LineFormat, read_chunks
+from horolog.cli.lines import BadLineError, LineFormat, read_chunks
 from horolog.record.builder import Record
 from horolog.record.partitioning import murmur2, partition_of_key
 
@@ -79,16 +79,16 @@ def test_json_lines_are_whole_records() -> None:
         "value": None,
         "headers": [{"key": "a", "value": "1"}, {"key": "b", "value": None}],
     }
-    line = LineFormat(shape=Input.JSON).read(1, json.dumps(fields).encode(), NOW_MS)
+    line = LineFormat(shape="json").read(1, json.dumps(fields).encode(), NOW_MS)
     assert line.partition == 3
     assert line.record == Record(1795165200000000, b"\xff", None, (("a", b"1"), ("b", None)))
 
 
 def test_json_lines_can_have_formatted_times() -> None:
-    record = read('{"time": "2026-11-20T08:00Z", "value": {"a": 1}}', shape=Input.JSON)
+    record = read('{"time": "2026-11-20T08:00Z", "value": {"a": 1}}', shape="json")
     assert (record.timestamp, record.value) == (NOW_MS - 3_600_000, b'{"a": 1}')
-    assert read('{"value": "x"}', shape=Input.JSON).timestamp == NOW_MS
-    assert read('{"value": "x", "timestamp": 9}', shape=Input.JSON, timestamp_ms=5).timestamp == 5
+    assert read('{"value": "x"}', shape="json").timestamp == NOW_MS
+    assert read('{"value": "x", "timestamp": 9}', shape="json", timestamp_ms=5).timestamp == 5
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_json_lines_can_have_formatted_times() -> None:
 )
 def test_json_lines_that_are_no_records_are_refused(line: str, complaint: str) -> None:
     with pytest.raises(BadLineError, match=complaint):
-        read(line, shape=Input.JSON)
+        read(line, shape="json")
 
 
 class Trickle(io.RawIOBase):

@@ -77,7 +77,7 @@ def consume(
             help="An option of an object store, as fs.s3a.endpoint; repeatable.",
         ),
     ] = None,
-    shape: Annotated[Format, typer.Option("--format", help="The output format.")] = Format.TEXT,
+    shape: Annotated[Format, typer.Option("--format", help="The output format.")] = "text",
     zone: Zone = None,
 ) -> None:
     """Print the records of a topic or of files, up to the end at the start of the command.
@@ -154,7 +154,7 @@ class _Output:
             make = line_maker(self._shape, topic, self._zone, shows_append=self._shows_append)
             self._makers[topic] = make
         prefix = b""
-        if self.names_topic and self._shape is Format.TEXT:
+        if self.names_topic and self._shape == "text":
             prefix = f"{topic}\t".encode()
         sys.stdout.buffer.write(prefix + make(read))
         self.count += 1

@@ -1,8 +1,7 @@
 """`horolog log convert`: rewrite segments in another record format, and print what was done."""
 
 import os
-from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -15,26 +14,8 @@ from horolog.record.conversion import Losses
 from horolog.storage.offline.converting import Conversion, ConvertedSegment
 from horolog.storage.verify import find_target
 
-
-class RecordFormat(StrEnum):
-    """The formats there are, by the release of Kafka that brought them."""
-
-    V0 = "v0"
-    V1 = "v1"
-    V2 = "v2"
-
-
-class OldCodec(StrEnum):
-    """What messages of v0 and v1 can be compressed with."""
-
-    NONE = "none"
-    GZIP = "gzip"
-    SNAPPY = "snappy"
-    LZ4 = "lz4"
-
-
 ZstdAs = Annotated[
-    OldCodec | None,
+    Literal["none", "gzip", "snappy", "lz4"] | None,
     typer.Option(
         "--zstd-as",
         show_default=False,
@@ -54,7 +35,8 @@ _LOST = {
 def convert(
     path: LogPath,
     to: Annotated[
-        RecordFormat, typer.Option("--to", show_default=False, help="The record format to write.")
+        Literal["v0", "v1", "v2"],
+        typer.Option("--to", show_default=False, help="The record format to write."),
     ],
     zstd_as: ZstdAs = None,
     interval_bytes: IntervalBytes = INTERVAL_BYTES,
@@ -74,14 +56,14 @@ def convert(
     target = find_target(path)
     work = Conversion(
         target,
-        int(to.value[1]),
+        int(to[1]),
         SystemClock().now_ms(),
-        zstd_as=None if zstd_as is None else Codec[zstd_as.name],
+        zstd_as=None if zstd_as is None else Codec[zstd_as.upper()],
         interval_bytes=interval_bytes,
         dry_run=dry_run,
     )
     with work.locked():
-        done = Tally().of(work.steps(), f"converting {path} to {to.value}", bytes_of(target))
+        done = Tally().of(work.steps(), f"converting {path} to {to}", bytes_of(target))
     refused = [each for each in done if each.refused]
     changed = [each for each in done if each.is_changed]
     losses = sum((each.losses for each in changed), start=Losses())
@@ -90,7 +72,7 @@ def convert(
             {
                 "path": str(path.absolute()),
                 "ok": not refused,
-                "format": to.value,
+                "format": to,
                 "dry_run": dry_run,
                 "segments": len(done),
                 "converted": [converted_json(each) for each in changed],
@@ -100,11 +82,11 @@ def convert(
         )
     else:
         for each in done:
-            show_converted(each, to.value, dry_run=dry_run)
-        show_losses(losses, to.value)
+            show_converted(each, to, dry_run=dry_run)
+        show_losses(losses, to)
         typer.echo(
             f"{len(done)} segments, {len(changed)} {'would be ' if dry_run else ''}converted to "
-            f"{to.value}, {len(refused)} left as they are"
+            f"{to}, {len(refused)} left as they are"
         )
     if refused:
         raise typer.Exit(1)

@@ -6,8 +6,7 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import tzinfo
-from enum import StrEnum
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Literal, TypeAlias
 
 from horolog.client.lines import Line
 from horolog.errors import HorologError, Misconfigured
@@ -17,11 +16,8 @@ from horolog.times import parse_time
 _READ_BYTES = 1 << 20
 
 
-class Input(StrEnum):
-    """The format of input lines."""
-
-    TEXT = "text"
-    JSON = "json"
+Input: TypeAlias = Literal["text", "json"]
+"""The format of input lines."""
 
 
 class BadLineError(HorologError):
@@ -43,7 +39,7 @@ class LineFormat:
         zone: The time zone of times without one.
     """
 
-    shape: Input = Input.TEXT
+    shape: Input = "text"
     key_separator: bytes | None = None
     null: bytes | None = None
     timestamp_ms: int | None = None
@@ -59,7 +55,7 @@ class LineFormat:
             BadLineError: the line is invalid; names its number.
         """
         try:
-            if self.shape is Input.JSON:
+            if self.shape == "json":
                 return self._read_json(number, line, now_ms)
             return Line(number, self._read_text(line, now_ms), None)
         except (ValueError, TypeError, Misconfigured) as cause:

@@ -20,7 +20,7 @@ from horolog.cli.log_screen import (
 from horolog.cli.log_times import show_times
 from horolog.cli.options import Json, Zone
 from horolog.cli.screen import progress, say, show_json
-from horolog.cli.showing import Format, line_maker
+from horolog.cli.showing import line_maker
 from horolog.cli.verifying import reindex, verify
 from horolog.errors import Misconfigured
 from horolog.sources.records import read_placed
@@ -144,8 +144,7 @@ def _show_records(
 ) -> None:
     segment = look.segments[-1]
     topic, partition = look.topic_partition
-    shape = Format.JSON if as_json else Format.TEXT
-    make_line = line_maker(shape, topic, zone, shows_append=as_json)
+    make_line = line_maker("json" if as_json else "text", topic, zone, shows_append=as_json)
     for read in read_placed(segment, log, batch, partition):
         line = make_line(read).decode("utf-8", "replace")
         typer.echo(line if as_json else f"{topic}\t{line}", nl=False)

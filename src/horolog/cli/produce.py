@@ -2,9 +2,8 @@
 
 import sys
 from collections.abc import Iterator, Sequence
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -19,29 +18,6 @@ from horolog.record.compression import Codec
 from horolog.times import parse_time
 
 app = typer.Typer(no_args_is_help=True)
-
-
-class CodecName(StrEnum):
-    """The compression of batches."""
-
-    NONE = "none"
-    GZIP = "gzip"
-    SNAPPY = "snappy"
-    LZ4 = "lz4"
-    ZSTD = "zstd"
-
-
-class Acks(StrEnum):
-    """The acknowledgements to wait for."""
-
-    NONE = "0"
-    LEADER = "1"
-    ALL = "all"
-
-    @property
-    def number(self) -> int:
-        """The value in the protocol."""
-        return -1 if self is Acks.ALL else int(self)
 
 
 @app.command(no_args_is_help=True)
@@ -75,7 +51,7 @@ def produce(
     shape: Annotated[
         Input,
         typer.Option("--format", help="text: a value per line; json: as consume prints."),
-    ] = Input.TEXT,
+    ] = "text",
     key_separator: Annotated[
         str | None, typer.Option("--key-separator", "-k", help="Separates key and value in a line.")
     ] = None,
@@ -104,8 +80,11 @@ def produce(
         int | None,
         typer.Option("--partition", "-p", min=0, help="Send all here, not by key."),
     ] = None,
-    codec: Annotated[CodecName, typer.Option("--codec", help="Compression.")] = CodecName.NONE,
-    acks: Annotated[Acks, typer.Option("--acks", help="0, 1 or all.")] = Acks.ALL,
+    codec: Annotated[
+        Literal["none", "gzip", "snappy", "lz4", "zstd"],
+        typer.Option("--codec", help="Compression."),
+    ] = "none",
+    acks: Annotated[Literal["0", "1", "all"], typer.Option("--acks", help="0, 1 or all.")] = "all",
     zone: Zone = None,
 ) -> None:
     """Send every line as a record; the timestamp is the current time unless given.
@@ -114,6 +93,7 @@ def produce(
     together are sent in one batch. If the broker refuses a batch, the command fails and names its
     lines. Rows of tables (--from) are sent many times as fast as lines.
     """
+    wanted_acks = -1 if acks == "all" else int(acks)
     if timestamp is not None and timestamp_field is not None:
         raise Misconfigured(
             "give only one of --timestamp and --timestamp-field: each sets the timestamps"
@@ -140,7 +120,7 @@ def produce(
         names = pairs(column, "--column")
         with brokers.connect() as client:
             produce_tables(
-                client, topic, tables, names, partition, Codec[codec.name], acks.number, zone
+                client, topic, tables, names, partition, Codec[codec.upper()], wanted_acks, zone
             )
         return
     if column:
@@ -159,7 +139,7 @@ def produce(
         zone=zone,
     )
     with brokers.connect() as client:
-        sender = LineSender(client, topic, partition, Codec[codec.name], acks.number)
+        sender = LineSender(client, topic, partition, Codec[codec.upper()], wanted_acks)
         try:
             with progress(f"sending to {topic}", _total(files), "bytes") as advance:
                 number, done = 0, 0

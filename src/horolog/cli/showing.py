@@ -4,19 +4,13 @@ import base64
 import json
 from collections.abc import Callable
 from datetime import tzinfo
-from enum import StrEnum
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from horolog.sources.records import ReadRecord
 from horolog.times import format_time
 
-
-class Format(StrEnum):
-    """The output format."""
-
-    TEXT = "text"
-    JSON = "json"
-    VALUE = "value"
+Format: TypeAlias = Literal["text", "json", "value"]
+"""Of the output."""
 
 
 def line_maker(
@@ -24,11 +18,11 @@ def line_maker(
 ) -> Callable[[ReadRecord], bytes]:
     """A function that formats a record as a line, including its end."""
     match shape:
-        case Format.TEXT:
+        case "text":
             return lambda read: _text_line(read, zone, shows_append)
-        case Format.JSON:
+        case "json":
             return lambda read: _json_line(read, topic, zone, shows_append)
-        case Format.VALUE:
+        case "value":
             return lambda read: (read.record.value or b"") + b"\n"
 
 
