@@ -27,7 +27,7 @@ from bench.sides import SETTINGS, SIDES, Side, create_topic, delete_topic
 
 from horolog.client import Client, ResourceType
 from horolog.clock import SystemClock
-from horolog.record.batch import HEADER_SIZE, LOG_OVERHEAD, pack_header, parse_header
+from horolog.record.batch import HEADER_SIZE, parse_header, with_records
 from horolog.record.builder import Record, build_batch
 from horolog.record.compression import Codec, compress
 from horolog.storage import names
@@ -117,10 +117,7 @@ def batches(load: Load, seed: int) -> Iterator[bytes]:
         records = body.tobytes()
         if load.codec is not Codec.NONE:
             records = compress(load.codec, records)
-        changed = header._replace(
-            attributes=load.codec.value, batch_length=HEADER_SIZE - LOG_OVERHEAD + len(records)
-        )
-        yield pack_header(changed, records) + records
+        yield with_records(header._replace(attributes=load.codec.value), records)
 
 
 def send(side: Side, topic: str, load: Load, seed: int) -> None:

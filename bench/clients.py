@@ -358,14 +358,13 @@ def round_robin(
 
 def _moved(batch: bytes, by_ms: int) -> bytes:
     """The same batch at another time: only the header knows times absolutely."""
-    from horolog.record.batch import HEADER_SIZE, pack_header, parse_header
+    from horolog.record.batch import HEADER_SIZE, parse_header, with_records
 
     header = parse_header(batch)
     moved = header._replace(
         base_timestamp=header.base_timestamp + by_ms, max_timestamp=header.max_timestamp + by_ms
     )
-    records = batch[HEADER_SIZE:]
-    return pack_header(moved, records) + records
+    return with_records(moved, batch[HEADER_SIZE:])
 
 
 def raw_lookup(bootstrap: str, topic: str, lookups: int, records: int) -> dict[str, float]:
@@ -529,7 +528,7 @@ class _RawProducer:
 
     def _requests(self) -> Iterator[bytes]:
         """The Produce requests of a transaction."""
-        from horolog.record.batch import HEADER_SIZE, TRANSACTIONAL_BIT, pack_header, parse_header
+        from horolog.record.batch import HEADER_SIZE, TRANSACTIONAL_BIT, parse_header, with_records
 
         sequence = 0
         for batch in self._batches:
@@ -540,8 +539,7 @@ class _RawProducer:
                 base_sequence=sequence,
             )
             sequence += header.records_count
-            records = memoryview(batch)[HEADER_SIZE:]
-            sent = pack_header(header, records) + records
+            sent = with_records(header, memoryview(batch)[HEADER_SIZE:])
             yield raw.transactional_produce_request(
                 self._name, self._topic, sent, partition=self._partition
             )

@@ -13,7 +13,7 @@ from pathlib import Path
 from bench.clients import T0_MS
 
 from horolog.config import TopicConfig
-from horolog.record.batch import HEADER_SIZE, pack_header, parse_header
+from horolog.record.batch import HEADER_SIZE, parse_header, with_records
 from horolog.record.builder import Record, build_batch
 from horolog.storage.index.builder import IndexBuilder
 
@@ -61,7 +61,7 @@ def write_segments(counts: Mapping[Path, int]) -> None:
 
 
 def _write_log(path: Path, base: int, sample: bytes) -> IndexBuilder:
-    header, records, head = parse_header(sample), sample[HEADER_SIZE:], sample[HEADER_SIZE:_BLOCK]
+    header, records = parse_header(sample), sample[HEADER_SIZE:]
     facts = IndexBuilder(base, TopicConfig().index_interval_bytes)
     with path.open("wb") as file:
         for number in range(BATCHES):
@@ -72,7 +72,7 @@ def _write_log(path: Path, base: int, sample: bytes) -> IndexBuilder:
                 base_timestamp=header.base_timestamp + offset,
                 max_timestamp=header.max_timestamp + offset,
             )
-            os.pwrite(file.fileno(), pack_header(moved, records) + head, position)
+            os.pwrite(file.fileno(), with_records(moved, records)[:_BLOCK], position)
             facts.add(position, moved)
         file.truncate(SEGMENT_BYTES)
     facts.finish()

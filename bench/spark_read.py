@@ -19,7 +19,7 @@ from bench.harness import Numbers, Options, options
 from bench.sides import HOROLOG, KAFKA, horolog
 from bench.spark_session import compare_rows, spark_with_kafka, timed
 
-from horolog.record.batch import HEADER_SIZE, pack_header, parse_header
+from horolog.record.batch import HEADER_SIZE, parse_header, with_records
 from horolog.record.builder import Record, build_batch
 from horolog.storage.index.builder import IndexBuilder
 
@@ -84,8 +84,7 @@ def _write_partition(directory: Path, pool: Sequence[bytes], count: int) -> None
                     max_timestamp=header.max_timestamp + at_ms,
                 )
                 index.add(log.tell(), header)
-                log.write(pack_header(header, records))
-                log.write(records)
+                log.write(with_records(header, records))
                 offset, number = header.next_offset, number + 1
         index.finish()
         stem.with_suffix(".index").write_bytes(index.offset_entries)
