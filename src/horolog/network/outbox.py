@@ -30,6 +30,7 @@ MOST_AT_ONCE: Final = 128
 
 _MORE_FOLLOWS: Final[int | None] = getattr(socket, "MSG_MORE", None)
 _MOST_PARTS: Final = 1024  # IOV_MAX: one call takes no more
+_IN_MEMORY: Final = (bytes, bytearray, memoryview)
 
 
 class Outbox:
@@ -87,7 +88,7 @@ class Outbox:
     @property
     def holds_files(self) -> bool:
         """Whether records remain to be read from a file."""
-        return any(not isinstance(part, (bytes, bytearray, memoryview)) for part in self._parts)
+        return any(not isinstance(part, _IN_MEMORY) for part in self._parts)
 
     @property
     def progress(self) -> tuple[int, int]:
@@ -97,9 +98,10 @@ class Outbox:
 
     def put(self, reply: Reply) -> None:
         """Queue a reply."""
+        parts = self._parts
         for part in reply:
-            self._parts.append(part)
-            if isinstance(part, (bytes, bytearray, memoryview)):
+            parts.append(part)
+            if isinstance(part, _IN_MEMORY):
                 self._held += len(part)
 
     def send(self) -> None:
@@ -121,7 +123,7 @@ class Outbox:
         left = MOST_AT_ONCE
         while self._parts and not self.is_stuck and not self.is_reading_disk:
             part = self._parts[0]
-            if isinstance(part, (bytes, bytearray, memoryview)):
+            if isinstance(part, _IN_MEMORY):
                 self._parts.popleft()
                 self._held -= len(part)
                 ready.append(part)

@@ -100,8 +100,12 @@ def stamped_head(
 
 def stamped_counts(count: int, now_ms: int) -> Counts:
     """What a scan counts of records that have the time at which they are appended; not -1."""
-    packed = _COUNTS.pack(count, count, now_ms, now_ms, now_ms, now_ms, 0, 0, count)
-    return array("q", packed + _LATENCIES)
+    return array("q", stamped_sums(count, now_ms))
+
+
+def stamped_sums(count: int, now_ms: int) -> bytes:
+    """The bytes of `stamped_counts`."""
+    return _COUNTS.pack(count, count, now_ms, now_ms, now_ms, now_ms, 0, 0, count) + _LATENCIES
 
 
 def varint(value: int) -> bytes:

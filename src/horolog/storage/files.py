@@ -121,6 +121,11 @@ class Files(SystemCalls):
         """Whether `get` would find the file open already."""
         return path in self._open
 
+    def are_open(self, first: str, second: str) -> bool:
+        """As `is_open`, of two."""
+        opened = self._open
+        return first in opened and second in opened
+
     def get(self, path: str) -> OpenFile:
         """The file that `path` names at some moment of this call, opened if it is not.
 
@@ -294,8 +299,7 @@ class Files(SystemCalls):
             return
         try:
             written = self.os_pwritev(file.fd, parts, position)
-            total = sum(map(len, parts))
-            if written < total:
+            if written < sum(map(len, parts)):
                 self._write_rest(file, b"".join(parts), written, position)
         except OSError as error:
             raise failed_to("write", file.path, error) from error

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 from batches import batch
+from hypothesis import example, given
+from hypothesis import strategies as st
 from patience import PATIENCE_S
 from storelogs import (
     ANY_TIME,
@@ -27,19 +29,29 @@ from storelogs import (
     times_in,
 )
 
-from horolog.config import TopicConfig
+from horolog.config import LONG_MAX, TopicConfig
 from horolog.errors import ErrorCode, RequestRefused, StorageFailed
 from horolog.record.batch import iter_headers, parse_header, verify_crc
 from horolog.record.builder import Record
 from horolog.record.compression import Codec
 from horolog.record.stamped import StampedBatch, stamped_batch
-from horolog.record.timestamps import TimestampType
+from horolog.record.timestamps import NO_TIMESTAMP, TimestampType
 from horolog.storage import Log, prepare
 from horolog.storage.directory.checkpoints import EpochStart
 from horolog.storage.files import Files
 from horolog.storage.validation.validate import trusted, trusted_plain
 
 SMALL = TopicConfig(segment_bytes=300, **ANY_TIME)
+SETTINGS: list[dict[str, Any]] = [
+    {**ANY_TIME, "segment_ms": 1000, "horolog_roll_by": by, **more}
+    for by in ("first-time", "append-time", "largest-time")
+    for more in ({}, {"segment_bytes": 600}, {"segment_ms": LONG_MAX})
+]
+STEPS = st.tuples(
+    st.sampled_from((0, 1, 500, 999, 1000, 1001, 5000, 1 << 43)),
+    st.sampled_from(("stamped",) * 4 + ("produced", "set", "exempt", "reset", "cut", "roll")),
+    st.integers(0, 3000),
+)
 
 
 def bases(log: Log) -> list[int]:
@@ -367,6 +379,52 @@ def test_append_stamped_nowait_writes_what_append_does(tmp_path: Path) -> None:
         sides.append(sorted((each.name, each.read_bytes()) for each in files))
     assert sides[:2] == sides[2:]
     assert {name[20:] for name, _ in sides[1]} == {".companion", ".index", ".log", ".timeindex"}
+
+
+@example(0, [(900, "stamped", 0), (101, "stamped", 0)])
+@example(2, [(0, "set", 0), (1001, "stamped", 0)])
+@example(
+    0,
+    [
+        (0, "exempt", 1),
+        (0, "produced", 1),
+        (0, "stamped", 0),
+        (1001, "exempt", 0),
+        (0, "stamped", 0),
+    ],
+)
+@example(2, [(0, "cut", 1), (0, "stamped", 0)])
+@given(st.integers(0, len(SETTINGS) - 1), st.lists(STEPS, min_size=3, max_size=30))
+def test_append_stamped_nowait_begins_a_segment_where_append_does(
+    tmp_path_factory: pytest.TempPathFactory, first: int, steps: list[tuple[int, str, int]]
+) -> None:
+    sides: list[Any] = []
+    for way in ("trusted", "stamped"):
+        now = NOW
+        with new_log(tmp_path_factory.mktemp(way), TopicConfig(**SETTINGS[first])) as log:
+            for waited, step, number in ((0, "stamped", 0),) * 3 + tuple(steps):
+                now += waited
+                prepared = trusted_plain(built(1, now), log.config, now)
+                if step == "stamped" and not (
+                    way == "stamped" and log.append_stamped_nowait(built(1, now).data[61:], 1, now)
+                ):
+                    log.append(prepared, now)
+                elif step == "produced":
+                    sent = batch(NO_TIMESTAMP if number % 5 == 0 else now - number)
+                    log.append(prepare(sent, log.config, now), now)
+                elif step == "set":
+                    log.config = TopicConfig(**SETTINGS[number % len(SETTINGS)])
+                elif step == "exempt":
+                    log.retention_exempt = number % 2 == 1
+                elif step == "reset":
+                    log.delete_records(log.log_end_offset)
+                    now -= number
+                elif step == "cut":
+                    log.truncate_to(max(log.log_start_offset, log.log_end_offset - number % 3), now)
+                elif step == "roll":
+                    log.apply_retention(now, 0)
+            sides.append((bases(log), times_in(log), records_in(log), log.counts))
+    assert sides[0] == sides[1]
 
 
 def test_append_stamped_nowait_declines_what_append_decides(tmp_path: Path) -> None:

@@ -112,11 +112,11 @@ class AppendTimeFile:
         "_files",
         "_first_ms",
         "_is_damaged",
-        "_is_growing",
         "_marker",
         "_middle_ms",
         "_proof",
         "_segment",
+        "is_growing",
         "last_is_seen",
         "last_ms",
     )
@@ -137,7 +137,7 @@ class AppendTimeFile:
         self._entries = _Entries(files, companion.path, ENTRY, _MAX_BYTES, start=TIMES_AT, end=end)
         self._middle_ms = 0  # of the times that fit; known once there is a proof
         self._proof: Proof | None = None  # None: not asked for yet, or the file is growing
-        self._is_growing = False  # made ready for appends: every entry is of a batch in the log
+        self.is_growing = False  # made ready for appends: every entry is of a batch in the log
         self._is_damaged = False  # and that was said
         self.last_ms: int | None = None
         """Of the last entry, while the segment is appended to; None where that says unknown."""
@@ -410,13 +410,13 @@ class AppendTimeFile:
         Raises:
             StorageFailed: the disk refused.
         """
-        if self._is_growing:
+        if self.is_growing:
             return Proof(len(self._entries), names.MAX_OFFSET)
         proof = self._proof
         if proof is None:
             self._files.may_block()
             proof = self._prove()
-            if not self._is_growing:
+            if not self.is_growing:
                 self._entries.keep(proof.entries)  # searches are among those that are true
                 self._proof = proof
         return proof
@@ -473,13 +473,13 @@ class AppendTimeFile:
     # Writing.
 
     @property
-    def is_ready(self) -> bool:
-        """Whether `add` finds the file open."""
-        return self._is_growing and self._files.is_open(self._entries.path)
+    def most_ms(self) -> int:
+        """The latest time that the file can say, if it is growing."""
+        return self._middle_ms + MOST_MS - 1
 
     def fits(self, ms: int) -> bool:
         """Whether the file can say this time, if it is growing; else the segment must end."""
-        return not self._is_growing or -MOST_MS <= ms - self._middle_ms < MOST_MS
+        return not self.is_growing or -MOST_MS <= ms - self._middle_ms < MOST_MS
 
     def make_ready(self, next_ms: int) -> None:
         """Make ready for appends; a file is made if there is none.
@@ -490,7 +490,7 @@ class AppendTimeFile:
         Raises:
             StorageFailed: the disk refused.
         """
-        if self._is_growing:
+        if self.is_growing:
             try:
                 self._files.get(self.path)
             except FileMissing:  # the file was removed
@@ -500,7 +500,7 @@ class AppendTimeFile:
         self._open(next_ms)
 
     def _open(self, first_ms: int) -> None:
-        self._is_growing, self._proof, self._first_ms = False, None, None
+        self.is_growing, self._proof, self._first_ms = False, None, None
         entries, end = self._entries, self._segment.end.next_offset
         entries.recount()
         proof = self.proof()
@@ -523,7 +523,7 @@ class AppendTimeFile:
         time, place = entries[len(entries) - 1] if len(entries) else BEFORE_ALL
         self.last_is_seen = is_seen(time) and not place & 1
         self.last_ms = self._ms_of(time) if self.last_is_seen else self._known_ms(len(entries) - 1)
-        self._is_growing = True
+        self.is_growing = True
 
     def add(self, offset: int, ms: int, identity: int) -> None:
         """Say when the batch that comes next is appended; `take_back` if it does not come.
@@ -537,9 +537,11 @@ class AppendTimeFile:
             StorageFailed: the disk refused; nothing was noted.
         """
         self.last_ms = _NONE_SAID
-        if not self.fits(ms):  # else the segment would have ended: there is no entry yet
+        delta_ms = ms - self._middle_ms
+        if not -MOST_MS <= delta_ms < MOST_MS:  # else the segment had ended: there is no entry yet
             self._open(ms)
-        delta_ms, delta = ms - self._middle_ms, offset - self._segment.base_offset
+            delta_ms = ms - self._middle_ms
+        delta = offset - self._segment.base_offset
         try:
             self._entries.append_packed(packed_entry(delta_ms, delta, identity))
         except FileMissing:  # the file was removed
@@ -593,7 +595,7 @@ class AppendTimeFile:
         Raises:
             StorageFailed: the disk refused.
         """
-        if not self._is_growing and not self._marker.is_valid():
+        if not self.is_growing and not self._marker.is_valid():
             return
         proof = self.proof()
         end = min(proof.end, self._segment.end.next_offset)
@@ -602,7 +604,7 @@ class AppendTimeFile:
             self._cover(Proof(proof.entries, end))
         self._marker.remove()
         self._files.forget(self.path)  # a finished segment needs no more open files than before
-        self._proof, self._is_growing = Proof(proof.entries, end), False
+        self._proof, self.is_growing = Proof(proof.entries, end), False
 
     def truncate(self, proof: Proof) -> None:
         """Forget what was cut off the segment; `proof` was asked for before.
@@ -611,7 +613,7 @@ class AppendTimeFile:
             StorageFailed: the disk refused.
         """
         next_offset = self._segment.end.next_offset
-        self._is_growing, self._proof, self._first_ms = False, None, None
+        self.is_growing, self._proof, self._first_ms = False, None, None
         if not self._files.exists(self.path):
             return
         count = min(proof.entries, self._entries.search(1, self._last_at(next_offset - 1)))

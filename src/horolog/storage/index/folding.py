@@ -78,6 +78,36 @@ def row_of(
     )
 
 
+def counted_row(
+    position: int,
+    size: int,
+    base_offset: int,
+    last_offset: int,
+    identity: int,
+    markers: int,
+    append_ms: int,
+    flags: int,
+    counts: bytes,
+) -> bytes:
+    """As `row_of`, of one batch of which all is known.
+
+    Args:
+        position: in the log.
+        size: in bytes.
+        base_offset: the first.
+        last_offset: the last.
+        identity: of the batch.
+        markers: how many records are markers of transactions.
+        append_ms: when it was appended, in milliseconds.
+        flags: `OF_CREATE_TIME` or `OF_APPEND_TIME`.
+        counts: of its records, as bytes.
+    """
+    end, alone = last_offset + 1, (position, size, position, 1)
+    return _ROW.pack(
+        *alone, base_offset, end, identity, markers, append_ms, append_ms, flags, counts
+    )
+
+
 def block_of(row: bytes) -> Block:
     """What a row is of."""
     return Block.of_numbers(array("q", row))

@@ -16,9 +16,7 @@ from typing import NamedTuple, NoReturn
 
 from horolog.buffers import Buffer
 from horolog.errors import ErrorCode, RequestRefused, StorageFailed
-from horolog.record.batch import HEADER_SIZE
 from horolog.record.markers import Marker, TransactionEnd, stamped_marker
-from horolog.record.stamped import stamped_counts, stamped_head
 from horolog.record.timestamps import LOG_APPEND_TIME, NO_TIMESTAMP
 from horolog.storage.directory.checkpoints import AppendTimeReset
 from horolog.storage.index.counts import Counts
@@ -28,7 +26,7 @@ from horolog.storage.logs.readable import ReadableLog
 from horolog.storage.logs.writer import LogWriter
 from horolog.storage.removal.retention import expired_ms
 from horolog.storage.segments.active import ActiveSegment
-from horolog.storage.segments.numbered import Numbered, as_it_is, new_numbered
+from horolog.storage.segments.numbered import Numbered, as_it_is
 from horolog.storage.validation.validate import Prepared
 
 
@@ -190,50 +188,25 @@ class AppendableLog(ReadableLog):
         if not self._writing.acquire(False):  # as `append_nowait`
             raise AssertionError(f"two writers of {self} at a time")
         try:
-            return self._append_stamped(records, count, now_ms)
+            flusher, writer, config = self._flusher, self._writer, self.config
+            active, epoch = writer.active, self.leader_epoch
+            if (
+                flusher.is_in_doubt
+                or self._high_watermark is not None
+                or now_ms == NO_TIMESTAMP
+                or self._append_times.next(now_ms) != now_ms
+                or config.message_timestamp_type is LOG_APPEND_TIME
+                or active.segment.end.next_offset + count - flusher.recovery_point
+                >= config.flush_messages
+                or epoch > self.epochs.latest
+                or not active.is_ready
+            ):
+                return 0
+            self._is_settled = False
+            by_time = not self.retention_exempt
+            return writer.append_stamped(records, count, now_ms, epoch, config, by_time=by_time)
         finally:
             self._writing.release()
-
-    def _append_stamped(self, records: Buffer, count: int, now_ms: int) -> int:
-        flusher, writer, config = self._flusher, self._writer, self.config
-        active, epoch = writer.active, self.leader_epoch
-        base_offset = active.segment.end.next_offset
-        size = HEADER_SIZE + len(records)
-        if (
-            flusher.is_in_doubt
-            or self._high_watermark is not None
-            or now_ms == NO_TIMESTAMP
-            or self._append_times.next(now_ms) != now_ms
-            or config.message_timestamp_type is LOG_APPEND_TIME
-            or size > config.segment_bytes
-            or base_offset + count - flusher.recovery_point >= config.flush_messages
-            or epoch > self.epochs.latest
-            or not active.is_ready
-        ):
-            return 0
-        head = stamped_head(records, count, now_ms, base_offset=base_offset, leader_epoch=epoch)
-        counts, last_offset = stamped_counts(count, now_ms), base_offset + count - 1
-        batch: Numbered = new_numbered(
-            (
-                (head, records),
-                size,
-                base_offset,
-                last_offset,
-                now_ms,
-                epoch,
-                now_ms,
-                counts,
-                False,
-                None,
-                False,
-                None,
-            )
-        )
-        if writer.must_roll(batch, config, now_ms, by_time=not self.retention_exempt):
-            return 0
-        self._is_settled = False
-        writer.append(batch)
-        return size
 
     def _append_unstable(self, batch: Numbered) -> None:
         """Append a batch of a transaction, which readers of committed records do not see."""

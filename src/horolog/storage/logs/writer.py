@@ -14,12 +14,16 @@ from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
+from horolog.buffers import Buffer
 from horolog.config import TopicConfig
 from horolog.errors import CorruptBatch
+from horolog.record.batch import HEADER_SIZE
 from horolog.record.markers import Marker
+from horolog.record.stamped import stamped_head, stamped_sums
 from horolog.storage.append_times.floor import AppendTimes
 from horolog.storage.files import Files
 from horolog.storage.index.abort import AbortedTxn
+from horolog.storage.index.segment_end import SegmentEnd
 from horolog.storage.logs.epochs import LeaderEpochs
 from horolog.storage.producers.states import Producers
 from horolog.storage.segments.active import ActiveSegment
@@ -45,6 +49,8 @@ class LogWriter:
         "_epochs",
         "_files",
         "_producers",
+        "_stamped",
+        "_stamped_end",
         "_unsynced",
         "active",
     )
@@ -78,6 +84,8 @@ class LogWriter:
         self._epochs = epochs
         self._producers = producers
         self._cut: ActiveSegment | None = None
+        self._stamped_end: SegmentEnd | None = None  # behind the last batch of `append_stamped`
+        self._stamped = _Stamped()
 
     @property
     def next_offset(self) -> int:
@@ -120,6 +128,74 @@ class LogWriter:
             return False
         age_ms = active.age_ms(config, now_ms, now_ms, now_ms)
         return age_ms > config.longest_segment_ms - active.jitter_ms
+
+    def append_stamped(
+        self,
+        records: Buffer,
+        count: int,
+        now_ms: int,
+        leader_epoch: int,
+        config: TopicConfig,
+        *,
+        by_time: bool,
+    ) -> int:
+        """Append the batch of `stamped_head` to the active segment, which is ready.
+
+        Returns its bytes; 0, without any effect, if it may have to begin a segment. What
+        `must_roll` asks of times is found once, for all such batches that follow one another.
+
+        Args:
+            records: of the batch.
+            count: how many there are.
+            now_ms: their time and the clock, not before `AppendTimes.next`, in milliseconds.
+            leader_epoch: of the leader.
+            config: as `must_roll` takes it.
+            by_time: as well.
+
+        Raises:
+            StorageFailed: as `append`.
+        """
+        active, floor = self.active, self._append_times
+        segment, size = active.segment, HEADER_SIZE + len(records)
+        end = segment.end
+        assert floor is not None
+        known_config, known_by_time, until_ms = self._stamped
+        if (
+            end is not self._stamped_end
+            or now_ms > until_ms
+            or known_config is not config
+            or known_by_time is not by_time
+        ):
+            until_ms = self._until_ms(now_ms, config, by_time=by_time)
+            self._stamped = _Stamped(config, by_time, until_ms)
+            if now_ms > until_ms:
+                return 0
+        base_offset = end.next_offset
+        last_offset = base_offset + count - 1
+        if not active.has_room(size, last_offset, config.segment_bytes):
+            return 0
+        head = stamped_head(
+            records, count, now_ms, base_offset=base_offset, leader_epoch=leader_epoch
+        )
+        sums = stamped_sums(count, now_ms)
+        parts = head, records
+        active.append_counted(parts, size, base_offset, last_offset, now_ms, now_ms, sums)
+        self._stamped_end = segment.end
+        if now_ms != floor.last:
+            floor.gave(now_ms)
+        return size
+
+    def _until_ms(self, now_ms: int, config: TopicConfig, *, by_time: bool) -> int:
+        """Up to when a batch whose times are all the clock's begins no segment by its time."""
+        active, base_offset = self.active, self.next_offset
+        batch = Numbered((), 0, base_offset, base_offset, now_ms, -1, now_ms)
+        if not active.segment.size or self.must_roll(batch, config, now_ms, by_time=by_time):
+            return now_ms - 1
+        if not by_time:
+            return active.most_ms
+        age_ms = active.age_ms(config, now_ms, now_ms, now_ms)
+        left_ms = config.longest_segment_ms - active.jitter_ms - age_ms
+        return min(now_ms + left_ms, active.most_ms)
 
     def append(self, batch: Numbered) -> None:
         """Append a batch to the active segment, which is ready and has room for it.
@@ -281,6 +357,7 @@ class LogWriter:
         """Go on in another segment; behind one that was cut the next batch begins a new one."""
         self.active = active
         self._cut = active if is_cut else None
+        self._stamped_end = None
 
     def finish(self) -> None:
         """Finish the active segment: `begin` follows, or nothing more.
@@ -315,6 +392,14 @@ class LogWriter:
         active.count_from(self.active.counts)
         self.active = active
         return active.segment
+
+
+class _Stamped(NamedTuple):
+    """Up to when `append_stamped` begins no segment by its time, and for what that was found."""
+
+    config: TopicConfig | None = None
+    by_time: bool = False
+    until_ms: int = 0
 
 
 class _Rules(NamedTuple):

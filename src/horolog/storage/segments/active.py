@@ -21,7 +21,7 @@ from horolog.storage.files import Files
 from horolog.storage.index.abort import AbortedTxn
 from horolog.storage.index.block_writer import BlockWriter
 from horolog.storage.index.counts import NONE, Counts
-from horolog.storage.index.folding import row_of
+from horolog.storage.index.folding import counted_row, row_of
 from horolog.storage.index.growing import IndexWriter
 from horolog.storage.index.segment_end import SegmentEnd
 from horolog.storage.segments.numbered import Numbered
@@ -122,12 +122,17 @@ class ActiveSegment:
         entries, blocks = self._entries, self._blocks
         return (
             entries is not None
-            and entries.is_ready
             and blocks is not None
             and blocks.is_ready
-            and self._files.is_open(self.segment.log.path)
-            and self._append_times.is_ready
+            and self._append_times.is_growing
+            and self._files.are_open(self.segment.log.path, self._append_times.path)
+            and entries.is_ready
         )
+
+    @property
+    def most_ms(self) -> int:
+        """The latest append time that its files can say, once they are ready."""
+        return self._append_times.most_ms
 
     @property
     def counts(self) -> Counts:
@@ -184,12 +189,52 @@ class ActiveSegment:
         if many is not None or counts is None:
             self.append_all((batch,))
             return
+        assert append_ms is not None
+        self.append_counted(
+            parts,
+            size,
+            base_offset,
+            last_offset,
+            max_timestamp,
+            append_ms,
+            counts.tobytes(),
+            OF_APPEND_TIME if is_stamped else OF_CREATE_TIME,
+            counts[0] if header is not None and header.is_control else 0,
+        )
+
+    def append_counted(
+        self,
+        parts: Sequence[Buffer],
+        size: int,
+        base_offset: int,
+        last_offset: int,
+        max_timestamp: int,
+        append_ms: int,
+        counts: bytes,
+        kind: int = OF_CREATE_TIME,
+        markers: int = 0,
+    ) -> None:
+        """As `append`, of a batch whose records were counted.
+
+        Args:
+            parts: of it; the first is the header.
+            size: of all parts.
+            base_offset: the first.
+            last_offset: the last.
+            max_timestamp: in milliseconds; -1 if no record has a time.
+            append_ms: when it is appended, in milliseconds.
+            counts: of its records, in the bytes of `Counts`.
+            kind: `OF_CREATE_TIME` or `OF_APPEND_TIME`.
+            markers: how many records are markers of transactions.
+
+        Raises:
+            StorageFailed: as `append`.
+        """
         segment, entries, blocks = self.segment, self._entries, self._blocks
         times = self._append_times
         assert entries is not None, "make_ready comes first"
         assert blocks is not None
         head = parts[0]
-        assert append_ms is not None
         if not blocks.is_ready:
             blocks.write()
         position = segment.end.size
@@ -205,16 +250,8 @@ class ActiveSegment:
                 times.take_back()
             self._take_back(position)
             raise
-        row = row_of(
-            position,
-            size,
-            base_offset,
-            last_offset,
-            identity,
-            OF_APPEND_TIME if is_stamped else OF_CREATE_TIME,
-            append_ms,
-            counts,
-            is_control=header is not None and header.is_control,
+        row = counted_row(
+            position, size, base_offset, last_offset, identity, markers, append_ms, kind, counts
         )
         blocks.add(row, size)
         if position == 0:
@@ -344,7 +381,7 @@ class ActiveSegment:
             _logger.warning("%s: a refused append could not be cut off: %s", log.path, error)
 
     def has_room(
-        self, size: int, last_offset: int, segment_bytes: int, append_ms: int | None
+        self, size: int, last_offset: int, segment_bytes: int, append_ms: int | None = None
     ) -> bool:
         """Whether the files can take a batch of this size, last offset and append time."""
         segment = self.segment
