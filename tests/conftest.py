@@ -84,9 +84,9 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
-def pytest_sessionfinish() -> None:
-    """Let the interpreter collect them at its end: extension modules report what it does not."""
-    gc.unfreeze()
+# At its end the interpreter collects them, once: extension modules report what it does not. Two
+# collections of pytest's own come before.
+atexit.register(gc.unfreeze)
 
 
 @pytest.fixture
