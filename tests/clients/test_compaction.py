@@ -53,7 +53,7 @@ def test_all_clients_read_the_latest_record_of_each_key(
     codec: str, writer: KafkaClient, broker: RunningBroker
 ) -> None:
     broker.create_topic("compacted", **COMPACT)
-    sent = records(600)
+    sent = records(300)
     for first in range(0, len(sent), 50):
         writer.produce(broker.address, "compacted", sent[first : first + 50], codec=codec)
     broker.run(broker.broker.cleaner.clean_all())

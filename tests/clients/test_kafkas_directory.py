@@ -6,6 +6,7 @@ from typing import Any
 import confluent_kafka
 import pytest
 from command_runner import run_command
+from examples import stride
 from raw_connection import produce_fields
 from running_broker import MakeBroker, RunningBroker
 
@@ -48,7 +49,7 @@ def test_ends_and_moments_are_those_that_kafka_answers(broker: RunningBroker) ->
             assert earliest.offset == golden.answers["earliest"][0], golden.name
             if golden.name in HIDDEN_FROM_KAFKA:
                 continue
-            for target, offset, timestamp, epoch in golden.answers["lookups"]:
+            for target, offset, timestamp, epoch in golden.answers["lookups"][:: stride(4)]:
                 if target < 0:
                     continue  # a special target, or a time that the wire cannot ask for
                 found = ask(golden, target)

@@ -32,7 +32,7 @@ def test_an_idempotent_producer_loses_and_doubles_nothing_over_kills(
 
     sent = 0
     for kills in range(3):
-        for _ in range(400):
+        for _ in range(200):
             producer.produce("t", b"%d" % sent, partition=0, on_delivery=on_delivery)
             sent += 1
             producer.poll(0.001 if len(producer) < 1000 else 0.02)

@@ -36,7 +36,7 @@ def soak(
 def test_committed_records_are_given_once_and_whole_over_kills(
     nursery: Nursery, tmp_path: Path
 ) -> None:
-    few = {"producers": 1, "seconds": 1, "transformers": 1, "ended_a_life": 8}
+    few = {"producers": 1, "seconds": 1, "transformers": 1, "ended_a_life": 4}
     run = soak(nursery, tmp_path, seed=5, ways=["marker:5", "complete:3"], **few)
     assert run.counts["kills at marker"] == run.counts["kills at complete"] == 1
     assert run.counts["transactions committed"] > 0
@@ -73,7 +73,7 @@ def over_a_promotion(
 def test_no_committed_transaction_is_cut_by_a_promotion(
     nursery: Nursery, tmp_path: Path, how: dict[str, bool]
 ) -> None:
-    few = {"producers": 1, "seconds": 1, "transformers": 1, "ended": 8}
+    few = {"producers": 1, "seconds": 1, "transformers": 1, "ended": 4}
     run = over_a_promotion(nursery, tmp_path, 4, **few, **how)
     assert run.counts["transactions committed"] > 0
 

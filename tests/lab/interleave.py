@@ -16,16 +16,20 @@ _MAY_WAIT_FOR_A_LOCK_S = 0.005
 
 
 def at_each_line(
-    run: Callable[[], T], meanwhile: Callable[[], object], within: str = "horolog/storage/"
+    run: Callable[[], T],
+    meanwhile: Callable[[], object],
+    within: str = "horolog/storage/",
+    every: int = 1,
 ) -> Iterator[T]:
     """Call `run` again and again; in call number n, `meanwhile` is called before its nth line.
 
-    Only lines of files `within` a folder count. Ends when `run` has fewer lines than n.
+    Only lines of files `within` a folder count. Ends when `run` has fewer lines than n, which
+    grows by `every`.
     `meanwhile` has a thread of its own; where it waits for a lock that `run` holds, both continue.
     """
-    number = 0
+    number = 1 - every
     while True:
-        number += 1
+        number += every
         tracer = _Tracer(number, meanwhile, within)
         before = sys.gettrace()
         sys.settrace(tracer.trace)

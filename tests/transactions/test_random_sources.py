@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import pytest
+from examples import stride
 
 from horolog.schemas.transactions import Status
 from horolog.storage.names import CONSUMER_OFFSETS, FOLLOWED_OFFSETS, TopicPartition
@@ -30,7 +31,7 @@ from horolog.transactions.values import NONE, Producer, Transaction
 
 OFFSETS = TopicPartition(FOLLOWED_OFFSETS, 0)
 PARTITIONS = (TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0), OFFSETS)
-SEEDS = 500
+SEEDS = 500 // stride(2)
 NAMED = re.compile(r"a transaction of '([^']*)' was ")
 
 

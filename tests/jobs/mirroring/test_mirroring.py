@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from batches import generated_record
+from examples import some_pairs
 from mirror_lab import (
     T0_MS,
     Killed,
@@ -138,8 +139,7 @@ def test_a_path_may_be_written_in_another_way_by_the_next_run(
         lab.run(topics="log/t-0")
 
 
-@pytest.mark.parametrize("after", [0, 1, 4, 9, 1 << 60])
-@pytest.mark.parametrize("forgets", [False, True])
+@pytest.mark.parametrize(("after", "forgets"), some_pairs([0, 1, 4, 9, 1 << 60], [False, True]))
 def test_a_killed_run_is_gone_on_with_without_loss_or_doubling(
     lab: MirrorLab, after: int, forgets: bool
 ) -> None:

@@ -544,7 +544,7 @@ def test_a_flush_at_any_moment_of_a_swap_claims_nothing_that_is_not_synced(tmp_p
         first += 6
         clean(log)
 
-    for _ in at_each_line(fill_and_clean, log.flush, "horolog/storage/logs/replacing"):
+    for _ in at_each_line(fill_and_clean, log.flush, "horolog/storage/logs/replacing", stride(3)):
         assert not log.is_in_doubt
         assert log.recovery_point <= log.log_end_offset
     log_dir.close(clean=False)
