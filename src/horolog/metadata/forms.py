@@ -35,7 +35,7 @@ from horolog.storage.files import Files
 from horolog.storage.names import TopicPartition
 from horolog.storage.record_file import Lost, RecordFile
 from horolog.storage.recovery.loading import load_log
-from horolog.storage.recovery.plan import LoadPlan
+from horolog.storage.recovery.segments import LoadPlan
 from horolog.storage.removal.leftovers import base_offsets
 
 PARTITION: Final = TopicPartition(names.CLUSTER_METADATA, 0)

@@ -30,7 +30,7 @@ There is a room for each thing that is done with a log; it imports only from tho
     directory      what a log directory holds besides logs: lock, identity, small text files
 
 All of them use `files`, through which every log and companion file is opened, read, written and
-synced; only the lock files of a directory are not. `system_calls` are what a test may make fail
+synced; only the lock files of a directory are not. Its `SystemCalls` are what a test may make fail
 there. `names` says what files are called. `record_file` is a file of batches that is no segment.
 
 **A full disk, and a failed sync.** A write that the disk refuses fails that append alone, with
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from horolog.storage.logs.log import Log
     from horolog.storage.lookup.by_timestamp import TimestampOffset
     from horolog.storage.names import TopicPartition
-    from horolog.storage.recovery.plan import Recovery
+    from horolog.storage.recovery.segments import Recovery
     from horolog.storage.removal.removed_files import DeletedSegment
     from horolog.storage.validation.validate import Prepared, prepare
 
@@ -79,7 +79,7 @@ _HOMES = {
     "Log": "logs.log",
     "LogDir": "log_dir.log_dir",
     "Prepared": "validation.validate",
-    "Recovery": "recovery.plan",
+    "Recovery": "recovery.segments",
     "Slice": "batches.slices",
     "TimestampOffset": "lookup.by_timestamp",
     "TopicPartition": "names",

@@ -39,7 +39,7 @@ from horolog.storage.append_times.file import AppendTimeEntry, FirstAppended
 from horolog.storage.files import Files
 from horolog.storage.index import block_map, block_writer
 from horolog.storage.index.companion import TIMES_AT
-from horolog.storage.index.segment_end import SegmentEnd
+from horolog.storage.index.indexes import SegmentEnd
 from horolog.storage.offline.partition_reader import PartitionReader
 from horolog.storage.segments.reader import SegmentReader
 

@@ -11,7 +11,7 @@ from companions import lose_seals
 from horolog.config import TopicConfig
 from horolog.record.batch import iter_headers
 from horolog.storage.files import Files, OpenFile
-from horolog.storage.index.segment_end import SegmentEnd
+from horolog.storage.index.indexes import SegmentEnd
 from horolog.storage.index.time import TimeEntry
 from horolog.storage.segments.reader import SegmentReader
 

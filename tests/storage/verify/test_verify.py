@@ -408,7 +408,7 @@ def test_a_copy_begins_with_the_whole_batch_that_holds_its_start(
 
 
 def test_a_bomb_is_not_unpacked_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("horolog.storage.verify.judging.MAX_UNCOMPRESSED_BYTES", 1 << 20)
+    monkeypatch.setattr("horolog.storage.verify.segment.MAX_UNCOMPRESSED_BYTES", 1 << 20)
     made = PartitionFiles(tmp_path / "data", base_offset=0)
     made.add_records([Record(NOW, None, bytes(4 << 20))], codec=Codec.ZSTD)
     made.write_indexes()

@@ -39,8 +39,7 @@ from horolog.storage import names
 from horolog.storage.directory.lock import is_locked
 from horolog.storage.offline.reindex import REINDEXING_REASON, Reindexed, Reindexing
 from horolog.storage.verify import Checked, Finding, Severity, Verification, VerifyTarget
-from horolog.storage.verify.facts import SegmentFacts
-from horolog.storage.verify.findings import Findings, Steps, run_steps
+from horolog.storage.verify.findings import Findings, SegmentFacts, Steps, run_steps
 
 _T = TypeVar("_T")
 

@@ -22,7 +22,7 @@ from horolog.storage.batches.proof import IDENTITY_SIZE, identity_of, identity_o
 from horolog.storage.files import Files
 from horolog.storage.index.companion import Covered
 from horolog.storage.index.entries import Entries
-from horolog.storage.index.segment_end import SegmentEnd
+from horolog.storage.index.indexes import SegmentEnd
 
 
 class ProvingSegment(Protocol):

@@ -43,7 +43,6 @@ from horolog.storage.index.seal import (
     seal_of,
     seal_of_log,
 )
-from horolog.storage.index.segment_end import SegmentEnd
 from horolog.storage.index.time import TimeEntry, TimeIndex
 
 _logger = logging.getLogger(__name__)
@@ -55,6 +54,20 @@ _BEHIND_NEXT_BYTES = 8 << 10
 _MOST_HEADERS = 50_000  # read to prove an entry, before a scan by a task is the better way
 ANY_SIZE: Final = 1 << 31
 """Of an index that is only read."""
+
+
+class SegmentEnd(NamedTuple):
+    """One value, so that a reader never sees half of an append."""
+
+    size: int
+    """Bytes of whole batches."""
+    next_offset: int
+    """The offset that follows them. Of a segment that was never appended to, its base offset."""
+    last_position: int = 0
+    last_base_offset: int | None = None
+    """Of the batch appended last: what a consumer at the log end asks for next."""
+    largest: TimeEntry | None = None
+    """Largest timestamp of these batches; only known of the segment that is appended to."""
 
 
 class Trust(NamedTuple):

@@ -37,7 +37,7 @@ from horolog.storage.logs.writer import new_segment
 from horolog.storage.names import TopicPartition
 from horolog.storage.producers.states import Producers
 from horolog.storage.recovery.loading import load_log
-from horolog.storage.recovery.plan import LoadPlan, Recovery
+from horolog.storage.recovery.segments import LoadPlan, Recovery
 
 _logger = logging.getLogger(__name__)
 

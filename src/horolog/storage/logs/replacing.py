@@ -10,20 +10,28 @@ A `LogWriter` has written the new segments in a work directory and finished them
 with their companion files alike. Which go and which come is written down before the new ones count
 (removal/replacement.py). A compaction of Kafka's uses the same names, and the same code ends what
 was interrupted (removal/leftovers.py).
+
+What a cleaning pass leaves is written so, too: by the cleaner of a live log and `horolog log
+compact`.
 """
 
 import os
 import stat
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
+from horolog.config import TopicConfig
 from horolog.errors import StorageFailed
 from horolog.storage import names
 from horolog.storage.batches.whole import whole_end
 from horolog.storage.files import Files
+from horolog.storage.index.abort import AbortedTxn
+from horolog.storage.logs.writer import LogWriter, new_segment
 from horolog.storage.removal.leftovers import base_offsets, finish_replacement
 from horolog.storage.removal.replacement import Replacement, end_replacement, write_replacement
 from horolog.storage.segments.reader import SegmentReader
+from horolog.storage.segments.segment import Segment
 
 
 def make_alike(files: Files, work: str, old: SegmentReader) -> None:
@@ -119,3 +127,55 @@ def _reached_over(files: Files, directory: str, work: str, new: Collection[int])
             raise StorageFailed(f"{path} is not whole: nothing was replaced")
         found.update(each for each in old if min(new) <= each < end)
     return sorted(found)
+
+
+if TYPE_CHECKING:
+    from horolog.storage.cleaning.passes import Cleaned, CleaningPass, Group
+
+
+def write_cleaned(
+    files: Files, work: str, cleaning: "CleaningPass", group: "Group", config: TopicConfig
+) -> "Iterator[Cleaned]":
+    """Write what becomes of a group, and have the disk keep it; yields each piece once written.
+
+    Args:
+        files: the way to the disk.
+        work: the directory to write into; what is in it goes.
+        cleaning: the pass, whose keys are read.
+        group: the next of its groups.
+        config: how large segments become, and how dense their indexes are.
+
+    Raises:
+        CorruptBatch: a segment is damaged.
+        RequestRefused: a batch decompresses to too much, or becomes too large.
+        StorageFailed: the disk refused.
+    """
+    if files.exists(work):
+        files.remove_tree(work)
+    files.make_directory(work)
+    writer = LogWriter(files, work, new_segment(files, work, group.base_offset, config, 0))
+    for piece in cleaning.cleaned(group):
+        writer.extend_runs(piece.batches, config)
+        yield piece
+    writer.finish()
+    _write_aborted(files, work, cleaning.take_aborted(), config)
+    make_alike(files, work, group.segments[-1])
+
+
+def size_of_logs(files: Files, work: str) -> int:
+    """The bytes of the logs in a work directory."""
+    return sum(
+        files.size(f"{work}/{names.segment_file(base, names.LOG)}")
+        for base in base_offsets(files.names_in(work), names.LOG)
+    )
+
+
+def _write_aborted(
+    files: Files, work: str, aborted: Sequence[AbortedTxn], config: TopicConfig
+) -> None:
+    """Write the index of aborted transactions, each where its marker is."""
+    bases = base_offsets(files.names_in(work), names.LOG)
+    for base, end in zip(bases, [*bases[1:], names.MAX_OFFSET], strict=True):
+        entries = [each for each in aborted if base <= each.last_offset < end]
+        if entries:
+            Segment(files, work, base, config, size=0).write_aborted(entries)

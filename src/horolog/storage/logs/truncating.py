@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from horolog.storage import names
 from horolog.storage.index.builder import IndexBuilder
-from horolog.storage.index.segment_end import SegmentEnd
+from horolog.storage.index.indexes import SegmentEnd
 from horolog.storage.logs.appendable import AppendableLog
 from horolog.storage.logs.parts import LogParts
 from horolog.storage.logs.writer import active_segment, new_segment

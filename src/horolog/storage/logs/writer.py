@@ -23,7 +23,7 @@ from horolog.record.stamped import stamped_head, stamped_sums
 from horolog.storage.append_times.floor import AppendTimes
 from horolog.storage.files import Files
 from horolog.storage.index.abort import AbortedTxn
-from horolog.storage.index.segment_end import SegmentEnd
+from horolog.storage.index.indexes import SegmentEnd
 from horolog.storage.logs.epochs import LeaderEpochs
 from horolog.storage.producers.states import Producers
 from horolog.storage.segments.active import ActiveSegment

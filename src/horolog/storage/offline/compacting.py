@@ -36,8 +36,7 @@ from horolog.storage.directory.lock import is_log_dir, lock_against_others, lock
 from horolog.storage.files import Files
 from horolog.storage.index.abort import AbortedTxn
 from horolog.storage.log_dir.offset_checkpoints import OffsetCheckpoints
-from horolog.storage.logs.replacing import replace_segments
-from horolog.storage.logs.rewriting import size_of_logs, write_cleaned
+from horolog.storage.logs.replacing import replace_segments, size_of_logs, write_cleaned
 from horolog.storage.offline.converting import is_kafkas_own
 from horolog.storage.producers.states import Producers
 from horolog.storage.removal.leftovers import base_offsets, tidy

@@ -27,7 +27,7 @@ from horolog.storage.file_errors import SyncFailed, failed_to
 from horolog.storage.files import Files
 from horolog.storage.names import TopicPartition
 from horolog.storage.recovery.loading import load_log
-from horolog.storage.recovery.plan import LoadPlan
+from horolog.storage.recovery.segments import LoadPlan
 from horolog.storage.removal.leftovers import base_offsets
 
 _logger = logging.getLogger(__name__)

@@ -22,7 +22,7 @@ from horolog.storage.directory.contents import files_of
 from horolog.storage.file_errors import FileMissing
 from horolog.storage.files import Files
 from horolog.storage.index.block_map import Cache
-from horolog.storage.index.segment_end import SegmentEnd
+from horolog.storage.index.indexes import SegmentEnd
 from horolog.storage.names import TopicPartition
 from horolog.storage.removal.leftovers import base_offsets
 from horolog.storage.segments.reader import SegmentReader

@@ -28,8 +28,7 @@ from horolog.storage.removal.leftovers import base_offsets
 from horolog.storage.segments.reader import SegmentReader
 from horolog.storage.verify import Checked, Finding, Severity, VerifyTarget
 from horolog.storage.verify.entries import check_offset_index, check_time_index
-from horolog.storage.verify.facts import SegmentFacts
-from horolog.storage.verify.findings import Steps
+from horolog.storage.verify.findings import SegmentFacts, Steps
 from horolog.storage.verify.partition import situation_of
 from horolog.storage.verify.segment import Situation, check_segment
 from horolog.storage.verify.surroundings import surroundings_of

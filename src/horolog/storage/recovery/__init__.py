@@ -1,8 +1,7 @@
 """From the files of a partition to an open log, whatever the last shutdown left.
 
-plan       how a directory is to be opened, and what that found and did
 loading    a log, opened
-segments   its segments, one after the other
+segments   its segments, one after the other; the plan by which it is opened, and what that found
 
 It deletes nothing that can be read. It cuts the log where a batch is damaged, as Kafka does; what
 it takes off is set aside (`removal/set_aside.py`), named in a warning, and `horolog log verify`

@@ -32,8 +32,7 @@ from horolog.storage.lookup.by_append_time import latest_append_time, with_ends
 from horolog.storage.names import TopicPartition
 from horolog.storage.producers.replay import replay
 from horolog.storage.producers.states import Producers, remove_snapshot
-from horolog.storage.recovery.plan import LoadPlan, Recovery
-from horolog.storage.recovery.segments import SegmentRecovery
+from horolog.storage.recovery.segments import LoadPlan, Recovery, SegmentRecovery
 from horolog.storage.removal import leftovers
 from horolog.storage.removal.set_aside import set_aside_in
 from horolog.storage.segments.active import ActiveSegment

@@ -6,6 +6,9 @@ with a batch that is whole, as far as that was not sure before.
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+from uuid import UUID
 
 from horolog.config import TopicConfig
 from horolog.errors import CorruptBatch, CorruptIndex, StorageFailed
@@ -15,19 +18,58 @@ from horolog.storage import names
 from horolog.storage.append_times.floor import AppendTimes
 from horolog.storage.batches.reader import EVERYTHING
 from horolog.storage.batches.whole import is_torn_tail
+from horolog.storage.directory.checkpoint_ids import Checkpointed
 from horolog.storage.directory.checkpoints import EpochStart
 from horolog.storage.files import Files
 from horolog.storage.index.abort import AbortedTxn
 from horolog.storage.index.builder import IndexBuilder
+from horolog.storage.index.indexes import SegmentEnd
 from horolog.storage.index.seal import matches_aborted, read_seal
-from horolog.storage.index.segment_end import SegmentEnd
+from horolog.storage.names import TopicPartition
 from horolog.storage.producers.replay import rebuild_aborted
-from horolog.storage.recovery.plan import LoadPlan, Recovery
 from horolog.storage.removal import leftovers
 from horolog.storage.removal.set_aside import keep_segment, keep_stretch
 from horolog.storage.segments.segment import Segment
 
 _SEE = "`horolog log verify` says what it holds and how to bring it back"
+
+
+class LoadPlan(NamedTuple):
+    """How a partition's directory is to be opened."""
+
+    config: TopicConfig
+    now_ms: int
+    is_clean: bool
+    checkpointed: Checkpointed = Checkpointed()
+    topic_id: UUID | None = None
+    """Of a topic that is known; written where the directory has none."""
+    is_adopted: bool = False
+    follows: bool = False
+    """The log takes the batches of a source: its leader owns the epochs, and what recovery cuts off
+    comes again. The high watermark is that of the checkpoint."""
+    max_batch_uncompressed_bytes: int = 1 << 30
+    known_epoch: int = -1
+    """The leader epoch that the metadata have; -1 if it is not known."""
+    whole_up_to: tuple[int, int] = (0, 0)
+    """A segment's base offset and a byte of it: a log that is damaged before is left as it is."""
+
+
+@dataclass(slots=True)
+class Recovery:
+    """What opening a partition found and did; `notes` are sentences for the log."""
+
+    partition: TopicPartition
+    checked_bytes: int = 0
+    removed_bytes: int = 0
+    """Cut off the log, or set aside."""
+    notes: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    """What the operator must see to; sentences like the notes."""
+
+    @property
+    def has_findings(self) -> bool:
+        """Whether anything was not as a clean stop leaves it."""
+        return bool(self.notes or self.warnings)
 
 
 class SegmentRecovery:
@@ -124,7 +166,7 @@ class SegmentRecovery:
         for segment in self.segments:
             if not self._is_empty(segment):
                 before = segment
-            elif before is not None and _end_by_headers(before) > segment.base_offset:
+            elif before is not None and before.walked_end().next_offset > segment.base_offset:
                 self._report.notes.append(f"Left out {segment.log.path}: there is no batch in it")
                 if not self._plan.is_adopted:
                     self._remove(segment)
@@ -135,9 +177,7 @@ class SegmentRecovery:
     def _remove(self, segment: Segment) -> None:
         segment.abandon()
         for suffix in names.SEGMENT_SUFFIXES:
-            self._files.remove(
-                f"{self._directory}/{names.segment_file(segment.base_offset, suffix)}"
-            )
+            self._files.remove(segment.path_of(suffix))
 
     def _is_empty(self, segment: Segment) -> bool:
         if not segment.size or not self._plan.config.preallocate:
@@ -261,7 +301,7 @@ class SegmentRecovery:
             and not self._plan.is_adopted
             and len(self.segments) > 1
             and not (last := self.segments[-1]).size
-            and _end_by_headers(self.segments[-2]) < last.base_offset
+            and self.segments[-2].walked_end().next_offset < last.base_offset
         ):
             self._report.notes.append(f"Left out {last.log.path}: there is no batch in it")
             self._remove(self.segments.pop())
@@ -279,16 +319,15 @@ class SegmentRecovery:
         file = segment.log.open()
         cut = f"Cut {lost} bytes off {segment.log.path}: {damage}"
         plan, end = self._plan, segment.size
-        if not is_torn_tail(self._files, file, facts.end, segment.size):
+        is_torn = is_torn_tail(self._files, file, facts.end, segment.size)
+        if not is_torn or plan.is_adopted:
             times = segment.append_times.kept_from(facts.next_offset)
             kept = keep_stretch(self._files, file, facts.end, end, plan.now_ms, times)
-            self._report.warnings.append(f"{cut}. They are set aside in {kept}; {_SEE}")
-        elif self._plan.is_adopted:
-            times = segment.append_times.kept_from(facts.next_offset)
-            kept = keep_stretch(self._files, file, facts.end, end, plan.now_ms, times)
-            self._report.notes.append(f"{cut}. They are set aside in {kept}")
-        else:
+            cut = f"{cut}. They are set aside in {kept}"
+        if is_torn:
             self._report.notes.append(cut)
+        else:
+            self._report.warnings.append(f"{cut}; {_SEE}")
         self._files.truncate(file, facts.end)
 
     def _set_aside(self, segments: Sequence[Segment], why: str) -> None:
@@ -369,21 +408,6 @@ class SegmentRecovery:
                 segment.write_aborted(replayed[base])
             elif is_unsure:
                 rebuild_aborted(self._files, self._directory, self.segments, index, snapshots)
-
-
-def _end_by_headers(segment: Segment) -> int:
-    """The offset after the last batch of a segment, as far as its headers can be read."""
-    seal = segment.indexes.seal_facts(segment.size)
-    if seal is not None:
-        return seal.next_offset
-    end = segment.base_offset
-    try:
-        last = segment.indexes.position_before(names.MAX_OFFSET, segment.size)
-        for _, header in segment.headers(last, segment.size):
-            end = header.next_offset
-    except CorruptBatch:
-        pass  # recovery says it
-    return end
 
 
 def _walk_checked(

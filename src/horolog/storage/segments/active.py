@@ -23,7 +23,7 @@ from horolog.storage.index.block_writer import BlockWriter
 from horolog.storage.index.counts import NONE, Counts
 from horolog.storage.index.folding import counted_row, row_of
 from horolog.storage.index.growing import IndexWriter
-from horolog.storage.index.segment_end import SegmentEnd
+from horolog.storage.index.indexes import SegmentEnd
 from horolog.storage.segments.numbered import Numbered
 from horolog.storage.segments.segment import Segment
 

@@ -36,8 +36,7 @@ from horolog.storage.index.abort import AbortedTxn, read_aborted
 from horolog.storage.index.block_map import BlockMap, Cache, fitting
 from horolog.storage.index.blocks import Span
 from horolog.storage.index.companion import Companion
-from horolog.storage.index.indexes import ANY_SIZE, PROVE, Indexes, Proved, Trust
-from horolog.storage.index.segment_end import SegmentEnd
+from horolog.storage.index.indexes import ANY_SIZE, PROVE, Indexes, Proved, SegmentEnd, Trust
 from horolog.storage.index.time import TimeEntry
 
 _PREALLOCATED_BYTES = 1 << 20  # of zeros: so is the rest, which may be a segment's largest size
@@ -273,10 +272,11 @@ class SegmentReader:
         Raises:
             FileMissing: the segment is gone.
         """
-        end = self._end_of_walk()
+        end = self.walked_end()
         return self._behind_damage(end) if end.size < self.end.size else end
 
-    def _end_of_walk(self) -> SegmentEnd:
+    def walked_end(self) -> SegmentEnd:
+        """How far its batches go, by their headers: up to the first damage in its last part."""
         size, indexes = self.end.size, self.indexes
         seal = indexes.seal_facts(size)
         if seal is not None:

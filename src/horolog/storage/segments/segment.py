@@ -15,8 +15,7 @@ from horolog.storage.file_errors import FileMissing
 from horolog.storage.files import Files
 from horolog.storage.index.abort import ENTRY, AbortedTxn, append_aborted, write_aborted
 from horolog.storage.index.builder import IndexBuilder
-from horolog.storage.index.indexes import Trust
-from horolog.storage.index.segment_end import SegmentEnd
+from horolog.storage.index.indexes import SegmentEnd, Trust
 from horolog.storage.segments.reader import SegmentReader
 
 

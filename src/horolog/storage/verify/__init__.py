@@ -16,8 +16,7 @@ from horolog.errors import Misconfigured
 from horolog.storage import names
 from horolog.storage.files import Files
 from horolog.storage.removal.leftovers import base_offsets
-from horolog.storage.verify.facts import SegmentFacts
-from horolog.storage.verify.findings import Checked, Finding, Severity, Steps
+from horolog.storage.verify.findings import Checked, Finding, SegmentFacts, Severity, Steps
 from horolog.storage.verify.partition import (
     check_around_segments,
     check_partition,

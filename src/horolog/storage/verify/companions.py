@@ -10,8 +10,7 @@ from horolog.storage.index.abort import ENTRY, can_be
 from horolog.storage.index.seal import file_crc, matches_aborted, parsed_seal
 from horolog.storage.segments.reader import SegmentReader
 from horolog.storage.verify.entries import IndexFile, reindex
-from horolog.storage.verify.facts import SegmentFacts
-from horolog.storage.verify.findings import Finding, fault, note
+from horolog.storage.verify.findings import Finding, SegmentFacts, fault, note
 
 _NEVER = 1 << 63
 _RECOVERED = "a broker rebuilds it from the log's markers when it starts"

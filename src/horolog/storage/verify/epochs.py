@@ -7,8 +7,7 @@ from pathlib import Path
 from horolog.storage import names
 from horolog.storage.directory.checkpoints import EpochStart, read_epochs
 from horolog.storage.files import Files
-from horolog.storage.verify.facts import EpochRun, SegmentFacts
-from horolog.storage.verify.findings import Finding, damage, fault, note
+from horolog.storage.verify.findings import EpochRun, Finding, SegmentFacts, damage, fault, note
 from horolog.storage.verify.surroundings import empty_note, is_empty, read_or_report
 
 _MAX_LINES = 8

@@ -11,8 +11,7 @@ from horolog.storage.batches.reader import BatchReader
 from horolog.storage.directory.checkpoints import read_epochs, topic_id_in
 from horolog.storage.files import Files
 from horolog.storage.removal.leftovers import base_offsets
-from horolog.storage.verify.facts import SegmentFacts
-from horolog.storage.verify.findings import Finding, damage, fault, note
+from horolog.storage.verify.findings import Finding, SegmentFacts, damage, fault, note
 from horolog.storage.verify.surroundings import Surroundings
 
 _RESTORE = "restore it from a replica or a backup before a broker starts"

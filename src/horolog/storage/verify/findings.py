@@ -1,11 +1,14 @@
-"""What a check yields: findings, and how much it has read.
+"""What a check yields: findings, how much it has read, and facts for the checks that follow.
 
 Checks are generators of these; they print nothing, change nothing and call nothing back.
 """
 
 from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple, TypeAlias, TypeVar
+
+from horolog.storage.index.time import TimeEntry
 
 
 class Severity(StrEnum):
@@ -82,3 +85,32 @@ def fault(path: str, what: str, mend: str | None = None, **place: int | None) ->
 def note(path: str, what: str, mend: str | None = None, **place: int | None) -> Finding:
     """A finding that nothing needs to be done about."""
     return Finding(Severity.NOTE, path, what, mend, **place)
+
+
+class EpochRun(NamedTuple):
+    """Offsets that were written in one leader epoch."""
+
+    epoch: int
+    first_offset: int
+    last_offset: int
+
+
+@dataclass(slots=True, kw_only=True)
+class SegmentFacts:
+    """What was found in the batches of a segment."""
+
+    path: str
+    base_offset: int
+    next_offset: int
+    first_offset: int | None = None
+    size: int = 0
+    whole_bytes: int = 0
+    """Where its last whole batch ends."""
+    largest: TimeEntry | None = None
+    is_sound: bool = True
+    """All of it was read, and nothing is damaged."""
+    epochs: list[EpochRun] = field(default_factory=list)
+    missing_offsets: int = 0
+    """Within and between its batches."""
+    was_emptied: bool = False
+    """It was finished without a batch: compaction has left none."""

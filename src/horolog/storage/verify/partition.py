@@ -1,28 +1,39 @@
 """One partition: its segments in order, and the files about all of them."""
 
+import os
+import shlex
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from horolog.errors import StorageFailed
+from horolog.errors import CorruptBatch, StorageFailed
 from horolog.storage import names
+from horolog.storage.batches.reader import BatchReader
+from horolog.storage.batches.whole import whole_batches
 from horolog.storage.directory.checkpoints import (
     read_append_time,
     read_append_time_resets,
     read_topic_id,
 )
+from horolog.storage.file_errors import FileMissing
 from horolog.storage.files import Files
 from horolog.storage.producers.states import Producers, check_beside_snapshot
 from horolog.storage.removal.leftovers import base_offsets
 from horolog.storage.removal.set_aside import set_aside_in
 from horolog.storage.verify.epochs import check_epochs
 from horolog.storage.verify.extent import check_ends, check_order, check_start
-from horolog.storage.verify.facts import SegmentFacts
-from horolog.storage.verify.findings import Checked, Finding, Steps, damage, fault, note
+from horolog.storage.verify.findings import (
+    Checked,
+    Finding,
+    SegmentFacts,
+    Steps,
+    damage,
+    fault,
+    note,
+)
 from horolog.storage.verify.segment import Situation, check_segment
-from horolog.storage.verify.set_aside import check_set_aside
 from horolog.storage.verify.surroundings import Surroundings, read_or_report
 
 _LEFTOVERS = {
@@ -211,3 +222,42 @@ def _files_of_offsets(
             yield fault(path, wrong, "stop the broker and remove it: the log is read instead")
         elif not findings and end is not None and offset > end and not around.is_live:
             yield note(path, f"It is of offset {offset}, and the log ends before {end}")
+
+
+def check_set_aside(files: Files, directory: Path, name: str) -> Steps[None]:
+    """Report what a file that was set aside holds."""
+    path = str(directory / name)
+    size = records = batches = 0
+    offsets: list[int] = []
+    limit = ""
+    try:
+        log = BatchReader.of_file(files, path)
+        for _, header in whole_batches(log):
+            size, batches = size + header.size, batches + 1
+            records += max(0, header.records_count)
+            offsets[:] = [*offsets[:1], header.base_offset, header.last_offset]
+    except CorruptBatch as error:
+        limit = f"; not all was looked at: {error}"
+    except FileMissing:
+        return  # removed meanwhile
+    except StorageFailed as error:
+        yield damage(path, f"It cannot be read: {error}", "see to the disk or the rights")
+        return
+    yield Checked(size, batches, records)
+    if not batches:
+        yield note(
+            path,
+            f"It is set aside; no whole batch is in its {log.size} bytes{limit}",
+            "rm it",
+        )
+        return
+    partition = names.partition_of(directory.name)
+    topic = shlex.quote("TOPIC" if partition is None else partition.topic)
+    yield fault(
+        path,
+        f"It is set aside, by recovery or a truncation, and it is not served: {records} records in "
+        f"{batches} whole batches, offsets {offsets[0]} to {offsets[-1]}{limit}",
+        f"`horolog log inspect {shlex.quote(path)} --records --json | horolog produce {topic} "
+        f"--format json` appends them again, with their times and at new offsets; then remove "
+        f"{os.path.basename(path)}",
+    )
