@@ -79,11 +79,7 @@ class BlockCache:
         return content[start:]
 
     def write(self, path: str, content: bytes) -> None:
-        """Keep a map.
-
-        Raises:
-            StorageFailed: the disk refused.
-        """
+        """Keep a map."""
         try:
             self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:

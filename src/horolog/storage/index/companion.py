@@ -153,11 +153,7 @@ class Companion:
         return size if size or deleted is None else self.log.files.size(deleted)
 
     def head(self) -> Head | None:
-        """What it begins with; None if that is damaged or missing.
-
-        Raises:
-            StorageFailed: the disk refused.
-        """
+        """What it begins with; None if that is damaged or missing."""
         return parsed_head(self._read(0, TIMES_AT), self._base_offset)
 
     def seal(self) -> bytes:
@@ -195,11 +191,7 @@ class Companion:
         self.log.files.write_at(self.log.files.get(self.path), [content], _COVERED_AT)
 
     def write_seal(self, content: bytes) -> None:
-        """Write the seal, or take it away where there is no content.
-
-        Raises:
-            StorageFailed: the disk refused.
-        """
+        """Write the seal, or take it away where there is no content."""
         with self._lock:
             if not self._is_abandoned and (content or any(self.seal())):
                 self._write([(content or bytes(SEAL_SIZE), _SEAL_AT)])
@@ -210,11 +202,7 @@ class Companion:
             self._write([(bytes(TIMES_AT - _MAP_AT), _MAP_AT)])
 
     def write_map(self, entries: bytes) -> None:
-        """Put a block map behind the append times of a finished segment.
-
-        Raises:
-            StorageFailed: the disk refused.
-        """
+        """Put a block map behind the append times of a finished segment."""
         with self._lock:
             if self._is_abandoned or self.is_growing:
                 return

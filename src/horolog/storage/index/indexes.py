@@ -360,11 +360,7 @@ class Indexes:
         return seal
 
     def reseal_aborted(self) -> None:
-        """Have the seal say what the index of aborted transactions is now; nothing without a seal.
-
-        Raises:
-            StorageFailed: the disk refused.
-        """
+        """Have the seal say what the index of aborted transactions is now; none without it."""
         seal = read_seal(self._companion)
         if seal is None:
             return

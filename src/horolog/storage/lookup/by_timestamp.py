@@ -241,9 +241,6 @@ def offsets_before(
 
     Returns:
         the largest offset first.
-
-    Raises:
-        StorageFailed: the disk refused.
     """
     changed = []
     for segment in segments:

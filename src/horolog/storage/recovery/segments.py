@@ -129,11 +129,7 @@ class SegmentRecovery:
             self._recover_from(first)
 
     def set_aside_all(self, why: str) -> None:
-        """Take all segments out of the log, with a warning that says why.
-
-        Raises:
-            StorageFailed: the disk refused.
-        """
+        """Take all segments out of the log, with a warning that says why."""
         self._set_aside(self.segments, why)
         self.segments = []
 

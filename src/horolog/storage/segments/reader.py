@@ -124,11 +124,7 @@ class SegmentReader:
         return Kept(self.append_times.proof(), self.blocks.entries(self.end.size))
 
     def cut_companion(self, before: "Kept") -> None:
-        """Let the companion say as much of the log as there is now.
-
-        Raises:
-            StorageFailed: the disk refused.
-        """
+        """Let the companion say as much of the log as there is now."""
         self.blocks.leave()
         self.append_times.truncate(before.times)
         self.blocks.put(fitting(before.blocks, self.end.size))
@@ -237,11 +233,7 @@ class SegmentReader:
         return self.blocks.complete(self.end.size, known)
 
     def time_stats(self, from_offset: int = 0) -> TimeStats | None:
-        """The times of all records, from the block map alone; see `BlockMap.times`.
-
-        Raises:
-            StorageFailed: the disk refused.
-        """
+        """The times of all records, from the block map alone; see `BlockMap.times`."""
         return self.blocks.times(self.end.size, from_offset)
 
     def spans(self, window: TimeRange, next_offset: int | None = None) -> list[Span]:
