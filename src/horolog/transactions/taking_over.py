@@ -22,6 +22,7 @@ transaction are acknowledged before its outcome is written, and so all of them a
 
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Container, Mapping
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from horolog.buffers import Buffer
@@ -241,30 +242,22 @@ def taken_over(
     return _TakingOver(known, partitions, begun_ms, now_ms, is_current, is_led).run()
 
 
+@dataclass(slots=True)
 class _TakingOver:
-    def __init__(
-        self,
-        known: FollowedStates,
-        partitions: Mapping[TopicPartition, PartitionHere],
-        begun_ms: int,
-        now_ms: int,
-        is_current: bool,
-        is_led: bool,
-    ) -> None:
-        self._known = known
-        self._partitions = partitions
-        self._begun_ms = begun_ms
-        self._now_ms = now_ms
-        self._is_current = is_current
-        self._is_led = is_led
-        self._changed: dict[str, Transaction] = {}
-        self._goes_on: dict[TopicPartition, set[int]] = {}
-        self._former: dict[TopicPartition, set[int]] = {}
-        self._committed: dict[TopicPartition, set[int]] = {}
-        self._notes: dict[TopicPartition, list[str]] = {}
-        self._torn = 0
-        self._unnamed: Counter[tuple[TopicPartition, bool]] = Counter()
-        self._settled: set[tuple[TopicPartition, int]] = set()
+    _known: FollowedStates
+    _partitions: Mapping[TopicPartition, PartitionHere]
+    _begun_ms: int
+    _now_ms: int
+    _is_current: bool
+    _is_led: bool
+    _changed: dict[str, Transaction] = field(default_factory=dict)
+    _goes_on: dict[TopicPartition, set[int]] = field(default_factory=dict)
+    _former: dict[TopicPartition, set[int]] = field(default_factory=dict)
+    _committed: dict[TopicPartition, set[int]] = field(default_factory=dict)
+    _notes: dict[TopicPartition, list[str]] = field(default_factory=dict)
+    _torn: int = 0
+    _unnamed: Counter[tuple[TopicPartition, bool]] = field(default_factory=Counter)
+    _settled: set[tuple[TopicPartition, int]] = field(default_factory=set)
 
     def run(self) -> TakenOver:
         for id_, state in self._known.states.items():

@@ -4,37 +4,27 @@ It holds the file open, so it can be read after its segment has been deleted.
 """
 
 import os
+from dataclasses import dataclass
 
 from horolog.buffers import Buffer
 from horolog.storage import page_cache
 from horolog.storage.files import Files, OpenFile
 
 
+@dataclass(slots=True, eq=False)
 class Slice:
     """`size` bytes at `position` of a file; they begin with a whole batch if there are any.
 
     Without a file it is the bytes of `held`.
     """
 
-    __slots__ = ("_file", "_files", "_held", "begins_empty", "position", "size")
-
-    def __init__(
-        self,
-        files: Files,
-        file: OpenFile | None,
-        position: int,
-        size: int,
-        held: bytes = b"",
-        *,
-        begins_empty: bool = False,
-    ) -> None:
-        self._files = files
-        self._file = file
-        self._held = held
-        self.position = position
-        self.size = size
-        self.begins_empty = begins_empty
-        """Whether compaction has left no record of the first batch."""
+    _files: Files
+    _file: OpenFile | None
+    position: int
+    size: int
+    _held: bytes = b""
+    begins_empty: bool = False
+    """Whether compaction has left no record of the first batch."""
 
     def read(self) -> Buffer:
         """The bytes; may wait for the disk."""

@@ -17,6 +17,7 @@ import logging
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from horolog.storage import names
@@ -54,17 +55,17 @@ class _Cut(NamedTuple):
     """Of before."""
 
 
+@dataclass(slots=True)
 class _Truncation:
     """What is left to do of one truncation."""
 
-    def __init__(self, going: list[_Going], cut: _Cut | None, now_ms: int, *, anew: bool) -> None:
-        self.going = going
-        """In offset order; none is left once they are set aside."""
-        self.cut = cut
-        self.anew = anew
-        """Whether what is known of producers and epochs goes, too."""
-        self.needs_checkpoint = False
-        self.now_ms = now_ms
+    going: list[_Going]
+    """In offset order; none is left once they are set aside."""
+    cut: _Cut | None
+    now_ms: int
+    anew: bool
+    """Whether what is known of producers and epochs goes, too."""
+    needs_checkpoint: bool = False
 
 
 class TruncatingLog(AppendableLog):
