@@ -9,7 +9,7 @@ from horolog.client import Client
 from horolog.client.topic_facts import partition_numbers
 from horolog.errors import Damaged, ErrorCode, RequestRefused, StorageFailed
 from horolog.json_text import read_as
-from horolog.metadata.open_transactions import OpenTransactions
+from horolog.metadata.open_transactions import find_held_up
 from horolog.storage import names
 from horolog.storage.files import Files
 from horolog.storage.names import INTERNAL_TOPICS, TopicPartition
@@ -61,7 +61,6 @@ def explained_by_files(
     target = find_target(path)
     stored = OfflineSettings(target.log_dir, settings)
     files = Files(read_only=True)
-    opened = OpenTransactions(files, target.log_dir)
     for directory in target.partitions:
         partition = names.partition_of(directory.name) or TopicPartition(directory.name, 0)
         is_left_out = partition.topic in INTERNAL_TOPICS and target.is_log_dir
@@ -74,7 +73,7 @@ def explained_by_files(
         try:
             log = PartitionReader(files, directory)
             found = _report(log, topic, now_ms)
-            held_up = None if topic.is_adopted else opened.held_up(log)
+            held_up = None if topic.is_adopted else find_held_up(files, target.log_dir, log)
             notes = tuple(log.notes)
         except (Damaged, StorageFailed) as error:  # its neighbours are shown all the same
             yield explained._replace(damage=str(error))

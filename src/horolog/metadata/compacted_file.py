@@ -57,7 +57,7 @@ class CompactedFile(ABC):
             StorageFailed: the file cannot be read.
         """
 
-    def _append(self, batches: Sequence[bytes]) -> None:
+    def append(self, batches: Sequence[bytes]) -> None:
         """Append batches, all or none; replace the file if it has grown.
 
         Raises:

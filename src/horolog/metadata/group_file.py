@@ -81,7 +81,7 @@ class GroupFile(CompactedFile):
         batches += batches_of(accepted)
         if batches:
             try:
-                self._append(batches)
+                self.append(batches)
             except StorageFailed as error:
                 return [error if outcome is None else outcome for outcome in outcomes]
         return outcomes

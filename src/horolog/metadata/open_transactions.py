@@ -36,37 +36,29 @@ from horolog.transactions.values import Transaction
 _logger = logging.getLogger(__name__)
 
 
-class OpenTransactions:
-    """The open transactions of a log directory's partitions. Not for several threads."""
+def find_held_up(files: Files, log_dir: Path, log: PartitionReader) -> HeldUp | None:
+    """The first open transaction of a partition in a log directory; None if none is open.
 
-    def __init__(self, files: Files, log_dir: Path) -> None:
-        self._files = files
-        self._log_dir = log_dir
+    Raises:
+        StorageFailed: the disk refused.
+        CorruptBatch: the log is damaged where it has to be read.
+    """
+    producers = _producers(files, log)
+    if producers is None or not producers.open_count:
+        return None
+    states = _read_states(files, log_dir)
+    after = _producers(files, PartitionReader(files, log.directory))
+    opened = set() if after is None else set(after.unended())
+    left = [
+        each
+        for each in producers.open_now(producers.open_count)
+        if (each.producer_id, each.first_offset) in opened
+    ]
+    return _held_up(log, left, states) if left else None
 
-    def held_up(self, log: PartitionReader) -> HeldUp | None:
-        """The first one of a partition; None if none is open.
 
-        Raises:
-            StorageFailed: the disk refused.
-            CorruptBatch: the log is damaged where it has to be read.
-        """
-        producers = self._producers(log)
-        if producers is None or not producers.open_count:
-            return None
-        states = _read_states(self._files, self._log_dir)
-        after = self._producers(PartitionReader(self._files, log.directory))
-        opened = set() if after is None else set(after.unended())
-        left = [
-            each
-            for each in producers.open_now(producers.open_count)
-            if (each.producer_id, each.first_offset) in opened
-        ]
-        return _held_up(log, left, states) if left else None
-
-    def _producers(self, log: PartitionReader) -> Producers | None:
-        if not log.segments:
-            return None
-        return read_producers(self._files, str(log.directory), log.segments)
+def _producers(files: Files, log: PartitionReader) -> Producers | None:
+    return read_producers(files, str(log.directory), log.segments) if log.segments else None
 
 
 class _States(NamedTuple):

@@ -4,7 +4,7 @@ For a directory whose `__transaction_state` is another's. It has the form and th
 `horolog-groups.log` (metadata/compacted_file.py).
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from horolog.buffers import Buffer
@@ -27,14 +27,6 @@ class TransactionFile(CompactedFile):
         for batch in self._file.read():
             take(batch)
         self._note_loaded("Transactions")
-
-    def append(self, batches: Sequence[bytes]) -> None:
-        """Append batches, all or none.
-
-        Raises:
-            StorageFailed: the disk refused; it is as it was.
-        """
-        self._append(batches)
 
     def _batches_that_count(self) -> Iterable[bytes] | None:
         replay = Replay()
