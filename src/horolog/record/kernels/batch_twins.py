@@ -3,18 +3,7 @@
 import struct
 from typing import Any
 
-from horolog.record.kernels.layout import (
-    FACTS_SIZE,
-    PLAN_AS_CREATED,
-    PLAN_CODEC,
-    PLAN_COUNT,
-    PLAN_FIRST_OFFSET,
-    PLAN_LAST_OFFSET,
-    PLAN_LEAST_OFFSET,
-    PLAN_LEFT,
-    PLAN_POSITION,
-    STRETCH_SIZE,
-)
+from horolog.record.kernels import layout
 
 Ints = Any  # integers by position: array, memoryview or numpy array
 
@@ -33,8 +22,8 @@ def plan_batches(data: memoryview, state: Ints, plan: Ints, facts: Ints) -> None
     That is any but a batch of v2 with records, whole, within the offsets to read and after the
     batch before, of its codec, and neither control nor transactional nor with a delete horizon.
     """
-    position, left, count = state[PLAN_POSITION], state[PLAN_LEFT], 0
-    room = min(len(facts) // FACTS_SIZE, len(plan) // STRETCH_SIZE)
+    position, left, count = state[layout.PLAN_POSITION], state[layout.PLAN_LEFT], 0
+    room = min(len(facts) // layout.FACTS_SIZE, len(plan) // layout.STRETCH_SIZE)
     while count < room and left > 0 and len(data) - position >= _HEADER.size:
         (
             base_offset,
@@ -54,23 +43,24 @@ def plan_batches(data: memoryview, state: Ints, plan: Ints, facts: Ints) -> None
             or not _HEADER.size - _OVERHEAD <= length <= len(data) - position - _OVERHEAD
             or attributes & ~(_LOG_APPEND_TIME_BIT | _CODEC_BITS)
             or attributes & _CODEC_BITS > _MOST_CODEC
-            or (count and attributes & _CODEC_BITS != state[PLAN_CODEC])
+            or (count and attributes & _CODEC_BITS != state[layout.PLAN_CODEC])
             or delta < 0
             or records <= 0
-            or base_offset < max(state[PLAN_FIRST_OFFSET], state[PLAN_LEAST_OFFSET])
+            or base_offset < max(state[layout.PLAN_FIRST_OFFSET], state[layout.PLAN_LEAST_OFFSET])
             or base_offset > _LAST_SAFE_OFFSET
-            or base_offset + delta > state[PLAN_LAST_OFFSET]
+            or base_offset + delta > state[layout.PLAN_LAST_OFFSET]
         ):
             break
-        state[PLAN_CODEC] = attributes & _CODEC_BITS
+        state[layout.PLAN_CODEC] = attributes & _CODEC_BITS
         start, end = position + _HEADER.size, position + _OVERHEAD + length
-        is_stamped = bool(attributes & _LOG_APPEND_TIME_BIT) and not state[PLAN_AS_CREATED]
+        is_stamped = bool(attributes & _LOG_APPEND_TIME_BIT) and not state[layout.PLAN_AS_CREATED]
         time = max_time if is_stamped else base_time
-        at = count * STRETCH_SIZE
+        at = count * layout.STRETCH_SIZE
         for index, number in enumerate((start, end, records, base_offset, time, is_stamped)):
             plan[at + index] = number
         for index, number in enumerate((crc, *producer)):
-            facts[count * FACTS_SIZE + index] = number
-        state[PLAN_LEAST_OFFSET] = base_offset + delta + 1
+            facts[count * layout.FACTS_SIZE + index] = number
+        state[layout.PLAN_LEAST_OFFSET] = base_offset + delta + 1
         position, left, count = end, left - (end - start), count + 1
-    state[PLAN_POSITION], state[PLAN_LEFT], state[PLAN_COUNT] = position, left, count
+    state[layout.PLAN_POSITION], state[layout.PLAN_LEFT] = position, left
+    state[layout.PLAN_COUNT] = count

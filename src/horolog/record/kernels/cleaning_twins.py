@@ -7,38 +7,7 @@ kernel: what a batch does to the transaction of its producer.
 
 from typing import Any
 
-from horolog.record.kernels.layout import (
-    BEGINS_ABORTED,
-    DONE,
-    FULL,
-    HAS_KEY,
-    IS_BARE,
-    IS_COMMITTED,
-    IS_SEEN,
-    IS_TOMBSTONE,
-    JUDGE_END,
-    JUDGE_KEPT,
-    JUDGE_KEYLESS,
-    JUDGE_TOMBSTONES,
-    KEYS_BASE_OFFSET,
-    KEYS_LAST_DELTA,
-    KEYS_RECORDS,
-    MALFORMED,
-    NOTE_FROM,
-    NOTE_ROOM,
-    OF_ABORT,
-    OF_COMMIT,
-    OF_EMPTIED_MARKER,
-    OF_RECORDS,
-    OPEN_SHIFT,
-    RETAIN_BASE,
-    RETAIN_FILLED,
-    RETAIN_MAX,
-    RETAIN_OFFSET_SHIFT,
-    RETAIN_TIME_SHIFT,
-    RETAIN_TIMED,
-    SLOT_SIZE,
-)
+from horolog.record.kernels import layout
 from horolog.record.kernels.record_bytes import write_varlong
 from horolog.record.kernels.scan_twins import OddError, read_varint, to_int64
 from horolog.record.timestamps import NO_TIMESTAMP
@@ -102,9 +71,9 @@ def read_keys(
     within the batch.
     """
     first, second = int(secret[0]), int(secret[1])
-    base, least, last = state[KEYS_BASE_OFFSET], 0, state[KEYS_LAST_DELTA]
+    base, least, last = state[layout.KEYS_BASE_OFFSET], 0, state[layout.KEYS_LAST_DELTA]
     position = 0
-    for number in range(state[KEYS_RECORDS]):
+    for number in range(state[layout.KEYS_RECORDS]):
         try:
             record, position = _record_at(data, position)
             _, cursor = read_varint(record, 1, 10)
@@ -112,21 +81,21 @@ def read_keys(
             key_start, key_end, cursor = _field(record, cursor)
             value_start, value_end, cursor = _field(record, cursor)
         except (IndexError, OddError):
-            return MALFORMED
+            return layout.MALFORMED
         if not least <= delta <= last:
-            return MALFORMED
+            return layout.MALFORMED
         least = delta + 1
         offsets[number] = to_int64(base + delta)
-        flag = IS_TOMBSTONE if value_end < value_start else 0
+        flag = layout.IS_TOMBSTONE if value_end < value_start else 0
         if record[cursor:] == _NO_HEADERS:
-            flag |= IS_BARE
+            flag |= layout.IS_BARE
         hashes[2 * number] = hashes[2 * number + 1] = 0
         if key_end >= key_start:
-            flag |= HAS_KEY
+            flag |= layout.HAS_KEY
             low, high = hash_of(record[key_start:key_end], first, second)
             hashes[2 * number], hashes[2 * number + 1] = low, high
         flags[number] = flag
-    return DONE if position == len(data) else MALFORMED
+    return layout.DONE if position == len(data) else layout.MALFORMED
 
 
 def _record_at(data: memoryview, position: int) -> tuple[bytes, int]:
@@ -152,16 +121,16 @@ def note(table: Ints, state: Ints, offsets: Ints, hashes: Ints, flags: Ints) -> 
     """Keep the latest offset of each key; how many records were noted before there was no room."""
     for number in range(len(offsets)):
         offset = int(offsets[number])
-        if not flags[number] & HAS_KEY or offset < state[NOTE_FROM]:
+        if not flags[number] & layout.HAS_KEY or offset < state[layout.NOTE_FROM]:
             continue
         low, high = int(hashes[2 * number]), int(hashes[2 * number + 1])
         slot = _slot_of(table, low, high)
         if slot < 0:
             return number
         if not table[slot + 2]:
-            if not state[NOTE_ROOM]:
+            if not state[layout.NOTE_ROOM]:
                 return number
-            state[NOTE_ROOM] -= 1
+            state[layout.NOTE_ROOM] -= 1
             table[slot], table[slot + 1] = low, high
         if offset + 1 > int(table[slot + 2]):
             table[slot + 2] = offset + 1
@@ -173,10 +142,10 @@ def _slot_of(table: Ints, low: int, high: int) -> int:
 
     The search begins at the slot that the upper 32 bits of the first half name.
     """
-    slots = len(table) // SLOT_SIZE
+    slots = len(table) // layout.SLOT_SIZE
     index = (low >> 32) * slots >> 32
     for _ in range(slots):
-        at = SLOT_SIZE * index
+        at = layout.SLOT_SIZE * index
         if not table[at + 2] or (int(table[at]) == low and int(table[at + 1]) == high):
             return at
         index = index + 1 if index + 1 < slots else 0
@@ -192,23 +161,24 @@ def find(table: Ints, hashes: Ints, latest: Ints) -> None:
 
 def judge(table: Ints, state: Ints, offsets: Ints, hashes: Ints, flags: Ints, keep: Ints) -> None:
     """Which records stay: those of the latest offset of their key, and those not noted yet."""
-    keeps_tombstones, keeps_keyless = state[JUDGE_TOMBSTONES], state[JUDGE_KEYLESS]
+    keeps_tombstones, keeps_keyless = state[layout.JUDGE_TOMBSTONES], state[layout.JUDGE_KEYLESS]
     kept = tombstones = keyless = 0
     for number in range(len(offsets)):
         offset, flag = int(offsets[number]), int(flags[number])
-        keyless += not flag & HAS_KEY
+        keyless += not flag & layout.HAS_KEY
         stays = True
-        if offset < state[JUDGE_END]:
-            if flag & HAS_KEY:
+        if offset < state[layout.JUDGE_END]:
+            if flag & layout.HAS_KEY:
                 slot = _slot_of(table, int(hashes[2 * number]), int(hashes[2 * number + 1]))
                 is_latest = slot < 0 or offset + 1 >= int(table[slot + 2])
-                stays = is_latest and bool(keeps_tombstones or not flag & IS_TOMBSTONE)
+                stays = is_latest and bool(keeps_tombstones or not flag & layout.IS_TOMBSTONE)
             else:
                 stays = bool(keeps_keyless)
         keep[number] = stays
         kept += stays
-        tombstones += bool(stays and flag & IS_TOMBSTONE)
-    state[JUDGE_KEPT], state[JUDGE_TOMBSTONES], state[JUDGE_KEYLESS] = kept, tombstones, keyless
+        tombstones += bool(stays and flag & layout.IS_TOMBSTONE)
+    state[layout.JUDGE_KEPT], state[layout.JUDGE_TOMBSTONES] = kept, tombstones
+    state[layout.JUDGE_KEYLESS] = keyless
 
 
 def retain(data: memoryview, state: Ints, keep: Ints, out: memoryview) -> int:
@@ -216,7 +186,7 @@ def retain(data: memoryview, state: Ints, keep: Ints, out: memoryview) -> int:
 
     DONE, FULL where `out` has no room, or MALFORMED.
     """
-    time_shift, offset_shift = state[RETAIN_TIME_SHIFT], state[RETAIN_OFFSET_SHIFT]
+    time_shift, offset_shift = state[layout.RETAIN_TIME_SHIFT], state[layout.RETAIN_OFFSET_SHIFT]
     position = filled = timed = 0
     largest = NO_TIMESTAMP
     for number in range(len(keep)):
@@ -226,10 +196,10 @@ def retain(data: memoryview, state: Ints, keep: Ints, out: memoryview) -> int:
             time, cursor = read_varint(record, 1, 10)
             delta, cursor = read_varint(record, cursor, _VARINT_BYTES)
         except (IndexError, OddError):
-            return MALFORMED
+            return layout.MALFORMED
         if not keep[number]:
             continue
-        timestamp = to_int64(state[RETAIN_BASE] + time)
+        timestamp = to_int64(state[layout.RETAIN_BASE] + time)
         if timestamp != NO_TIMESTAMP:
             largest = timestamp if not timed else max(largest, timestamp)
             timed += 1
@@ -243,13 +213,14 @@ def retain(data: memoryview, state: Ints, keep: Ints, out: memoryview) -> int:
             written += head
             written += record[cursor:]
         if len(written) > len(out) - filled:
-            return FULL
+            return layout.FULL
         out[filled : filled + len(written)] = written
         filled += len(written)
     if position != len(data):
-        return MALFORMED
-    state[RETAIN_FILLED], state[RETAIN_TIMED], state[RETAIN_MAX] = filled, timed, largest
-    return DONE
+        return layout.MALFORMED
+    state[layout.RETAIN_FILLED] = filled
+    state[layout.RETAIN_TIMED], state[layout.RETAIN_MAX] = timed, largest
+    return layout.DONE
 
 
 def step(known: int, kind: int, number: int) -> tuple[int, int]:
@@ -264,14 +235,14 @@ def step(known: int, kind: int, number: int) -> tuple[int, int]:
         What is known; and 1 where the batch may go, or twice the number of the aborted transaction
         plus 2 where it is the marker of one that had a batch, else 0.
     """
-    committed = known & IS_COMMITTED
-    if kind == BEGINS_ABORTED:
-        return (number + 1) << OPEN_SHIFT | committed, 0
-    opened = known >> OPEN_SHIFT
-    if kind == OF_RECORDS:
-        return (known | IS_SEEN, 1) if opened else (known | IS_COMMITTED, 0)
-    if kind == OF_COMMIT:
+    committed = known & layout.IS_COMMITTED
+    if kind == layout.BEGINS_ABORTED:
+        return (number + 1) << layout.OPEN_SHIFT | committed, 0
+    opened = known >> layout.OPEN_SHIFT
+    if kind == layout.OF_RECORDS:
+        return (known | layout.IS_SEEN, 1) if opened else (known | layout.IS_COMMITTED, 0)
+    if kind == layout.OF_COMMIT:
         return known - committed, 0 if committed else 1
-    if kind == OF_ABORT:
-        return committed, opened << 1 if known & IS_SEEN else 1
-    return known, 1 if kind == OF_EMPTIED_MARKER else 0
+    if kind == layout.OF_ABORT:
+        return committed, opened << 1 if known & layout.IS_SEEN else 1
+    return known, 1 if kind == layout.OF_EMPTIED_MARKER else 0

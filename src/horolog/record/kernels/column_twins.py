@@ -9,52 +9,7 @@ says that something is, and the walk of `horolog.record.kernels.scan_twins` find
 from typing import Any, NamedTuple
 
 from horolog.buffers import Buffer
-from horolog.record.kernels.layout import (
-    BASE_TIMESTAMP,
-    BYTES_LEFT,
-    CUT_OFF,
-    DONE,
-    END_ROW,
-    FILLED,
-    FIRST_MS,
-    FIRST_OFFSET,
-    FIRST_ROW,
-    FULL,
-    GATHER_POSITION,
-    GATHER_STRETCH,
-    HEADER_BYTES,
-    HEADER_KEY_BYTES,
-    HEADER_VALUE_BYTES,
-    HEADERS,
-    KEY_BYTES,
-    LAST_MS,
-    LAST_OFFSET,
-    MALFORMED,
-    MAX_TIMESTAMP,
-    NEED,
-    NOT_ASCII,
-    NULL_HEADER_VALUE,
-    NULL_KEY,
-    NULL_VALUE,
-    RECORD_BYTES,
-    ROW,
-    ROW_BYTES,
-    ROWS,
-    SCATTER_TIMED,
-    SEEN,
-    STRETCH_APPEND_TIME,
-    STRETCH_BASE,
-    STRETCH_BASE_OFFSET,
-    STRETCH_END,
-    STRETCH_RECORDS_LEFT,
-    STRETCH_SIZE,
-    STRETCH_START,
-    VALUE_BYTES,
-    WANT_HEADERS,
-    WANT_KEY,
-    WANT_VALUE,
-    WANTED,
-)
+from horolog.record.kernels import layout
 from horolog.record.kernels.record_bytes import ReadRecord, read_record, record_bytes
 from horolog.record.kernels.scan_twins import OddError, read_varint, to_int64
 from horolog.record.timestamps import NO_TIMESTAMP
@@ -117,88 +72,93 @@ def gather(
     data, plan, state = memoryview(data), memoryview(plan), memoryview(state)
     offsets, times, types = memoryview(offsets), memoryview(times), memoryview(types)
     out = columns_of(tuple(memoryview(each) for each in arrays))
-    state[NEED] = 0
-    while state[GATHER_STRETCH] < len(plan) // STRETCH_SIZE:
-        at = state[GATHER_STRETCH] * STRETCH_SIZE
-        end = plan[at + STRETCH_END]
-        position = state[GATHER_POSITION] = max(state[GATHER_POSITION], plan[at + STRETCH_START])
-        if not plan[at + STRETCH_RECORDS_LEFT]:
+    state[layout.NEED] = 0
+    while state[layout.GATHER_STRETCH] < len(plan) // layout.STRETCH_SIZE:
+        at = state[layout.GATHER_STRETCH] * layout.STRETCH_SIZE
+        end = plan[at + layout.STRETCH_END]
+        position = state[layout.GATHER_POSITION] = max(
+            state[layout.GATHER_POSITION], plan[at + layout.STRETCH_START]
+        )
+        if not plan[at + layout.STRETCH_RECORDS_LEFT]:
             if position != end:
-                return MALFORMED
-            state[GATHER_STRETCH] += 1
+                return layout.MALFORMED
+            state[layout.GATHER_STRETCH] += 1
             continue
         try:
             size, length = read_varint(bytes(data[position : min(position + 5, end)]), 0, 5)
         except IndexError:
-            return CUT_OFF
+            return layout.CUT_OFF
         except OddError:
-            return MALFORMED
+            return layout.MALFORMED
         body = position + length
         if size < 0:
-            return MALFORMED
+            return layout.MALFORMED
         if size > end - body:
-            state[NEED] = length + size
-            return CUT_OFF
-        base = plan[at + STRETCH_BASE]
+            state[layout.NEED] = length + size
+            return layout.CUT_OFF
+        base = plan[at + layout.STRETCH_BASE]
         record = read_record(bytes(data[body : body + size]))
         if record is None:
-            return MALFORMED
-        time = base if plan[at + STRETCH_APPEND_TIME] else to_int64(base + record.timestamp_delta)
-        offset = to_int64(plan[at + STRETCH_BASE_OFFSET] + record.offset_delta)
+            return layout.MALFORMED
+        is_stamped = plan[at + layout.STRETCH_APPEND_TIME]
+        time = base if is_stamped else to_int64(base + record.timestamp_delta)
+        offset = to_int64(plan[at + layout.STRETCH_BASE_OFFSET] + record.offset_delta)
         if _is_selected(state, time, offset):
             if not _has_room(state, record):
-                return FULL
-            row = state[ROWS]
+                return layout.FULL
+            row = state[layout.ROWS]
             offsets[row], times[row] = offset, time
-            types[row] = plan[at + STRETCH_APPEND_TIME]
+            types[row] = plan[at + layout.STRETCH_APPEND_TIME]
             _append_record(state, out, record)
-            state[ROWS] = row + 1
-        plan[at + STRETCH_RECORDS_LEFT] -= 1
-        state[GATHER_POSITION] = body + size
-    return DONE
+            state[layout.ROWS] = row + 1
+        plan[at + layout.STRETCH_RECORDS_LEFT] -= 1
+        state[layout.GATHER_POSITION] = body + size
+    return layout.DONE
 
 
 def _has_room(state: Ints, record: ReadRecord) -> bool:
     """Take what the record costs from BYTES_LEFT, or say in NEED what it would."""
-    cost = ROW_BYTES
-    if state[WANTED] & WANT_KEY:
+    cost = layout.ROW_BYTES
+    if state[layout.WANTED] & layout.WANT_KEY:
         cost += len(record.key or b"")
-    if state[WANTED] & WANT_VALUE:
+    if state[layout.WANTED] & layout.WANT_VALUE:
         cost += len(record.value or b"")
-    if state[WANTED] & WANT_HEADERS:
-        cost += sum(HEADER_BYTES + len(key) + len(value or b"") for key, value in record.headers)
-    if cost > state[BYTES_LEFT]:
-        state[NEED] = cost
+    if state[layout.WANTED] & layout.WANT_HEADERS:
+        cost += sum(
+            layout.HEADER_BYTES + len(key) + len(value or b"") for key, value in record.headers
+        )
+    if cost > state[layout.BYTES_LEFT]:
+        state[layout.NEED] = cost
         return False
-    state[BYTES_LEFT] -= cost
+    state[layout.BYTES_LEFT] -= cost
     return True
 
 
 def _append_record(state: Ints, out: Columns, record: ReadRecord) -> None:
-    row = state[ROWS]
-    if state[WANTED] & WANT_KEY:
-        _append(state, KEY_BYTES, out.key, row, record.key)
+    row = state[layout.ROWS]
+    if state[layout.WANTED] & layout.WANT_KEY:
+        _append(state, layout.KEY_BYTES, out.key, row, record.key)
         out.key.valid[row] = record.key is not None
-        state[SEEN] |= NULL_KEY if record.key is None else 0
-    if state[WANTED] & WANT_VALUE:
-        _append(state, VALUE_BYTES, out.value, row, record.value)
+        state[layout.SEEN] |= layout.NULL_KEY if record.key is None else 0
+    if state[layout.WANTED] & layout.WANT_VALUE:
+        _append(state, layout.VALUE_BYTES, out.value, row, record.value)
         out.value.valid[row] = record.value is not None
-        state[SEEN] |= NULL_VALUE if record.value is None else 0
-    if state[WANTED] & WANT_HEADERS:
-        for index, (key, value) in enumerate(record.headers, state[HEADERS]):
-            _append(state, HEADER_KEY_BYTES, out.header_key, index, key)
-            _append(state, HEADER_VALUE_BYTES, out.header_value, index, value)
+        state[layout.SEEN] |= layout.NULL_VALUE if record.value is None else 0
+    if state[layout.WANTED] & layout.WANT_HEADERS:
+        for index, (key, value) in enumerate(record.headers, state[layout.HEADERS]):
+            _append(state, layout.HEADER_KEY_BYTES, out.header_key, index, key)
+            _append(state, layout.HEADER_VALUE_BYTES, out.header_value, index, value)
             out.header_value.valid[index] = value is not None
-            state[SEEN] |= NULL_HEADER_VALUE if value is None else 0
-            state[SEEN] |= 0 if key.isascii() else NOT_ASCII
-        state[HEADERS] += len(record.headers)
-        out.header_ends[row + 1] = state[HEADERS]
+            state[layout.SEEN] |= layout.NULL_HEADER_VALUE if value is None else 0
+            state[layout.SEEN] |= 0 if key.isascii() else layout.NOT_ASCII
+        state[layout.HEADERS] += len(record.headers)
+        out.header_ends[row + 1] = state[layout.HEADERS]
 
 
 def _is_selected(state: Ints, time: int, offset: int) -> bool:
-    if not state[FIRST_MS] <= time <= state[LAST_MS]:
+    if not state[layout.FIRST_MS] <= time <= state[layout.LAST_MS]:
         return False
-    return bool(state[FIRST_OFFSET] <= offset <= state[LAST_OFFSET])
+    return bool(state[layout.FIRST_OFFSET] <= offset <= state[layout.LAST_OFFSET])
 
 
 def _append(state: Ints, filled: int, column: Column, row: int, value: bytes | None) -> None:
@@ -231,12 +191,12 @@ def scatter(
     key, value, header_ends, header_keys, header_values = columns_of(
         tuple(memoryview(each) for each in arrays)
     )
-    for place in range(state[ROW], state[END_ROW]):
+    for place in range(state[layout.ROW], state[layout.END_ROW]):
         row = order[place] if order else place
         time = times[row]
         record = record_bytes(
-            time - state[BASE_TIMESTAMP],
-            deltas[row] if deltas else place - state[FIRST_ROW],
+            time - state[layout.BASE_TIMESTAMP],
+            deltas[row] if deltas else place - state[layout.FIRST_ROW],
             _cell(key, row),
             _cell(value, row),
             [
@@ -244,19 +204,21 @@ def scatter(
                 for index in range(header_ends[row], header_ends[row + 1])
             ],
         )
-        end = state[FILLED] + len(record)
+        end = state[layout.FILLED] + len(record)
         if end > len(out):
-            state[RECORD_BYTES] = len(record)
-            return FULL
-        out[state[FILLED] : end] = record
-        state[FILLED] = end
-        state[ROW] = place + 1
+            state[layout.RECORD_BYTES] = len(record)
+            return layout.FULL
+        out[state[layout.FILLED] : end] = record
+        state[layout.FILLED] = end
+        state[layout.ROW] = place + 1
         if ends:
             ends[place] = end
-        if time != NO_TIMESTAMP and (not state[SCATTER_TIMED] or time > state[MAX_TIMESTAMP]):
-            state[MAX_TIMESTAMP] = time
-            state[SCATTER_TIMED] = 1
-    return DONE
+        if time != NO_TIMESTAMP and (
+            not state[layout.SCATTER_TIMED] or time > state[layout.MAX_TIMESTAMP]
+        ):
+            state[layout.MAX_TIMESTAMP] = time
+            state[layout.SCATTER_TIMED] = 1
+    return layout.DONE
 
 
 def _cell(column: Column, row: int) -> bytes | None:

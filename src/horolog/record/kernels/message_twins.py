@@ -10,40 +10,7 @@ import struct
 import zlib
 from typing import Any
 
-from horolog.record.kernels.layout import (
-    BEYOND_MESSAGE,
-    CHANGE_APPEND_TIME,
-    CHANGE_BASE_TIME,
-    CHANGE_COUNT,
-    CHANGE_FILLED,
-    CHANGE_FIRST_OFFSET,
-    CHANGE_HEADERS,
-    CHANGE_LAST_OFFSET,
-    CHANGE_MAGIC,
-    CHANGE_MAX,
-    CHANGE_MODE,
-    CHANGE_NEED,
-    CHANGE_POSITION,
-    CHANGE_SKIP_BELOW,
-    CHANGE_TIMED,
-    CUT_OFF,
-    DONE,
-    FAR_OFFSET,
-    FULL,
-    KEEP_TIMES,
-    LONGEST_RECORD_HEAD,
-    MALFORMED,
-    MESSAGE_CRC_START,
-    MESSAGE_OVERHEAD,
-    NESTED,
-    OTHER_MAGIC,
-    PLAIN,
-    RENUMBER,
-    RUN_ENDS,
-    SMALL_MESSAGE,
-    WITH_CRCS,
-    WRONG_CRC,
-)
+from horolog.record.kernels import layout
 from horolog.record.kernels.record_bytes import read_record, record_bytes
 from horolog.record.kernels.scan_twins import OddError, read_varint, to_int64
 from horolog.record.timestamps import NO_TIMESTAMP
@@ -66,73 +33,74 @@ def to_records(data: memoryview, state: Ints, out: memoryview) -> int:
     DONE at the end of the data, CUT_OFF where a message extends past it, FULL, RUN_ENDS, or what
     is wrong with the message at CHANGE_POSITION.
     """
-    state[CHANGE_POSITION] = state[CHANGE_FILLED] = state[CHANGE_NEED] = 0
-    while state[CHANGE_POSITION] < len(data):
-        status = _message_to_record(data, state[CHANGE_POSITION], state, out)
-        if status != DONE:
+    state[layout.CHANGE_POSITION] = state[layout.CHANGE_FILLED] = state[layout.CHANGE_NEED] = 0
+    while state[layout.CHANGE_POSITION] < len(data):
+        status = _message_to_record(data, state[layout.CHANGE_POSITION], state, out)
+        if status != layout.DONE:
             return status
-    return DONE
+    return layout.DONE
 
 
 def _message_to_record(data: memoryview, position: int, state: Ints, out: memoryview) -> int:
-    magic = state[CHANGE_MAGIC]
+    magic = state[layout.CHANGE_MAGIC]
     left = len(data) - position
     if left < _ENTRY.size:
-        return CUT_OFF
+        return layout.CUT_OFF
     offset, size, crc, own_magic, attributes = _ENTRY.unpack_from(data, position)
-    mode = state[CHANGE_MODE]
-    is_run = mode & PLAIN and state[CHANGE_COUNT] > 0
+    mode = state[layout.CHANGE_MODE]
+    is_run = mode & layout.PLAIN and state[layout.CHANGE_COUNT] > 0
     if own_magic != magic:
-        return RUN_ENDS if is_run else OTHER_MAGIC
+        return layout.RUN_ENDS if is_run else layout.OTHER_MAGIC
     if size < _SMALLEST[magic]:
-        return RUN_ENDS if is_run else SMALL_MESSAGE
-    if size > left - MESSAGE_OVERHEAD:
-        state[CHANGE_NEED] = MESSAGE_OVERHEAD + size
-        return CUT_OFF
+        return layout.RUN_ENDS if is_run else layout.SMALL_MESSAGE
+    if size > left - layout.MESSAGE_OVERHEAD:
+        state[layout.CHANGE_NEED] = layout.MESSAGE_OVERHEAD + size
+        return layout.CUT_OFF
     if attributes & _CODEC_BITS:
-        return RUN_ENDS if is_run else NESTED
+        return layout.RUN_ENDS if is_run else layout.NESTED
     time = _I64.unpack_from(data, position + 18)[0] if magic else NO_TIMESTAMP
-    if is_run and not mode & RENUMBER:
+    if is_run and not mode & layout.RENUMBER:
         is_append_time = bool(magic and attributes & _LOG_APPEND_TIME_BIT)
         if (
-            offset <= state[CHANGE_LAST_OFFSET]
-            or is_append_time != bool(state[CHANGE_APPEND_TIME])
-            or (is_append_time and time != state[CHANGE_BASE_TIME])
+            offset <= state[layout.CHANGE_LAST_OFFSET]
+            or is_append_time != bool(state[layout.CHANGE_APPEND_TIME])
+            or (is_append_time and time != state[layout.CHANGE_BASE_TIME])
         ):
-            return RUN_ENDS
-    end = position + MESSAGE_OVERHEAD + size
-    if mode & WITH_CRCS and zlib.crc32(data[position + MESSAGE_CRC_START : end]) != crc:
-        return RUN_ENDS if is_run else WRONG_CRC
+            return layout.RUN_ENDS
+    end = position + layout.MESSAGE_OVERHEAD + size
+    checked = data[position + layout.MESSAGE_CRC_START : end]
+    if mode & layout.WITH_CRCS and zlib.crc32(checked) != crc:
+        return layout.RUN_ENDS if is_run else layout.WRONG_CRC
     key, value_at = _field(data, position + _KEY_AT[magic], end)
     value, after = _field(data, value_at, end) if value_at >= 0 else (None, -1)
     if after < 0:
-        return RUN_ENDS if is_run else BEYOND_MESSAGE
-    first = state[CHANGE_FIRST_OFFSET] if state[CHANGE_COUNT] else offset
-    delta = state[CHANGE_COUNT] if mode & RENUMBER else offset - first
+        return layout.RUN_ENDS if is_run else layout.BEYOND_MESSAGE
+    first = state[layout.CHANGE_FIRST_OFFSET] if state[layout.CHANGE_COUNT] else offset
+    delta = state[layout.CHANGE_COUNT] if mode & layout.RENUMBER else offset - first
     if not -_MAX_DELTA - 1 <= delta <= _MAX_DELTA:
-        return RUN_ENDS if is_run else FAR_OFFSET
-    if state[CHANGE_APPEND_TIME]:
-        time = state[CHANGE_BASE_TIME]
-    elif not state[CHANGE_COUNT]:
-        state[CHANGE_BASE_TIME] = time
+        return layout.RUN_ENDS if is_run else layout.FAR_OFFSET
+    if state[layout.CHANGE_APPEND_TIME]:
+        time = state[layout.CHANGE_BASE_TIME]
+    elif not state[layout.CHANGE_COUNT]:
+        state[layout.CHANGE_BASE_TIME] = time
     if len(out):
-        filled = state[CHANGE_FILLED]
-        room = LONGEST_RECORD_HEAD + len(key or b"") + len(value or b"")
+        filled = state[layout.CHANGE_FILLED]
+        room = layout.LONGEST_RECORD_HEAD + len(key or b"") + len(value or b"")
         if room > len(out) - filled:
-            state[CHANGE_NEED] = room
-            return FULL
-        record = record_bytes(time - state[CHANGE_BASE_TIME], delta, key, value, ())
+            state[layout.CHANGE_NEED] = room
+            return layout.FULL
+        record = record_bytes(time - state[layout.CHANGE_BASE_TIME], delta, key, value, ())
         out[filled : filled + len(record)] = record
-        state[CHANGE_FILLED] = filled + len(record)
+        state[layout.CHANGE_FILLED] = filled + len(record)
     if time != NO_TIMESTAMP:
-        if not state[CHANGE_TIMED] or time > state[CHANGE_MAX]:
-            state[CHANGE_MAX] = time
-        state[CHANGE_TIMED] += 1
-    state[CHANGE_FIRST_OFFSET] = first
-    state[CHANGE_LAST_OFFSET] = offset
-    state[CHANGE_COUNT] += 1
-    state[CHANGE_POSITION] = end
-    return DONE
+        if not state[layout.CHANGE_TIMED] or time > state[layout.CHANGE_MAX]:
+            state[layout.CHANGE_MAX] = time
+        state[layout.CHANGE_TIMED] += 1
+    state[layout.CHANGE_FIRST_OFFSET] = first
+    state[layout.CHANGE_LAST_OFFSET] = offset
+    state[layout.CHANGE_COUNT] += 1
+    state[layout.CHANGE_POSITION] = end
+    return layout.DONE
 
 
 def _field(data: memoryview, position: int, end: int) -> tuple[bytes | None, int]:
@@ -153,58 +121,58 @@ def to_messages(data: memoryview, state: Ints, out: memoryview) -> int:
 
     DONE at the end of the data, CUT_OFF where a record extends past it, FULL, or MALFORMED.
     """
-    state[CHANGE_POSITION] = state[CHANGE_FILLED] = state[CHANGE_NEED] = 0
-    while state[CHANGE_POSITION] < len(data):
-        status = _record_to_message(data, state[CHANGE_POSITION], state, out)
-        if status != DONE:
+    state[layout.CHANGE_POSITION] = state[layout.CHANGE_FILLED] = state[layout.CHANGE_NEED] = 0
+    while state[layout.CHANGE_POSITION] < len(data):
+        status = _record_to_message(data, state[layout.CHANGE_POSITION], state, out)
+        if status != layout.DONE:
             return status
-    return DONE
+    return layout.DONE
 
 
 def _record_to_message(data: memoryview, position: int, state: Ints, out: memoryview) -> int:
     try:
         size, length = read_varint(bytes(data[position : position + 5]), 0, 5)
     except IndexError:
-        return CUT_OFF
+        return layout.CUT_OFF
     except OddError:
-        return MALFORMED
+        return layout.MALFORMED
     start = position + length
     if size < 1:
-        return MALFORMED
+        return layout.MALFORMED
     if size > len(data) - start:
-        state[CHANGE_NEED] = length + size
-        return CUT_OFF
+        state[layout.CHANGE_NEED] = length + size
+        return layout.CUT_OFF
     record = read_record(bytes(data[start : start + size]))
     if record is None:
-        return MALFORMED
+        return layout.MALFORMED
     time, delta, key, value, headers = record
-    base = state[CHANGE_BASE_TIME]
-    is_append_time = bool(state[CHANGE_APPEND_TIME])
-    has_base_time = is_append_time and state[CHANGE_MODE] != KEEP_TIMES
+    base = state[layout.CHANGE_BASE_TIME]
+    is_append_time = bool(state[layout.CHANGE_APPEND_TIME])
+    has_base_time = is_append_time and state[layout.CHANGE_MODE] != layout.KEEP_TIMES
     time = base if has_base_time else to_int64(base + time)
-    magic = state[CHANGE_MAGIC]
-    total = MESSAGE_OVERHEAD + _SMALLEST[magic] + len(key or b"") + len(value or b"")
-    filled = state[CHANGE_FILLED]
-    offset = to_int64(state[CHANGE_FIRST_OFFSET] + delta)
-    if offset < state[CHANGE_SKIP_BELOW]:
-        state[CHANGE_POSITION] = start + size
-        return DONE
+    magic = state[layout.CHANGE_MAGIC]
+    total = layout.MESSAGE_OVERHEAD + _SMALLEST[magic] + len(key or b"") + len(value or b"")
+    filled = state[layout.CHANGE_FILLED]
+    offset = to_int64(state[layout.CHANGE_FIRST_OFFSET] + delta)
+    if offset < state[layout.CHANGE_SKIP_BELOW]:
+        state[layout.CHANGE_POSITION] = start + size
+        return layout.DONE
     if total > len(out) - filled:
-        state[CHANGE_NEED] = total
-        return FULL
+        state[layout.CHANGE_NEED] = total
+        return layout.FULL
     out[filled : filled + total] = message_bytes(
         magic, offset, key, value, time, is_append_time=is_append_time
     )
     if time != NO_TIMESTAMP:
-        if not state[CHANGE_TIMED] or time > state[CHANGE_MAX]:
-            state[CHANGE_MAX] = time
-        state[CHANGE_TIMED] += 1
-    state[CHANGE_FILLED] = filled + total
-    state[CHANGE_HEADERS] += len(headers)
-    state[CHANGE_LAST_OFFSET] = offset
-    state[CHANGE_COUNT] += 1
-    state[CHANGE_POSITION] = start + size
-    return DONE
+        if not state[layout.CHANGE_TIMED] or time > state[layout.CHANGE_MAX]:
+            state[layout.CHANGE_MAX] = time
+        state[layout.CHANGE_TIMED] += 1
+    state[layout.CHANGE_FILLED] = filled + total
+    state[layout.CHANGE_HEADERS] += len(headers)
+    state[layout.CHANGE_LAST_OFFSET] = offset
+    state[layout.CHANGE_COUNT] += 1
+    state[layout.CHANGE_POSITION] = start + size
+    return layout.DONE
 
 
 def message_bytes(

@@ -8,25 +8,7 @@ import struct
 import zlib
 from typing import Any
 
-from horolog.record.kernels.layout import (
-    CUT_OFF,
-    DONE,
-    FULL,
-    LIST_APPEND_TIME,
-    LIST_COUNT,
-    LIST_LAST_OFFSET,
-    LIST_MAGIC,
-    LIST_POSITION,
-    LIST_ROW,
-    LIST_WITH_CRCS,
-    MESSAGE_CRC_START,
-    MESSAGE_OVERHEAD,
-    PLACE_OFFSET,
-    PLACE_POSITION,
-    PLACE_STAMPED,
-    PLACE_TIME,
-    RUN_ENDS,
-)
+from horolog.record.kernels import layout
 from horolog.record.timestamps import NO_TIMESTAMP
 
 Ints = Any  # integers by position: array, memoryview or numpy array
@@ -44,14 +26,14 @@ _TIMESTAMP = 18
 
 def list_messages(data: memoryview, state: Ints, rows: Ints) -> int:
     """A row for each plain message, up to one that is compressed, of another kind, or damaged."""
-    magic, append_time = state[LIST_MAGIC], bool(state[LIST_APPEND_TIME])
-    position, count, last = state[LIST_POSITION], 0, state[LIST_LAST_OFFSET]
-    smallest, room = _SMALLEST[magic], len(rows) // LIST_ROW
-    status = DONE
+    magic, append_time = state[layout.LIST_MAGIC], bool(state[layout.LIST_APPEND_TIME])
+    position, count, last = state[layout.LIST_POSITION], 0, state[layout.LIST_LAST_OFFSET]
+    smallest, room = _SMALLEST[magic], len(rows) // layout.LIST_ROW
+    status = layout.DONE
     while position < len(data):
         left = len(data) - position
-        if left < MESSAGE_OVERHEAD + smallest:
-            status = CUT_OFF
+        if left < layout.MESSAGE_OVERHEAD + smallest:
+            status = layout.CUT_OFF
             break
         offset, size, crc, own_magic, attributes = _ENTRY.unpack_from(data, position)
         if (
@@ -61,50 +43,51 @@ def list_messages(data: memoryview, state: Ints, rows: Ints) -> int:
             or offset <= last
             or bool(magic and attributes & _LOG_APPEND_TIME_BIT) != append_time
         ):
-            status = RUN_ENDS
+            status = layout.RUN_ENDS
             break
-        if size > left - MESSAGE_OVERHEAD:
-            status = CUT_OFF
+        if size > left - layout.MESSAGE_OVERHEAD:
+            status = layout.CUT_OFF
             break
-        end = position + MESSAGE_OVERHEAD + size
+        end = position + layout.MESSAGE_OVERHEAD + size
         if (
-            state[LIST_WITH_CRCS]
-            and zlib.crc32(data[position + MESSAGE_CRC_START : end]) & 0xFFFFFFFF != crc
+            state[layout.LIST_WITH_CRCS]
+            and zlib.crc32(data[position + layout.MESSAGE_CRC_START : end]) & 0xFFFFFFFF != crc
         ):
-            status = RUN_ENDS
+            status = layout.RUN_ENDS
             break
         if count == room:
-            status = FULL
+            status = layout.FULL
             break
-        at = count * LIST_ROW
+        at = count * layout.LIST_ROW
         rows[at], rows[at + 1] = position, offset
         rows[at + 2] = _I64.unpack_from(data, position + _TIMESTAMP)[0] if magic else NO_TIMESTAMP
         position, last, count = end, offset, count + 1
-    state[LIST_POSITION], state[LIST_LAST_OFFSET], state[LIST_COUNT] = position, last, count
+    state[layout.LIST_POSITION] = position
+    state[layout.LIST_LAST_OFFSET], state[layout.LIST_COUNT] = last, count
     return status
 
 
 def place_messages(data: memoryview, state: Ints) -> int:
     """Change the messages in place; DONE, or CUT_OFF before bytes that are no whole message."""
-    magic, position = state[LIST_MAGIC], state[PLACE_POSITION]
-    status = DONE
+    magic, position = state[layout.LIST_MAGIC], state[layout.PLACE_POSITION]
+    status = layout.DONE
     while position < len(data):
         left = len(data) - position
         size = -1
-        if left >= MESSAGE_OVERHEAD + _SMALLEST[magic]:
+        if left >= layout.MESSAGE_OVERHEAD + _SMALLEST[magic]:
             (size,) = _SIZE.unpack_from(data, position + 8)
-        if not _SMALLEST[magic] <= size <= left - MESSAGE_OVERHEAD:
-            status = CUT_OFF
+        if not _SMALLEST[magic] <= size <= left - layout.MESSAGE_OVERHEAD:
+            status = layout.CUT_OFF
             break
-        end = position + MESSAGE_OVERHEAD + size
-        _I64.pack_into(data, position, state[PLACE_OFFSET])
-        if magic and state[PLACE_STAMPED]:
+        end = position + layout.MESSAGE_OVERHEAD + size
+        _I64.pack_into(data, position, state[layout.PLACE_OFFSET])
+        if magic and state[layout.PLACE_STAMPED]:
             data[position + _ATTRIBUTES] |= _LOG_APPEND_TIME_BIT
-            _I64.pack_into(data, position + _TIMESTAMP, state[PLACE_TIME])
+            _I64.pack_into(data, position + _TIMESTAMP, state[layout.PLACE_TIME])
             _CRC.pack_into(
-                data, position + 12, zlib.crc32(data[position + MESSAGE_CRC_START : end])
+                data, position + 12, zlib.crc32(data[position + layout.MESSAGE_CRC_START : end])
             )
-        state[PLACE_OFFSET] += 1
+        state[layout.PLACE_OFFSET] += 1
         position = end
-    state[PLACE_POSITION] = position
+    state[layout.PLACE_POSITION] = position
     return status

@@ -18,65 +18,7 @@ from collections.abc import MutableSequence
 from typing import Final
 
 from horolog.buffers import Buffer
-from horolog.record.kernels.layout import (
-    AFTER_MAX,
-    APPEND_TIME,
-    AT_ATTRIBUTES,
-    AT_HEADER_COUNT,
-    AT_HEADER_KEY,
-    AT_HEADER_VALUE,
-    AT_KEY,
-    AT_OFFSET,
-    AT_OR_AFTER,
-    AT_RECORD,
-    AT_TIMESTAMP,
-    BAD_HEADER_COUNT,
-    BAD_LENGTH,
-    BASE,
-    BEFORE_MAX,
-    BEYOND_RECORD,
-    CHECK,
-    CHECK_KEYS,
-    CHECK_TIMES,
-    COUNT,
-    DELTA,
-    DISORDER,
-    DONE,
-    ENOUGH,
-    EQUAL,
-    FAULT_SIZE,
-    FAULTS,
-    FIRST_TIME,
-    FOUND,
-    HEADERS_LEFT,
-    KEYLESS,
-    LAST_TIME,
-    LATENCIES,
-    LATENCY_BOUNDS,
-    LEFT,
-    LEFTOVER,
-    LONG_VARINT,
-    MAX,
-    MEASURE,
-    MIN,
-    MIN_DELTA,
-    NEXT_DELTA,
-    NEXT_RECORD,
-    NOW,
-    NULL_HEADER_KEY,
-    NULL_KEYS,
-    PHASE,
-    POSITION,
-    RECORDS_LEFT,
-    SEARCH,
-    SETBACKS,
-    SKIP,
-    SPARSE,
-    TARGET,
-    TIMED,
-    TIMESTAMP,
-    UNUSED_BYTES,
-)
+from horolog.record.kernels import layout
 from horolog.record.timestamps import NO_TIMESTAMP
 
 _MASK32: Final = (1 << 32) - 1
@@ -92,7 +34,8 @@ class OddError(Exception):
 
 def times_for(piece: Buffer, state: MutableSequence[int]) -> "array[int]":
     """Room for the timestamps of all records that may end within a piece."""
-    return array("q", bytes(8 * min(len(piece) // _SHORTEST_RECORD + 1, state[RECORDS_LEFT])))
+    room = min(len(piece) // _SHORTEST_RECORD + 1, state[layout.RECORDS_LEFT])
+    return array("q", bytes(8 * room))
 
 
 def walk(
@@ -108,15 +51,15 @@ def walk(
     FAULT_SIZE integers each, until these are full.
     """
     data = bytes(piece)
-    first = state[COUNT]
-    position, status = 0, NEXT_RECORD
-    while status == NEXT_RECORD:
-        if state[PHASE] == AT_RECORD:
+    first = state[layout.COUNT]
+    position, status = 0, layout.NEXT_RECORD
+    while status == layout.NEXT_RECORD:
+        if state[layout.PHASE] == layout.AT_RECORD:
             position, status = _whole_records(data, position, state, times, first, faults)
-            if status != DONE:
+            if status != layout.DONE:
                 break
         position, status = _fields(data, position, state, times, first, faults)
-    state[POSITION] = position
+    state[layout.POSITION] = position
     return status
 
 
@@ -130,10 +73,10 @@ def _whole_records(
 ) -> tuple[int, int]:
     """Go through the sound records that are whole in `data`."""
     end = len(data)
-    base, append_time = state[BASE], state[APPEND_TIME]
+    base, append_time = state[layout.BASE], state[layout.APPEND_TIME]
     start = position
     try:
-        while state[RECORDS_LEFT]:
+        while state[layout.RECORDS_LEFT]:
             start = position
             size, position = read_varint(data, position, 5)
             body_end = position + size
@@ -153,14 +96,14 @@ def _whole_records(
                 position = _headers(data, position, count)
             if position != body_end:
                 break
-            state[KEYLESS] = key_size < 0
+            state[layout.KEYLESS] = key_size < 0
             start = position
             status = _finish_record(state, timestamp, delta, times, first, faults)
-            if status != DONE:
+            if status != layout.DONE:
                 return position, status
     except (IndexError, OddError):
         pass
-    return start, DONE
+    return start, layout.DONE
 
 
 def _headers(data: bytes, position: int, count: int) -> int:
@@ -212,55 +155,58 @@ def _finish_record(
     faults: MutableSequence[int] | None,
 ) -> int:
     """Count a record in: DONE, FOUND if it is the one looked for, or ENOUGH."""
-    count = state[COUNT]
+    count = state[layout.COUNT]
     if times is not None:
         times[count - first] = timestamp
-    keyless, state[KEYLESS] = state[KEYLESS], 0
+    keyless, state[layout.KEYLESS] = state[layout.KEYLESS], 0
     if keyless:
-        state[NULL_KEYS] = 1
+        state[layout.NULL_KEYS] = 1
     if delta != count:
-        state[SPARSE] = 1
-    if delta < state[NEXT_DELTA]:
-        state[DISORDER] = 1
-    state[NEXT_DELTA] = delta + 1
-    state[COUNT] = count + 1
-    state[RECORDS_LEFT] -= 1
-    lacks_key = state[CHECK] & CHECK_KEYS and keyless
+        state[layout.SPARSE] = 1
+    if delta < state[layout.NEXT_DELTA]:
+        state[layout.DISORDER] = 1
+    state[layout.NEXT_DELTA] = delta + 1
+    state[layout.COUNT] = count + 1
+    state[layout.RECORDS_LEFT] -= 1
+    lacks_key = state[layout.CHECK] & layout.CHECK_KEYS and keyless
     if faults is not None and (lacks_key or _is_untimely(state, timestamp)):
-        at = state[FAULTS] * FAULT_SIZE
+        at = state[layout.FAULTS] * layout.FAULT_SIZE
         faults[at], faults[at + 1], faults[at + 2] = count, timestamp, bool(lacks_key)
-        state[FAULTS] += 1
-        if at + 2 * FAULT_SIZE > len(faults):
-            return ENOUGH
-    if delta < state[MIN_DELTA]:
-        return DONE
+        state[layout.FAULTS] += 1
+        if at + 2 * layout.FAULT_SIZE > len(faults):
+            return layout.ENOUGH
+    if delta < state[layout.MIN_DELTA]:
+        return layout.DONE
     if timestamp != NO_TIMESTAMP:
-        if not state[TIMED]:
-            state[MAX] = state[MIN] = state[FIRST_TIME] = timestamp
-        elif timestamp > state[MAX]:
-            state[MAX] = timestamp
-        elif timestamp < state[MIN]:
-            state[MIN] = timestamp
-        state[SETBACKS] += state[TIMED] > 0 and timestamp < state[LAST_TIME]
-        state[LAST_TIME] = timestamp
-        state[TIMED] += 1
-        if state[MEASURE]:
-            state[LATENCIES + bisect_right(LATENCY_BOUNDS, state[NOW] - timestamp)] += 1
-    search, target = state[SEARCH], state[TARGET]
-    if (search == EQUAL and timestamp == target) or (
-        search == AT_OR_AFTER and timestamp >= target and timestamp != NO_TIMESTAMP
+        if not state[layout.TIMED]:
+            state[layout.MAX] = state[layout.MIN] = state[layout.FIRST_TIME] = timestamp
+        elif timestamp > state[layout.MAX]:
+            state[layout.MAX] = timestamp
+        elif timestamp < state[layout.MIN]:
+            state[layout.MIN] = timestamp
+        state[layout.SETBACKS] += state[layout.TIMED] > 0 and timestamp < state[layout.LAST_TIME]
+        state[layout.LAST_TIME] = timestamp
+        state[layout.TIMED] += 1
+        if state[layout.MEASURE]:
+            state[
+                layout.LATENCIES
+                + bisect_right(layout.LATENCY_BOUNDS, state[layout.NOW] - timestamp)
+            ] += 1
+    search, target = state[layout.SEARCH], state[layout.TARGET]
+    if (search == layout.EQUAL and timestamp == target) or (
+        search == layout.AT_OR_AFTER and timestamp >= target and timestamp != NO_TIMESTAMP
     ):
-        state[TIMESTAMP], state[DELTA] = timestamp, delta
-        return FOUND
-    return DONE
+        state[layout.TIMESTAMP], state[layout.DELTA] = timestamp, delta
+        return layout.FOUND
+    return layout.DONE
 
 
 def _is_untimely(state: MutableSequence[int], timestamp: int) -> bool:
     """Differences wrap at 64 bits, as Java's."""
-    if not state[CHECK] & CHECK_TIMES or timestamp == NO_TIMESTAMP:
+    if not state[layout.CHECK] & layout.CHECK_TIMES or timestamp == NO_TIMESTAMP:
         return False
-    age = to_int64(state[NOW] - timestamp)
-    return age > state[BEFORE_MAX] or to_int64(-age) > state[AFTER_MAX]
+    age = to_int64(state[layout.NOW] - timestamp)
+    return age > state[layout.BEFORE_MAX] or to_int64(-age) > state[layout.AFTER_MAX]
 
 
 def _fields(
@@ -274,73 +220,76 @@ def _fields(
     """Go on field by field to the end of the record, of the piece, or to what is wrong."""
     end = len(data)
     while True:
-        if state[SKIP]:
-            step = min(state[SKIP], end - position)
+        if state[layout.SKIP]:
+            step = min(state[layout.SKIP], end - position)
             position += step
-            state[SKIP] -= step
-            state[LEFT] -= step
-            if state[SKIP]:
-                return position, DONE
-        phase = state[PHASE]
-        if phase == AT_HEADER_KEY and not state[HEADERS_LEFT]:
-            if state[LEFT]:
-                return position, UNUSED_BYTES
-            state[PHASE] = AT_RECORD
-            status = _finish_record(state, state[TIMESTAMP], state[DELTA], times, first, faults)
-            return position, NEXT_RECORD if status == DONE else status
-        if phase != AT_RECORD and not state[LEFT]:
-            return position, BEYOND_RECORD
+            state[layout.SKIP] -= step
+            state[layout.LEFT] -= step
+            if state[layout.SKIP]:
+                return position, layout.DONE
+        phase = state[layout.PHASE]
+        if phase == layout.AT_HEADER_KEY and not state[layout.HEADERS_LEFT]:
+            if state[layout.LEFT]:
+                return position, layout.UNUSED_BYTES
+            state[layout.PHASE] = layout.AT_RECORD
+            status = _finish_record(
+                state, state[layout.TIMESTAMP], state[layout.DELTA], times, first, faults
+            )
+            return position, layout.NEXT_RECORD if status == layout.DONE else status
+        if phase != layout.AT_RECORD and not state[layout.LEFT]:
+            return position, layout.BEYOND_RECORD
         if position == end:
-            return position, DONE
-        if phase == AT_RECORD and not state[RECORDS_LEFT]:
-            return position, LEFTOVER
-        if phase == AT_ATTRIBUTES:
+            return position, layout.DONE
+        if phase == layout.AT_RECORD and not state[layout.RECORDS_LEFT]:
+            return position, layout.LEFTOVER
+        if phase == layout.AT_ATTRIBUTES:
             position += 1
-            state[LEFT] -= 1
-            state[PHASE] = AT_TIMESTAMP
+            state[layout.LEFT] -= 1
+            state[layout.PHASE] = layout.AT_TIMESTAMP
             continue
-        longest = 10 if phase == AT_TIMESTAMP else 5
-        within = longest if phase == AT_RECORD else min(longest, state[LEFT])
+        longest = 10 if phase == layout.AT_TIMESTAMP else 5
+        within = longest if phase == layout.AT_RECORD else min(longest, state[layout.LEFT])
         piece = data[position : position + within]
         try:
             value, size = read_varint(piece, 0, longest)
         except IndexError:
-            return position, BEYOND_RECORD if len(piece) == within else DONE
+            return position, layout.BEYOND_RECORD if len(piece) == within else layout.DONE
         except OddError:
-            return position, LONG_VARINT
-        if phase != AT_RECORD:
-            state[LEFT] -= size
+            return position, layout.LONG_VARINT
+        if phase != layout.AT_RECORD:
+            state[layout.LEFT] -= size
         status = _take(state, phase, value)
-        if status != DONE:
+        if status != layout.DONE:
             return position, status
         position += size
 
 
 def _take(state: MutableSequence[int], phase: int, value: int) -> int:
     """Note the value of one field; DONE, or what is wrong with it."""
-    if phase == AT_RECORD:
+    if phase == layout.AT_RECORD:
         if value < 0:
-            return BAD_LENGTH
-        state[LEFT] = value
-    elif phase == AT_TIMESTAMP:
-        state[TIMESTAMP] = state[BASE] if state[APPEND_TIME] else to_int64(state[BASE] + value)
-    elif phase == AT_OFFSET:
-        state[DELTA] = value
-    elif phase == AT_HEADER_COUNT:
-        if not 0 <= value <= state[LEFT]:
-            return BAD_HEADER_COUNT
-        state[HEADERS_LEFT] = value
+            return layout.BAD_LENGTH
+        state[layout.LEFT] = value
+    elif phase == layout.AT_TIMESTAMP:
+        base = state[layout.BASE]
+        state[layout.TIMESTAMP] = base if state[layout.APPEND_TIME] else to_int64(base + value)
+    elif phase == layout.AT_OFFSET:
+        state[layout.DELTA] = value
+    elif phase == layout.AT_HEADER_COUNT:
+        if not 0 <= value <= state[layout.LEFT]:
+            return layout.BAD_HEADER_COUNT
+        state[layout.HEADERS_LEFT] = value
     else:  # the length of a key or value
-        if value > state[LEFT]:
-            return BEYOND_RECORD
-        if value < 0 and phase == AT_HEADER_KEY:
-            return NULL_HEADER_KEY
-        if phase == AT_KEY:
-            state[KEYLESS] = value < 0
-        state[SKIP] = max(0, value)
-    if phase == AT_HEADER_VALUE:
-        state[HEADERS_LEFT] -= 1
-        state[PHASE] = AT_HEADER_KEY
+        if value > state[layout.LEFT]:
+            return layout.BEYOND_RECORD
+        if value < 0 and phase == layout.AT_HEADER_KEY:
+            return layout.NULL_HEADER_KEY
+        if phase == layout.AT_KEY:
+            state[layout.KEYLESS] = value < 0
+        state[layout.SKIP] = max(0, value)
+    if phase == layout.AT_HEADER_VALUE:
+        state[layout.HEADERS_LEFT] -= 1
+        state[layout.PHASE] = layout.AT_HEADER_KEY
     else:
-        state[PHASE] = phase + 1
-    return DONE
+        state[layout.PHASE] = phase + 1
+    return layout.DONE
