@@ -7,8 +7,8 @@ from uuid import UUID
 
 import pytest
 
-from horolog.metadata.checks import check_metadata
 from horolog.metadata.log import MetadataLog
+from horolog.metadata.verify import check_metadata
 from horolog.record.builder import Record as LogRecord
 from horolog.record.builder import build_batch
 from horolog.schemas import metadata as m

@@ -11,8 +11,7 @@ import typer
 from horolog.cli.options import Json
 from horolog.cli.screen import progress, say, show_json, size
 from horolog.config import TopicConfig
-from horolog.metadata.checks import check_metadata
-from horolog.metadata.verify import check_store
+from horolog.metadata.verify import check_metadata, check_store
 from horolog.record.scan import load_kernels
 from horolog.storage.offline.reindex import Reindexed, Reindexing
 from horolog.storage.verify import (

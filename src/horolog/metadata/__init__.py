@@ -13,8 +13,8 @@ and beneath them:
     group_file transaction_file   groups, transactional ids in files of their own, each a
                     `compacted_file`
     reserve         space that deletions need on a full disk
-    reconcile       stored topics compared with directories, at a start; `verify` says it
-    checks          whether the records can be read
+    reconcile       stored topics compared with directories, at a start; `verify` says it,
+                    and whether the records can be read
     adopted         what another's metadata says of topics that are adopted
     adopted_offsets   what its groups had committed
 
