@@ -13,9 +13,7 @@ from horolog.record.kernels.scan_kernels import BYTES_IN, INT64S
 _HEADER_SIZE = 61
 _OVERHEAD = 12
 _MAGIC = 2
-_CODEC_BITS = 7
 _MOST_CODEC = 4
-_LOG_APPEND_TIME_BIT = 8
 _LAST_SAFE_OFFSET = (1 << 63) - (1 << 32)
 
 
@@ -36,9 +34,9 @@ def _plan_batches(data, state, plan, facts):
             or length < _HEADER_SIZE - _OVERHEAD
             or length > end_of_data - position - _OVERHEAD
             or byte_at(data, position + 21) != 0
-            or attributes & ~(_LOG_APPEND_TIME_BIT | _CODEC_BITS) != 0
-            or attributes & _CODEC_BITS > _MOST_CODEC
-            or (count > 0 and attributes & _CODEC_BITS != state[layout.PLAN_CODEC])
+            or attributes & ~(layout.IS_STAMPED | layout.COMPRESSED) != 0
+            or attributes & layout.COMPRESSED > _MOST_CODEC
+            or (count > 0 and attributes & layout.COMPRESSED != state[layout.PLAN_CODEC])
         ):
             break
         base_offset, delta = i64(data, position), i32(data, position + 23)
@@ -51,14 +49,14 @@ def _plan_batches(data, state, plan, facts):
             or base_offset + delta > last
         ):
             break
-        state[layout.PLAN_CODEC] = attributes & _CODEC_BITS
+        state[layout.PLAN_CODEC] = attributes & layout.COMPRESSED
         start, end = position + _HEADER_SIZE, position + _OVERHEAD + length
         row = np.uint64(count * layout.STRETCH_SIZE)
         plan[row + np.uint64(layout.STRETCH_START)] = start
         plan[row + np.uint64(layout.STRETCH_END)] = end
         plan[row + np.uint64(layout.STRETCH_RECORDS_LEFT)] = records
         plan[row + np.uint64(layout.STRETCH_BASE_OFFSET)] = base_offset
-        is_stamped = attributes & _LOG_APPEND_TIME_BIT != 0 and state[layout.PLAN_AS_CREATED] == 0
+        is_stamped = attributes & layout.IS_STAMPED != 0 and state[layout.PLAN_AS_CREATED] == 0
         time = i64(data, position + 35) if is_stamped else i64(data, position + 27)
         plan[row + np.uint64(layout.STRETCH_BASE)] = time
         plan[row + np.uint64(layout.STRETCH_APPEND_TIME)] = np.int64(is_stamped)

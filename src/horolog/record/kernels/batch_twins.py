@@ -10,9 +10,7 @@ Ints = Any  # integers by position: array, memoryview or numpy array
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 _OVERHEAD = 12  # bytes before what a batch's length counts
 _MAGIC = 2
-_CODEC_BITS = 7
 _MOST_CODEC = 4
-_LOG_APPEND_TIME_BIT = 8
 _LAST_SAFE_OFFSET = (1 << 63) - (1 << 32)  # sums with a delta stay below 64 bits
 
 
@@ -41,9 +39,9 @@ def plan_batches(data: memoryview, state: Ints, plan: Ints, facts: Ints) -> None
         if (
             magic != _MAGIC
             or not _HEADER.size - _OVERHEAD <= length <= len(data) - position - _OVERHEAD
-            or attributes & ~(_LOG_APPEND_TIME_BIT | _CODEC_BITS)
-            or attributes & _CODEC_BITS > _MOST_CODEC
-            or (count and attributes & _CODEC_BITS != state[layout.PLAN_CODEC])
+            or attributes & ~(layout.IS_STAMPED | layout.COMPRESSED)
+            or attributes & layout.COMPRESSED > _MOST_CODEC
+            or (count and attributes & layout.COMPRESSED != state[layout.PLAN_CODEC])
             or delta < 0
             or records <= 0
             or base_offset < max(state[layout.PLAN_FIRST_OFFSET], state[layout.PLAN_LEAST_OFFSET])
@@ -51,9 +49,9 @@ def plan_batches(data: memoryview, state: Ints, plan: Ints, facts: Ints) -> None
             or base_offset + delta > state[layout.PLAN_LAST_OFFSET]
         ):
             break
-        state[layout.PLAN_CODEC] = attributes & _CODEC_BITS
+        state[layout.PLAN_CODEC] = attributes & layout.COMPRESSED
         start, end = position + _HEADER.size, position + _OVERHEAD + length
-        is_stamped = bool(attributes & _LOG_APPEND_TIME_BIT) and not state[layout.PLAN_AS_CREATED]
+        is_stamped = bool(attributes & layout.IS_STAMPED) and not state[layout.PLAN_AS_CREATED]
         time = max_time if is_stamped else base_time
         at = count * layout.STRETCH_SIZE
         for index, number in enumerate((start, end, records, base_offset, time, is_stamped)):

@@ -13,9 +13,8 @@ import numpy as np
 from horolog.record.kernels import layout
 from horolog.record.kernels.cache import compile_kernel, helper
 from horolog.record.kernels.record_kernels import crc32c, put_i32, put_i64
-from horolog.record.kernels.scan_kernels import INT64S
+from horolog.record.kernels.scan_kernels import BYTES_OUT, INT64S
 
-_BYTES_OUT = numba.uint8[::1]
 _UINT32_MAX = (1 << 32) - 1
 _CHECKED = layout.ENTRY_SIZE - 4
 _COUNTS = layout.BLOCK_COUNTS - layout.COUNTS  # from where they are in the state of a walk
@@ -112,7 +111,7 @@ def _fold_batches(rows, total, entries, block_bytes, closing):
 
 
 _compiled: Callable[..., int] = compile_kernel(
-    numba.int64(INT64S, INT64S, _BYTES_OUT, numba.int64, numba.boolean), _fold_batches
+    numba.int64(INT64S, INT64S, BYTES_OUT, numba.int64, numba.boolean), _fold_batches
 )
 
 

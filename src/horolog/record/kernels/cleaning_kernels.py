@@ -26,10 +26,9 @@ from horolog.record.kernels.record_kernels import (
     put_varint,
     varint_size,
 )
-from horolog.record.kernels.scan_kernels import BYTES_IN, INT64S, read_bytes, read_varint
+from horolog.record.kernels.scan_kernels import BYTES_IN, BYTES_OUT, INT64S, read_bytes, read_varint
 from horolog.record.timestamps import NO_TIMESTAMP
 
-_BYTES_OUT = numba.uint8[::1]
 _UINT64S = numba.uint64[::1]
 
 # Unsigned, or numba makes floating-point numbers of what is combined with them.
@@ -498,24 +497,24 @@ def _pass_whole(data, state):
 
 
 read_keys: Callable[..., int] = compile_kernel(
-    numba.int64(BYTES_IN, INT64S, _UINT64S, INT64S, _UINT64S, _BYTES_OUT), _read_keys
+    numba.int64(BYTES_IN, INT64S, _UINT64S, INT64S, _UINT64S, BYTES_OUT), _read_keys
 )
 read_small: Callable[..., int] = compile_kernel(
-    numba.int64(BYTES_IN, INT64S, _UINT64S, INT64S, INT64S, _UINT64S, _BYTES_OUT), _read_small
+    numba.int64(BYTES_IN, INT64S, _UINT64S, INT64S, INT64S, _UINT64S, BYTES_OUT), _read_small
 )
 note: Callable[..., int] = compile_kernel(
-    numba.int64(_UINT64S, INT64S, INT64S, _UINT64S, _BYTES_OUT), _note
+    numba.int64(_UINT64S, INT64S, INT64S, _UINT64S, BYTES_OUT), _note
 )
 find: Callable[..., None] = compile_kernel(numba.void(_UINT64S, _UINT64S, INT64S), _find)
 judge: Callable[..., None] = compile_kernel(
-    numba.void(_UINT64S, INT64S, INT64S, _UINT64S, _BYTES_OUT, _BYTES_OUT), _judge
+    numba.void(_UINT64S, INT64S, INT64S, _UINT64S, BYTES_OUT, BYTES_OUT), _judge
 )
 retain: Callable[..., int] = compile_kernel(
-    numba.int64(BYTES_IN, INT64S, _BYTES_OUT, _BYTES_OUT), _retain
+    numba.int64(BYTES_IN, INT64S, BYTES_OUT, BYTES_OUT), _retain
 )
 write_small: Callable[..., int] = compile_kernel(
     numba.int64(
-        *(BYTES_IN, INT64S, INT64S, INT64S, _BYTES_OUT, _BYTES_OUT, _BYTES_OUT, _BYTES_OUT, INT64S)
+        *(BYTES_IN, INT64S, INT64S, INT64S, BYTES_OUT, BYTES_OUT, BYTES_OUT, BYTES_OUT, INT64S)
     ),
     _write_small,
 )

@@ -12,6 +12,7 @@ from horolog.record.kernels.cache import compile_kernel, helper
 from horolog.record.kernels.record_kernels import copy_bytes, put_varint, varint_size
 from horolog.record.kernels.scan_kernels import (
     BYTES_IN,
+    BYTES_OUT,
     INT64S,
     TRUNCATED,
     pass_headers,
@@ -22,7 +23,6 @@ from horolog.record.timestamps import NO_TIMESTAMP
 
 __all__ = ["gather", "plan_batches", "scatter"]
 
-_BYTES_OUT = numba.uint8[::1]
 _INT64S_IN = numba.types.Array(numba.int64, 1, "C", readonly=True)
 _INT32S = numba.int32[::1]
 _Tuple: Any = numba.types.Tuple
@@ -267,13 +267,13 @@ gather: Callable[..., int] = compile_kernel(
     numba.int64(
         *(BYTES_IN, INT64S, INT64S),  # data, plan, state
         *(INT64S, INT64S, _INT32S),  # offsets, times, types
-        _arrays(_INT32S, _BYTES_OUT),
+        _arrays(_INT32S, BYTES_OUT),
     ),
     _gather,
 )
 scatter: Callable[..., int] = compile_kernel(
     numba.int64(
-        *(_BYTES_OUT, INT64S, INT64S),  # out, state, ends
+        *(BYTES_OUT, INT64S, INT64S),  # out, state, ends
         *(_INT64S_IN, _INT64S_IN, _INT64S_IN),  # order, offset deltas, times
         _arrays(_INT64S_IN, BYTES_IN),
     ),

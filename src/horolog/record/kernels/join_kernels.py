@@ -17,9 +17,7 @@ import numpy as np
 from horolog.record.kernels import layout
 from horolog.record.kernels.cache import compile_kernel
 from horolog.record.kernels.record_kernels import copy_bytes, put_varint, varint_size
-from horolog.record.kernels.scan_kernels import BYTES_IN, INT64S, read_varint
-
-_BYTES_OUT = numba.uint8[::1]
+from horolog.record.kernels.scan_kernels import BYTES_IN, BYTES_OUT, INT64S, read_varint
 
 
 def _join(data, state, out):
@@ -56,4 +54,4 @@ def _join(data, state, out):
     return layout.DONE
 
 
-join: Callable[..., int] = compile_kernel(numba.int64(BYTES_IN, INT64S, _BYTES_OUT), _join)
+join: Callable[..., int] = compile_kernel(numba.int64(BYTES_IN, INT64S, BYTES_OUT), _join)

@@ -5,7 +5,6 @@ with what is left before anything is read or written.
 """
 
 from collections.abc import Callable
-from typing import Final
 
 import numba
 import numpy as np
@@ -24,6 +23,7 @@ from horolog.record.kernels.record_kernels import (
 )
 from horolog.record.kernels.scan_kernels import (
     BYTES_IN,
+    BYTES_OUT,
     INT64S,
     TRUNCATED,
     pass_headers,
@@ -32,10 +32,7 @@ from horolog.record.kernels.scan_kernels import (
 )
 from horolog.record.timestamps import NO_TIMESTAMP
 
-_BYTES_OUT: Final = numba.uint8[::1]
 _ENTRY_BYTES = 18
-_CODEC_BITS = 7
-_LOG_APPEND_TIME_BIT = 8
 _MAX_DELTA = (1 << 31) - 1
 _MIN_DELTA = -(1 << 31)
 _TABLES = crc_tables(0xEDB88320)
@@ -130,7 +127,7 @@ def _to_records(data, state, out):
             status = np.int64(layout.CUT_OFF)
             break
         attributes = byte_at(data, position + 17)
-        if attributes & _CODEC_BITS != 0:
+        if attributes & layout.COMPRESSED != 0:
             status = np.int64(layout.RUN_ENDS if is_run else layout.NESTED)
             break
         offset = i64(data, position)
@@ -138,7 +135,7 @@ def _to_records(data, state, out):
         if magic:
             time = i64(data, position + 18)
         if is_run and not renumber:
-            is_append_time = magic != 0 and attributes & _LOG_APPEND_TIME_BIT != 0
+            is_append_time = magic != 0 and attributes & layout.IS_STAMPED != 0
             if (
                 offset <= last
                 or is_append_time != append_time
@@ -238,7 +235,7 @@ def _to_messages(data, state, out):
     skip_below = state[layout.CHANGE_SKIP_BELOW]
     keep_times = state[layout.CHANGE_MODE] == layout.KEEP_TIMES
     overhead = layout.MESSAGE_OVERHEAD + (np.int64(22) if magic else np.int64(14))
-    attributes = np.int64(_LOG_APPEND_TIME_BIT if magic != 0 and append_time else 0)
+    attributes = np.int64(layout.IS_STAMPED if magic != 0 and append_time else 0)
     end_of_data = np.int64(len(data))
     position, filled, need = np.int64(0), np.int64(0), np.int64(0)
     status = np.int64(layout.DONE)
@@ -314,8 +311,8 @@ def _to_messages(data, state, out):
 
 
 to_records: Callable[..., int] = compile_kernel(
-    numba.int64(BYTES_IN, INT64S, _BYTES_OUT), _to_records
+    numba.int64(BYTES_IN, INT64S, BYTES_OUT), _to_records
 )
 to_messages: Callable[..., int] = compile_kernel(
-    numba.int64(BYTES_IN, INT64S, _BYTES_OUT), _to_messages
+    numba.int64(BYTES_IN, INT64S, BYTES_OUT), _to_messages
 )

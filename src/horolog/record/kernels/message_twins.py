@@ -22,8 +22,6 @@ _I32 = struct.Struct(">i")
 _I64 = struct.Struct(">q")
 _SMALLEST = (14, 22)
 _KEY_AT = (18, 26)
-_CODEC_BITS = 7
-_LOG_APPEND_TIME_BIT = 8
 _MAX_DELTA = (1 << 31) - 1
 
 
@@ -56,11 +54,11 @@ def _message_to_record(data: memoryview, position: int, state: Ints, out: memory
     if size > left - layout.MESSAGE_OVERHEAD:
         state[layout.CHANGE_NEED] = layout.MESSAGE_OVERHEAD + size
         return layout.CUT_OFF
-    if attributes & _CODEC_BITS:
+    if attributes & layout.COMPRESSED:
         return layout.RUN_ENDS if is_run else layout.NESTED
     time = _I64.unpack_from(data, position + 18)[0] if magic else NO_TIMESTAMP
     if is_run and not mode & layout.RENUMBER:
-        is_append_time = bool(magic and attributes & _LOG_APPEND_TIME_BIT)
+        is_append_time = bool(magic and attributes & layout.IS_STAMPED)
         if (
             offset <= state[layout.CHANGE_LAST_OFFSET]
             or is_append_time != bool(state[layout.CHANGE_APPEND_TIME])
@@ -186,7 +184,7 @@ def message_bytes(
     is_append_time: bool = False,
 ) -> bytes:
     """One message of format v0 or v1, offset and size first; v0 has neither time nor its type."""
-    body = bytearray((magic, codec | (_LOG_APPEND_TIME_BIT if magic and is_append_time else 0)))
+    body = bytearray((magic, codec | (layout.IS_STAMPED if magic and is_append_time else 0)))
     if magic:
         body += _I64.pack(timestamp)
     for field in (key, value):

@@ -13,12 +13,8 @@ from horolog.record.kernels import layout
 from horolog.record.kernels.cache import compile_kernel
 from horolog.record.kernels.message_kernels import crc32
 from horolog.record.kernels.record_kernels import byte_at, i32, i64, put_i32, put_i64
-from horolog.record.kernels.scan_kernels import BYTES_IN, INT64S
+from horolog.record.kernels.scan_kernels import BYTES_IN, BYTES_OUT, INT64S
 from horolog.record.timestamps import NO_TIMESTAMP
-
-_BYTES_OUT = numba.uint8[::1]
-_CODEC_BITS = 7
-_LOG_APPEND_TIME_BIT = 8
 
 
 def _list_messages(data, state, rows):
@@ -39,11 +35,11 @@ def _list_messages(data, state, rows):
         offset = i64(data, position)
         size = i32(data, position + 8)
         attributes = byte_at(data, position + 17)
-        is_append_time = magic != 0 and attributes & _LOG_APPEND_TIME_BIT != 0
+        is_append_time = magic != 0 and attributes & layout.IS_STAMPED != 0
         if (
             byte_at(data, position + 16) != magic
             or size < smallest
-            or attributes & _CODEC_BITS != 0
+            or attributes & layout.COMPRESSED != 0
             or offset <= last
             or is_append_time != append_time
         ):
@@ -94,7 +90,7 @@ def _place_messages(data, state):
         end = position + layout.MESSAGE_OVERHEAD + size
         put_i64(data, position, offset)
         if is_stamped:
-            data[np.uint64(position + 17)] = byte_at(data, position + 17) | _LOG_APPEND_TIME_BIT
+            data[np.uint64(position + 17)] = byte_at(data, position + 17) | layout.IS_STAMPED
             put_i64(data, position + 18, time)
             put_i32(data, position + 12, crc32(data, position + layout.MESSAGE_CRC_START, end))
         offset += 1
@@ -107,6 +103,4 @@ def _place_messages(data, state):
 list_messages: Callable[..., int] = compile_kernel(
     numba.int64(BYTES_IN, INT64S, INT64S), _list_messages
 )
-place_messages: Callable[..., int] = compile_kernel(
-    numba.int64(_BYTES_OUT, INT64S), _place_messages
-)
+place_messages: Callable[..., int] = compile_kernel(numba.int64(BYTES_OUT, INT64S), _place_messages)

@@ -18,8 +18,6 @@ _SIZE = struct.Struct(">i")
 _CRC = struct.Struct(">I")
 _I64 = struct.Struct(">q")
 _SMALLEST = (14, 22)
-_CODEC_BITS = 7
-_LOG_APPEND_TIME_BIT = 8
 _ATTRIBUTES = 17
 _TIMESTAMP = 18
 
@@ -39,9 +37,9 @@ def list_messages(data: memoryview, state: Ints, rows: Ints) -> int:
         if (
             own_magic != magic
             or size < smallest
-            or attributes & _CODEC_BITS
+            or attributes & layout.COMPRESSED
             or offset <= last
-            or bool(magic and attributes & _LOG_APPEND_TIME_BIT) != append_time
+            or bool(magic and attributes & layout.IS_STAMPED) != append_time
         ):
             status = layout.RUN_ENDS
             break
@@ -82,7 +80,7 @@ def place_messages(data: memoryview, state: Ints) -> int:
         end = position + layout.MESSAGE_OVERHEAD + size
         _I64.pack_into(data, position, state[layout.PLACE_OFFSET])
         if magic and state[layout.PLACE_STAMPED]:
-            data[position + _ATTRIBUTES] |= _LOG_APPEND_TIME_BIT
+            data[position + _ATTRIBUTES] |= layout.IS_STAMPED
             _I64.pack_into(data, position + _TIMESTAMP, state[layout.PLACE_TIME])
             _CRC.pack_into(
                 data, position + 12, zlib.crc32(data[position + layout.MESSAGE_CRC_START : end])

@@ -23,6 +23,7 @@ from horolog.record.kernels.cache import compile_kernel, helper
 from horolog.record.timestamps import NO_TIMESTAMP
 
 BYTES_IN: Final = numba.types.Array(numba.uint8, 1, "C", readonly=True)
+BYTES_OUT: Final = numba.uint8[::1]
 INT64S: Final = numba.int64[::1]
 
 # numba freezes these into the code.
