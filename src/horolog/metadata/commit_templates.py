@@ -38,9 +38,7 @@ class CommitTemplates:
     def event(self, batch: bytes, header: BatchHeader) -> GroupEvent | None:
         """What a batch says; None if it is like no earlier one, and has to be decoded.
 
-        Args:
-            batch: whole, and its checksum is right.
-            header: of the batch.
+        It is whole, and its checksum is right.
         """
         if header.base_timestamp != header.max_timestamp:
             return None

@@ -70,13 +70,7 @@ def home_of(signs: Signs) -> Home:
 
 
 def signs_in(files: Files, log_dir: Path, is_marked: bool | None) -> Signs:
-    """What a log directory has that says whose it is; nothing is written.
-
-    Args:
-        files: the way to the disk.
-        log_dir: the directory.
-        is_marked: as in `Signs`.
-    """
+    """What a log directory has that says whose it is; nothing is written."""
     try:
         meta = read_meta_properties(files, str(log_dir / names.META_PROPERTIES), [])
     except HorologError as error:  # told where it is opened

@@ -111,11 +111,9 @@ class MetadataLog:
         return self._replay.next_offset + len(before)
 
     def append(self, records: Sequence[Record], now_ms: int) -> int:
-        """Append records as one batch: all of them count, or none does.
+        """Append records, at least one, as one batch: all of them count, or none does.
 
-        Args:
-            records: at least one. A new log begins with the FeatureLevel of `metadata.version`.
-            now_ms: the clock, in milliseconds.
+        A new log begins with the FeatureLevel of `metadata.version`.
 
         Returns:
             The offset of the first.

@@ -111,11 +111,7 @@ def _elsewhere(image: Image, node: Node) -> Iterator[str]:
 
 
 def static_voters(files: Files, path: str) -> tuple[Voter, ...]:
-    """The voters that Kafka's `quorum-state` names; of a dynamic quorum it names none.
-
-    Args:
-        files: the way to the disk.
-        path: of the file, which need not be there.
+    """The voters that Kafka's `quorum-state` names; of a dynamic quorum, or if it is absent, none.
 
     Raises:
         CorruptFile: it does not say who they are.

@@ -129,11 +129,7 @@ def open_records(
 
 
 def read_keys(opened: OpenedRecords, secret: UInt64Array) -> Keys:
-    """The keys of a batch's records.
-
-    Args:
-        opened: the batch.
-        secret: two numbers.
+    """The keys of a batch's records; `secret` are two numbers.
 
     Raises:
         CorruptBatch: the records break the format, are not as many as declared, or their offsets

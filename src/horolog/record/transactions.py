@@ -35,10 +35,8 @@ class AbortedTransactions:
     def drop(self, header: BatchHeader, batch: Buffer | None = None) -> bool:
         """Whether a batch belongs to an aborted transaction.
 
-        Args:
-            header: of the batch.
-            batch: all of it, or None if only transactions are left out whose end is known:
-                markers are read to find the others'.
+        `batch` is all of it, or None if only transactions are left out whose end is known: markers
+        are read to find the others'.
         """
         self.reach(header.last_offset)
         if header.producer_id not in self._open or not header.is_transactional:

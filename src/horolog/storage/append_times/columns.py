@@ -49,12 +49,7 @@ class ChangedTimes(NamedTuple):
     is_seen: bool
 
     def packed(self, base_offset: int, middle_ms: int) -> bytes:
-        """Their entries; as `format.entry_of` of each.
-
-        Args:
-            base_offset: of their segment.
-            middle_ms: of their file.
-        """
+        """Their entries in the file of a segment; as `format.entry_of` of each."""
         entries = np.empty(len(self.offsets), _ENTRY)
         kept = self.identities.astype(np.int64) & BATCH_BITS
         seen = SEEN_BIT if self.is_seen else 0
@@ -78,10 +73,7 @@ def columns_of(stretches: Sequence[AppendTimeStretch]) -> TimeColumns:
 def unpacked(data: bytes, base_offset: int, middle_ms: int) -> TimeColumns | None:
     """Entries as columns; None if there are none, or one is damaged or does not follow another.
 
-    Args:
-        data: entries, of which the last may not be whole.
-        base_offset: of their segment.
-        middle_ms: of their file.
+    The last of them may not be whole, and is left out then.
     """
     data = data[: len(data) - len(data) % ENTRY.size]
     if not data:

@@ -32,11 +32,7 @@ class Contents(NamedTuple):
 
 
 def contents_of(log_dir: Path, reserved: Container[str] = names.INTERNAL_TOPICS) -> Contents:
-    """List a log directory without opening anything in it.
-
-    Args:
-        log_dir: the directory.
-        reserved: the internal topics that are not opened.
+    """List a log directory without opening anything in it; `reserved` topics are not to be opened.
 
     Raises:
         StorageFailed: it cannot be listed.

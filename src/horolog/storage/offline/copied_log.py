@@ -173,11 +173,9 @@ class CopiedLog:
         return found
 
     def append(self, data: Buffer, append_times: Sequence[AppendTimeStretch]) -> None:
-        """Append batches as they are; their offsets come after those that are there.
+        """Append whole batches as they are; their offsets come after those that are there.
 
-        Args:
-            data: whole batches.
-            append_times: of their records, from the first offset on.
+        `append_times` are those of their records, from the first offset on.
 
         Raises:
             CorruptBatch: one is damaged, or not behind those before; these are in the log.

@@ -70,9 +70,7 @@ class MessageSet(NamedTuple):
     def placed(self, base_offset: int, append_time_ms: int | None) -> bytearray:
         """The messages with offsets from `base_offset` on.
 
-        Args:
-            base_offset: of the first record.
-            append_time_ms: that all get in v1, on a LogAppendTime topic.
+        On a LogAppendTime topic all of v1 get `append_time_ms`.
 
         Raises:
             RequestRefused: it is larger than the topic takes (10), or has record headers (43); only

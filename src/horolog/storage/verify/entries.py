@@ -134,13 +134,7 @@ class OffsetEntries:
         self._advance()
 
     def meet(self, position: int, header: BatchHeader, *, judge: bool) -> None:
-        """Compare the entries up to the batch at `position` with it.
-
-        Args:
-            position: of the batch.
-            header: of the batch.
-            judge: whether the header is valid.
-        """
+        """Compare the entries up to a batch with it; `judge` says whether its header is valid."""
         if not judge:
             self._group = None
         if self._group is not None:
