@@ -1,15 +1,16 @@
 """A generated clickstream with the faults that real ones have: late, future and wrong-unit times.
 
-Every draw comes from one seed, so that two runs at the same moment produce the same records.
+Every draw comes from a fixed seed, so that two runs at the same moment produce the same records.
 """
 
 import json
 import random
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from horolog.clock import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
+from horolog.demo.producing import DemoEvent
 
+TOPIC = "clicks"
 PAGES = ("/", "/search", "/product", "/cart", "/checkout", "/help", "/account")
 SPAN_MS = 3 * DAY_MS
 LATE_SHARE = 0.03  # phones that were offline: minutes to two days late
@@ -17,21 +18,13 @@ CROWD = (0.2, 0.15, 0.1, 0.1, 0.1, 0.15, 0.3, 0.5, 0.8, 1.0, 1.1, 1.2)
 HOURLY = CROWD + CROWD[::-1]  # how busy each hour of a day is, UTC
 
 
-class Click(NamedTuple):
-    """One event; `timestamp_ms` is what its producer claims."""
-
-    timestamp_ms: int
-    user: bytes
-    value: bytes
-
-
-def healthy(count: int, now_ms: int, *, seed: int = 937) -> Iterator[Click]:
+def healthy(count: int, now_ms: int) -> Iterator[DemoEvent]:
     """`count` events over the last three days in the order in which they arrive.
 
     Most arrive within seconds, a few per cent up to two days late: those are the
     records that a range of offsets would lose.
     """
-    draw = random.Random(seed)  # noqa: S311 - a demonstration, no secret
+    draw = random.Random(937)  # noqa: S311 - a demonstration, no secret
     start_ms = now_ms - SPAN_MS
     arrivals = sorted(_arrival(draw, start_ms) for _ in range(count))
     for arrival_ms in arrivals:
@@ -40,16 +33,16 @@ def healthy(count: int, now_ms: int, *, seed: int = 937) -> Iterator[Click]:
         yield _click(draw, max(start_ms, arrival_ms - delay_ms), offline=late)
 
 
-def from_the_future(count: int, now_ms: int, *, seed: int = 938) -> Iterator[Click]:
+def from_the_future(count: int, now_ms: int) -> Iterator[DemoEvent]:
     """Events of a device whose clock runs two hours to ten years ahead."""
-    draw = random.Random(seed)  # noqa: S311 - no secret
+    draw = random.Random(938)  # noqa: S311 - no secret
     for _ in range(count):
         yield _click(draw, now_ms + draw.choice((2 * HOUR_MS, 30 * DAY_MS, 3650 * DAY_MS)))
 
 
-def in_nanoseconds(count: int, now_ms: int, *, seed: int = 939) -> Iterator[Click]:
+def in_nanoseconds(count: int, now_ms: int) -> Iterator[DemoEvent]:
     """Events of a program that sends nanoseconds where Kafka expects milliseconds."""
-    draw = random.Random(seed)  # noqa: S311 - no secret
+    draw = random.Random(939)  # noqa: S311 - no secret
     for _ in range(count):
         yield _click(draw, (now_ms - draw.randrange(HOUR_MS)) * 1_000_000)
 
@@ -64,10 +57,11 @@ def _long_delay(draw: random.Random) -> int:
     return int(min(2 * DAY_MS, 5 * MINUTE_MS * draw.paretovariate(0.6)))
 
 
-def _click(draw: random.Random, timestamp_ms: int, *, offline: bool = False) -> Click:
+def _click(draw: random.Random, timestamp_ms: int, *, offline: bool = False) -> DemoEvent:
     body = {
         "page": draw.choice(PAGES),
         "ms_on_page": draw.randrange(60_000),
         "offline": offline,
     }
-    return Click(timestamp_ms, b"user-%05d" % draw.randrange(20_000), json.dumps(body).encode())
+    user = b"user-%05d" % draw.randrange(20_000)
+    return DemoEvent(TOPIC, user, json.dumps(body).encode(), timestamp_ms)

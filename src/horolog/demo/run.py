@@ -23,7 +23,7 @@ from horolog.errors import Misconfigured, RecordsRejected
 from horolog.record.builder import Record, build_batch
 from horolog.spark import session
 
-COMMITS, FILES, CLICKS = "git.commits", "git.files", "clicks"
+COMMITS, FILES, CLICKS = "git.commits", "git.files", clickstream.TOPIC
 MARK = ".horolog-demo"  # only a directory that carries it is ever cleared
 KEEP_ALL = {"retention.ms": "-1", "retention.bytes": "-1"}
 FAULTY_IN_BATCHES, FAULTY_ALONE = 2, 12
@@ -103,16 +103,14 @@ def _clicks(count: int, now_ms: int) -> Iterator[producing.DemoEvent]:
     # A few faulty ones among the healthy: each takes its whole batch down with it.
     faulty = _faulty(FAULTY_IN_BATCHES, now_ms)
     for number, click in enumerate(clickstream.healthy(count, now_ms)):
-        yield producing.DemoEvent(CLICKS, click.user, click.value, click.timestamp_ms)
+        yield click
         if number % max(1, count // (2 * FAULTY_IN_BATCHES)) == 0 and (one := next(faulty, None)):
             yield one
 
 
 def _faulty(of_each: int, now_ms: int) -> Iterator[producing.DemoEvent]:
-    for click in clickstream.from_the_future(of_each, now_ms):
-        yield producing.DemoEvent(CLICKS, click.user, click.value, click.timestamp_ms)
-    for click in clickstream.in_nanoseconds(of_each, now_ms):
-        yield producing.DemoEvent(CLICKS, click.user, click.value, click.timestamp_ms)
+    yield from clickstream.from_the_future(of_each, now_ms)
+    yield from clickstream.in_nanoseconds(of_each, now_ms)
 
 
 def _reasons(bootstrap: str, rejected: list[producing.DemoEvent]) -> dict[producing.DemoEvent, str]:

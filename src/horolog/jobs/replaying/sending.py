@@ -125,14 +125,14 @@ class ReplayTarget(NamedTuple):
     by_key: bool
     codec: Codec = Codec.NONE
 
-    def partition_of(self, due: Due) -> tuple[str, int]:
+    def partition_of(self, due: Due) -> TopicPartition:
         """The partition that a record goes to: its own, or that of its key."""
         topic, number = self.topics[due.partition.topic], due.partition.partition
         if not self.by_key:
-            return topic, number
-        key = due.read.record.key
-        count = self.counts[topic]
-        return topic, number % count if key is None else partition_of_key(key, count)
+            return TopicPartition(topic, number)
+        key, count = due.read.record.key, self.counts[topic]
+        number = number % count if key is None else partition_of_key(key, count)
+        return TopicPartition(topic, number)
 
 
 class Sending:
@@ -248,16 +248,15 @@ class Sending:
     def _send(self, dues: list[Due]) -> None:
         if not dues:
             return
-        times = [self._time_of(due) for due in dues] if self._shifts_times else None
+        times = [self._pace.now_for(due.ms) for due in dues] if self._shifts_times else None
         if self.progress.producer is None:
             self.progress.producer = self._target.client.init_producer_id()
         if self._state is not None:
             first: dict[str, int] = {}
             until: dict[str, int] = {}
             for due in dues:
-                offset = _offset(due)
-                first.setdefault(str(due.partition), offset)
-                until[str(due.partition)] = offset + 1
+                first.setdefault(str(due.partition), due.read.offset)
+                until[str(due.partition)] = due.read.offset + 1
             pending = {"from": first, "until": until, "times": times, "records": len(dues)}
             self._is_sending = True
             self._state.write(_PROGRESS, {**self.progress.to_json(), "pending": pending})
@@ -267,30 +266,30 @@ class Sending:
     def _append(self, dues: list[Due], times: list[int] | None) -> None:
         """Send records that are due, and write down that they were."""
         progress, target = self.progress, self._target
-        by_partition: dict[tuple[str, int], list[Record]] = {}
+        by_partition: dict[TopicPartition, list[Record]] = {}
         for place, due in enumerate(dues):
             record = due.read.record
             if times is not None:
                 record = record._replace(timestamp=times[place])
             by_partition.setdefault(target.partition_of(due), []).append(record)
         assert progress.producer is not None
-        batches = {
+        batches: dict[tuple[str, int], bytes] = {
             partition: build_batch(
                 records,
                 codec=target.codec,
                 producer_id=progress.producer.id,
                 producer_epoch=progress.producer.epoch,
-                base_sequence=progress.sequences.get(_name(partition), 0),
+                base_sequence=progress.sequences.get(str(partition), 0),
             )
             for partition, records in by_partition.items()
         }
         produced: dict[tuple[str, int], Produced] = {}
         target.client.append(batches, produced, is_idempotent=True)
         for partition, records in by_partition.items():
-            before = progress.sequences.get(_name(partition), 0)
-            progress.sequences[_name(partition)] = next_sequence(before, len(records))
+            before = progress.sequences.get(str(partition), 0)
+            progress.sequences[str(partition)] = next_sequence(before, len(records))
         for due in dues:
-            progress.offsets[due.partition] = _offset(due) + 1
+            progress.offsets[due.partition] = due.read.offset + 1
             progress.reached[due.partition] = due.ms
         progress.records += len(dues)
         known = [due.ms for due in dues if due.ms != BEFORE_ALL]
@@ -302,21 +301,10 @@ class Sending:
         if self._state is not None and not self._is_sending:
             self._state.write(_PROGRESS, self.progress.to_json())
 
-    def _time_of(self, due: Due) -> int:
-        return self._pace.now_for(due.ms)
-
 
 def _weight(record: Record) -> int:
     headers = sum(len(name) + len(value or b"") for name, value in record.headers)
     return len(record.key or b"") + len(record.value or b"") + headers + _PER_RECORD
-
-
-def _offset(due: Due) -> int:
-    return due.read.offset
-
-
-def _name(partition: tuple[str, int]) -> str:
-    return f"{partition[0]}-{partition[1]}"
 
 
 def _partition(text: str) -> TopicPartition:
