@@ -211,15 +211,12 @@ def main() -> None:
     size = int(arguments.gigabytes * (1 << 30)) // (8 if asked.quick else 1)
     session = spark_with_kafka("jobs_files")
     directory = in_memory(4 * size)
-    base = Path(tempfile.mkdtemp(prefix="jobs-files-", dir=directory))
     print(f"{size / 1e6:,.0f} MB, in {directory or 'a directory on disk'}")
-    try:
+    with tempfile.TemporaryDirectory(prefix="jobs-files-", dir=directory) as base:
         if arguments.work != "files":
-            on_tables(session.spark, base, asked, session.versions("sink"))
+            on_tables(session.spark, Path(base), asked, session.versions("sink"))
         if arguments.work != "tables":
-            on_files(session.spark, base, asked, size, arguments.job)
-    finally:
-        shutil.rmtree(base, ignore_errors=True)
+            on_files(session.spark, Path(base), asked, size, arguments.job)
     session.spark.stop()
 
 

@@ -1,13 +1,15 @@
 """Spark writing a log: format "horolog" beside Spark's Kafka sink.
 
-    python -m bench.spark_write [--quick] [--runs N] [--bytes 1000] [--work stream] [--json FILE]
+    python -m bench.spark_write [--quick] [--runs N] [--bytes 1000] [--work stream] [--to-kafka]
+        [--json FILE]
 
 Both sides run in one Spark on two threads and write the same rows, made from a range of numbers,
 to four partitions of one horolog broker, with their defaults (acks=all, idempotent, no
 compression); once as a stream of Parquet files in one micro-batch, its start and end included.
 A row of its own gives Spark's sink the settings that its producer is tuned with, and one compares
 horolog's sink with itself: exactly once and at least once. Another one is a Python sink that drops
-the rows (`spark_floor`): what Spark's passing of rows to Python takes.
+the rows (`spark_floor`): what Spark's passing of rows to Python takes. With `--to-kafka` horolog's
+sink alone writes to an Apache Kafka: what exactly once costs there, in transactions.
 """
 
 import itertools
@@ -22,7 +24,7 @@ from types import MappingProxyType
 from typing import Any
 
 from bench.harness import Numbers, Options, options_of, parser_of
-from bench.sides import HOROLOG, KAFKA, Side, horolog
+from bench.sides import HOROLOG, KAFKA, Side, horolog, kafka
 from bench.spark_floor import FLOOR
 from bench.spark_session import compare_rows, spark_with_kafka, timed
 
@@ -124,23 +126,27 @@ def main() -> None:
     parser = parser_of(__doc__.splitlines()[0])
     parser.add_argument("--bytes", type=int, choices=SIZES, help="records of this size only")
     parser.add_argument("--work", choices=WORK, help="only writes of a batch, or of a stream")
+    parser.add_argument("--to-kafka", action="store_true", help="only exactly once, to Kafka")
     arguments = parser.parse_args()
     asked = options_of(arguments)
     session = spark_with_kafka("spark_write")
     spark, versions = session.spark, session.versions("sink")
-    size = (500 << 20) if asked.quick else (1500 << 20)
+    quick, whole = (300, 1000) if arguments.to_kafka else (500, 1500)
+    size = (quick if asked.quick else whole) << 20
+    broker = kafka if arguments.to_kafka else horolog
     with (
         tempfile.TemporaryDirectory(prefix="spark-write-") as base,
-        horolog(directory=Path(base)) as side,
+        broker(directory=Path(base)) as side,
     ):
         target = Target(side)
         for value_bytes in SIZES if arguments.bytes is None else [arguments.bytes]:
             count = size // value_bytes
             frame = rows_of(spark, count, value_bytes)
+            compared = {} if arguments.to_kafka else versions
             if arguments.work != STREAM:
-                batches(frame, target, value_bytes, count, asked, versions)
+                batches(frame, target, value_bytes, count, asked, compared)
             if arguments.work != BATCH:
-                streams(frame, target, value_bytes, count, asked, versions)
+                streams(frame, target, value_bytes, count, asked, compared)
     spark.stop()
 
 
@@ -152,21 +158,18 @@ def batches(
     asked: Options,
     versions: Mapping[str, str],
 ) -> None:
-    """A DataFrame of records of one size."""
-    for name, settings in (("", {}), (", Spark's sink tuned", TUNED)):
-        work = f"{value_bytes} B records written{name}"
-        calls = {
-            HOROLOG: partial(save, frame, "horolog", target, count, {}),
-            KAFKA: partial(save, frame, "kafka", target, count, settings),
-        }
-        compare_rows(work, calls, versions, asked, "1.5x", cpu_of=[target.pid])
-    work = f"{value_bytes} B records written, beside a Python sink that drops them"
-    calls = {
-        HOROLOG: partial(save, frame, "horolog", target, count, {}),
-        FLOOR: partial(drop, frame, count),
-    }
-    compare_rows(work, calls, versions, asked, "-")
-    compare_once(frame, target, count, f"{value_bytes} B records written", asked)
+    """A DataFrame of records of one size; beside Spark's sink where versions are given."""
+    work = f"{value_bytes} B records written{'' if versions else ' to Kafka'}"
+    ours = partial(save, frame, "horolog", target, count, {})
+    if versions:
+        for name, settings in (("", {}), (", Spark's sink tuned", TUNED)):
+            calls = {HOROLOG: ours, KAFKA: partial(save, frame, "kafka", target, count, settings)}
+            compare_rows(work + name, calls, versions, asked, "1.5x", cpu_of=[target.pid])
+        calls = {HOROLOG: ours, FLOOR: partial(drop, frame, count)}
+        beside = f"{work}, beside a Python sink that drops them"
+        compare_rows(beside, calls, versions, asked, "-")
+    once = {EXACTLY: partial(save_once, frame, target, count), AT_LEAST: ours}
+    compare_rows(work, once, ONE_TREE, asked, "0.8x")
 
 
 def streams(
@@ -181,34 +184,14 @@ def streams(
     spark = frame.sparkSession
     with tempfile.TemporaryDirectory(prefix="spark-write-") as files:
         frame.write.mode("overwrite").parquet(files)
-        work = f"{value_bytes} B records written as a stream"
-        calls = {
-            HOROLOG: partial(drain, spark, Path(files), "horolog", target, count),
-            KAFKA: partial(drain, spark, Path(files), "kafka", target, count),
-        }
-        compare_rows(work, calls, versions, asked, "1.5x", cpu_of=[target.pid])
-        compare_streams_once(spark, Path(files), target, count, work, asked)
-
-
-def compare_once(frame: Any, target: Target, count: int, work: str, asked: Options) -> None:
-    """A DataFrame, exactly once and at least once."""
-    calls = {
-        EXACTLY: partial(save_once, frame, target, count),
-        AT_LEAST: partial(save, frame, "horolog", target, count, {}),
-    }
-    compare_rows(work, calls, ONE_TREE, asked, "0.8x")
-
-
-def compare_streams_once(
-    spark: Any, files: Path, target: Target, count: int, work: str, asked: Options
-) -> None:
-    """A stream of files, exactly once and at least once."""
-    once = {"exactlyOnce": "true"}
-    calls = {
-        EXACTLY: partial(drain, spark, files, "horolog", target, count, once),
-        AT_LEAST: partial(drain, spark, files, "horolog", target, count),
-    }
-    compare_rows(work, calls, ONE_TREE, asked, "0.8x")
+        work = f"{value_bytes} B records written{'' if versions else ' to Kafka'} as a stream"
+        ours = partial(drain, spark, Path(files), "horolog", target, count)
+        if versions:
+            theirs = partial(drain, spark, Path(files), "kafka", target, count)
+            calls = {HOROLOG: ours, KAFKA: theirs}
+            compare_rows(work, calls, versions, asked, "1.5x", cpu_of=[target.pid])
+        once = {EXACTLY: partial(ours, {"exactlyOnce": "true"}), AT_LEAST: ours}
+        compare_rows(work, once, ONE_TREE, asked, "0.8x")
 
 
 if __name__ == "__main__":
