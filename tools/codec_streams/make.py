@@ -152,6 +152,10 @@ def lblk(data):
 END = bytes(4)
 
 
+def frame(*blocks, **head):
+    return lhead(**head) + b"".join(blocks) + END
+
+
 def lf(data, **k):
     k.setdefault("block_linked", False)
     k.setdefault("store_size", False)
@@ -161,8 +165,11 @@ def lf(data, **k):
 
 def lz4_streams():
     c = Codec.LZ4
-    n, b = SMALL
-    for nm, (n, b) in BODIES.items():
+
+    def put(name, payload, count=SMALL[0]):
+        add(c, name, count, payload)
+
+    for nm, (count, b) in BODIES.items():
         for opt in (
             {},
             {"content_checksum": True},
@@ -179,7 +186,7 @@ def lz4_streams():
                 continue
             f = lf(b, **opt)
             tag = f"{nm} {' '.join(opt) or 'plain'}"
-            add(c, tag, n, f)
+            put(tag, f, count)
             cuts = sorted(
                 {1, 2, 3, 4, 5, 8, 9, 12, *range(20, len(f), max(1, len(f) // 8))}
                 | ({len(f) // 2} if nm != "small" else set())
@@ -188,119 +195,73 @@ def lz4_streams():
                 cuts = [1, 4, 8, 12]
             for cut in cuts:
                 if cut < len(f):
-                    add(c, f"{tag} cut {cut}", n, f[:-cut])
+                    put(f"{tag} cut {cut}", f[:-cut], count)
     n, b = SMALL
     f = lf(b)
     add_kept(c, "small kept to", n, f)
     for g in (b"\0", b"garbage", b"\0" * 4, b"\xff" * 16):
-        add(c, f"small then {g.hex()}", n, f + g)
+        put(f"small then {g.hex()}", f + g)
     add_two(c, "frames", n, lf)
     add_empty(c, "frame", n, f, lf(b""))
     add_skippable(c, n, f)
-    add(c, "nothing", n, b"")
-    add(c, "legacy magic", n, struct.pack("<I", 0x184C2102) + lblk(b))
+    put("nothing", b"")
+    put("legacy magic", struct.pack("<I", 0x184C2102) + lblk(b))
     # flags
     for bit in range(8):
         flg = 0x60 ^ (1 << bit)
-        add(c, f"flg {flg:#x}, sums right", n, lhead(flg) + lblk(b) + END)
+        put(f"flg {flg:#x}, sums right", frame(lblk(b), flg=flg))
         bd = 0x40 ^ (1 << bit)
-        add(c, f"bd {bd:#x}, sums right", n, lhead(0x60, bd) + lblk(b) + END)
+        put(f"bd {bd:#x}, sums right", frame(lblk(b), bd=bd))
     for mx in range(8):
-        add(c, f"block max id {mx}", n, lhead(0x60, mx << 4) + lblk(b) + END)
-    add(
-        c,
-        "wrong header checksum",
-        n,
-        lhead(hc=((xxh32(b"\x60\x40") >> 8) & 0xFF) ^ 1) + lblk(b) + END,
-    )
-    add(
-        c,
+        put(f"block max id {mx}", frame(lblk(b), bd=mx << 4))
+    put("wrong header checksum", frame(lblk(b), hc=((xxh32(b"\x60\x40") >> 8) & 0xFF) ^ 1))
+    put(
         "header checksum of whole frame (old clients)",
-        n,
         MAG + b"\x60\x40" + bytes([(xxh32(MAG + b"\x60\x40") >> 8) & 0xFF]) + lblk(b) + END,
     )
-    add(c, "content size right", n, lhead(0x68, 0x40, struct.pack("<Q", len(b))) + lblk(b) + END)
-    add(
-        c, "content size wrong", n, lhead(0x68, 0x40, struct.pack("<Q", len(b) + 1)) + lblk(b) + END
-    )
-    add(c, "content size less", n, lhead(0x68, 0x40, struct.pack("<Q", len(b) - 1)) + lblk(b) + END)
-    add(c, "content size huge", n, lhead(0x68, 0x40, b"\xff" * 8) + lblk(b) + END)
-    add(c, "content size zero", n, lhead(0x68, 0x40, b"\0" * 8) + lblk(b) + END)
-    add(c, "dict id", n, lhead(0x61, 0x40, b"\1\0\0\0") + lblk(b) + END)
-    add(c, "content checksum right", n, lhead(0x64) + lblk(b) + END + struct.pack("<I", xxh32(b)))
-    add(
-        c,
-        "content checksum wrong",
-        n,
-        lhead(0x64) + lblk(b) + END + struct.pack("<I", xxh32(b) ^ 1),
-    )
+    put("content size right", frame(lblk(b), flg=0x68, extra=struct.pack("<Q", len(b))))
+    put("content size wrong", frame(lblk(b), flg=0x68, extra=struct.pack("<Q", len(b) + 1)))
+    put("content size less", frame(lblk(b), flg=0x68, extra=struct.pack("<Q", len(b) - 1)))
+    put("content size huge", frame(lblk(b), flg=0x68, extra=b"\xff" * 8))
+    put("content size zero", frame(lblk(b), flg=0x68, extra=b"\0" * 8))
+    put("dict id", frame(lblk(b), flg=0x61, extra=b"\1\0\0\0"))
+    put("content checksum right", frame(lblk(b), flg=0x64) + struct.pack("<I", xxh32(b)))
+    put("content checksum wrong", frame(lblk(b), flg=0x64) + struct.pack("<I", xxh32(b) ^ 1))
     for k in range(4):
-        add(
-            c,
+        put(
             f"content checksum cut to {k}",
-            n,
-            lhead(0x64) + lblk(b) + END + struct.pack("<I", xxh32(b))[:k],
+            frame(lblk(b), flg=0x64) + struct.pack("<I", xxh32(b))[:k],
         )
     cb = lz4.block.compress(b, store_size=False)
-    add(c, "block checksum right", n, lhead(0x70) + lblk(b) + struct.pack("<I", xxh32(cb)) + END)
-    add(
-        c, "block checksum wrong", n, lhead(0x70) + lblk(b) + struct.pack("<I", xxh32(cb) ^ 1) + END
-    )
-    add(c, "raw block", n, lhead() + lraw(b) + END)
-    add(
-        c,
-        "raw blocks of a byte",
-        n,
-        lhead() + b"".join(lraw(b[i : i + 1]) for i in range(len(b))) + END,
-    )
-    add(
-        c,
-        "blocks of a byte",
-        n,
-        lhead() + b"".join(lblk(b[i : i + 1]) for i in range(len(b))) + END,
-    )
-    add(c, "block of nothing inside", n, lhead() + lblk(b) + lblk(b"") + END)
-    add(
-        c,
-        "raw block of nothing inside (bare high bit)",
-        n,
-        lhead() + lraw(b) + struct.pack("<I", 1 << 31) + END,
-    )
-    add(c, "raw block of nothing first", n, lhead() + struct.pack("<I", 1 << 31) + lraw(b) + END)
-    add(
-        c,
-        "raw block of nothing between",
-        n,
-        lhead() + lraw(b[:9]) + struct.pack("<I", 1 << 31) + lraw(b[9:]) + END,
-    )
-    add(
-        c,
+    put("block checksum right", frame(lblk(b), struct.pack("<I", xxh32(cb)), flg=0x70))
+    put("block checksum wrong", frame(lblk(b), struct.pack("<I", xxh32(cb) ^ 1), flg=0x70))
+    put("raw block", frame(lraw(b)))
+    put("raw blocks of a byte", frame(b"".join(lraw(b[i : i + 1]) for i in range(len(b)))))
+    put("blocks of a byte", frame(b"".join(lblk(b[i : i + 1]) for i in range(len(b)))))
+    put("block of nothing inside", frame(lblk(b), lblk(b"")))
+    put("raw block of nothing inside (bare high bit)", frame(lraw(b), struct.pack("<I", 1 << 31)))
+    put("raw block of nothing first", frame(struct.pack("<I", 1 << 31), lraw(b)))
+    put("raw block of nothing between", frame(lraw(b[:9]), struct.pack("<I", 1 << 31), lraw(b[9:])))
+    put(
         "raw block of nothing between packed ones",
-        n,
-        lhead() + lblk(b[:9]) + struct.pack("<I", 1 << 31) + lblk(b[9:]) + END,
+        frame(lblk(b[:9]), struct.pack("<I", 1 << 31), lblk(b[9:])),
     )
-    add(c, "block of nothing between", n, lhead() + lblk(b[:9]) + lblk(b"") + lblk(b[9:]) + END)
-    add(
-        c,
+    put("block of nothing between", frame(lblk(b[:9]), lblk(b""), lblk(b[9:])))
+    put(
         "raw data that looks like an empty raw block",
+        frame(lraw(record_bytes(0, 0, b"k", b"\0\0\0\x80" * 9, []))),
         1,
-        lhead() + lraw(record_bytes(0, 0, b"k", b"\0\0\0\x80" * 9, [])) + END,
     )
-    add(c, "only end mark twice", n, lhead() + lblk(b) + END + END)
-    add(c, "block beyond its maximum", LARGE[0], lhead() + lblk(LARGE[1]) + END)
-    add(c, "raw block beyond its maximum", LARGE[0], lhead() + lraw(LARGE[1]) + END)
-    add(
-        c,
+    put("only end mark twice", frame(lblk(b)) + END)
+    put("block beyond its maximum", frame(lblk(LARGE[1])), LARGE[0])
+    put("raw block beyond its maximum", frame(lraw(LARGE[1])), LARGE[0])
+    put(
         "raw block of maximum and the rest",
+        frame(lraw(LARGE[1][:65536]), lraw(LARGE[1][65536:131072]), lraw(LARGE[1][131072:])),
         LARGE[0],
-        lhead()
-        + lraw(LARGE[1][:65536])
-        + lraw(LARGE[1][65536:131072])
-        + lraw(LARGE[1][131072:])
-        + END,
     )
-    add(c, "block size claims beyond end", n, lhead() + struct.pack("<I", 100000) + cb + END)
-    add(c, "block size 2^31-1", n, lhead() + struct.pack("<I", (1 << 31) - 1) + cb + END)
+    put("block size claims beyond end", frame(struct.pack("<I", 100000), cb))
+    put("block size 2^31-1", frame(struct.pack("<I", (1 << 31) - 1), cb))
     add_counts(c, n, f)
     g = lf(b, content_checksum=True, block_checksum=True)
     add_flipped(c, "checked frame, byte", n, g)
@@ -323,7 +284,11 @@ def zparts(data, parts, checksum=False, end=True):
 
 def zstd_streams():
     c = Codec.ZSTD
-    for nm, (n, b) in BODIES.items():
+
+    def put(name, payload, count=SMALL[0]):
+        add(c, name, count, payload)
+
+    for nm, (count, b) in BODIES.items():
         for opt in (
             {},
             {"write_checksum": True},
@@ -334,43 +299,42 @@ def zstd_streams():
                 continue
             f = z(b, **opt)
             tag = f"{nm} {' '.join(k + '=' + str(v) for k, v in opt.items()) or 'plain'}"
-            add(c, tag, n, f)
+            put(tag, f, count)
             for cut in (
                 [1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16, 20, len(f) // 2, len(f) - 6]
                 if nm != "noise"
                 else [1, 4, 700]
             ):
-                add(c, f"{tag} cut {cut}", n, f[:-cut])
+                put(f"{tag} cut {cut}", f[:-cut], count)
     n, b = SMALL
     for p in (2, 3, 5):
         for ck in (False, True):
             f = zparts(b, p, ck)
-            add(c, f"{p} flushed blocks checksum={ck}", n, f)
+            put(f"{p} flushed blocks checksum={ck}", f)
             for cut in range(1, 9):
-                add(c, f"{p} flushed blocks checksum={ck} cut {cut}", n, f[:-cut])
-        add(c, f"{p} flushed blocks, never ended", n, zparts(b, p, end=False))
-    n, b = LARGE
-    add(c, "large flushed blocks, never ended", n, zparts(b, 4, end=False))
-    add(c, "large flushed blocks", n, zparts(b, 4))
+                put(f"{p} flushed blocks checksum={ck} cut {cut}", f[:-cut])
+        put(f"{p} flushed blocks, never ended", zparts(b, p, end=False))
+    count, b = LARGE
+    put("large flushed blocks, never ended", zparts(b, 4, end=False), count)
+    put("large flushed blocks", zparts(b, 4), count)
     n, b = SMALL
     f = z(b)
     add_kept(c, "small kept to", n, f)
     for g in (b"\0", b"garbage", b"\0" * 4, b"\xff" * 16, b"\x28", b"\x28\xb5\x2f\xfd"):
-        add(c, f"small then {g.hex()}", n, f + g)
+        put(f"small then {g.hex()}", f + g)
     add_two(c, "frames", n, z)
-    add(c, "two frames, half each, second cut", 2, z(FIRST) + z(SECOND)[:-1])
-    add(
-        c,
+    put("two frames, half each, second cut", z(FIRST) + z(SECOND)[:-1], 2)
+    put(
         "two frames, half each, no sizes",
-        2,
         z(FIRST, write_content_size=False) + z(SECOND, write_content_size=False),
+        2,
     )
     add_empty(c, "frame", n, f, z(b""))
     add_skippable(c, n, f)
-    add(c, "full then skippable cut", n, f + SKIP[:-1])
-    add(c, "full then skippable header cut", n, f + SKIP[:6])
-    add(c, "skippable between halves", 2, z(FIRST) + SKIP + z(SECOND))
-    add(c, "nothing", n, b"")
+    put("full then skippable cut", f + SKIP[:-1])
+    put("full then skippable header cut", f + SKIP[:6])
+    put("skippable between halves", z(FIRST) + SKIP + z(SECOND), 2)
+    put("nothing", b"")
     g = z(b, write_checksum=True)
     add_flipped(c, "checked frame, byte", n, g)
     add_flipped(c, "plain frame, byte", n, f)
@@ -381,42 +345,31 @@ def zstd_streams():
         return ((len(data) << 3) | last).to_bytes(3, "little") + data
 
     for log in (0x58, 0x60, 0x68, 0x70, 0x78, 0x80, 0x88, 0x90, 0x98, 0xA0, 0xA8):  # window 2MB..
-        add(
-            c,
+        put(
             f"window descriptor {log:#x} ({10 + (log >> 3)} bits)",
-            n,
             magic + b"\0" + bytes([log]) + zraw(b),
         )
-    add(c, "reserved bit", n, magic + b"\x08" + b"\x58" + zraw(b))
-    add(c, "unused bit", n, magic + b"\x10" + b"\x58" + zraw(b))
-    add(c, "dictionary id", n, magic + b"\x01" + b"\x58" + b"\x07" + zraw(b))
-    add(c, "dictionary id 0", n, magic + b"\x01" + b"\x58" + b"\x00" + zraw(b))
-    add(
-        c,
-        "reserved block type",
-        n,
-        magic + b"\0\x58" + ((len(b) << 3) | 7).to_bytes(3, "little") + b,
-    )
-    add(
-        c,
+    put("reserved bit", magic + b"\x08" + b"\x58" + zraw(b))
+    put("unused bit", magic + b"\x10" + b"\x58" + zraw(b))
+    put("dictionary id", magic + b"\x01" + b"\x58" + b"\x07" + zraw(b))
+    put("dictionary id 0", magic + b"\x01" + b"\x58" + b"\x00" + zraw(b))
+    put("reserved block type", magic + b"\0\x58" + ((len(b) << 3) | 7).to_bytes(3, "little") + b)
+    put(
         "raw blocks of a byte",
-        n,
         magic + b"\0\x58" + b"".join(zraw(b[i : i + 1], 0) for i in range(len(b))) + zraw(b"", 1),
     )
-    add(
-        c,
+    put(
         "raw blocks of a byte, no last",
-        n,
         magic + b"\0\x58" + b"".join(zraw(b[i : i + 1], 0) for i in range(len(b))),
     )
-    add(c, "empty last block", n, magic + b"\0\x58" + zraw(b, 0) + zraw(b"", 1))
-    add(c, "content size wrong", n, magic + b"\x20" + bytes([len(b) - 1]) + zraw(b))
-    add(c, "content size wrong up", n, magic + b"\x20" + bytes([len(b) + 1]) + zraw(b))
-    add(c, "content size right", n, magic + b"\x20" + bytes([len(b)]) + zraw(b))
-    add(c, "checksum flag without checksum", n, magic + b"\x04\x58" + zraw(b))
-    add(c, "checksum wrong", n, magic + b"\x04\x58" + zraw(b) + b"abcd")
-    add(c, "v0.7 magic", n, b"\x27\xb5\x2f\xfd" + f[4:])
-    add(c, "raw block beyond 128 kB", NOISE[0], magic + b"\0\x58" + zraw(NOISE[1]))
+    put("empty last block", magic + b"\0\x58" + zraw(b, 0) + zraw(b"", 1))
+    put("content size wrong", magic + b"\x20" + bytes([len(b) - 1]) + zraw(b))
+    put("content size wrong up", magic + b"\x20" + bytes([len(b) + 1]) + zraw(b))
+    put("content size right", magic + b"\x20" + bytes([len(b)]) + zraw(b))
+    put("checksum flag without checksum", magic + b"\x04\x58" + zraw(b))
+    put("checksum wrong", magic + b"\x04\x58" + zraw(b) + b"abcd")
+    put("v0.7 magic", b"\x27\xb5\x2f\xfd" + f[4:])
+    put("raw block beyond 128 kB", magic + b"\0\x58" + zraw(NOISE[1]), NOISE[0])
 
 
 # ---------------- gzip
@@ -446,11 +399,15 @@ def gzm(b, flags=0, extra=b"", crc=None, size=None, cm=8):
 
 def gzip_streams():
     c = Codec.GZIP
-    for nm, (n, b) in BODIES.items():
+
+    def put(name, payload, count=SMALL[0]):
+        add(c, name, count, payload)
+
+    for nm, (count, b) in BODIES.items():
         f = gz(b)
-        add(c, f"{nm} plain", n, f)
+        put(f"{nm} plain", f, count)
         for cut in [*range(1, 12), len(f) // 2] if nm != "noise" else [1, 8, 9]:
-            add(c, f"{nm} cut {cut}", n, f[:-cut])
+            put(f"{nm} cut {cut}", f[:-cut], count)
     n, b = SMALL
     f = gz(b)
     add_kept(c, "small kept to", n, f)
@@ -470,32 +427,32 @@ def gzip_streams():
         b"\x1f\x8b\x09" + f[3:],
         b"\x1e\x8b" + f[2:],
     ):
-        add(c, f"small then {g.hex()[:24]} ({len(g)})", n, f + g)
+        put(f"small then {g.hex()[:24]} ({len(g)})", f + g)
     add_two(c, "members", n, gz)
     for cut in range(1, 22):
-        add(c, f"two members, half each, second cut {cut}", 2, gz(FIRST) + gz(SECOND)[:-cut])
-    add(c, "two members with a zero between", 2, gz(FIRST) + b"\0" + gz(SECOND))
-    add(c, "two members with garbage between", 2, gz(FIRST) + b"garbage" + gz(SECOND))
-    add(c, "three members", 2, gz(FIRST) + gz(b"") + gz(SECOND))
+        put(f"two members, half each, second cut {cut}", gz(FIRST) + gz(SECOND)[:-cut], 2)
+    put("two members with a zero between", gz(FIRST) + b"\0" + gz(SECOND), 2)
+    put("two members with garbage between", gz(FIRST) + b"garbage" + gz(SECOND), 2)
+    put("three members", gz(FIRST) + gz(b"") + gz(SECOND), 2)
     add_empty(c, "member", n, f, gz(b""))
-    add(c, "nothing", n, b"")
-    add(c, "crc wrong", n, gzm(b, crc=1))
-    add(c, "size wrong", n, gzm(b, size=len(b) + 1))
-    add(c, "method 7", n, gzm(b, cm=7))
-    add(c, "name", n, gzm(b, 8, b"name\0"))
-    add(c, "comment", n, gzm(b, 16, b"comment\0"))
-    add(c, "extra", n, gzm(b, 4, b"\3\0abc"))
-    add(c, "extra beyond", n, gzm(b, 4, b"\xff\xff"))
+    put("nothing", b"")
+    put("crc wrong", gzm(b, crc=1))
+    put("size wrong", gzm(b, size=len(b) + 1))
+    put("method 7", gzm(b, cm=7))
+    put("name", gzm(b, 8, b"name\0"))
+    put("comment", gzm(b, 16, b"comment\0"))
+    put("extra", gzm(b, 4, b"\3\0abc"))
+    put("extra beyond", gzm(b, 4, b"\xff\xff"))
     hd = b"\x1f\x8b\x08\x02\0\0\0\0\0\xff"
-    add(c, "header crc", n, gzm(b, 2, struct.pack("<H", zlib.crc32(hd) & 0xFFFF)))
-    add(c, "header crc wrong", n, gzm(b, 2, b"\0\0"))
+    put("header crc", gzm(b, 2, struct.pack("<H", zlib.crc32(hd) & 0xFFFF)))
+    put("header crc wrong", gzm(b, 2, b"\0\0"))
     for bit in (0, 5, 6, 7):
-        add(c, f"flag {1 << bit}", n, gzm(b, 1 << bit))
-    add(c, "zlib instead", n, zlib.compress(b))
-    add(c, "raw deflate instead", n, deflate(b))
+        put(f"flag {1 << bit}", gzm(b, 1 << bit))
+    put("zlib instead", zlib.compress(b))
+    put("raw deflate instead", deflate(b))
     add_counts(c, n, f)
     co = zlib.compressobj(6, zlib.DEFLATED, 31)
-    add(c, "flushed, never ended", n, co.compress(b) + co.flush(zlib.Z_SYNC_FLUSH))
+    put("flushed, never ended", co.compress(b) + co.flush(zlib.Z_SYNC_FLUSH))
     add_flipped(c, "byte", n, f, times=2, show=True)
 
 
@@ -515,13 +472,17 @@ def xb(b):
 
 def snappy_streams():
     c = Codec.SNAPPY
-    for nm, (n, b) in BODIES.items():
+
+    def put(name, payload, count=SMALL[0]):
+        add(c, name, count, payload)
+
+    for nm, (count, b) in BODIES.items():
         f = compress(c, b)
-        add(c, f"{nm} xerial", n, f)
-        add(c, f"{nm} raw", n, sr(b))
+        put(f"{nm} xerial", f, count)
+        put(f"{nm} raw", sr(b), count)
         for cut in [*range(1, 8), len(f) // 2] if nm != "noise" else [1, 2]:
-            add(c, f"{nm} xerial cut {cut}", n, f[:-cut])
-            add(c, f"{nm} raw cut {cut}", n, sr(b)[:-cut])
+            put(f"{nm} xerial cut {cut}", f[:-cut], count)
+            put(f"{nm} raw cut {cut}", sr(b)[:-cut], count)
     n, b = SMALL
     f = compress(c, b)
     r = sr(b)
@@ -538,45 +499,44 @@ def snappy_streams():
         b"\0\0",
         b"\0\0\0",
     ):
-        add(c, f"small xerial then {g.hex()} ({len(g)})", n, f + g)
-        add(c, f"small raw then {g.hex()} ({len(g)})", n, r + g)
-    add(c, "two xerial streams, half each", 2, XH + xb(FIRST) + XH + xb(SECOND))
-    add(c, "two xerial streams, all in both", n, f + f)
-    add(c, "two blocks", 2, XH + xb(FIRST) + xb(SECOND))
-    add(c, "two raw", 2, sr(FIRST) + sr(SECOND))
-    add(c, "two xerial streams, first has all", 1, XH + xb(FIRST) + XH + xb(SECOND))
-    add(c, "xerial of no blocks", 1, XH)
-    add(c, "xerial empty block", 1, XH + xb(b""))
-    add(c, "empty block between", 2, XH + xb(FIRST) + xb(b"") + xb(SECOND))
-    add(c, "empty block first", 2, XH + xb(b"") + xb(FIRST) + xb(SECOND))
-    add(c, "empty block last", 2, XH + xb(FIRST) + xb(SECOND) + xb(b""))
-    add(c, "block of size 0", 2, XH + xb(FIRST) + b"\0\0\0\0" + xb(SECOND))
-    add(c, "block of size 0 last", 2, XH + xb(FIRST) + xb(SECOND) + b"\0\0\0\0")
-    add(c, "block of size 0 first", 2, XH + b"\0\0\0\0" + xb(FIRST) + xb(SECOND))
-    add(c, "block of size -1", 2, XH + xb(FIRST) + b"\xff" * 4 + xb(SECOND))
-    add(c, "block of size -2^31", 1, XH + xb(FIRST) + b"\x80\0\0\0")
-    add(c, "block of size 2^31-1", 1, XH + b"\x7f\xff\xff\xff" + sr(FIRST))
-    add(c, "last block beyond", 2, XH + xb(FIRST) + struct.pack(">i", 500) + sr(SECOND))
+        put(f"small xerial then {g.hex()} ({len(g)})", f + g)
+        put(f"small raw then {g.hex()} ({len(g)})", r + g)
+    put("two xerial streams, half each", XH + xb(FIRST) + XH + xb(SECOND), 2)
+    put("two xerial streams, all in both", f + f)
+    put("two blocks", XH + xb(FIRST) + xb(SECOND), 2)
+    put("two raw", sr(FIRST) + sr(SECOND), 2)
+    put("two xerial streams, first has all", XH + xb(FIRST) + XH + xb(SECOND), 1)
+    put("xerial of no blocks", XH, 1)
+    put("xerial empty block", XH + xb(b""), 1)
+    put("empty block between", XH + xb(FIRST) + xb(b"") + xb(SECOND), 2)
+    put("empty block first", XH + xb(b"") + xb(FIRST) + xb(SECOND), 2)
+    put("empty block last", XH + xb(FIRST) + xb(SECOND) + xb(b""), 2)
+    put("block of size 0", XH + xb(FIRST) + b"\0\0\0\0" + xb(SECOND), 2)
+    put("block of size 0 last", XH + xb(FIRST) + xb(SECOND) + b"\0\0\0\0", 2)
+    put("block of size 0 first", XH + b"\0\0\0\0" + xb(FIRST) + xb(SECOND), 2)
+    put("block of size -1", XH + xb(FIRST) + b"\xff" * 4 + xb(SECOND), 2)
+    put("block of size -2^31", XH + xb(FIRST) + b"\x80\0\0\0", 1)
+    put("block of size 2^31-1", XH + b"\x7f\xff\xff\xff" + sr(FIRST), 1)
+    put("last block beyond", XH + xb(FIRST) + struct.pack(">i", 500) + sr(SECOND), 2)
     for v, w in ((0, 1), (2, 1), (1, 0), (1, 2), (2, 2), (0, 0), (-1, 1), (1, -1), (127, 127)):
-        add(c, f"version {v} compatible {w}", n, XM + struct.pack(">ii", v, w) + xb(b))
+        put(f"version {v} compatible {w}", XM + struct.pack(">ii", v, w) + xb(b))
     for v, w in ((0, 1), (2, 1), (1, 0), (0, 0), (1, 2)):
-        add(
-            c,
+        put(
             f"second header version {v} compatible {w}",
-            2,
             XH + xb(FIRST) + XM + struct.pack(">ii", v, w) + xb(SECOND),
+            2,
         )
-    add(c, "empty raw (0)", 1, b"\0")
-    add(c, "nothing", n, b"")
-    add(c, "xerial blocks of a byte", n, XH + b"".join(xb(b[i : i + 1]) for i in range(len(b))))
-    add(c, "xerial one large block", LARGE[0], XH + xb(LARGE[1]))
-    add(c, "framing format", n, bytes(cramjam.snappy.compress(b)))
+    put("empty raw (0)", b"\0", 1)
+    put("nothing", b"")
+    put("xerial blocks of a byte", XH + b"".join(xb(b[i : i + 1]) for i in range(len(b))))
+    put("xerial one large block", XH + xb(LARGE[1]), LARGE[0])
+    put("framing format", bytes(cramjam.snappy.compress(b)))
     add_counts(c, n, f)
-    add(c, "claims 2^31", 1, b"\x80\x80\x80\x80\x08" + b"\0" * 8)
-    add(c, "claims 2^32-1", 1, b"\xff\xff\xff\xff\x0f" + b"\0" * 8)
-    add(c, "claims 1 MB", 1, b"\x80\x80\x40\0a")
-    add(c, "xerial claims 1 MB", 1, XH + struct.pack(">i", 5) + b"\x80\x80\x40\0a")
-    add(c, "xerial claims 2^31", 1, XH + struct.pack(">i", 7) + b"\x80\x80\x80\x80\x08\0a")
+    put("claims 2^31", b"\x80\x80\x80\x80\x08" + b"\0" * 8, 1)
+    put("claims 2^32-1", b"\xff\xff\xff\xff\x0f" + b"\0" * 8, 1)
+    put("claims 1 MB", b"\x80\x80\x40\0a", 1)
+    put("xerial claims 1 MB", XH + struct.pack(">i", 5) + b"\x80\x80\x40\0a", 1)
+    put("xerial claims 2^31", XH + struct.pack(">i", 7) + b"\x80\x80\x80\x80\x08\0a", 1)
     add_flipped(c, "xerial byte", n, f)
     add_flipped(c, "raw byte", n, r)
 
