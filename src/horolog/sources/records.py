@@ -4,7 +4,7 @@ from bisect import bisect_right
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
-from typing import NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 from horolog.buffers import Buffer
 from horolog.errors import CorruptBatch, Damaged, Misconfigured, StorageFailed
@@ -29,7 +29,9 @@ from horolog.sources.row_filter import RowFilter
 from horolog.sources.stretch_reader import StretchReader, naming_batch
 from horolog.storage.batches.reader import BatchReader
 from horolog.storage.names import TopicPartition
-from horolog.storage.offline.inspecting import InspectedSegment, PlacedBatch
+
+if TYPE_CHECKING:
+    from horolog.storage.offline.inspecting import InspectedSegment, PlacedBatch
 
 _MAX_UNPACKED = 1 << 30
 _UNKNOWN = AppendTimeStretch(0, None)
@@ -204,7 +206,7 @@ def read_batch(
 
 
 def read_placed(
-    facts: InspectedSegment, log: BatchReader, batch: PlacedBatch, partition: int
+    facts: "InspectedSegment", log: BatchReader, batch: "PlacedBatch", partition: int
 ) -> Iterator[ReadRecord]:
     """Read the records of a batch and verify its checksum; damage is noted in `facts`."""
     header = batch.header
