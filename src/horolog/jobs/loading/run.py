@@ -3,7 +3,7 @@
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -83,9 +83,7 @@ class Load:
             self.rules.records(frame, 1, now_ms)
         except AnalysisException as error:
             raise Misconfigured(first_line(error)) from None
-        with closing(
-            client_of(self.target, self.job.settings or {}, "horolog-bootstrap")
-        ) as client:
+        with client_of(self.target, self.job.settings or {}, "horolog-bootstrap") as client:
             topic = ReceivingTopic.of(
                 client, self.job.topic, self.job.partitions, self.job.topic_settings or {}
             )
@@ -125,9 +123,7 @@ class Load:
             if plan is None:
                 # Rows without a time get the same one in each run.
                 kept.write(_PLAN, {"now_ms": now_ms})
-            with closing(
-                client_of(self.target, self.job.settings or {}, "horolog-bootstrap")
-            ) as client:
+            with client_of(self.target, self.job.settings or {}, "horolog-bootstrap") as client:
                 topic.create(client, self.job.topic_settings or {}, dry_run=False)
             staged = self._stage(kept, directory, frame, topic, now_ms, looked)
             if staged["problems"]:
