@@ -12,6 +12,7 @@ from commit_requests import VERSIONS, Asked, logged, requests, single, stored
 from dispatched_client import DispatchedClient
 from hypothesis import given
 from hypothesis import strategies as st
+from patience import eventually
 from running_broker import RunningBroker, a_broker
 
 from horolog.broker.handlers.repeated_commits import RepeatedCommit
@@ -353,5 +354,6 @@ def test_a_restart_has_what_was_committed_again(broker: RunningBroker) -> None:
     client.give(again.frame(broker))
     client.close()
     broker.restart(crash=True)
+    assert eventually(lambda: not broker.broker.groups.is_loading)
     assert [row.committed for row in stored(broker, asked)] == list(range(500, 580))
     assert offset_commit.read_commit(again.frame(broker)) is not None

@@ -186,4 +186,5 @@ def test_first_commits_are_kept_while_expiry_runs_and_other_groups_are_deleted(
     kept = {group: offset for group, offset in before.items() if group.startswith("kept-")}
     assert kept == {f"kept-{number}": number for number in range(200)}
     broker.restart()
+    assert eventually(lambda: not broker.broker.groups.is_loading)
     assert broker.call(committed) == before
