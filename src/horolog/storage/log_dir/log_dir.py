@@ -32,7 +32,7 @@ from horolog.storage.files import Files
 from horolog.storage.log_dir.offset_checkpoints import OffsetCheckpoints
 from horolog.storage.logs.epochs import LeaderEpochs
 from horolog.storage.logs.log import Log
-from horolog.storage.logs.parts import LogParts
+from horolog.storage.logs.readable import LogParts
 from horolog.storage.logs.writer import new_segment
 from horolog.storage.names import TopicPartition
 from horolog.storage.producers.states import Producers

@@ -11,7 +11,6 @@ writer     the one way to make a log grow: numbered batches, segment by segment
 replacing  new segments in the place of old ones, whole or not at all after a kill
 flusher    what the disk is known to have
 epochs     which leader wrote which offsets
-parts      what opening a partition's directory gives its log
 
 A reader sees what was published when it began, and keeps the files that it reads, even if
 retention removes them meanwhile. A clean shutdown keeps the leader epoch. An unclean one bumps it,

@@ -21,8 +21,7 @@ from horolog.record.timestamps import LOG_APPEND_TIME, NO_TIMESTAMP
 from horolog.storage.directory.checkpoints import AppendTimeReset
 from horolog.storage.index.counts import Counts
 from horolog.storage.logs.flusher import Flusher
-from horolog.storage.logs.parts import LogParts
-from horolog.storage.logs.readable import ReadableLog
+from horolog.storage.logs.readable import LogParts, ReadableLog
 from horolog.storage.logs.writer import LogWriter
 from horolog.storage.removal.retention import expired_ms
 from horolog.storage.segments.active import ActiveSegment

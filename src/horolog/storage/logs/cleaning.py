@@ -29,7 +29,7 @@ from horolog.storage.cleaning.choosing import Cleanable, cleanable, first_dirty,
 from horolog.storage.cleaning.rules import Rules, last_of_producers, legacy_horizon
 from horolog.storage.files import Files
 from horolog.storage.logs.following import FollowingLog
-from horolog.storage.logs.parts import LogParts
+from horolog.storage.logs.readable import LogParts
 from horolog.storage.logs.replacing import begin_replacement, size_of_logs, take_back, write_cleaned
 from horolog.storage.removal.leftovers import base_offsets, finish_replacement
 from horolog.storage.removal.replacement import Replacement

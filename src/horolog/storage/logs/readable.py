@@ -8,7 +8,9 @@ Any thread may read while one appends (logs/appendable.py).
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from uuid import UUID
 
 from horolog.buffers import Buffer
 from horolog.config import TopicConfig
@@ -16,10 +18,12 @@ from horolog.errors import ErrorCode, RequestRefused
 from horolog.record.builder import empty_batch
 from horolog.record.time_stats import NO_RECORDS, TimeStats
 from horolog.record.timestamps import AppendTimeStretch, TimeRange
+from horolog.storage.append_times.floor import AppendTimes
 from horolog.storage.batches.slices import Slice
 from horolog.storage.directory.checkpoints import AppendTimeReset, EpochStart
+from horolog.storage.files import Files
 from horolog.storage.index.abort import AbortedTxn
-from horolog.storage.logs.parts import LogParts
+from horolog.storage.logs.epochs import LeaderEpochs
 from horolog.storage.lookup.by_append_time import (
     AppendedAt,
     Stamps,
@@ -39,12 +43,52 @@ from horolog.storage.lookup.index_checks import IndexChecks
 from horolog.storage.lookup.replay import replay_segments
 from horolog.storage.lookup.time_ranges import TimeRanges, time_ranges
 from horolog.storage.lookup.unread import Unread, unread
-from horolog.storage.producers.states import Unended
+from horolog.storage.names import TopicPartition
+from horolog.storage.producers.states import Producers, Unended
 from horolog.storage.removal.retention_report import SegmentRetention, report
+from horolog.storage.segments.active import ActiveSegment
 from horolog.storage.segments.segment import Segment
+from horolog.storage.validation.validate import MAX_UNCOMPRESSED_BYTES
 
 _MOST_OFFSETS = 1 << 31  # of one batch
 _MOST_EMPTY = 1000  # batches that one read passes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogParts:
+    """The parts of one log; each is open."""
+
+    files: Files
+    directory: str
+    partition: TopicPartition
+    config: TopicConfig
+    segments: Sequence[Segment]
+    """In offset order, at least one."""
+    active: ActiveSegment
+    """Appends to the last of them."""
+    topic_id: UUID | None
+    producers: Producers
+    """Up to the log end offset."""
+    epochs: LeaderEpochs
+    append_times: AppendTimes
+    leader_epoch: int = 0
+    high_watermark: int | None = None
+    """Of a log that follows; None of one that leads."""
+    log_start_offset: int = 0
+    cleaner_point: int | None = None
+    """All records before this offset were cleaned; None if it never was."""
+    recovery_point: int = 0
+    """All records before this offset are flushed."""
+    retention_exempt: bool = False
+    """The log is adopted."""
+    is_settled: bool = False
+    """All files are as `Log.finish` leaves them."""
+    is_in_doubt: bool = False
+    """An earlier process has seen a sync fail, and none succeed since."""
+    max_batch_uncompressed_bytes: int = MAX_UNCOMPRESSED_BYTES
+    """A lookup decompresses no more of one batch."""
+    set_aside: Sequence[str] = ()
+    """Names of files that recovery has set aside in the directory."""
 
 
 class ReadableLog:

@@ -24,7 +24,7 @@ from horolog.storage import names
 from horolog.storage.index.builder import IndexBuilder
 from horolog.storage.index.indexes import SegmentEnd
 from horolog.storage.logs.appendable import AppendableLog
-from horolog.storage.logs.parts import LogParts
+from horolog.storage.logs.readable import LogParts
 from horolog.storage.logs.writer import active_segment, new_segment
 from horolog.storage.lookup.by_append_time import latest_append_time
 from horolog.storage.producers.replay import replay

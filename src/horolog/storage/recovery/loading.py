@@ -26,7 +26,7 @@ from horolog.storage.directory.checkpoints import (
 from horolog.storage.files import Files
 from horolog.storage.logs.epochs import LeaderEpochs
 from horolog.storage.logs.log import Log
-from horolog.storage.logs.parts import LogParts
+from horolog.storage.logs.readable import LogParts
 from horolog.storage.logs.writer import active_segment, new_segment
 from horolog.storage.lookup.by_append_time import latest_append_time, with_ends
 from horolog.storage.names import TopicPartition

@@ -22,8 +22,7 @@ from horolog.storage.files import Files
 from horolog.storage.producers.states import Producers, check_beside_snapshot
 from horolog.storage.removal.leftovers import base_offsets
 from horolog.storage.removal.set_aside import set_aside_in
-from horolog.storage.verify.epochs import check_epochs
-from horolog.storage.verify.extent import check_ends, check_order, check_start
+from horolog.storage.verify.extent import check_ends, check_epochs, check_order, check_start
 from horolog.storage.verify.findings import (
     Checked,
     Finding,
