@@ -24,7 +24,8 @@ from bench import raw
 from bench.clients import batch_of
 from bench.companions import median_of
 from bench.produce import librdkafka
-from bench.request_cost import WORK, Client, served
+from bench.request_cost import GROUPS, WORK, Client, served
+from bench.request_cost import PARTITIONS as PARTITIONS_OF_COMMITS
 from bench.sides import horolog
 
 from horolog.broker.controller import NewTopic
@@ -49,20 +50,22 @@ async def _scrape(service: Service, query: str = "") -> int:
 async def cost(work: str, requests: int, pairs: int, *, is_aa: bool) -> None:
     """Short turns in pairs whose order changes, on connections to one broker."""
     batch = batch_of(100, 1)
-    async with served(**{"horolog.metrics.port": "0"}) as service:
+    partitions = PARTITIONS_OF_COMMITS if "commit" in work else 1
+    settings = {"horolog.metrics.port": "0", "num.partitions": str(partitions)}
+    async with served(**settings) as service:
         await service.broker.controller.ensure_topic("cost")
         clients = [
-            (Client(service, counted=counted), Client(service, counted=counted))
+            [Client(service, counted=counted) for _ in range(GROUPS)]
             for counted in (False, not is_aa)
         ]
-        for pair in clients:
-            await WORK["produce"](*pair, batch, 2_000)
+        for some in clients:
+            await WORK["produce"](some, batch, 2_000)
         ratios, taken, scrapes = [], [0.0, 0.0], []
         for number in range(pairs):
             used = [0.0, 0.0]
             for which in (0, 1) if number % 2 else (1, 0):
                 before = time.process_time()
-                await WORK[work](*clients[which], batch, requests)
+                await WORK[work](clients[which], batch, requests)
                 used[which] = time.process_time() - before
             ratios.append(used[1] / used[0])
             taken = [one + two for one, two in zip(taken, used, strict=True)]
@@ -70,8 +73,8 @@ async def cost(work: str, requests: int, pairs: int, *, is_aa: bool) -> None:
             before = time.process_time()
             await _scrape(service)
             scrapes.append(time.process_time() - before)
-        for pair in clients:
-            for client in pair:
+        for some in clients:
+            for client in some:
                 client.close()
     off, on = (each / pairs / requests * 1e6 for each in taken)
     share = 0.0 if is_aa else median(scrapes)
