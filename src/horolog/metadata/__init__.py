@@ -19,6 +19,5 @@ and beneath them:
     adopted_offsets   what its groups had committed
 
 `topics`, `reconcile`, `mapping` and `image` are pure; sockets and timers belong to
-`horolog.broker`. A change is one batch, so that creating or deleting a topic is atomic. As in
-`horolog.storage`, what reads or writes files raises `StorageFailed` where the disk refuses.
+`horolog.broker`. A change is one batch, so that creating or deleting a topic is atomic.
 """

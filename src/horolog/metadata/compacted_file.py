@@ -46,7 +46,11 @@ class CompactedFile(ABC):
         self._least_bytes = self._replace_at = least_bytes
 
     def close(self) -> None:
-        """Wait until the disk has all that was appended."""
+        """Wait until the disk has all that was appended.
+
+        Raises:
+            StorageFailed: the disk refused.
+        """
         self._file.sync()
 
     @abstractmethod

@@ -248,7 +248,11 @@ class KafkaForm:
     # Writing.
 
     def needs_snapshot(self, now_ms: int) -> bool:
-        """Whether a snapshot must come before the first append, or records that count are lost."""
+        """Whether a snapshot must come before the first append, or records that count are lost.
+
+        Raises:
+            StorageFailed: the disk refused.
+        """
         if self._is_unsure:
             return True
         ends = self._opened(now_ms).log_end_offset

@@ -148,6 +148,9 @@ class _GroupLog(PastLog[GroupEvent]):
         """The last base offset behind which records seem to be that many entries are made of.
 
         None where those before are needed, too. What is compressed is not seen.
+
+        Raises:
+            StorageFailed: the disk refused.
         """
         found = 0
         for base in reversed(self._bases()[1:]):
@@ -288,7 +291,11 @@ class _GroupLog(PastLog[GroupEvent]):
         return sum(1 for _ in takewhile(lambda path: self._lacks(path, window), reversed(paths)))
 
     def _lacks(self, path: str, window: TimeRange) -> bool:
-        """Whether it is known that a segment has no record of some times."""
+        """Whether it is known that a segment has no record of some times.
+
+        Raises:
+            StorageFailed: the disk refused.
+        """
         base_offset = names.base_offset_of(os.path.basename(path), names.LOG)
         assert base_offset is not None
         segment = SegmentReader.at(self._files, path, base_offset)

@@ -119,6 +119,9 @@ def decided_in(files: Files, log_dir: str, partition: TopicPartition) -> Decided
 
     None where that is not known: the directory is not horolog's. A Kafka may be at work in it, or
     it is a copy of what one is writing.
+
+    Raises:
+        StorageFailed: the disk refused.
     """
     path = Path(log_dir)
     meta = read_meta_properties(files, str(path / names.META_PROPERTIES), [])
@@ -136,7 +139,11 @@ def decided_in(files: Files, log_dir: str, partition: TopicPartition) -> Decided
 
 
 def open_in(files: Files, log_dir: Path) -> Mapping[TopicPartition, frozenset[int]]:
-    """By partition, the producers of transactions that a directory's coordinator may still end."""
+    """By partition, the producers whose transactions the coordinator of a directory may still end.
+
+    Raises:
+        StorageFailed: the disk refused.
+    """
     states = _read_states(files, log_dir).states.values()
     return _by_partition(each for each in states if each.is_open)
 

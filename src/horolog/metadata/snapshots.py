@@ -157,6 +157,9 @@ def retire_snapshots(
 
     Returns:
         The snapshots that are left, and the offset from which on the log is needed.
+
+    Raises:
+        StorageFailed: the disk refused.
     """
     paths = [f"{directory}/{each.name}" for each in snapshots]
     old = [path for path in paths if _timestamp_of(files, path) < before_ms]

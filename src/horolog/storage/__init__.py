@@ -33,9 +33,6 @@ All of them use `files`, through which every log and companion file is opened, r
 synced; only the lock files of a directory are not. Its `SystemCalls` are what a test may make fail
 there. `names` says what files are called. `record_file` is a file of batches that is no segment.
 
-What reads or writes files raises `StorageFailed` where the disk refuses; a docstring names it where
-there is more to know, as what is on the disk then.
-
 **A full disk, and a failed sync.** A write that the disk refuses fails that append alone, with
 KAFKA_STORAGE_ERROR, which clients retry; nothing of it is in the log, and reads continue. Apache
 Kafka shuts the directory down and relies on other replicas; horolog has none. What a failed

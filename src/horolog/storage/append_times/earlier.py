@@ -28,6 +28,9 @@ def take_over(files: Files, directory: str, present: set[str]) -> None:
 
     Whatever writes there calls it first: one that has a companion is taken to have been taken over.
     A kill in between leaves both, and the next call takes over again.
+
+    Raises:
+        StorageFailed: the disk refused.
     """
     earlier = [
         (name, name.removesuffix(suffix))

@@ -169,6 +169,9 @@ class AppendTimeFile:
             from_offset: of the first record.
             to_offset: after the last; at most the segment's end, as the caller took it before.
             seen: give also when a follower saw those whose append times are not known.
+
+        Raises:
+            StorageFailed: the disk refused.
         """
         count, end = self.proof()
         known_to = min(to_offset, end)
@@ -200,7 +203,11 @@ class AppendTimeFile:
         return found
 
     def columns(self, from_offset: int, to_offset: int) -> "TimeColumns":
-        """As `stretches` of known and seen ones, far faster where these are many."""
+        """As `stretches` of known and seen ones, far faster where these are many.
+
+        Raises:
+            StorageFailed: the disk refused.
+        """
         from horolog.storage.append_times.columns import (  # noqa: PLC0415 - numpy, if needed
             columns_of,
             unpacked,
@@ -219,15 +226,27 @@ class AppendTimeFile:
         return columns_of(self.stretches(from_offset, to_offset, seen=True))
 
     def at(self, offset: int) -> int | None:
-        """When a record of this segment was appended; None if that is unknown."""
+        """When a record of this segment was appended; None if that is unknown.
+
+        Raises:
+            StorageFailed: the disk refused.
+        """
         return self.stretches(offset, offset + 1)[0].ms
 
     def at_or_seen(self, offset: int) -> AppendTimeStretch:
-        """The same, or else when a follower saw it."""
+        """The same, or else when a follower saw it.
+
+        Raises:
+            StorageFailed: the disk refused.
+        """
         return self.stretches(offset, offset + 1, seen=True)[0]
 
     def first_from(self, ms: int, from_offset: int, to_offset: int) -> FirstAppended | None:
-        """The first record of these offsets appended at or after `ms`; None if none was."""
+        """The first record of these offsets that was appended at or after `ms`; None if none was.
+
+        Raises:
+            StorageFailed: the disk refused.
+        """
         count, end = self.proof()
         found = None
         if count:
@@ -251,19 +270,31 @@ class AppendTimeFile:
 
     @property
     def latest_ms(self) -> int | None:
-        """The last append time, known or seen: none that follows is earlier; None without any."""
+        """The last append time, known or seen: none that follows is earlier; None without any.
+
+        Raises:
+            StorageFailed: the disk refused.
+        """
         count = self.proof().entries
         found = [self._ms_at(index) for index in range(max(0, count - 2), count)]
         return next((ms for ms in reversed(found) if ms is not None), None)
 
     @property
     def earliest_ms(self) -> int | None:
-        """The first append time, if it is known."""
+        """The first append time, if it is known.
+
+        Raises:
+            StorageFailed: the disk refused.
+        """
         return self._known_ms(0) if self.proof().entries else None
 
     @property
     def first_ms(self) -> int | None:
-        """The first append time that is known; None if there is none."""
+        """The first append time that is known; None if there is none.
+
+        Raises:
+            StorageFailed: the disk refused.
+        """
         if self._first_ms is None:
             count = self.proof().entries
             for first in range(0, count, _MANY):
@@ -275,7 +306,11 @@ class AppendTimeFile:
 
     @property
     def first_seen_ms(self) -> int | None:
-        """The same, where the time at which a follower saw records is taken for one."""
+        """The same, where the time at which a follower saw records is taken for one.
+
+        Raises:
+            StorageFailed: the disk refused.
+        """
         entries = [self._entries[index] for index in range(min(2, self.proof().entries))]
         known = (entry[0] for entry in entries if not entry[1] & 1 and is_intact(entry))
         return next((self._ms_of(time) for time in known), None)
@@ -284,6 +319,9 @@ class AppendTimeFile:
         """When a follower saw the first and the last record of those whose append times it lacks.
 
         Reads all entries. None if there is no such record.
+
+        Raises:
+            StorageFailed: the disk refused.
         """
         found: list[int] = []
         count = self.proof().entries
@@ -300,7 +338,11 @@ class AppendTimeFile:
         return len(self._entries) > 0
 
     def damage(self) -> str | None:
-        """What is wrong with the file itself, None if nothing is; reads all of it."""
+        """What is wrong with the file itself, None if nothing is; reads all of it.
+
+        Raises:
+            StorageFailed: the disk refused.
+        """
         head = self._companion.head()
         if head is None:
             return "Its header is damaged: it says nothing of append times"
@@ -319,6 +361,9 @@ class AppendTimeFile:
 
         Where an entry is damaged, append times are unknown from the one before it on, since that
         is where its records would have begun.
+
+        Raises:
+            StorageFailed: the disk refused.
         """
         head = self._companion.head()
         if head is None:
@@ -334,6 +379,9 @@ class AppendTimeFile:
         For what recovery takes off a damaged log, where entries behind the damage cannot be
         compared with their batches. With a valid marker no other broker has written, and all are
         true.
+
+        Raises:
+            StorageFailed: the disk refused.
         """
         head = self._companion.head()
         if head is None:
@@ -357,7 +405,11 @@ class AppendTimeFile:
         return start + self._entries.read_between(first, sure)
 
     def proof(self) -> Proof:
-        """How much of the file is true of the log; see append_times/proof.py."""
+        """How much of the file is true of the log; see append_times/proof.py.
+
+        Raises:
+            StorageFailed: the disk refused.
+        """
         if self.is_growing:
             return Proof(len(self._entries), names.MAX_OFFSET)
         proof = self._proof
@@ -434,6 +486,9 @@ class AppendTimeFile:
 
         Args:
             next_ms: the append time of the next batch.
+
+        Raises:
+            StorageFailed: the disk refused.
         """
         if self.is_growing:
             try:
@@ -535,7 +590,11 @@ class AppendTimeFile:
             self.last_ms, self._first_ms = _NONE_SAID, None
 
     def finish(self) -> None:
-        """Write how far the file covers its log, as nothing more follows."""
+        """Write how far the file covers its log, as nothing more follows.
+
+        Raises:
+            StorageFailed: the disk refused.
+        """
         if not self.is_growing and not self._marker.is_valid():
             return
         proof = self.proof()
@@ -548,7 +607,11 @@ class AppendTimeFile:
         self._proof, self.is_growing = Proof(proof.entries, end), False
 
     def truncate(self, proof: Proof) -> None:
-        """Forget what was cut off the segment; `proof` was asked for before."""
+        """Forget what was cut off the segment; `proof` was asked for before.
+
+        Raises:
+            StorageFailed: the disk refused.
+        """
         next_offset = self._segment.end.next_offset
         self.is_growing, self._proof, self._first_ms = False, None, None
         if not self._files.exists(self.path):

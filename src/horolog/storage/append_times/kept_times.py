@@ -50,6 +50,10 @@ class KeptTimes:
 
 
 def kept_times_of(files: Files, path: str, base_offset: int) -> KeptTimes | None:
-    """The append times of a file that was set aside; None if nothing is known of them."""
+    """The append times of a file that was set aside; None if nothing is known of them.
+
+    Raises:
+        StorageFailed: the disk refused.
+    """
     content = files.read_whole(path + names.CUT_TIMES, _LONGEST)
     return None if content is None else KeptTimes(converted_file(content) or content, base_offset)

@@ -80,6 +80,9 @@ def prove(
         entries: of the file.
         covered: what the header says, None if it is damaged.
         is_marked: whether the file has a valid marker.
+
+    Raises:
+        StorageFailed: the disk refused.
     """
     base_offset = segment.base_offset
     count = len(entries)
@@ -100,7 +103,11 @@ def prove(
 
 
 def batch_at(files: Files, segment: ProvingSegment, offset: int) -> StoredBatch | None:
-    """The batch that holds an offset, or the next; None if there is none that can be read."""
+    """The batch that holds an offset, or the next; None if there is none that can be read.
+
+    Raises:
+        StorageFailed: the disk refused.
+    """
     try:
         found = segment.locate(offset) if segment.end.size else None
         if found is None:

@@ -27,7 +27,11 @@ class Slice:
     """Whether compaction has left no record of the first batch."""
 
     def read(self) -> Buffer:
-        """The bytes; may wait for the disk."""
+        """The bytes; may wait for the disk.
+
+        Raises:
+            StorageFailed: the disk refused.
+        """
         if self._file is None or self.size == 0:
             return self._held
         return self._files.read_at(self._file, self.size, self.position)

@@ -247,6 +247,9 @@ class CleaningPass:
 
         As in Kafka by `segment.bytes`, the sizes of indexes, and 2^31 offsets; and by append times,
         which do not go back within a segment.
+
+        Raises:
+            StorageFailed: the disk refused.
         """
         found: list[_Source] = []
         for segment, end_offset in zip(self._segments, self._end_offsets, strict=True):

@@ -26,6 +26,9 @@ class CleanShutdownMarker:
         """Read and remove the marker; return whether it was there.
 
         A crash after this counts as unclean.
+
+        Raises:
+            StorageFailed: the disk refused.
         """
         was_clean = self._files.exists(self._path)
         if was_clean and self._files.size(self._path) <= _MAX_BYTES:
@@ -34,5 +37,9 @@ class CleanShutdownMarker:
         return was_clean
 
     def write(self) -> None:
-        """Write the marker, once everything else is closed."""
+        """Write the marker, once everything else is closed.
+
+        Raises:
+            StorageFailed: the disk refused.
+        """
         self._files.replace(self._path, self._content)

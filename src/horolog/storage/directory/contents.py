@@ -77,6 +77,9 @@ def clear_the_way(files: Files, directory: str, present: Iterable[str]) -> list[
 
     The names are of files that are written again and again: a directory in their place would
     refuse that, and a symbolic link lead elsewhere.
+
+    Raises:
+        StorageFailed: the disk refused.
     """
     moved = []
     for name in present:
@@ -90,7 +93,11 @@ def clear_the_way(files: Files, directory: str, present: Iterable[str]) -> list[
 
 
 def set_aside(files: Files, path: str) -> str:
-    """Keep a copy of a small file next to it, or the file itself if it is too long; its path."""
+    """Keep a copy of a small file next to it, or the file itself if it is too long; its path.
+
+    Raises:
+        StorageFailed: the disk refused.
+    """
     target = _free_name(files, path)
     if files.size(path) > _MAX_COPY_BYTES:
         files.rename(path, target)
@@ -100,7 +107,11 @@ def set_aside(files: Files, path: str) -> str:
 
 
 def copy_aside(files: Files, path: str) -> str:
-    """Keep a synced copy of a file of any length next to it, which stays; its path."""
+    """Keep a synced copy of a file of any length next to it, which stays; its path.
+
+    Raises:
+        StorageFailed: the disk refused.
+    """
     target = _free_name(files, path)
     source, copy = files.get(path), files.create(target)
     position, length = 0, files.length(source)

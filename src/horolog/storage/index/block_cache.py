@@ -79,7 +79,11 @@ class BlockCache:
         return content[start:]
 
     def write(self, path: str, content: bytes) -> None:
-        """Keep a map."""
+        """Keep a map.
+
+        Raises:
+            StorageFailed: the disk refused.
+        """
         try:
             self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:

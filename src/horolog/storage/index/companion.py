@@ -153,7 +153,11 @@ class Companion:
         return size if size or deleted is None else self.log.files.size(deleted)
 
     def head(self) -> Head | None:
-        """What it begins with; None if that is damaged or missing."""
+        """What it begins with; None if that is damaged or missing.
+
+        Raises:
+            StorageFailed: the disk refused.
+        """
         return parsed_head(self._read(0, TIMES_AT), self._base_offset)
 
     def seal(self) -> bytes:
@@ -191,7 +195,11 @@ class Companion:
         self.log.files.write_at(self.log.files.get(self.path), [content], _COVERED_AT)
 
     def write_seal(self, content: bytes) -> None:
-        """Write the seal, or take it away where there is no content."""
+        """Write the seal, or take it away where there is no content.
+
+        Raises:
+            StorageFailed: the disk refused.
+        """
         with self._lock:
             if not self._is_abandoned and (content or any(self.seal())):
                 self._write([(content or bytes(SEAL_SIZE), _SEAL_AT)])
@@ -202,7 +210,11 @@ class Companion:
             self._write([(bytes(TIMES_AT - _MAP_AT), _MAP_AT)])
 
     def write_map(self, entries: bytes) -> None:
-        """Put a block map behind the append times of a finished segment."""
+        """Put a block map behind the append times of a finished segment.
+
+        Raises:
+            StorageFailed: the disk refused.
+        """
         with self._lock:
             if self._is_abandoned or self.is_growing:
                 return

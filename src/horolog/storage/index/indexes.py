@@ -360,7 +360,11 @@ class Indexes:
         return seal
 
     def reseal_aborted(self) -> None:
-        """Have the seal say what the index of aborted transactions is now; none without it."""
+        """Have the seal say what the index of aborted transactions is now; nothing without a seal.
+
+        Raises:
+            StorageFailed: the disk refused.
+        """
         seal = read_seal(self._companion)
         if seal is None:
             return

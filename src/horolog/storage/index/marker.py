@@ -33,18 +33,30 @@ class AppendingMarker:
         self._log_path = stem + names.LOG
 
     def is_valid(self) -> bool:
-        """Whether it was written since the machine was started, for this very log file."""
+        """Whether it was written since the machine was started, for this very log file.
+
+        Raises:
+            StorageFailed: the disk refused.
+        """
         marker = self._read(0, MARKER_SIZE).rstrip(b"\0")
         return bool(marker) and marker == self._content()
 
     def write(self) -> None:
-        """From here on a kill leaves append times that cover all of the log."""
+        """From here on a kill leaves append times that cover all of the log.
+
+        Raises:
+            StorageFailed: the disk refused.
+        """
         if not self.is_valid():
             content = self._content().ljust(MARKER_SIZE, b"\0")
             self._files.replace(self.path, content, sync=False)
 
     def map(self) -> bytes:
-        """What follows the marker: the entries of the block map, as they are."""
+        """What follows the marker: the entries of the block map, as they are.
+
+        Raises:
+            StorageFailed: the disk refused.
+        """
         return self._read(MARKER_SIZE, min(self._files.size(self.path), LONGEST_MAP))
 
     def _read(self, position: int, size: int) -> bytes:
@@ -54,7 +66,11 @@ class AppendingMarker:
             return b""
 
     def remove(self) -> None:
-        """The companion itself says how far append times are known."""
+        """The companion itself says how far append times are known.
+
+        Raises:
+            StorageFailed: the disk refused.
+        """
         self._files.remove(self.path)
 
     def _content(self) -> bytes:

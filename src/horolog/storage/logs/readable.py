@@ -438,7 +438,11 @@ class ReadableLog:
         return way_to(self.segments_from(start), timestamp, start, self._max_batch_bytes)
 
     def time_ranges(self, window: TimeRange, from_offset: int, limit: int) -> TimeRanges:
-        """The offsets from one on that may hold a record of a time; see lookup/time_ranges.py."""
+        """The offsets from one on that may hold a record of a time; see lookup/time_ranges.py.
+
+        Raises:
+            StorageFailed: the disk refused.
+        """
         end_offset = self.high_watermark
         start = max(from_offset, self.log_start_offset)
         found = time_ranges(self.segments_from(start), window, start, end_offset, limit)
@@ -447,7 +451,11 @@ class ReadableLog:
         return found
 
     def unread(self, from_offset: int, to_offset: int) -> Unread:
-        """What a reader has before it from one offset to another, at which a batch ends."""
+        """What a reader has before it from one offset to another, at which a batch ends.
+
+        Raises:
+            StorageFailed: the disk refused.
+        """
         start = max(from_offset, self.log_start_offset)
         end = min(to_offset, self.high_watermark)
         return unread(self.segments_from(start), start, end, self._max_batch_bytes)
@@ -477,6 +485,9 @@ class ReadableLog:
         """Check the next unsealed indexes against their log; return whether more remain.
 
         May run at any time, in another thread; reads all batch headers of one segment.
+
+        Raises:
+            StorageFailed: the disk refused.
         """
         return self._index_checks.check_next(self.segments[:-1])
 
@@ -522,6 +533,9 @@ class ReadableLog:
         Returns:
             The times, and how many offsets are in segments without a whole block map: these are
             left out.
+
+        Raises:
+            StorageFailed: the disk refused.
         """
         known, unknown, start = NO_RECORDS, 0, self.log_start_offset
         segments = self.segments_from(start)

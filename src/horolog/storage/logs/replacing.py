@@ -38,6 +38,9 @@ def make_alike(files: Files, work: str, old: SegmentReader) -> None:
     """Give new segments the owner, the rights and the modification time of an old one; sync them.
 
     Retention counts a segment without timestamps from its modification time.
+
+    Raises:
+        StorageFailed: the disk refused.
     """
     modified_ms = old.modified_ms()
     owner = os.fstat(old.log.open().fd)
@@ -103,7 +106,11 @@ def begin_replacement(
 
 
 def take_back(files: Files, directory: str) -> None:
-    """Undo a `begin_replacement` that the disk has refused half-way; may be repeated."""
+    """Undo a `begin_replacement` that the disk has refused half-way; may be repeated.
+
+    Raises:
+        StorageFailed: the disk refused.
+    """
     end_replacement(files, directory)  # first: without it a start does not continue with the others
     for name in files.names_in(directory):
         if name.endswith((names.CLEANED, names.SWAP)):

@@ -360,7 +360,11 @@ class LogWriter:
         self._stamped_end = None
 
     def finish(self) -> None:
-        """Finish the active segment: `begin` follows, or nothing more."""
+        """Finish the active segment: `begin` follows, or nothing more.
+
+        Raises:
+            StorageFailed: the disk refused.
+        """
         self.active.finish()
         if self._append_times is not None:
             self._append_times.save()
@@ -368,7 +372,11 @@ class LogWriter:
             self._producers.write(self._files, self._directory, self.next_offset)
 
     def sync(self) -> None:
-        """Wait until the disk has the segments that were appended to, which are finished."""
+        """Wait until the disk has the segments that were appended to, which are finished.
+
+        Raises:
+            StorageFailed: the disk refused.
+        """
         while self._unsynced:
             self._unsynced[0].sync(indexes=True)
             del self._unsynced[0]
@@ -406,7 +414,11 @@ class _Rules(NamedTuple):
 def new_segment(
     files: Files, directory: str, base_offset: int, config: TopicConfig, now_ms: int
 ) -> ActiveSegment:
-    """An empty segment to append to."""
+    """An empty segment to append to.
+
+    Raises:
+        StorageFailed: the disk refused.
+    """
     return ActiveSegment.create(
         files, directory, base_offset, config, created_ms=now_ms, jitter_ms=_jitter_ms(config)
     )

@@ -165,6 +165,9 @@ def appended_within(
 
     Append times do not go back within a segment. Where they are not in its file, batches may be
     stamped with them. None if there is no such record.
+
+    Raises:
+        StorageFailed: the disk refused.
     """
     times = segment.append_times
     first = times.first_from(first_ms, from_offset, to_offset)

@@ -241,6 +241,9 @@ def offsets_before(
 
     Returns:
         the largest offset first.
+
+    Raises:
+        StorageFailed: the disk refused.
     """
     changed = []
     for segment in segments:

@@ -28,7 +28,11 @@ class IndexChecks:
         self._largest_times = LargestTimes(())  # only of segments with a valid seal
 
     def largest_times_of(self, finished: tuple[Segment, ...]) -> LargestTimes:
-        """The largest timestamps of finished segments."""
+        """The largest timestamps of finished segments.
+
+        Raises:
+            StorageFailed: the disk refused.
+        """
         times = self._largest_times
         if len(times.segments) != len(finished) or times.segments != finished:
             are_final = self.need_no_check(finished)  # asked first: it may change them
@@ -56,7 +60,11 @@ class IndexChecks:
         self._wants_maps = self.are_due = True
 
     def check_next(self, finished: Sequence[Segment]) -> bool:
-        """Check the next unsealed indexes against their log; return whether more remain."""
+        """Check the next unsealed indexes against their log; return whether more remain.
+
+        Raises:
+            StorageFailed: the disk refused.
+        """
         for segment in finished:
             if not segment.indexes.need_no_check(segment.size):
                 _check(segment)

@@ -33,6 +33,9 @@ def time_ranges(
         from_offset: where to begin.
         end_offset: of the log, taken before the segments.
         limit: on how many ranges are returned.
+
+    Raises:
+        StorageFailed: the disk refused.
     """
     found: list[OffsetRange] = []
     lacks_maps = False

@@ -53,6 +53,9 @@ def unread(
         from_offset: of the first record that counts.
         to_offset: where a batch ends, at most the log's end.
         max_batch_bytes: a batch of the blocks that are read may decompress to.
+
+    Raises:
+        StorageFailed: the disk refused.
     """
     found, budget = Unread(), MAPPED_AT_ONCE
     for segment, end_offset, size in with_ends(segments):

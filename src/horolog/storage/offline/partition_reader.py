@@ -100,7 +100,11 @@ class PartitionReader:
 
 
 def log_end(files: Files, directory: str) -> int:
-    """The offset after the last record in a partition's directory, whatever of it is read."""
+    """The offset after the last record in a partition's directory, whatever of it is read.
+
+    Raises:
+        StorageFailed: the disk refused.
+    """
     for base_offset in reversed(base_offsets(files.names_in(directory), names.LOG)):
         path = f"{directory}/{names.segment_file(base_offset, names.LOG)}"
         with suppress(FileMissing):  # retention has deleted it since the directory was listed

@@ -53,6 +53,9 @@ def find_transactions(
         log_end_offset: of the log.
         decided: what is decided of those that are open there; None of a directory in which any may
             be ended.
+
+    Raises:
+        StorageFailed: the disk refused.
     """
     aborted: list[AbortedTransaction] = []
     open_from: dict[int, int] = {}

@@ -119,7 +119,11 @@ def _read(
 
 
 def read_producers(files: Files, directory: str, segments: Sequence[SegmentReader]) -> Producers:
-    """The producers as the last of these batches left them; nothing is written."""
+    """The producers as the last of these batches left them; nothing is written.
+
+    Raises:
+        StorageFailed: the disk refused.
+    """
     producers, end_offset = Producers(), segments[-1].end.next_offset
     found = (names.base_offset_of(each, names.SNAPSHOT) for each in files.names_in(directory))
     snapshots = [offset for offset in found if offset is not None]

@@ -129,7 +129,11 @@ class SegmentRecovery:
             self._recover_from(first)
 
     def set_aside_all(self, why: str) -> None:
-        """Take all segments out of the log, with a warning that says why."""
+        """Take all segments out of the log, with a warning that says why.
+
+        Raises:
+            StorageFailed: the disk refused.
+        """
         self._set_aside(self.segments, why)
         self.segments = []
 

@@ -107,6 +107,9 @@ def finish_replacement(files: Files, directory: str, replacement: Replacement) -
 
     All new files are `.swap`, or have their names. Of a segment the log gets its name first: where
     it is still to come, what has the names of its files is of the old segment.
+
+    Raises:
+        StorageFailed: the disk refused.
     """
     coming = {
         base

@@ -48,7 +48,11 @@ class RemovedFiles:
             self._set_aside.append(name)
 
     def remove_segment_later(self, segment: Segment, due_ms: int) -> None:
-        """Rename the files of a segment; `remove_due` removes them from `due_ms` on (monotonic)."""
+        """Rename the files of a segment; `remove_due` removes them from `due_ms` on (monotonic).
+
+        Raises:
+            StorageFailed: the disk refused.
+        """
         self._to_remove += [(due_ms, path) for path in segment.mark_deleted()]
         remove_snapshot(self._files, self._directory, segment.base_offset)
 

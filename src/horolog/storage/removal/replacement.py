@@ -67,7 +67,11 @@ def read_replacement(files: Files, directory: str) -> Replacement | None:
 
 
 def write_replacement(files: Files, directory: str, replacement: Replacement) -> None:
-    """Write it down, synced but for its name."""
+    """Write it down, synced but for its name.
+
+    Raises:
+        StorageFailed: the disk refused.
+    """
     lines = [f"new {base} {size}" for base, size in replacement.new.items()]
     lines += [f"old {base}" for base in replacement.old]
     content = "\n".join([_VERSION, str(len(lines)), *lines, ""])
@@ -75,7 +79,11 @@ def write_replacement(files: Files, directory: str, replacement: Replacement) ->
 
 
 def end_replacement(files: Files, directory: str) -> None:
-    """Everything has its name, or was taken back."""
+    """Everything has its name, or was taken back.
+
+    Raises:
+        StorageFailed: the disk refused.
+    """
     files.remove(_path(directory))
 
 

@@ -84,6 +84,9 @@ def keep_segment(
     """Give the log of a segment a name under which it is not served; its path.
 
     `times` as in `keep_stretch`.
+
+    Raises:
+        StorageFailed: the disk refused.
     """
     stem = f"{directory}/{base_offset:020d}"
     path = keep_file(files, stem + names.LOG, stem + names.LOG, now_ms, times)
@@ -97,6 +100,9 @@ def keep_file(files: Files, path: str, log: str, now_ms: int, times: bytes | Non
     """Set a file aside as the whole of a segment's log; its new path.
 
     `times` as in `keep_stretch`.
+
+    Raises:
+        StorageFailed: the disk refused.
     """
     target, number = f"{log}.0{names.CUT}", 1
     while files.exists(target):

@@ -152,6 +152,9 @@ class ActiveSegment:
         Args:
             append_ms: the append time of its batch; None if that is unknown.
             is_counted: whether the records of batches are counted, for the block map.
+
+        Raises:
+            StorageFailed: the disk refused.
         """
         if self._entries is None:
             self.reopen()
@@ -424,7 +427,11 @@ class ActiveSegment:
         return max_timestamp - since if max_timestamp != NO_TIMESTAMP else 0
 
     def finish(self) -> None:
-        """Write the last time entry, cut all files to what is in use, and seal the indexes."""
+        """Write the last time entry, cut all files to what is in use, and seal the indexes.
+
+        Raises:
+            StorageFailed: the disk refused.
+        """
         segment = self.segment
         if self._torn:
             self._files.truncate(segment.log.open(), segment.end.size)

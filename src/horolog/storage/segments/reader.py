@@ -124,7 +124,11 @@ class SegmentReader:
         return Kept(self.append_times.proof(), self.blocks.entries(self.end.size))
 
     def cut_companion(self, before: "Kept") -> None:
-        """Let the companion say as much of the log as there is now."""
+        """Let the companion say as much of the log as there is now.
+
+        Raises:
+            StorageFailed: the disk refused.
+        """
         self.blocks.leave()
         self.append_times.truncate(before.times)
         self.blocks.put(fitting(before.blocks, self.end.size))
@@ -233,7 +237,11 @@ class SegmentReader:
         return self.blocks.complete(self.end.size, known)
 
     def time_stats(self, from_offset: int = 0) -> TimeStats | None:
-        """The times of all records, from the block map alone; see `BlockMap.times`."""
+        """The times of all records, from the block map alone; see `BlockMap.times`.
+
+        Raises:
+            StorageFailed: the disk refused.
+        """
         return self.blocks.times(self.end.size, from_offset)
 
     def spans(self, window: TimeRange, next_offset: int | None = None) -> list[Span]:
