@@ -14,7 +14,7 @@ from horolog.errors import Misconfigured
 
 @pytest.fixture
 def demo() -> Any:
-    """Imported for its tests alone: whoever collects them need not wait for matplotlib."""
+    """Imported for its tests alone, so that to collect them takes no import of matplotlib."""
     return importlib.import_module("horolog.demo.run")
 
 

@@ -189,7 +189,7 @@ def test_a_path_gives_what_its_broker_gives(
 
 
 def test_polars_and_duckdb_read_a_directory(clicks: RunningBroker) -> None:
-    # Only here: whoever collects tests need not wait for them.
+    # Only here, so that to collect tests takes none of these imports.
     duckdb, polars = map(importlib.import_module, ("duckdb", "polars"))
     clicks.stop()
     frame = polars.from_arrow(scan(clicks.log_dir, "clicks").read_all())
