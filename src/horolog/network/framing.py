@@ -14,8 +14,7 @@ from collections.abc import Callable
 from typing import Final
 
 from horolog.buffers import Buffer
-from horolog.wire.frame import LENGTH_BYTES, MIN_REQUEST_BYTES, frame_length
-from horolog.wire.packing import INT32
+from horolog.wire.frame import LENGTH_BYTES, frame_length
 
 SCRATCH_BYTES: Final = 256 * 1024
 FIRST_ALLOCATION_BYTES: Final = 4 * 1024
@@ -100,9 +99,7 @@ class Frames:
         position = 0
         scratch = self._scratch
         while (body := position + LENGTH_BYTES) <= end:
-            (length,) = INT32.unpack_from(scratch, position)
-            if not MIN_REQUEST_BYTES <= length <= self._max_bytes:
-                frame_length(scratch, self._max_bytes, position)  # says what is wrong
+            length = frame_length(scratch, self._max_bytes, position)
             if body + length > end:
                 break
             position = body + length

@@ -126,11 +126,9 @@ class Entries:
 
     def append_packed(self, entries: bytes) -> None:
         """As `append_all`, of entries as they are stored."""
-        count, files, width = self._count, self._files, self._layout.size
-        if count is None:
-            count = len(self)
-        file = files.get(self.path) if self.deleted_path is None else self._file()
-        files.write_at(file, (entries,), self._start + count * width)
+        count = len(self) if self._count is None else self._count
+        width = self._layout.size
+        self._files.write_at(self._file(), (entries,), self._start + count * width)
         self._count = count + len(entries) // width
 
     def search(self, column: int, value: int) -> int:
