@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING
 from datetime import timedelta
+from importlib.abc import InspectLoader
 from importlib.machinery import PathFinder
 from typing import Any, ClassVar, Final, NamedTuple, get_origin
 
@@ -84,7 +85,9 @@ def declaration(kind: str, api_key: ApiKey, version: int) -> type[Any]:
     spec = PathFinder.find_spec(kind, [f"{of_api}/v{version}"])
     if spec is None:
         raise LookupError(f"{api_key.title} v{version} has no schema")
-    code = spec.loader.get_code(kind)  # type: ignore[union-attr]
+    assert isinstance(spec.loader, InspectLoader)
+    code = spec.loader.get_code(kind)
+    assert code is not None, "it is no extension module"
     found: dict[str, Any] = {"__builtins__": _BUILTINS, "__name__": __name__}
     exec(code, found)  # noqa: S102 - an installed module
     message: type[Any] = found[f"{api_key.title}{kind.title()}"]

@@ -137,7 +137,8 @@ class AppendTimeFile:
         self._entries = _Entries(files, companion.path, ENTRY, _MAX_BYTES, start=TIMES_AT, end=end)
         self._middle_ms = 0  # of the times that fit; known once there is a proof
         self._proof: Proof | None = None  # None: not asked for yet, or the file is growing
-        self.is_growing = False  # made ready for appends: every entry is of a batch in the log
+        self.is_growing = False
+        """It is made ready for appends: every entry is of a batch in the log."""
         self._is_damaged = False  # and that was said
         self.last_ms: int | None = None
         """Of the last entry, while the segment is appended to; None where that says unknown."""

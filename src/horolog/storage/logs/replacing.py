@@ -33,6 +33,9 @@ from horolog.storage.removal.replacement import Replacement, end_replacement, wr
 from horolog.storage.segments.reader import SegmentReader
 from horolog.storage.segments.segment import Segment
 
+if TYPE_CHECKING:
+    from horolog.storage.cleaning.passes import Cleaned, CleaningPass, Group
+
 
 def make_alike(files: Files, work: str, old: SegmentReader) -> None:
     """Give new segments the owner, the rights and the modification time of an old one; sync them.
@@ -127,10 +130,6 @@ def _reached_over(files: Files, directory: str, work: str, new: Collection[int])
             raise StorageFailed(f"{path} is not whole: nothing was replaced")
         found.update(each for each in old if min(new) <= each < end)
     return sorted(found)
-
-
-if TYPE_CHECKING:
-    from horolog.storage.cleaning.passes import Cleaned, CleaningPass, Group
 
 
 def write_cleaned(
