@@ -39,7 +39,7 @@ demo: check-java $(MARK) ## the main job: a broker, real clients, Spark, a repor
 kernels: $(MARK)
 	@$(BIN)/python -c 'from horolog.record.kernels import block_kernels, cleaning_kernels, column_kernels, join_kernels, message_kernels, plain_kernels, scan_kernels'
 
-test: check-java ## the tests that need no peer (under ten minutes)
+test: check-java ## the tests that need no peer (7 to 14 minutes on two cores)
 	@$(MAKE) --no-print-directory --jobs 2 NICE="nice -n 5" test-spark test-core
 
 # The slowest tests are named at the end: where the minutes are.
