@@ -1,4 +1,4 @@
-"""Record batches: bytes to facts, to columns, and back. No I/O, no clock.
+"""Record batches: bytes to facts, to columns, and back. No clock, and no I/O but for compiled code.
 
     batch        the 61-byte header, CRC-32C, iteration over whole batches
     timestamps   what a timestamp means, and that there is none
