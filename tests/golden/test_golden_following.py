@@ -4,7 +4,6 @@ A source answers with stretches of their files, as the releases do: from the bat
 offset on, and cut short wherever the limit falls.
 """
 
-import tarfile
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
@@ -15,7 +14,7 @@ from patience import eventually
 from running_broker import MakeBroker, RunningBroker
 from scripted_source import ScriptedSource, ScriptedTopic
 
-from golden import GOLDEN, partitions
+from golden import extract, partitions
 from horolog.clock import ManualClock
 from horolog.record.batch import parse_header
 from horolog.wire.api import ApiKey, Versions
@@ -76,8 +75,7 @@ class GoldenTopic(ScriptedTopic):
 def logs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     path = tmp_path_factory.mktemp("releases")
     for name in SETS:
-        with tarfile.open(GOLDEN / f"{name}.tar.xz") as archive:
-            archive.extractall(path, filter="data")
+        extract(name, path)
     of_3_9 = [each.path for each in partitions("clean", "old-formats")]
     found = [
         each for each in chain(path.glob("*/*-[0-9]"), of_3_9) if not each.name.startswith("__")

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import base64
 import json
-import tarfile
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 import pytest
 
-from golden import GOLDEN
+from golden import GOLDEN, extract
 from horolog.metadata.image import BROKER, TOPIC
 from horolog.metadata.log import MetadataLog
 from horolog.record.batch import parse_header
@@ -35,10 +34,7 @@ NAMES = {
 
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("metadata")
-    with tarfile.open(GOLDEN / "metadata.tar.xz") as archive:
-        archive.extractall(path, filter="data")
-    return path
+    return extract("metadata", tmp_path_factory.mktemp("metadata"))
 
 
 def values_in(path: Path) -> list[bytes]:

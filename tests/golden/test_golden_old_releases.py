@@ -3,12 +3,11 @@
 And those of 3.9 under the inter-broker protocols of 0.9 and 0.10, as in an upgrade (KIP-32).
 """
 
-import tarfile
 from pathlib import Path
 
 import pytest
 
-from golden import GOLDEN, answers
+from golden import answers, extract
 from horolog.config import BrokerConfig, TopicConfig
 from horolog.record.batch import iter_headers
 from horolog.record.builder import read_records
@@ -37,8 +36,7 @@ NOW_MS = 1_795_400_000_000
 def releases(tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("old-releases")
     for name in SETS:
-        with tarfile.open(GOLDEN / f"{name}.tar.xz") as archive:
-            archive.extractall(path, filter="data")
+        extract(name, path)
     return path
 
 

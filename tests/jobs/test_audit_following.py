@@ -4,20 +4,20 @@ import json
 import os
 import random
 import signal
-import subprocess
-import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable
+from contextlib import redirect_stdout
+from io import StringIO
 from typing import Any
 
 import pytest
 from batches import fill
 from command_runner import run_command
-from few_rows import few_rows_options
 from patience import PATIENCE_S, eventually
 from running_broker import BrokerProcess, MakeBroker
 
 from horolog import jobs
+from horolog.cli import app
 from horolog.errors import Misconfigured
 from horolog.jobs.questions.audit import COUNTS
 from horolog.jobs.questions.following import AuditWindow
@@ -163,37 +163,39 @@ def test_it_ends_after_the_time_that_is_given(spark: Any, make_broker: MakeBroke
     assert window.endswith("Z  no records")  # an idle window, too, shows that it is alive
 
 
-@pytest.fixture
-def following(broker_process: BrokerProcess) -> Iterator[subprocess.Popen[str]]:
-    broker_process.client.create_topics({"t": 1}, configs={"retention.ms": "-1"})
-    with subprocess.Popen(
-        [
-            sys.executable, "-m", "horolog", "spark", "audit", "--follow", "--every", "1s",
-            "--json", "--source", broker_process.address, "--topics", "t", *few_rows_options(),
-        ],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
-        env={**os.environ, "PYTHONUNBUFFERED": "1"},
-    ) as process:  # fmt: skip
-        yield process
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
+class Heard(StringIO):
+    """A standard output that tells of each line."""
+
+    def __init__(self, on_line: Callable[[str], None]) -> None:
+        super().__init__()
+        self._on_line = on_line
+
+    def write(self, text: str) -> int:
+        count = super().write(text)
+        self._on_line(text)
+        return count
 
 
 def test_a_signal_ends_it_with_what_was_appended_until_then(
-    following: subprocess.Popen[str], broker_process: BrokerProcess
+    spark: Any, make_broker: MakeBroker, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert following.stdout is not None
-    first = json.loads(following.stdout.readline())
-    assert first["topics"] == []
-    fill(broker_process.client, "t", [NOW_MS, NOW_MS - 5, NOW_MS // 1_000])
-    while not json.loads(following.stdout.readline())["topics"]:
-        pass
-    fill(broker_process.client, "t", [NOW_MS - 2])
-    following.send_signal(signal.SIGTERM)
-    out, err = following.communicate(timeout=PATIENCE_S)
-    assert following.returncode == 1, err[-2_000:]
-    last = json.loads(out.splitlines()[-1])
+    broker = make_broker()
+    broker.create_topic("t", **ANY)
+    # After the first window, and after one that has records.
+    appended = [[NOW_MS, NOW_MS - 5, NOW_MS // 1_000], [NOW_MS - 2]]
+
+    def on_line(line: str) -> None:
+        if len(appended) == 2 or (appended and json.loads(line)["topics"]):
+            fill(broker.client, "t", appended.pop(0))
+            if not appended:
+                os.kill(os.getpid(), signal.SIGTERM)
+
+    command = f"spark audit --source {broker.address} --topics t --follow --every 100ms --json"
+    with redirect_stdout(Heard(on_line)) as out, pytest.raises(SystemExit) as ended:
+        app(command.split())
+    assert ended.value.code == 1
+    last = json.loads(out.getvalue().splitlines()[-1])
     (topic,) = last["topics"]
     assert (topic["records"], topic["in_seconds"], topic["out_of_order"]) == (4, 1, 2)
     assert (topic["late_max_ms"], topic["compared_with"]) == (5, "append time")
-    assert "Traceback" not in err
+    assert "Ending after what is under way" in capsys.readouterr().err

@@ -97,8 +97,14 @@ def copy_directory(name: str, to: Path) -> Path:
 
 def extract_killed(to: Path) -> Path:
     """The log directory as kill -9 left it, its preallocated indexes at full size."""
-    with tarfile.open(GOLDEN / "killed.tar.xz") as archive:
-        archive.extractall(to, filter="data")
+    return extract("killed", to)
+
+
+def extract(name: str, to: Path) -> Path:
+    """A directory with what an archive of Kafka's files holds."""
+    with tarfile.open(GOLDEN / f"{name}.tar.xz") as archive:
+        archive.extraction_filter = getattr(tarfile, "data_filter", None)  # not before 3.11.4
+        archive.extractall(to)
     return to
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import tarfile
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -16,7 +15,7 @@ from compacting import COMPACT, put
 from examples import some_of
 from storelogs import open_dir
 
-from golden import GOLDEN
+from golden import GOLDEN, extract
 from horolog.errors import RequestRefused
 from horolog.groups.rows import GroupChange, GroupRow, OffsetRow
 from horolog.history import (
@@ -72,10 +71,7 @@ def values_of(path: Path, at: int | None = None) -> list[str | None]:
 
 @pytest.fixture(scope="module")
 def kafkas(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("metadata")
-    with tarfile.open(GOLDEN / "metadata.tar.xz") as archive:
-        archive.extractall(path, filter="data")
-    return path
+    return extract("metadata", tmp_path_factory.mktemp("metadata"))
 
 
 @pytest.mark.parametrize("release", ["4.3", "3.9"])
