@@ -97,8 +97,7 @@ def _wrong(rows: "DataFrame") -> "DataFrame":
     from pyspark.sql import functions as F
 
     names = (*WRONG, "untimed", "before_1970", "out_of_order")
-    many = sum((F.col(name) for name in names[1:]), F.col(names[0]))
-    return rows.withColumn("wrong", many).where("wrong > 0")
+    return rows.withColumn("wrong", F.expr(" + ".join(names))).where("wrong > 0")
 
 
 def _show(found: dict[str, Any], suggestions: list[str]) -> None:

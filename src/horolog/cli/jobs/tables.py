@@ -18,8 +18,9 @@ def plain(rows: Sequence["Row"]) -> list[dict[str, Any]]:
 
 def most(rows: "DataFrame", limit: int, *keys: str) -> dict[str, Any]:
     """The rows with most of what is wrong, as JSON, and how many there are."""
-    found = rows.orderBy("wrong", *keys, ascending=[False, *(True for _ in keys)]).limit(limit)
-    return {"count": rows.count(), "rows": plain(found.collect())}
+    ordered = rows.orderBy("wrong", *keys, ascending=[False, *(True for _ in keys)])
+    found = plain(ordered.limit(limit).collect())
+    return {"count": len(found) if len(found) < limit else rows.count(), "rows": found}
 
 
 def show_rows(

@@ -56,15 +56,13 @@ def evidence(audited: DataFrame) -> list[Evidence]:
     a record was when it was appended is not known.
     """
     by_producer = totals(audited, "topic", "compared_with", "producer")
-    columns = [F.sum(name).alias(name) for name in ("records", "untimed", *_units())]
+    columns = [f"sum({name}) AS {name}" for name in ("records", "untimed", *_units())]
     for setting, (distances, _) in _STEPS.items():
         for at in range(len(STEPS_MS)):
-            rejected = F.col(distances)[at]
-            for name in _REJECTED_ANYWAY[setting]:
-                rejected += F.col(name)
-            columns.append(F.sum(rejected).alias(f"{distances}_{at}"))
-            columns.append(F.count_if(rejected > 0).alias(f"{distances}_{at}_producers"))
-    rows = by_producer.groupBy("topic", "compared_with").agg(*columns)
+            rejected = " + ".join((f"{distances}[{at}]", *_REJECTED_ANYWAY[setting]))
+            columns.append(f"sum({rejected}) AS {distances}_{at}")
+            columns.append(f"count_if({rejected} > 0) AS {distances}_{at}_producers")
+    rows = by_producer.groupBy("topic", "compared_with").agg(*map(F.expr, columns))
     found = rows.orderBy("topic", "compared_with").collect()
     return [
         each

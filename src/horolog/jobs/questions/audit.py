@@ -250,18 +250,24 @@ def _rows(groups: Groups | None, constants: dict[str, object]) -> Iterator[pa.Re
 
 def totals(audited: DataFrame, *keys: str) -> DataFrame:
     """The rows of `audit` added up to one for each of these columns; all in one without any."""
-    return audited.groupBy(*keys).agg(
-        *(F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in COUNTS),
-        F.max("late_max_ms").alias("late_max_ms"),
-        F.min("min_ms").alias("min_ms"),
-        F.max("max_ms").alias("max_ms"),
-        *(
-            F.array(
-                *(F.coalesce(F.sum(F.col(name)[at]), F.lit(0)) for at in range(len(STEPS_MS)))
-            ).alias(name)
-            for name in ("ahead", "behind")
-        ),
-    )
+    return audited.groupBy(*keys).agg(*map(F.expr, _TOTALS))
+
+
+def _sum(column: str) -> str:
+    return f"coalesce(sum({column}), 0)"
+
+
+# SQL here and below: the driver needs as much time for each column that Python makes of columns.
+_TOTALS: Final = (
+    *(f"{_sum(name)} AS {name}" for name in COUNTS),
+    "max(late_max_ms) AS late_max_ms",
+    "min(min_ms) AS min_ms",
+    "max(max_ms) AS max_ms",
+    *(
+        f"array({', '.join(_sum(f'{name}[{at}]') for at in range(len(STEPS_MS)))}) AS {name}"
+        for name in ("ahead", "behind")
+    ),
+)
 
 
 def added_up(parts: DataFrame) -> DataFrame:
@@ -269,7 +275,6 @@ def added_up(parts: DataFrame) -> DataFrame:
     return parts.sparkSession.sql(_ADDED_UP, parts=parts)
 
 
-# A statement of SQL: the driver needs as much time for each column that Python makes of columns.
 # Rows that only separate records in order have no records.
 _ADDED_UP = f"""
 SELECT
