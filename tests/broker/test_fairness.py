@@ -16,7 +16,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pytest
-from examples import stride
+from examples import some_of, stride
 from patience import PATIENCE_S, eventually
 from raw_connection import RawConnection
 from running_broker import MakeBroker, RunningBroker, a_broker
@@ -401,7 +401,7 @@ def drain(sock: socket.socket) -> int:
     return size
 
 
-@pytest.mark.parametrize("what", REQUESTS)
+@pytest.mark.parametrize("what", some_of(REQUESTS, 2))
 def test_a_request_of_very_many_elements_leaves_others_their_turn(
     broker: RunningBroker, what: str
 ) -> None:

@@ -113,7 +113,7 @@ OPERATIONS: list[Callable[[Any], object]] = [
 @pytest.mark.spark
 def test_queries_in_any_order_have_their_own_rows(records: Any) -> None:
     rng = random.Random(5)
-    for operation in rng.choices(OPERATIONS, k=12):
+    for operation in rng.choices(OPERATIONS, k=6):
         assert operation(records)
 
 

@@ -40,6 +40,7 @@ def test_plugin_works_in_a_foreign_project_and_cleans_up(
     result.assert_outcomes(passed=14)
 
 
+@pytest.mark.slow
 def test_concurrent_processes_have_a_broker_each(pytester: pytest.Pytester) -> None:
     """As pytest-xdist's workers: each is a session of its own."""
     install(pytester, "foreign_sharing")
