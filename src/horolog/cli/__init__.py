@@ -1,4 +1,18 @@
-"""The `horolog` command. Exit codes: 0 success, 1 failure or problems found, 2 usage error."""
+"""The `horolog` command. Exit codes: 0 success, 1 failure or problems found, 2 usage error.
+
+A module per command, named after it; `lazy` says which, and imports them when they run:
+    serve, health, follow, promote     a broker
+    topics (topic_cleaning, topic_times), history (`groups`), lag, offsets (explaining)
+    produce (lines, produce_tables, table_files), consume, replay
+    log        directories, without a broker: verifying, converting, compacting, log_times,
+               log_screen
+    retention  retention_explained, retention_simulate, retention_moving, retention_screen
+    report, demo, and spark: the jobs, each in a module of `jobs`
+What commands share:
+    options, connecting, properties_files     what they are given
+    screen, showing, working, held_up         what they print: tables, records, progress
+    log_lines                                 the broker's log output
+"""
 
 import gc
 from typing import Annotated

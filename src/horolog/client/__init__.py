@@ -1,11 +1,18 @@
 """Asking a broker, ours or Apache Kafka's, with blocking sockets: for commands, jobs and tests.
 
-client        `Client`, for one thread: what `admin`, `records`, `offset_lookups`, `groups`
-              and `control` (which only horolog's brokers answer) ask
+client        `Client`, for one thread. What it asks: `admin`, `configs`, `metadata`, `records`
+              and `fetching`, `offset_lookups`, `groups`, `transactions`, and `control`, which
+              only horolog's brokers answer
+kafka_lag, open_transactions   lag and open transactions at brokers that lack our questions
+topic_facts   the partitions of a topic: leaders, offsets, largest timestamps
+config        how brokers are reached; `properties`, the same from Kafka's properties
 brokers       which broker leads a partition; `link` and `connection` lead there
 retrying      requests again after an error that may pass, until the `deadline`
-producer      Arrow tables to batches (`arrow_rows`, `row_batches`) and requests (`appends`)
-transactional, transactions       the same in a transaction; `rows_digest` compares two
+closing       what is closed at the end of a `with` block
+appends       batches to several partitions at once; `size_limits`, the error of one too large
+producer      Arrow tables to batches (`arrow_rows`, `row_batches`) and requests
+lines         numbered lines to records and requests
+transactional the producer in a transaction; `rows_digest` compares two attempts
 leader        many partitions of one leader at once; `fetch_session` fetches them (KIP-227)
 fetch_ahead   the next fetch is sent before the last is worked on
 security      TLS and SASL

@@ -1,8 +1,15 @@
 """Broker and topic settings under Kafka's own names: type, default, bounds, synonyms.
 
-`Settings` holds the given values and their sources; `TopicConfig` and `BrokerConfig` are the
-effective ones. `topic_settings.txt` and `broker_settings.txt` list every setting of Kafka 4 and
-its status here; `docs/settings.md` is generated from them.
+tables      `topic_settings.txt` and `broker_settings.txt`: every setting of Kafka 4 and its
+            status here; `setting` is a row, `values` and `rules` say what it may be
+settings    `Settings`: the given values and their sources, and what is effective
+topic, broker   the effective ones as typed values: `TopicConfig`, `BrokerConfig`
+describe    what DescribeConfigs returns of them
+alter       changes while the broker runs
+properties  the format of `server.properties`
+listeners   the broker's endpoints
+releases    releases of Apache Kafka that settings name
+page        makes `docs/settings.md` of the tables
 """
 
 from horolog.config.alter import (

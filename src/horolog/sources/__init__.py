@@ -6,6 +6,22 @@
                     ├─ reading ── clocks, rows        as Arrow tables: for Spark, and `tables`
                     └─ records                        as Python objects: for commands
 
+What a read asks for:
+    options         of `format("horolog")`; `read_option_table` describes them
+    limits          topics, starts and ends, as values; `option_values` reads a text,
+                    `java_patterns` those of `subscribePattern`; `bounds` makes offsets of them
+    columns         which there are; `row_filter` and `row_times` say which rows
+    kafka_settings  the options `kafka.*`, checked; `consumer_settings` has those of a consumer
+    stream_offsets  how far a stream has been read
+Where it is:
+    location        a broker or a path; `uris` parses paths and patterns
+    file_systems    a path opened; `object_stores` and `arrow_files` where it is not local
+    replicas        partition directories below paths, and `merge` their copies as one log
+    growing_files   what a stream finds below paths that brokers write to
+    segments        a segment as tasks get it; `segment_parts` joins them to a partition
+    arrivals        when batches arrived, as far as that is known
+    ahead           an iterator that runs ahead by one item, in a thread
+
 `scan` gives a topic as Arrow; it imports pyarrow, when it is first looked up.
 """
 

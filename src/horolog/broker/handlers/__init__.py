@@ -1,4 +1,13 @@
-"""One module per API, named as Kafka names it; importing them fills the table in `dispatch`."""
+"""A module per API, named as Kafka names it; importing them fills the table in `dispatch`.
+
+Modules that several handlers share:
+    partition_results   what a request names, of topics that may not exist
+    committing          the topics and offsets of OffsetCommit and TxnOffsetCommit
+    repeated_commits    one member's commits of the same partitions, faster than by the codec
+    config_resources    the topics and brokers whose settings are described or altered
+    authorized          authorized operations, as Kafka's bit fields
+    group_errors, transaction_errors   error codes of failed operations
+"""
 
 from horolog.broker.handlers import (
     add_offsets_to_txn,

@@ -1,6 +1,7 @@
 """What runs on the event loop and what in threads, in which order, and who waits for it.
 
 turns            slices of time on the event loop, for requests that take long
+begun            coroutines that become tasks only where they have to wait
 fair_pool        threads in which clients take turns
 inline_tries     whether a lookup is tried on the event loop before it goes to a thread
 write_queue      the writes of one log, in order: checked, then appended; `jobs` are its entries
@@ -9,6 +10,7 @@ group_queue      the operations on one consumer group, in order
 metadata_thread  the thread of the metadata store, and what it commits together
 blocking_thread  a thread for calls over the network that a stop does not wait for
 delayed_fetch    fetches that wait for appends
+pace             a rate of bytes per second that threads share
 garbage          full garbage collections, at quiet moments
 
 Nothing here knows a broker or a request: logs, groups and calls are given to it.

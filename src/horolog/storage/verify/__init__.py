@@ -6,6 +6,14 @@
 
 At a log directory, a partition's directory or a single `.log`. What is held in memory
 does not grow with the log: batches are read one at a time, together with their index entries.
+
+findings       what a check yields
+surroundings   the checkpoints of a log directory, and its lock
+partition      one partition; `extent`, where its log begins and ends
+segment        one segment, batch by batch, and meanwhile
+    entries    its two indexes
+    blocks     its block map
+companions     its other files: seal, append times, aborted transactions
 """
 
 from collections.abc import Iterator, Sequence
