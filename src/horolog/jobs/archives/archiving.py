@@ -97,7 +97,7 @@ def archive(spark: SparkSession, job: Archive) -> Archived:
         to=job.to,
         settings=job.settings,
     )
-    options = ReadOptions.parse(selection.options(**COMMITTED))
+    options = selection.read_options(**COMMITTED)
     store = ArchiveStore(absolute(os.fspath(job.archive)), options.store)
     relative = frozenset(
         side for side, moment in (("from", job.from_), ("to", job.to)) if _is_relative(moment)
