@@ -30,7 +30,7 @@ from horolog.wire.questions import FollowedState, Wrong
 
 LEAST_SHARE_FREE: Final = 0.05
 ENOUGH_FREE_BYTES: Final = 10 << 30
-"""With so much left a disk is not nearly full, whatever its size."""
+"""With this much left a disk is not nearly full, whatever its size."""
 LATE_MS: Final = 60_000
 """A partition that waits for its source is wrong once it is so far behind."""
 _LONGEST: Final = 500  # characters of an error

@@ -15,7 +15,7 @@ class Deadline:
 
     @classmethod
     def after_ms(cls, timeout_ms: int) -> Self:
-        """So many milliseconds from now."""
+        """The moment `timeout_ms` from now."""
         return cls(time.monotonic() + timeout_ms / 1000)
 
     def left_s(self) -> float:

@@ -177,7 +177,7 @@ class Group:
     ) -> list[Completed]:
         """Remove members, each by its member id or by its instance id alone (LeaveGroup).
 
-        The waiter gets the error of each. The group goes on once all are removed: no generation
+        The waiter gets the error of each. The group rebalances once all are removed: no generation
         begins with some of them. It rebalances also if only pending member ids have left, as in
         Apache Kafka.
         """

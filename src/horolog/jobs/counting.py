@@ -156,6 +156,6 @@ def counted(counts: Counts | None, place: int) -> Iterator[None]:
 
 
 def count(done: int) -> None:
-    """In a task: so much more is done."""
+    """Add what a task has done since the last call; called in the task."""
     if _counter is not None:
         _counter.add(done)

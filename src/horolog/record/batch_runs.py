@@ -52,7 +52,7 @@ class BatchRun(NamedTuple):
         return crc32c.crc32c(covered) != self.crcs[index]
 
     def first(self, count: int) -> Self:
-        """So many of them."""
+        """The first `count` of them."""
         if count == len(self.starts):
             return self
         return self._replace(

@@ -88,7 +88,7 @@ class HeaderTable:
 
     @classmethod
     def empty(cls, count: int) -> "HeaderTable":
-        """So many headers of v2, to be filled in."""
+        """`count` headers of v2, to be filled in."""
         columns = np.zeros(count, _LAYOUT)
         columns["magic"] = MAGIC
         return cls(columns)

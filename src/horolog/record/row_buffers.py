@@ -19,7 +19,7 @@ from horolog.record.kernels.loading import COLUMN_KERNELS
 from horolog.record.row_range import RowRange
 
 _FILLED = slice(layout.ROWS, layout.HEADER_VALUE_BYTES + 1)
-_WANT = {"key": layout.WANT_KEY, "value": layout.WANT_VALUE, "headers": layout.WANT_HEADERS}
+_COLUMN_BITS = {"key": layout.WITH_KEY, "value": layout.WITH_VALUE, "headers": layout.WITH_HEADERS}
 
 
 class RowBuffers:
@@ -31,7 +31,7 @@ class RowBuffers:
         self._schema = schema
         self._max_bytes = max_bytes
         self._state = array("q", bytes(8 * layout.GATHER_STATE_SIZE))
-        self._state[layout.WANTED] = sum(_WANT.get(name, 0) for name in schema.names)
+        self._state[layout.COLUMNS] = sum(_COLUMN_BITS.get(name, 0) for name in schema.names)
         if not rows.is_empty:
             self._state[: len(rows)] = array("q", rows)
         self._state_array = np.frombuffer(self._state, np.int64)
@@ -73,16 +73,16 @@ class RowBuffers:
         if self._columns is not None:
             return self._columns
         room = self._room
-        asked = self._state[layout.WANTED]
+        filled = self._state[layout.COLUMNS]
         rows = room // layout.ROW_BYTES
         headers = room // layout.HEADER_BYTES
         self._offsets = empty_array(rows, np.int64)
         self._times = empty_array(rows, np.int64)
         self._types = empty_array(rows, np.int32)
-        has_headers = asked & layout.WANT_HEADERS
+        has_headers = filled & layout.WITH_HEADERS
         self._columns = Columns(
-            key=_column(asked & layout.WANT_KEY, rows, room),
-            value=_column(asked & layout.WANT_VALUE, rows, room),
+            key=_column(filled & layout.WITH_KEY, rows, room),
+            value=_column(filled & layout.WITH_VALUE, rows, room),
             header_ends=_ends(rows if has_headers else 0),
             header_key=_column(has_headers, headers, room),
             header_value=_column(has_headers, headers, room),

@@ -184,7 +184,7 @@ def gather_state(rng: random.Random) -> "array[int]":
     state[layout.LAST_MS] = rng.choice((INT64_MAX, INT64_MAX, 1_000, 1_063))
     state[layout.FIRST_OFFSET] = rng.choice((INT64_MIN, INT64_MIN, BASE_OFFSET + 1))
     state[layout.LAST_OFFSET] = rng.choice((INT64_MAX, INT64_MAX, BASE_OFFSET + 1))
-    state[layout.WANTED] = rng.randrange(8)
+    state[layout.COLUMNS] = rng.randrange(8)
     state[layout.BYTES_LEFT] = rng.choice((2_000, rng.randrange(400)))
     return state
 

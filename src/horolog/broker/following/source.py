@@ -76,7 +76,7 @@ class SourceTopics(NamedTuple):
     """Followed topics that the source has no more. A topic that is merely absent from `topics` may
     be unknown to one broker, or this client may not describe it any more."""
     unreadable: Mapping[str, str] = {}
-    """Wanted topics that cannot be followed now, with the reason."""
+    """Topics to follow that cannot be followed now, with the reason."""
     from_here: frozenset[str] = frozenset()
     """Topics that the source follows itself, and whose records come from this cluster."""
     upstream: tuple[str, ...] = ()

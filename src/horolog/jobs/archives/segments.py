@@ -37,7 +37,7 @@ from horolog.storage.segments.reader import SegmentReader
 
 _CONFIG: Final = TopicConfig(segment_bytes=(1 << 31) - 1)  # segments are planned
 SYNC_BYTES: Final = 32 << 20
-"""A sync begins after so much, while more is made: or the disk would idle, and then the task."""
+"""A sync begins after this much, while more is made: or the disk would idle, then the task."""
 
 
 @dataclass(frozen=True, slots=True)

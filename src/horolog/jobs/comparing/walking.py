@@ -108,7 +108,7 @@ class Walked:
     difference: Difference | None = None
 
     def add(self, records: int) -> None:
-        """So many more are equal."""
+        """Add records that are equal."""
         self.records += records
         count(records)
 

@@ -88,9 +88,9 @@ def _gather_stretch(data, stretch, state, offsets, times, types, columns):
     base, append_time = stretch[layout.STRETCH_BASE], stretch[layout.STRETCH_APPEND_TIME]
     first_ms, last_ms = state[layout.FIRST_MS], state[layout.LAST_MS]
     first_offset, last_offset = state[layout.FIRST_OFFSET], state[layout.LAST_OFFSET]
-    want_key = state[layout.WANTED] & layout.WANT_KEY != 0
-    want_value = state[layout.WANTED] & layout.WANT_VALUE != 0
-    want_headers = state[layout.WANTED] & layout.WANT_HEADERS != 0
+    with_key = state[layout.COLUMNS] & layout.WITH_KEY != 0
+    with_value = state[layout.COLUMNS] & layout.WITH_VALUE != 0
+    with_headers = state[layout.COLUMNS] & layout.WITH_HEADERS != 0
     row, room, seen = state[layout.ROWS], state[layout.BYTES_LEFT], state[layout.SEEN]
     keys_end, values_end = state[layout.KEY_BYTES], state[layout.VALUE_BYTES]
     need = np.int64(0)
@@ -131,11 +131,11 @@ def _gather_stretch(data, stretch, state, offsets, times, types, columns):
         offset = base_offset + delta
         if first_ms <= timestamp <= last_ms and first_offset <= offset <= last_offset:
             cost = np.int64(layout.ROW_BYTES)
-            if want_key:
+            if with_key:
                 cost += max(key_size, np.int64(0))
-            if want_value:
+            if with_value:
                 cost += max(value_size, np.int64(0))
-            if want_headers and headers > 0:
+            if with_headers and headers > 0:
                 cost += _headers_cost(data, headers_start, body_end, headers)
             if cost > room:
                 need = cost
@@ -145,17 +145,17 @@ def _gather_stretch(data, stretch, state, offsets, times, types, columns):
             offsets[row] = offset
             times[row] = timestamp
             types[row] = append_time
-            if want_key:
+            if with_key:
                 keys_end = _append(data, key_start, key_size, keys_end, columns.key, row)
                 columns.key.valid[row] = key_size >= 0
                 if key_size < 0:
                     seen |= layout.NULL_KEY
-            if want_value:
+            if with_value:
                 values_end = _append(data, value_start, value_size, values_end, columns.value, row)
                 columns.value.valid[row] = value_size >= 0
                 if value_size < 0:
                     seen |= layout.NULL_VALUE
-            if want_headers:
+            if with_headers:
                 if headers > 0:
                     keys, values = columns.header_key, columns.header_value
                     _append_headers(data, headers_start, body_end, headers, state, keys, values)

@@ -119,11 +119,11 @@ def gather(
 def _has_room(state: Ints, record: ReadRecord) -> bool:
     """Take what the record costs from BYTES_LEFT, or say in NEED what it would."""
     cost = layout.ROW_BYTES
-    if state[layout.WANTED] & layout.WANT_KEY:
+    if state[layout.COLUMNS] & layout.WITH_KEY:
         cost += len(record.key or b"")
-    if state[layout.WANTED] & layout.WANT_VALUE:
+    if state[layout.COLUMNS] & layout.WITH_VALUE:
         cost += len(record.value or b"")
-    if state[layout.WANTED] & layout.WANT_HEADERS:
+    if state[layout.COLUMNS] & layout.WITH_HEADERS:
         cost += sum(
             layout.HEADER_BYTES + len(key) + len(value or b"") for key, value in record.headers
         )
@@ -136,15 +136,15 @@ def _has_room(state: Ints, record: ReadRecord) -> bool:
 
 def _append_record(state: Ints, out: Columns, record: ReadRecord) -> None:
     row = state[layout.ROWS]
-    if state[layout.WANTED] & layout.WANT_KEY:
+    if state[layout.COLUMNS] & layout.WITH_KEY:
         _append(state, layout.KEY_BYTES, out.key, row, record.key)
         out.key.valid[row] = record.key is not None
         state[layout.SEEN] |= layout.NULL_KEY if record.key is None else 0
-    if state[layout.WANTED] & layout.WANT_VALUE:
+    if state[layout.COLUMNS] & layout.WITH_VALUE:
         _append(state, layout.VALUE_BYTES, out.value, row, record.value)
         out.value.valid[row] = record.value is not None
         state[layout.SEEN] |= layout.NULL_VALUE if record.value is None else 0
-    if state[layout.WANTED] & layout.WANT_HEADERS:
+    if state[layout.COLUMNS] & layout.WITH_HEADERS:
         for index, (key, value) in enumerate(record.headers, state[layout.HEADERS]):
             _append(state, layout.HEADER_KEY_BYTES, out.header_key, index, key)
             _append(state, layout.HEADER_VALUE_BYTES, out.header_value, index, value)

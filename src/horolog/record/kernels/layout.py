@@ -132,7 +132,7 @@ FIRST_MS: Final = 0
 LAST_MS: Final = 1
 FIRST_OFFSET: Final = 2
 LAST_OFFSET: Final = 3
-WANTED: Final = 4  # bits
+COLUMNS: Final = 4  # bits: those of key, value and headers that are filled
 # ... how full the columns are ...
 ROWS: Final = 5
 KEY_BYTES: Final = 6
@@ -148,9 +148,9 @@ GATHER_POSITION: Final = 14  # where the next record of that stretch begins
 NEED: Final = 15  # size of the record there, when it is not there as a whole or has no room
 GATHER_STATE_SIZE: Final = 16
 
-WANT_KEY: Final = 1
-WANT_VALUE: Final = 2
-WANT_HEADERS: Final = 4
+WITH_KEY: Final = 1
+WITH_VALUE: Final = 2
+WITH_HEADERS: Final = 4
 
 NULL_KEY: Final = 1
 NULL_VALUE: Final = 2

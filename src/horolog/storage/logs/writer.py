@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 WRITE_BYTES: Final = 4 << 20
-"""Batches that are appended as they are go to the file in writes of so much."""
+"""Batches that are appended as they are go to the file in writes of this size."""
 
 
 class LogWriter:

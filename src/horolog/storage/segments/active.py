@@ -141,7 +141,7 @@ class ActiveSegment:
         return self._counted if blocks is None else blocks.counts()
 
     def count_from(self, counts: Counts) -> None:
-        """So much was appended before this segment was created or opened."""
+        """Set what was appended before this segment was created or opened."""
         self._counted = counts
         if self._blocks is not None:
             self._blocks.count_from(counts)

@@ -26,8 +26,8 @@ _INT64_MAX = (1 << 63) - 1
 _INT64_MIN = -(1 << 63)
 
 
-class FaultsWanted(NamedTuple):
-    """Which faults records are gone through for; see `find_faults`. Neither: all are refused."""
+class FaultChecks(NamedTuple):
+    """What each record is checked for, see `find_faults`; without either check all are refused."""
 
     keys: bool
     times: tuple[int, int, int] | None
@@ -76,7 +76,7 @@ def codec_of(header: BatchHeader, produce_version: int | None) -> Codec:
 
 def faults_to_find(
     facts: RecordFacts, config: TopicConfig, now_ms: int, *, claims_append_time: bool
-) -> FaultsWanted | None:
+) -> FaultChecks | None:
     """What to go through the records for again; None if the topic takes them as they are.
 
     Args:
@@ -86,13 +86,13 @@ def faults_to_find(
         claims_append_time: whether they say that their timestamps are append times.
     """
     if claims_append_time:
-        return FaultsWanted(False, None)
+        return FaultChecks(False, None)
     keyless = facts.has_null_key and "compact" in config.cleanup_policy
     untimely = _may_be_untimely(facts, config, now_ms)
     if not keyless and not untimely:
         return None
     bounds = (now_ms, config.message_timestamp_before_max_ms, config.message_timestamp_after_max_ms)
-    return FaultsWanted(keyless, bounds if untimely else None)
+    return FaultChecks(keyless, bounds if untimely else None)
 
 
 def refuse_records(
