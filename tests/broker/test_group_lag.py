@@ -8,7 +8,7 @@ from horolog.broker.group_lag import partition_lag
 from horolog.client import CommittedOffset, ResourceType
 from horolog.clock import ManualClock
 from horolog.record.builder import Record, build_batch
-from horolog.wire.questions import LagClock, PartitionLag
+from horolog.wire.questions import GroupPartitionLag, LagClock
 
 broker = a_broker("t", of_topics={"segment.bytes": "1500"})
 
@@ -28,10 +28,10 @@ def set_retention(broker: RunningBroker, retention_ms: int) -> None:
     broker.client.alter_configs({(ResourceType.TOPIC, "t"): change})
 
 
-def lag(broker: RunningBroker, clock: LagClock = LagClock.APPEND) -> PartitionLag:
+def lag(broker: RunningBroker, clock: LagClock = LagClock.APPEND) -> GroupPartitionLag:
     lags = broker.broker.group_lags
 
-    def measure() -> PartitionLag:
+    def measure() -> GroupPartitionLag:
         (behind,) = lags.behind(["g"])
         return partition_lag(behind, lags.paces(behind), clock, broker.clock.now_ms())
 
@@ -41,7 +41,7 @@ def lag(broker: RunningBroker, clock: LagClock = LagClock.APPEND) -> PartitionLa
 def test_a_group_at_the_end_is_behind_by_nothing(broker: RunningBroker) -> None:
     send(broker, NOW_MS - DAY)
     commit(broker, 1)
-    assert lag(broker) == PartitionLag(
+    assert lag(broker) == GroupPartitionLag(
         "g", "t", 0, 1, 0, 1, 0, 0, 0, 0, LagClock.APPEND, 0, False, 0, None
     )
 

@@ -15,7 +15,7 @@ from transactional import abort, end, init, write
 
 from horolog.client import Client, CommittedOffset, HeldUp
 from horolog.client.kafka_lag import group_lags
-from horolog.client.open_transactions import Stretch, held_up
+from horolog.client.open_transactions import UnstableStretch, held_up
 from horolog.clock import MINUTE_MS, ManualClock
 from horolog.errors import ErrorCode
 from horolog.record.builder import Record, build_batch
@@ -164,7 +164,7 @@ def scripted(
 
 
 def found(client: Client, now_ms: int = LATER_MS) -> HeldUp | None:
-    return held_up(client, {("t", 5): Stretch(10, 30)}, now_ms).get(("t", 5))
+    return held_up(client, {("t", 5): UnstableStretch(10, 30)}, now_ms).get(("t", 5))
 
 
 @pytest.mark.parametrize(
@@ -242,7 +242,7 @@ def test_a_few_requests_do_for_many_partitions() -> None:
             ]
         }
 
-    waiting = {(f"t{number}", 5): Stretch(10, 30) for number in range(1_200)}
+    waiting = {(f"t{number}", 5): UnstableStretch(10, 30) for number in range(1_200)}
     with scripted({ApiKey.DESCRIBE_PRODUCERS: of_asked}) as (script, client):
         client.metadata([topic for topic, _ in waiting])
         assert len(held_up(client, waiting, NOW_MS)) == 1_000

@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 
 from horolog.spark import session
 from horolog.spark.source.log_source import LogSource
-from horolog.spark.write.sink import LogWriter
+from horolog.spark.write.sink import LogBatchWriter
 from horolog.spark.write.task import Attempt, TaskCommitMessage
 
 ROWS = 2_000
@@ -35,7 +35,7 @@ QUIET: dict[str, str | int | bool] = {
 }
 
 
-class KillingWriter(LogWriter):
+class KillingWriter(LogBatchWriter):
     """Appends as horolog's writer, and is killed at what `fate` says of an attempt."""
 
     fate: dict[tuple[int, int], str]
@@ -80,7 +80,7 @@ def source_of(fate: dict[tuple[int, int], str], directory: str) -> type[LogSourc
         def name(cls) -> str:
             return "killing"
 
-        def writer(self, schema: Any, overwrite: bool) -> LogWriter:
+        def writer(self, schema: Any, overwrite: bool) -> LogBatchWriter:
             plain = super().writer(schema, overwrite)
             writer = KillingWriter(plain.columns, plain.options)
             writer.fate, writer.directory = fate, directory

@@ -29,12 +29,12 @@ ROWS = 40_000
 CLUSTER = """
 import os, signal, sys, time
 from pyspark.sql import SparkSession
-from horolog.spark.write.sink import LogWriter
+from horolog.spark.write.sink import LogBatchWriter
 from horolog.spark.source.log_source import LogSource
 
 address, rows, marks = sys.argv[1], int(sys.argv[2]), sys.argv[3]
 
-class FaultyWriter(LogWriter):
+class FaultyWriter(LogBatchWriter):
     def write(self, iterator):
         from pyspark import TaskContext
         task = TaskContext.get().partitionId()

@@ -11,7 +11,7 @@ from horolog.errors import ErrorCode
 from horolog.wire.api import ApiKey
 from horolog.wire.codec import decode_response, encode_response
 from horolog.wire.fetch import (
-    AbortedTransaction,
+    FetchedAbort,
     FetchedPartition,
     FetchedTopic,
     encode_fetch_response,
@@ -30,7 +30,7 @@ partitions = st.builds(
     last_stable_offset=i64,
     log_start_offset=i64,
     records=st.binary(max_size=200),
-    aborted_transactions=st.none() | st.lists(st.builds(AbortedTransaction, i64, i64), max_size=2),
+    aborted_transactions=st.none() | st.lists(st.builds(FetchedAbort, i64, i64), max_size=2),
 )
 topics = st.builds(
     FetchedTopic,

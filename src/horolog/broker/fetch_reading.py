@@ -20,7 +20,7 @@ from horolog.network.file_records import SlicedRecords
 from horolog.record.batch import MAGIC
 from horolog.storage.file_errors import WouldBlock
 from horolog.wire.features import UNKNOWN_TIME, WITH_APPEND_TIMES, WITH_SEEN_TIMES
-from horolog.wire.fetch import READ_COMMITTED, AbortedTransaction, FetchedPartition
+from horolog.wire.fetch import READ_COMMITTED, FetchedAbort, FetchedPartition
 from horolog.wire.requests import FetchRequest
 
 # Fewer bytes are copied into the response instead of sent from the file.
@@ -240,7 +240,7 @@ def _with_append_times(
     aborted = found.aborted_transactions
     if aborted is None:
         aborted = [
-            AbortedTransaction(
+            FetchedAbort(
                 each.producer_id, -1 - each.first_offset if each.is_committed else each.first_offset
             )
             for each in partition.log.unended
@@ -256,13 +256,13 @@ def _with_append_times(
     except HorologError as error:
         return FetchedPartition(found.partition_index, code_for(error))
     added = (
-        AbortedTransaction(
+        FetchedAbort(
             UNKNOWN_TIME if stretch.ms is None else stretch.ms,
             -1 - stretch.offset if stretch.is_seen else stretch.offset,
         )
         for stretch in times
     )
-    both = (AbortedTransaction(len(aborted), -1), *aborted, *added)
+    both = (FetchedAbort(len(aborted), -1), *aborted, *added)
     return found._replace(aborted_transactions=both)
 
 

@@ -27,7 +27,7 @@ from horolog.groups.offsets import CommittedOffsets
 from horolog.offsets import commits_positions
 from horolog.storage.logs.readable import ReadableLog
 from horolog.storage.removal.retention_report import SegmentRetention
-from horolog.wire.questions import LagClock, PartitionLag
+from horolog.wire.questions import GroupPartitionLag, LagClock
 
 SAMPLE_INTERVAL_MS: Final = 30_000
 _SAMPLES: Final = 3
@@ -174,7 +174,7 @@ def _behind(key: Key, committed: int, partition: Partition, *, committed_only: b
     return Behind(key, committed, log.log_start_offset, end, log)
 
 
-def partition_lag(behind: Behind, paces: Paces, clock: LagClock, now_ms: int) -> PartitionLag:
+def partition_lag(behind: Behind, paces: Paces, clock: LagClock, now_ms: int) -> GroupPartitionLag:
     """All that can be said; any thread may ask, it may wait for the disk.
 
     Args:
@@ -201,9 +201,9 @@ def partition_lag(behind: Behind, paces: Paces, clock: LagClock, now_ms: int) ->
     )
 
 
-def unknown_lag(behind: Behind, paces: Paces, clock: LagClock) -> PartitionLag:
+def unknown_lag(behind: Behind, paces: Paces, clock: LagClock) -> GroupPartitionLag:
     """What can be said of a log that cannot be read."""
-    return PartitionLag(
+    return GroupPartitionLag(
         *behind.key,
         behind.committed,
         behind.start,

@@ -17,7 +17,7 @@ from horolog.errors import HorologError
 from horolog.record.markers import TransactionEnd
 from horolog.storage.cleaning.choosing import Cleanable
 from horolog.storage.directory.checkpoints import AppendTimeReset
-from horolog.storage.index.counts import Counts
+from horolog.storage.index.counts import BlockTotals
 from horolog.storage.logs.appendable import Appended
 from horolog.storage.logs.cleaning import Cleaning
 from horolog.storage.logs.log import Log
@@ -25,7 +25,7 @@ from horolog.storage.logs.readable import ReadableLog
 from horolog.storage.producers.states import ActiveProducer, Admission, OpenNow
 from horolog.storage.removal.removed_files import DeletedSegment
 from horolog.transactions.taking_over import ProducersHere
-from horolog.wire.fetch import AbortedTransaction
+from horolog.wire.fetch import FetchedAbort
 
 if TYPE_CHECKING:
     from horolog.storage.cleaning.key_map import KeyMap
@@ -140,7 +140,7 @@ class Partition:
         return self._is_closing or self.writes.is_closed
 
     @property
-    def counts(self) -> Counts:
+    def counts(self) -> BlockTotals:
         """See `Log.counts`."""
         return self._log.counts
 
@@ -329,7 +329,7 @@ class Partition:
         """Check the indexes of one segment among the reads; see `Log.check_indexes`."""
         return self._loop.run_in_executor(readers, self._log.check_indexes)
 
-    def aborted(self, offset: int, size: int, end_offset: int) -> list[AbortedTransaction]:
+    def aborted(self, offset: int, size: int, end_offset: int) -> list[FetchedAbort]:
         """The aborted transactions that a committed reader of some bytes has to know.
 
         What was open when the broker of an adopted log stopped is one of them, so that everything
@@ -344,7 +344,7 @@ class Partition:
             return []
         end_offset = self._log.end_of_read(offset, size, end_offset)
         found = self._log.aborted_transactions(offset, end_offset)
-        return [AbortedTransaction(entry.producer_id, entry.first_offset) for entry in found]
+        return [FetchedAbort(entry.producer_id, entry.first_offset) for entry in found]
 
     def _tell(self, size: int) -> None:
         """Note that the log has grown, and notify the listeners."""

@@ -11,7 +11,7 @@ from horolog.cli.connecting import Brokers, with_brokers
 from horolog.cli.held_up import held_up_text
 from horolog.cli.options import Json, Zone
 from horolog.cli.screen import show_json, show_table
-from horolog.client import LagClock, PartitionLag
+from horolog.client import GroupPartitionLag, LagClock
 from horolog.client.kafka_lag import group_lags
 from horolog.clock import SECOND_MS, SystemClock, format_duration
 from horolog.errors import Misconfigured
@@ -83,7 +83,7 @@ def lag(
                 typer.echo("")
 
 
-def _show(names: Sequence[str], found: Sequence[PartitionLag], zone: tzinfo) -> None:
+def _show(names: Sequence[str], found: Sequence[GroupPartitionLag], zone: tzinfo) -> None:
     if found:
         show_table(
             (
@@ -118,11 +118,13 @@ def _show(names: Sequence[str], found: Sequence[PartitionLag], zone: tzinfo) -> 
             )
 
 
-def _as_json(each: PartitionLag) -> dict[str, Any]:
+def _as_json(each: GroupPartitionLag) -> dict[str, Any]:
     return {**each._asdict(), "held_up": each.held_up and each.held_up._asdict()}
 
 
-def _show_held_up(found: Sequence[PartitionLag], zone: tzinfo, *, read_committed: bool) -> None:
+def _show_held_up(
+    found: Sequence[GroupPartitionLag], zone: tzinfo, *, read_committed: bool
+) -> None:
     """The first open transaction of each partition; without `read_committed` those that hang."""
     shown = set()
     for each in found:
@@ -133,7 +135,7 @@ def _show_held_up(found: Sequence[PartitionLag], zone: tzinfo, *, read_committed
         typer.echo(held_up_text(name, held_up, zone))
 
 
-def _catch_up(each: PartitionLag) -> str | None:
+def _catch_up(each: GroupPartitionLag) -> str | None:
     if each.catch_up_ms is not None:
         return _span(each.catch_up_ms)
     return "never" if each.is_pace_known else None

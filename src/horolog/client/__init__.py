@@ -48,11 +48,11 @@ from horolog.client.security import Security
 from horolog.client.transactions import Transaction
 from horolog.offsets import HeldUp, OffsetRange, TopicPartition
 from horolog.wire.questions import (
+    GroupPartitionLag,
     GroupUnread,
     LagClock,
     LeftBehind,
     PartitionCleaning,
-    PartitionLag,
     PartitionTimes,
     RangeClock,
 )
@@ -79,6 +79,7 @@ __all__ = [
     "Fetched",
     "FoundOffset",
     "FoundRecord",
+    "GroupPartitionLag",
     "GroupUnread",
     "HeldUp",
     "LagClock",
@@ -86,7 +87,6 @@ __all__ = [
     "NoAnswer",
     "OffsetRange",
     "PartitionCleaning",
-    "PartitionLag",
     "PartitionMetadata",
     "PartitionTimes",
     "Produced",

@@ -147,7 +147,7 @@ class ControlCalls(RetriedCalls):
         *,
         clock: questions.LagClock = questions.LagClock.APPEND,
         read_committed: bool = False,
-    ) -> dict[str, list[questions.PartitionLag] | None]:
+    ) -> dict[str, list[questions.GroupPartitionLag] | None]:
         """How far groups are behind in the partitions that they have committed offsets of.
 
         Args:

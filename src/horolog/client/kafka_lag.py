@@ -6,12 +6,12 @@ from contextlib import suppress
 from horolog.client.client import Client
 from horolog.client.connection import NoAnswer
 from horolog.client.offset_lookups import EARLIEST, LATEST
-from horolog.client.open_transactions import Stretch, held_up
+from horolog.client.open_transactions import UnstableStretch, held_up
 from horolog.errors import ErrorCode, RequestRefused
 from horolog.offsets import HeldUp, TopicPartition
 from horolog.record.batch import iter_headers
 from horolog.record.timestamps import LOG_APPEND_TIME
-from horolog.wire.questions import LagClock, PartitionLag
+from horolog.wire.questions import GroupPartitionLag, LagClock
 
 
 def group_lags(
@@ -21,7 +21,7 @@ def group_lags(
     *,
     clock: LagClock = LagClock.APPEND,
     read_committed: bool = False,
-) -> list[PartitionLag]:
+) -> list[GroupPartitionLag]:
     """The lags of groups, in order; of an Apache Kafka only what it keeps.
 
     That is offsets, the lag by append time of topics with LogAppendTime, and the first open
@@ -39,8 +39,8 @@ def group_lags(
         RequestRefused: of a group, which it names.
         NoAnswer: no broker answers.
     """
-    found: list[PartitionLag] = []
-    of_offsets: list[PartitionLag] = []
+    found: list[GroupPartitionLag] = []
+    of_offsets: list[GroupPartitionLag] = []
     measured = client.group_lag(groups, clock=clock, read_committed=read_committed)
     for group in groups:
         its = measured[group]
@@ -65,7 +65,7 @@ def _held_up(
         ends = client.list_offsets(dict.fromkeys(partitions, LATEST))
         stable = client.list_offsets(dict.fromkeys(partitions, LATEST), read_committed=True)
         waiting = {
-            each: Stretch(first.offset, last.offset)
+            each: UnstableStretch(first.offset, last.offset)
             for each in partitions
             if (first := stable[each]) and (last := ends[each]) and first.offset < last.offset
         }
@@ -75,7 +75,7 @@ def _held_up(
 
 def _of_offsets(
     client: Client, group: str, now_ms: int, clock: LagClock, read_committed: bool
-) -> list[PartitionLag]:
+) -> list[GroupPartitionLag]:
     committed = {
         each: at.offset for each, at in client.offset_fetch(group).items() if at is not None
     }
@@ -98,7 +98,7 @@ def _of_offsets(
             appended = clock is LagClock.APPEND
             lag_ms = _age_ms(client, each, unread, now_ms) if appended else None
         lags.append(
-            PartitionLag(
+            GroupPartitionLag(
                 *(group, *each, committed[each], start, end),
                 offsets_behind=max(0, end - committed[each]),
                 records_behind=0 if unread >= end else None,

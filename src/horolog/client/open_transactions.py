@@ -41,7 +41,7 @@ _MAX_TRANSACTION_MS: Final = 15 * MINUTE_MS  # default of transaction.max.timeou
 _NOT_ANSWERED: Final = (RequestRefused, NoAnswer, MalformedResponse)
 
 
-class Stretch(NamedTuple):
+class UnstableStretch(NamedTuple):
     """What consumers of committed records of a partition wait for."""
 
     stable: int
@@ -78,7 +78,7 @@ class _Coordinated(NamedTuple):
 
 
 def held_up(
-    client: Client, waiting: Mapping[TopicPartition, Stretch], now_ms: int
+    client: Client, waiting: Mapping[TopicPartition, UnstableStretch], now_ms: int
 ) -> dict[TopicPartition, HeldUp]:
     """The first open transaction of partitions, as far as brokers say it within ten seconds.
 

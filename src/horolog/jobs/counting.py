@@ -25,7 +25,7 @@ _LISTEN_S: Final = 0.2
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
+class CountReceiver:
     """Where the tasks of a wave send what they count; goes to workers."""
 
     address: tuple[str, int]
@@ -45,7 +45,7 @@ class _Listener:
         self._thread: threading.Thread | None = None
         self._is_closed = False
 
-    def wave(self, host: str | None) -> Counts | None:
+    def wave(self, host: str | None) -> CountReceiver | None:
         """Where the next wave of tasks sends to; None if the driver has no address."""
         if self._socket is None and host is not None:
             with suppress(OSError):
@@ -53,7 +53,7 @@ class _Listener:
         if self._socket is None:
             return None
         self._waves += 1
-        return Counts(self._socket.getsockname()[:2], self._token, self._waves)
+        return CountReceiver(self._socket.getsockname()[:2], self._token, self._waves)
 
     def close(self) -> None:
         self._is_closed = True
@@ -94,7 +94,7 @@ class _Listener:
 class _Counter:
     """Sends what a task has done, now and then."""
 
-    def __init__(self, counts: Counts, place: int) -> None:
+    def __init__(self, counts: CountReceiver, place: int) -> None:
         self._counts, self._place = counts, place
         self._sum = 0
         self._sent_s = time.monotonic()
@@ -135,13 +135,13 @@ def listening(on_count: Callable[[int], None]) -> Iterator[None]:
         listener.close()
 
 
-def counts_of(spark: SparkSession) -> Counts | None:
+def counts_of(spark: SparkSession) -> CountReceiver | None:
     """Where the tasks of a wave are to send what they count; None if nothing listens."""
     return None if _listener is None else _listener.wave(spark.conf.get("spark.driver.host", None))
 
 
 @contextmanager
-def counted(counts: Counts | None, place: int) -> Iterator[None]:
+def counted(counts: CountReceiver | None, place: int) -> Iterator[None]:
     """In a task: send what is counted of a unit of work, the `place`-th of its wave."""
     global _counter  # noqa: PLW0603 - a task counts far below of where it begins
     if counts is None:

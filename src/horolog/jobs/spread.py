@@ -14,7 +14,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from horolog.errors import HorologError
-from horolog.jobs.counting import Counts, counted, counts_of
+from horolog.jobs.counting import CountReceiver, counted, counts_of
 from horolog.spark.masters import parallelism
 from horolog.spark.workers import SentToWorkers, prepare_for_tasks
 
@@ -95,7 +95,7 @@ class _Task(SentToWorkers):
     """What Spark calls with the places of the units that a task does: one."""
 
     def __init__(
-        self, units: Sequence[bytes], work: Callable[[Any], Any], counts: Counts | None
+        self, units: Sequence[bytes], work: Callable[[Any], Any], counts: CountReceiver | None
     ) -> None:
         self.units = tuple(units)
         self.work = work

@@ -24,7 +24,7 @@ from horolog.wire.packing import INT32, compact_string, string, uuid_bytes, uvar
 
 __all__ = [
     "READ_COMMITTED",
-    "AbortedTransaction",
+    "FetchedAbort",
     "FetchedPartition",
     "FetchedTopic",
     "encode_fetch_response",
@@ -41,7 +41,7 @@ _ABORTED: Final = Struct(">qq")
 _NO_REPLICA: Final = INT32.pack(-1)
 
 
-class AbortedTransaction(NamedTuple):
+class FetchedAbort(NamedTuple):
     """An aborted transaction, whose records a `read_committed` consumer skips."""
 
     producer_id: int
@@ -57,7 +57,7 @@ class FetchedPartition(NamedTuple):
     last_stable_offset: int = -1
     log_start_offset: int = -1
     records: Buffer = b""
-    aborted_transactions: Sequence[AbortedTransaction] | None = None  # null: read uncommitted
+    aborted_transactions: Sequence[FetchedAbort] | None = None  # null: read uncommitted
 
 
 class FetchedTopic(NamedTuple):

@@ -168,7 +168,7 @@ class AskTimeRanges(NamedTuple):
     end: int
 
 
-class TimeRanges(NamedTuple):
+class TimeRangePage(NamedTuple):
     """Offsets that may hold a record of a time; no others between the two do."""
 
     ranges: tuple[OffsetRange, ...]
@@ -417,7 +417,7 @@ class PartitionTimes(NamedTuple):
     """The same of its last record."""
 
 
-class CleaningRun(NamedTuple):
+class CleaningSummary(NamedTuple):
     """What a run of the cleaner over a partition has done, so far."""
 
     started_ms: int
@@ -452,7 +452,7 @@ class PartitionCleaning(NamedTuple):
     """For how long max.compaction.lag.ms has been over."""
     uncleanable: str | None
     """Why the cleaner leaves it out; None where it does not."""
-    last_run: CleaningRun | None
+    last_run: CleaningSummary | None
 
 
 class LagClock(StrEnum):
@@ -473,7 +473,7 @@ class AskGroupLag(NamedTuple):
     start: int = 0
 
 
-class PartitionLag(NamedTuple):
+class GroupPartitionLag(NamedTuple):
     """The lag of a group in a partition, with the names of `horolog lag --json`."""
 
     group: str
@@ -509,7 +509,7 @@ class PartitionLag(NamedTuple):
 class GroupLag(NamedTuple):
     """Partitions that a group has committed offsets of, in order."""
 
-    lags: tuple[PartitionLag, ...]
+    lags: tuple[GroupPartitionLag, ...]
     next: int | None
 
 
@@ -597,7 +597,7 @@ RETENTION_UNREAD: Final = Question(
     "horolog.retention.unread", _TOPIC, _DESCRIBE_CONFIGS, AskUnread, UnreadDeleted, paged="unread"
 )
 TIME_RANGES: Final = Question(
-    "horolog.time.ranges", _TOPIC, _DESCRIBE, AskTimeRanges, TimeRanges, paged="ranges"
+    "horolog.time.ranges", _TOPIC, _DESCRIBE, AskTimeRanges, TimeRangePage, paged="ranges"
 )
 CLEANING: Final = Question("horolog.cleaning", _TOPIC, _DESCRIBE, AskPartition, PartitionCleaning)
 HISTORY_GROUP: Final = Question(

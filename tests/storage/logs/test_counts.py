@@ -14,7 +14,7 @@ from horolog.record.kernels.loading import BLOCK_KERNELS
 from horolog.record.scan import load_kernels
 from horolog.record.time_stats import LATENCY_BOUNDS
 from horolog.storage import Log
-from horolog.storage.index.counts import NONE, Counts
+from horolog.storage.index.counts import NONE, BlockTotals
 
 SMALL = TopicConfig(segment_bytes=2_000, **ANY_TIME)
 
@@ -46,7 +46,7 @@ class Expected:
             if each != -1:
                 self.latencies[latency_class(each, now)] += 1
 
-    def assert_is(self, counts: Counts) -> None:
+    def assert_is(self, counts: BlockTotals) -> None:
         assert (counts.size, counts.records, counts.untimed) == (
             self.size,
             self.records,

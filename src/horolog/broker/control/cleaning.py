@@ -4,7 +4,7 @@ from typing import Final
 
 from horolog.broker.broker import Broker
 from horolog.network.peer import Peer
-from horolog.wire.questions import AskPartition, CleaningRun, PartitionCleaning
+from horolog.wire.questions import AskPartition, CleaningSummary, PartitionCleaning
 
 _LONGEST: Final = 500  # characters of an error
 
@@ -25,7 +25,7 @@ async def describe_cleaning(
     why = next((why for each, why in cleaner.uncleanable() if each is partition), None)
     run, last = cleaner.runs.get(partition), None
     if run is not None:
-        last = CleaningRun(
+        last = CleaningSummary(
             run.started_ms,
             run.ended_ms,
             run.is_whole,

@@ -23,8 +23,8 @@ from horolog.wire.questions import (
     AskGroupLag,
     AskUnread,
     GroupLag,
+    GroupPartitionLag,
     GroupUnread,
-    PartitionLag,
     UnreadDeleted,
 )
 
@@ -43,7 +43,7 @@ async def measure_group(broker: Broker, peer: Peer, group: str, ask: AskGroupLag
     behind = sorted(lags.behind([group], committed=ask.committed), key=lambda each: each.key)
     asked = [(each, lags.paces(each), _first_open(broker, each)) for each in behind[start:]]
 
-    def measured(each: Behind, paces: Paces, opened: FirstOpen | None) -> PartitionLag:
+    def measured(each: Behind, paces: Paces, opened: FirstOpen | None) -> GroupPartitionLag:
         try:
             found = partition_lag(each, paces, ask.clock, now_ms)
             if opened is not None:
@@ -52,7 +52,7 @@ async def measure_group(broker: Broker, peer: Peer, group: str, ask: AskGroupLag
             found = unknown_lag(each, paces, ask.clock)
         return found._replace(group=group[:_LONGEST_NAME])
 
-    def page() -> tuple[tuple[PartitionLag, ...], int | None]:
+    def page() -> tuple[tuple[GroupPartitionLag, ...], int | None]:
         return as_many_as_fit((number, measured(*each)) for number, each in enumerate(asked, start))
 
     return GroupLag(*await broker.searchers.run(peer, page))

@@ -13,7 +13,7 @@ from horolog.wire.questions import (
     AskTimeRanges,
     LookupReport,
     RangeClock,
-    TimeRanges,
+    TimeRangePage,
 )
 
 MOST_RANGES: Final = 1_000
@@ -34,7 +34,7 @@ async def explain_lookup(broker: Broker, peer: Peer, topic: str, ask: AskLookup)
 
 async def find_time_ranges(
     broker: Broker, peer: Peer, topic: str, ask: AskTimeRanges
-) -> TimeRanges:
+) -> TimeRangePage:
     """The ranges of offsets that may hold a time.
 
     Raises:
@@ -56,4 +56,4 @@ async def find_time_ranges(
     )
     if following is None and len(found.ranges) >= MOST_RANGES and found.end < ask.end:
         following = found.end
-    return TimeRanges(ranges, following)
+    return TimeRangePage(ranges, following)

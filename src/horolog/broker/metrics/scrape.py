@@ -16,7 +16,7 @@ from horolog.broker.partition import Partition
 from horolog.broker.scheduling.turns import TimeSlice
 from horolog.network.request_times import QUANTILES, RequestTimes
 from horolog.record.time_stats import LATENCY_BOUNDS
-from horolog.storage.index.counts import Counts, sum_of
+from horolog.storage.index.counts import BlockTotals, sum_of
 from horolog.wire.api import ApiKey
 from horolog.wire.questions import FollowedState
 
@@ -35,10 +35,10 @@ class _Topic:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.appended: list[Counts] = []
+        self.appended: list[BlockTotals] = []
         self.numbers = [0] * len(_SUMMED)
 
-    def add(self, numbers: Sequence[int], appended: Counts) -> None:
+    def add(self, numbers: Sequence[int], appended: BlockTotals) -> None:
         *sums, ahead_ms = numbers
         for at, number in enumerate(sums):
             self.numbers[at] += number
@@ -200,7 +200,7 @@ def _numbers_of(partition: Partition, now_ms: int) -> tuple[int, ...]:
     )
 
 
-def _add_appended(found: Exposition, topic: str, appended: Counts) -> None:
+def _add_appended(found: Exposition, topic: str, appended: BlockTotals) -> None:
     labels = labels_of(("topic",), (topic,))
     found.add(of.MESSAGES_IN, appended.records, labels)
     found.add(of.BYTES_IN, appended.size, labels)

@@ -3,7 +3,7 @@
 from collections import Counter
 
 from horolog.errors import HorologError, RecordsRejected
-from horolog.storage.index.counts import NONE, Counts
+from horolog.storage.index.counts import NONE, BlockTotals
 from horolog.wire.api import ApiKey
 
 
@@ -48,7 +48,7 @@ class Traffic:
         self.converted[api].add(topic, records)
         self.converted_for[api, version] += records
 
-    def forget(self, topic: str, appended: Counts) -> None:
+    def forget(self, topic: str, appended: BlockTotals) -> None:
         """A topic is deleted; `appended` is what its partitions have counted."""
         self.deleted = self.deleted.plus(appended)
         for each in (self.bytes_out, self.failed_produce, *self.converted.values()):

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from horolog.jobs.counting import Counts, count, counted, counts_of
+from horolog.jobs.counting import CountReceiver, count, counted, counts_of
 from horolog.jobs.questions.groups import Flags
 from horolog.jobs.selection import Selection
 from horolog.record.stretches import Int64Array
@@ -180,7 +180,7 @@ class Scan:
 class _Run(SentToWorkers):
     """What Spark calls with the numbers of the tasks."""
 
-    def __init__(self, scan: Scan, summary: Summary, counts: Counts | None) -> None:
+    def __init__(self, scan: Scan, summary: Summary, counts: CountReceiver | None) -> None:
         self.scan = pickle.dumps(scan)  # once, not for each reference to a stretch
         self.summary = summary
         self.counts = counts

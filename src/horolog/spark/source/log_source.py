@@ -26,7 +26,7 @@ from horolog.spark.workers import exclude_modules_from_collection
 if TYPE_CHECKING:
     from horolog.spark.write.options import WriteOptions
     from horolog.spark.write.rows import SinkColumns
-    from horolog.spark.write.sink import LogStreamWriter, LogWriter
+    from horolog.spark.write.sink import LogBatchWriter, LogStreamWriter
 
 FORMAT = "horolog"
 
@@ -117,9 +117,9 @@ class LogSource(DataSource):
             # Raised here, Spark up to 4.3 would show an UnboundLocalError of its own instead.
             return RefusedStream(error)
 
-    def writer(self, schema: StructType, overwrite: bool) -> "LogWriter":
+    def writer(self, schema: StructType, overwrite: bool) -> "LogBatchWriter":
         """The writer of a batch query with these columns."""
-        from horolog.spark.write.sink import LogWriter  # noqa: PLC0415 - 60 ms of a reader's start
+        from horolog.spark.write.sink import LogBatchWriter  # noqa: PLC0415 - 60 ms of a reader's start
 
         with in_one_sentence():
             if overwrite:
@@ -129,7 +129,7 @@ class LogSource(DataSource):
                 )
             columns, options = self._sink(schema)
             options.refuse_nameless_batch()
-            return LogWriter(columns, options)
+            return LogBatchWriter(columns, options)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> "LogStreamWriter":
         """The writer of a streaming query with these columns.

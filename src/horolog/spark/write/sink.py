@@ -48,7 +48,7 @@ class _RowWriter(SentToWorkers):
         _report(messages, where)
 
 
-class LogWriter(_RowWriter, DataSourceArrowWriter):
+class LogBatchWriter(_RowWriter, DataSourceArrowWriter):
     """Appends the rows of a DataFrame."""
 
     def commit(self, messages: _Messages) -> None:

@@ -21,7 +21,7 @@ from horolog.storage.index.blocks import (
     Block,
     unpack,
 )
-from horolog.storage.index.counts import NONE, Counts, counts_of
+from horolog.storage.index.counts import NONE, BlockTotals, counts_of
 from horolog.storage.index.folding import NO_BLOCK, folded
 from horolog.storage.index.marker import MARKER_SIZE
 
@@ -46,7 +46,7 @@ class _Open(NamedTuple):
     """Of the block that has room left, without what is pending; not changed any more."""
     pending: list[bytes]
     """Batches that follow: of that block, and of blocks behind it."""
-    finished: Counts
+    finished: BlockTotals
     """What `BlockWriter.counts` has besides these."""
 
 
@@ -83,7 +83,7 @@ class BlockWriter:
         self._open: _Open
         self._pending: list[bytes]
         self._pending_bytes = 0  # of those batches in the log
-        self._counted: tuple[_Open | None, int, Counts] = None, 0, NONE  # as one value
+        self._counted: tuple[_Open | None, int, BlockTotals] = None, 0, NONE  # as one value
         self._go_on_with(NO_BLOCK, NONE)
 
     def resume(self, last: bytes) -> None:
@@ -123,12 +123,12 @@ class BlockWriter:
         entries, _ = folded(total, list(pending), BLOCK_BYTES, closing=True)
         return [unpack(entries, place) for place in range(0, len(entries), ENTRY_SIZE)]
 
-    def count_from(self, counts: Counts) -> None:
+    def count_from(self, counts: BlockTotals) -> None:
         """Count what is taken from here on, and add it to this."""
         total, pending, finished = self._open
         self._open = _Open(total, pending, finished.minus(self.counts()).plus(counts))
 
-    def counts(self) -> Counts:
+    def counts(self) -> BlockTotals:
         """What was taken up to the last batch, since `count_from`; for any thread."""
         open_now, batches, counts = self._counted
         if open_now is self._open and batches == len(open_now.pending):
@@ -149,7 +149,7 @@ class BlockWriter:
                 finished = finished.plus(counts_of(entries))
             self._go_on_with(total, finished)
 
-    def _go_on_with(self, total: "array[int]", finished: Counts) -> None:
+    def _go_on_with(self, total: "array[int]", finished: BlockTotals) -> None:
         self._pending = []
         self._pending_bytes = 0
         self._open = _Open(total, self._pending, finished)

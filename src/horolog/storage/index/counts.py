@@ -17,7 +17,7 @@ _NUMBERS: Final = Struct(">4xI20xI52xI8x12I8x")
 assert _NUMBERS.size == ENTRY_SIZE
 
 
-class Counts(NamedTuple):
+class BlockTotals(NamedTuple):
     """Of records, and of the batches that they are in."""
 
     numbers: tuple[int, ...] = (0,) * (3 + LATENCY_COUNT)
@@ -43,29 +43,29 @@ class Counts(NamedTuple):
         """Records in each class of `LATENCY_BOUNDS`; the first class was ahead of the clock."""
         return self.numbers[3:]
 
-    def plus(self, other: "Counts") -> "Counts":
+    def plus(self, other: "BlockTotals") -> "BlockTotals":
         """The sum."""
-        return Counts(tuple(map(add, self.numbers, other.numbers)))
+        return BlockTotals(tuple(map(add, self.numbers, other.numbers)))
 
-    def minus(self, other: "Counts") -> "Counts":
+    def minus(self, other: "BlockTotals") -> "BlockTotals":
         """The difference."""
-        return Counts(tuple(map(sub, self.numbers, other.numbers)))
+        return BlockTotals(tuple(map(sub, self.numbers, other.numbers)))
 
 
-NONE: Final = Counts()
+NONE: Final = BlockTotals()
 
 
-def sum_of(all_counts: Iterable[Counts]) -> Counts:
+def sum_of(all_counts: Iterable[BlockTotals]) -> BlockTotals:
     """The sum of many."""
     return _summed(each.numbers for each in all_counts)
 
 
-def counts_of(entries: bytes) -> Counts:
+def counts_of(entries: bytes) -> BlockTotals:
     """What blocks add up to, by their entries."""
     if len(entries) == ENTRY_SIZE:
-        return Counts(_NUMBERS.unpack(entries))
+        return BlockTotals(_NUMBERS.unpack(entries))
     return _summed(_NUMBERS.iter_unpack(entries))
 
 
-def _summed(rows: Iterable[tuple[int, ...]]) -> Counts:
-    return Counts(tuple(map(sum, zip(*rows, strict=True))) or NONE.numbers)
+def _summed(rows: Iterable[tuple[int, ...]]) -> BlockTotals:
+    return BlockTotals(tuple(map(sum, zip(*rows, strict=True))) or NONE.numbers)

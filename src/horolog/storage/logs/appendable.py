@@ -19,7 +19,7 @@ from horolog.errors import ErrorCode, RequestRefused, StorageFailed
 from horolog.record.markers import Marker, TransactionEnd, stamped_marker
 from horolog.record.timestamps import LOG_APPEND_TIME, NO_TIMESTAMP
 from horolog.storage.directory.checkpoints import AppendTimeReset
-from horolog.storage.index.counts import Counts
+from horolog.storage.index.counts import BlockTotals
 from horolog.storage.logs.flusher import Flusher
 from horolog.storage.logs.readable import LogParts, ReadableLog
 from horolog.storage.logs.writer import LogWriter
@@ -99,7 +99,7 @@ class AppendableLog(ReadableLog):
         return self._append_times.last
 
     @property
-    def counts(self) -> Counts:
+    def counts(self) -> BlockTotals:
         """What was appended since the log was opened; it never shrinks. Any thread may ask."""
         return self.active.counts
 

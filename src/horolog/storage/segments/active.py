@@ -20,7 +20,7 @@ from horolog.storage.batches.proof import identity_of
 from horolog.storage.files import Files
 from horolog.storage.index.abort import AbortedTxn
 from horolog.storage.index.block_writer import BlockWriter
-from horolog.storage.index.counts import NONE, Counts
+from horolog.storage.index.counts import NONE, BlockTotals
 from horolog.storage.index.folding import counted_row, row_of
 from horolog.storage.index.growing import IndexWriter
 from horolog.storage.index.indexes import SegmentEnd
@@ -135,12 +135,12 @@ class ActiveSegment:
         return self._append_times.most_ms
 
     @property
-    def counts(self) -> Counts:
+    def counts(self) -> BlockTotals:
         """What was appended since the log was opened, to earlier segments as well; any thread."""
         blocks = self._blocks
         return self._counted if blocks is None else blocks.counts()
 
-    def count_from(self, counts: Counts) -> None:
+    def count_from(self, counts: BlockTotals) -> None:
         """Set what was appended before this segment was created or opened."""
         self._counted = counts
         if self._blocks is not None:
