@@ -100,7 +100,7 @@ def test_what_the_disk_refused_is_tried_again_later(
     fill(broker, 0)
     cleaner, now_ms = cleaner_of(broker), 5
     cleaner.monotonic_ms = lambda: now_ms
-    files = broker.log("t", 0)._files
+    files = broker.log("t", 0).files
     with monkeypatch.context() as patched:
 
         def refuse(path: str) -> None:
@@ -121,7 +121,7 @@ def test_memory_that_one_run_lacks_or_a_bug_does_not_keep_others_from_being_clea
         fill(broker, partition, 30 - partition)
     cleaner, now_ms = cleaner_of(broker), 5
     cleaner.monotonic_ms = lambda: now_ms
-    files = broker.log("t", 0)._files
+    files = broker.log("t", 0).files
     make_directory = files.make_directory
     with monkeypatch.context() as patched:
 
@@ -151,7 +151,7 @@ class Held:
 
     def __init__(self, broker: RunningBroker) -> None:
         self.reached, self.go_on = threading.Event(), threading.Event()
-        pace = cleaner_of(broker)._pace
+        pace = cleaner_of(broker).pace
         wait = pace.wait
 
         def hold(size: int, rate: object, stop: threading.Event) -> None:

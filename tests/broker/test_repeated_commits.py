@@ -301,7 +301,7 @@ def test_a_disk_that_refuses_fails_the_commit_and_nothing_is_committed(
         raise full
 
     with monkeypatch.context() as patch:
-        patch.setattr(type(log.active._files), "os_pwritev", refuse)
+        patch.setattr(type(log.files), "os_pwritev", refuse)
         answer = client.give(with_offsets(asked, 8).frame(broker, 77))
     assert error_of(answer) == ErrorCode.not_coordinator
     assert isinstance(answer, bytes)

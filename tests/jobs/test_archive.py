@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from archive_reading import manifest_of, positions_of, records_of
+from batches import numbered_batch
 from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
@@ -29,7 +30,6 @@ from horolog.jobs.archives.reading import RangeReader
 from horolog.jobs.archives.store import ArchiveStore
 from horolog.jobs.spread import spread
 from horolog.record.batch import iter_headers
-from horolog.record.builder import Record, build_batch
 from horolog.record.compression import Codec
 from horolog.record.conversion import convert_all
 from horolog.sources.batches import Batches
@@ -141,7 +141,7 @@ def logs_of_any_formats(draw: st.DrawFn) -> list[bytes]:
         st.integers(0, 2), st.sampled_from([Codec.NONE, Codec.GZIP]), st.integers(1, 5)
     )
     for magic, codec, count in draw(st.lists(kinds, min_size=2, max_size=6)):
-        made = batch(count, base_offset=offset, codec=codec)
+        made = numbered_batch(count, base_offset=offset, codec=codec)
         for part in convert_all(made, magic, least_offset=offset):
             batches += [bytes(part.data)[at : at + size] for at, size in wholes(part.data)]
         offset += count
@@ -188,12 +188,12 @@ def test_stretches_cut_anywhere_read_each_batch_once(log: list[bytes], together:
 def test_a_second_run_goes_on_where_the_archive_ends(broker: RunningBroker, tmp_path: Path) -> None:
     broker.create_topic("clicks", partitions=2)
     for partition in (0, 1):
-        broker.client.produce("clicks", partition, batch(20))
+        broker.client.produce("clicks", partition, numbered_batch(20))
     first = run(broker.address, tmp_path, topics="clicks")
     assert (first.records, first.ends) == (40, {"clicks-0": 20, "clicks-1": 20})
     nothing = run(broker.address, tmp_path, topics="clicks")
     assert (nothing.records, nothing.manifest) == (0, first.manifest)
-    broker.client.produce("clicks", 1, batch(5))
+    broker.client.produce("clicks", 1, numbered_batch(5))
     second = run(broker.address, tmp_path, topics="clicks")
     assert (second.records, second.ends) == (5, {"clicks-0": 20, "clicks-1": 25})
     assert positions_of(tmp_path / "archive") == [
@@ -201,10 +201,6 @@ def test_a_second_run_goes_on_where_the_archive_ends(broker: RunningBroker, tmp_
         *((1, offset) for offset in range(25)),
     ]
     assert all(row["appendTimeMs"] is not None for row in records_of(tmp_path / "archive"))
-
-
-def batch(count: int, start_ms: int = NINE_MS, **how: Any) -> bytes:
-    return build_batch([Record(start_ms + n, b"k", b"v%d" % n) for n in range(count)], **how)
 
 
 def test_aborted_transactions_are_left_out_and_open_ones_wait(tmp_path: Path) -> None:
@@ -286,9 +282,9 @@ def test_a_range_of_time_is_exact_and_stays_the_same(files: PartitionFiles, tmp_
 def test_a_relative_start_is_fixed_by_the_first_run(broker: RunningBroker, tmp_path: Path) -> None:
     broker.create_topic("clicks")
     now_ms = broker.clock.now_ms()
-    broker.client.produce("clicks", 0, batch(3, now_ms - 60_000))
+    broker.client.produce("clicks", 0, numbered_batch(3, now_ms - 60_000))
     assert run(broker.address, tmp_path, topics="clicks", from_="-1h").records == 3
-    broker.client.produce("clicks", 0, batch(3, now_ms - 60_000))
+    broker.client.produce("clicks", 0, numbered_batch(3, now_ms - 60_000))
     assert run(broker.address, tmp_path, topics="clicks", from_="-1h").records == 3
 
 
@@ -416,9 +412,9 @@ def test_records_that_were_deleted_before_they_were_archived_are_said(
     broker: RunningBroker, client: Client, tmp_path: Path
 ) -> None:
     broker.create_topic("clicks")
-    client.produce("clicks", 0, batch(10))
+    client.produce("clicks", 0, numbered_batch(10))
     run(broker.address, tmp_path, topics="clicks")
-    client.produce("clicks", 0, batch(10))
+    client.produce("clicks", 0, numbered_batch(10))
     broker.delete_records("clicks", 15)
     done = run(broker.address, tmp_path, topics="clicks")
     assert "offsets 10 to 14 were deleted" in done.refused["clicks-0"]
@@ -434,7 +430,7 @@ def test_a_log_start_within_a_batch_is_where_the_archive_begins(
     broker: RunningBroker, client: Client, tmp_path: Path
 ) -> None:
     broker.create_topic("clicks")
-    client.produce("clicks", 0, batch(10))
+    client.produce("clicks", 0, numbered_batch(10))
     broker.delete_records("clicks", 4)
     run(broker.address, tmp_path, topics="clicks")
     assert [offset for _, offset in positions_of(tmp_path / "archive")] == list(range(4, 10))
@@ -445,7 +441,7 @@ def test_a_log_start_within_a_batch_is_where_the_archive_begins(
 def test_a_topic_that_was_created_again_is_refused(broker: RunningBroker, tmp_path: Path) -> None:
     for _ in range(2):
         broker.create_topic("clicks")
-        broker.client.produce("clicks", 0, batch(10))
+        broker.client.produce("clicks", 0, numbered_batch(10))
         done = run(broker.address, tmp_path, topics="clicks")
         broker.client.delete_topics(["clicks"])
     assert "deleted and created again" in done.refused["clicks-0"]

@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 from archive_reading import manifest_of
+from batches import numbered_batch
 from hypothesis import given
 from hypothesis import strategies as st
 from in_process_spark import InProcessSpark
@@ -138,7 +139,7 @@ def test_a_broker_serves_a_restored_log_with_both_times(
     broker.create_topic("stamped", message_timestamp_type="LogAppendTime")
     for start in range(5):
         for topic, partition in (("clicks", 0), ("clicks", 1), ("stamped", 0)):
-            broker.client.produce(topic, partition, batch(10, NINE_MS + start))
+            broker.client.produce(topic, partition, numbered_batch(10, NINE_MS + start))
     archived(broker.address, tmp_path, topics="clicks,stamped")
     done = restored(tmp_path)
     assert (done.records, done.refused) == (150, {})
@@ -211,7 +212,7 @@ def test_append_times_of_a_batch_that_two_units_share_are_those_of_its_records(
     monkeypatch.setattr(planning, "LEAST_UNIT_BYTES", 100)
     broker.create_topic("clicks", retention_ms="-1")
     for start in range(6):
-        broker.client.produce("clicks", 0, batch(50, NINE_MS + start))
+        broker.client.produce("clicks", 0, numbered_batch(50, NINE_MS + start))
     target = round_trip(broker.address, tmp_path, topics="clicks")
     (state,) = manifest_of(tmp_path / "archive").partitions().values()
     assert len(state.ranges) > 2
@@ -220,13 +221,9 @@ def test_append_times_of_a_batch_that_two_units_share_are_those_of_its_records(
 
 def client_offset(client: Client, topic: str, partition: int) -> int:
     """The offset that the next record gets."""
-    produced = client.produce(topic, partition, batch(1))
+    produced = client.produce(topic, partition, numbered_batch(1))
     assert produced.base_offset is not None
     return produced.base_offset
-
-
-def batch(count: int, start_ms: int = NINE_MS, **how: Any) -> bytes:
-    return build_batch([Record(start_ms + n, b"k", b"v%d" % n) for n in range(count)], **how)
 
 
 def test_committed_transactions_are_restored_with_their_markers(tmp_path: Path) -> None:
@@ -304,7 +301,7 @@ def test_a_log_that_starts_within_a_batch_starts_there_again(
     make_broker: MakeBroker, broker: RunningBroker, tmp_path: Path
 ) -> None:
     broker.create_topic("clicks")
-    broker.client.produce("clicks", 0, batch(10))
+    broker.client.produce("clicks", 0, numbered_batch(10))
 
     broker.delete_records("clicks", 4)
     target = round_trip(broker.address, tmp_path, topics="clicks")
@@ -514,7 +511,7 @@ def test_producer_ids_that_come_later_are_no_restored_ones(
     broker.create_topic("clicks")
     used = init_producer_id(broker.client)
     how = {"producer_id": used, "producer_epoch": 0, "base_sequence": 0}
-    broker.client.produce("clicks", 0, batch(3, **how))
+    broker.client.produce("clicks", 0, numbered_batch(3, **how))
     target = round_trip(broker.address, tmp_path, topics="clicks")
     other = make_broker(log_dir=target)
     log = other.log("clicks")

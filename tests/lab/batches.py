@@ -83,6 +83,11 @@ def batch(
     return build_batch([Record(timestamp, key, value) for timestamp in timestamps], **more)
 
 
+def numbered_batch(count: int, start_ms: int = AROUND_MS, **more: Any) -> bytes:
+    """Records a millisecond apart, each with a value of its own."""
+    return build_batch([Record(start_ms + n, b"k", b"v%d" % n) for n in range(count)], **more)
+
+
 def fill(
     client: "Client",
     topic: str,

@@ -1,11 +1,12 @@
-"""Numbers for librdkafka's producer to send, and what its consumer sees of a topic, to the end."""
+"""Numbers for librdkafka's producer to send, and what is committed of a topic, to its end."""
 
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
-from patience import PATIENCE_S
+from patience import PATIENCE_S, eventually
 
 from horolog.client import Client
+from horolog.sources import scan
 
 
 def send_numbers(bootstrap: str, topic: str, numbers: range, partitions: int) -> None:
@@ -57,3 +58,17 @@ def end_offsets(bootstrap: str, topic: str) -> int:
         partitions = client.metadata([topic]).topics[topic].partitions
         found = client.list_offsets({(topic, number): -1 for number in partitions})
     return sum(end.offset for end in found.values() if end is not None)
+
+
+def is_settled(client: Client, topic: str, partition: int) -> bool:
+    """Whether no transaction is open: the markers of a transaction may follow its commit."""
+    found = client.fetch(topic, partition, 0, max_wait_ms=0, read_committed=True)
+    return found.last_stable_offset == found.high_watermark
+
+
+def numbers_committed(client: Client, topic: str) -> list[int]:
+    """All values as numbers, in order, once no transaction is open."""
+    partitions = client.partitions_of(topic)
+    assert eventually(lambda: all(is_settled(client, topic, each) for each in partitions))
+    rows = scan(client, topic, columns=("value",), read_committed=True).read_all()
+    return sorted(int(value) for value in rows.column("value").to_pylist())

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from committed import values_seen
-from patience import PATIENCE_S
+from committed import is_settled, values_seen
+from patience import PATIENCE_S, eventually
 
 from horolog.client import Client, Producer, TopicPartition
 
@@ -98,17 +98,10 @@ def settle(bootstrap: str, directory: Path) -> None:
     """
     out: list[TopicPartition] = [(name, at) for name in ("out", "dead") for at in (0, 1)]
     query = json.loads((directory / "query/checkpoint/metadata").read_text())["id"]
-    give_up = time.monotonic() + PATIENCE_S
     with Client(bootstrap) as client:
         for task in range(2 * TASKS):
             client.init_transactions(f"horolog/task/{task}/{query}", transaction_timeout_ms=60_000)
-        for topic, partition in out:
-            while True:
-                found = client.fetch(topic, partition, 0, max_wait_ms=0, read_committed=True)
-                if found.last_stable_offset == found.high_watermark:
-                    break
-                assert time.monotonic() < give_up, directory
-                time.sleep(0.05)
+        assert eventually(lambda: all(is_settled(client, *each) for each in out)), directory
 
 
 class KilledStreams:

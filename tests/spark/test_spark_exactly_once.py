@@ -10,28 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from patience import eventually
+from committed import numbers_committed
 from pyspark.errors import PySparkException
 from running_broker import RunningBroker
 
 from horolog.client import Client
-from horolog.sources import scan
 
 pytestmark = pytest.mark.spark
 
 ROWS = 400
-
-
-def values_of(client: Client, topic: str) -> list[int]:
-    """Those that are committed: the markers of a batch may follow its commit."""
-
-    def is_settled(partition: int) -> bool:
-        found = client.fetch(topic, partition, 0, max_wait_ms=0, read_committed=True)
-        return found.last_stable_offset == found.high_watermark
-
-    assert eventually(lambda: all(map(is_settled, client.partitions_of(topic))))
-    rows = scan(client, topic, columns=("value",), read_committed=True).read_all()
-    return sorted(int(value) for value in rows.column("value").to_pylist())
 
 
 def dying(spark: Any, directory: Path) -> Callable[[str], None]:
@@ -132,7 +119,7 @@ def test_a_batch_that_died_anywhere_is_written_once(
     stream: Stream, client: Client, place: str
 ) -> None:
     stream.run(**{"kafka.batch.size": "500"})
-    assert values_of(client, "out") == list(range(ROWS))
+    assert numbers_committed(client, "out") == list(range(ROWS))
     stream.produce(ROWS)
     stream.die_at(place)
     with pytest.raises(PySparkException, match=f"dies at {place}"):
@@ -140,11 +127,11 @@ def test_a_batch_that_died_anywhere_is_written_once(
     stream.broker.restart()
     client.create_partitions({"out": 4})
     query = stream.run(**{"kafka.batch.size": "900", "kafka.compression.type": "zstd"})
-    assert values_of(client, "out") == list(range(2 * ROWS))
+    assert numbers_committed(client, "out") == list(range(2 * ROWS))
     assert client.offset_fetch(f"horolog/batch/{query.id}", require_stable=True)
     stream.produce(2 * ROWS)
     stream.run()
-    assert values_of(client, "out") == list(range(3 * ROWS))
+    assert numbers_committed(client, "out") == list(range(3 * ROWS))
 
 
 @pytest.mark.slow
@@ -159,7 +146,7 @@ def test_a_batch_whose_driver_died_before_its_commit_may_be_written_by_another_p
     )
     # The first plan's other task is open until its time is over, or its id is taken over.
     client.init_transactions(f"horolog/task/1/{query.id}", transaction_timeout_ms=60_000)
-    assert values_of(client, "out") == list(range(1000, 1000 + ROWS))
+    assert numbers_committed(client, "out") == list(range(1000, 1000 + ROWS))
 
 
 @pytest.mark.slow
@@ -175,9 +162,9 @@ def test_another_plan_for_a_batch_that_is_committed_is_refused_and_the_old_one_g
     ):
         with pytest.raises(PySparkException, match=r"docs/exactly-once\.md"):
             stream.run(change)
-        assert values_of(client, "out") == list(range(ROWS))
+        assert numbers_committed(client, "out") == list(range(ROWS))
     stream.run()
-    assert values_of(client, "out") == list(range(ROWS))
+    assert numbers_committed(client, "out") == list(range(ROWS))
 
 
 def test_a_named_batch_is_written_once(spark: Any, broker: RunningBroker, client: Client) -> None:
@@ -190,18 +177,18 @@ def test_a_named_batch_is_written_once(spark: Any, broker: RunningBroker, client
 
     for _ in range(2):
         write(frame, exactlyOnce="true", writeName="import of May")
-        assert values_of(client, "named") == list(range(ROWS))
+        assert numbers_committed(client, "named") == list(range(ROWS))
     with pytest.raises(PySparkException, match=r"was committed, at least in part, with other rows"):
         write(
             spark.range(5, 5 + ROWS).selectExpr("cast(id as string) value"),
             exactlyOnce="true",
             writeName="import of May",
         )
-    assert values_of(client, "named") == list(range(ROWS))
+    assert numbers_committed(client, "named") == list(range(ROWS))
     with pytest.raises(PySparkException, match=r"^A batch that is written with option"):
         write(frame, exactlyOnce="true")
     write(frame, exactlyOnce="true", writeName="import of June")
-    assert Counter(values_of(client, "named")) == dict.fromkeys(range(ROWS), 2)
+    assert Counter(numbers_committed(client, "named")) == dict.fromkeys(range(ROWS), 2)
 
 
 def test_each_micro_batch_of_foreach_batch_is_written_once(stream: Stream, client: Client) -> None:
@@ -226,8 +213,8 @@ def test_each_micro_batch_of_foreach_batch_is_written_once(stream: Stream, clien
                 query.awaitTermination()
         else:
             query.awaitTermination()
-    assert values_of(client, "left") == list(range(ROWS))
-    assert values_of(client, "right") == list(range(ROWS))
+    assert numbers_committed(client, "left") == list(range(ROWS))
+    assert numbers_committed(client, "right") == list(range(ROWS))
 
 
 @pytest.mark.slow
@@ -247,5 +234,5 @@ def test_dead_letters_are_there_once_whatever_dies(
     with pytest.raises(PySparkException, match=f"dies at {place}"):
         run()
     run()
-    assert values_of(client, "out") == [each for each in range(ROWS) if each % 5]
-    assert values_of(client, "dead") == [*range(0, ROWS, 5)]
+    assert numbers_committed(client, "out") == [each for each in range(ROWS) if each % 5]
+    assert numbers_committed(client, "dead") == [*range(0, ROWS, 5)]

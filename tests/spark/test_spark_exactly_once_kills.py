@@ -6,19 +6,18 @@ import subprocess
 import sys
 import threading
 import time
-from collections import Counter
 from pathlib import Path
 
 import pyarrow as pa
 import pyspark
 import pytest
-from patience import PATIENCE_S, eventually
+from committed import numbers_committed
+from patience import PATIENCE_S
 from running_broker import BrokerProcess, a_broker_process
 
 from horolog.client import Client, NoAnswer
 from horolog.client.producer import Producer
 from horolog.errors import RequestRefused
-from horolog.sources import scan
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -95,18 +94,6 @@ print("done", flush=True)
 broker = a_broker_process()
 
 
-def count_of(client: Client, topic: str) -> Counter[int]:
-    """Those that are committed: the markers of a batch may follow its commit."""
-
-    def is_settled(partition: int) -> bool:
-        found = client.fetch(topic, partition, 0, max_wait_ms=0, read_committed=True)
-        return found.last_stable_offset == found.high_watermark
-
-    assert eventually(lambda: all(map(is_settled, client.partitions_of(topic))))
-    rows = scan(client, topic, columns=("value",), read_committed=True).read_all()
-    return Counter(int(value) for value in rows.column("value").to_pylist())
-
-
 def end_of(client: Client, topic: str) -> int:
     """How many records a topic has; 0 while the broker is away."""
     try:
@@ -151,7 +138,7 @@ def test_tasks_executors_and_the_broker_may_be_killed(
             process.kill()
     assert code == 0, (tmp_path / "out.txt").read_text()[-4000:]
     assert sorted(path.name for path in marks.iterdir()) == ["0", "1", "2", "3"]
-    assert count_of(client, "out") == dict.fromkeys(range(ROWS), 1)
+    assert numbers_committed(client, "out") == [*range(ROWS)]
 
 
 def _kill_once(broker: BrokerProcess, process: subprocess.Popen[bytes]) -> None:
@@ -188,4 +175,4 @@ def test_a_driver_may_be_killed_at_any_time(
             process.wait()
             assert process.stdout is not None
             process.stdout.close()
-    assert count_of(client, "out") == dict.fromkeys(range(ROWS // 4), 1)
+    assert numbers_committed(client, "out") == [*range(ROWS // 4)]

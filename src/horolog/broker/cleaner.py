@@ -61,7 +61,8 @@ class Cleaner:
         self._live = live
         self._clock = clock
         self._partitions = partitions
-        self._pace = Pace()
+        self.pace = Pace()
+        """Of all its threads, by `log.cleaner.io.max.bytes.per.second`."""
         self._executor: ThreadPoolExecutor | None = None  # made when there is something to clean
         self._busy: dict[Partition, asyncio.Future[None]] = {}  # set when the run has ended
         self._tasks: dict[int, asyncio.Task[None]] = {}
@@ -185,7 +186,7 @@ class Cleaner:
 
         def hold(size: int, stop: threading.Event) -> None:
             live = self._live
-            self._pace.wait(size, lambda: live.config.log_cleaner_io_max_bytes_per_second, stop)
+            self.pace.wait(size, lambda: live.config.log_cleaner_io_max_bytes_per_second, stop)
 
         def new_map() -> "KeyMap":
             from horolog.storage.cleaning.key_map import (  # noqa: PLC0415 - numpy, if needed

@@ -383,7 +383,7 @@ def test_a_reader_in_a_segment_that_is_replaced_reads_on(tmp_path: Path) -> None
             whole = bytes(held.read())
             texts = [Path(each.log.path).read_bytes()[: each.size] for each in segments]
             aborted = [each.aborted() for each in segments]
-            files = log._files
+            files = log.files
             clean(log, monotonic=again)
             assert bytes(held.read()) == whole
             files.close()  # all are opened again, under the names that they have now

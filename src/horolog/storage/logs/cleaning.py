@@ -27,7 +27,6 @@ from horolog.errors import HorologError, StorageFailed
 from horolog.storage import names
 from horolog.storage.cleaning.choosing import Cleanable, cleanable, first_dirty, first_time
 from horolog.storage.cleaning.rules import Rules, last_of_producers, legacy_horizon
-from horolog.storage.files import Files
 from horolog.storage.logs.following import FollowingLog
 from horolog.storage.logs.readable import LogParts
 from horolog.storage.logs.replacing import begin_replacement, size_of_logs, take_back, write_cleaned
@@ -129,7 +128,7 @@ class CleaningLog(FollowingLog):
             self._is_settled = False
             swap = self._swap = _Swap(old, self._coming(work), due_ms)
             bases = [each.base_offset for each in old]
-            swap.replacement = begin_replacement(self._files, self.directory, work, bases)
+            swap.replacement = begin_replacement(self.files, self.directory, work, bases)
             self._finish_swap()
             return True
 
@@ -141,7 +140,7 @@ class CleaningLog(FollowingLog):
 
     def _coming(self, work: str) -> list[Segment]:
         """The segments of a directory as they will be in this log."""
-        files, config = self._files, self.config
+        files, config = self.files, self.config
         present = files.names_in(work)
         return [
             Segment(
@@ -168,12 +167,12 @@ class CleaningLog(FollowingLog):
         swap = self._swap
         assert swap is not None
         if swap.replacement is None:
-            take_back(self._files, self.directory)
+            take_back(self.files, self.directory)
             self._swap = None
             return
         for segment in swap.old:
             self.removed_files.remove_replaced_later(segment, swap.due_ms)
-        finish_replacement(self._files, self.directory, swap.replacement)
+        finish_replacement(self.files, self.directory, swap.replacement)
         at = self.segments.index(swap.old[0])
         self.segments = (*self.segments[:at], *swap.new, *self.segments[at + len(swap.old) :])
         self._index_checks.want_maps()  # their block maps are made like those of other brokers'
@@ -235,7 +234,7 @@ class Cleaning:
             monotonic_ms: one that never goes back.
         """
         self._log = log
-        self._files: Files = log._files
+        self._files = log.files
         self._key_map = key_map
         self._now_ms = now_ms
         self._monotonic_ms = monotonic_ms

@@ -96,6 +96,8 @@ class ReadableLog:
 
     def __init__(self, parts: LogParts) -> None:
         self.topic, self.partition = parts.partition
+        self.files = parts.files
+        """The way to the disk, which logs share."""
         self.segments: tuple[Segment, ...] = tuple(parts.segments)
         """In offset order, never empty; replaced, never mutated."""
         self.log_start_offset = parts.log_start_offset
@@ -128,7 +130,6 @@ class ReadableLog:
         self._said_unended: frozenset[Unended] = frozenset()
         self._index_checks = IndexChecks()
         self._max_batch_bytes = parts.max_batch_uncompressed_bytes
-        self._files = parts.files
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
@@ -232,12 +233,12 @@ class ReadableLog:
             is_gap = segments[0].base_offset <= offset
             if is_gap and (min_one_batch or max_bytes >= gap.size):
                 return gap
-        return Slice(self._files, None, 0, 0)
+        return Slice(self.files, None, 0, 0)
 
     def gap(self, offset: int, end_offset: int) -> Slice:
         """A batch without records for the offsets from one to another, where there are none."""
         held = empty_batch(offset, min(end_offset, offset + _MOST_OFFSETS) - 1)
-        return Slice(self._files, None, 0, len(held), held)
+        return Slice(self.files, None, 0, len(held), held)
 
     def behind_empty_batches(self, offset: int, up_to: int) -> int:
         """From where on a consumer at `offset` finds records; `up_to` if there are none before it.

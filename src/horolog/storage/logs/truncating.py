@@ -143,9 +143,9 @@ class TruncatingLog(AppendableLog):
         if position < size:
             times = segment.append_times.kept_from(facts.next_offset)
             file = segment.log.open()
-            kept = keep_stretch(self._files, file, position, size, now_ms, times)
+            kept = keep_stretch(self.files, file, position, size, now_ms, times)
             self._set_aside(kept, facts.next_offset, size - position)
-        cut = Segment(self._files, self.directory, segment.base_offset, self.config, size=position)
+        cut = Segment(self.files, self.directory, segment.base_offset, self.config, size=position)
         cut.end = SegmentEnd(position, facts.next_offset)
         return _Cut(cut, facts, segment.companion_before_cut())
 
@@ -176,7 +176,7 @@ class TruncatingLog(AppendableLog):
         truncation = _Truncation(going, cut, now_ms, anew=anew)
         if cut is None:
             offset = offset if anew else min(offset, before[0].base_offset)
-            last = Segment(self._files, self.directory, offset, config, size=0, has_aborted=False)
+            last = Segment(self.files, self.directory, offset, config, size=0, has_aborted=False)
             last.end = SegmentEnd(0, offset)
             kept: tuple[Segment, ...] = ()
         else:
@@ -190,7 +190,7 @@ class TruncatingLog(AppendableLog):
             self.cleaner_point or 0,
         )
         truncation.needs_checkpoint = anew or max(marks) > end
-        active = active_segment(self._files, last, config, now_ms)
+        active = active_segment(self.files, last, config, now_ms)
         active.count_from(self.active.counts)
         self._writer.replace(active, is_cut=cut is not None)
         self._truncation, self.segments = truncation, (*kept, last)
@@ -229,23 +229,23 @@ class TruncatingLog(AppendableLog):
     def _forget_all(self) -> None:
         """Before the checkpoints say that it begins elsewhere: there this would count, too."""
         for offset in self._snapshots():
-            remove_snapshot(self._files, self.directory, offset)
+            remove_snapshot(self.files, self.directory, offset)
         self.epochs.truncate_from_end(0)
 
     def _set_aside_going(self, truncation: _Truncation) -> None:
         while truncation.going:
             segment, times = truncation.going[-1]
             path = segment.log.path
-            if segment.size and self._files.exists(path):
-                kept = keep_file(self._files, path, path, truncation.now_ms, times)
+            if segment.size and self.files.exists(path):
+                kept = keep_file(self.files, path, path, truncation.now_ms, times)
                 self._set_aside(kept, segment.base_offset, segment.size)
             for suffix in names.SEGMENT_SUFFIXES:
-                self._files.remove(segment.path_of(suffix))
+                self.files.remove(segment.path_of(suffix))
             truncation.going.pop()
-        self._files.sync_path(self.directory)
+        self.files.sync_path(self.directory)
 
     def _begin_segment(self, base_offset: int, now_ms: int) -> None:
-        active = new_segment(self._files, self.directory, base_offset, self.config, now_ms)
+        active = new_segment(self.files, self.directory, base_offset, self.config, now_ms)
         active.count_from(self.active.counts)
         self._writer.replace(active, is_cut=False)
         self.segments = (active.segment,)
@@ -256,7 +256,7 @@ class TruncatingLog(AppendableLog):
         segment.adopt(cut.facts)
         segment.forget_aborted_from(segment.end.next_offset)
         segment.cut_companion(cut.companion)  # before the log: a kill leaves what is true of it
-        self._files.truncate(segment.log.open(), segment.size)
+        self.files.truncate(segment.log.open(), segment.size)
         segment.sync(indexes=True)
 
     def _truncate_append_times(self, end_offset: int) -> None:
@@ -268,7 +268,7 @@ class TruncatingLog(AppendableLog):
 
     def _replay_producers(self, now_ms: int) -> None:
         replay(
-            self._files,
+            self.files,
             self.directory,
             self.segments,
             self.producers,
@@ -279,7 +279,7 @@ class TruncatingLog(AppendableLog):
         self._find_unstable()
 
     def _snapshots(self) -> list[int]:
-        return base_offsets(self._files.names_in(self.directory), names.SNAPSHOT)
+        return base_offsets(self.files.names_in(self.directory), names.SNAPSHOT)
 
     def _find_unstable(self) -> None:
         """Find the first transaction whose end is not below the high watermark.
