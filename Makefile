@@ -5,6 +5,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 MARK := $(VENV)/.complete
+COMPILED := $(VENV)/.compiled
 
 # Brokers and Spark's workers start by the hundred: compiling every module at each start takes longer than the start.
 unexport PYTHONDONTWRITEBYTECODE
@@ -39,6 +40,12 @@ demo: check-java $(MARK) ## the main job: a broker, real clients, Spark, a repor
 kernels: $(MARK)
 	@$(BIN)/python -c 'from horolog.record.kernels import block_kernels, cleaning_kernels, column_kernels, join_kernels, message_kernels, plain_kernels, scan_kernels'
 
+# As well: five processes that begin together would each compile all modules of a new checkout.
+$(COMPILED): $(MARK)
+	@echo "Compiling the tests, once."
+	@$(NICE) $(BIN)/python -m pytest --collect-only -qq --ignore tests/interop >/dev/null || true
+	@touch $@
+
 test: check-java ## the tests that need no peer (7 to 14 minutes on two cores)
 	@$(MAKE) --no-print-directory --jobs 2 NICE="nice -n 5" test-spark test-core
 
@@ -49,7 +56,7 @@ LEAVE_OUT ?= $(if $(filter thorough,$(HYPOTHESIS_PROFILE)),, and not slow)
 
 # Beside the tests that need Spark, which are one after the other, these give way. Five at once: most wait for
 # brokers, clients and processes half of their time. What one has not begun another takes, so that all end together.
-test-core: kernels ## the tests that need no Java
+test-core: kernels $(COMPILED) ## the tests that need no Java
 	@$(NICE) $(BIN)/python -m pytest --numprocesses 5 --dist worksteal --ignore tests/interop -m "not spark and not interop and not soak$(LEAVE_OUT)" $(SAY_SLOWEST) $(PYTEST_OPTIONS)
 
 test-spark: check-java kernels ## the tests that need Spark, in one process: it has one JVM
