@@ -279,6 +279,15 @@ def test_aborted_records_whose_end_is_known_are_left_out_where_markers_are_not_r
     assert [each.base_offset for each in batches if aborted.drop(each)] == [100, 108]
 
 
+def test_a_damaged_marker_does_not_decide_which_records_are_seen():
+    positions = {header.base_offset: at for at, header in iter_headers(TRANSACTIONS)}
+    damaged = bytearray(TRANSACTIONS)
+    kind = damaged.index(bytes(4), positions[104] + HEADER_SIZE) + 3
+    damaged[kind] = 1  # a commit, so that what its producer writes later would be hidden
+    with pytest.raises(CorruptBatch, match=r"marker at offset 104 is damaged: .*stored crc"):
+        decoded(bytes(damaged), aborted=[AbortedTransaction(1, 100)], columns=("offset",))
+
+
 def test_control_records_are_shown_on_request():
     rows = decoded(TRANSACTIONS, skip_control=False, columns=("offset", "key"))
     assert [row["offset"] for row in rows if row["key"]] == [104, 106, 107, 109]

@@ -4,7 +4,8 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from horolog.buffers import Buffer
-from horolog.record.batch import BatchHeader
+from horolog.errors import CorruptBatch
+from horolog.record.batch import BatchHeader, verify_crc
 from horolog.record.markers import read_marker
 
 __all__ = ["AbortedTransaction", "AbortedTransactions"]
@@ -36,7 +37,10 @@ class AbortedTransactions:
         """Whether a batch belongs to an aborted transaction.
 
         `batch` is all of it, or None if only transactions are left out whose end is known: markers
-        are read to find the others'.
+        are read to find the others', and are checked first, as each decides about other records.
+
+        Raises:
+            CorruptBatch: a marker is damaged.
         """
         self.reach(header.last_offset)
         if header.producer_id not in self._open or not header.is_transactional:
@@ -47,7 +51,13 @@ class AbortedTransactions:
         if not header.is_control:
             return True
         assert batch is not None
-        marker = read_marker(batch)
+        try:
+            verify_crc(batch, 0, header)
+            marker = read_marker(batch)
+        except CorruptBatch as error:
+            raise CorruptBatch(
+                f"the marker at offset {header.base_offset} is damaged: {error.reason}"
+            ) from error
         if marker is not None and marker.is_abort:
             del self._open[header.producer_id]
         return False
