@@ -49,10 +49,10 @@ def _slowness() -> float:
 
     def spin() -> float:
         started = time.thread_time()
-        sum(n & 3 for n in range(300_000))
+        sum(n & 3 for n in range(100_000))
         return time.thread_time() - started
 
-    return max(min(spin() for _ in range(3)) / 0.012, 1.0)
+    return max(min(spin() for _ in range(3)) / 0.004, 1.0)
 
 
 def fill(broker: RunningBroker) -> None:

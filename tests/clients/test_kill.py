@@ -1,11 +1,13 @@
 """A broker that is killed while a client produces: nothing acknowledged is lost or doubled."""
 
 import confluent_kafka
+import pytest
 from kafka_clients import CLIENTS
 from patience import PATIENCE_S
 from running_broker import BrokerProcess
 
 
+@pytest.mark.slow
 def test_an_idempotent_producer_loses_and_doubles_nothing_over_kills(
     broker_process: BrokerProcess,
 ) -> None:

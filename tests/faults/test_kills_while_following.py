@@ -207,7 +207,7 @@ def test_kills_of_either_side_leave_the_same_bytes(
 
 
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("how", ["full", "sync"])
+@pytest.mark.parametrize("how", some_of(["full", "sync"], 2))
 def test_a_disk_that_refuses_is_gone_on_with_once_it_takes_again(
     nursery: Nursery, tmp_path: Path, how: str
 ) -> None:

@@ -26,6 +26,7 @@ STEPS = int(os.environ.get("STEPS") or 240)
 A_FEW_S = 1800  # for what takes seconds on a machine that is not busy
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(A_FEW_S)
 def test_kills_under_load_lose_and_double_nothing(nursery: Nursery, tmp_path: Path) -> None:
     run = soak(nursery, tmp_path, kills=2, seed=7)

@@ -127,6 +127,7 @@ def windows(records: DataFrame) -> DataFrame:
     return windowed(records, "1 hour", "7 days", F.count("*").alias("records"))
 
 
+@pytest.mark.slow
 def test_windows_of_event_time_count_records_before_1970_too(
     spark: Any, broker: RunningBroker, tmp_path: Path
 ) -> None:
@@ -207,6 +208,7 @@ def test_what_makes_no_sense_is_refused(spark: Any, broker: RunningBroker, tmp_p
     assert same.code == 2, same.out + same.err
 
 
+@pytest.mark.slow
 def test_a_dry_run_says_what_table_function_and_state_would_refuse(
     spark: Any, broker: RunningBroker, tmp_path: Path
 ) -> None:

@@ -16,6 +16,7 @@ import log_dir_checks
 import pytest
 import topic_checks
 import transaction_checks
+from examples import some_of
 from setting_checks import OF_BROKERS, OF_TOPICS, REFUSED, BrokerCheck
 from settings_lab import BROKER, SOON_S, WHOLE_CLUSTER, Lab
 
@@ -52,7 +53,7 @@ def test_there_is_no_check_for_what_is_not_said_to_be_obeyed() -> None:
     assert set(OF_BROKERS) <= set(OWN)
 
 
-@pytest.mark.parametrize("name", OWN)
+@pytest.mark.parametrize("name", some_of(OWN, 2))
 def test_a_broker_obeys_what_it_is_started_with(name: str, tmp_path: Path) -> None:
     check = OF_BROKERS[name]
     for at, (value, expected) in enumerate(check.seen.items()):
@@ -63,7 +64,7 @@ def test_a_broker_obeys_what_it_is_started_with(name: str, tmp_path: Path) -> No
         assert seen == expected, f"{name}={value}"
 
 
-@pytest.mark.parametrize("name", WHILE_RUNNING)
+@pytest.mark.parametrize("name", some_of(WHILE_RUNNING, 2))
 @pytest.mark.parametrize(
     "resource",
     [

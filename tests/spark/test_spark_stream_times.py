@@ -41,6 +41,7 @@ def clicks(spark: Any, broker: RunningBroker) -> Callable[..., Any]:
     return read
 
 
+@pytest.mark.slow
 def test_a_backfill_is_followed_without_a_seam_over_a_restart_in_its_middle(
     spark: Any, clicks: Any, client: Client, tmp_path: Path
 ) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from batches import batch
+from examples import some_pairs
 from faultyfiles import FaultyFiles, Killed
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -662,8 +663,7 @@ def test_a_directory_without_any_segment_is_an_empty_log(path: Path) -> None:
 
 
 @pytest.mark.parametrize("stop", ["clean", "kill"])
-@pytest.mark.parametrize("preallocate", [True, False])
-@pytest.mark.parametrize("rolls_on", [True, False])
+@pytest.mark.parametrize(("preallocate", "rolls_on"), some_pairs([True, False], [True, False]))
 def test_records_behind_a_roll_that_the_disk_refused_are_read(
     tmp_path: Path, stop: str, preallocate: bool, rolls_on: bool
 ) -> None:
