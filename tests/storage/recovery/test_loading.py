@@ -285,6 +285,17 @@ def test_no_whole_batch_is_lost_whatever_is_damaged(path: Path, data: st.DataObj
         shutil.rmtree(copy)
 
 
+def test_an_empty_segment_behind_a_damaged_one_does_not_take_the_partition_away(path: Path) -> None:
+    first, second, *_ = logs(path)
+    first.write_bytes(b"\x00\x01" + first.read_bytes()[1:])
+    second.write_bytes(b"")
+    whole = in_whole_batches(path)
+    assert whole
+    with reopened(path, CONFIG) as (_, log):
+        kept = {record.offset for record in records_in(log)} | {*offsets_set_aside(path)}
+    assert kept >= whole
+
+
 @pytest.mark.parametrize("stop", ["clean", "kill"])
 @pytest.mark.parametrize("left", ["nothing", "a batch", "a batch and a half"])
 def test_a_finished_segment_that_became_shorter_is_named_and_skipped(

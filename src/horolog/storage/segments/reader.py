@@ -282,7 +282,10 @@ class SegmentReader:
         if seal is not None:
             return SegmentEnd(size, seal.next_offset)
         log, end = self.batches(FEWEST_BYTES), SegmentEnd(0, self.base_offset)
-        start = indexes.position_before(self.base_offset + ANY_SIZE, size)
+        try:
+            start = indexes.position_before(self.base_offset + ANY_SIZE, size)
+        except CorruptBatch:  # they were to be rebuilt, from what is damaged
+            start = 0
         for begin in dict.fromkeys((start, 0)):  # the last entry may be of the batch that is torn
             try:
                 for position, header in log.whole_headers(begin):
