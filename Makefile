@@ -40,7 +40,8 @@ demo: check-java $(MARK) ## the main job: a broker, real clients, Spark, a repor
 kernels: $(MARK)
 	@$(BIN)/python -c 'from horolog.record.kernels import block_kernels, cleaning_kernels, column_kernels, join_kernels, message_kernels, plain_kernels, scan_kernels'
 
-# As well: five processes that begin together would each compile all modules of a new checkout.
+# As well: five processes that begin together would each compile all modules of a new checkout. What cannot be
+# collected is told by the tests' own run, which follows.
 $(COMPILED): $(MARK)
 	@echo "Compiling the tests, once."
 	@$(NICE) $(BIN)/python -m pytest --collect-only -qq --ignore tests/interop >/dev/null || true

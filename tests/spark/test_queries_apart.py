@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from examples import stride
 from patience import eventually
 from pyspark import SparkFiles
 
@@ -113,7 +114,7 @@ OPERATIONS: list[Callable[[Any], object]] = [
 @pytest.mark.spark
 def test_queries_in_any_order_have_their_own_rows(records: Any) -> None:
     rng = random.Random(5)
-    for operation in rng.choices(OPERATIONS, k=6):
+    for operation in rng.choices(OPERATIONS, k=12 // stride(2)):
         assert operation(records)
 
 

@@ -75,8 +75,8 @@ def evidence(audited: DataFrame) -> list[Evidence]:
 
 def _of_setting(row: Row, setting: str) -> list[Evidence]:
     distances, least = _STEPS[setting]
-    units = {unit: int(row[f"in_{unit}"]) for unit in OTHER_UNITS}
-    units = {unit: count for unit, count in units.items() if f"in_{unit}" in _anyway(setting)}
+    anyway = _REJECTED_ANYWAY[setting]
+    units = {unit: int(row[name]) for unit in OTHER_UNITS if (name := f"in_{unit}") in anyway}
     in_ms = row.records - row.untimed - sum(row[name] for name in _units())
     found: list[Evidence] = []
     for at, step in enumerate(STEPS_MS):
@@ -97,10 +97,6 @@ def _of_setting(row: Row, setting: str) -> list[Evidence]:
             )
         )
     return found
-
-
-def _anyway(setting: str) -> tuple[str, ...]:
-    return _REJECTED_ANYWAY[setting]
 
 
 def _units() -> tuple[str, ...]:
