@@ -188,6 +188,22 @@ def test_a_path_gives_what_its_broker_gives(
         assert in_store.read_all() == expected
 
 
+@pytest.mark.parametrize("clock", RecordClock)
+def test_a_range_of_time_has_all_records_before_an_end_inside_a_batch(
+    clicks: RunningBroker, clock: RecordClock
+) -> None:
+    times = {"from_ms": 0, "to_ms": clicks.clock.now_ms() + MINUTE, "clock": clock}
+    name = "append_ms" if clock is RecordClock.APPEND else "create_ms"
+    rows = scan(clicks.client, "clicks", partitions=[0], columns=("offset", name)).read_all()
+    timed = [row["offset"] for row in rows.to_pylist() if row[name] != -1]
+    for source in (clicks.address, clicks.log_dir):
+        for start, end in ((0, 1), (1, 2), (0, 14), (4, 8), (13, 17), (16, 29), (0, 30)):
+            limits = {"starting_offsets": {0: start}, "ending_offsets": {0: end}}
+            found = scan(source, "clicks", partitions=[0], **limits, **times).read_all()
+            expected = [offset for offset in timed if start <= offset < end]
+            assert found["offset"].to_pylist() == expected
+
+
 def test_polars_and_duckdb_read_a_directory(clicks: RunningBroker) -> None:
     # Only here, so that to collect tests takes none of these imports.
     duckdb, polars = map(importlib.import_module, ("duckdb", "polars"))

@@ -47,8 +47,7 @@ def batches_in_file(
         )
         if within is None:
             return
-        following = reader.locate(within.end)  # so that nothing behind is read ahead
-        size = reader.size if following is None else following[0]
+        size = reader.size_up_to(within.end)  # so that nothing behind is read ahead
         stretch = replace(stretch, start=within.start, end=within.end, size=size)
         if within.is_exact:
             windows = tuple(each for each in windows if not each.of_append)

@@ -164,6 +164,14 @@ class SegmentReader:
             start = self.indexes.position_before(offset, end.size)
         return self.log.batches(end.size).find(start, offset)
 
+    def size_up_to(self, offset: int) -> int:
+        """Bytes up to the end of the last batch that has an offset before this one."""
+        found = self.locate(offset)
+        if found is None:
+            return self.size
+        position, header = found
+        return position if header.base_offset >= offset else position + header.size
+
     def slice(
         self, offset: int, max_bytes: int, *, min_one_batch: bool, before: int | None = None
     ) -> Slice | None:
