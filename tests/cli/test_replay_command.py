@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -28,7 +29,7 @@ from horolog.errors import ErrorCode, Misconfigured, RequestRefused, StorageFail
 from horolog.jobs.replaying.merging import create_time, merged
 from horolog.jobs.replaying.sending import MAX_RECORDS, TICK_MS, Pace, ReplayTarget, Sending
 from horolog.jobs.state import JobState
-from horolog.record.builder import Record
+from horolog.record.builder import Record, build_batch
 from horolog.record.compression import Codec
 from horolog.record.partitioning import partition_of_key
 from horolog.sources.records import ReadRecord
@@ -448,6 +449,53 @@ def test_a_replay_is_a_function_too(broker: RunningBroker, log_dir: Path, tmp_pa
     assert (seen[0], seen[-1]) == ((0, 48), (48, 48))
     with pytest.raises(Misconfigured, match="another by_key"):
         jobs.replay(**asked, by_key=True)
+
+
+@pytest.mark.parametrize("side", ["source", "target"])
+@pytest.mark.parametrize("records", [1, 9])
+def test_a_replay_is_refused_where_a_topic_was_created_again(
+    make_broker: MakeBroker, tmp_path: Path, side: str, records: int
+) -> None:
+    brokers = {"source": make_broker(), "target": make_broker()}
+    for broker in brokers.values():
+        broker.create_topic("t", retention_ms="-1")
+    asked: dict[str, Any] = {name: broker.address for name, broker in brokers.items()}
+    asked |= {"topics": "t", "speed": "max", "state": tmp_path / "s"}
+    brokers["source"].produce(
+        "t", build_batch([Record(T0, None, b"%d" % each) for each in range(4)])
+    )
+    assert jobs.replay(**asked).progress.records == 4
+    assert not jobs.replay(**asked, dry_run=True).spans
+    brokers[side].client.delete_topics(["t"])
+    brokers[side].create_topic("t", retention_ms="-1")
+    brokers["source"].produce("t", build_batch([Record(T0, None, b"new")] * records))
+    for dry_run in (True, False):
+        with pytest.raises(Misconfigured, match=f"t of the {side} was deleted and created again"):
+            jobs.replay(**asked, dry_run=dry_run)
+    assert len(records_in(brokers["target"].log("t"))) == (4 if side == "source" else 0)
+
+
+def test_a_replay_of_files_that_were_cut_is_refused_and_deleted_ones_are_warned_of(
+    broker: RunningBroker, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker.create_topic("clicks", retention_ms="-1")
+
+    def files_at(base_offset: int, count: int) -> None:
+        shutil.rmtree(tmp_path / "log", ignore_errors=True)
+        files = PartitionFiles(tmp_path / "log", "clicks", 0, base_offset=base_offset)
+        files.add([T0 + each for each in range(count)])
+        files.write_indexes()
+
+    asked: dict[str, Any] = {"source": tmp_path / "log", "target": broker.address, "speed": "max"}
+    asked |= {"state": tmp_path / "s"}
+    files_at(0, 4)
+    assert jobs.replay(**asked).progress.records == 4
+    files_at(0, 3)
+    with pytest.raises(Misconfigured, match="sent up to offset 4 and ends at 3 now"):
+        jobs.replay(**asked)
+    files_at(6, 3)
+    assert jobs.replay(**asked).progress.records == 7
+    assert "Offsets 4 to 5 of clicks-0 were deleted before they were sent" in caplog.text
 
 
 @pytest.mark.parametrize(

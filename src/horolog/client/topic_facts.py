@@ -1,9 +1,9 @@
 """A topic's partitions as a broker reports them: leaders, offsets, largest timestamps."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from horolog.client import EARLIEST, LATEST, Client
+from horolog.client import EARLIEST, LATEST, Client, TopicMetadata
 from horolog.errors import ErrorCode, RequestRefused
 from horolog.record.timestamps import NO_TIMESTAMP
 
@@ -47,6 +47,17 @@ def partition_numbers(
                 f"topic {topic} has no partition {number}: it has 0 to {len(leaders) - 1}",
             )
     return {number: leaders[number] for number in (sorted(set(named)) if named else leaders)}
+
+
+def topic_ids(client: Client, names: Iterable[str]) -> dict[str, str | None]:
+    """The ids of the topics that exist; a topic that was created again has another one."""
+    found = client.metadata(sorted(names)).topics
+    return {name: known_id(each) for name, each in found.items() if each.error == ErrorCode.none}
+
+
+def known_id(topic: TopicMetadata) -> str | None:
+    """The id of a topic; None from brokers before Kafka 2.8."""
+    return None if topic.topic_id is None or not topic.topic_id.int else str(topic.topic_id)
 
 
 def partition_facts(

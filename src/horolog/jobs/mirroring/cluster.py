@@ -8,6 +8,7 @@ from typing import Final
 from pyspark.sql import SparkSession
 
 from horolog.client import LATEST, Client, ClusterMetadata
+from horolog.client.topic_facts import topic_ids
 from horolog.errors import Misconfigured
 from horolog.jobs.mirroring.bundles import in_bundles
 from horolog.jobs.mirroring.ledger import Ledger, Place
@@ -17,7 +18,6 @@ from horolog.jobs.mirroring.topics import (
     SourceTopic,
     TargetTopic,
     TargetTopics,
-    topic_ids,
 )
 from horolog.jobs.selection import Selection, client_of
 from horolog.sources.location import Location

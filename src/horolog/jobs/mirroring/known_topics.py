@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from horolog.client import Client
+from horolog.client.topic_facts import topic_ids
 from horolog.errors import HorologError
 from horolog.jobs.mirroring.batches import Rule
 from horolog.jobs.mirroring.cluster import ClusterDestination
@@ -21,7 +22,6 @@ from horolog.jobs.mirroring.topics import (
     check_names,
     describe,
     source_topics,
-    topic_ids,
 )
 from horolog.jobs.selection import Selection
 from horolog.metadata.topics import check_name

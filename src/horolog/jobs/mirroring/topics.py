@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from horolog.client import Client, ResourceType, TopicMetadata
 from horolog.client.deadline import Deadline
+from horolog.client.topic_facts import known_id
 from horolog.errors import ErrorCode, HorologError, Misconfigured, RequestRefused
 from horolog.jobs.receiving import ReceivingTopic, is_horolog, refuse_records
 
@@ -94,7 +95,7 @@ def source_topics(client: Client, names: Iterable[str]) -> dict[str, SourceTopic
     """What a cluster says of topics; those that are gone are left out."""
     asked = sorted(names)
     found = {
-        name: SourceTopic(name, len(each.partitions), _id(each))
+        name: SourceTopic(name, len(each.partitions), known_id(each))
         for name, each in client.metadata(asked).topics.items()
         if each.error == ErrorCode.none
     }
@@ -111,16 +112,6 @@ def source_topics(client: Client, names: Iterable[str]) -> dict[str, SourceTopic
         largest = entries.get(_TOPIC_MAX_BYTES)
         topic.max_bytes = None if largest is None else int(largest.value or 0)
     return found
-
-
-def topic_ids(client: Client, names: Iterable[str]) -> dict[str, str | None]:
-    """The ids of the topics that exist."""
-    found = client.metadata(sorted(names)).topics
-    return {name: _id(each) for name, each in found.items() if each.error == ErrorCode.none}
-
-
-def _id(topic: TopicMetadata) -> str | None:
-    return None if topic.topic_id is None or not topic.topic_id.int else str(topic.topic_id)
 
 
 class TargetTopics:
@@ -197,7 +188,7 @@ class TargetTopics:
         return TargetTopic(
             name,
             receiving.partitions,
-            _id(known),
+            known_id(known),
             receiving.stamps,
             receiving.compacts,
             receiving.max_message_bytes,

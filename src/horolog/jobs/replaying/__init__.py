@@ -10,12 +10,12 @@ import logging
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Final
 
 from horolog.client import Client
 from horolog.client.properties import require_effect
-from horolog.client.topic_facts import partition_numbers
+from horolog.client.topic_facts import partition_numbers, topic_ids
 from horolog.clock import SystemClock
 from horolog.errors import Misconfigured, RequestRefused
 from horolog.jobs.parameters.function import without_spark
@@ -24,17 +24,25 @@ from horolog.jobs.parameters.replay import Replay
 from horolog.jobs.parameters.shared import codec_of
 from horolog.jobs.receiving import ReceivingTopic, retention_note
 from horolog.jobs.replaying.merging import ReplaySource
-from horolog.jobs.replaying.sending import Pace, ReplayProgress, ReplayTarget, Sending
+from horolog.jobs.replaying.sending import (
+    Pace,
+    ReplayProgress,
+    ReplayTarget,
+    Sending,
+    progress_of,
+)
 from horolog.jobs.selection import Selection, client_of
-from horolog.jobs.state import JobState
+from horolog.jobs.state import DocumentsOnly, JobState, look_at_state, value_of
 from horolog.record.timestamps import RecordClock, TimeRange
 from horolog.sources.kafka_settings import PREFIX
 from horolog.sources.location import Location
+from horolog.storage.directory.checkpoints import decode_uuid
 from horolog.storage.names import TopicPartition
 
 __all__ = ["Replayed", "replay"]
 
 _RANGE: Final = "range"
+_TOPICS: Final = "topics"
 _FETCH_BYTES: Final = 1 << 20
 """Of a request to the source: what was fetched of each partition is in memory at once."""
 
@@ -61,10 +69,12 @@ def replay(job: Replay) -> Replayed:
 
     What the target's retention would delete soon of it is warned of. With a state a run that was
     killed or interrupted is run again, and doubles nothing as long as the target remembers the
-    producer.
+    producer. It is refused where a topic was created again since, at either side: the offsets of
+    the state mean other records then.
 
     Raises:
-        Misconfigured: arguments that cannot be, or a state directory of another run.
+        Misconfigured: arguments that cannot be, or a state directory of another run or of topics
+            that were created again.
         RequestRefused, NoAnswer: a broker refuses, or does not answer.
         KeyboardInterrupt: it was interrupted; how far it is was written down.
     """
@@ -79,9 +89,13 @@ def replay(job: Replay) -> Replayed:
         selection.from_ms, selection.to_ms, RecordClock(job.clock or RecordClock.CREATE)
     )
     with ExitStack() as stack:
-        kept = None
-        if job.state is not None and not job.dry_run:
-            kept = stack.enter_context(JobState(job.state, "replay", pinned(job)))
+        kept: JobState | DocumentsOnly | None = None
+        if job.state is not None:
+            if job.dry_run:
+                kept = look_at_state(job.state, "replay", pinned(job))
+            else:
+                kept = stack.enter_context(JobState(job.state, "replay", pinned(job)))
+        if kept is not None:
             times = _same_range(kept, times)
         source = stack.enter_context(_source(selection, times))
         client = stack.enter_context(client_of(target, of_target))
@@ -93,10 +107,17 @@ def replay(job: Replay) -> Replayed:
         if not job.shift_times:
             _warn_of_retention(source, to_send, times, clock.now_ms())
         spans = source.spans()
+        progress = progress_of(kept)
+        if kept is not None:
+            _check_topics(kept, source, to_send)
+            _check_bounds(source, progress)
         if job.dry_run:
-            return Replayed(
-                spans=spans, topics=to_send.topics, progress=ReplayProgress(), is_dry_run=True
-            )
+            left = {
+                each: (start, end)
+                for each, (first, end) in spans.items()
+                if (start := max(first, progress.offsets.get(each, first))) < end
+            }
+            return Replayed(spans=left, topics=to_send.topics, progress=progress, is_dry_run=True)
         total = sum(end - start for start, end in spans.values())
         work = Sending(
             to_send,
@@ -104,7 +125,7 @@ def replay(job: Replay) -> Replayed:
             time.sleep,
             Pace(clock, speed, job.max_gap_ms),
             shifts_times=job.shift_times,
-            state=kept,
+            state=kept if isinstance(kept, JobState) else None,
             on_sent=lambda progress: job.on_progress(progress, total),
         )
         job.on_progress(work.progress, total)
@@ -169,12 +190,75 @@ def _warn_of_retention(
             _logger.warning("%s", note)
 
 
-def _same_range(kept: JobState, times: TimeRange) -> TimeRange:
+def _same_range(kept: JobState | DocumentsOnly, times: TimeRange) -> TimeRange:
     """The range of the first run: relative times count from then."""
     known = kept.read(_RANGE)
     if known is None:
-        kept.write(_RANGE, known := {"from": times.from_ms, "to": times.to_ms})
+        known = {"from": times.from_ms, "to": times.to_ms}
+        if isinstance(kept, JobState):
+            kept.write(_RANGE, known)
     return TimeRange.between(known["from"], known["to"], times.clock)
+
+
+@dataclass(frozen=True, slots=True)
+class _TopicIds:
+    """The ids of the topics that a state is of; a topic without one is left out."""
+
+    source: Mapping[str, str]
+    target: Mapping[str, str]
+
+
+def _check_topics(
+    kept: JobState | DocumentsOnly, source: ReplaySource, target: ReplayTarget
+) -> None:
+    """Refuse topics that were created again since the first run, and write down new ones.
+
+    Raises:
+        Misconfigured: one was.
+        CorruptFile: the state is damaged.
+    """
+    document = kept.read(_TOPICS)
+    known = _TopicIds({}, {}) if document is None else value_of(_TopicIds, document, _TOPICS)
+    ids = topic_ids(target.client, target.counts)
+    found = _TopicIds(
+        {name: str(decode_uuid(its)) for name, its in source.log.topic_ids.items()},
+        {name: its for name, its in ids.items() if its is not None},
+    )
+    for side, before, now, why in (
+        ("source", known.source, found.source, "its offsets mean other records now"),
+        ("target", known.target, found.target, "what was sent before is not there"),
+    ):
+        for name in sorted(before.keys() & now.keys()):
+            if before[name] != now[name]:
+                raise Misconfigured(
+                    f"{name} of the {side} was deleted and created again since the replay began: "
+                    f"{why}. Begin with another --state"
+                )
+    every = _TopicIds({**found.source, **known.source}, {**found.target, **known.target})
+    if isinstance(kept, JobState) and every != known:
+        kept.write(_TOPICS, asdict(every))
+
+
+def _check_bounds(source: ReplaySource, progress: ReplayProgress) -> None:
+    """Refuse a log that was cut behind what was sent of it; warn of what is deleted since.
+
+    Raises:
+        Misconfigured: it was.
+    """
+    partitions = progress.offsets.keys() & set(source.partitions)
+    starts, ends = source.log.earliest(partitions), source.log.latest(partitions)
+    for each in sorted(partitions):
+        reached = progress.offsets[each]
+        if reached > ends[each]:
+            raise Misconfigured(
+                f"{each} was sent up to offset {reached} and ends at {ends[each]} now: its log was "
+                "cut, or the topic created again. Begin with another --state"
+            )
+        if reached < starts[each]:
+            _logger.warning(
+                "Offsets %d to %d of %s were deleted before they were sent",
+                *(reached, starts[each] - 1, each),
+            )
 
 
 def _speed(given: str | float) -> float | None:

@@ -14,7 +14,7 @@ from horolog.client.appends import ProducerId
 from horolog.clock import HOUR_MS, Clock
 from horolog.errors import Misconfigured, StorageFailed
 from horolog.jobs.replaying.merging import BEFORE_ALL, Due
-from horolog.jobs.state import JobState
+from horolog.jobs.state import DocumentsOnly, JobState
 from horolog.record.batch import next_sequence
 from horolog.record.builder import Record, build_batch
 from horolog.record.compression import Codec
@@ -114,6 +114,12 @@ class ReplayProgress:
         )
 
 
+def progress_of(state: JobState | DocumentsOnly | None) -> ReplayProgress:
+    """How far the runs with a state are."""
+    kept = None if state is None else state.read(_PROGRESS)
+    return ReplayProgress() if kept is None else ReplayProgress.of_json(kept)
+
+
 class ReplayTarget(NamedTuple):
     """Where records go."""
 
@@ -171,7 +177,7 @@ class Sending:
         self._state = state
         self._on_sent = on_sent
         kept = None if state is None else state.read(_PROGRESS)
-        self.progress = ReplayProgress() if kept is None else ReplayProgress.of_json(kept)
+        self.progress = progress_of(state)
         self.progress.counts = {**target.counts, **self.progress.counts}
         for name, count in target.counts.items():
             if count < self.progress.counts[name]:
