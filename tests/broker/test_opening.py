@@ -105,3 +105,18 @@ def test_a_stop_waits_for_partitions_that_are_made_for_a_cancelled_task(
 
     asyncio.run(run())
     assert steps == ["created", "closed"]
+
+
+@pytest.mark.parametrize("name", ["horolog-metadata.sqlite", "horolog-metadata.sqlite-wal"])
+def test_a_directory_in_the_form_of_an_earlier_version_is_refused_and_left_as_it_was(
+    tmp_path: Path, name: str
+) -> None:
+    log_dir = tmp_path / "log"
+    (log_dir / "t-0").mkdir(parents=True)
+    (log_dir / name).write_bytes(b"SQLite format 3\0")
+    before = sorted(path for path in log_dir.rglob("*"))
+    with pytest.raises(Misconfigured, match=rf"settings and committed offsets.*: {name}\. "):
+        start_and_stop(log_dir)
+    assert sorted(path for path in log_dir.rglob("*") if path.name != ".lock") == before
+    (log_dir / name).unlink()
+    start_and_stop(log_dir)

@@ -22,8 +22,6 @@ OURS = KAFKAS._replace(others=PROPERTIES)
         (Signs(None, has_file_beside=True, meta=OURS), Home.BESIDE),
         (Signs(False, meta=OURS), Home.OWN),  # damaged where the mark was
         (Signs(None, meta=OURS, internal={"__consumer_offsets"}), Home.OWN),  # its metadata is lost
-        (Signs(None, meta=KAFKAS, had_store=True), Home.OWN),  # of the time before
-        (Signs(None, meta=KAFKAS, had_store=True, internal={"__consumer_offsets"}), Home.BESIDE),
     ],
 )
 def test_whose_directory_it_is_follows_from_what_it_has(signs: Signs, home: Home) -> None:
@@ -34,13 +32,13 @@ def test_signs_are_read_off_the_directory(tmp_path: Path) -> None:
     assert signs_in(Files(), tmp_path, None) == Signs(None, internal=set())
     for name in ("__cluster_metadata-0", "__transaction_state-3", "t-0"):
         (tmp_path / name).mkdir()
-    for name in ("horolog-metadata.log", "horolog-metadata.sqlite"):
+    for name in ("horolog-metadata.log", "horolog-reserve"):
         (tmp_path / name).touch()
     lines = "version=1\ncluster.id=c\nnode.id=1\nhorolog.metadata=own\n"
     (tmp_path / "meta.properties").write_text(lines)
     meta = MetaProperties("c", 1, None, PROPERTIES)
     assert signs_in(Files(), tmp_path, False) == Signs(
-        False, True, {"__transaction_state"}, meta, had_store=True
+        False, True, {"__transaction_state"}, meta, was_served=True
     )
     (tmp_path / "meta.properties").write_bytes(b"\xff\0")
     found = signs_in(Files(), tmp_path, None).meta

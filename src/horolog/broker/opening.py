@@ -5,6 +5,7 @@ fails, everything opened before is closed again.
 """
 
 import logging
+import os
 import uuid
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack, suppress
@@ -21,7 +22,7 @@ from horolog.broker.producer_ids import FIRST as FIRST_PRODUCER_ID
 from horolog.broker.stored_settings import StoredSettings, read_stored_settings
 from horolog.clock import Clock
 from horolog.config import BrokerConfig, Settings, TopicConfig
-from horolog.errors import StorageFailed
+from horolog.errors import Misconfigured, StorageFailed
 from horolog.groups.rows import OffsetRow, StoredGroups
 from horolog.metadata.adopted import read_cluster_metadata
 from horolog.metadata.adopted_offsets import KafkaOffsets, read_consumer_offsets
@@ -95,11 +96,12 @@ def open_storage(settings: Settings, clock: Clock, max_open_files: int) -> Opene
     with ExitStack() as undo:
         lock = lock_log_dir(path)
         undo.callback(lock.close)
-        if (path / names.METADATA_STORE).exists():
-            _LOG.error(
-                "%s is of an earlier development version and is not read: its topics are adopted, "
-                "without their settings and committed offsets. Remove it to end this message",
-                path / names.METADATA_STORE,
+        earlier = [name for name in names.EARLIER_STATE if os.path.lexists(path / name)]
+        if earlier:
+            raise Misconfigured(
+                f"{path} has topics, settings and committed offsets in the form of an earlier "
+                f"development version, which is not read: {' and '.join(earlier)}. To serve the "
+                "records without them, move these files out of the directory"
             )
         store = open_store(
             Files(),

@@ -47,8 +47,8 @@ class Signs(NamedTuple):
     internal: Collection[str] = ()
     """Kafka's internal topics that have directories."""
     meta: MetaProperties | None = None
-    had_store: bool = False
-    """A horolog of the time before metadata records has used it."""
+    was_served: bool = False
+    """A broker has had it: files are there that only brokers write."""
 
     @property
     def is_made_here(self) -> bool:
@@ -66,7 +66,7 @@ def home_of(signs: Signs) -> Home:
         return Home.OWN
     if signs.is_marked is not None or signs.internal:
         return Home.BESIDE
-    return Home.OWN if signs.meta is None or signs.had_store else Home.BESIDE
+    return Home.OWN if signs.meta is None else Home.BESIDE
 
 
 def signs_in(files: Files, log_dir: Path, is_marked: bool | None) -> Signs:
@@ -83,5 +83,5 @@ def signs_in(files: Files, log_dir: Path, is_marked: bool | None) -> Signs:
         files.exists(str(log_dir / names.METADATA_FILE)),
         internal - {names.CLUSTER_METADATA},
         meta,
-        files.exists(str(log_dir / names.METADATA_STORE)),
+        any(files.exists(str(log_dir / name)) for name in names.SERVED_BY_A_BROKER),
     )

@@ -33,13 +33,13 @@ def check_store(log_dir: Path, *, is_live: bool = False, is_clean: bool = False)
         is_live: a broker is running, so rows and directories may differ.
         is_clean: the last broker was stopped, not killed.
     """
-    old = log_dir / names.METADATA_STORE
-    if os.path.lexists(old):
-        yield note(
-            str(old),
-            "It is of an earlier development version and is not read: the topics of that time are "
-            "adopted",
-        )
+    for name in names.EARLIER_STATE:
+        if os.path.lexists(log_dir / name):
+            yield fault(
+                str(log_dir / name),
+                "It has topics, settings and offsets in the form of an earlier development version",
+                "a broker does not start with it; move it elsewhere to serve the records without",
+            )
     try:
         stored = read_stored(log_dir)
     except StorageFailed:

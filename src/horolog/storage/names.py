@@ -83,8 +83,17 @@ TRANSACTIONS_FILE = "horolog-transactions.log"
 GROUPS_FILE = "horolog-groups.log"
 RESERVE = "horolog-reserve"  # ours: space for deletions on a full disk (metadata/reserve.py)
 RECORD_FILES: Final = (METADATA_FILE, GROUPS_FILE, TRANSACTIONS_FILE)
+SERVED_BY_A_BROKER: Final = (
+    HIGH_WATERMARKS,
+    CHECKPOINT_IDS,
+    CLEAN_SHUTDOWN,
+    RESERVE,
+    *RECORD_FILES,
+)
+"""Files that only a broker writes, and no tool: a directory that has one has had an identity."""
 
-METADATA_STORE = "horolog-metadata.sqlite"  # ours, of before metadata was kept in records
+EARLIER_STATE: Final = ("horolog-metadata.sqlite", "horolog-metadata.sqlite-wal")
+"""Ours, of before metadata and groups were kept in records; a broker does not start with them."""
 
 CLUSTER_METADATA = "__cluster_metadata"
 CONSUMER_OFFSETS = "__consumer_offsets"
