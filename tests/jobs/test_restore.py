@@ -1,5 +1,6 @@
 """Logs that are restored from an archive: the same records, and a broker that serves them."""
 
+import json
 import shutil
 from contextlib import suppress
 from pathlib import Path
@@ -9,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from archive_reading import manifest_of
 from batches import numbered_batch
+from crc32c import crc32c
 from examples import some_of
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,7 +20,7 @@ from partition_files import PartitionFiles, odd_records
 from running_broker import MakeBroker, RunningBroker
 
 from golden import GOLDEN
-from horolog.client import Client
+from horolog.client import EARLIEST, LATEST, Client
 from horolog.errors import Misconfigured
 from horolog.jobs import archive, restore
 from horolog.jobs.archives import archiving, planning, ranges, restoring, segment_plan
@@ -38,13 +40,8 @@ HOUR_MS = 3_600_000
 
 
 def archived(source: Path | str, tmp_path: Path, **more: Any) -> archiving.Archived:
-    return archive(
-        InProcessSpark(),
-        source=source,
-        archive=tmp_path / "archive",
-        state=tmp_path / "archiving",
-        **more,
-    )
+    where = {"archive": tmp_path / "archive", "state": tmp_path / "archiving"}
+    return archive(InProcessSpark(), source=source, **where | more)
 
 
 def restored(tmp_path: Path, session: Any = None, **more: Any) -> restoring.Restored:
@@ -261,6 +258,142 @@ def test_a_partition_of_which_nothing_is_left_keeps_its_end(
     assert restored(tmp_path).partitions == {"orders-0": (1_000, 1_004)}
     other = make_broker(log_dir=tmp_path / "target")
     assert client_offset(other.client, "orders", 0) == 1_004
+
+
+def bounds_of(broker: RunningBroker, topic: str) -> dict[int, tuple[int, int]]:
+    """Where each partition of a topic begins and ends."""
+    numbers = sorted(broker.client.metadata([topic]).topics[topic].partitions)
+    found = {}
+    for which in (EARLIEST, LATEST):
+        answers = broker.client.list_offsets({(topic, number): which for number in numbers})
+        found[which] = [answers[topic, number] for number in numbers]
+    pairs = zip(found[EARLIEST], found[LATEST], strict=True)
+    return {number: (a.offset, b.offset) for number, (a, b) in enumerate(pairs) if a and b}
+
+
+@pytest.mark.parametrize("from_files", [False, True])
+@pytest.mark.parametrize(
+    ("archiving_range", "restoring_range"),
+    [({}, {}), ({}, {"from_": NINE_MS + 10}), ({"from_": NINE_MS + 10}, {})],
+)
+def test_partitions_without_records_come_back_where_they_began(
+    make_broker: MakeBroker,
+    tmp_path: Path,
+    from_files: bool,
+    archiving_range: dict[str, Any],
+    restoring_range: dict[str, Any],
+) -> None:
+    source = make_broker()
+    for name, count in (("mid", 6), ("gone", 2), ("none", 3)):
+        source.create_topic(name, count, retention_ms="-1")
+    for number in (1, 4):
+        source.client.produce("mid", number, numbered_batch(3, NINE_MS))
+    source.client.produce("gone", 1, numbered_batch(50, NINE_MS))
+    source.delete_records("gone", 50, 1)
+    expected = {name: bounds_of(source, name) for name in ("mid", "gone", "none")}
+    assert expected["gone"] == {0: (0, 0), 1: (50, 50)}
+    where: Path | str = source.address
+    if from_files:
+        source.stop()
+        where = source.log_dir
+    topics = {"topics": "mid,gone,none"}
+    archived(where, tmp_path, **topics, **archiving_range)
+    done = restored(tmp_path, **restoring_range)
+    assert done.refused == {}
+    assert done.notes == ()
+    assert findings_of(tmp_path / "target") == []
+    target = make_broker(log_dir=tmp_path / "target")
+    for name, bounds in expected.items():
+        assert bounds_of(target, name) == bounds
+    target.client.produce("gone", 1, numbered_batch(1, NINE_MS))
+    assert bounds_of(target, "gone")[1] == (50, 51)
+
+
+def test_a_partition_that_was_empty_is_archived_on_from_there(
+    make_broker: MakeBroker, tmp_path: Path
+) -> None:
+    source = make_broker()
+    source.create_topic("t", 2, retention_ms="-1")
+    archived(source.address, tmp_path, topics="t")
+    source.client.produce("t", 1, numbered_batch(5, NINE_MS))
+    source.client.create_partitions({"t": 4})
+    assert archived(source.address, tmp_path, topics="t").refused == {}
+    assert restored(tmp_path).partitions == {
+        **{f"t-{number}": (0, 0) for number in (0, 2, 3)},
+        "t-1": (0, 5),
+    }
+
+
+def test_an_archive_that_lacks_partitions_says_so(tmp_path: Path) -> None:
+    """An archive of version 1 has none without records; others lack what could not be read."""
+    files = PartitionFiles(tmp_path / "log", partition=2)
+    files.add([NINE_MS])
+    files.write_indexes()
+    archived(tmp_path / "log", tmp_path)
+    assert restored(tmp_path, dry_run=True).notes == (
+        "orders had 3 partitions, and 2 were never archived: 0, 1",
+    )
+    newest = max((tmp_path / "archive/manifest").iterdir())
+    document = json.loads(newest.read_bytes()[9:]) | {"version": 1}
+    del document["topics"]["orders"]["partition_count"]
+    text = json.dumps(document).encode()
+    newest.write_bytes(b"%08x %s\n" % (crc32c(text), text))
+    done = restored(tmp_path)
+    assert done.partitions == {"orders-2": (1_000, 1_001)}
+    assert "which partitions had no record is unknown" in done.notes[0]
+    assert archived(tmp_path / "log", tmp_path).refused == {}
+    assert manifest_of(tmp_path / "archive").topics["orders"].partition_count == 3
+
+
+@pytest.mark.parametrize("change", ["gone", "one gone", "other", "grown"])
+def test_a_target_that_is_not_as_it_was_restored_is_refused(tmp_path: Path, change: str) -> None:
+    for number in range(2):
+        files = PartitionFiles(tmp_path / "log", partition=number)
+        files.add([NINE_MS] * 4)
+        files.write_indexes()
+    archived(tmp_path / "log", tmp_path)
+    assert restored(tmp_path).records == 8
+    assert restored(tmp_path).records == 8
+    place = tmp_path / "target/orders-0"
+    (log,) = place.glob("*.log")
+    if change == "gone":
+        shutil.rmtree(tmp_path / "target")
+    else:
+        if change != "grown":
+            shutil.rmtree(place)
+        if change == "other":
+            place.mkdir()
+            (place / f"{0:020d}.log").write_bytes(b"")
+        if change == "grown":
+            log.write_bytes(log.read_bytes() * 2)
+    for dry_run in (True, False):
+        done = restored(tmp_path, dry_run=dry_run)
+        assert set(done.refused) == {"orders-0", *(["orders-1"] if change == "gone" else [])}
+        why = "is gone since" if "gone" in change else "is not as it was restored"
+        assert why in done.refused["orders-0"]
+        assert not list((tmp_path / "target").glob(".restore-*"))
+    assert done.records == (0 if change == "gone" else 4)
+
+
+def test_a_dry_run_of_archive_or_restore_looks_at_the_state(
+    files: PartitionFiles, tmp_path: Path
+) -> None:
+    foreign = tmp_path / "foreign"
+    foreign.mkdir()
+    (foreign / "theirs").touch()
+    archived(files.log_dir, tmp_path)
+    for dry_run in (True, False):
+        more: dict[str, Any] = {"dry_run": dry_run, "state": foreign}
+        with pytest.raises(Misconfigured, match="is no state directory"):
+            archived(files.log_dir, tmp_path, **more)
+        with pytest.raises(Misconfigured, match="is no state directory"):
+            restored(tmp_path, **more)
+        with pytest.raises(Misconfigured, match="is the state of the job archive"):
+            restored(tmp_path, dry_run=dry_run, state=tmp_path / "archiving")
+    assert restored(tmp_path, dry_run=True).records == 18
+    restored(tmp_path)
+    done = restored(tmp_path, dry_run=True)
+    assert (done.records, done.partitions, done.refused) == (0, {}, {})
 
 
 def compacted(files: PartitionFiles) -> None:

@@ -36,7 +36,7 @@ _LINE = re.compile(rb"([0-9a-f]{8}) (\{.*\})")
 
 
 class DocumentsOnly:
-    """The documents of a state directory, without its lock: a run may be under way."""
+    """What a state directory has, without its lock: a run may be under way."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         """Look at it.
@@ -48,6 +48,15 @@ class DocumentsOnly:
         if not (self.path / _JOB).is_file():
             raise Misconfigured(f"{self.path} is no state directory: it has no {_JOB}")
         self._files = Files(read_only=True)
+
+    @property
+    def done(self) -> dict[str, dict[str, Any]]:
+        """As `JobState.done`, as it is now.
+
+        Raises:
+            CorruptFile: it is damaged.
+        """
+        return _done(self._files, self.path)[0]
 
     def read(self, name: str) -> Any:
         """As `JobState.read`."""
@@ -153,23 +162,9 @@ class JobState:
         _refuse_other(self.path, known, job, arguments)
 
     def _read_done(self) -> None:
-        path = str(self.path / _DONE)
-        if not self._files.exists(path):
-            return
-        size = self._files.size(path)
-        found = self._files.read_whole(path, max(size, 1)) or b""
-        position = 0
-        for line in found.splitlines(keepends=True):
-            unit = _unit(line)
-            if unit is None:
-                if position + len(line) < len(found):
-                    raise CorruptFile(f"{path}, byte {position}: the line is damaged")
-                break
-            self.done[unit.pop("unit")] = unit
-            position += len(line)
-        if position < len(found):
-            self._files.truncate(self._files.get(path), position)
-        self._journal_size = position
+        self.done, self._journal_size, size = _done(self._files, self.path)
+        if self._journal_size < size:
+            self._files.truncate(self._files.get(str(self.path / _DONE)), self._journal_size)
 
 
 def look_at_state(
@@ -288,6 +283,25 @@ def _first_change(before: Mapping[str, Any], arguments: Mapping[str, Any]) -> tu
     if isinstance(then, dict) and isinstance(now, dict):
         return _first_change(then, now)
     return name, then, now
+
+
+def _done(files: Files, directory: Path) -> tuple[dict[str, dict[str, Any]], int, int]:
+    """The units of the journal, the bytes of their lines, and those of the file."""
+    path = str(directory / _DONE)
+    done: dict[str, dict[str, Any]] = {}
+    if not files.exists(path):
+        return done, 0, 0
+    found = files.read_whole(path, max(files.size(path), 1)) or b""
+    position = 0
+    for line in found.splitlines(keepends=True):
+        unit = _unit(line)
+        if unit is None:
+            if position + len(line) < len(found):
+                raise CorruptFile(f"{path}, byte {position}: the line is damaged")
+            break
+        done[unit.pop("unit")] = unit
+        position += len(line)
+    return done, position, len(found)
 
 
 def _document(files: Files, directory: Path, name: str) -> Any:

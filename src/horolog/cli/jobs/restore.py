@@ -33,4 +33,7 @@ def _show(done: Any) -> None:
         f"{done.segments} segments, {size(done.bytes)}"
     )
     for partition, (start, end) in done.partitions.items():
-        typer.echo(f"  {partition}  offsets {start} to {end - 1}")
+        what = f"offsets {start} to {end - 1}" if start < end else f"empty, at offset {end}"
+        typer.echo(f"  {partition}  {what}")
+    for note in done.notes:
+        say(note)

@@ -38,7 +38,7 @@ from horolog.jobs.parameters.option import pinned
 from horolog.jobs.parameters.shared import OnProgress
 from horolog.jobs.selection import Selection
 from horolog.jobs.spread import spread
-from horolog.jobs.state import JobState
+from horolog.jobs.state import JobState, look_at_state
 from horolog.record.timestamps import TimeRange
 from horolog.sources.ahead import ahead
 from horolog.sources.options import ReadOptions
@@ -105,6 +105,8 @@ def archive(spark: SparkSession, job: Archive) -> Archived:
     planner = Planner(selection, options, job.accept_gaps, relative)
     run = _Run(spark, planner, store, hours, job.target_bytes, job.on_progress)
     if job.dry_run:
+        if job.state is not None:
+            look_at_state(job.state, "archive", pinned(job))
         return run.planned()
     with JobState(job.require_state(), "archive", pinned(job)) as kept:
         return run.done(kept)

@@ -50,6 +50,9 @@ class Changes:
                 manifest = manifest.with_topic(name, topic)
             elif known.times != topic.times:
                 raise Misconfigured(f"Another run archives {name} with another range of time")
+            else:
+                updated = known.updated(topic.topic_id, topic.partition_count)
+                manifest = manifest.with_topic(name, updated)
         for partition, ranges in self.ranges.items():
             state = manifest.partition(partition) or ArchivedPartition((), (), ())
             try:
@@ -97,11 +100,17 @@ class PlanProgress:
         return changes, unused
 
     def rest(self) -> Changes:
-        """What is left: offsets up to the ends that hold no record in the range of time."""
+        """What is left: offsets up to the ends that hold no record in the range of time.
+
+        A partition that the archive does not know is written down without any record, too.
+        """
         changes = Changes()
         for partition, end in self._plan.ends.items():
-            if partition not in self.refused:
-                self._follow(changes, partition, end)
+            if partition in self.refused:
+                continue
+            is_new = partition not in self._positions and partition not in self._known_ends
+            if self._follow(changes, partition, end) and is_new and not changes.ranges[partition]:
+                changes.ranges[partition].append(ArchivedRange(end, end))
         return changes
 
     def _follow(self, changes: Changes, partition: TopicPartition, start: int) -> bool:

@@ -3,15 +3,18 @@
 `manifest/<20 digits>.json`, each a whole manifest and never changed; the one with the largest
 number counts. It is one line of JSON after its CRC-32C:
 
-    {"version": 1, "number": 7, "id": "...", "topics": {"clicks": {
-        "topic_id": "...", "from_ms": null, "to_ms": null,
+    {"version": 2, "number": 7, "id": "...", "topics": {"clicks": {
+        "topic_id": "...", "from_ms": null, "to_ms": null, "partition_count": 6,
         "partitions": {"0": {
             "ranges": [{"start": 0, "end": 500, "records": 500, "digest": "...", ...}],
             "records": [{"path": "records/clicks/date=.../hour=09/0-...parquet", "rows": 500, ...}],
             "batches": [...]}}}}}
 
 Ranges lie side by side: offsets from the first one's start to the last one's end are archived. A
-commit writes the next number, unless there is one: of two runs that write at a time one has to
+partition without records has one range, which begins and ends where its log does. Archives of
+version 1 lack such partitions, and the number of all.
+
+A commit writes the next number, unless there is one: of two runs that write at a time one has to
 begin again. Files that no manifest names are of runs that were killed; readers ignore them.
 """
 
@@ -33,7 +36,8 @@ from horolog.json_text import Natural, from_json, read_as
 from horolog.record.timestamps import TimeRange
 from horolog.storage.names import MAX_OFFSET, TopicPartition, partition_of
 
-VERSION: Final = 1
+VERSION: Final = 2
+_READ: Final = (1, 2)
 _DIRECTORY: Final = "manifest"
 _NAME = re.compile(r"manifest/([0-9]{20})\.json")
 _LINE = re.compile(rb"([0-9a-f]{8}) (\{.*\})\n", re.DOTALL)
@@ -126,11 +130,22 @@ class ArchivedTopic:
     from_ms: int | None
     to_ms: int | None
     partitions: Mapping[int, ArchivedPartition]
+    partition_count: Natural | None = None
+    """That the topic had, as far as its source knew; None in archives of version 1."""
 
     @property
     def times(self) -> TimeRange:
         """Of its records that are archived."""
         return TimeRange.between(self.from_ms, self.to_ms)
+
+    def updated(self, topic_id: str | None, partition_count: int | None) -> "ArchivedTopic":
+        """With what a later run found: an id that was not known, and partitions that were added."""
+        counts = [each for each in (self.partition_count, partition_count) if each is not None]
+        return replace(
+            self,
+            topic_id=self.topic_id or topic_id,
+            partition_count=max(counts, default=None),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,9 +212,10 @@ class Manifest:
         try:
             document = from_json(match[2])
             version = document.pop("version", None)
-            if version != VERSION:
+            if version not in _READ:
                 raise Misconfigured(
-                    f"{name} is of version {version!r:.{_SHOWN}}, and this horolog reads {VERSION}"
+                    f"{name} is of version {version!r:.{_SHOWN}}, and this horolog reads up to "
+                    f"{VERSION}"
                 )
             found = read_as(cls, document)
             for topic, of in found.topics.items():
@@ -221,6 +237,8 @@ def _check_topic(name: str, topic: ArchivedTopic) -> None:
                 raise ValueError(f"a range cannot be from {each.start} to {each.end}")
             if not is_record_digest(each.digest) or not is_batch_digest(each.batch_digest):
                 raise ValueError("a range has a digest that is none")
+        if topic.partition_count is not None and index >= topic.partition_count:
+            raise ValueError(f"{name!r} cannot have {topic.partition_count} partitions and {index}")
         for where, files in (("records", state.records), ("batches", state.batches)):
             for file in files:
                 _check_file(where, file)

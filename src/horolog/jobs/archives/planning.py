@@ -88,10 +88,13 @@ class Planner:
         with log:
             partitions = plan.partitions = sorted(log.partitions())
             ids = {name: str(decode_uuid(its)) for name, its in log.topic_ids.items()}
+            counts: dict[str, int] = {}
+            for topic, number in partitions:
+                counts[topic] = max(counts.get(topic, 0), number + 1)
             for name in sorted({each.topic for each in partitions}):
                 why = _recreated(manifest, name, ids.get(name))
                 if why is None:
-                    plan.topics[name] = self._topic(manifest, name, ids.get(name))
+                    plan.topics[name] = self._topic(manifest, name, ids.get(name), counts[name])
                 else:
                     plan.refused |= {each: why for each in partitions if each.topic == name}
             partitions = [each for each in partitions if each not in plan.refused]
@@ -104,8 +107,7 @@ class Planner:
             stretches: list[Stretch] = []
             for partition in plan.starts:
                 bounds = {partition: Bounds(plan.starts[partition], plan.ends[partition])}
-                topic = plan.topics[partition.topic]
-                row_filter = RowFilter().within(topic.times)
+                row_filter = RowFilter().within(plan.topics[partition.topic].times)
                 try:
                     stretches += log.stretches(bounds, row_filter)
                 except HorologError as error:
@@ -119,7 +121,9 @@ class Planner:
             plan.units += [ArchiveUnit(part, floor) for part in _cut(each, most)]
         return plan
 
-    def _topic(self, manifest: Manifest, name: str, topic_id: str | None) -> ArchivedTopic:
+    def _topic(
+        self, manifest: Manifest, name: str, topic_id: str | None, count: int
+    ) -> ArchivedTopic:
         """What is known of a topic; partitions are those of the manifest.
 
         Raises:
@@ -128,7 +132,7 @@ class Planner:
         selection = self.selection
         known = manifest.topics.get(name)
         if known is None or not known.partitions:
-            return ArchivedTopic(topic_id, selection.from_ms, selection.to_ms, {})
+            return ArchivedTopic(topic_id, selection.from_ms, selection.to_ms, {}, count)
         for side, before, now in (
             ("from", known.from_ms, selection.from_ms),
             ("to", known.to_ms, selection.to_ms),
@@ -139,7 +143,7 @@ class Planner:
                     f"{name} is archived with {side} {_shown(before)}, and not {_shown(now)}: an "
                     "archive has one range of time of a topic"
                 )
-        return replace(known, topic_id=known.topic_id or topic_id)
+        return known.updated(topic_id, count)
 
     def _place(
         self,

@@ -6,7 +6,8 @@
 
 Everything is written below `<target>/.restore-<id>`; a partition appears in the target as a whole,
 by one rename. A run that was killed is run again with the same state: segments that are proved
-are kept, and partitions that have their place are left alone.
+are kept, and partitions that have their place are left alone. One that is not there as it was
+restored is refused: the state is not believed over what is there.
 """
 
 import os
@@ -21,9 +22,14 @@ from typing import Any, Final
 from pyspark.sql import SparkSession
 
 from horolog.errors import Misconfigured, StorageFailed
-from horolog.jobs.archives.manifest import require_manifest
+from horolog.jobs.archives.manifest import Manifest, require_manifest
 from horolog.jobs.archives.ranges import ArchivedRange
-from horolog.jobs.archives.segment_plan import SegmentPlan, chosen_partitions, planned_segments
+from horolog.jobs.archives.segment_plan import (
+    SegmentPlan,
+    chosen_partitions,
+    lacking_partitions,
+    planned_segments,
+)
 from horolog.jobs.archives.segments import BuildSegment, BuiltSegment, SegmentUnit
 from horolog.jobs.archives.store import ArchiveStore
 from horolog.jobs.parameters.archive import Restore
@@ -32,7 +38,7 @@ from horolog.jobs.parameters.option import pinned
 from horolog.jobs.parameters.shared import OnProgress
 from horolog.jobs.selection import Selection
 from horolog.jobs.spread import spread
-from horolog.jobs.state import JobState
+from horolog.jobs.state import DocumentsOnly, JobState, look_at_state
 from horolog.sources.uris import local_path, shown
 from horolog.storage import names
 from horolog.storage.directory.checkpoints import (
@@ -48,6 +54,9 @@ from horolog.storage.names import TopicPartition
 
 _SPARE: Final = 1.2
 
+_Done = Mapping[str, Mapping[str, Any]]
+"""The finished units of a state."""
+
 
 @dataclass(frozen=True, slots=True)
 class Restored:
@@ -61,6 +70,8 @@ class Restored:
     bytes: int = 0
     """Of logs; of a dry run, of the batches that were archived."""
     refused: Mapping[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    """Which partitions of the topics the archive lacks, or may lack."""
     is_dry_run: bool = False
 
 
@@ -71,7 +82,8 @@ def restore(spark: SparkSession, job: Restore) -> Restored:
     Batches have the bounds, times, producers, epochs and codecs that they had; compressed bytes may
     differ. Logs of formats v0 and v1 come back in v2. A log ends where the archive ends, so that no
     offset is given out twice. No broker may use the target meanwhile. Of a range of time the other
-    records leave gaps, as after a compaction.
+    records leave gaps, as after a compaction. Partitions without records come back where they
+    began.
 
     Raises:
         Misconfigured: an argument cannot be, or a broker or another run is at work there.
@@ -95,7 +107,8 @@ def restore(spark: SparkSession, job: Restore) -> Restored:
     store = ArchiveStore.of(job.archive, job.settings)
     run = _Run(spark, store, Path(log_dir), chosen, job.on_progress)
     if job.dry_run:
-        return run.planned()
+        known = None if job.state is None else look_at_state(job.state, "restore", pinned(job))
+        return run.planned(known)
     with JobState(job.require_state(), "restore", pinned(job)) as kept:
         return run.done(kept)
 
@@ -109,62 +122,69 @@ class _Run:
     progress: OnProgress
     files: Files = field(default_factory=Files)
 
-    def planned(self) -> Restored:
-        """What a run would do."""
-        found = chosen_partitions(require_manifest(self.store), self.chosen, self.store.name)
-        refused = {
-            str(each): self._there(each) for each in found if (self.target / str(each)).exists()
+    def planned(self, known: DocumentsOnly | None) -> Restored:
+        """What a run would do, after those of a state if there is one."""
+        manifest = require_manifest(self.store)
+        plan, done = self._pinned(known, manifest), {} if known is None else known.done
+        staging = self.target / self._staging(known)
+        refused = self._refused(plan, done, staging)
+        left = {
+            each: parts
+            for each, parts in plan.items()
+            if each in refused or not self._has_its_place(each, done, staging)
         }
-        plans = {each: planned_segments(each, state) for each, state in found.items()}
-        size = sum(each.bytes for state in found.values() for each in state.ranges)
-        free = _free_bytes(self.target)
-        if size * _SPARE > free:
-            refused["disk"] = f"about {size} bytes are needed and {free} free at {self.target}"
+        ranges = [each for parts in left.values() for each in parts.state.ranges]
+        size, free = sum(each.bytes for each in ranges), _free_bytes(self.target)
+        lacks_room = size * _SPARE > free
+        why = f"about {size} bytes are needed and {free} free at {self.target}"
         return Restored(
             target=str(self.target),
-            partitions={str(each): (state.start, state.end) for each, state in found.items()},
-            segments=sum(len(plan.units) for plan in plans.values()),
-            records=sum(each.records for state in found.values() for each in state.ranges),
+            partitions=_bounds(left),
+            segments=sum(len(parts.units) for parts in left.values()),
+            records=sum(each.records for each in ranges),
             bytes=size,
-            refused=refused,
+            refused={str(each): its for each, its in refused.items()}
+            | ({"disk": why} if lacks_room else {}),
+            notes=tuple(lacking_partitions(manifest, self.chosen)),
             is_dry_run=True,
         )
 
     def done(self, job: JobState) -> Restored:
         """Restore what is not restored yet."""
         with self._locked():
-            plan = self._pinned(job)
-            placed = {key.removeprefix("placed:") for key in job.done if key.startswith("placed:")}
-            refused = {
-                each: self._there(each)
-                for each in plan
-                if str(each) not in placed
-                and f"placing:{each}" not in job.done
-                and (self.target / str(each)).exists()
-            }
-            staging = self._staging(job)
+            manifest = require_manifest(self.store)
+            plan = self._pinned(job, manifest)
+            staging = self.target / self._staging(job)
+            refused = self._refused(plan, job.done, staging)
             todo = {
                 each: parts
                 for each, parts in plan.items()
                 if each not in refused and not self._finish_placing(job, staging, each)
             }
+            if todo and not staging.exists():
+                self.files.make_directory(str(staging))
+                self.files.sync_path(str(self.target))
             built = self._build(job, staging, todo, refused)
             for partition, parts in todo.items():
                 if partition not in refused:
                     self._place(job, staging, partition, parts, built)
             if not refused:
                 self.files.remove_tree(str(staging))
-            done = [each for each in plan if each not in refused]
-            segments = [BuiltSegment(**each["built"]) for each in _segments(job)]
+            done = {each: parts for each, parts in plan.items() if each not in refused}
+            segments = [
+                segment
+                for parts in done.values()
+                for unit in parts.units
+                if (segment := _built(job.done, unit)) is not None
+            ]
             return Restored(
                 target=str(self.target),
-                partitions={
-                    str(each): (plan[each].state.start, plan[each].state.end) for each in done
-                },
+                partitions=_bounds(done),
                 segments=len(segments),
                 records=sum(each.records for each in segments),
                 bytes=sum(each.bytes for each in segments),
                 refused={str(each): why for each, why in refused.items()},
+                notes=tuple(lacking_partitions(manifest, self.chosen)),
             )
 
     @contextmanager
@@ -178,10 +198,12 @@ class _Run:
 
     # Planning.
 
-    def _pinned(self, job: JobState) -> dict[TopicPartition, SegmentPlan]:
+    def _pinned(
+        self, job: JobState | DocumentsOnly | None, manifest: Manifest
+    ) -> dict[TopicPartition, SegmentPlan]:
         """The plan; of a run that continues one, with the ranges and times that the first had."""
-        found = chosen_partitions(require_manifest(self.store), self.chosen, self.store.name)
-        pinned = job.read("pinned")
+        found = chosen_partitions(manifest, self.chosen, self.store.name)
+        pinned = None if job is None else job.read("pinned")
         if pinned is None:
             pinned = {
                 "ranges": {
@@ -191,7 +213,8 @@ class _Run:
                 "from_ms": self.chosen.from_ms,
                 "to_ms": self.chosen.to_ms,
             }
-            job.write("pinned", pinned)
+            if isinstance(job, JobState):
+                job.write("pinned", pinned)
         self.chosen = replace(self.chosen, from_ms=pinned["from_ms"], to_ms=pinned["to_ms"])
         plans = {}
         for partition, state in found.items():
@@ -209,16 +232,29 @@ class _Run:
     def _there(self, partition: TopicPartition) -> str:
         return f"{self.target / str(partition)} is there already: remove it, or give another target"
 
-    def _staging(self, job: JobState) -> Path:
-        document = job.read("staging")
+    def _staging(self, job: JobState | DocumentsOnly | None) -> str:
+        """The name of the directory in which segments are made."""
+        document = None if job is None else job.read("staging")
         if document is None:
             document = {"name": f".restore-{uuid.uuid4().hex[:12]}"}
-            job.write("staging", document)
-        staging = self.target / str(document["name"])
-        if not staging.exists():
-            self.files.make_directory(str(staging))
-            self.files.sync_path(str(self.target))
-        return staging
+            if isinstance(job, JobState):
+                job.write("staging", document)
+        return str(document["name"])
+
+    def _refused(
+        self, plan: Mapping[TopicPartition, SegmentPlan], done: _Done, staging: Path
+    ) -> dict[TopicPartition, str]:
+        """Why partitions cannot be restored, or are not as they were restored."""
+        refused = {}
+        for each, parts in plan.items():
+            place = self.target / str(each)
+            if self._has_its_place(each, done, staging):
+                why = _changed(place, parts, done)
+            else:
+                why = self._there(each) if place.exists() else None
+            if why is not None:
+                refused[each] = why
+        return refused
 
     # Segments.
 
@@ -234,8 +270,7 @@ class _Run:
         units: list[SegmentUnit] = []
         for partition, parts in todo.items():
             for unit in parts.units:
-                known = job.done.get(f"segment:{unit.key}")
-                segment = None if known is None else BuiltSegment(**known["built"])
+                segment = _built(job.done, unit)
                 if segment is not None and self._is_there(staging, partition, segment, unit):
                     built[unit.key] = segment
                 else:
@@ -264,20 +299,27 @@ class _Run:
         """Whether the log of a segment that was proved is where it was written, or was moved to."""
         name = names.segment_file(unit.base_offset, names.LOG)
         return any(
-            (staging / directory / name).exists() for directory in (built.directory, str(partition))
+            path.is_file() and path.stat().st_size == built.bytes
+            for directory in (built.directory, str(partition))
+            for path in [staging / directory / name]
         )
 
     # Placing.
 
-    def _finish_placing(self, job: JobState, staging: Path, partition: TopicPartition) -> bool:
-        """Whether a partition has its place; a rename that was not written down is, now."""
-        if f"placed:{partition}" in job.done:
+    def _has_its_place(self, partition: TopicPartition, done: _Done, staging: Path) -> bool:
+        """Whether a partition was renamed to its place, also where that was not written down."""
+        if f"placed:{partition}" in done:
             return True
         ready, place = staging / str(partition), self.target / str(partition)
-        if f"placing:{partition}" not in job.done or not place.exists() or ready.exists():
+        return f"placing:{partition}" in done and place.exists() and not ready.exists()
+
+    def _finish_placing(self, job: JobState, staging: Path, partition: TopicPartition) -> bool:
+        """Whether a partition has its place; a rename that was not written down is, now."""
+        if not self._has_its_place(partition, job.done, staging):
             return False
-        self.files.sync_path(str(self.target))
-        job.record([(f"placed:{partition}", {})])
+        if f"placed:{partition}" not in job.done:
+            self.files.sync_path(str(self.target))
+            job.record([(f"placed:{partition}", {})])
         return True
 
     def _place(
@@ -335,8 +377,35 @@ class _Run:
         self.files.sync_path(str(self.target))
 
 
-def _segments(job: JobState) -> Iterator[Mapping[str, Any]]:
-    return (facts for key, facts in job.done.items() if key.startswith("segment:"))
+def _bounds(plan: Mapping[TopicPartition, SegmentPlan]) -> dict[str, tuple[int, int]]:
+    """The first offset of each partition and its log end offset."""
+    return {str(each): (parts.state.start, parts.state.end) for each, parts in plan.items()}
+
+
+def _built(done: _Done, unit: SegmentUnit) -> BuiltSegment | None:
+    """What a state has of a segment."""
+    known = done.get(f"segment:{unit.key}")
+    return None if known is None else BuiltSegment(**known["built"])
+
+
+def _changed(place: Path, parts: SegmentPlan, done: _Done) -> str | None:
+    """Why a partition that was restored is not as it was; None if it is."""
+    if not place.is_dir():
+        return (
+            f"{place} was restored with this state, and is gone since: give another --state to "
+            "restore it again"
+        )
+    expected = {
+        names.segment_file(unit.base_offset, names.LOG): built.bytes
+        for unit in parts.units
+        if (built := _built(done, unit)) is not None
+    }
+    if {path.name: path.stat().st_size for path in place.glob("*" + names.LOG)} != expected:
+        return (
+            f"{place} is not as it was restored with this state: a broker has written to it since, "
+            "or it was made again. To restore it again remove it, and give another --state"
+        )
+    return None
 
 
 def _free_bytes(path: Path) -> int:

@@ -1,9 +1,9 @@
 """What `restore` makes: partitions of an archive, and their ranges as the segments of a log."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Final
 
 from horolog.errors import CorruptFile, Misconfigured
@@ -17,6 +17,7 @@ from horolog.storage.names import TopicPartition
 
 SEGMENT_BYTES: Final = 256 << 20
 _MOST_OFFSETS: Final = (1 << 31) - 1
+_SHOWN: Final = 10  # numbers of partitions
 
 
 @dataclass(slots=True)
@@ -41,14 +42,39 @@ def chosen_partitions(
     missing = [name for name in chosen.topics if name not in topics]
     if missing:
         raise Misconfigured(f"The topic {missing[0]} is not in the archive {archive}")
-    names = set(chosen.topics) or topics
-    if chosen.topics_pattern is not None:
-        pattern = _compiled(chosen.topics_pattern)
-        names = {name for name in topics if pattern.fullmatch(name)}
+    names = _chosen_topics(topics, chosen)
     found = {each: state for each, state in partitions.items() if each.topic in names}
     if not found:
         raise Misconfigured(f"No topic that is asked for is in the archive {archive}")
     return found
+
+
+def lacking_partitions(manifest: Manifest, chosen: Selection) -> Iterator[str]:
+    """Sentences on the partitions of chosen topics that an archive lacks, or may lack."""
+    for name in sorted(_chosen_topics(manifest.topics, chosen)):
+        topic = manifest.topics[name]
+        there = {index for index, state in topic.partitions.items() if state.ranges}
+        count = topic.partition_count
+        if count is None:
+            yield (
+                f"{name}: which partitions had no record is unknown, as the archive was made by an "
+                "earlier horolog; those are not restored"
+            )
+        elif len(there) < count:
+            first = list(islice((each for each in range(count) if each not in there), _SHOWN))
+            more = ", ..." if count - len(there) > _SHOWN else ""
+            yield (
+                f"{name} had {count} partitions, and {count - len(there)} were never archived: "
+                f"{', '.join(map(str, first))}{more}"
+            )
+
+
+def _chosen_topics(topics: Collection[str], chosen: Selection) -> set[str]:
+    """Those that are named or match the pattern, or all."""
+    if chosen.topics_pattern is not None:
+        pattern = _compiled(chosen.topics_pattern)
+        return {name for name in topics if pattern.fullmatch(name)}
+    return {name for name in topics if name in chosen.topics} if chosen.topics else set(topics)
 
 
 def _compiled(pattern: str) -> re.Pattern[str]:
@@ -123,9 +149,11 @@ def _with_end(
     partition: TopicPartition, state: ArchivedPartition, units: list[SegmentUnit]
 ) -> list[SegmentUnit]:
     """The units, the last of which makes the log end where the archive ends."""
-    end = state.end
-    if not units:  # nothing but an empty log that begins where the archive ends
-        return [SegmentUnit(partition, end, (ArchivedRange(end, end),), (), ())]
+    start, end = state.start, state.end
+    if not units:
+        units = [SegmentUnit(partition, start, (ArchivedRange(start, start),), (), ())]
+    if start == end:
+        return units
     last = units[-1]
     if end - 1 - last.base_offset <= _MOST_OFFSETS:
         return [*units[:-1], replace(last, filler=end)]
