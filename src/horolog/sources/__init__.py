@@ -18,7 +18,8 @@ Where it is:
     file_systems    a path opened; `object_stores` and `arrow_files` where it is not local
     replicas        partition directories below paths, and `merge` their copies as one log
     growing_files   what a stream finds below paths that brokers write to
-    segments        a segment as tasks get it; `segment_parts` joins them to a partition
+    segments        a segment as tasks get it; `segment_parts` joins them to a partition, `replaced`
+                    finds those in whose place others are by now
     arrivals        when batches arrived, as far as that is known
     ahead           an iterator that runs ahead by one item, in a thread
 

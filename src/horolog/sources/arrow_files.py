@@ -209,8 +209,20 @@ class ArrowFiles(Files):
         """0: such a file has no number."""
         return 0
 
+    def inode_of(self, file: OpenFile) -> int:
+        """0: such a file has no number."""
+        return 0
+
     def info(self, path: str) -> pafs.FileInfo:
         """What pyarrow says of a path."""
+        now = self._renamed_later.get(path)
+        if now is not None:
+            found = self._info(now)
+            if found.type != pafs.FileType.NotFound:
+                return found
+        return self._info(path)
+
+    def _info(self, path: str) -> pafs.FileInfo:
         try:
             return self._system.get_file_info(path)
         except OSError as error:
@@ -253,12 +265,11 @@ class _ArrowFilesLookedAtOnce(ArrowFiles):
             self._seen |= {f"{directory}/{info.base_name}": info for info in found}
         return self._in_directories[directory]
 
-    def info(self, path: str) -> pafs.FileInfo:
-        """What pyarrow says of a path."""
+    def _info(self, path: str) -> pafs.FileInfo:
         if path not in self._seen:
             is_listed = path.rpartition("/")[0] in self._in_directories
             missing = pafs.FileInfo(path, pafs.FileType.NotFound)
-            self._seen[path] = missing if is_listed else super().info(path)
+            self._seen[path] = missing if is_listed else super()._info(path)
         return self._seen[path]
 
     def _opened(self, path: str, flags: int, *, is_only_synced: bool = False) -> OpenFile:

@@ -13,8 +13,8 @@ from horolog.sources.ahead import ahead
 from horolog.sources.batches import Batches
 from horolog.sources.file_systems import Root
 from horolog.sources.plan import SegmentStretch
+from horolog.sources.replaced import present_segments
 from horolog.sources.row_filter import RowFilter
-from horolog.sources.segments import opened
 from horolog.storage.batches.reader import FEWEST_BYTES
 from horolog.storage.lookup.by_append_time import appended_within
 from horolog.storage.segments.reader import SegmentReader
@@ -35,10 +35,31 @@ def batches_in_file(
     are worked on, if that `runs_ahead`.
 
     Raises:
-        FileMissing: the segment is gone.
+        FileMissing: offsets of the stretch are gone; all others are given before that.
         CorruptBatch: something is no batch; what is before it is given.
     """
-    reader = opened(root, stretch)
+    for piece, reader in present_segments(root, stretch):
+        yield from _batches_in_segment(
+            root,
+            piece,
+            reader,
+            row_filter,
+            with_append_times=with_append_times,
+            with_markers=with_markers,
+            runs_ahead=runs_ahead,
+        )
+
+
+def _batches_in_segment(
+    root: Root,
+    stretch: SegmentStretch,
+    reader: SegmentReader,
+    row_filter: RowFilter,
+    *,
+    with_append_times: bool,
+    with_markers: bool,
+    runs_ahead: bool,
+) -> Iterator[Batches]:
     makes_map = stretch.start == stretch.maps_from
     windows, appended = row_filter.windows, row_filter.append_times
     if not appended.is_everything:

@@ -20,8 +20,10 @@ from horolog.storage import names
 from horolog.storage.file_errors import failed_to
 from horolog.storage.files import Files
 from horolog.storage.index.block_cache import BlockCache, block_cache
+from horolog.storage.removal.leftovers import segment_names
 
 _REMOTE_LOOKS = 16
+_LISTED_AGAIN = 20
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
@@ -30,13 +32,14 @@ _Result = TypeVar("_Result")
 class FileEntry(NamedTuple):
     """A file below a root: its path within the file system, its size in bytes, its last change.
 
-    `changed_ns` counts nanoseconds since 1970; 0 where the file system does not say.
+    `changed_ns` counts nanoseconds since 1970; 0 where the file system does not say, as `inode`.
     """
 
     path: str
     size: int
     changed_ns: int = 0
     is_directory: bool = False
+    inode: int = 0
 
 
 class FileSystem(Protocol):
@@ -116,7 +119,7 @@ class Root:
                 else:
                     level = [f"{above.rstrip('/')}/{part}" for above in level]
             found |= dict.fromkeys(path for path in level if self.exists(path))
-        return [self._at(path) for path in found]
+        return [self.at(path) for path in found]
 
     def _matched_in(self, directory: str, pattern: str) -> list[str]:
         found = self._system.entry(directory)
@@ -125,7 +128,8 @@ class Root:
         children = (name for name in self.files.names_in(directory) if matches(name, pattern))
         return [f"{directory.rstrip('/')}/{name}" for name in children]
 
-    def _at(self, path: str) -> "Root":
+    def at(self, path: str) -> "Root":
+        """A path of the same file system, which is closed with this one."""
         root = copy(self)
         root.path = path
         root.name = path if self.is_local else f"{self.given.scheme}://{path}"
@@ -217,6 +221,7 @@ def _local_files_below(directory: str) -> Iterator[FileEntry]:
                 # All names before any size: behind a segment that is listed nothing is appended to
                 # the one before it any more.
                 found = [*entries]
+            found = _listed_again(listed, found)
         except FileNotFoundError:
             continue  # it may go away while it is listed
         except OSError as error:
@@ -227,7 +232,8 @@ def _local_files_below(directory: str) -> Iterator[FileEntry]:
                     directories.append(entry.path)
                 elif entry.is_file(follow_symlinks=False):
                     status = entry.stat(follow_symlinks=False)
-                    yield FileEntry(entry.path, status.st_size, status.st_mtime_ns)
+                    size, inode = status.st_size, status.st_ino
+                    yield FileEntry(entry.path, size, status.st_mtime_ns, inode=inode)
                 else:
                     _refuse_if_named_as_log(entry)
             except FileNotFoundError:
@@ -236,8 +242,24 @@ def _local_files_below(directory: str) -> Iterator[FileEntry]:
                 raise StorageFailed(f"Cannot look at {entry.path}: {error.strerror}") from error
 
 
+def _listed_again(directory: str, found: "list[os.DirEntry[str]]") -> "list[os.DirEntry[str]]":
+    """The entries, listed until a listing has the same segments as the one before.
+
+    One listing may miss a file that is renamed meanwhile under both of its names.
+    """
+    for _ in range(_LISTED_AGAIN):
+        segments = segment_names(entry.name for entry in found)
+        if not segments:
+            break
+        with os.scandir(directory) as entries:
+            found = [*entries]
+        if segment_names(entry.name for entry in found) == segments:
+            break
+    return found
+
+
 def _refuse_if_named_as_log(entry: "os.DirEntry[str]") -> None:
-    is_segment = names.base_offset_of(entry.name, names.LOG) is not None
+    is_segment = names.base_offset_of(entry.name.removesuffix(names.SWAP), names.LOG) is not None
     if entry.is_symlink() and (is_segment or names.partition_of(entry.name) is not None):
         raise Misconfigured(
             f"{entry.path} is a symbolic link, which is not followed: give the path that it leads "

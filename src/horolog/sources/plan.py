@@ -79,6 +79,8 @@ class SegmentStretch:
     """Of the topic that the file was of, as Kafka prints it."""
     limit: int | None = None
     """The offset before which the segment's offsets are."""
+    inode: int = 0
+    """Of the file, where its file system says it."""
 
 
 Stretch = BrokerStretch | SegmentStretch

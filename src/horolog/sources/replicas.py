@@ -9,14 +9,14 @@ Kafka is about to delete or has set aside have other names and are skipped.
 
 import logging
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import chain, pairwise
 from typing import NamedTuple
 from uuid import UUID
 
 from horolog.errors import CorruptBatch, CorruptFile, Misconfigured
-from horolog.sources.file_systems import Root
+from horolog.sources.file_systems import FileEntry, Root
 from horolog.sources.merge import EpochSpan
 from horolog.sources.segments import ListedSegment
 from horolog.storage import names
@@ -32,6 +32,7 @@ from horolog.storage.file_errors import FileMissing
 from horolog.storage.files import Files
 from horolog.storage.names import TopicPartition
 from horolog.storage.offline.partition_reader import log_end
+from horolog.storage.removal.leftovers import base_offsets, current_names
 
 _logger = logging.getLogger(__name__)
 
@@ -84,12 +85,15 @@ def find_replicas(
         Misconfigured: there is nothing at the path, or nothing of Kafka's, unless it `may_miss`.
     """
     entries = root.entries(may_miss=may_miss)
-    by_directory: dict[str, list[ListedSegment]] = defaultdict(list)
-    for path, size, *_ in entries:
-        directory, _, name = path.rpartition("/")
-        base_offset = names.base_offset_of(name, names.LOG)
-        if base_offset is not None:
-            by_directory[directory].append(ListedSegment(path, base_offset, size))
+    listed: dict[str, dict[str, FileEntry]] = defaultdict(dict)
+    for entry in entries:
+        directory, _, name = entry.path.rpartition("/")
+        listed[directory][name] = entry
+    by_directory = {
+        directory: segments
+        for directory, present in listed.items()
+        if (segments := _segments_of(root.files, directory, present))
+    }
     log_dirs = {directory.rpartition("/")[0] for directory in by_directory}
     starts = {log_dir: LogStarts(root.files, log_dir) for log_dir in log_dirs}
     cleaned = _cleaned(root, log_dirs)
@@ -103,7 +107,7 @@ def find_replicas(
             partition = TopicPartition(name, 0)
         if partition is None:
             return None
-        segments = sorted(by_directory[directory], key=lambda segment: segment.base_offset)
+        segments = by_directory[directory]
         end = _end_of(root.files, segments)
         if end is None:
             return None
@@ -128,6 +132,26 @@ def find_replicas(
     if not replicas and not may_miss:
         raise Misconfigured(_nothing_found(root, by_directory))
     return replicas
+
+
+def _segments_of(
+    files: Files, directory: str, present: Mapping[str, FileEntry]
+) -> list[ListedSegment]:
+    """The segments of a directory; `present` are the names that were listed in it.
+
+    Raises:
+        FileMissing: the directory has changed since then.
+    """
+    current = current_names(files, directory, present)
+    later = {name: now for name, now in current.items() if name != now}
+    if later:
+        files.read_as(directory, later)
+    found = []
+    for base in base_offsets(current, names.LOG):
+        name = names.segment_file(base, names.LOG)
+        entry = present[current[name]]
+        found.append(ListedSegment(f"{directory}/{name}", base, entry.size, entry.inode))
+    return found
 
 
 def _nothing_found(root: Root, directories: Iterable[str]) -> str:

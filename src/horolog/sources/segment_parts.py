@@ -186,4 +186,5 @@ def stretch_of(
         maps_from=part.start,
         topic_id=topic_id,
         limit=part.segment_end,
+        inode=part.segment.inode,
     )

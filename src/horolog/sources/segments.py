@@ -23,23 +23,31 @@ class ListedSegment(NamedTuple):
     path: str
     base_offset: int
     size: int
+    inode: int = 0
+    """Of the file, where the file system says it."""
 
     def open(self, files: Files, block_cache: BlockCache | None = None) -> SegmentReader:
         """Read it; nothing is opened before that is needed, and nothing written next to it."""
         stem = self.path.removesuffix(names.LOG)
-        return SegmentReader(files, stem, self.base_offset, self.size, block_cache=block_cache)
+        reader = SegmentReader(files, stem, self.base_offset, self.size, block_cache=block_cache)
+        reader.log.inode = self.inode
+        reader.companion.deleted_path = reader.companion.path + names.DELETED
+        return reader
 
 
 def opened(root: Root, stretch: SegmentStretch) -> SegmentReader:
     """The segment of a stretch, in a task.
 
     Raises:
-        FileMissing: it is gone, or another topic's of the same name is in its place.
+        FileMissing: it is gone, or another of the same name is in its place.
     """
-    segment = ListedSegment(stretch.path, stretch.base_offset, stretch.size)
+    segment = ListedSegment(stretch.path, stretch.base_offset, stretch.size, stretch.inode)
     reader = segment.open(root.files, root.block_cache)
     reader.log.limit = stretch.limit
-    reader.log.open()  # first: a file that is open stays that of its topic
+    # First: a file that is open stays that of its topic.
+    reader.log.held = file = reader.log.open()
+    if not stretch.inode and root.files.length(file) != stretch.size:
+        raise FileMissing(f"{stretch.path} is another file than when it was listed")
     present = topic_id_in(root.files, stretch.path.rpartition("/")[0], [])
     if present and stretch.topic_id and kafka_uuid(present) != stretch.topic_id:
         raise FileMissing(f"{stretch.path} is gone: the topic was deleted and created again")

@@ -17,7 +17,7 @@ import shutil
 import stat
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final, TypeVar
 
@@ -113,6 +113,7 @@ class Files(SystemCalls):
         self.index_blocks = KeptBlocks()
         self._max_open = max_open
         self._open: OrderedDict[str, OpenFile] = OrderedDict()
+        self._renamed_later: dict[str, str] = {}  # by the path that its file will have
         self._changes = 0  # how often a path was created, renamed, removed or forgotten
         self._lock = threading.Lock()
         self._nonblocking_thread: int | None = None  # the thread that is within `without_blocking`
@@ -180,7 +181,7 @@ class Files(SystemCalls):
             changes = self._changes
         else:
             return file
-        file = self._opened(path, os.O_RDONLY if self.read_only else os.O_RDWR)
+        file = self._opened_as(path, os.O_RDONLY if self.read_only else os.O_RDWR)
         with self._lock:
             if self._changes != changes:
                 return file  # perhaps no longer the one of this name: not kept for others
@@ -208,6 +209,23 @@ class Files(SystemCalls):
             self._changes += 1
             for path in paths:
                 self._open.pop(path, None)
+
+    def read_as(self, directory: str, current_names: Mapping[str, str]) -> None:
+        """Find files of a directory by names that they get once a replacement has ended.
+
+        Args:
+            directory: whose names are given; what was given of it before no longer counts.
+            current_names: by the coming name, the name that the file has for now.
+        """
+        prefix = f"{directory}/"
+        coming = {prefix + name: prefix + now for name, now in current_names.items()}
+        with self._lock:
+            kept = self._renamed_later.items()
+            others = {path: now for path, now in kept if not path.startswith(prefix)}
+            if others | coming == self._renamed_later:
+                return
+            self._renamed_later = others | coming
+        self.forget(*(path for path in tuple(self._open) if path.startswith(prefix)))
 
     def close(self) -> None:
         """Keep nothing open; a file that is still held is closed when its holder lets go."""
@@ -263,7 +281,8 @@ class Files(SystemCalls):
 
     def exists(self, path: str) -> bool:
         """Whether something has this name, a symbolic link to nothing included."""
-        return os.path.lexists(path)
+        now = self._renamed_later.get(path)
+        return (now is not None and os.path.lexists(now)) or os.path.lexists(path)
 
     def names_in(self, directory: str) -> list[str]:
         """The names of what is in a directory, in order.
@@ -282,7 +301,7 @@ class Files(SystemCalls):
         Raises:
             StorageFailed: it is no regular file, or cannot be looked at.
         """
-        status = _regular_status(path)
+        status = self._status(path)
         return 0 if status is None else status.st_size
 
     def modified_ms(self, path: str) -> int:
@@ -292,14 +311,14 @@ class Files(SystemCalls):
             FileMissing: it is not there.
             StorageFailed: it is no regular file, or cannot be looked at.
         """
-        status = _regular_status(path)
+        status = self._status(path)
         if status is None:
             raise FileMissing(f"{path} is missing")
         return status.st_mtime_ns // 1_000_000
 
     def modified_ns(self, path: str) -> int:
         """As `modified_ms`, as exact as the file system has it; -1 if there is no such file."""
-        status = _regular_status(path)
+        status = self._status(path)
         return -1 if status is None else status.st_mtime_ns
 
     def inode(self, path: str) -> int:
@@ -312,9 +331,13 @@ class Files(SystemCalls):
         """
         file = self._open.get(path)
         if file is not None:
-            return os.fstat(file.fd).st_ino
-        status = _regular_status(path)
+            return self.inode_of(file)
+        status = self._status(path)
         return 0 if status is None else status.st_ino
+
+    def inode_of(self, file: OpenFile) -> int:
+        """The same of an open file."""
+        return os.fstat(file.fd).st_ino
 
     def touch(self, path: str, modified_ms: int) -> None:
         """Have a file last changed at a time."""
@@ -461,7 +484,7 @@ class Files(SystemCalls):
             StorageFailed: it cannot be read, or is longer than such a file can be.
         """
         try:
-            file = self._opened(path, os.O_RDONLY)
+            file = self._opened_as(path, os.O_RDONLY)
         except FileMissing:
             return None
         length = self.length(file)
@@ -472,6 +495,21 @@ class Files(SystemCalls):
     def length(self, file: OpenFile) -> int:
         """How many bytes an open file has."""
         return os.fstat(file.fd).st_size
+
+    def _opened_as(self, path: str, flags: int) -> OpenFile:
+        """Open what has this name, or gets it; see `read_as`."""
+        now = self._renamed_later.get(path)
+        if now is not None:
+            with suppress(FileMissing):  # it has got its name
+                file = self._opened(now, flags)
+                file.path = path
+                return file
+        return self._opened(path, flags)
+
+    def _status(self, path: str) -> os.stat_result | None:
+        now = self._renamed_later.get(path)
+        status = None if now is None else _regular_status(now)
+        return _regular_status(path) if status is None else status
 
     def _opened(self, path: str, flags: int, *, is_only_synced: bool = False) -> OpenFile:
         """Open a regular file, and nothing else; what is only synced may be a directory.

@@ -9,7 +9,16 @@ from horolog.storage.files import Files, OpenFile
 class LogFile:
     """The `.log` file of a segment, found under its name or the one it has once it is deleted."""
 
-    __slots__ = ("base_offset", "deleted_path", "files", "is_abandoned", "limit", "path")
+    __slots__ = (
+        "base_offset",
+        "deleted_path",
+        "files",
+        "held",
+        "inode",
+        "is_abandoned",
+        "limit",
+        "path",
+    )
 
     def __init__(self, files: Files, path: str, base_offset: int = 0) -> None:
         self.base_offset = base_offset
@@ -19,6 +28,10 @@ class LogFile:
         """Its name once it is deleted, which is `path` then."""
         self.limit: int | None = None
         """Its offsets are before that, where it is known: the next segment begins there."""
+        self.inode = 0
+        """Of the file that is meant, if that is known: another may get its name."""
+        self.held: OpenFile | None = None
+        """The file, where it is read on under whatever name it gets."""
         self.is_abandoned = False
         """Its directory has another name, and what now has this path is another's."""
 
@@ -26,8 +39,10 @@ class LogFile:
         """The file, open.
 
         Raises:
-            FileMissing: it is gone.
+            FileMissing: it is gone, or another has its name.
         """
+        if self.held is not None:
+            return self.held
         while True:
             path = self.path
             try:
@@ -40,6 +55,8 @@ class LogFile:
             # Asked last: until then no other file can have had this path.
             if self.is_abandoned:
                 raise FileMissing(f"{path} is gone")
+            if self.inode and self.files.inode_of(file) != self.inode:
+                raise FileMissing(f"{path} is gone, and another has its name")
             if path is self.path:
                 return file
 

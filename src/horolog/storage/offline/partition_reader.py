@@ -5,10 +5,11 @@ this was opened is not seen, and a segment that it deletes is missing when it is
 is written in the directory; block maps that it lacks go to the user's cache (index/block_cache.py).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
+from typing import TypeVar
 
 from horolog.errors import CorruptFile
 from horolog.storage import names
@@ -24,8 +25,12 @@ from horolog.storage.files import Files
 from horolog.storage.index.block_map import Cache
 from horolog.storage.index.indexes import SegmentEnd
 from horolog.storage.names import TopicPartition
-from horolog.storage.removal.leftovers import base_offsets
+from horolog.storage.removal.leftovers import base_offsets, current_names, segment_names
 from horolog.storage.segments.reader import SegmentReader
+
+T = TypeVar("T")
+
+_CHANGED_AGAIN = 20
 
 
 class PartitionReader:
@@ -56,18 +61,8 @@ class PartitionReader:
         self.notes: list[str] = []
         """What cannot be read in addition to the segments."""
         self._files = files
-        present = files_of(str(directory)) if segment is None else {segment.name}
-        readers = []
-        for base_offset in base_offsets(present, names.LOG):
-            path = str(directory / names.segment_file(base_offset, names.LOG))
-            try:
-                size = files.size(path)
-                stem = path.removesuffix(names.LOG)
-                reader = SegmentReader(files, stem, base_offset, size, block_cache=cache)
-                reader.log.open()
-            except FileMissing:
-                continue  # retention has deleted it since the directory was listed
-            readers.append(reader)
+        present = {segment.name} if segment is not None else None
+        readers = stable_look(lambda: _opened(files, str(directory), present, cache))
         for one, following in pairwise(readers):
             one.end = SegmentEnd(one.size, following.base_offset)
             one.log.limit = following.base_offset
@@ -99,13 +94,60 @@ class PartitionReader:
             return ()
 
 
+def stable_look(look: Callable[[], T]) -> T:
+    """What a look at a directory finds; taken again where it changes meanwhile.
+
+    Raises:
+        FileMissing: it changes again and again.
+    """
+    for _ in range(_CHANGED_AGAIN):
+        with suppress(FileMissing):
+            return look()
+    return look()
+
+
+def segments_in(files: Files, directory: str, present: Collection[str]) -> list[int]:
+    """The base offsets of a log, whose files `files` then finds under the names to come.
+
+    Raises:
+        FileMissing: the directory has changed since it was listed; see `current_names`.
+        StorageFailed: the disk refused.
+    """
+    current = current_names(files, directory, present)
+    files.read_as(directory, {name: now for name, now in current.items() if name != now})
+    return base_offsets(current, names.LOG)
+
+
+def _opened(
+    files: Files, directory: str, chosen: set[str] | None, cache: Cache | None
+) -> list[SegmentReader]:
+    """The segments of a directory, each open.
+
+    Raises:
+        FileMissing: one is gone, or another, since the directory was listed.
+    """
+    listed = files_of(directory) if chosen is None else chosen
+    readers = []
+    for base_offset in segments_in(files, directory, listed):
+        path = f"{directory}/{names.segment_file(base_offset, names.LOG)}"
+        stem = path.removesuffix(names.LOG)
+        reader = SegmentReader(files, stem, base_offset, files.size(path), block_cache=cache)
+        reader.log.inode = files.inode_of(reader.log.open())
+        readers.append(reader)
+    # Names come and go meanwhile: a listing has all of them only if the next one has the same.
+    if chosen is None and segment_names(files_of(directory)) != segment_names(listed):
+        raise FileMissing(f"{directory} has changed while it was read")
+    return readers
+
+
 def log_end(files: Files, directory: str) -> int:
     """The offset after the last record in a partition's directory, whatever of it is read.
 
     Raises:
         StorageFailed: the disk refused.
     """
-    for base_offset in reversed(base_offsets(files.names_in(directory), names.LOG)):
+    found = stable_look(lambda: segments_in(files, directory, files.names_in(directory)))
+    for base_offset in reversed(found):
         path = f"{directory}/{names.segment_file(base_offset, names.LOG)}"
         with suppress(FileMissing):  # retention has deleted it since the directory was listed
             return SegmentReader.at(files, path, base_offset).whole_end().next_offset

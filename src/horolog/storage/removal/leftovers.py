@@ -18,7 +18,7 @@ backup must stay as it is.
 """
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from horolog.errors import CorruptBatch
@@ -27,7 +27,7 @@ from horolog.storage import names
 from horolog.storage.batches.reader import BatchReader
 from horolog.storage.batches.whole import whole_batches, whole_end
 from horolog.storage.directory.contents import clear_the_way, files_of
-from horolog.storage.file_errors import NotRegular
+from horolog.storage.file_errors import FileMissing, NotRegular
 from horolog.storage.files import Files
 from horolog.storage.removal.replacement import Replacement, end_replacement, read_replacement
 from horolog.storage.removal.set_aside import keep_file, keep_segment
@@ -73,18 +73,22 @@ def tidy(files: Files, directory: str, *, keep: bool, now_ms: int) -> Tidied:
         ]
         present = files_of(directory)
     if any(name.endswith(names.SWAP) for name in present):
-        swaps = _valid_swaps(files, directory, sorted(present))
-        ours = read_replacement(files, directory)
-        if ours is not None and _are_of(ours, swaps) and ours.fits(files, directory):
+        swaps = _valid_swaps(present)
+        for name in sorted(present):
+            if name.endswith(names.SWAP) and name not in swaps:
+                files.remove(f"{directory}/{name}")
+        ours = _ours(files, directory, swaps)
+        if ours is not None:
             finish_replacement(files, directory, ours)
             notes.append(f"Finished a compaction in {directory}: {', '.join(swaps)}")
         else:
-            compaction = _Compaction(files, directory, swaps, now_ms)
+            logs = base_offsets(present, names.LOG)
+            compaction = _Compaction(files, directory, swaps, logs)
             refusal = compaction.refusal()
             if refusal is not None:
-                warnings.append(compaction.refuse(refusal))
+                warnings.append(compaction.refuse(refusal, now_ms))
             elif swaps:
-                notes.append(compaction.finish(warnings))
+                notes.append(compaction.finish(warnings, now_ms))
         present = files_of(directory)
     if names.REPLACED in present:
         end_replacement(files, directory)
@@ -135,10 +139,58 @@ def base_offsets(present: Iterable[str], suffix: str) -> list[int]:
     return sorted(base for base in found if base is not None)
 
 
-def _are_of(replacement: Replacement, swaps: Sequence[str]) -> bool:
-    """Whether there are files to come, and all are of segments of this replacement."""
-    bases = {_base_of(name, names.SWAP) for name in swaps}
-    return bool(bases) and bases <= replacement.new.keys()
+def current_names(files: Files, directory: str, present: Collection[str]) -> dict[str, str]:
+    """The names of a log's files as a start would have them, each with the one that it has now.
+
+    Segments that are being replaced count, with their files, until those in their place do.
+
+    Args:
+        files: the way to the disk.
+        directory: of a partition, of which nothing is changed.
+        present: the names in it, or some of them.
+
+    Raises:
+        FileMissing: the directory has changed since it was listed.
+        StorageFailed: the disk refused.
+    """
+    found = {name: name for name in present if not name.endswith((names.SWAP, names.CLEANED))}
+    swaps = _valid_swaps(present)
+    if not swaps:
+        return found
+    replacement = _ours(files, directory, swaps)
+    if replacement is None:
+        compaction = _Compaction(files, directory, swaps, base_offsets(present, names.LOG))
+        replacement = compaction.begun()
+    if segment_names(files.names_in(directory)) != segment_names(present):
+        raise FileMissing(f"{directory} has changed while it was read")
+    if replacement is None:
+        return found
+    coming = {
+        name.removesuffix(names.SWAP): name
+        for name in swaps
+        if _base_of(name, names.SWAP) is not None
+    }
+    gone = {
+        names.segment_file(base, suffix)
+        for base in replacement.old
+        if base not in replacement.new or names.segment_file(base, names.LOG) in coming
+        for suffix in names.SEGMENT_SUFFIXES
+    }
+    return {name: name for name in found if name not in gone} | coming
+
+
+def segment_names(present: Iterable[str]) -> set[str]:
+    """The names by which it is known which segments a log has."""
+    ends = names.LOG, names.SWAP, names.CLEANED
+    return {name for name in present if name.endswith(ends)}
+
+
+def _ours(files: Files, directory: str, swaps: Collection[str]) -> Replacement | None:
+    """The replacement that was written down, if these files are its, and it can be ended."""
+    ours = read_replacement(files, directory) if swaps else None
+    if ours is None or not {_base_of(name, names.SWAP) for name in swaps} <= ours.new.keys():
+        return None
+    return ours if ours.fits(files, directory) else None
 
 
 def _is_deleted(name: str, present: set[str]) -> bool:
@@ -156,33 +208,32 @@ def _is_lone_index(name: str, present: set[str]) -> bool:
     return names.base_offset_of(name, dot + suffix) is not None
 
 
-def _valid_swaps(files: Files, directory: str, entries: list[str]) -> list[str]:
+def _valid_swaps(present: Iterable[str]) -> list[str]:
     """Kafka's order: what was being cleaned is void, and with it any swap at or after it."""
+    entries = sorted(present)
     cleaned = [base for name in entries if (base := _base_of(name, names.CLEANED)) is not None]
+    first_void = min(cleaned, default=names.MAX_OFFSET + 1)
     swaps = [name for name in entries if name.endswith(names.SWAP)]
-    if cleaned:
-        for name in swaps:
-            base = _base_of(name, names.SWAP)
-            if base is not None and base >= min(cleaned):
-                files.remove(f"{directory}/{name}")
-                swaps = [kept for kept in swaps if kept != name]
-    return swaps
+    bases = [_base_of(name, names.SWAP) for name in swaps]
+    return [
+        name for name, base in zip(swaps, bases, strict=True) if base is None or base < first_void
+    ]
 
 
 class _Compaction:
     """What is done about the `.swap` files of a directory: nothing that can be read is deleted."""
 
-    def __init__(self, files: Files, directory: str, swaps: list[str], now_ms: int) -> None:
+    def __init__(self, files: Files, directory: str, swaps: list[str], old: Sequence[int]) -> None:
         self._files = files
         self._directory = directory
         self._swaps = swaps
-        self._now_ms = now_ms
+        self._old = old  # base offsets of all segments that have their names
         self._new = base_offsets(swaps, names.LOG + names.SWAP)
         self._replaced: list[int] = []  # base offsets
 
     def refusal(self) -> str | None:
         """Why the new segments must not take the place of others; None if they may."""
-        old, end = base_offsets(os.listdir(self._directory), names.LOG), 0
+        old, end = self._old, 0
         for base in self._new:
             path = self._swap_path(base)
             # What compaction leaves of a segment may be nothing, which takes its place alone.
@@ -202,14 +253,21 @@ class _Compaction:
             return f"the segment before offset {first} has offsets beyond it"
         return None
 
-    def refuse(self, why: str) -> str:
+    def begun(self) -> Replacement | None:
+        """What it replaces, if segments that it replaces are gone and it may; else None."""
+        if self._new and (self._new[0] in self._old or self.refusal() is not None):
+            return None
+        sizes = {base: self._files.size(self._swap_path(base)) for base in self._new}
+        return Replacement(sizes, self._replaced)
+
+    def refuse(self, why: str, now_ms: int) -> str:
         """Set the new segments aside."""
         kept = []
         for name in self._swaps:
             path = f"{self._directory}/{name}"
             if name.endswith(names.LOG + names.SWAP) and self._files.size(path):
                 log = path.removesuffix(names.SWAP)
-                kept.append(keep_file(self._files, path, log, self._now_ms))
+                kept.append(keep_file(self._files, path, log, now_ms))
             else:
                 self._files.remove(path)
         return (
@@ -217,12 +275,12 @@ class _Compaction:
             f"Set aside: {', '.join(kept) or 'nothing'}"
         )
 
-    def finish(self, warnings: list[str]) -> str:
+    def finish(self, warnings: list[str], now_ms: int) -> str:
         """Give the new segments their names; old ones with offsets that they lack are set aside."""
         files, directory = self._files, self._directory
         for base in self._replaced:
             if not self._holds_all([base]):
-                kept = keep_segment(files, directory, base, self._now_ms)
+                kept = keep_segment(files, directory, base, now_ms)
                 warnings.append(f"Set aside {kept}, which a compaction replaces")
                 continue
             for suffix in names.SEGMENT_SUFFIXES:

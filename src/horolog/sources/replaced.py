@@ -1,0 +1,94 @@
+"""The segments that have a stretch of offsets when a task reads it.
+
+A plan names the segment that was listed. Until a task runs, compaction may have put others in its
+place, under the same name or another one: then the stretch is found by its offsets in what is there
+now. Retention, DeleteRecords and truncation alone take offsets away.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from horolog.sources.file_systems import Root
+from horolog.sources.plan import SegmentStretch
+from horolog.sources.replicas import find_replicas
+from horolog.sources.segment_parts import has_holes, in_full, merged_parts
+from horolog.sources.segments import opened
+from horolog.storage.file_errors import FileMissing
+from horolog.storage.segments.reader import SegmentReader
+
+_LOOKS = 20
+"""At a directory, while it changes each time before its segments are open."""
+
+
+def present_segments(
+    root: Root, stretch: SegmentStretch
+) -> Iterator[tuple[SegmentStretch, SegmentReader]]:
+    """What there is of a stretch, in order, each with its segment, open.
+
+    Raises:
+        FileMissing: offsets of it are gone; the others are given before that.
+    """
+    try:
+        planned = opened(root, stretch)
+    except FileMissing:
+        yield from _found_by_offset(root, stretch)
+    else:
+        yield stretch, planned
+
+
+def _found_by_offset(
+    root: Root, stretch: SegmentStretch
+) -> Iterator[tuple[SegmentStretch, SegmentReader]]:
+    start, looks, lost = stretch.start, 0, False
+    while start < stretch.end:
+        looks += 1
+        try:
+            pieces, ends_early = _pieces(root, replace(stretch, start=start))
+            lost |= ends_early
+            for piece in pieces:
+                reader = opened(root, piece)
+                looks, start = 0, piece.end
+                yield piece, reader
+        except FileMissing:
+            if looks == _LOOKS:
+                raise
+            continue
+        break
+    if lost:
+        raise FileMissing(f"{stretch.path} is gone")
+
+
+def _pieces(root: Root, stretch: SegmentStretch) -> tuple[list[SegmentStretch], bool]:
+    """What the segments that are there now have of a stretch, and whether offsets of it are gone.
+
+    Raises:
+        FileMissing: the directory has changed while it was read.
+    """
+    directory = stretch.path.rpartition("/")[0]
+    root.files.close()  # what is open may have other names by now
+    replicas = find_replicas(root.at(directory), may_miss=True, may_have_any_name=True)
+    found = [(root, each) for each in replicas if each.directory == directory]
+    parts = [*merged_parts(found)] if found else []
+    position, is_gone, pieces = stretch.start, False, []
+    for part in parts:
+        first, last = max(part.start, stretch.start), min(part.end, stretch.end)
+        if first >= last:
+            continue
+        segment, end = in_full(part) if part.is_followed else (part.segment, None)
+        has_gap = end is not None and max(end, first) < last
+        is_gone |= first > position or (has_gap and not any(map(has_holes, parts)))
+        position = last
+        pieces.append(
+            replace(
+                stretch,
+                path=segment.path,
+                base_offset=segment.base_offset,
+                size=segment.size,
+                start=first,
+                end=last,
+                maps_from=None,
+                limit=part.segment_end,
+                inode=segment.inode,
+            )
+        )
+    return pieces, is_gone or position < stretch.end

@@ -1,0 +1,176 @@
+"""Files of a log whose segments are being replaced: as they were before, or as they are after."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from compacting import COMPACT, clean, put
+from examples import stride
+from log_reading import Read
+from pyspark.sql.datasource import InputPartition
+from storelogs import NOW, UnsyncedFiles, new_log, records_in
+
+from horolog.sources import scan
+from horolog.sources.bounds import DataLost
+from horolog.spark.read.batch import FilteringLogReader
+from horolog.storage import Log
+from horolog.storage.files import Files
+from horolog.storage.names import REPLACED, TopicPartition
+from horolog.storage.offline.compacting import Compaction
+from horolog.storage.offline.partition_reader import PartitionReader
+from horolog.storage.verify import find_target
+
+PARTITION = TopicPartition("events", 3)
+KEYS = [b"a", b"b", b"c", b"d", b"e"]
+
+
+class Watched(UnsyncedFiles):
+    """Calls `look` before each change of a name."""
+
+    look: Callable[[], None] | None = None
+
+    def _looked(self) -> None:
+        look, self.look = self.look, None
+        if look is not None:
+            look()
+            self.look = look
+
+    def os_rename(self, source: str, target: str) -> None:
+        self._looked()
+        super().os_rename(source, target)
+
+    def os_unlink(self, path: str) -> None:
+        self._looked()
+        super().os_unlink(path)
+
+
+def fill(log: Log, count: int = 30) -> None:
+    for n in range(count):
+        key = b"once-%d" % n if n % 4 == 0 else KEYS[n % 5]
+        put(log, key, at=NOW + 1000 * n, now=NOW + 1000 * n + 7)
+
+
+def offsets(log: Log) -> list[int]:
+    return [record.offset or 0 for record in records_in(log)]
+
+
+def states(tmp_path: Path) -> Iterator[tuple[Path, list[list[int]]]]:
+    """What a kill at each change of a name leaves; the offsets before the swap and after it."""
+    files, seen = Watched(), list[list[int]]()
+    with new_log(tmp_path / "log", COMPACT, files=files) as log:
+        fill(log)
+
+        def look() -> None:
+            shutil.copytree(tmp_path / "log", tmp_path / str(len(seen)))
+            seen.append(offsets(log))
+
+        files.look = look
+        clean(log)
+        files.look = None
+        seen.append(offsets(log))
+    assert seen[-1] != seen[0]
+    for step in range(0, len(seen) - 1, stride(2)):
+        after = next((each for each in seen[step:] if each != seen[step]), seen[step])
+        yield tmp_path / str(step), [seen[step], after]
+
+
+@pytest.mark.parametrize("written_down", [True, False], ids=["ours", "kafkas"])
+def test_files_give_the_log_before_a_swap_or_after_it(tmp_path: Path, written_down: bool) -> None:
+    for path, either in states(tmp_path):
+        directory = path / str(PARTITION)
+        if not written_down:
+            (directory / REPLACED).unlink(missing_ok=True)
+        found = scan(path, "events", columns=("offset",)).read_all().column("offset").to_pylist()
+        assert found in either, path
+        read = Read(directory)
+        assert read.offsets() in either, path
+        reader = PartitionReader(Files(read_only=True), directory)
+        found = [
+            header.base_offset
+            for segment in reader.segments
+            for _, header in segment.headers(0, segment.size)
+        ]
+        assert found in either, path
+
+
+def given(reader: FilteringLogReader, partitions: list[InputPartition]) -> list[int]:
+    return [
+        row["offset"]
+        for partition in partitions
+        for table in reader.read(partition)
+        for row in table.to_pylist()
+    ]
+
+
+def test_a_task_that_runs_within_a_swap_gives_each_record_that_is_kept(tmp_path: Path) -> None:
+    files = Watched()
+    with new_log(tmp_path, COMPACT, files=files) as log:
+        fill(log)
+        before, found = offsets(log), list[list[int]]()
+        planned = iter([Read(log.directory).plan() for _ in range(200)])
+
+        def look() -> None:
+            found.append(given(*next(planned)))
+            found.append(Read(log.directory).offsets())
+
+        files.look = look
+        clean(log)
+        files.look = None
+        kept = set(offsets(log))
+    for each in found:
+        assert each == sorted(set(each))
+        assert kept <= set(each) <= set(before)
+
+
+@pytest.mark.parametrize("removed", [False, True])
+@pytest.mark.parametrize("fails", ["true", "false"])
+@pytest.mark.parametrize("segment_bytes", [500, 1500])
+def test_a_task_planned_before_a_swap_gives_each_record_that_is_kept(
+    tmp_path: Path, segment_bytes: int, fails: str, removed: bool
+) -> None:
+    with new_log(tmp_path, COMPACT) as log:
+        fill(log)
+        planned = Read(log.directory, failOnDataLoss=fails).plan()
+        before = offsets(log)
+        log.config = replace(COMPACT, segment_bytes=segment_bytes)
+        clean(log)
+        if removed:
+            log.removed_files.remove_due(1 << 60)
+        kept = offsets(log)
+        assert kept != before
+        found = given(*planned)
+        assert found == sorted(set(found))
+        assert set(kept) <= set(found) <= set(before)
+
+
+def test_a_task_whose_offsets_the_log_start_has_passed_reports_what_was_deleted(
+    tmp_path: Path,
+) -> None:
+    with new_log(tmp_path, COMPACT) as log:
+        fill(log)
+        planned = Read(log.directory).plan()
+        clean(log)
+        for path in Path(log.directory).iterdir():
+            if path.name.endswith(".deleted") or path.name.startswith(f"{0:020d}"):
+                path.unlink()
+        with pytest.raises(DataLost, match="was deleted before it was read"):
+            given(*planned)
+
+
+def test_a_dry_run_of_a_compaction_counts_a_segment_that_is_being_replaced(
+    tmp_path: Path,
+) -> None:
+    for path, either in states(tmp_path):
+        work = Compaction(find_target(path), NOW, dry_run=True).steps()
+        try:
+            while True:
+                next(work)
+        except StopIteration as ended:
+            (would,) = ended.value
+        last = either[0][-1] // 5 * 5  # the segment that is appended to is not compacted
+        counts = {sum(offset < last for offset in offsets) for offsets in either}
+        assert would.records_before in counts, path
