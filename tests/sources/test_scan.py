@@ -17,6 +17,7 @@ from running_broker import MakeBroker, RunningBroker
 from s3_server import S3Server
 from scripted_broker import ScriptedBroker
 from storelogs import new_log, partition_dir
+from transactional import init, write
 
 from horolog.client import LATEST, Client, NoAnswer
 from horolog.clock import ManualClock
@@ -274,3 +275,24 @@ def test_what_compaction_has_emptied_is_no_loss_and_a_file_that_was_emptied_is(
         path.unlink()  # which say that nothing was left
     with pytest.raises(DataLost, match="are in none of the files"):
         scan(tmp_path, "events").read_all()
+
+
+@pytest.mark.parametrize("start", [1, 2, 4, 5])
+def test_an_open_transaction_from_before_the_log_start_holds_committed_reads(
+    make_broker: MakeBroker, start: int
+) -> None:
+    broker = make_broker(log_retention_ms="-1")
+    broker.create_topic("t")
+    assert write(broker, init(broker), version=12, count=3) == 0
+    plain = build_batch([Record(broker.clock.now_ms(), None, b"v")] * 2)
+    broker.client.produce("t", 0, plain)
+    broker.roll("t")
+    broker.client.produce("t", 0, plain)
+    partition = {"partition_index": 0, "offset": start}
+    topics = [{"name": "t", "partitions": [partition]}]
+    broker.ask(ApiKey.DELETE_RECORDS, 2, topics=topics, timeout_ms=1000)
+    for _ in range(2):
+        for source in (broker.client, broker.log_dir):
+            assert scan(source, "t", read_committed=True).read_all().num_rows == 0
+            assert scan(source, "t").read_all()["offset"].to_pylist() == [*range(start, 7)]
+        broker.call(lambda: broker.log("t").apply_retention(broker.clock.now_ms(), 0))

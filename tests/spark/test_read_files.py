@@ -8,8 +8,9 @@ from pathlib import Path
 import pyarrow.fs as pafs
 import pytest
 from crc32c import crc32c
+from examples import stride
 from log_reading import Read, moment, schema_of
-from partition_files import BASE_OFFSET, PartitionFiles
+from partition_files import BASE_OFFSET, PartitionFiles, flip
 from pyspark.sql.datasource import (
     EqualTo,
     GreaterThan,
@@ -22,9 +23,10 @@ from pyspark.sql.datasource import (
 
 from horolog.clock import SystemClock
 from horolog.errors import CorruptBatch, Misconfigured
+from horolog.record.batch import iter_headers
 from horolog.record.builder import Record, build_batch
 from horolog.record.compression import Codec
-from horolog.sources import arrow_files, file_systems
+from horolog.sources import arrow_files, file_systems, scan
 from horolog.sources.bounds import DataLost
 from horolog.spark.read.batch import LogReader
 
@@ -595,6 +597,90 @@ def test_a_committed_read_ends_where_an_undecided_transaction_begins(tmp_path: P
     files.add([9])
     assert Read(tmp_path, kafka__isolation__level="read_committed").offsets() == committed
     assert len(Read(tmp_path).offsets()) == len(files.rows)
+
+
+def committed_or_refused(log_dir: Path, start: int) -> list[int] | None:
+    """What a committed read from an offset on gives; None if it is refused."""
+    try:
+        tables = scan(log_dir, "orders", read_committed=True, starting_offsets={0: start})
+        return [*tables.read_all()["offset"].to_pylist()]
+    except (CorruptBatch, DataLost):
+        return None
+
+
+def test_no_flipped_bit_of_a_marker_changes_what_is_committed(tmp_path: Path) -> None:
+    files, committed = transactions(tmp_path)
+    files.roll()
+    committed.append(files.add([8]))
+    files.write_indexes()
+    log = files.logs[1]
+    whole = log.read_bytes()
+    markers = [at for at, header in iter_headers(whole) if header.is_control]
+    bits = [at * 8 + bit for at in markers for bit in range(78 * 8)]
+    refused = 0
+    for bit in bits[:: stride(11)]:
+        flip(log, bit // 8, 1 << bit % 8)
+        found = [committed_or_refused(tmp_path, start) for start in (1_000, 1_007)]
+        expected = [[each for each in committed if each >= start] for start in (1_000, 1_007)]
+        assert all(it in (None, its) for it, its in zip(found, expected, strict=True)), bit
+        refused += None in found
+        log.write_bytes(whole)
+    assert refused, "most flips are seen"
+
+
+def aborted_behind(files: PartitionFiles) -> int:
+    """A segment of four plain batches, and one with an aborted transaction: where that begins."""
+    for number in range(4):
+        files.add([number])
+    files.roll()
+    start = files.add([5], producer_id=7)
+    files.end_transaction(7, commit=False)
+    files.add([6])
+    files.write_indexes()
+    return start
+
+
+def test_damage_before_a_committed_read_is_lost_data(tmp_path: Path) -> None:
+    files = PartitionFiles(tmp_path)
+    start = aborted_behind(files)
+    flip(files.logs[0], 16, 8)  # the format of the first batch
+    level = {"kafka.isolation.level": "read_committed"}
+    behind = {"startingOffsets": f'{{"orders": {{"0": {start}}}}}', **level}
+    with pytest.raises(DataLost, match="Which transactions of orders-0 are committed is unknown"):
+        Read(tmp_path, **behind).offsets()
+    assert Read(tmp_path, failOnDataLoss="false", **behind).offsets() == [start + 2]
+    with pytest.raises(DataLost, match="Which transactions"):
+        Read(tmp_path, **level, endingOffsets='{"orders": {"0": 1001}}').offsets()
+
+
+def test_bytes_behind_all_offsets_of_a_segment_hide_no_transaction(tmp_path: Path) -> None:
+    files = PartitionFiles(tmp_path)
+    start = aborted_behind(files)
+    for junk in (bytes(4096), b"\xff" * 100, b"x"):
+        with files.logs[0].open("ab") as log:
+            log.write(junk)
+        read = Read(tmp_path, kafka__isolation__level="read_committed")
+        assert read.offsets() == [*range(BASE_OFFSET, start), start + 2]
+
+
+def test_a_marker_cut_off_a_middle_segment_ends_no_committed_read_in_silence(
+    tmp_path: Path,
+) -> None:
+    files = PartitionFiles(tmp_path)
+    start = files.add([1], producer_id=7)
+    cut = files.log.stat().st_size
+    files.end_transaction(7, commit=False)
+    log = files.log
+    files.roll()
+    files.add([2])
+    os.truncate(log, cut)
+    level = {"kafka.isolation.level": "read_committed"}
+    for end in (start + 1, start + 3):
+        ending = {"endingOffsets": f'{{"orders": {{"0": {end}}}}}'}
+        with pytest.raises(DataLost, match=rf"offsets {start + 1} to {start + 1} are in none"):
+            Read(tmp_path, **level, **ending).offsets()
+    behind = Read(tmp_path, **level, failOnDataLoss="false").offsets()
+    assert start + 2 in behind, "what is left is read, and what is damaged is named"
 
 
 # Replicas.

@@ -5,8 +5,9 @@ row of parts, each of one segment file.
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import replace
 
 from horolog.errors import CorruptBatch, Misconfigured
 from horolog.metadata.open_transactions import decided_in
@@ -29,10 +30,17 @@ from horolog.sources.segment_parts import (
     narrowed_in_time,
     stretch_of,
 )
+from horolog.sources.segments import ListedSegment
+from horolog.storage.batches.reader import FEWEST_BYTES, BatchReader
 from horolog.storage.directory.checkpoints import kafka_uuid
 from horolog.storage.file_errors import FileMissing
 from horolog.storage.names import INTERNAL_TOPICS, TopicPartition
-from horolog.storage.offline.transactions import Transactions, find_transactions
+from horolog.storage.offline.transactions import (
+    LogPart,
+    Transactions,
+    find_transactions,
+    open_before,
+)
 
 _MAX_BATCH_BYTES = 1 << 30
 
@@ -52,7 +60,7 @@ class FileLog:
         self._stack = ExitStack()
         self._parts: dict[TopicPartition, list[SegmentPart]] = {}
         self._ends: dict[TopicPartition, int] = {}
-        self._log_dirs: dict[TopicPartition, list[tuple[Root, str]]] = {}
+        self._replicas: dict[TopicPartition, list[tuple[Root, Replica]]] = {}
         self._transactions: dict[TopicPartition, Transactions] = {}
         self._of_topic: dict[str, Replica] = {}  # one that has a topic id
         self._compacted: dict[TopicPartition, bool] = {}
@@ -89,9 +97,7 @@ class FileLog:
             self._check_topic([replica for _, replica in found])
             self._parts[partition] = list(merged_parts(found))
             self._ends[partition] = max(replica.end for _, replica in found)
-            self._log_dirs[partition] = [
-                (root, replica.directory.rpartition("/")[0]) for root, replica in found
-            ]
+            self._replicas[partition] = found
 
     def _found(self, root: Root) -> list[tuple[Root, Replica]]:
         """The replicas below a path, each with what it was found below."""
@@ -161,11 +167,15 @@ class FileLog:
     def at_or_after(
         self, times_ms: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, int | None]:
-        """The earliest offset whose time is at or after the given one; None if there is none."""
-        return {
-            partition: self._find_time(partition, timestamp_ms)
-            for partition, timestamp_ms in times_ms.items()
-        }
+        """The earliest offset whose time is at or after the given one; None if there is none.
+
+        A committed read has none where an undecided transaction begins before it, as at a broker.
+        """
+        ends, found = self.latest(times_ms), {}
+        for partition, timestamp_ms in times_ms.items():
+            at = self._find_time(partition, timestamp_ms)
+            found[partition] = at if at is not None and at < ends[partition] else None
+        return found
 
     def time_at(self, partition: TopicPartition, offset: int) -> int | None:
         """The time of the first record of the batch that holds an offset, or follows it."""
@@ -266,29 +276,64 @@ class FileLog:
     def _aborted(
         self, partition: TopicPartition, start: int, end: int
     ) -> tuple[AbortedTransaction, ...]:
+        """The aborted transactions that reach into `[start, end)`, of a committed read.
+
+        Raises:
+            DataLost: damage hides them, and data loss is to fail.
+        """
         if not self._options.read_committed:
             return ()
+        found, options = self._transactions_of(partition), self._options
+        if found.damage is not None and found.known_to < end:
+            fails = options.fail_on_data_loss or options.fail_on_damage
+            data_lost(
+                replace(options, fail_on_data_loss=fails),
+                f"Which transactions of {partition} are committed is unknown from offset "
+                f"{found.known_to} on: {found.damage}",
+            )
         return tuple(
             each
-            for each in self._transactions_of(partition).aborted
+            for each in found.aborted
             if each.first_offset < end and (each.last_offset is None or start <= each.last_offset)
         )
 
     def _transactions_of(self, partition: TopicPartition) -> Transactions:
         if partition not in self._transactions:
-            found = find_transactions(
-                (batch for part in self._parts[partition] for batch in headers_of(part, 0)),
-                [(root.files, log_dir) for root, log_dir in self._log_dirs[partition]],
-                self._end(partition),
-                lambda files, log_dir: decided_in(files, log_dir, partition),
+            parts, replicas = self._parts[partition], self._replicas[partition]
+            first = parts[0] if parts else None
+            root, replica = next(
+                (each for each in replicas if first and first.segment in each[1].segments),
+                replicas[0],
             )
-            if found.damage is not None:
-                data_lost(
-                    self._options,
-                    f"Which transactions of {partition} are committed is unknown: {found.damage}",
-                )
-            self._transactions[partition] = found
+            base = replica.segments[0].base_offset
+            self._transactions[partition] = find_transactions(
+                self._walked(root, replica, parts),
+                open_before(root.files, replica.directory, base) if base else {},
+                [(each.files, its.directory.rpartition("/")[0]) for each, its in replicas],
+                (first.start if first else self._end(partition), self._end(partition)),
+                lambda files, log_dir: decided_in(files, log_dir, partition),
+                lambda: self.is_compacted(partition),
+            )
         return self._transactions[partition]
+
+    def _walked(
+        self, root: Root, replica: Replica, parts: Sequence[SegmentPart]
+    ) -> Iterator[LogPart]:
+        """All parts, and before them what is still in files from before the log start offset."""
+        first = parts[0].segment.base_offset if parts else 0
+        for segment, start, end in replica._replace(start=0).stretches():
+            if start < first:
+                with suppress(FileMissing):  # deleted meanwhile
+                    batches = _batches_of(root, segment, min(end, first))
+                    yield LogPart(batches, start, min(end, first), replica.is_dense)
+        for part in parts:
+            # The batches before a log start are in its segment.
+            start = first if part is parts[0] else part.start
+            segment = part.segment
+            if part.is_followed and part.root.is_local:  # it may have grown since it was listed
+                segment = segment._replace(size=part.root.files.size(segment.path))
+            batches = _batches_of(part.root, segment, part.segment_end)
+            yield LogPart(batches, start, part.end, part.is_followed)
 
     def _find_time(self, partition: TopicPartition, timestamp_ms: int) -> int | None:
         for part in self._parts[partition]:
@@ -309,3 +354,10 @@ class FileLog:
                 if found is not None and found[1] < part.end:
                     return found[1]
         return None
+
+
+def _batches_of(root: Root, segment: ListedSegment, limit: int) -> BatchReader:
+    """The batches of a segment, whose offsets are before a limit."""
+    reader = segment.open(root.files)
+    reader.log.limit = limit
+    return reader.batches(FEWEST_BYTES)

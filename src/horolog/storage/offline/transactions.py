@@ -3,17 +3,26 @@
 Read from the control batches that end transactions only: Kafka's own
 index of aborted transactions may be missing from a copy. So all headers of the log are
 walked over, at 61 bytes a batch, and only when committed records are asked for.
+
+No header has a checksum of its own. Batches as small as a marker are compared with theirs, so that
+no flipped bit hides a marker.
 """
 
-from collections.abc import Callable, Collection, Iterable
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
+from typing import Final, NamedTuple
 
-from horolog.errors import CorruptBatch
-from horolog.record.batch import BatchHeader, verify_crc
+from horolog.errors import CorruptBatch, CorruptFile
+from horolog.record.batch import MAGIC, BatchHeader
 from horolog.record.markers import read_marker
 from horolog.record.transactions import AbortedTransaction
-from horolog.storage.batches.reader import BatchReader
+from horolog.storage.batches.reader import BatchReader, TornTail
+from horolog.storage.batches.whole import whole_batches
 from horolog.storage.files import Files
+from horolog.storage.producers.states import Producers
+
+_NO_LIMIT: Final = (1 << 63) - 1
+_LARGEST_MARKER: Final = 128  # bytes: a marker of today has 78
 
 
 class Decided(NamedTuple):
@@ -31,62 +40,189 @@ class Transactions(NamedTuple):
     aborted: Collection[AbortedTransaction]
     last_stable_offset: int
     """The offset before which every transaction has ended; the log end if all have."""
-    damage: CorruptBatch | None = None
-    """What hides how transactions ended that are open there; they are not in the other fields."""
+    damage: str | None = None
+    """What hides how transactions ended, if anything does."""
+    known_to: int = _NO_LIMIT
+    """The other fields are certain for records before this offset."""
+
+
+class LogPart(NamedTuple):
+    """Offsets `start` to before `end` of a partition's log, in one file."""
+
+    batches: BatchReader
+    start: int
+    end: int
+    must_reach_end: bool
+    """Whether a batch ends at `end`, if the log is not compacted."""
+
+
+def open_before(files: Files, directory: str, offset: int) -> Mapping[int, int]:
+    """First offset of each transaction that is open at an offset, by producer id.
+
+    From the snapshot of producers there; empty where that is missing or damaged.
+
+    Raises:
+        StorageFailed: the disk refused.
+    """
+    producers = Producers()
+    with suppress(CorruptFile):
+        producers.read(files, directory, offset, 0, alone=True)
+    return dict(producers.unended())
 
 
 def find_transactions(
-    batches: Iterable[tuple[BatchReader, int, BatchHeader]],
+    parts: Iterable[LogPart],
+    begun: Mapping[int, int],
     log_dirs: Collection[tuple[Files, str]],
-    log_end_offset: int,
+    bounds: tuple[int, int],
     decided: Callable[[Files, str], Decided | None],
+    is_compacted: Callable[[], bool],
 ) -> Transactions:
     """Walk over all batches of a partition's log, in offset order.
 
     What is open at the end counts as aborted where no coordinator is left that could end it, as for
     a broker that serves another's logs (`ReadableLog.aborted_transactions`), or as committed where
-    that was decided.
+    that was decided. Behind damage the walk continues with the next whole batch.
 
     Args:
-        batches: each with its place.
+        parts: of the log, with those before its start that are still in files.
+        begun: `open_before` the first part.
         log_dirs: that hold replicas of it.
-        log_end_offset: of the log.
+        bounds: the log start and end offsets.
         decided: what is decided of those that are open there; None of a directory in which any may
             be ended.
+        is_compacted: whether compaction has left offsets out.
 
     Raises:
         StorageFailed: the disk refused.
     """
-    aborted: list[AbortedTransaction] = []
-    open_from: dict[int, int] = {}
-    try:
-        for walk, position, header in batches:
-            if not header.is_transactional:
-                continue
-            if not header.is_control:
-                open_from.setdefault(header.producer_id, header.base_offset)
-            elif header.producer_id in open_from:
-                batch = walk.batch(position, header)
-                verify_crc(batch, 0, header)
-                marker = read_marker(batch)
-                first_offset = open_from.pop(header.producer_id)
-                if marker is not None and marker.is_abort:
-                    aborted.append(
-                        AbortedTransaction(header.producer_id, first_offset, header.last_offset)
-                    )
-    except CorruptBatch as error:  # whoever reads the records reports it, but for what it decides
-        return Transactions(aborted, log_end_offset, error if open_from else None)
-    if not open_from:
-        return Transactions(aborted, log_end_offset)
-    held, committed = set[int](), set[int]()
-    for files, log_dir in log_dirs:
+    start, end = bounds
+    walk = _Walk(begun, start, is_compacted)
+    for part in parts:
+        walk.take(part)
+    aborted, open_from = walk.aborted, walk.open_from
+    held: set[int] = set()
+    committed: set[int] = set()
+    for files, log_dir in log_dirs if open_from else ():
         its = decided(files, log_dir)
         if its is None:
-            return Transactions(aborted, min(open_from.values()))
+            held = open_from.keys() - walk.uncertain
+            break
         held |= its.may_end & open_from.keys()
         committed |= its.committed
-    stable = min((open_from.pop(each) for each in held), default=log_end_offset)
+    for producer_id in walk.uncertain - held:
+        if producer_id in open_from:
+            walk.hide("a marker may be among offsets that are missing", open_from.pop(producer_id))
+    stable = min((open_from.pop(each) for each in held), default=end)
     for producer_id, first_offset in open_from.items():
         if producer_id not in committed:
-            aborted.append(AbortedTransaction(producer_id, first_offset, log_end_offset))
-    return Transactions(aborted, stable)
+            aborted.append(AbortedTransaction(producer_id, first_offset, end))
+    return Transactions(aborted, max(stable, start), walk.damage, walk.known_to)
+
+
+class _Walk:
+    """The transactions that have ended, and that are open, before some offset of a log."""
+
+    def __init__(
+        self, begun: Mapping[int, int], log_start_offset: int, is_compacted: Callable[[], bool]
+    ) -> None:
+        """Start with the transactions that are open before the first batch."""
+        self.aborted: list[AbortedTransaction] = []
+        self.open_from = dict(begun)
+        """First offset of each open transaction, by producer id."""
+        self.uncertain: set[int] = set()
+        """Producers whose markers may be among missing offsets."""
+        self.damage: str | None = None
+        self.known_to = _NO_LIMIT
+        self._log_start_offset = log_start_offset
+        self._is_compacted = is_compacted
+        self._next: int | None = None
+        self._has_v2 = False
+
+    def hide(self, damage: str, offset: int) -> None:
+        """Note that of records from an offset on it is not known whether they are committed."""
+        self.damage = self.damage or damage
+        self.known_to = min(self.known_to, offset)
+
+    def take(self, part: LogPart) -> None:
+        """Take the batches of a part.
+
+        Raises:
+            StorageFailed: the disk refused.
+        """
+        if self._next is not None and self._next < part.start:
+            self._miss(part.start, is_lost=False)
+        log, at = part.batches, 0
+        damage: CorruptBatch | None = None
+        self._next = part.start
+        try:
+            for position, header in log.headers(0, before=part.end):
+                at = position
+                self._take(part, position, header)
+                at += header.size
+        except TornTail as error:
+            if part.must_reach_end:  # otherwise a batch is being written
+                damage = error
+        except CorruptBatch as error:
+            damage = error
+        if damage is not None and self._next >= part.end:
+            with suppress(CorruptBatch):  # what is behind the last batch is none
+                self._next = min(self._next, log.header(at).base_offset)
+        if self._next >= part.end:
+            return
+        if damage is None:
+            self._miss(part.end, is_lost=part.must_reach_end and not self._is_compacted())
+            return
+        self._lose(part.end, str(damage))
+        with suppress(CorruptBatch):  # too much looks like batches
+            for position, header in whole_batches(log, at):
+                if self._next <= header.base_offset and header.next_offset <= part.end:
+                    self._take(part, position, header)
+        self._next = part.end
+
+    def _take(self, part: LogPart, position: int, header: BatchHeader) -> None:
+        is_v2, log = header.magic == MAGIC, part.batches
+        is_suspect = self._has_v2 if not is_v2 else header.is_control or _may_be_marker(header)
+        if is_suspect:
+            log.check(position, header)
+        if header.next_offset > part.start:
+            self._has_v2 = self._has_v2 or is_v2
+            if header.is_transactional:
+                self._take_transactional(log, position, header)
+            self._next = header.next_offset
+
+    def _take_transactional(self, log: BatchReader, position: int, header: BatchHeader) -> None:
+        producer_id = header.producer_id
+        self.uncertain.discard(producer_id)
+        if not header.is_control:
+            self.open_from.setdefault(producer_id, header.base_offset)
+            return
+        first_offset = self.open_from.get(producer_id)
+        if first_offset is None:
+            return
+        marker = read_marker(log.batch(position, header))
+        if marker is not None and marker.is_abort:
+            self.aborted.append(AbortedTransaction(producer_id, first_offset, header.last_offset))
+        del self.open_from[producer_id]
+
+    def _miss(self, end: int, *, is_lost: bool) -> None:
+        """Note that no batch has the next offsets, up to `end`."""
+        if is_lost:
+            self._lose(end, f"offsets {self._next} to {end - 1} are in none of the files")
+        elif end <= self._log_start_offset:
+            self.open_from.clear()
+        else:
+            self.uncertain |= self.open_from.keys()
+
+    def _lose(self, end: int, damage: str) -> None:
+        """Note that what is in the next offsets, up to `end`, cannot be read."""
+        assert self._next is not None
+        if end <= self._log_start_offset:
+            self.open_from.clear()
+            return
+        self.hide(damage, min([self._next, *self.open_from.values()]))
+        self.uncertain |= self.open_from.keys()
+
+
+def _may_be_marker(header: BatchHeader) -> bool:
+    return header.size <= _LARGEST_MARKER and header.producer_id >= 0
