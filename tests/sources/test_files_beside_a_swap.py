@@ -16,12 +16,14 @@ from storelogs import NOW, UnsyncedFiles, new_log, records_in
 
 from horolog.sources import scan
 from horolog.sources.bounds import DataLost
+from horolog.sources.file_systems import FileEntry, LocalFileSystem
 from horolog.spark.read.batch import FilteringLogReader
 from horolog.storage import Log
 from horolog.storage.files import Files
 from horolog.storage.names import REPLACED, TopicPartition
 from horolog.storage.offline.compacting import Compaction
 from horolog.storage.offline.partition_reader import PartitionReader
+from horolog.storage.removal.leftovers import tidy
 from horolog.storage.verify import find_target
 
 PARTITION = TopicPartition("events", 3)
@@ -174,3 +176,22 @@ def test_a_dry_run_of_a_compaction_counts_a_segment_that_is_being_replaced(
         last = either[0][-1] // 5 * 5  # the segment that is appended to is not compacted
         counts = {sum(offset < last for offset in offsets) for offsets in either}
         assert would.records_before in counts, path
+
+
+def test_a_swap_that_ends_while_files_are_listed_is_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, either = next((path, either) for path, either in states(tmp_path) if swaps_in(path))
+    listed = LocalFileSystem.below
+
+    def below(self: LocalFileSystem, directory: str) -> Iterator[FileEntry]:
+        found = [*listed(self, directory)]
+        tidy(UnsyncedFiles(), str(path / str(PARTITION)), keep=True, now_ms=NOW)
+        return iter(found)
+
+    monkeypatch.setattr(LocalFileSystem, "below", below)
+    assert Read(path).offsets() in either
+
+
+def swaps_in(path: Path) -> bool:
+    return any(path.rglob("*.log.swap")) and not any(path.rglob("*.cleaned"))

@@ -31,7 +31,7 @@ from horolog.storage.directory.checkpoints import (
 from horolog.storage.file_errors import FileMissing
 from horolog.storage.files import Files
 from horolog.storage.names import TopicPartition
-from horolog.storage.offline.partition_reader import log_end
+from horolog.storage.offline.partition_reader import log_end, stable_look
 from horolog.storage.removal.leftovers import base_offsets, current_names
 
 _logger = logging.getLogger(__name__)
@@ -84,16 +84,35 @@ def find_replicas(
     Raises:
         Misconfigured: there is nothing at the path, or nothing of Kafka's, unless it `may_miss`.
     """
+    listed = stable_look(lambda: _listed(root, may_miss=may_miss))
+    return _replicas_in(root, listed, may_miss=may_miss, may_have_any_name=may_have_any_name)
+
+
+def _listed(root: Root, *, may_miss: bool) -> dict[str, list[ListedSegment]]:
+    """The segments below a root, by directory.
+
+    Raises:
+        FileMissing: a directory has changed while it was read.
+    """
     entries = root.entries(may_miss=may_miss)
     listed: dict[str, dict[str, FileEntry]] = defaultdict(dict)
     for entry in entries:
         directory, _, name = entry.path.rpartition("/")
         listed[directory][name] = entry
-    by_directory = {
+    return {
         directory: segments
         for directory, present in listed.items()
         if (segments := _segments_of(root.files, directory, present))
     }
+
+
+def _replicas_in(
+    root: Root,
+    by_directory: dict[str, list[ListedSegment]],
+    *,
+    may_miss: bool,
+    may_have_any_name: bool,
+) -> list[Replica]:
     log_dirs = {directory.rpartition("/")[0] for directory in by_directory}
     starts = {log_dir: LogStarts(root.files, log_dir) for log_dir in log_dirs}
     cleaned = _cleaned(root, log_dirs)
