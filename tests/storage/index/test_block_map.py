@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from batches import batch
+from crc32c import crc32c
 from storelogs import (
     ANY_TIME,
     NOW,
@@ -476,6 +477,24 @@ def test_a_cached_map_follows_a_log_that_grows_and_no_other(foreign: Path, tmp_p
     log.write_bytes(content[: ends[5]] + content[ends[10] :])
     other = reader_of(foreign, cache)
     assert all(block.end <= ends[5] for block in blocks_of(other))
+
+
+def test_a_cached_map_is_not_of_another_log_with_the_same_last_batch(
+    foreign: Path, tmp_path: Path
+) -> None:
+    cache = BlockCache(tmp_path / "cache")
+    log = foreign.with_suffix(".log")
+    content = log.read_bytes()
+    first = reader_of(foreign, cache)
+    assert first.blocks.complete(first.size)
+    _, header = next(first.batches().headers())
+    other = bytearray(content)
+    other[header.size - 1] ^= 1  # of a value: only the checksum of the first batch differs
+    other[17:21] = crc32c(bytes(other[21 : header.size])).to_bytes(4, "big")
+    log.write_bytes(other)
+    assert blocks_of(reader_of(foreign, cache)) == []
+    log.write_bytes(content)
+    assert blocks_of(reader_of(foreign, cache)), "the batches are the same"
 
 
 def test_a_damaged_batch_may_hold_anything_and_others_are_still_excluded(

@@ -2,9 +2,10 @@
 
 One small file for each segment in a directory of the user's own, named after the path of the log:
 
-     0  4  "hbc2"
+     0  4  "hbc3"
      4  4  length of the path, big-endian
      8     the path in UTF-8, preceded by the file system that has it and a zero byte
+           44 bytes about the file of the log and its batches (index/block_map.py)
            the entries of the map (index/blocks.py)
 
 A map is proved by its log whenever it is used, so an outdated file does no harm. Writing a map
@@ -36,7 +37,7 @@ LONGEST_UNUSED_S: Final = 90 * 86_400
 _LONGEST_MAP = 64 << 20
 _LONGEST_PATH = 8 << 10
 _START = Struct(">4sI")
-_MAGIC = b"hbc2"
+_MAGIC = b"hbc3"
 _NAME = re.compile(r"[0-9a-f]{40}\.blocks((\.[0-9]+){1,2}(\.tmp)?)?")
 _BLOCK_OF_DISK = 4 << 10
 PRUNED_AFTER = MOST_BYTES // 16  # bytes that this process has written

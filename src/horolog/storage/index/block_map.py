@@ -17,6 +17,8 @@ from functools import reduce
 from struct import Struct
 from typing import Final, Protocol
 
+import crc32c
+
 from horolog.buffers import Buffer
 from horolog.errors import CorruptBatch, RequestRefused, StorageFailed
 from horolog.record import scan
@@ -25,7 +27,12 @@ from horolog.record.time_stats import NO_RECORDS, OF_APPEND_TIME, OF_CREATE_TIME
 from horolog.record.timestamps import LOG_APPEND_TIME, NO_TIMESTAMP, TimeRange
 from horolog.storage import names
 from horolog.storage.batches.proof import IDENTITY_SIZE, LastBatch, identity_of, proved
-from horolog.storage.batches.reader import EVERYTHING, MAX_HELD_BYTES, BatchReader
+from horolog.storage.batches.reader import (
+    EVERYTHING,
+    FEWEST_BYTES,
+    MAX_HELD_BYTES,
+    BatchReader,
+)
 from horolog.storage.index.block_messages import AppendTimesOf, rows_of
 from horolog.storage.index.block_writer import BlockWriter
 from horolog.storage.index.blocks import (
@@ -49,6 +56,8 @@ _SHORT_GAP: Final = 16 << 20  # is scanned before the first append
 FOLDED_AT_ONCE: Final = 256
 _POSITION_AND_SIZE: Final = Struct(">II")
 _SIZE: Final = Struct(">4xI144x")
+_OF_LOG: Final = Struct(">QqqqqI")  # as `_version`, and a checksum of the batches
+_BATCH: Final = Struct(">qqI")
 _PROOF: Final = Struct(">III132xI4x")  # position, size, position and identity of the last batch
 
 
@@ -216,11 +225,9 @@ class BlockMap:
             return fitting(entries, size)
         entries = self._proved(self._in_companion() or self._of_growing(), size)
         if self._cache is not None and _covered(entries) < size:
-            cached = self._cache.read(self._log.path)
-            if cached is not None:
-                others = self._proved(sound(cached, self._base_offset), size)
-                if _covered(others) > _covered(entries):
-                    return others
+            cached = self._cached(self._cache, size)
+            if _covered(cached) > _covered(entries):
+                return cached
         return entries
 
     def is_final(self, size: int) -> bool:
@@ -281,7 +288,8 @@ class BlockMap:
     def _save(self, entries: bytes) -> None:
         try:
             if self._cache is not None:
-                self._cache.write(self._log.path, entries)
+                of_log = _OF_LOG.pack(*self._version(), self._sum_of(_end_of(entries)))
+                self._cache.write(self._log.path, of_log + entries)
             elif not self._log.files.read_only:
                 self.put(entries)
         except StorageFailed as error:
@@ -293,6 +301,46 @@ class BlockMap:
             self._summary = size, reduce(TimeStats.followed_by, found)
 
     # Proof.
+
+    def _cached(self, cache: Cache, size: int) -> bytes:
+        """The proved entries in the cache.
+
+        A path may have had another log, with the same last batch. So the cached map counts while
+        the file is the same and unchanged; otherwise all its batches are compared by their headers.
+        """
+        content = cache.read(self._log.path)
+        if content is None or len(content) < _OF_LOG.size:
+            return b""
+        entries = sound(content[_OF_LOG.size :], self._base_offset)
+        if fitting(entries, size) != entries:
+            return b""
+        *before, batches = _OF_LOG.unpack_from(content)
+        now = self._version()
+        if tuple(before[3:]) != now[3:]:
+            return b""  # append times are others
+        try:
+            if tuple(before) != now and batches != self._sum_of(_end_of(entries)):
+                return b""
+        except CorruptBatch:
+            return b""
+        return self._proved(entries, size)
+
+    def _version(self) -> tuple[int, int, int, int, int]:
+        """Inode, last change and size of the log; last change and size of the companion."""
+        files, log, companion = self._log.files, self._log.path, self._companion.path
+        of_log = files.inode(log), files.modified_ns(log), files.size(log)
+        return *of_log, files.modified_ns(companion), files.size(companion)
+
+    def _sum_of(self, size: int) -> int:
+        """A checksum of all batches in the first `size` bytes, by offset, size and checksum.
+
+        Raises:
+            CorruptBatch: something is no batch.
+        """
+        found = 0
+        for _, header in self._log.batches(size, FEWEST_BYTES).headers() if size else ():
+            found = crc32c.crc32c(_BATCH.pack(header.base_offset, header.size, header.crc), found)
+        return found
 
     def _in_companion(self) -> bytes:
         return self._read(self._companion.map)
