@@ -98,7 +98,8 @@ def drop(frame: Any, count: int) -> Numbers:
 def save_once(frame: Any, target: Target, count: int) -> Numbers:
     """Write a DataFrame exactly once, under a name of its own."""
     name = f"bench-{uuid.uuid4()}"
-    return save(frame, "horolog", target, count, {"exactlyOnce": "true", "writeName": name})
+    once = {"exactlyOnce": "true", "writeName": name, "writeBatch": "0"}
+    return save(frame, "horolog", target, count, once)
 
 
 def drain(

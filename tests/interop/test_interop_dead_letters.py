@@ -55,6 +55,7 @@ class Writes:
                 "kafka.bootstrap.servers": bootstrap,
                 "exactlyOnce": "true",
                 "writeName": f"nightly {number}",
+                "writeBatch": "0",
                 "onInvalidTimestamp": "deadLetter",
                 "deadLetterTopic": self.dead,
                 "kafka.batch.size": "6000",
@@ -149,9 +150,8 @@ def test_letters_that_are_refused_too_and_rows_among_them_end_the_write(writes: 
     with Client(writes.bootstrap) as client:
         client.create_topics({writes.dead: 1}, configs={"cleanup.policy": "compact"})
     asked = {"deadLetterTopic": writes.dead, "kafka.bootstrap.servers": writes.bootstrap}
-    writes.options = WriteOptions.parse(
-        asked | {"exactlyOnce": "true", "writeName": "x", "onInvalidTimestamp": "deadLetter"}
-    )
+    once = {"exactlyOnce": "true", "writeName": "x", "writeBatch": "0"}
+    writes.options = WriteOptions.parse(asked | once | {"onInvalidTimestamp": "deadLetter"})
     with pytest.raises(RowsRefused, match="The dead-letter topic refuses records, too"):
         writes.attempt()
     assert writes.seen() == ([], [])

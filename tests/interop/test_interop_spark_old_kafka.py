@@ -75,7 +75,7 @@ def test_a_batch_is_written_and_read_as_by_sparks_own_source(
     topic, first_ms = new_topic(bootstrap), SystemClock().now_ms() - 1_000_000
     writer = numbers(spark, first_ms).write.format("horolog").mode("append")
     if once:
-        once = {**once, "writeName": f"old {topic}"}
+        once = {**once, "writeName": f"old {topic}", "writeBatch": "0"}
     writer = writer.option("kafka.bootstrap.servers", bootstrap).option("topic", topic)
     for _ in range(2 if once else 1):
         writer.options(**once).save()

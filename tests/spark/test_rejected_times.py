@@ -112,6 +112,7 @@ class OnceWrites:
                 "topic": "t",
                 "exactlyOnce": "true",
                 "writeName": "nightly",
+                "writeBatch": "0",
                 "onInvalidTimestamp": "deadLetter",
                 "deadLetterTopic": "dead",
                 "kafka.batch.size": "6000",

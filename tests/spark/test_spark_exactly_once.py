@@ -6,6 +6,7 @@ engine.
 
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -173,21 +174,24 @@ def test_a_named_batch_is_written_once(spark: Any, broker: RunningBroker, client
     def write(frame: Any, **options: str) -> None:
         broker_of = {"kafka.bootstrap.servers": broker.address}
         writer = frame.write.format("horolog").options(topic="named", **broker_of, **options)
-        writer.mode("append").save()
+        writer.option("exactlyOnce", "true").mode("append").save()
 
     for _ in range(2):
-        write(frame, exactlyOnce="true", writeName="import of May")
+        write(frame, writeName="import of May", writeBatch="0")
         assert numbers_committed(client, "named") == list(range(ROWS))
     with pytest.raises(PySparkException, match=r"was committed, at least in part, with other rows"):
         write(
             spark.range(5, 5 + ROWS).selectExpr("cast(id as string) value"),
-            exactlyOnce="true",
             writeName="import of May",
+            writeBatch="0",
         )
     assert numbers_committed(client, "named") == list(range(ROWS))
     with pytest.raises(PySparkException, match=r"^A batch that is written with option"):
-        write(frame, exactlyOnce="true")
-    write(frame, exactlyOnce="true", writeName="import of June")
+        write(frame)
+    with pytest.raises(PySparkException, match=r"^It is not known which batch is written"):
+        write(frame, writeName="import of June")
+    with ThreadPoolExecutor(1) as pool:  # a thread without an active session
+        pool.submit(lambda: write(frame, writeName="import of June", writeBatch="0")).result()
     assert Counter(numbers_committed(client, "named")) == dict.fromkeys(range(ROWS), 2)
 
 

@@ -69,7 +69,7 @@ spark.dataSource.register(Faulty)
 frame = spark.range(0, rows, 1, 4).selectExpr("cast(id as string) value")
 options = {"kafka.bootstrap.servers": address, "topic": "out", "kafka.batch.size": "3000"}
 writer = frame.write.format("faulty").options(exactlyOnce="true", writeName="w", **options)
-writer.mode("append").save()
+writer.option("writeBatch", "0").mode("append").save()
 spark.stop()
 """
 

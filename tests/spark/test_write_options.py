@@ -61,6 +61,9 @@ def test_exactly_once_is_an_option_that_asks_for_a_name_of_batches() -> None:
     ("options", "said"),
     [
         ({"writeName": "n"}, "no effect without option 'exactlyOnce'"),
+        ({"writeBatch": "0"}, "no effect without option 'exactlyOnce'"),
+        ({"exactlyOnce": "true", "writeBatch": "-1"}, "it is at least 0"),
+        ({"exactlyOnce": "true", "writeBatch": "first"}, "it is one whole number"),
         ({"exactlyOnce": "true", "writeName": " "}, "1 to 200 printable"),
         ({"exactlyOnce": "true", "writeName": "n" * 201}, "1 to 200 printable"),
         ({"exactlyOnce": "true", "kafka.acks": "1"}, "needs kafka.acks=all"),

@@ -141,7 +141,9 @@ class LogSource(DataSource):
 
         exclude_modules_from_collection()  # called twice for each micro-batch
         with in_one_sentence():
-            return LogStreamWriter(*self._sink(schema))
+            columns, options = self._sink(schema)
+            options.refuse_batch_number()
+            return LogStreamWriter(columns, options)
 
     def _sink(self, schema: StructType) -> "tuple[SinkColumns, WriteOptions]":
         from horolog.spark.write.options import WriteOptions  # noqa: PLC0415 - as in `writer`

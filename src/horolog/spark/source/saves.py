@@ -5,8 +5,8 @@ mode of a batch appends, as with Spark's Kafka sink, other modes are refused wit
 that says what to do, and errors of ours come first in what the user reads.
 """
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from functools import wraps
 from importlib import import_module
 from typing import Any
@@ -76,7 +76,7 @@ def _saving(plain: Callable[..., Any]) -> Callable[..., Any]:
             raise AnalysisException(
                 "A write goes to a broker: give it option 'kafka.bootstrap.servers' and no path"
             )
-        with beginning_with_ours(self):
+        with beginning_with_ours(self), _active(self):
             try:
                 plain(self, None, None, mode, partitionBy, **options)
             except AnalysisException as error:
@@ -91,6 +91,29 @@ def _saving(plain: Callable[..., Any]) -> Callable[..., Any]:
                 plain(self, None, None, "append", partitionBy)
 
     return save
+
+
+@contextmanager
+def _active(writer: Any) -> Iterator[None]:
+    """Let the JVM find the format in the session of a writer, in whichever thread this is.
+
+    Spark looks a Python source up in the active session of the thread, and a thread that Python
+    started has none. Over Spark Connect the server sets it.
+    """
+    spark: Any = getattr(writer, "_spark", None)
+    if not hasattr(spark, "_jsparkSession"):
+        yield
+        return
+    sessions = spark._jvm.org.apache.spark.sql.SparkSession
+    before = sessions.getActiveSession()
+    sessions.setActiveSession(spark._jsparkSession)
+    try:
+        yield
+    finally:
+        if before.isDefined():
+            sessions.setActiveSession(before.get())
+        else:
+            sessions.clearActiveSession()
 
 
 def _refusing_tables(plain: Callable[..., Any], name: str) -> Callable[..., Any]:
@@ -131,7 +154,7 @@ def _starting(plain: Callable[..., Any]) -> Callable[..., Any]:
         mode = outputMode if outputMode is not None else getattr(self, "_output_mode", None)
         if isinstance(mode, str) and mode.lower() == "update":
             raise AnalysisException(_UPDATE)
-        with beginning_with_ours(self):
+        with beginning_with_ours(self), _active(self):
             return plain(self, path, None, outputMode, *others, **options)
 
     return start

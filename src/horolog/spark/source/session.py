@@ -29,7 +29,7 @@ def register(spark: SparkSession) -> None:
     horolog[spark] installed as well: on this machine they take the running Python unless
     PYSPARK_PYTHON names another.
     """
-    is_connect = type(spark.read).__module__.startswith("pyspark.sql.connect.")
+    is_connect = _is_connect(spark)
     if (
         not is_connect
         and is_local(spark.sparkContext.master or "")
@@ -67,11 +67,25 @@ def session(
     Raises:
         Misconfigured: there is no Java that Spark can use.
     """
-    spark = SparkSession.getActiveSession()
+    spark = _running()
     if spark is None:
         spark = _start(app_name, master, conf)
     register(spark)
     return spark
+
+
+def _running() -> SparkSession | None:
+    """The session of this process; of this thread, where the thread has one of its own."""
+    try:
+        spark = SparkSession.active()
+    except PySparkException:
+        return None
+    is_stopped = not _is_connect(spark) and SparkContext._active_spark_context is None
+    return None if is_stopped else spark
+
+
+def _is_connect(spark: SparkSession) -> bool:
+    return type(spark.read).__module__.startswith("pyspark.sql.connect.")
 
 
 def _start(app_name: str, master: str | None, conf: Mapping[str, str | int | bool]) -> SparkSession:

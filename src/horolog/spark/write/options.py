@@ -22,8 +22,11 @@ OPTIONS = {
     "(docs/exactly-once.md); `false` (default): at least once; our own",
     "exactlyOnceFrom": "the number of the first batch that a query writes with `exactlyOnce`, 0 by "
     "default: a later one is refused where the broker has no record of any; our own",
-    "writeName": "what a batch that is written with `exactlyOnce` is known by: a second one of the "
-    "same name is taken for a repeat; our own",
+    "writeName": "what a batch that is written with `exactlyOnce` is known by, together with its "
+    "number: a second one of the same name and number is taken for a repeat; our own",
+    "writeBatch": "the number of the batch with `exactlyOnce` and `writeName`: 0 for a write by "
+    "itself; in `foreachBatch` the number that the function is given, needed over Spark Connect "
+    "and in threads; our own",
     "includeHeaders": "without effect, as in Spark's sink: the column `headers` is written where "
     "there is one",
 }
@@ -54,6 +57,7 @@ class WriteOptions:
     exactly_once: bool = False
     exactly_once_from: int = 0
     write_name: str | None = None
+    write_batch: int | None = None
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> "WriteOptions":
@@ -94,6 +98,7 @@ class WriteOptions:
             exactly_once=exactly_once,
             exactly_once_from=_first_batch(given, is_used=exactly_once),
             write_name=_write_name(given, is_used=exactly_once),
+            write_batch=_write_batch(given, is_used=exactly_once),
         )
 
     def refuse_nameless_batch(self) -> None:
@@ -106,6 +111,17 @@ class WriteOptions:
             raise Misconfigured(
                 "A batch that is written with option 'exactlyOnce' needs option 'writeName': under "
                 "this name it is known when it is written again"
+            )
+
+    def refuse_batch_number(self) -> None:
+        """Refuse a number of the user's for the micro-batches of a stream, which Spark numbers.
+
+        Raises:
+            Misconfigured: there is one.
+        """
+        if self.write_batch is not None:
+            raise Misconfigured(
+                "Option 'writeBatch' is for a batch: Spark numbers the micro-batches of a stream"
             )
 
 
@@ -133,3 +149,11 @@ def _write_name(given: Mapping[str, str], *, is_used: bool) -> str | None:
             f"Option 'writeName' has 1 to {_MOST_NAME_CHARACTERS} printable characters"
         )
     return name
+
+
+def _write_batch(given: Mapping[str, str], *, is_used: bool) -> int | None:
+    if "writebatch" not in given:
+        return None
+    if not is_used:
+        raise Misconfigured("Option 'writeBatch' has no effect without option 'exactlyOnce'")
+    return integer(given, "writeBatch", 0, least=0, most=_MOST_BATCH)

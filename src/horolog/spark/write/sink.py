@@ -10,6 +10,7 @@ A streaming query makes a new writer for each micro-batch, and once more for `co
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 import pyarrow as pa
 from pyspark.sql.datasource import (
@@ -65,7 +66,8 @@ class LogStreamWriter(_RowWriter, DataSourceStreamArrowWriter):
 
     def commit(self, messages: _Messages, batchId: int) -> None:
         """All tasks of the micro-batch are done; it may be said twice."""
-        self._end(commit_batch, messages, f" in micro-batch {batchId}")
+        end = partial(commit_batch, batch_id=batchId)
+        self._end(end, messages, f" in micro-batch {batchId}")
 
     def abort(self, messages: _Messages, batchId: int) -> None:
         """A task failed for good; what others have appended stays, but for transactions."""

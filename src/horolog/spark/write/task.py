@@ -35,14 +35,15 @@ from horolog.spark.write.transactions import TransactionAttempt
 HELD_OF_BYTES: Final = 64 << 20
 """Of how many bytes of rows dead letters are held at most, before they are sent."""
 
-# Undocumented, but there in every task of a streaming query (Spark 3.0 to 4.3).
+# Undocumented, but set in every task that the thread of a streaming query starts (Spark 3.0 to
+# 4.3). Tasks that other threads or Spark Connect start for its `foreachBatch` lack them.
 _BATCH_ID = "streaming.sql.batchId"
 _QUERY_ID = "sql.streaming.queryId"
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """Which attempt of which task this is; batch and query only where Spark runs a stream.
+    """Which attempt of which task this is; batch and query only in the thread of a stream.
 
     `number` counts the attempts of a task from 0; a speculative copy is one more. A batch of
     a query that is run again, in this or another run of the query, has the same id.
@@ -138,7 +139,7 @@ def _write_in_transaction(
             options,
             rejected,
             query=_query_of(options, attempt),
-            batch=attempt.batch_id or 0,
+            batch=_batch_of(options, attempt),
             task=attempt.partition,
         ) as transaction,
     ):
@@ -187,16 +188,55 @@ def _digested(
 
 
 def _query_of(options: WriteOptions, attempt: Attempt) -> str:
-    return "/".join(part for part in (attempt.query_id, options.write_name) if part)
+    """The name that the numbers of batches belong to.
+
+    A batch numbered by its user is the same one in whichever thread it is written.
+    """
+    query_id = attempt.query_id if options.write_batch is None else None
+    return "/".join(part for part in (query_id, options.write_name) if part)
 
 
-def commit_batch(messages: Sequence[WriterCommitMessage | None], options: WriteOptions) -> None:
-    """End the batch of these tasks at the broker, if it is written exactly once.
+def _batch_of(options: WriteOptions, attempt: Attempt) -> int:
+    """The number of the batch.
 
     Raises:
-        RowsRefused, RequestRefused, NoAnswer: as `transactions.commit`.
+        RowsRefused: it is not known, or Spark has another one than the user.
+    """
+    given, known = options.write_batch, attempt.batch_id
+    if given is None and (known is None or attempt.query_id is None):
+        raise RowsRefused(
+            "It is not known which batch is written with option 'exactlyOnce': set option "
+            "'writeBatch', in foreachBatch to the number of the micro-batch, which its function is "
+            "given (over Spark Connect and in threads only this function knows it), otherwise to 0"
+        )
+    if given is not None and known is not None and given != known:
+        raise RowsRefused(
+            f"Option 'writeBatch' is {given}, and the micro-batch has number {known}: its number "
+            "has to be given, or none"
+        )
+    found = known if given is None else given
+    assert found is not None
+    return found
+
+
+def commit_batch(
+    messages: Sequence[WriterCommitMessage | None],
+    options: WriteOptions,
+    batch_id: int | None = None,
+) -> None:
+    """End the batch of these tasks at the broker, if it is written exactly once.
+
+    `batch_id` is Spark's number of the micro-batch, where Spark says it.
+
+    Raises:
+        RowsRefused: tasks have written another batch; or as `transactions.commit`.
+        RequestRefused, NoAnswer: as `transactions.commit`.
     """
     if attempts := _complete(messages):
+        if batch_id is not None and any(attempt.batch != batch_id for attempt in attempts):
+            raise RowsRefused(
+                f"Tasks have written batch {attempts[0].batch}, and Spark commits {batch_id}"
+            )
         with options.producing.client() as client:
             transactions.commit(client, attempts, options)
 
