@@ -14,7 +14,9 @@ from horolog import jobs
 from horolog.cli.jobs.command import Call, job_command
 from horolog.cli.spark import JOBS
 from horolog.errors import Misconfigured
+from horolog.jobs.parameters.archive import Archive
 from horolog.jobs.parameters.bootstrap import Bootstrap
+from horolog.jobs.parameters.files import Index
 from horolog.jobs.parameters.option import Option, declared, pinned
 from horolog.jobs.parameters.page import JOBS as PAGE
 from horolog.jobs.parameters.shared import Once, Reads
@@ -153,6 +155,44 @@ def test_a_state_has_the_same_arguments_however_they_are_written(
     ]
     assert tables == 3 * [str(tmp_path / "t.parquet")]
     assert "secret" not in str(pinned(Job(source="s3://key:secret@bucket/log")))
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ({"topics": "x,y"}, {"topics": ["y", "x", "y"]}),
+        ({"from_": "2024-05-06T09:00Z"}, {"from_": "2024-05-06T11:00:00+02:00"}),
+        ({"from_": "2024-05-06T09:00Z"}, {"from_": 1_714_986_000_000}),
+        ({"source": "a:1,b:2"}, {"source": "b:2, a:1"}),
+    ],
+)
+@pytest.mark.parametrize("is_earlier", [False, True])
+def test_a_state_takes_the_same_options_in_other_words(
+    tmp_path: Path, first: dict[str, Any], second: dict[str, Any], is_earlier: bool
+) -> None:
+    """Also where an earlier version wrote them down as they were given."""
+    written: dict[str, Any] = pinned(Job(**{"source": "h:1"} | first))
+    if is_earlier:
+        as_given = {name.strip("_"): value for name, value in first.items()}
+        written = dict(written) | as_given
+        if "topics" in as_given:
+            written["topics"] = ["y", "x"]
+    for each in (written, pinned(Job(**{"source": "h:1"} | second))):
+        with JobState(tmp_path / "s", "job", each) as state:
+            state.write("begun", {})
+    other = pinned(Job(source="h:1", topics="x", from_="-1h"))
+    with pytest.raises(Misconfigured, match="a run with another"):
+        JobState(tmp_path / "s", "job", other)
+
+
+def test_a_window_and_paths_are_the_same_in_other_words(tmp_path: Path) -> None:
+    windows = ["2024-05-06T09:00Z..", " 2024-05-06T11:00+02:00 .. "]
+    one, two = (pinned(Archive(archive="a", source="h:1", window=each)) for each in windows)
+    assert one == two
+    assert pinned(Index(paths=["a", "b"])) == pinned(Index(paths=["b", "a"]))
+    assert pinned(Bootstrap(table="t", target="h:1", topic="t", key="a,b")) != pinned(
+        Bootstrap(table="t", target="h:1", topic="t", key="b,a")
+    )
 
 
 def test_a_job_shows_no_settings_which_may_hold_secrets() -> None:

@@ -21,6 +21,7 @@ from typing import Any, Final, Self, TypeVar
 from crc32c import crc32c
 
 from horolog.errors import CorruptFile, Misconfigured
+from horolog.jobs.parameters.option import Pinned
 from horolog.json_text import from_json, read_as
 from horolog.storage import names
 from horolog.storage.directory.lock import DirectoryLock, lock_directory
@@ -88,7 +89,7 @@ class JobState:
         self._journal_size = 0
         self._lock = self._locked()
         try:
-            self._take(job, json.loads(json.dumps(arguments)))
+            self._take(job, arguments)
             self._read_done()
         except BaseException:
             self.close()
@@ -149,8 +150,8 @@ class JobState:
             raise failed_to("create", str(self.path), error) from error
         return _lock(self.path)
 
-    def _take(self, job: str, arguments: dict[str, Any]) -> None:
-        given = {"version": VERSION, "job": job, "arguments": arguments}
+    def _take(self, job: str, arguments: Mapping[str, Any]) -> None:
+        given = {"version": VERSION, "job": job, "arguments": json.loads(json.dumps(arguments))}
         known = self.read("job")
         if known == given:
             return
@@ -193,7 +194,7 @@ def look_at_state(
     known = found.read("job")
     if _has_begun_nothing(directory, known):
         return None
-    _refuse_other(directory, known, job, json.loads(json.dumps(arguments)))
+    _refuse_other(directory, known, job, arguments)
     return found
 
 
@@ -260,7 +261,10 @@ def _refuse_other(directory: Path, known: Any, job: str, arguments: Mapping[str,
             f"{directory} is the state of the job {known.get('job')}; give {job} another one"
         )
     before = known.get("arguments")
-    before, arguments = _given(before if isinstance(before, dict) else {}), _given(arguments)
+    before = before if isinstance(before, dict) else {}
+    if isinstance(arguments, Pinned):
+        before = arguments.normal(before)
+    before, arguments = _given(before), _given(json.loads(json.dumps(arguments)))
     if before != arguments:
         name, then, now = _first_change(before, arguments)
         raise Misconfigured(

@@ -189,3 +189,16 @@ def test_a_mirror_is_proved_by_its_map_of_offsets(
     ).differences
     assert (difference.partition, difference.field, difference.source) == (1, "record", "missing")
     assert "901" in difference.target
+
+
+@pytest.mark.parametrize("more_at", ["source", "target"])
+def test_a_partition_that_one_side_lacks_is_said_in_words(
+    compared: Compare, tmp_path: Path, more_at: str
+) -> None:
+    for side in ("source", "target"):
+        for number in range(2 if side == more_at else 1):
+            write_log(tmp_path / side / f"t-{number}", [build_batch(records(0, 3))])
+    (difference,) = compared(tmp_path / "source", tmp_path / "target").differences
+    ours, theirs = ("there", "missing") if more_at == "source" else ("missing", "there")
+    said = f"t-1: partition is {ours} at the source and {theirs} at the target"
+    assert str(difference) == said

@@ -62,7 +62,9 @@ class Difference:
             place += f", offset {self.offset}"
         if self.target_offset is not None and self.target_offset != self.offset:
             place += f" (target: {self.target_offset})"
-        return f"{place}: {self.field} is {self.source} at the source and {self.target} there"
+        return (
+            f"{place}: {self.field} is {self.source} at the source and {self.target} at the target"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

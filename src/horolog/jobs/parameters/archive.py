@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Final
 
 from horolog.errors import Misconfigured
-from horolog.jobs.parameters.option import Hook, Option, as_given, location, place
+from horolog.jobs.parameters.option import Hook, Option, location, place, window
 from horolog.jobs.parameters.shared import (
     Chooses,
     DryRun,
@@ -76,7 +76,7 @@ class Archive(Keeps, Chooses):
             "Records with times outside of it get a partition of their own, date=outside; records "
             "without a time are in date=untimed.",
             metavar="FROM..TO",
-            pin=as_given,
+            pin=window,
         ),
     ] = None
     target_bytes: TargetBytes = TARGET_BYTES

@@ -2,10 +2,13 @@
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import MISSING, Field, dataclass, fields
-from typing import TYPE_CHECKING, Any, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Final, get_args, get_origin
 
-from horolog.times import duration_text
+from horolog.clock import moment_ms
+from horolog.errors import HorologError
+from horolog.times import duration_text, format_moment, parse_time
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -111,13 +114,33 @@ def _said(
         yield each, each.type.__metadata__[0]  # type: ignore[union-attr]
 
 
-def pinned(job: "DataclassInstance") -> dict[str, Any]:
+class Pinned(dict[str, Any]):
+    """What must be the same in each run with a state, by the names of the arguments."""
+
+    def __init__(self, values: Mapping[str, Any], pins: Mapping[str, Pin]) -> None:
+        super().__init__(values)
+        self._pins = pins
+
+    def normal(self, before: Mapping[str, Any]) -> dict[str, Any]:
+        """What an earlier run has written down, in the same form, whichever form it had then."""
+        found = dict(before)
+        for name in before.keys() & self._pins.keys():
+            with suppress(HorologError, TypeError, ValueError):
+                found[name] = self._pins[name](before[name])
+        return found
+
+
+def pinned(job: "DataclassInstance") -> Pinned:
     """What must be the same in each run with a state, as JSON; it holds no secrets."""
-    return {
-        each.name.strip("_"): each.option.pin(getattr(job, each.name))
+    pins = {
+        each.name.strip("_"): (each.name, each.option.pin)
         for each in sorted(declared(job), key=lambda each: each.name)
         if each.option.pin is not None
     }
+    values = {name: pin(getattr(job, field)) for name, (field, pin) in pins.items()}
+    return Pinned(
+        values, {name: pin for name, (_, pin) in pins.items() if pin in _WRITTEN_OTHERWISE}
+    )
 
 
 def as_given(given: Any) -> Any:
@@ -126,8 +149,33 @@ def as_given(given: Any) -> Any:
 
 
 def moment(given: Any) -> Any:
-    """A time as it was given, so that a relative one stays the same."""
-    return None if given is None else str(given)
+    """A time in UTC, however it is written; a relative one as it was given, so that it stays."""
+    if given is None:
+        return None
+    try:
+        if not isinstance(given, str):
+            return format_moment(moment_ms(given, rounds_up=True))
+        first, second = (parse_time(given, now_ms=now, rounds_up=True) for now in (0, 1))
+    except (HorologError, TypeError, ValueError):
+        return str(given)  # the job says what is wrong with it
+    return format_moment(first) if first == second else given.strip()
+
+
+def window(given: str | None) -> str | None:
+    """`FROM..TO`, each as a `moment`."""
+    if given is None or not given.strip():
+        return None
+    return "..".join(moment(each.strip()) if each.strip() else "" for each in given.split("..", 1))
+
+
+def unordered(given: str | Iterable[str] | None) -> list[str]:
+    """Names whose order does not matter."""
+    return sorted(names(given))
+
+
+def codec(given: str) -> str:
+    """The name of a codec."""
+    return given.lower()
 
 
 def names(given: str | Iterable[str] | None) -> list[str]:
@@ -140,7 +188,10 @@ def location(given: str | os.PathLike[str]) -> str:
     """A broker, a path or a URI, in whatever way it is written."""
     from horolog.sources.location import Location  # noqa: PLC0415 - 0.1 s for --help
 
-    return str(Location.parse(given))
+    found = Location.parse(given)
+    if found.bootstrap_servers is None:
+        return str(found)
+    return ",".join(sorted(names(found.bootstrap_servers)))
 
 
 def place(given: object) -> str:
@@ -153,5 +204,10 @@ def place(given: object) -> str:
 
 
 def places(given: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> list[str]:
-    """Several of them, in their order."""
-    return [place(each) for each in ([given] if isinstance(given, str | os.PathLike) else given)]
+    """Several of them, whose order does not matter."""
+    several = [given] if isinstance(given, str | os.PathLike) else given
+    return sorted({place(each) for each in several})
+
+
+_WRITTEN_OTHERWISE: Final = (moment, window, unordered, codec, location, places)
+"""Those that earlier versions wrote down as they were given, or in the order that was given."""

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated
 
-from horolog.jobs.parameters.option import Hook, Option, as_given, location, names
+from horolog.jobs.parameters.option import Hook, Option, as_given, location, unordered
 from horolog.jobs.parameters.shared import Compression, Names, PathLike, Reads, Settings
 
 if TYPE_CHECKING:
@@ -34,7 +34,9 @@ class Replay(Reads):
     target: Annotated[str, Option("Send to this broker.", metavar="HOST:PORT", pin=location)]
     topics: Annotated[
         Names,
-        Option("The topics to replay; of files all, by default.", metavar="NAME,NAME", pin=names),
+        Option(
+            "The topics to replay; of files all, by default.", metavar="NAME,NAME", pin=unordered
+        ),
     ] = None
     to_topic: Annotated[
         str | None,

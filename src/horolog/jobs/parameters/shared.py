@@ -12,9 +12,10 @@ from horolog.jobs.parameters.option import (
     Hook,
     Option,
     as_given,
+    codec,
     location,
     moment,
-    names,
+    unordered,
 )
 from horolog.record.compression import Codec
 
@@ -32,7 +33,7 @@ Source = Annotated[
         pin=location,
     ),
 ]
-Topics = Annotated[Names, Option("The topics to read.", metavar="NAME,NAME", pin=names)]
+Topics = Annotated[Names, Option("The topics to read.", metavar="NAME,NAME", pin=unordered)]
 TopicsPattern = Annotated[
     str | None,
     Option(
@@ -96,9 +97,7 @@ IntoNonempty = Annotated[
         "topic is refused: after a state was lost, all would come twice."
     ),
 ]
-Compression = Annotated[
-    str, Option("none, gzip, snappy, lz4, zstd.", metavar="CODEC", pin=as_given)
-]
+Compression = Annotated[str, Option("none, gzip, snappy, lz4, zstd.", metavar="CODEC", pin=codec)]
 Progress = Annotated[OnProgress, Hook("Is called with how much is done, and of how much.")]
 
 
