@@ -195,3 +195,16 @@ def test_a_swap_that_ends_while_files_are_listed_is_no_error(
 
 def swaps_in(path: Path) -> bool:
     return any(path.rglob("*.log.swap")) and not any(path.rglob("*.cleaned"))
+
+
+def test_offsets_that_compaction_leaves_out_behind_a_segment_are_not_lost(tmp_path: Path) -> None:
+    with new_log(tmp_path, replace(COMPACT, segment_bytes=100)) as log:
+        for key in b"a", b"b", b"b", b"c":
+            put(log, key)
+        log.config = replace(COMPACT, segment_bytes=200)
+        clean(log)
+        kept = offsets(log)
+        directory = tmp_path / "alone" / "events-3"
+        shutil.copytree(log.directory, directory)
+    assert kept == [0, 2, 3]
+    assert Read(directory).offsets() == kept

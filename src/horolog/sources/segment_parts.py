@@ -135,11 +135,14 @@ def in_full(part: SegmentPart) -> tuple[ListedSegment, int | None]:
 
 
 def has_holes(part: SegmentPart) -> bool:
-    """Whether offsets are missing within a segment, or it was finished without a batch."""
+    """Whether offsets are missing within a segment, or compaction has written it."""
     expected, segment = None, part.segment.open(part.root.files)
     with suppress(FileMissing, CorruptBatch):  # the task that reads it reports it
         if not segment.size:
             return part.is_followed and segment.indexes.seal_facts(0) is not None
+        seal = segment.indexes.seal_facts(segment.size)
+        if seal is not None and seal.is_cleaned:
+            return True
         walk = segment.batches(FEWEST_BYTES)
         for _, header in walk.whole_headers(0):
             if expected not in (None, header.base_offset):

@@ -27,6 +27,7 @@ from horolog.storage import names
 from horolog.storage.batches.whole import whole_end
 from horolog.storage.files import Files
 from horolog.storage.index.abort import AbortedTxn
+from horolog.storage.index.seal import packed_seal, read_seal
 from horolog.storage.logs.writer import LogWriter, new_segment
 from horolog.storage.removal.leftovers import base_offsets, finish_replacement
 from horolog.storage.removal.replacement import Replacement, end_replacement, write_replacement
@@ -158,6 +159,11 @@ def write_cleaned(
         yield piece
     writer.finish()
     _write_aborted(files, work, cleaning.take_aborted(), config)
+    for base in base_offsets(files.names_in(work), names.LOG):
+        reader = SegmentReader.at(files, f"{work}/{names.segment_file(base, names.LOG)}", base)
+        seal = read_seal(reader.companion)
+        if seal is not None:
+            reader.companion.write_seal(packed_seal(seal._replace(is_cleaned=True)))
     make_alike(files, work, group.segments[-1])
 
 

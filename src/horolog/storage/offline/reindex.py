@@ -23,7 +23,7 @@ from horolog.storage.batches.proof import LastBatch
 from horolog.storage.directory.lock import lock_against_others, lock_offline, share_offline
 from horolog.storage.files import Files
 from horolog.storage.index.builder import IndexBuilder
-from horolog.storage.index.seal import packed_seal, seal_of
+from horolog.storage.index.seal import packed_seal, read_seal, seal_of
 from horolog.storage.removal.leftovers import base_offsets
 from horolog.storage.segments.reader import SegmentReader
 from horolog.storage.verify import Checked, Finding, Severity, VerifyTarget
@@ -184,9 +184,10 @@ class Reindexing:
         if builder.end == facts.size:
             last = LastBatch.at(reader.log, builder.last_position, builder.end)
             stem = reader.path_of("")
-            seal = packed_seal(
-                seal_of(reader.log, stem, last, builder.next_offset, builder.largest)
-            )
+            found = seal_of(reader.log, stem, last, builder.next_offset, builder.largest)
+            known = read_seal(companion)
+            is_cleaned = known is not None and known.is_cleaned
+            seal = packed_seal(found._replace(is_cleaned=is_cleaned))
         if companion.seal() != (seal or bytes(len(seal))):
             companion.write_seal(seal)
         if any(each.startswith(os.path.basename(companion.path)) for each in done.wrong):
