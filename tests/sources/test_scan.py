@@ -296,3 +296,20 @@ def test_an_open_transaction_from_before_the_log_start_holds_committed_reads(
             assert scan(source, "t", read_committed=True).read_all().num_rows == 0
             assert scan(source, "t").read_all()["offset"].to_pylist() == [*range(start, 7)]
         broker.call(lambda: broker.log("t").apply_retention(broker.clock.now_ms(), 0))
+
+
+def test_a_lookup_by_either_clock_names_a_record_that_compaction_has_kept(
+    make_broker: MakeBroker,
+) -> None:
+    broker = make_broker(log_retention_ms="-1", log_cleaner_enable="false")
+    broker.create_topic("t", 1, cleanup_policy="compact")
+    now = broker.clock.now_ms()
+    for keys in ((b"A", b"B", b"C"), (b"A", b"B")):
+        broker.append("t", build_batch([Record(now, key, b"v") for key in keys]))
+    broker.roll("t")
+    broker.append("t", build_batch([Record(now, b"D", b"v")]))
+    clean(broker.log("t"), now)
+    for clock in RecordClock:
+        (found,) = broker.client.find_records({("t", 0): now}, clock).values()
+        assert found is not None
+        assert found.offset == 2

@@ -11,9 +11,11 @@ from itertools import zip_longest
 from typing import NamedTuple
 
 from horolog.record.batch import MAGIC, BatchHeader
+from horolog.record.search import find_at_or_after
 from horolog.record.timestamps import LOG_APPEND_TIME, AppendTimeStretch
 from horolog.storage.segments.reader import SegmentReader
 
+_MAX_BATCH_BYTES = 1 << 30  # decompressed
 _FEW_BATCHES = 64  # more are not walked on the event loop
 
 
@@ -215,7 +217,8 @@ def _find_in(
             segment.may_block()
         offset = header.next_offset  # compaction has left nothing of this one
     if known_ms is not None:
-        return AppendedAt(first, known_ms, header.leader_epoch)
+        kept = _first_kept(segment, located[0], header, first)
+        return AppendedAt(kept, known_ms, header.leader_epoch)
     # Up to the next entry the batches themselves may say it.
     for passed, (_, header) in enumerate(segment.headers(located[0], size)):
         if passed > _FEW_BATCHES:
@@ -231,6 +234,16 @@ def _find_in(
         if known_ms is None or known_ms >= ms:
             return AppendedAt(first, known_ms, header.leader_epoch)
     return None
+
+
+def _first_kept(segment: SegmentReader, position: int, header: BatchHeader, offset: int) -> int:
+    """The first record of a batch at or after an offset; compaction may have removed that one."""
+    if header.magic != MAGIC or header.records_count > header.last_offset_delta:
+        return offset
+    found = find_at_or_after(
+        segment.read_batch(position, header), header, -1 << 63, offset, max_bytes=_MAX_BATCH_BYTES
+    )
+    return offset if found is None else found[1]
 
 
 def _is_empty(header: BatchHeader) -> bool:
