@@ -1,9 +1,11 @@
 """The options that the jobs share, on a command made for these tests."""
 
 import inspect
+import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 from pkgutil import iter_modules
+from types import SimpleNamespace
 from typing import Annotated, Any
 
 import pytest
@@ -21,6 +23,7 @@ from horolog.jobs.parameters.option import Option, declared, pinned
 from horolog.jobs.parameters.page import JOBS as PAGE
 from horolog.jobs.parameters.shared import Once, Reads
 from horolog.jobs.state import JobState
+from horolog.spark.errors import TaskFailed
 
 app = typer.Typer()
 given: dict[str, Any] = {}
@@ -193,6 +196,26 @@ def test_a_window_and_paths_are_the_same_in_other_words(tmp_path: Path) -> None:
     assert pinned(Bootstrap(table="t", target="h:1", topic="t", key="a,b")) != pinned(
         Bootstrap(table="t", target="h:1", topic="t", key="b,a")
     )
+
+
+def ask_in_vain() -> None:
+    with Call("mirror").session() as spark:
+        assert spark.sparkContext
+        raise ConnectionRefusedError("Connection refused")
+
+
+@pytest.mark.parametrize("is_dead", [True, False])
+def test_a_job_whose_jvm_has_died_says_so(monkeypatch: pytest.MonkeyPatch, is_dead: bool) -> None:
+    with subprocess.Popen(["sleep", "60"]) as jvm:
+        gateway = SimpleNamespace(proc=jvm)
+        started = SimpleNamespace(sparkContext=SimpleNamespace(_gateway=gateway), stop=lambda: None)
+        monkeypatch.setattr("horolog.spark.session", lambda *_, **__: started)
+        if is_dead:
+            jvm.kill()
+        expected = TaskFailed if is_dead else ConnectionRefusedError
+        with pytest.raises(expected, match="killed by signal 9" if is_dead else "refused"):
+            ask_in_vain()
+        jvm.kill()
 
 
 def test_a_job_shows_no_settings_which_may_hold_secrets() -> None:

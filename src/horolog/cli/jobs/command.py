@@ -15,7 +15,7 @@ import typer
 from horolog.cli.options import Json, pairs
 from horolog.cli.screen import show_json
 from horolog.cli.working import Work, working
-from horolog.errors import Misconfigured
+from horolog.errors import HorologError, Misconfigured
 from horolog.jobs.parameters.option import Declared, declared
 from horolog.times import parse_duration
 
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 Job = TypeVar("Job", bound="DataclassInstance")
 Converters = Mapping[str, Callable[[str], Any]]
 
+_ENDS_WITHIN_S: Final = 1.0
+"""A JVM whose connections have ended takes a moment to be gone."""
 _MOST_CONFIG_BYTES: Final = 64 << 10  # of a file with a line for each option
 
 
@@ -43,13 +45,14 @@ class Call:
         """The session that a job runs in, started when it is first used, and stopped afterwards.
 
         Raises:
-            HorologError: a task of Spark ended with an error of ours; its sentence.
+            HorologError: a task of Spark ended with an error of ours; its sentence. Or Spark's JVM
+                has ended.
         """
         try:
             from pyspark.sql import SparkSession
 
             from horolog.spark import session as start
-            from horolog.spark.errors import without_spark
+            from horolog.spark.errors import TaskFailed, without_spark
         except ImportError as error:
             raise Misconfigured(str(error)) from None
         given = pairs(self.conf, "--conf")
@@ -58,6 +61,18 @@ class Call:
         try:
             with without_spark():
                 yield spark
+        except (HorologError, typer.Exit, typer.Abort):
+            raise
+        except Exception as error:  # py4j says no more than that a connection failed
+            status = _status_of_jvm(spark.started)
+            if status is None:
+                raise
+            how = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
+            raise TaskFailed(
+                f"Spark's JVM {how} while the job ran; what it printed is above, and the kernel's "
+                "log says whether memory was short. The same command can be run again, and "
+                "continues with its --state if it has one"
+            ) from error
         finally:
             if is_ours and spark.started is not None:
                 with suppress(Exception):  # py4j fails where a signal has ended the JVM
@@ -98,6 +113,13 @@ class Call:
             show_json(as_json())
         else:
             screen()
+
+
+def _status_of_jvm(session: Any) -> int | None:
+    """The exit status of the JVM that pyspark has started; None while it runs, or if unknown."""
+    with suppress(Exception):  # of Connect there is none; one of spark-submit is not ours
+        return int(session.sparkContext._gateway.proc.wait(_ENDS_WITHIN_S))
+    return None
 
 
 def running_tasks(spark: "SparkSession") -> tuple[int, int]:
