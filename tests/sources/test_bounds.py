@@ -1,3 +1,4 @@
+import json
 from collections.abc import Iterator
 
 import pytest
@@ -67,6 +68,41 @@ def test_times_become_the_offsets_of_the_first_records_that_late() -> None:
         startingOffsetsByTimestamp='{"orders":{"0":130,"1":52}}',
         endingOffsetsByTimestamp='{"orders":{"0":140,"1":53}}',
     ) == {A: (130, 140), B: (52, 53)}
+
+
+def test_numbers_that_kafka_gives_a_meaning_are_ends_of_the_log_and_not_times() -> None:
+    def by(option: str, first: int, second: int) -> dict[str, str]:
+        return {option: json.dumps({"orders": {"0": first, "1": second}})}
+
+    assert bounds_of(**by("startingOffsetsByTimestamp", -1, 55)) == {A: (200, 200), B: (55, 60)}
+    assert bounds_of(**by("startingOffsetsByTimestamp", 150, -2)) == {A: (150, 200), B: (50, 60)}
+    assert bounds_of(**by("endingOffsetsByTimestamp", -1, 55)) == {A: (100, 200), B: (50, 55)}
+    assert bounds_of(**by("endingOffsetsByTimestamp", 150, -2)) == {A: (100, 150), B: (50, 50)}
+    everything, nothing = {A: (100, 200), B: (50, 60)}, {A: (200, 200), B: (60, 60)}
+    assert bounds_of(startingTimestamp=" -1 ") == nothing
+    assert bounds_of(startingTimestamp="-2", endingTimestamp="-1") == everything
+    assert bounds_of(endingTimestamp="-2") == {A: (100, 100), B: (50, 50)}
+    ends = resolved(**by("endingOffsetsByTimestamp", -1, 55))
+    assert [each.has_open_end for each in ends.values()] == [True, False]
+    before_1970 = "1969-12-31T23:59:59.999Z"
+    assert bounds_of(startingTimestamp=before_1970) == everything
+    assert stream_starts(
+        ReadOptions.parse({"path": "/logs", "startingTimestamp": "-1"}), TwoPartitions(), [A, B]
+    ).starts == {A: 200, B: 60}
+    assert stream_starts(
+        ReadOptions.parse({"path": "/logs", **by("startingOffsetsByTimestamp", -1, 55)}),
+        TwoPartitions(),
+        [A, B],
+    ).starts == {A: 200, B: 55}
+
+
+@pytest.mark.parametrize("number", [-3, -6])
+@pytest.mark.parametrize("end", ["starting", "ending"])
+def test_other_numbers_that_kafka_gives_a_meaning_are_refused(end: str, number: int) -> None:
+    with pytest.raises(Misconfigured, match=r"-1 for latest or -2 for earliest"):
+        bounds_of(**{f"{end}Timestamp": str(number)})
+    with pytest.raises(Misconfigured, match=r"orders-1 is at .* -1 for latest or -2 for earliest"):
+        bounds_of(**{f"{end}OffsetsByTimestamp": f'{{"orders":{{"0":5,"1":{number}}}}}'})
 
 
 def test_a_start_that_no_record_matches_is_an_error_unless_latest_is_asked_for() -> None:

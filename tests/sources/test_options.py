@@ -275,3 +275,11 @@ def test_every_option_of_sparks_kafka_source_is_known() -> None:
     for name in FORBIDDEN:
         with pytest.raises(Misconfigured, match=name):
             ReadOptions.parse({**BROKER, f"kafka.{name}": "true"})
+
+
+@pytest.mark.parametrize(
+    ("text", "ms"),
+    [("1min", 60_000), ("500us", 0), ("2500us", 2), ("1m", 60_000), ("3 min", 180_000), ("7", 7)],
+)
+def test_a_trigger_delay_may_be_in_sparks_units(text: str, ms: int) -> None:
+    assert parse(maxTriggerDelay=text).max_trigger_delay_ms == ms

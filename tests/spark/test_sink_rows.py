@@ -76,6 +76,9 @@ def test_columns_of_sparks_kafka_sink_and_times_are_written_and_others_are_not()
         ([VALUE, VALUE], "t", "two columns 'value'"),
         ([VALUE, ("timestamp_ms", "bigint")], "t", "did you mean 'timestampMs'"),
         ([VALUE, ("Key", "binary")], "t", "'Key'; did you mean 'key'"),
+        ([VALUE, ("keys", "binary")], "t", "'keys'; did you mean 'key'"),
+        ([VALUE, ("header", "string")], "t", "'header'; did you mean 'headers'"),
+        ([VALUE, ("time_stamps", "timestamp")], "t", "'time_stamps'; did you mean 'timestamp'"),
     ],
 )
 def test_a_column_that_cannot_be_written_is_refused_in_a_sentence(

@@ -207,9 +207,11 @@ def later_starts(
 
 def _is(limit: Limit, end: Everywhere, as_offset: int, partition: TopicPartition) -> bool:
     """Whether a limit is this end of a partition's log."""
-    if isinstance(limit, OffsetByPartition):
-        return limit.offsets[partition] == as_offset
-    return limit is end
+    match limit:
+        case OffsetByPartition(by_partition) | TimeByPartition(by_partition):
+            return by_partition[partition] == as_offset
+        case _:
+            return limit is end
 
 
 def _looked_up(
@@ -221,7 +223,8 @@ def _looked_up(
             return log.at_or_after(dict.fromkeys(partitions, timestamp_ms))
         case TimeByPartition(times_ms):
             _require_all("OffsetsByTimestamp", times_ms, partitions)
-            return log.at_or_after(times_ms)
+            asked = {each: ms for each, ms in times_ms.items() if ms not in (EARLIEST, LATEST)}
+            return log.at_or_after(asked) if asked else {}
         case _:
             return {}
 
@@ -233,17 +236,22 @@ def _offsets(
     latest: Offsets,
     looked_up: Mapping[TopicPartition, int | None],
 ) -> Mapping[TopicPartition, int | None]:
+    ends = {EARLIEST: earliest, LATEST: latest}
     match limit:
         case Everywhere.EARLIEST:
             return earliest
-        case Everywhere.LATEST:
+        case Everywhere.LATEST | Everywhere.LATEST_TIME:
             return latest
         case OffsetByPartition(offsets):
             _require_all("Offsets", offsets, partitions)
-            ends = {EARLIEST: earliest, LATEST: latest}
             return {
                 partition: ends[offset][partition] if offset in ends else offset
                 for partition, offset in offsets.items()
+            }
+        case TimeByPartition(times_ms):
+            return {
+                partition: ends[ms][partition] if ms in ends else looked_up[partition]
+                for partition, ms in times_ms.items()
             }
         case _:
             return looked_up

@@ -3,6 +3,7 @@
 Values, and their reading from options; `bounds` turns them into offsets.
 """
 
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -15,6 +16,14 @@ from horolog.storage.names import INTERNAL_TOPICS, TopicPartition
 EARLIEST = -2
 LATEST = -1
 STARTING = "startingTimestamp"
+
+_NUMBER = re.compile(r"[+-]?[0-9]+")
+# Of ListOffsets: the largest time (KIP-734), and ends of tiered logs (KIP-405, KIP-1005, KIP-1023).
+_OTHER_ENDS = range(-6, EARLIEST)
+_TIMES = (
+    "it is milliseconds since 1970, -1 for latest or -2 for earliest; what Kafka means by -3 to -6 "
+    "is not supported"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +92,8 @@ class Everywhere(Enum):
 
     EARLIEST = "earliest"
     LATEST = "latest"
+    LATEST_TIME = "-1"
+    """`LATEST` as Kafka's lookup by time says it: Kafka's source lets batches start there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +109,10 @@ class AtTime:
 
 @dataclass(frozen=True, slots=True)
 class TimeByPartition:
-    """In each partition the earliest record at or after its own moment."""
+    """In each partition the earliest record at or after its own moment.
+
+    -2 is its earliest offset, -1 its latest, as in Kafka's lookup by time (ListOffsets).
+    """
 
     times_ms: Mapping[TopicPartition, int]
 
@@ -173,11 +187,14 @@ def _assigned(text: str) -> Assigned:
 def limit_of(given: Mapping[str, str], at_time: str, by_time: str, by_offset: str) -> Limit | None:
     """The first of the three that is given wins, as in Kafka's source."""
     if at_time.lower() in given:
-        return AtTime(moment(given, at_time), is_relative(given, at_time))
+        return _at_time(given, at_time)
     if by_time.lower() in given:
-        return TimeByPartition(
-            _by_partition(given[by_time.lower()], by_time, '{"topicA":{"0":1700000000000}}')
-        )
+        example = '{"topicA":{"0":1700000000000}}'
+        times = TimeByPartition(_by_partition(given[by_time.lower()], by_time, example))
+        for partition, time_ms in times.times_ms.items():
+            if time_ms in _OTHER_ENDS:
+                raise Misconfigured(f"Option '{by_time}': {partition} is at {time_ms}; {_TIMES}")
+        return times
     if by_offset.lower() not in given:
         return None
     text = given[by_offset.lower()].strip()
@@ -192,6 +209,22 @@ def limit_of(given: Mapping[str, str], at_time: str, by_time: str, by_offset: st
     if by_offset == "endingOffsets":
         _refuse_ending_earliest(limit)
     return limit
+
+
+def _at_time(given: Mapping[str, str], option: str) -> Limit:
+    """A moment, or the end of the log that Kafka's lookup by time calls by a number."""
+    at = AtTime(moment(given, option), is_relative(given, option))
+    if _NUMBER.fullmatch(given[option.lower()].strip()) is None:
+        return at
+    match at.timestamp_ms:
+        case -2:
+            return Everywhere.EARLIEST
+        case -1:
+            return Everywhere.LATEST_TIME
+        case number if number in _OTHER_ENDS:
+            raise Misconfigured(f"Option '{option}' is {number}; {_TIMES}")
+        case _:
+            return at
 
 
 def _refuse_ending_earliest(limit: Limit) -> None:

@@ -15,6 +15,7 @@ from horolog.metadata.topics import check_name
 
 INT64_MAX = (1 << 63) - 1
 
+_SPARK_DURATION = re.compile(r"(?P<count>[0-9]{1,18}) *(?P<unit>us|min)")
 _RELATIVE = re.compile(r"[+-].*[a-z]")
 
 
@@ -91,10 +92,19 @@ def integer(
 
 
 def duration(given: Mapping[str, str], option: str, default: str) -> int:
-    """Milliseconds, not below zero: a text as 15m or 10s."""
+    """Milliseconds, not below zero: a text as 15m or 10s, also in the units of Spark's settings.
+
+    Those are `min` for `m` and `us`, of which milliseconds are the whole ones.
+    """
     text = given.get(option.lower(), default).strip()
+    in_spark_units = _SPARK_DURATION.fullmatch(text.lower())
     try:
-        found = duration_ms(text)
+        if in_spark_units is None:
+            found = duration_ms(text)
+        elif in_spark_units["unit"] == "us":
+            found = int(in_spark_units["count"]) // 1000
+        else:
+            found = duration_ms(f"{in_spark_units['count']}m")
     except ValueError as error:
         raise Misconfigured(f"Option '{option}': {error}") from None
     if found < 0:

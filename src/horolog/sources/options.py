@@ -138,7 +138,8 @@ class ReadOptions:
         starting = limit_of(given, STARTING, "startingOffsetsByTimestamp", "startingOffsets")
         ending = limit_of(given, "endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
         has_ending = ending is not None
-        ending = Everywhere.LATEST if ending is None else ending
+        if ending is None or ending is Everywhere.LATEST_TIME:
+            ending = Everywhere.LATEST
         check_order(starting, ending)
         most = positive(given, "maxOffsetsPerTrigger")
         least = positive(given, "minOffsetsPerTrigger")
@@ -234,7 +235,9 @@ class ReadOptions:
             )
         if self.times.backfill is not None:
             return Everywhere.EARLIEST
-        return Everywhere.LATEST if self.starting is None else self.starting
+        if self.starting is None or self.starting is Everywhere.LATEST_TIME:
+            return Everywhere.LATEST
+        return self.starting
 
     # Relative moments stay what they were when a query first started.
 

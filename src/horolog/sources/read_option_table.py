@@ -13,10 +13,11 @@ OF_KAFKA_SOURCE = {
     "assign": 'partitions, as JSON: `{"clicks": [0, 1]}`',
     "startingOffsets": "`earliest` (default of a batch), `latest` (default of a stream) or JSON, "
     "-2 for earliest, -1 for latest; a batch refuses latest, as in Kafka's source",
-    "startingTimestamp": "milliseconds; here also `2026-11-17T09:00Z` and `-15m`. Wins over the "
+    "startingTimestamp": "milliseconds, -2 for earliest, -1 for latest, in a batch too; -3 to -6 "
+    "are refused; here also `2026-11-17T09:00Z` and `-15m`. Wins over the "
     "next one, and that over offsets",
-    "startingOffsetsByTimestamp": "JSON of milliseconds. As with offsets, all partitions must be "
-    "named, at both ends the same",
+    "startingOffsetsByTimestamp": "JSON of milliseconds, -2 and -1 as above. As with offsets, all "
+    "partitions must be named, at both ends the same",
     "startingOffsetsByTimestampStrategy": "`error` (default) or `latest`, when no record is that "
     "late; an end without a match is the latest offset",
     "endingOffsets": "`latest` (default) or JSON, -1 for latest; `earliest` and -2 are refused. "
@@ -36,7 +37,8 @@ OF_KAFKA_SOURCE = {
     "what each partition has left",
     "minOffsetsPerTrigger": "of a stream: a micro-batch waits for this many offsets, or for "
     "`maxTriggerDelay`",
-    "maxTriggerDelay": "of a stream: how long since the last micro-batch; `15m`",
+    "maxTriggerDelay": "of a stream: how long since the last micro-batch, in Spark's "
+    "units too (`1min`, `500us`); `15m`",
     "groupIdPrefix": "without effect: no group is joined",
     "topic": "without effect in a read",
 }

@@ -161,5 +161,6 @@ def _refuse_misspelt(name: str) -> None:
     """Other columns are not written, as in Spark's sink; a name nearly ours is a mistake."""
     plain = name.lower().replace("_", "")
     for column in TYPES:
-        if plain == column.lower():
+        one = column.lower().removesuffix("s")  # `header`, `keys`, `timestamps`
+        if plain in (column.lower(), one, f"{one}s"):
             raise Misconfigured(f"The rows have a column '{name}'; did you mean '{column}'?")
