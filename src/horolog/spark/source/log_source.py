@@ -12,7 +12,17 @@ from collections.abc import MutableMapping
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
-from pyspark.sql.types import StructType
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
 
 from horolog.errors import HorologError, Misconfigured
 from horolog.sources import columns, planning
@@ -34,6 +44,16 @@ NO_TABLE = (
     "Spark hands a Python data source no options of a table of its catalog, so that a table USING "
     "horolog cannot be queried: use CREATE TEMPORARY VIEW name USING horolog OPTIONS (...)"
 )
+_SPARK_TYPES: dict[str, DataType] = {
+    "binary": BinaryType(),
+    "string": StringType(),
+    "int": IntegerType(),
+    "bigint": LongType(),
+    "timestamp": TimestampType(),
+    columns.TYPES[columns.HEADERS]: ArrayType(
+        StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+    ),
+}
 _ASKS_FOR_A_READ = ("subscribe", "subscribepattern", "assign", "path", "paths")
 
 
@@ -69,10 +89,13 @@ class LogSource(DataSource):
         """The format's name."""
         return FORMAT
 
-    def schema(self) -> str:
-        """The columns of a read that gives no schema."""
+    def schema(self) -> StructType:
+        """The columns of a read that gives no schema.
+
+        Not as DDL, whose `timestamp` is of the type that `spark.sql.timestampType` says.
+        """
         with in_one_sentence():
-            return columns.ddl(_columns(self._asked()))
+            return _struct(_columns(self._asked()))
 
     def reader(self, schema: StructType) -> "LogReader":
         """The reader of a batch query with these columns."""
@@ -160,6 +183,10 @@ def _shape(read: ReadOptions, schema: StructType) -> tuple[tuple[str, ...], list
     if read.columns is not None and names != _columns(read):
         raise Misconfigured("A read has either a schema or option 'columns', not both")
     return names, [field.nullable for field in schema]
+
+
+def _struct(names: tuple[str, ...]) -> StructType:
+    return StructType([StructField(name, _SPARK_TYPES[columns.TYPES[name]]) for name in names])
 
 
 def _fields(schema: StructType) -> list[tuple[str, str]]:
