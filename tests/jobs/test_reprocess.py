@@ -21,6 +21,7 @@ from running_broker import BrokerProcess, MakeBroker, RunningBroker, a_broker
 from horolog import jobs
 from horolog.client import LATEST, Client
 from horolog.errors import Misconfigured
+from horolog.jobs.reprocessing.sinks import table_refusals
 from horolog.jobs.reprocessing.windows import windowed
 from horolog.record.builder import Record, build_batch
 from horolog.sources import scan
@@ -368,3 +369,16 @@ def test_runs_killed_as_they_write_lose_and_double_nothing(
 def test_the_example_of_the_page_is_the_one_tested_here() -> None:
     page = (Path(__file__).parents[2] / "docs" / "pipeline.md").read_text()
     assert 'windowed(records, "1 hour", "7 days", F.count("*").alias("records"))' in page
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_table_that_was_lost_since_it_was_filled_is_refused(
+    tmp_path: Path, is_there: bool
+) -> None:
+    (tmp_path / "state/checkpoint/commits").mkdir(parents=True)
+    (tmp_path / "state/checkpoint/commits/0").touch()
+    (tmp_path / "table" / ("_spark_metadata" if is_there else "")).mkdir(parents=True)
+    found = list(
+        table_refusals(str(tmp_path / "table"), "append", tmp_path / "state", is_begun=True)
+    )
+    assert found == [] if is_there else "removed or made again since" in found[0]

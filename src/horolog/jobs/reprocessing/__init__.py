@@ -27,6 +27,7 @@ from horolog.jobs.parameters.function import on_spark
 from horolog.jobs.parameters.mirror import Mirror, Reprocess
 from horolog.jobs.parameters.option import pinned
 from horolog.jobs.reprocessing.sinks import (
+    CHECKPOINT,
     OUTPUT_MODES,
     function_refusals,
     schema_refusals,
@@ -54,7 +55,7 @@ COLUMNS: Final = (
 OFFSETS_PER_BATCH: Final = 5_000_000
 """Of a micro-batch, where `maxOffsetsPerTrigger` does not say it: a killed one is read again."""
 
-_RANGE, _CHECKPOINT = "range", "checkpoint"
+_RANGE = "range"
 _ISOLATION: Final = "kafka.isolation.level"
 _POLL_S: Final = 1
 
@@ -160,7 +161,7 @@ def reprocess(spark: SparkSession, job: Reprocess) -> Reprocessed:
         if not begun:
             kept.write(_RANGE, [selection.from_ms, selection.to_ms])
         writer = frame.writeStream.outputMode(job.output_mode)
-        writer = writer.option("checkpointLocation", str(Path(kept.path).absolute() / _CHECKPOINT))
+        writer = writer.option("checkpointLocation", str(Path(kept.path).absolute() / CHECKPOINT))
         writer = (
             writer.trigger(availableNow=True) if job.once else writer.trigger(processingTime="1 s")
         )

@@ -19,6 +19,9 @@ from pyspark.sql.types import (
 from horolog.sources.uris import local_path
 
 OUTPUT_MODES: Final = ("append", "update", "complete")
+CHECKPOINT: Final = "checkpoint"
+"""Of the stream, in the state directory."""
+_LOG: Final = "_spark_metadata"  # of Spark's file sink, in the table
 
 
 def table_refusals(
@@ -40,6 +43,12 @@ def table_refusals(
     if local is None:
         return
     path = Path(local).absolute()
+    if is_begun and state is not None and _has_committed(state) and not (path / _LOG).is_dir():
+        yield (
+            f"{table} was filled with this state directory, and what lists its files is gone: it "
+            "was removed or made again since. Give another --state to fill it from the beginning"
+        )
+        return
     if state is not None:
         kept = Path(state).absolute()
         if path == kept or path in kept.parents or kept in path.parents:
@@ -60,6 +69,11 @@ def table_refusals(
         yield f"{table} cannot be created: {existing} is no directory"
     elif not os.access(existing, os.W_OK | os.X_OK):
         yield f"{table} cannot be created: {existing} cannot be written to"
+
+
+def _has_committed(state: Path) -> bool:
+    """Whether a micro-batch of the stream was written, as its checkpoint says."""
+    return any(each.name.isdecimal() for each in (Path(state) / CHECKPOINT / "commits").glob("*"))
 
 
 def schema_refusals(schema: StructType) -> Iterator[str]:
