@@ -468,6 +468,18 @@ def test_groups_go_on_at_the_target_where_they_were(lab: MirrorLab, tmp_path: Pa
     assert client.offset_fetch("readers") == {("west.t", 0): CommittedOffset(15)}
 
 
+def test_offsets_of_partitions_without_mirrored_records_are_named(lab: MirrorLab) -> None:
+    lab.source.create_topic("t", 2, retention_ms="-1")
+    lab.produce("t", 0, records(0, 10))
+    offsets = {("t", 0): CommittedOffset(4), ("t", 1): CommittedOffset(0)}
+    lab.source.client.offset_commit("readers", offsets)
+    (group,) = lab.run(groups="readers").groups
+    assert group.partitions == 1
+    assert group.note is not None
+    assert group.note.endswith("no record of the partition was mirrored: t-1")
+    assert lab.target.client.offset_fetch("readers") == {("t", 0): CommittedOffset(4)}
+
+
 def test_a_dry_run_changes_nothing_and_says_what_would_be_refused(lab: MirrorLab) -> None:
     lab.source.create_topic("t", 2, retention_ms="-1")
     lab.source.create_topic("u", 1, retention_ms="-1")

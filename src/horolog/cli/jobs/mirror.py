@@ -62,7 +62,9 @@ def _show(done: "Mirrored", told: Collection[str]) -> None:
     show_table(columns, rows)
     for group in done.groups:
         carried = f"{group.partitions} committed offsets carried over"
-        typer.echo(f"group {group.group}: {group.note or carried}")
+        said = [carried] if group.partitions else []
+        said += [group.note] if group.note else []
+        typer.echo(f"group {group.group}: {'; '.join(said or [carried])}")
     for note in done.notes:
         if note not in told:
             typer.echo(f"note: {note}")

@@ -16,7 +16,7 @@ class CarriedGroup:
     group: str
     partitions: int
     note: str | None = None
-    """Why nothing was committed."""
+    """What was not committed, and why."""
 
 
 def carry_over(
@@ -35,18 +35,31 @@ def carry_over(
         targets: names at the target by those at the source.
     """
     committed: dict[tuple[str, int], CommittedOffset] = {}
+    left_out: list[TopicPartition] = []
     for (topic, number), found in source.offset_fetch(group).items():
         partition = TopicPartition(topic, number)
         place = ledger.place(partition)
-        if found is None or place is None or topic not in targets:
+        if found is None or topic not in targets:
             continue
-        offset = ledger.offsets(partition).translate(
-            min(found.offset, place.offset), place.target_offset
+        offset = None
+        if place is not None:
+            offset = ledger.offsets(partition).translate(
+                min(found.offset, place.offset), place.target_offset
+            )
+        if offset is None:
+            left_out.append(partition)
+            continue
+        committed[targets[topic], number] = CommittedOffset(offset, found.metadata)
+    note = None
+    if left_out:
+        note = (
+            "offsets that it has committed are left out, as no record of the partition was "
+            f"mirrored: {', '.join(map(str, sorted(left_out)))}"
         )
-        if offset is not None:
-            committed[targets[topic], number] = CommittedOffset(offset, found.metadata)
-    if not committed:
+    if not committed and note is None:
         return CarriedGroup(group, 0, "it has committed nothing of these topics")
+    if not committed:
+        return CarriedGroup(group, 0, note)
     try:
         there = target.offset_fetch(group, committed)
         news = {
@@ -60,4 +73,4 @@ def carry_over(
         if error.code.retriable:
             raise
         return CarriedGroup(group, 0, f"the target refuses: {error}")
-    return CarriedGroup(group, len(committed))
+    return CarriedGroup(group, len(committed), note)
