@@ -167,7 +167,7 @@ def code_for(error: HorologError) -> ErrorCode:
             return error.code
         case CorruptBatch():
             return ErrorCode.corrupt_message
-        case StorageFailed():
+        case StorageFailed() | CorruptIndex():
             return ErrorCode.kafka_storage_error
         case _:
             return ErrorCode.unknown_server_error

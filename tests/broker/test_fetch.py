@@ -15,7 +15,7 @@ from horolog.record.batch import iter_headers
 from horolog.record.builder import Record, build_batch
 from horolog.storage.batches.slices import Slice
 from horolog.storage.logs.log import Log
-from horolog.storage.logs.readable import ReadableLog
+from horolog.storage.logs.view import LogView
 from horolog.wire.api import ApiKey
 
 VERSION = 12
@@ -149,10 +149,10 @@ def test_what_happens_between_reading_and_waiting_is_not_missed(
 ) -> None:
     """The read happens in a thread, which here ends with a request of another client."""
     filled.restart()
-    read, happenings = ReadableLog.read, [1]
+    read, happenings = LogView.read, [1]
 
-    def read_and_let_happen(log: ReadableLog, *asked: Any, **more: Any) -> Slice:
-        found = read(log, *asked, **more)
+    def read_and_let_happen(view: LogView, *asked: Any, **more: Any) -> Slice:
+        found = read(view, *asked, **more)
         if happenings and threading.current_thread().name != "broker":
             happenings.pop()
             with filled.connect() as other:
@@ -162,7 +162,7 @@ def test_what_happens_between_reading_and_waiting_is_not_missed(
                     other.ask(ApiKey.DELETE_TOPICS, 4, topic_names=["t"])
         return found
 
-    monkeypatch.setattr(ReadableLog, "read", read_and_let_happen)
+    monkeypatch.setattr(LogView, "read", read_and_let_happen)
     more_than_there_is = 9 * len(batch()) + 1
     (partition,) = fetch(filled, {0: 2}, max_wait_ms=10 * LONG_MS, min_bytes=more_than_there_is)
     assert not happenings

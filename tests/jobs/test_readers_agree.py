@@ -22,7 +22,7 @@ from horolog.record.builder import Record, build_batch
 from horolog.sources.bounds import DataLost
 from horolog.storage.batches.slices import Slice
 from horolog.storage.files import Files
-from horolog.storage.logs.readable import ReadableLog
+from horolog.storage.logs.view import LogView
 
 NOW = 1_700_000_000_000
 LOG_STARTS = "log-start-offset-checkpoint"
@@ -195,13 +195,13 @@ def test_a_broker_that_gives_nothing_before_the_log_end_is_not_asked_for_ever(
 ) -> None:
     broker.create_topic("orders", retention_ms="-1")
     fill(broker.client, "orders", [NOW] * 4, size=1, key=b"k")
-    read = ReadableLog.read
+    read = LogView.read
 
-    def nothing(log: ReadableLog, offset: int, max_bytes: int, *args: Any, **more: Any) -> Any:
-        found = read(log, offset, min(max_bytes, 160), *args, **more)  # two batches
+    def nothing(view: LogView, offset: int, max_bytes: int, *args: Any, **more: Any) -> Any:
+        found = read(view, offset, min(max_bytes, 160), *args, **more)  # two batches
         return found if offset < 2 else Slice(Files(), None, 0, 0)
 
-    monkeypatch.setattr(ReadableLog, "read", nothing)
+    monkeypatch.setattr(LogView, "read", nothing)
     refused = run_command(
         "consume",
         *("orders", "-b", broker.address, "--command-property", "default.api.timeout.ms=300"),

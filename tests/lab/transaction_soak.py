@@ -1015,7 +1015,7 @@ def check_aborted(directory: Path, *, whole: bool) -> None:
     for log in sorted(directory.glob("*.log")):
         listed = {
             (entry.producer_id, entry.last_offset): entry
-            for entry in read_aborted(Files(), str(log.with_suffix(".txnindex")))
+            for entry in read_aborted(Files(), str(log.with_suffix(".txnindex"))) or ()
         }
         data = log.read_bytes()
         markers: set[tuple[int, int]] = set()

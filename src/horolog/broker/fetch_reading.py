@@ -19,6 +19,7 @@ from horolog.errors import ErrorCode, HorologError, code_for
 from horolog.network.file_records import SlicedRecords
 from horolog.record.batch import MAGIC
 from horolog.storage.file_errors import WouldBlock
+from horolog.storage.logs.view import LogView
 from horolog.wire.features import UNKNOWN_TIME, WITH_APPEND_TIMES, WITH_SEEN_TIMES
 from horolog.wire.fetch import READ_COMMITTED, FetchedAbort, FetchedPartition
 from horolog.wire.requests import FetchRequest
@@ -90,14 +91,11 @@ class FetchReading:
             if self.may_convert:
                 found = self._converted(requested)
             else:
-                # A follower is given them, too: they hold what is known of producers.
+                # A follower is given empty batches, too: they hold what is known of producers.
                 found = _read_partition(
                     *(self._broker, requested, self._left, self._committed, not self.size),
-                    passes_empty=not self._with_append_times,
-                )
-            if self._with_append_times and requested.partition is not None:
-                found = _with_append_times(
-                    requested.partition, requested.offset, found, seen=self._with_seen_times
+                    with_append_times=self._with_append_times,
+                    seen=self._with_seen_times,
                 )
             if found.error_code:
                 found = found._replace(error_code=self._error_code(found.error_code))
@@ -187,35 +185,39 @@ def _read_partition(
     committed: bool,
     nothing_yet: bool,
     *,
-    passes_empty: bool,
+    with_append_times: bool,
+    seen: bool,
 ) -> FetchedPartition:
-    partition = requested.partition
+    partition, offset = requested.partition, requested.offset
     if partition is None:
         assert requested.error is not None
         return FetchedPartition(requested.partition_index, code_for(requested.error))
-    log, offset = partition.log, requested.offset
     max_bytes = max(min(requested.max_bytes, left), 0)
     try:
-        # First, so that what is read is before them, whatever is appended meanwhile.
-        high_watermark, stable = log.high_watermark, log.last_stable_offset
+        # One look: the aborted transactions and append times of other segments are of others.
+        view = partition.log.look()
+        high_watermark, stable = view.high_watermark, view.last_stable_offset
         up_to = stable if committed else high_watermark
-        found = log.read(offset, max_bytes, min_one_batch=nothing_yet, up_to=up_to)
-        if passes_empty and found.begins_empty:
-            offset = log.behind_empty_batches(offset, up_to)
+        found = view.read(offset, max_bytes, min_one_batch=nothing_yet, up_to=up_to)
+        if not with_append_times and found.begins_empty:
+            offset = view.behind_empty_batches(offset, up_to)
             if offset < up_to:
-                found = log.read(offset, max_bytes, min_one_batch=nothing_yet, up_to=up_to)
+                found = view.read(offset, max_bytes, min_one_batch=nothing_yet, up_to=up_to)
             elif found.size:
-                found = log.gap(requested.offset, up_to)
+                found = view.gap(requested.offset, up_to)
         records: Buffer | SlicedRecords | None = b""
         if found.size:
             records = found.read_cached() if found.size <= _SMALL_BYTES else None
             if records is None and broker.slices_to_send.acquire():
                 records = SlicedRecords(found, broker.slices_to_send)
             elif records is None:
-                records = _first_records(partition, offset, up_to) if nothing_yet else b""
-        aborted = None
+                records = _first_records(view, offset, up_to) if nothing_yet else b""
+        size = len(cast(Buffer, records))
+        aborted: Sequence[FetchedAbort] | None = None
         if committed:
-            aborted = partition.aborted(offset, len(cast(Buffer, records)), stable)
+            aborted = _aborted(view, offset, size, stable)
+        if with_append_times:
+            aborted = _with_append_times(view, offset, size, aborted, seen=seen)
     except HorologError as error:
         return FetchedPartition(requested.partition_index, code_for(error))
     return FetchedPartition(
@@ -223,49 +225,49 @@ def _read_partition(
         0,
         high_watermark,
         stable,
-        log.log_start_offset,
+        view.log_start_offset,
         cast(Buffer, records),
         aborted,
     )
 
 
+def _aborted(view: LogView, offset: int, size: int, end_offset: int) -> list[FetchedAbort]:
+    """The aborted transactions that a committed reader of some bytes has to know.
+
+    What was open when the broker of an adopted log stopped is one of them, so that everything
+    there is stable.
+    """
+    if not view.has_transactions or not size:
+        return []
+    found = view.aborted_transactions(offset, view.end_of_read(offset, size, end_offset))
+    return [FetchedAbort(entry.producer_id, entry.first_offset) for entry in found]
+
+
 def _with_append_times(
-    partition: Partition, offset: int, found: FetchedPartition, *, seen: bool
-) -> FetchedPartition:
+    view: LogView, offset: int, size: int, aborted: Sequence[FetchedAbort] | None, *, seen: bool
+) -> Sequence[FetchedAbort]:
     """Add the append times of the records: a count of what is before them, then each stretch.
 
     To a follower, which reads what is not committed, too, transactions are named that no marker
     will end.
     """
-    aborted = found.aborted_transactions
     if aborted is None:
         aborted = [
             FetchedAbort(
                 each.producer_id, -1 - each.first_offset if each.is_committed else each.first_offset
             )
-            for each in partition.log.unended
+            for each in view.unended
         ]
-    if found.error_code:
-        return found
-    try:
-        times = (
-            partition.log.append_times_within(offset, len(found.records), seen=seen)
-            if len(found.records)
-            else ()
-        )
-    except HorologError as error:
-        return FetchedPartition(found.partition_index, code_for(error))
     added = (
         FetchedAbort(
             UNKNOWN_TIME if stretch.ms is None else stretch.ms,
             -1 - stretch.offset if stretch.is_seen else stretch.offset,
         )
-        for stretch in times
+        for stretch in (view.append_times_within(offset, size, seen=seen) if size else ())
     )
-    both = (FetchedAbort(len(aborted), -1), *aborted, *added)
-    return found._replace(aborted_transactions=both)
+    return (FetchedAbort(len(aborted), -1), *aborted, *added)
 
 
-def _first_records(partition: Partition, offset: int, up_to: int) -> Buffer:
+def _first_records(view: LogView, offset: int, up_to: int) -> Buffer:
     """A small read of at least one batch, so that the consumer makes progress."""
-    return partition.log.read(offset, _SMALL_BYTES, min_one_batch=True, up_to=up_to).read()
+    return view.read(offset, _SMALL_BYTES, min_one_batch=True, up_to=up_to).read()

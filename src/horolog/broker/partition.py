@@ -25,7 +25,6 @@ from horolog.storage.logs.readable import ReadableLog
 from horolog.storage.producers.states import ActiveProducer, Admission, OpenNow
 from horolog.storage.removal.removed_files import DeletedSegment
 from horolog.transactions.taking_over import ProducersHere
-from horolog.wire.fetch import FetchedAbort
 
 if TYPE_CHECKING:
     from horolog.storage.cleaning.key_map import KeyMap
@@ -328,23 +327,6 @@ class Partition:
     def check_indexes(self, readers: Executor) -> "asyncio.Future[bool]":
         """Check the indexes of one segment among the reads; see `Log.check_indexes`."""
         return self._loop.run_in_executor(readers, self._log.check_indexes)
-
-    def aborted(self, offset: int, size: int, end_offset: int) -> list[FetchedAbort]:
-        """The aborted transactions that a committed reader of some bytes has to know.
-
-        What was open when the broker of an adopted log stopped is one of them, so that everything
-        there is stable.
-
-        Args:
-            offset: from which on is read.
-            size: how many bytes are.
-            end_offset: the last stable offset when they were looked for.
-        """
-        if not self._log.has_transactions or not size:
-            return []
-        end_offset = self._log.end_of_read(offset, size, end_offset)
-        found = self._log.aborted_transactions(offset, end_offset)
-        return [FetchedAbort(entry.producer_id, entry.first_offset) for entry in found]
 
     def _tell(self, size: int) -> None:
         """Note that the log has grown, and notify the listeners."""

@@ -30,8 +30,8 @@ class AbortedTxn(NamedTuple):
 
 def read_aborted(
     files: Files, path: str, size: int | None = None, *, from_offset: int = 0
-) -> list[AbortedTxn]:
-    """The aborted transactions that ended in a segment; empty if there is no such file.
+) -> list[AbortedTxn] | None:
+    """The aborted transactions that ended in a segment; None if there is no such file.
 
     Args:
         files: the way to the disk.
@@ -44,7 +44,7 @@ def read_aborted(
     """
     data = files.read_whole(path, _MAX_BYTES)
     if data is None:
-        return []
+        return None
     data = data[:size]
     if len(data) % ENTRY.size:
         raise CorruptIndex(f"{path}: {len(data)} bytes are no whole number of entries")

@@ -7,7 +7,6 @@ which advances only after a batch is completely in the file.
 Any thread may read while one appends (logs/appendable.py).
 """
 
-from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from uuid import UUID
@@ -15,7 +14,6 @@ from uuid import UUID
 from horolog.buffers import Buffer
 from horolog.config import TopicConfig
 from horolog.errors import ErrorCode, RequestRefused
-from horolog.record.builder import empty_batch
 from horolog.record.time_stats import NO_RECORDS, TimeStats
 from horolog.record.timestamps import AppendTimeStretch, TimeRange
 from horolog.storage.append_times.floor import AppendTimes
@@ -24,9 +22,9 @@ from horolog.storage.directory.checkpoints import AppendTimeReset, EpochStart
 from horolog.storage.files import Files
 from horolog.storage.index.abort import AbortedTxn
 from horolog.storage.logs.epochs import LeaderEpochs
+from horolog.storage.logs.view import LogView, segments_from
 from horolog.storage.lookup.by_append_time import (
     AppendedAt,
-    Stamps,
     append_times,
     find_by_append_time,
     with_ends,
@@ -49,9 +47,6 @@ from horolog.storage.removal.retention_report import SegmentRetention, report
 from horolog.storage.segments.active import ActiveSegment
 from horolog.storage.segments.segment import Segment
 from horolog.storage.validation.validate import MAX_UNCOMPRESSED_BYTES
-
-_MOST_OFFSETS = 1 << 31  # of one batch
-_MOST_EMPTY = 1000  # batches that one read passes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +90,7 @@ class ReadableLog:
     """See the module. The segments and the log start offset are replaced by `Log` alone."""
 
     def __init__(self, parts: LogParts) -> None:
-        self.topic, self.partition = parts.partition
+        self.topic, self.partition = self._name = parts.partition
         self.files = parts.files
         """The way to the disk, which logs share."""
         self.segments: tuple[Segment, ...] = tuple(parts.segments)
@@ -211,56 +206,28 @@ class ReadableLog:
             RequestRefused: the offset is out of range (1).
             CorruptBatch: the file is damaged there.
         """
-        segments = self.segments  # once: the end of one log is none of another after a truncation
-        end_offset = segments[-1].end.next_offset
-        if not self.log_start_offset <= offset <= end_offset:
-            raise RequestRefused(
-                ErrorCode.offset_out_of_range,
-                f"Received request for offset {offset} for partition {self}, but we only have log "
-                f"segments in the range {self.log_start_offset} to {end_offset}.",
-            )
-        if self._high_watermark is not None:
-            up_to = min(self.high_watermark, end_offset if up_to is None else up_to)
-        before = up_to if up_to is not None and up_to < end_offset else None
-        if offset < end_offset and (before is None or offset < before):
-            segments = _from(segments, offset)
-            for segment in segments:
-                found = segment.slice(offset, max_bytes, min_one_batch=min_one_batch, before=before)
-                if found is not None:
-                    return found
-            gap = self.gap(offset, before or end_offset)
-            # Else retention has just deleted what was there.
-            is_gap = segments[0].base_offset <= offset
-            if is_gap and (min_one_batch or max_bytes >= gap.size):
-                return gap
-        return Slice(self.files, None, 0, 0)
+        return self.look().read(offset, max_bytes, min_one_batch=min_one_batch, up_to=up_to)
 
-    def gap(self, offset: int, end_offset: int) -> Slice:
-        """A batch without records for the offsets from one to another, where there are none."""
-        held = empty_batch(offset, min(end_offset, offset + _MOST_OFFSETS) - 1)
-        return Slice(self.files, None, 0, len(held), held)
+    def look(self) -> LogView:
+        """What the log is now, for all that one answer says of it; see `LogView`.
 
-    def behind_empty_batches(self, offset: int, up_to: int) -> int:
-        """From where on a consumer at `offset` finds records; `up_to` if there are none before it.
-
-        Behind many batches without records it is where the next one begins.
-
-        Raises:
-            CorruptBatch: the file is damaged there.
-            StorageFailed: the disk refused.
+        What ends a range is taken first, so that what is before it is in the segments.
         """
-        seen = 0
-        for segment in self.segments_from(offset):
-            found = segment.locate(offset)
-            if found is None:
-                continue
-            for _, header in segment.headers(found[0], segment.size):
-                if header.next_offset > up_to:
-                    return up_to
-                if header.records_count or seen == _MOST_EMPTY:
-                    return max(offset, header.base_offset)
-                seen += 1
-        return up_to
+        followed = self._high_watermark
+        high_watermark, stable = self.high_watermark, self.last_stable_offset
+        unended = self._unended  # first: one that a marker ends meanwhile is in a segment then
+        segments = self.segments
+        return LogView(
+            self.files,
+            self._name,
+            segments,
+            self.log_start_offset,
+            high_watermark,
+            stable,
+            unended,
+            is_following=followed is not None,
+            has_transactions=self.has_transactions,
+        )
 
     def replay(self, take: Callable[[Buffer], None]) -> Iterator[str]:
         """Give each batch that there is now to `take`, in order; see `replay_segments`."""
@@ -278,40 +245,8 @@ class ReadableLog:
         return replay_latest(self.segments, self.log_start_offset, take)
 
     def aborted_transactions(self, offset: int, end_offset: int) -> list[AbortedTxn]:
-        """The aborted transactions that reach into `[offset, end_offset)`.
-
-        A transaction that was open when its broker stopped for good has no producer left that could
-        end it; it counts as aborted unless its commit was decided (`take_as_committed`), and so
-        everything up to the log end is stable.
-        """
-        unended = self._unended  # first: one that a marker ends meanwhile is in a segment then
-        found: list[AbortedTxn] = []
-        for segment in self.segments_from(offset):
-            # Each is where its marker is.
-            found += segment.aborted_from(offset)
-            if found and found[-1].last_stable_offset >= end_offset:
-                break  # those that ended later began later
-        found += [
-            AbortedTxn(each.producer_id, each.first_offset, end_offset, end_offset)
-            for each in unended
-            if not each.is_committed
-        ]
-        return [e for e in found if e.last_offset >= offset and e.first_offset < end_offset]
-
-    def end_of_read(self, offset: int, size: int, end_offset: int) -> int:
-        """An offset behind the batches of `size` bytes from `offset` on; `end_offset` at most.
-
-        As near as the offset index says without a look into the log.
-        """
-        segment = self.segments_from(offset)[0]
-        end, before = segment.size, segment.indexes.position_before
-        behind = before(offset, end) + size
-        if behind >= end:
-            return end_offset
-        # The first batch is at most one interval of the index behind its entry.
-        first = segment.locate(offset)
-        behind = size + (before(offset, end) if first is None else first[0])
-        return bisect_left(range(end_offset), behind, lo=offset, key=lambda at: before(at, end))
+        """The aborted transactions that reach into `[offset, end_offset)`; see `LogView`."""
+        return self.look().aborted_transactions(offset, end_offset)
 
     @property
     def unended(self) -> tuple[Unended, ...]:
@@ -414,24 +349,8 @@ class ReadableLog:
     def append_times_within(
         self, offset: int, size: int, *, seen: bool = False
     ) -> list[AppendTimeStretch]:
-        """The same for the batches in that number of bytes, from the one on that holds an offset.
-
-        Raises:
-            StorageFailed, CorruptBatch: as `append_times`.
-        """
-        for segment, end_offset, log_size in with_ends(self.segments_from(offset)):
-            found = segment.locate(offset)
-            if found is None:
-                continue
-            start, end, stamps = found[0], offset, Stamps()
-            for position, header in segment.headers(start, log_size):
-                if position - start >= size:
-                    break
-                end = header.next_offset
-                stamps.add(header)
-            end = min(end, end_offset)
-            return append_times(segment, offset, end, log_size, stamps, seen=seen)
-        return []
+        """The same for the batches in that number of bytes; see `LogView`."""
+        return self.look().append_times_within(offset, size, seen=seen)
 
     def way_to(self, timestamp: int) -> LookupWay:
         """How `find_by_timestamp` finds its answer; it may wait for the disk."""
@@ -555,12 +474,4 @@ class ReadableLog:
 
     def segments_from(self, offset: int) -> tuple[Segment, ...]:
         """The segment that holds an offset, and all that follow."""
-        return _from(self.segments, offset)
-
-
-def _from(segments: tuple[Segment, ...], offset: int) -> tuple[Segment, ...]:
-    return segments[max(0, bisect_right(segments, offset, key=_base_offset) - 1) :]
-
-
-def _base_offset(segment: Segment) -> int:
-    return segment.base_offset
+        return segments_from(self.segments, offset)

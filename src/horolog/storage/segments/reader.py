@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import NamedTuple
 
-from horolog.errors import CorruptBatch
+from horolog.errors import CorruptBatch, CorruptIndex
 from horolog.record.batch import HEADER_SIZE, BatchHeader, parse_header
 from horolog.record.time_stats import TimeStats
 from horolog.record.timestamps import NO_TIMESTAMP, TimeRange
@@ -31,6 +31,7 @@ from horolog.storage.batches.log_file import LogFile
 from horolog.storage.batches.reader import FEWEST_BYTES, HEADERS, BatchReader, ReadAhead, TornTail
 from horolog.storage.batches.slices import Slice
 from horolog.storage.batches.whole import whole_batches
+from horolog.storage.file_errors import FileMissing
 from horolog.storage.files import Files
 from horolog.storage.index.abort import AbortedTxn, read_aborted
 from horolog.storage.index.block_map import BlockMap, Cache, fitting
@@ -86,6 +87,7 @@ class SegmentReader:
         self._files = files
         self._stem = stem
         self._ending = ""  # that the names of its files have once it is deleted
+        self._deleted_as: str | None = None  # the same, from before the first of them is renamed
         self._first_timestamp: int | None = None
         self._first_known = False
         self._has_aborted = has_aborted
@@ -333,11 +335,10 @@ class SegmentReader:
         """The aborted transactions that ended in this segment.
 
         Raises:
-            CorruptIndex: their file is not what its format says.
+            CorruptIndex: their file is missing, or not what its format says.
+            StorageFailed: the disk refused.
         """
-        if not self.has_aborted:
-            return []
-        return read_aborted(self._files, self.path_of(names.TXN_INDEX), self._aborted_size)
+        return self._read_aborted(0)
 
     def aborted_from(self, offset: int) -> list[AbortedTxn]:
         """Those of `aborted` whose markers are at or after an offset; reads no more of the file.
@@ -345,12 +346,27 @@ class SegmentReader:
         Raises:
             CorruptIndex: as `aborted`.
         """
+        return self._read_aborted(offset if offset > self.base_offset else 0)
+
+    def _read_aborted(self, from_offset: int) -> list[AbortedTxn]:
         if not self.has_aborted:
             return []
-        if offset <= self.base_offset:
-            return self.aborted()
-        path = self.path_of(names.TXN_INDEX)
-        return read_aborted(self._files, path, self._aborted_size, from_offset=offset)
+        size, path = self._aborted_size, self._stem + names.TXN_INDEX
+        found = read_aborted(self._files, path, size, from_offset=from_offset)
+        # Asked last: until then no other segment's file can have had this path.
+        ending = self._deleted_as
+        if ending is not None:
+            renamed = read_aborted(self._files, path + ending, size, from_offset=from_offset)
+            if renamed is not None or self._ending:
+                path, found = path + ending, renamed
+        if self.log.is_abandoned:
+            raise FileMissing(f"{path} is gone")
+        if found is None and self.has_aborted:  # else a truncation has just removed it
+            raise CorruptIndex(
+                f"{path} is missing, and the segment has aborted transactions. "
+                "The next start rebuilds it from the log"
+            )
+        return found or []
 
 
 def _next_offset_of_torn(log: BatchReader, position: int) -> int | None:

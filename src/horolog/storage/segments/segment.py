@@ -45,7 +45,6 @@ class Segment(SegmentReader):
             max_index_bytes=config.segment_index_bytes,
             has_aborted=has_aborted,
         )
-        self._deleted_as: str | None = None  # once `mark_deleted` has begun
 
     def adopt(self, facts: IndexBuilder) -> None:
         """Take over what a walk over all headers found."""
@@ -66,6 +65,8 @@ class Segment(SegmentReader):
 
     def write_aborted(self, entries: Sequence[AbortedTxn]) -> None:
         """Replace the index of aborted transactions."""
+        if not entries:
+            self._has_aborted = False  # before its file is gone
         write_aborted(self._files, self.path_of(names.TXN_INDEX), entries)
         self._has_aborted, self._aborted_size = bool(entries), None
         self.indexes.reseal_aborted()

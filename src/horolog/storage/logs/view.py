@@ -1,0 +1,216 @@
+"""One look at a log: all that an answer says of it comes from the same segments.
+
+Retention, the cleaner, and a topic's deletion replace the segments of a log at any time. An answer
+with records of one moment and aborted transactions of another would give aborted records as
+committed. The segments of a view stay readable as long as their deleted files are there.
+
+Any thread may ask it.
+"""
+
+from bisect import bisect_left, bisect_right
+
+from horolog.errors import ErrorCode, RequestRefused
+from horolog.record.builder import empty_batch
+from horolog.record.timestamps import AppendTimeStretch
+from horolog.storage.batches.slices import Slice
+from horolog.storage.files import Files
+from horolog.storage.index.abort import AbortedTxn
+from horolog.storage.lookup.by_append_time import Stamps, append_times, with_ends
+from horolog.storage.names import TopicPartition
+from horolog.storage.producers.states import Unended
+from horolog.storage.segments.segment import Segment
+
+_MOST_OFFSETS = 1 << 31  # of one batch
+_MOST_EMPTY = 1000  # batches that one read passes
+
+
+class LogView:
+    """See the module. Appends are seen beyond the offsets of the view, never before them."""
+
+    __slots__ = (
+        "_files",
+        "_is_following",
+        "_name",
+        "_segments",
+        "has_transactions",
+        "high_watermark",
+        "last_stable_offset",
+        "log_start_offset",
+        "unended",
+    )
+
+    def __init__(
+        self,
+        files: Files,
+        name: TopicPartition,
+        segments: tuple[Segment, ...],
+        log_start_offset: int,
+        high_watermark: int,
+        last_stable_offset: int,
+        unended: tuple[Unended, ...],
+        *,
+        is_following: bool,
+        has_transactions: bool,
+    ) -> None:
+        self._files = files
+        self._name = name
+        self._segments = segments
+        self._is_following = is_following
+        self.log_start_offset = log_start_offset
+        """The first readable offset."""
+        self.high_watermark = high_watermark
+        """Consumers read up to here."""
+        self.last_stable_offset = last_stable_offset
+        """Consumers of committed records read up to here."""
+        self.unended = unended
+        """The transactions that count as aborted or committed without a marker."""
+        self.has_transactions = has_transactions
+        """Whether there may be an open or aborted transaction."""
+
+    def read(
+        self,
+        offset: int,
+        max_bytes: int,
+        *,
+        min_one_batch: bool = True,
+        up_to: int | None = None,
+    ) -> Slice:
+        """The stretch of a file that a fetch is answered with; see `ReadableLog.read`.
+
+        Raises:
+            RequestRefused: the offset is out of range (1).
+            CorruptBatch: the file is damaged there.
+        """
+        end_offset = self._segments[-1].end.next_offset
+        if not self.log_start_offset <= offset <= end_offset:
+            raise RequestRefused(
+                ErrorCode.offset_out_of_range,
+                f"Received request for offset {offset} for partition {self._name.topic}-"
+                f"{self._name.partition}, but we only have log segments in the range "
+                f"{self.log_start_offset} to {end_offset}.",
+            )
+        if self._is_following:
+            up_to = min(self.high_watermark, end_offset if up_to is None else up_to)
+        before = up_to if up_to is not None and up_to < end_offset else None
+        if offset < end_offset and (before is None or offset < before):
+            segments = self._from(offset)
+            for segment in segments:
+                found = segment.slice(offset, max_bytes, min_one_batch=min_one_batch, before=before)
+                if found is not None:
+                    return found
+            gap = self.gap(offset, before or end_offset)
+            # Else retention has just deleted what was there.
+            is_gap = segments[0].base_offset <= offset
+            if is_gap and (min_one_batch or max_bytes >= gap.size):
+                return gap
+        return Slice(self._files, None, 0, 0)
+
+    def gap(self, offset: int, end_offset: int) -> Slice:
+        """A batch without records for the offsets from one to another, where there are none."""
+        held = empty_batch(offset, min(end_offset, offset + _MOST_OFFSETS) - 1)
+        return Slice(self._files, None, 0, len(held), held)
+
+    def behind_empty_batches(self, offset: int, up_to: int) -> int:
+        """From where on a consumer at `offset` finds records; `up_to` if there are none before it.
+
+        Behind many batches without records it is where the next one begins.
+
+        Raises:
+            CorruptBatch: the file is damaged there.
+            StorageFailed: the disk refused.
+        """
+        seen = 0
+        for segment in self._from(offset):
+            found = segment.locate(offset)
+            if found is None:
+                continue
+            for _, header in segment.headers(found[0], segment.size):
+                if header.next_offset > up_to:
+                    return up_to
+                if header.records_count or seen == _MOST_EMPTY:
+                    return max(offset, header.base_offset)
+                seen += 1
+        return up_to
+
+    def aborted_transactions(self, offset: int, end_offset: int) -> list[AbortedTxn]:
+        """The aborted transactions that reach into `[offset, end_offset)`.
+
+        A transaction that was open when its broker stopped for good has no producer left that could
+        end it; it counts as aborted unless its commit was decided, and so everything up to the log
+        end is stable.
+
+        Raises:
+            CorruptIndex: an index of aborted transactions is missing or damaged.
+            StorageFailed: the disk refused.
+        """
+        found: list[AbortedTxn] = []
+        for segment in self._from(offset):
+            # Each is where its marker is.
+            found += segment.aborted_from(offset)
+            if found and found[-1].last_stable_offset >= end_offset:
+                break  # those that ended later began later
+        found += [
+            AbortedTxn(each.producer_id, each.first_offset, end_offset, end_offset)
+            for each in self.unended
+            if not each.is_committed
+        ]
+        return [e for e in found if e.last_offset >= offset and e.first_offset < end_offset]
+
+    def end_of_read(self, offset: int, size: int, end_offset: int) -> int:
+        """An offset behind the batches of `size` bytes from `offset` on; `end_offset` at most.
+
+        As near as the offset index says without a look into the log.
+        """
+        segment = self._from(offset)[0]
+        end, before = segment.size, segment.indexes.position_before
+        behind = before(offset, end) + size
+        if behind >= end:
+            return end_offset
+        # The first batch is at most one interval of the index behind its entry.
+        first = segment.locate(offset)
+        behind = size + (before(offset, end) if first is None else first[0])
+        return bisect_left(range(end_offset), behind, lo=offset, key=lambda at: before(at, end))
+
+    def append_times_within(
+        self, offset: int, size: int, *, seen: bool = False
+    ) -> list[AppendTimeStretch]:
+        """When the batches of `size` bytes were appended, from the one on that holds an offset.
+
+        With `seen` also when a follower saw those of which that is unknown.
+
+        Raises:
+            RequestRefused: the records were deleted before the look (1).
+            StorageFailed: the disk refused.
+            CorruptBatch: the log is damaged where append times have to be read from it.
+        """
+        if offset < self._segments[0].base_offset:
+            raise RequestRefused(
+                ErrorCode.offset_out_of_range,
+                f"Offset {offset} of {self._name.topic}-{self._name.partition} is before the log "
+                f"start offset {self.log_start_offset}.",
+            )
+        for segment, end_offset, log_size in with_ends(self._from(offset)):
+            found = segment.locate(offset)
+            if found is None:
+                continue
+            start, end, stamps = found[0], offset, Stamps()
+            for position, header in segment.headers(start, log_size):
+                if position - start >= size:
+                    break
+                end = header.next_offset
+                stamps.add(header)
+            end = min(end, end_offset)
+            return append_times(segment, offset, end, log_size, stamps, seen=seen)
+        return []
+
+    def _from(self, offset: int) -> tuple[Segment, ...]:
+        return segments_from(self._segments, offset)
+
+
+def segments_from(segments: tuple[Segment, ...], offset: int) -> tuple[Segment, ...]:
+    """The segment that holds an offset, and all that follow."""
+    return segments[max(0, bisect_right(segments, offset, key=_base_offset) - 1) :]
+
+
+def _base_offset(segment: Segment) -> int:
+    return segment.base_offset

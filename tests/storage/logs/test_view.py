@@ -1,0 +1,143 @@
+"""One look at a log: what is said of records comes from the segments that they came from."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from compacting import COMPACT, put
+from interleave import at_each_line
+from storelogs import NOW, TOPIC_ID, new_log, open_dir, partition_dir
+
+from horolog.errors import CorruptIndex, ErrorCode, RequestRefused, StorageFailed, code_for
+from horolog.record.batch import iter_headers
+from horolog.record.builder import Record, build_batch
+from horolog.record.markers import TransactionEnd
+from horolog.storage.index.abort import write_aborted
+from horolog.storage.logs.log import Log
+from horolog.storage.names import TopicPartition
+from horolog.storage.validation.validate import prepare
+
+DELETE = replace(COMPACT, cleanup_policy=frozenset({"delete"}), retention_ms=10_000)
+PARTITION = TopicPartition("events", 3)
+
+
+def add_aborted(log: Log, transactions: int) -> None:
+    """Append aborted transactions of one record each, with even offsets."""
+    for number in range(transactions):
+        sent = build_batch(
+            [Record(NOW + number, b"k", b"v")],
+            producer_id=9,
+            producer_epoch=0,
+            base_sequence=number,
+            is_transactional=True,
+        )
+        admission = log.producers.admit(9, is_strict=False)
+        prepared = prepare(sent, log.config, NOW, partition=str(log), admission=admission)
+        log.append(prepared, NOW + number)
+        log.end_transaction(TransactionEnd(9, 0, 0, is_commit=False), NOW + number)
+
+
+def test_append_times_beside_retention_are_of_the_records_that_were_read(tmp_path: Path) -> None:
+    directory = open_dir(tmp_path, DELETE)
+    log = directory.create(*PARTITION, TOPIC_ID, DELETE, NOW)
+    for number in range(600):
+        put(log, b"k", at=NOW + 1000 * number, now=NOW + 1000 * number)
+
+    def retain() -> None:
+        first = log.segments[0]
+        largest = max(header.max_timestamp for _, header in first.headers(0, first.size))
+        log.apply_retention(largest + 10_001, 0)
+
+    def fetch() -> tuple[bytes, list[tuple[int, int | None]]]:
+        try:
+            view = log.look()
+            data = bytes(view.read(view.log_start_offset, 200).read())
+            times = view.append_times_within(view.log_start_offset, len(data))
+        except RequestRefused:  # deleted before the look
+            return b"", []
+        return data, [(stretch.offset, stretch.ms) for stretch in times]
+
+    fetched = 0
+    for data, times in at_each_line(fetch, retain, every=11):
+        starts = [offset for offset, _ in times]
+        for _, header in iter_headers(data):
+            fetched += 1
+            at = bisect_right(starts, header.base_offset) - 1
+            assert at >= 0
+            assert times[at][1] == NOW + 1000 * header.base_offset
+        if len(log.segments) < 5:
+            break
+    assert fetched
+    directory.close(clean=False)
+
+
+def test_aborted_transactions_beside_retention_are_of_the_records_that_were_read(
+    tmp_path: Path,
+) -> None:
+    directory = open_dir(tmp_path, replace(DELETE, retention_ms=-1, retention_bytes=500))
+    log = directory.create(*PARTITION, TOPIC_ID, DELETE, NOW)
+    add_aborted(log, 300)
+    log.config = replace(DELETE, retention_ms=-1)
+
+    def retain() -> None:
+        log.config = replace(DELETE, retention_ms=-1, retention_bytes=log.size - 500)
+        log.apply_retention(NOW, 0)
+
+    def fetch() -> tuple[bytes, set[int]]:
+        try:
+            view = log.look()
+            start = view.log_start_offset
+            data = bytes(view.read(start, 200, up_to=view.last_stable_offset).read())
+            end = view.end_of_read(start, len(data), view.last_stable_offset)
+            aborted = view.aborted_transactions(start, end)
+        except RequestRefused:  # deleted before the look
+            return b"", set()
+        return data, {entry.first_offset for entry in aborted}
+
+    fetched = 0
+    for data, aborted in at_each_line(fetch, retain, every=11):
+        for _, header in iter_headers(data):
+            fetched += 1
+            assert header.is_control or header.base_offset in aborted
+        if len(log.segments) < 5:
+            break
+    assert fetched
+    directory.close(clean=False)
+
+
+@pytest.mark.parametrize("suffix", [".log", ".index", ".timeindex", ".txnindex", ".companion"])
+def test_aborted_transactions_are_named_where_a_rename_of_a_segment_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
+) -> None:
+    with new_log(tmp_path, DELETE) as log:
+        add_aborted(log, 20)
+        first = log.segments[0]
+        aborted = first.aborted()
+        rename = log.files.rename
+
+        def refuse(source: str, target: str) -> None:
+            if source.endswith(suffix):
+                raise StorageFailed("the disk refused")
+            rename(source, target)
+
+        monkeypatch.setattr(log.files, "rename", refuse)
+        with pytest.raises(StorageFailed):
+            first.mark_deleted()
+        assert first.aborted() == aborted
+        monkeypatch.undo()
+        first.mark_deleted()
+        write_aborted(log.files, first.path_of("").removesuffix(".deleted") + ".txnindex", [])
+        assert first.aborted() == aborted
+
+
+def test_a_missing_index_of_aborted_transactions_is_no_empty_one(tmp_path: Path) -> None:
+    with new_log(tmp_path, DELETE) as log:
+        add_aborted(log, 20)
+        (partition_dir(tmp_path) / "00000000000000000000.txnindex").unlink()
+        log.files.forget(log.segments[0].path_of(".txnindex"))
+        with pytest.raises(CorruptIndex, match=r"txnindex is missing") as caught:
+            log.aborted_transactions(0, 2)
+        assert code_for(caught.value) == ErrorCode.kafka_storage_error
