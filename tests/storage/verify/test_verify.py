@@ -686,3 +686,32 @@ def test_a_copy_of_kafkas_directory_is_as_sound_as_the_original(tmp_path: Path) 
         assert wrong(copied) == []
         for log in copied.glob("*.log"):
             assert wrong(log) == []
+
+
+@pytest.mark.parametrize("across", [False, True])
+def test_an_index_that_does_not_name_an_aborted_transaction_is_reported_and_rebuilt(
+    tmp_path: Path, across: bool
+) -> None:
+    made = PartitionFiles(tmp_path, base_offset=0, leader_epoch=3)
+    made.add([NOW], producer_id=9)
+    if across:
+        made.roll()
+    base = made.next_offset - (not across)
+    made.end_transaction(9, commit=False, at_ms=NOW + 1)
+    made.roll()
+    made.add([NOW + 2])
+    made.write_indexes()
+    index = made.directory / f"{base:020d}.txnindex"
+    whole = index.read_bytes()
+    assert wrong(tmp_path) == []
+    for remove in (index.unlink, lambda: index.write_bytes(b"")):
+        remove()
+        finding = only(tmp_path)
+        assert (finding.severity, finding.path) == (FAULT, str(index))
+        assert "as committed" in finding.what
+        index.write_bytes(whole)
+    index.unlink()
+    (tmp_path / ".kafka_cleanshutdown").write_text("")
+    open_dir(tmp_path, EVERY_BATCH).close()
+    assert index.read_bytes()[:26] == whole[:26]
+    assert wrong(tmp_path) == []

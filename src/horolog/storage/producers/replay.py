@@ -5,7 +5,7 @@ transactions of a segment are those with abort markers.
 """
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
 from horolog.errors import CorruptBatch, CorruptFile
@@ -67,13 +67,34 @@ def rebuild_aborted(
     snapshots: Iterable[int],
 ) -> None:
     """Rebuild the index of aborted transactions of one segment from its markers."""
+    segments[index].write_aborted(find_aborted(files, directory, segments, index, snapshots))
+
+
+def find_aborted(
+    files: Files,
+    directory: str,
+    segments: Sequence[SegmentReader],
+    index: int,
+    snapshots: Iterable[int],
+) -> list[AbortedTxn]:
+    """The aborted transactions of one segment, from its markers; nothing is written."""
     producers = Producers()
     segment, base = segments[index], segments[index].base_offset
     start = _start(files, directory, segments, producers, snapshots, base, now_ms=0)
     for before in segments[:index]:
         if before.base_offset >= start:
             _replay_segment(before, start, producers, now_ms=0)
-    segment.write_aborted(_replay_segment(segment, base, producers, now_ms=0))
+    return _replay_segment(segment, base, producers, now_ms=0)
+
+
+def aborted_by_segment(
+    files: Files, directory: str, segments: Sequence[Segment], snapshots: Iterable[int]
+) -> Iterator[tuple[Segment, list[AbortedTxn]]]:
+    """The aborted transactions of each segment, from the markers of the whole log."""
+    producers, first = Producers(), segments[0].base_offset
+    _start(files, directory, segments, producers, snapshots, first, now_ms=0)
+    for segment in segments:
+        yield segment, _replay_segment(segment, segment.base_offset, producers, now_ms=0)
 
 
 def _start(

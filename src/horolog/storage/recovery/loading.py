@@ -82,6 +82,7 @@ class _Loader:
         ends_early = self._ends_early(recovery.segments, point or 0)
         log_start_offset = self._log_start(partition, recovery.segments, checkpointed)
         active = self._ensure_segment(recovery, log_start_offset, present)
+        recovery.note_unproved(present)
         recovery.mend_missing_indexes(present)
         segments = recovery.segments
         end_offset = segments[-1].end.next_offset

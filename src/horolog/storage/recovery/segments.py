@@ -26,7 +26,7 @@ from horolog.storage.index.builder import IndexBuilder
 from horolog.storage.index.indexes import SegmentEnd
 from horolog.storage.index.seal import matches_aborted, read_seal
 from horolog.storage.names import TopicPartition
-from horolog.storage.producers.replay import rebuild_aborted
+from horolog.storage.producers.replay import aborted_by_segment, rebuild_aborted
 from horolog.storage.removal import leftovers
 from horolog.storage.removal.set_aside import keep_segment, keep_stretch
 from horolog.storage.segments.segment import Segment
@@ -106,6 +106,7 @@ class SegmentRecovery:
         self._report = report
         self._append_times = append_times
         self._recovery_point = recovery_point
+        self._unproved: set[int] = set()  # base offsets of segments that no broker of ours finished
         self._with_markers: set[int] = set()  # base offsets, as far as segments were recovered
         self._changed_aborted: set[int] = set()  # of segments whose `.txnindex` has no fitting seal
 
@@ -408,6 +409,42 @@ class SegmentRecovery:
                 segment.write_aborted(replayed[base])
             elif is_unsure:
                 rebuild_aborted(self._files, self._directory, self.segments, index, snapshots)
+        if self._unproved:
+            self._prove_aborted(snapshots)
+
+    def note_unproved(self, present: set[str]) -> None:
+        """Note the segments of a log that was taken over, whose `.txnindex` no seal vouches for.
+
+        Kafka serves aborted records as committed where that file is lost. An adopted log remains as
+        it is, since Kafka may go on with it.
+        """
+        if self._plan.is_adopted:
+            return
+        self._unproved = {
+            segment.base_offset
+            for segment in (self.segments if self.is_foreign else self.segments[:-1])
+            if segment.size
+            and names.segment_file(segment.base_offset, names.COMPANION) not in present
+            and read_seal(segment.companion) is None
+        }
+
+    def _prove_aborted(self, snapshots: list[int]) -> None:
+        """Compare the indexes of aborted transactions with the log, and seal them."""
+        by_segment = aborted_by_segment(self._files, self._directory, self.segments, snapshots)
+        for segment, found in by_segment:
+            if segment.base_offset not in self._unproved:
+                continue
+            ends = {entry.last_offset for entry in found}
+            if not ends <= {entry.last_offset for entry in segment.aborted()}:
+                path = segment.path_of(names.TXN_INDEX)
+                self._report.notes.append(f"Rebuilt from the log: {path} lacks what was aborted")
+                segment.write_aborted(found)
+            if segment is self.segments[-1]:
+                continue  # sealed when it is finished
+            try:
+                segment.indexes.check(segment.size)
+            except CorruptBatch as error:
+                self._report.notes.append(f"{segment.log.path} is damaged: {error}")
 
 
 def _walk_checked(

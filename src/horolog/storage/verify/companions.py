@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from horolog.record.batch import BatchHeader
+from horolog.record.markers import Marker
 from horolog.storage import names
 from horolog.storage.file_errors import FileMissing
 from horolog.storage.files import Files
@@ -13,7 +14,7 @@ from horolog.storage.verify.entries import IndexFile, reindex
 from horolog.storage.verify.findings import Finding, SegmentFacts, fault, note
 
 _NEVER = 1 << 63
-_RECOVERED = "a broker rebuilds it from the log's markers when it starts"
+_MAX_PRODUCERS = 100_000  # with a transaction in a segment; further ones are not checked
 
 
 def check_append_times(reader: SegmentReader, facts: SegmentFacts) -> Iterator[Finding]:
@@ -82,9 +83,10 @@ def check_seal(reader: SegmentReader, facts: SegmentFacts) -> Iterator[Finding]:
             )
     aborted = reader.path_of(names.TXN_INDEX)
     if not matches_aborted(files, aborted, seal, exists=files.exists(aborted)):
-        yield fault(
-            aborted, "It is missing, or was changed since the segment was finished", _RECOVERED
-        )
+        what = "It is missing, or was changed since the segment was finished"
+        # Kafka's recovery rewrites it; one that names every abort marker hides nothing.
+        is_whole = facts.is_sound and not any(each is not None for each in facts.ended.values())
+        yield note(aborted, what, mend) if is_whole else fault(aborted, what, mend)
 
 
 def _time(largest: tuple[int, int] | None) -> str:
@@ -96,26 +98,73 @@ def _time(largest: tuple[int, int] | None) -> str:
 class AbortedEntries:
     """The index of aborted transactions of a segment, compared with the log while that is read."""
 
-    def __init__(self, files: Files, path: str) -> None:
+    def __init__(self, files: Files, path: str, facts: SegmentFacts) -> None:
         self.next_offset = _NEVER
-        """Batches that end before it need not be passed to `meet`."""
-        self._file = IndexFile(files, path, ENTRY, _RECOVERED)
+        """Batches that end before it, and have no transaction, need not be passed to `meet`."""
+        self._file = IndexFile(files, path, ENTRY, reindex(facts.path))
+        self._facts = facts
+        self._lacking: list[tuple[int, int, int]] = []
+        self._last_end: dict[int, int] = {}  # offsets of latest markers, by producer id
         self._last_offset = -1
         self._entries = self._file.entries()
-        self._number = self._producer_id = -1
+        self._number = self._producer_id = self._first_offset = -1
         self._advance()
 
-    def meet(self, header: BatchHeader, *, judge: bool) -> None:
-        """Compare the entries up to the end of a batch with it: each ends with a marker."""
+    def meet(self, header: BatchHeader, marker: Marker | None, *, judge: bool) -> None:
+        """Compare the entries up to the end of a batch with it: each ends with a marker.
+
+        Args:
+            header: of the batch.
+            marker: in it, if it is one.
+            judge: whether all batches before it were read.
+        """
+        is_named = False
         while self.next_offset <= header.last_offset:
-            is_marker = (
-                header.is_control
-                and header.base_offset <= self.next_offset
-                and header.producer_id == self._producer_id
-            )
-            if judge and not is_marker:
-                self._file.wrong(self._number, f"ends with offset {self.next_offset}, no marker")
+            why = self._contradiction(header, marker)
+            if judge and why is not None:
+                self._file.wrong(self._number, why)
+            is_named |= header.producer_id == self._producer_id
             self._advance()
+        if header.is_transactional and judge:
+            if not header.is_control:
+                self._begin(header)
+            elif marker is not None:
+                self._end(header, is_lacking=marker.is_abort and not is_named)
+
+    def _contradiction(self, header: BatchHeader, marker: Marker | None) -> str | None:
+        """What the entry says that the batch at its end does not."""
+        producer_id, first = header.producer_id, self._first_offset
+        if (
+            not header.is_control
+            or self.next_offset < header.base_offset
+            or producer_id != self._producer_id
+        ):
+            return f"ends with offset {self.next_offset}, no marker"
+        if marker is not None and not marker.is_abort:
+            return f"ends with offset {self.next_offset}, which commits: its records are hidden"
+        if first > self._facts.open_from.get(producer_id, first):
+            begins = self._facts.open_from[producer_id]
+            return f"begins with offset {first}, and its transaction with {begins}"
+        if first < self._last_end.get(producer_id, 0):
+            return f"begins with offset {first}, before an earlier transaction of it ended"
+        return None
+
+    def _begin(self, header: BatchHeader) -> None:
+        open_from = self._facts.open_from
+        if len(open_from) < _MAX_PRODUCERS:
+            open_from.setdefault(header.producer_id, header.base_offset)
+
+    def _end(self, header: BatchHeader, *, is_lacking: bool) -> None:
+        producer_id, facts = header.producer_id, self._facts
+        first = facts.open_from.pop(producer_id, None)
+        if first is not None and is_lacking:
+            self._lacking.append((producer_id, first, header.last_offset))
+        is_known = producer_id in self._last_end or len(self._last_end) < _MAX_PRODUCERS
+        if is_known and producer_id not in self._last_end:
+            ends_earlier = first is None and is_lacking
+            facts.ended[producer_id] = header.last_offset if ends_earlier else None
+        if is_known:
+            self._last_end[producer_id] = header.last_offset
 
     def faults(self, *, judge: bool) -> Iterator[Finding]:
         """What is wrong with it, after all batches."""
@@ -124,12 +173,49 @@ class AbortedEntries:
             self._advance()
         if self._file.exists:
             yield from self._file.faults(may_have_room=False)
+        if judge and self._lacking:
+            yield _lacking(self._file, self._lacking)
 
     def _advance(self) -> None:
         for number, version, producer_id, first, last, _ in self._entries:
             if can_be(version, first, last) and last > self._last_offset:
                 self._number, self._producer_id = number, producer_id
-                self.next_offset = self._last_offset = last
+                self._first_offset, self.next_offset = first, last
+                self._last_offset = last
                 return
             self._file.wrong(number, f"cannot be: version {version}, from offset {first} to {last}")
         self._number, self.next_offset = -1, _NEVER
+
+
+class TransactionsAcross:
+    """Transactions that begin in one segment and end in a later one; told each in order."""
+
+    def __init__(self, files: Files) -> None:
+        self._files = files
+        self._open_from: dict[int, int] = {}
+
+    def lacking(self, facts: SegmentFacts) -> Iterator[Finding]:
+        """A fault if the index of the segment does not name one that was aborted there."""
+        if not facts.is_sound:
+            self._open_from.clear()  # how those ended may be in what cannot be read
+            return
+        found = []
+        for producer_id, aborted_at in facts.ended.items():
+            first = self._open_from.pop(producer_id, None)
+            if first is not None and aborted_at is not None:
+                found.append((producer_id, first, aborted_at))
+        if found:
+            path = facts.path.removesuffix(names.LOG) + names.TXN_INDEX
+            yield _lacking(IndexFile(self._files, path, ENTRY, reindex(facts.path)), found)
+        for producer_id, first in facts.open_from.items():
+            if len(self._open_from) < _MAX_PRODUCERS:
+                self._open_from.setdefault(producer_id, first)
+
+
+def _lacking(file: IndexFile, found: list[tuple[int, int, int]]) -> Finding:
+    producer_id, first, end = min(found, key=lambda each: each[2])
+    more = f"; {len(found) - 1} more are missing" if len(found) > 1 else ""
+    return file.fault(
+        f"It does not name the transaction of producer {producer_id} that offset {end} aborts"
+        f"{more}: a broker serves its records, from offset {first} on, as committed"
+    )

@@ -114,3 +114,8 @@ class SegmentFacts:
     """Within and between its batches."""
     was_emptied: bool = False
     """It was finished without a batch: compaction has left none."""
+    open_from: dict[int, int] = field(default_factory=dict)
+    """First offsets of the transactions that are open at its end, by producer id."""
+    ended: dict[int, int | None] = field(default_factory=dict)
+    """Producers whose first marker here ends a transaction of an earlier segment, or none: its
+    offset where it aborts and the index of aborted transactions does not name it."""

@@ -22,6 +22,7 @@ from horolog.storage.files import Files
 from horolog.storage.producers.states import Producers, check_beside_snapshot
 from horolog.storage.removal.leftovers import base_offsets
 from horolog.storage.removal.set_aside import set_aside_in
+from horolog.storage.verify.companions import TransactionsAcross
 from horolog.storage.verify.extent import check_ends, check_epochs, check_order, check_start
 from horolog.storage.verify.findings import (
     Checked,
@@ -70,6 +71,9 @@ def check_around_segments(
         yield from _beside(files, directory, present)
         yield from check_order(directory, present, segments, around)
         if segments:
+            across = TransactionsAcross(files)
+            for segment in segments:
+                yield from across.lacking(segment)
             yield from check_epochs(files, directory, segments, is_live=around.is_live)
             yield from check_ends(files, directory, segments, around)
             yield from check_start(files, directory, present, segments, around)

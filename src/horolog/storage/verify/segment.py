@@ -6,12 +6,14 @@ at the next whole batch that the offset index names.
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from typing import NamedTuple
 
 from horolog.buffers import Buffer
 from horolog.errors import CorruptBatch, RequestRefused
 from horolog.record.batch import MAGIC, UNKNOWN_COUNT, BatchHeader
 from horolog.record.compression import Codec
+from horolog.record.markers import Marker, read_marker
 from horolog.record.old_format.plain import PlainMessages, largest_of
 from horolog.record.scan import RecordFacts, scan_batch
 from horolog.record.time_stats import UNREADABLE
@@ -149,7 +151,8 @@ class SegmentWalk:
         times = IndexFile(files, self._stem + names.TIME_INDEX, TimeEntries.LAYOUT, reindex(path))
         self._offsets = OffsetEntries(offsets, base_offset)
         self._times = TimeEntries(times, base_offset)
-        self._aborted = AbortedEntries(files, self._stem + names.TXN_INDEX)
+        self._aborted = AbortedEntries(files, self._stem + names.TXN_INDEX, self.facts)
+        self._marker: Marker | None = None  # of the latest batch
         self._blocks = BlockEntries(files, base_offset, path)
         self._scanned: RecordFacts | None = None  # of the latest batch
 
@@ -224,6 +227,10 @@ class SegmentWalk:
         if finding is not None:
             self.facts.is_sound = False
             yield from self._some(finding)
+        self._marker = None
+        if finding is None and header.is_control and batch is not None:
+            with suppress(CorruptBatch):  # none, then
+                self._marker = read_marker(batch)
         self._meet(position, header, is_good=finding is None)
         if position >= self._blocks.next_position:
             self._blocks.meet(row_with(position, header, batch, self._scanned, None))
@@ -325,8 +332,8 @@ class SegmentWalk:
         if last_offset >= self._times.next_offset:
             largest = None if facts.largest is None else facts.largest.timestamp
             self._times.meet(header, largest, judge=facts.is_sound)
-        if last_offset >= self._aborted.next_offset:
-            self._aborted.meet(header, judge=facts.is_sound)
+        if header.is_transactional or last_offset >= self._aborted.next_offset:
+            self._aborted.meet(header, self._marker, judge=facts.is_sound)
         if is_later(header.max_timestamp, facts.largest):
             facts.largest = TimeEntry(header.max_timestamp, last_offset)
         self._note_offsets(header.leader_epoch, header.base_offset, last_offset)
