@@ -10,6 +10,8 @@ from horolog.record.batch import iter_headers, parse_header
 from horolog.record.builder import Record, build_batch, read_records
 from horolog.record.compression import Codec
 from horolog.record.timestamps import TimestampType
+from horolog.storage.files import Files
+from horolog.storage.index.abort import AbortedTxn, write_aborted
 from horolog.storage.index.builder import IndexBuilder
 
 BASE_OFFSET = 1_000
@@ -52,6 +54,7 @@ class PartitionFiles:
     def __post_init__(self) -> None:
         self.directory.mkdir(parents=True, exist_ok=True)
         self.next_offset = self.base_offset
+        self._open_from: dict[int, int] = {}
         self._start_segment()
 
     @property
@@ -108,6 +111,8 @@ class PartitionFiles:
                 leader_epoch=self.leader_epoch,
             )
         )
+        if producer_id >= 0:
+            self._open_from.setdefault(producer_id, base)
         self.rows += [
             Row(
                 self.topic,
@@ -125,6 +130,10 @@ class PartitionFiles:
 
     def end_transaction(self, producer_id: int, *, commit: bool, at_ms: int = 5) -> None:
         """The control batch that a coordinator writes."""
+        first = self._open_from.pop(producer_id, None)
+        if first is not None and not commit:
+            end = self.next_offset
+            self._aborted.append(AbortedTxn(producer_id, first, end, end))
         marker = Record(at_ms, b"\0\0\0" + bytes([commit]), bytes(6))
         self.write(
             build_batch(
@@ -148,10 +157,12 @@ class PartitionFiles:
         self._index.finish()
         self._stem.with_suffix(".index").write_bytes(self._index.offset_entries)
         self._stem.with_suffix(".timeindex").write_bytes(self._index.time_entries)
+        write_aborted(Files(), str(self._stem.with_suffix(".txnindex")), self._aborted)
 
     def _start_segment(self) -> None:
         self._stem = self.directory / f"{self.next_offset:020d}"
         self._index = IndexBuilder(self.next_offset, self.interval_bytes)
+        self._aborted: list[AbortedTxn] = []
         self.log.write_bytes(b"")
 
     def write(self, batch: bytes) -> None:

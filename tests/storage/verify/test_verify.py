@@ -312,7 +312,7 @@ def test_a_segment_that_is_missing_is_damage_and_its_indexes_are_reported(log_di
     lost, *lone = wrong(log_dir)[::-1]
     assert lost.severity is DAMAGE
     assert "Offsets 10 to 15 are in no segment" in lost.what
-    assert [each.severity for each in lone] == [FAULT, FAULT]
+    assert [each.severity for each in lone] == [FAULT, FAULT, FAULT]
     assert all("restore" in (each.mend or "") for each in (lost, *lone))
 
 
@@ -703,8 +703,9 @@ def test_an_index_that_does_not_name_an_aborted_transaction_is_reported_and_rebu
     made.add([NOW + 2])
     made.write_indexes()
     index = made.directory / f"{base:020d}.txnindex"
-    for write in (lambda: None, lambda: index.write_bytes(b"")):  # missing, then empty
-        write()
+    assert wrong(tmp_path) == []
+    for lose in (lambda: index.write_bytes(b""), index.unlink):
+        lose()
         finding = only(tmp_path)
         assert (finding.severity, finding.path) == (FAULT, str(index))
         assert "as committed" in finding.what

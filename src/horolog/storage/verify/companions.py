@@ -127,7 +127,8 @@ class AbortedEntries:
             self._advance()
         if header.is_transactional and judge:
             if not header.is_control:
-                self._begin(header)
+                if header.records_count:  # one that compaction emptied has none to hide
+                    self._begin(header)
             elif marker is not None:
                 self._end(header, is_lacking=marker.is_abort and not is_named)
 
@@ -171,10 +172,10 @@ class AbortedEntries:
         while judge and self._number >= 0:
             self._file.wrong(self._number, f"ends with {self.next_offset}, beyond the log's end")
             self._advance()
-        if self._file.exists:
-            yield from self._file.faults(may_have_room=False)
-        if judge and self._lacking:
-            yield _lacking(self._file, self._lacking)
+        found = list(self._file.faults(may_have_room=False)) if self._file.exists else []
+        if not found and judge and self._lacking:
+            found = [_lacking(self._file, self._lacking)]
+        yield from found
 
     def _advance(self) -> None:
         for number, version, producer_id, first, last, _ in self._entries:
