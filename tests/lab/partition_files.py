@@ -133,7 +133,8 @@ class PartitionFiles:
         first = self._open_from.pop(producer_id, None)
         if first is not None and not commit:
             end = self.next_offset
-            self._aborted.append(AbortedTxn(producer_id, first, end, end))
+            stable = min(self._open_from.values(), default=end + 1)
+            self._aborted.append(AbortedTxn(producer_id, first, end, stable))
         marker = Record(at_ms, b"\0\0\0" + bytes([commit]), bytes(6))
         self.write(
             build_batch(

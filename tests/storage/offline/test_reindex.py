@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from faultyfiles import FaultyFiles, Killed
-from partition_files import files_of
+from partition_files import PartitionFiles, files_of
 from storelogs import NOW, append, new_log, partition_dir, reopened, times_in
 
 from golden import GOLDEN, copy_directory, extract_killed, partitions
@@ -246,3 +246,32 @@ def test_the_seal_is_of_the_indexes_that_were_written(log_dir: Path) -> None:
         if not isinstance(step, Checked) and "sealed" in step.what
     ]
     assert notes == []
+
+
+@pytest.mark.parametrize("across", [False, True])
+@pytest.mark.parametrize("is_removed", [False, True])
+def test_an_index_of_aborted_transactions_is_rebuilt_from_the_markers(
+    tmp_path: Path, across: bool, is_removed: bool
+) -> None:
+    made = PartitionFiles(tmp_path, base_offset=0, leader_epoch=3)
+    made.add([NOW], producer_id=9)
+    if across:
+        made.roll()
+    base = made.next_offset - (not across)
+    made.end_transaction(9, commit=False, at_ms=NOW + 1)
+    made.roll()
+    made.add([NOW + 2])
+    made.write_indexes()
+    index = made.directory / f"{base:020d}.txnindex"
+    whole = index.read_bytes()
+    if is_removed:
+        index.unlink()
+    else:
+        index.write_bytes(whole[:9] + b"\7" + whole[10:])  # another producer
+    (planned,) = [each for each in reindexed(tmp_path, dry_run=True) if each.written]
+    assert str(index) in planned.written
+    assert index.exists() == (not is_removed)
+    reindexed(tmp_path)
+    assert index.read_bytes() == whole
+    found = [step for step in Verification.of(tmp_path).steps() if not isinstance(step, Checked)]
+    assert [step for step in found if step.severity is not Severity.NOTE] == []

@@ -22,11 +22,14 @@ from horolog.storage.append_times.earlier import take_over
 from horolog.storage.batches.proof import LastBatch
 from horolog.storage.directory.lock import lock_against_others, lock_offline, share_offline
 from horolog.storage.files import Files
+from horolog.storage.index.abort import write_aborted
 from horolog.storage.index.builder import IndexBuilder
 from horolog.storage.index.seal import packed_seal, read_seal, seal_of
+from horolog.storage.producers.replay import find_aborted
 from horolog.storage.removal.leftovers import base_offsets
 from horolog.storage.segments.reader import SegmentReader
 from horolog.storage.verify import Checked, Finding, Severity, VerifyTarget
+from horolog.storage.verify.companions import TransactionsAcross
 from horolog.storage.verify.entries import check_offset_index, check_time_index
 from horolog.storage.verify.findings import SegmentFacts, Steps
 from horolog.storage.verify.partition import situation_of
@@ -37,6 +40,7 @@ _INDEX_SUFFIXES = (
     names.OFFSET_INDEX,
     names.TIME_INDEX,
     names.COMPANION,
+    names.TXN_INDEX,
 )
 _LONGEST_COMPANION = 1 << 31
 REINDEXING_REASON = "it rebuilds its indexes itself where one is wrong"
@@ -88,11 +92,12 @@ class Reindexing:
             bases = base_offsets(self.writer.names_in(str(directory)), names.LOG)
             paths = [directory / names.segment_file(base, names.LOG) for base in bases]
             sizes = [path.lstat().st_size for path in paths]
+            across = TransactionsAcross(Files(read_only=True))
             for index, (base, path) in enumerate(zip(bases, paths, strict=True)):
                 if self.target.segment in (None, path):
                     situation = situation_of(bases, index, sizes, directory.name, around)
                     try:
-                        done.append((yield from self._one(str(path), base, situation)))
+                        done.append((yield from self._one(str(path), base, situation, across)))
                     except StorageFailed as error:
                         done.append(Reindexed(str(path), refused=str(error)))
         return done
@@ -102,7 +107,9 @@ class Reindexing:
         with self._alone(directory):
             take_over(self.writer, directory, set(self.writer.names_in(directory)))
 
-    def _one(self, path: str, base_offset: int, situation: Situation) -> Steps[Reindexed]:
+    def _one(
+        self, path: str, base_offset: int, situation: Situation, across: TransactionsAcross
+    ) -> Steps[Reindexed]:
         files = Files(read_only=True)
         done = Reindexed(path)
         damage: Finding | None = None
@@ -121,6 +128,10 @@ class Reindexing:
                 done.wrong.append(f"{os.path.basename(step.path)}: {step.what}")
             elif step.path == path:
                 damage = damage or step
+        if facts is not None:
+            done.wrong += [
+                f"{os.path.basename(found.path)}: {found.what}" for found in across.lacking(facts)
+            ]
         if not done.wrong and not self.rebuild_all:
             return done
         if facts is None:
@@ -159,10 +170,31 @@ class Reindexing:
                 if not self.dry_run:
                     prove = partial(_prove, content, check, reader, end)
                     writer.replace(index, content, like=log, before=prove)
+        if facts.is_sound and any(names.TXN_INDEX in wrong for wrong in done.wrong):
+            self._rebuild_aborted(facts, done)
         if self.dry_run:
             return
         self._mend_companion(facts, builder, done)
         writer.sync_path(os.path.dirname(facts.path))
+
+    def _rebuild_aborted(self, facts: SegmentFacts, done: Reindexed) -> None:
+        """Write the index of aborted transactions that the log's markers ask for."""
+        directory = os.path.dirname(facts.path)
+        present = self.writer.names_in(directory)
+        bases = base_offsets(present, names.LOG)
+        segments = [
+            SegmentReader.at(
+                self.writer, os.path.join(directory, names.segment_file(base, names.LOG)), base
+            )
+            for base in bases
+        ]
+        snapshots = base_offsets(present, names.SNAPSHOT)
+        index = bases.index(facts.base_offset)
+        found = find_aborted(self.writer, directory, segments, index, snapshots)
+        path = segments[index].path_of(names.TXN_INDEX)
+        done.written.append(path)
+        if not self.dry_run:
+            write_aborted(self.writer, path, found)
 
     def _mend_companion(self, facts: SegmentFacts, builder: IndexBuilder, done: Reindexed) -> None:
         """Write seal and block map; take out damaged append times, which no log can make again.
