@@ -81,6 +81,8 @@ class SegmentStretch:
     """The offset before which the segment's offsets are."""
     inode: int = 0
     """Of the file, where its file system says it."""
+    listed_size: int = 0
+    """Bytes of the file when it was listed."""
 
 
 Stretch = BrokerStretch | SegmentStretch

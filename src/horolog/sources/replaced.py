@@ -89,6 +89,7 @@ def _pieces(root: Root, stretch: SegmentStretch) -> tuple[list[SegmentStretch], 
                 maps_from=None,
                 limit=part.segment_end,
                 inode=segment.inode,
+                listed_size=segment.listed_size,
             )
         )
     return pieces, is_gone or position < stretch.end

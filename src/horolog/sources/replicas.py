@@ -169,7 +169,9 @@ def _segments_of(
     for base in base_offsets(current, names.LOG):
         name = names.segment_file(base, names.LOG)
         entry = present[current[name]]
-        found.append(ListedSegment(f"{directory}/{name}", base, entry.size, entry.inode))
+        found.append(
+            ListedSegment(f"{directory}/{name}", base, entry.size, entry.inode, entry.size)
+        )
     return found
 
 

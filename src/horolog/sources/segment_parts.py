@@ -127,7 +127,8 @@ def in_full(part: SegmentPart) -> tuple[ListedSegment, int | None]:
         end = reader.whole_end()
         if end.next_offset < part.segment_end and files.size(segment.path) > segment.size:
             # It was listed before its last append, and the next one after that.
-            segment = segment._replace(size=files.size(segment.path))
+            size = files.size(segment.path)
+            segment = segment._replace(size=size, listed_size=size)
             end = segment.open(files).whole_end()
     except FileMissing:
         return segment, None
@@ -190,4 +191,5 @@ def stretch_of(
         topic_id=topic_id,
         limit=part.segment_end,
         inode=part.segment.inode,
+        listed_size=part.segment.listed_size,
     )

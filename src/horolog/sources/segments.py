@@ -25,6 +25,8 @@ class ListedSegment(NamedTuple):
     size: int
     inode: int = 0
     """Of the file, where the file system says it."""
+    listed_size: int = 0
+    """Bytes of the file when it was listed: a torn end is not in `size`."""
 
     def open(self, files: Files, block_cache: BlockCache | None = None) -> SegmentReader:
         """Read it; nothing is opened before that is needed, and nothing written next to it."""
@@ -46,7 +48,7 @@ def opened(root: Root, stretch: SegmentStretch) -> SegmentReader:
     reader.log.limit = stretch.limit
     # First: a file that is open stays that of its topic.
     reader.log.held = file = reader.log.open()
-    if not stretch.inode and root.files.length(file) != stretch.size:
+    if not stretch.inode and root.files.length(file) != stretch.listed_size:
         raise FileMissing(f"{stretch.path} is another file than when it was listed")
     present = topic_id_in(root.files, stretch.path.rpartition("/")[0], [])
     if present and stretch.topic_id and kafka_uuid(present) != stretch.topic_id:
