@@ -149,6 +149,8 @@ def test_what_happens_between_reading_and_waiting_is_not_missed(
 ) -> None:
     """The read happens in a thread, which here ends with a request of another client."""
     filled.restart()
+    log = filled.log("t")
+    log.files.forget(log.segments[0].log.path)  # it has to be opened, which may block
     read, happenings = LogView.read, [1]
 
     def read_and_let_happen(view: LogView, *asked: Any, **more: Any) -> Slice:

@@ -702,9 +702,9 @@ def test_replicas_under_several_paths_are_one_log(tmp_path: Path) -> None:
     assert Read(tmp_path, both[0].directory).offsets() == everything
 
 
-@pytest.mark.parametrize("checkpoints", [True, False])
+@pytest.mark.parametrize("checkpoints", ["right", "wrong", "none"])
 def test_of_replicas_that_differ_the_higher_leader_epoch_is_read(
-    tmp_path: Path, checkpoints: bool
+    tmp_path: Path, checkpoints: str
 ) -> None:
     follower = PartitionFiles(tmp_path / "follower")
     follower.add([1] * 100)
@@ -713,8 +713,9 @@ def test_of_replicas_that_differ_the_higher_leader_epoch_is_read(
     leader.add([1] * 100)
     leader.leader_epoch = 4
     leader.add([3] * 50)
-    if checkpoints:
-        for files, text in ((follower, "0\n1\n0 1000\n"), (leader, "0\n2\n0 1000\n4 1100\n")):
+    if checkpoints != "none":
+        leaders = "0\n2\n0 1000\n4 1100\n" if checkpoints == "right" else "0\n1\n0 1000\n"
+        for files, text in ((follower, "0\n1\n0 1000\n"), (leader, leaders)):
             (files.directory / "leader-epoch-checkpoint").write_text(text)
     rows = Read(follower.log_dir, leader.log_dir).rows()
     assert [row["timestampMs"] for row in rows] == [1] * 100 + [3] * 50

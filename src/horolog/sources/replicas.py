@@ -30,6 +30,7 @@ from horolog.storage.directory.checkpoints import (
 )
 from horolog.storage.file_errors import FileMissing
 from horolog.storage.files import Files
+from horolog.storage.logs.epochs import disagreement
 from horolog.storage.names import TopicPartition
 from horolog.storage.offline.partition_reader import log_end, stable_look
 from horolog.storage.removal.leftovers import base_offsets, current_names
@@ -226,7 +227,7 @@ def _end_of(files: Files, segments: list[ListedSegment]) -> int | None:
 def epoch_spans(files: Files, replica: Replica) -> list[EpochSpan]:
     """In which leader epoch each of a replica's offsets was written.
 
-    From its checkpoint, or where there is none from the batch headers.
+    From its checkpoint, or where there is none that its batches confirm from the batch headers.
     """
     try:
         epochs: Sequence[EpochStart] = read_epochs(
@@ -235,7 +236,11 @@ def epoch_spans(files: Files, replica: Replica) -> list[EpochSpan]:
     except CorruptFile as error:
         _logger.warning("%s; reading leader epochs from batch headers", error)
         epochs = ()
-    if not epochs or epochs[0].start_offset > replica.start:
+    if (
+        not epochs
+        or epochs[0].start_offset > replica.start
+        or _are_contradicted(files, replica, epochs)
+    ):
         epochs = _epochs_of_headers(files, replica)
     starts = [*epochs, EpochStart(-1, replica.end)]
     spans = [
@@ -247,6 +252,19 @@ def epoch_spans(files: Files, replica: Replica) -> list[EpochSpan]:
         for first, later in pairwise(starts)
     ]
     return [span for span in spans if span.start < span.end]
+
+
+def _are_contradicted(files: Files, replica: Replica, epochs: Sequence[EpochStart]) -> bool:
+    segments = [segment.open(files) for segment in replica.segments]
+    try:
+        wrong = disagreement(epochs, segments, replica.start)
+    except FileMissing:
+        return False  # reported when it is read
+    if wrong is not None:
+        _logger.warning(
+            "%s: %s; reading leader epochs from batch headers", replica.directory, wrong
+        )
+    return wrong is not None
 
 
 def _epochs_of_headers(files: Files, replica: Replica) -> list[EpochStart]:

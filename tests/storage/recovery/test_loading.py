@@ -44,7 +44,7 @@ from horolog.record.compression import Codec
 from horolog.storage import Log, TopicPartition
 from horolog.storage.batches.reader import BatchReader
 from horolog.storage.batches.whole import whole_batches
-from horolog.storage.directory.checkpoints import EpochStart
+from horolog.storage.directory.checkpoints import EpochStart, read_epochs
 from horolog.storage.files import Files, OpenFile
 
 CONFIG = TopicConfig(index_interval_bytes=0, segment_bytes=1000)
@@ -982,3 +982,103 @@ def test_the_epoch_after_a_cut_is_not_given_out_again(path: Path) -> None:
             told.append(log.leader_epoch)
     assert told == sorted(told)
     assert told[0] > cut.epoch
+
+
+EPOCHS = (0, 0, 1, 1, 1, 1, 3, 3, 3, 3, 3, 4, 6, 6, 6, 6)
+STARTS = (
+    EpochStart(0, 0),
+    EpochStart(1, 2),
+    EpochStart(3, 6),
+    EpochStart(4, 11),
+    EpochStart(6, 12),
+)
+
+
+@pytest.fixture
+def led(tmp_path: Path) -> Path:
+    """Closed cleanly; a record of each epoch of `EPOCHS`, in several segments."""
+    log_dir = open_dir(tmp_path / "log", CONFIG)
+    log = log_dir.create("events", 3, TOPIC_ID, CONFIG, NOW)
+    for epoch in EPOCHS:
+        log.leader_epoch = epoch
+        append(log, NOW, value=b"v" * 200)
+    assert len(log.segments) > 3
+    assert log.epochs.entries == STARTS
+    log_dir.close()
+    return tmp_path / "log"
+
+
+WRONG_EPOCHS = {
+    "missing": None,
+    "empty": b"",
+    "zeros": bytes(30),
+    "cut": b"0\n5\n0 0\n1",
+    "no line": b"0\n0\n",
+    "of the last segment alone": b"0\n1\n6 12\n",
+    "without the last": b"0\n4\n0 0\n1 2\n3 6\n4 11\n",
+    "without the first": b"0\n4\n1 2\n3 6\n4 11\n6 12\n",
+    "without one of a single batch": b"0\n4\n0 0\n1 2\n3 6\n6 12\n",
+    "without one between": b"0\n4\n0 0\n3 6\n4 11\n6 12\n",
+    "another number": b"0\n5\n0 0\n2 2\n3 6\n4 11\n6 12\n",
+    "too early": b"0\n5\n0 0\n1 2\n3 5\n4 11\n6 12\n",
+    "too late": b"0\n5\n0 0\n1 2\n3 9\n4 11\n6 12\n",
+    "one too many": b"0\n6\n0 0\n1 2\n3 6\n4 11\n6 12\n9 14\n",
+    "later than all batches": b"0\n1\n6 16\n",
+}
+
+
+@pytest.mark.parametrize("stop", ["clean", "killed", "adopted"])
+@pytest.mark.parametrize("damage", WRONG_EPOCHS)
+def test_leader_epochs_that_batches_contradict_are_taken_from_all_batches(
+    led: Path, damage: str, stop: str
+) -> None:
+    file, content = partition_dir(led) / "leader-epoch-checkpoint", WRONG_EPOCHS[damage]
+    if content is None:
+        file.unlink()
+    else:
+        file.write_bytes(content)
+    if stop == "killed":
+        (led / ".kafka_cleanshutdown").unlink()
+    with reopened(led, CONFIG, ours=stop != "adopted") as (log_dir, log):
+        assert log.epochs.entries == STARTS
+        assert any("eader epochs are taken from" in note for note in log_dir.recoveries[0].notes)
+        assert log.end_of_epoch(1) == EpochStart(1, 6)
+    assert read_epochs(Files(), str(file)) == list(STARTS)
+
+
+def test_leader_epochs_that_batches_confirm_stay_as_they_are(led: Path) -> None:
+    file = partition_dir(led) / "leader-epoch-checkpoint"
+    before = file.stat()
+    with reopened(led, CONFIG) as (log_dir, log):
+        assert log.epochs.entries == STARTS
+        assert not log_dir.recoveries
+        log.delete_records(7)  # in the middle of an epoch and of a segment
+        log_dir.close()
+    assert file.stat().st_ino != before.st_ino
+    with reopened(led, CONFIG) as (log_dir, log):
+        assert log.epochs.entries == (EpochStart(3, 7), *STARTS[3:])
+        assert not log_dir.recoveries
+
+
+def test_an_epoch_without_records_stays_at_the_end_of_a_log_whose_epochs_were_wrong(
+    led: Path,
+) -> None:
+    file = partition_dir(led) / "leader-epoch-checkpoint"
+    file.write_text("0\n2\n6 12\n8 16\n")
+    with reopened(led, CONFIG) as (_, log):
+        assert log.leader_epoch == 8
+        append(log, NOW)
+        assert log.epochs.entries == (*STARTS, EpochStart(8, 16))
+
+
+def test_a_header_with_a_damaged_epoch_does_not_replace_those_of_the_file(led: Path) -> None:
+    file = next(each for each in reversed(logs(led)) if int(each.stem) <= 6)
+    content = bytearray(file.read_bytes())
+    at = next(place for place, header in iter_headers(content) if header.base_offset == 6)
+    content[at + 12 : at + 16] = (1 << 20).to_bytes(4, "big")  # no checksum covers it
+    file.write_bytes(content)
+    with reopened(led, CONFIG) as (log_dir, log):
+        assert log.epochs.entries == STARTS
+        (warning,) = log_dir.recoveries[0].warnings
+        assert "offset 6 has epoch 3 there, and epoch 1048576 in its batch" in warning
+        assert "go back at offset 7" in warning

@@ -24,7 +24,7 @@ from horolog.storage.directory.checkpoints import (
     write_topic_id,
 )
 from horolog.storage.files import Files
-from horolog.storage.logs.epochs import LeaderEpochs
+from horolog.storage.logs.epochs import LeaderEpochs, disagreement, epochs_of
 from horolog.storage.logs.log import Log
 from horolog.storage.logs.readable import LogParts
 from horolog.storage.logs.writer import active_segment, new_segment
@@ -32,7 +32,7 @@ from horolog.storage.lookup.by_append_time import latest_append_time, with_ends
 from horolog.storage.names import TopicPartition
 from horolog.storage.producers.replay import replay
 from horolog.storage.producers.states import Producers, remove_snapshot
-from horolog.storage.recovery.segments import LoadPlan, Recovery, SegmentRecovery
+from horolog.storage.recovery.segments import SEE, LoadPlan, Recovery, SegmentRecovery
 from horolog.storage.removal import leftovers
 from horolog.storage.removal.set_aside import set_aside_in
 from horolog.storage.segments.active import ActiveSegment
@@ -92,7 +92,7 @@ class _Loader:
             self._find_last_append_time(segments)
         self.append_times.truncate(end_offset, with_records=plan.follows)
         log_start_offset = max(log_start_offset, segments[0].base_offset)
-        epochs = self._load_epochs(recovery)
+        epochs = self._load_epochs(recovery, log_start_offset)
         leader_epoch = self._leader_epoch(epochs.latest, ends_early=ends_early)
         # After a clean stop one may be at the end without records: the next stop notes it again.
         epochs.truncate_from_end(end_offset, write=not plan.is_clean)
@@ -226,17 +226,34 @@ class _Loader:
                 found.remove(offset)
         return found
 
-    def _load_epochs(self, recovery: SegmentRecovery) -> LeaderEpochs:
+    def _load_epochs(self, recovery: SegmentRecovery, log_start_offset: int) -> LeaderEpochs:
+        """The leader epochs of the log: those of its file only if its batches agree."""
         path = f"{self.directory}/{names.LEADER_EPOCHS}"
+        is_readable, segments = True, recovery.segments
         try:
             entries = read_epochs(self.files, path)
         except CorruptFile as error:
             self.report.notes.append(f"Leader epochs are taken from the log: {error}")
-            entries = []
-        if not recovery.epochs and (recovery.is_foreign or not entries):
+            is_readable, entries = False, []
+        if recovery.is_foreign and not recovery.epochs:
             recovery.learn_from_last_batches()
         epochs = LeaderEpochs(self.files, path, entries)
         epochs.learn(recovery.epochs)
+        wrong = disagreement(epochs.entries, segments, log_start_offset)
+        # They are opened again once they are needed: thousands of partitions may not be.
+        self.files.forget(*(segment.path_of(names.OFFSET_INDEX) for segment in segments))
+        if wrong is None:
+            return epochs
+        found, falls_at = epochs_of(segments)
+        if falls_at is not None and is_readable and entries:
+            self.report.warnings.append(
+                f"{path} and the log disagree: {wrong}. The leader epochs of batches go back at "
+                f"offset {falls_at}, so that the file counts; {SEE}"
+            )
+            return epochs
+        if is_readable:
+            self.report.notes.append(f"Leader epochs are taken from the log, not {path}: {wrong}")
+        epochs.replace(found, segments[-1].end.next_offset)
         return epochs
 
     def _leader_epoch(self, latest: int, *, ends_early: bool) -> int:

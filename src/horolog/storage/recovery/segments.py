@@ -7,7 +7,7 @@ with a batch that is whole, as far as that was not sure before.
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from horolog.config import TopicConfig
@@ -31,7 +31,7 @@ from horolog.storage.removal import leftovers
 from horolog.storage.removal.set_aside import keep_segment, keep_stretch
 from horolog.storage.segments.segment import Segment
 
-_SEE = "`horolog log verify` says what it holds and how to bring it back"
+SEE: Final = "`horolog log verify` says what it holds and how to bring it back"
 
 
 class LoadPlan(NamedTuple):
@@ -328,7 +328,7 @@ class SegmentRecovery:
         if is_torn:
             self._report.notes.append(cut)
         else:
-            self._report.warnings.append(f"{cut}; {_SEE}")
+            self._report.warnings.append(f"{cut}; {SEE}")
         self._files.truncate(file, facts.end)
 
     def _set_aside(self, segments: Sequence[Segment], why: str) -> None:
@@ -344,7 +344,7 @@ class SegmentRecovery:
             kept = keep_segment(self._files, self._directory, base_offset, now_ms, times)
             self._report.warnings.append(
                 f"Took {segment.log.path} of {segment.size} bytes out of the log: {why}. It is set "
-                f"aside in {kept}; {_SEE}"
+                f"aside in {kept}; {SEE}"
             )
 
     def learn_from_last_batches(self) -> None:
