@@ -260,9 +260,25 @@ def test_the_epoch_is_above_that_of_the_quorum_and_of_the_log(tmp_path: Path) ->
     for damaged in ("{", '{"leaderEpoch":"x"}', "[" * 10_000, '{"leaderEpoch":1e99}', "\0"):
         state_file.write_text(damaged)
         log = opened(tmp_path, in_one_file=False)
-        assert "quorum-state: it does not say the leader epoch" in log.damage[0]
+        assert log.damage == ()
         assert log.leader_epoch == 9
         assert list(log.image.topics) == ["topic-1"]
+
+
+@pytest.mark.parametrize("content", [bytes(12), b"0\n1\n1", b"\xff" * 40, b""])
+def test_a_damaged_file_of_leader_epochs_loses_nothing_of_the_metadata(
+    tmp_path: Path, content: bytes
+) -> None:
+    log = begun(opened(tmp_path, in_one_file=False))
+    log.append(topic(1), NOW)
+    log.close()
+    path = kafkas(tmp_path) / "leader-epoch-checkpoint"
+    path.write_bytes(content)
+    log = opened(tmp_path, in_one_file=False)
+    assert (log.damage, list(log.image.topics), log.leader_epoch) == ((), ["topic-1"], 2)
+    log.append(topic(2), NOW)
+    log.close()
+    assert path.read_text().startswith("0\n2\n1 0\n2 ")
 
 
 def test_records_of_a_transaction_count_once_it_has_ended(tmp_path: Path) -> None:

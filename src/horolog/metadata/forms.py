@@ -134,7 +134,7 @@ class KafkaForm:
                 if lost.next_offset is None or lost.next_offset > start
             ]
         replay.next_offset = self._end = max(expected, start)
-        replay.leader_epoch = max(replay.leader_epoch, self._known_epoch(replay.damage))
+        replay.leader_epoch = max(replay.leader_epoch, self._known_epoch())
         return replay
 
     def kept(self, damage: list[Damage]) -> Iterator[Buffer]:
@@ -226,14 +226,17 @@ class KafkaForm:
         replay.damage = damage
         return replay, 0
 
-    def _known_epoch(self, damage: list[Damage]) -> int:
-        """The largest leader epoch that a file beside the log names."""
+    def _known_epoch(self) -> int:
+        """The largest leader epoch that a file beside the log names.
+
+        A damaged file loses nothing: each epoch that wrote a record is in that record's batch.
+        """
         epochs = [-1]
         try:
             starts = read_epochs(self._files, f"{self.directory}/{names.LEADER_EPOCHS}")
             epochs += [each.epoch for each in starts]
         except CorruptFile as error:
-            damage.append(Damage(f"{self.directory}/{names.LEADER_EPOCHS}", str(error)))
+            _logger.warning("The leader epoch of the metadata is that of its log: %s", error)
         path = f"{self.directory}/{QUORUM_STATE}"
         try:
             text = self._files.read_whole(path, _MAX_QUORUM_BYTES)
@@ -242,7 +245,7 @@ class KafkaForm:
                 raise ValueError(f"{epoch!r} is no leader epoch")
             epochs.append(epoch)
         except (ValueError, KeyError, TypeError, RecursionError, StorageFailed) as error:
-            damage.append(Damage(path, f"it does not say the leader epoch: {error}"))
+            _logger.warning("%s does not say the leader epoch, its log does: %s", path, error)
         return max(epochs)
 
     # Writing.
