@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from batches import batch
 from following import is_caught_up
+from partition_files import flip
 from raw_connection import lookup_fields, produce_fields
 from running_broker import NOW_MS, MakeBroker, RunningBroker, a_broker
 from storelogs import DAY, records_in
@@ -332,3 +333,55 @@ def test_a_start_ends_what_a_promotion_could_not(
     assert [each.is_control for each in shadow.headers("t")] == [False, False, False, True]
     assert ours.end(commit=True) == 0
     assert bounds(shadow) == (0, 5, 5)
+
+
+def lose_metadata(log_dir: Path) -> None:
+    shutil.rmtree(log_dir / "__cluster_metadata-0")
+
+
+def damage_metadata(log_dir: Path) -> None:
+    (log,) = (log_dir / "__cluster_metadata-0").glob("*.log")
+    flip(log, log.stat().st_size // 2)
+
+
+@pytest.mark.parametrize("commit", [True, False])
+@pytest.mark.parametrize("lose", [lose_metadata, damage_metadata])
+def test_a_transaction_whose_coordinator_is_here_is_open_though_the_metadata_was_lost(
+    broker: RunningBroker, lose: Callable[[Path], None], commit: bool
+) -> None:
+    broker.create_topic("t")
+    writer = Writer(broker)
+    before = plain(broker)
+    offset = writer.send()
+    broker.stop()
+    lose(broker.log_dir)
+    broker.restart()
+    broker.run(broker.broker.transactions.settle())
+    assert broker.broker.topics.find("t").adopted
+    assert bounds(broker)[1] == offset, "a reader waits, and is not told that it was aborted"
+    assert aborted(broker, before) == []
+    assert writer.end(commit=commit) == 0
+    assert bounds(broker)[1] == offset + 2
+    assert aborted(broker, offset) == ([] if commit else [offset])
+    broker.restart()
+    assert aborted(broker, offset) == ([] if commit else [offset])
+
+
+def test_open_transactions_stay_open_where_their_states_cannot_be_read(
+    broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object, **more: object) -> None:
+        raise StorageFailed("no")
+
+    broker.create_topic("t")
+    writer = Writer(broker)
+    offset = writer.send()
+    broker.stop()
+    lose_metadata(broker.log_dir)
+    with monkeypatch.context() as failing:
+        failing.setattr("horolog.broker.opening.may_end_in", refused)
+        broker.restart()
+    broker.run(broker.broker.transactions.settle())
+    assert bounds(broker)[1] == offset
+    assert writer.end(commit=True) == 0
+    assert bounds(broker)[1] == offset + 2

@@ -28,7 +28,7 @@ from horolog.metadata.adopted import read_cluster_metadata
 from horolog.metadata.adopted_offsets import KafkaOffsets, read_consumer_offsets
 from horolog.metadata.group_file import GroupFile
 from horolog.metadata.home import PROPERTIES
-from horolog.metadata.open_transactions import committed_in, open_in
+from horolog.metadata.open_transactions import committed_in, may_end_in, open_in
 from horolog.metadata.opening import open_store
 from horolog.metadata.reconcile import StartPlan, TopicOnDisk, reconcile
 from horolog.metadata.rows import FollowedRow, SourceRow, Stored
@@ -205,12 +205,31 @@ class _Opening:
         return GroupFile(Files(), str(self.path / names.GROUPS_FILE), now_ms=self.clock.now_ms)
 
     def _settle_transactions(self, log_dir: LogDir) -> None:
-        """Read from a Kafka's `__transaction_state` which open transactions are committed."""
+        """Find out what the open transactions of adopted logs came to.
+
+        The coordinator of this broker may still end some, also where its metadata was lost: those
+        are open. Of the others a Kafka's `__transaction_state` says which are committed.
+        """
         unended = {key: log for key, log in log_dir.logs.items() if log.unended}
         if unended:
-            committed = committed_in(Files(read_only=True), self.path)
+            files = Files(read_only=True)
+            may_end = self._may_end(files, unended)
+            committed = committed_in(files, self.path)
             for key, log in unended.items():
-                log.take_as_committed(committed.get(key, ()))
+                log.settle_unended(goes_on=may_end.get(key, ()), committed=committed.get(key, ()))
+
+    def _may_end(
+        self, files: Files, unended: Mapping[TopicPartition, Log]
+    ) -> Mapping[TopicPartition, Collection[int]]:
+        """By partition, the producers whose transactions this broker may still end.
+
+        Where that cannot be read, all may be: a commit must not follow once one counts as aborted.
+        """
+        try:
+            return may_end_in(files, self.path, is_ours=self.store.is_own)
+        except StorageFailed as error:
+            _LOG.error("Open transactions of adopted topics stay open until a restart: %s", error)
+            return {key: [each.producer_id for each in log.unended] for key, log in unended.items()}
 
     def _register(self, log_dir: LogDir) -> None:
         """Say in the metadata which broker has the partitions; fenced, as after its end."""

@@ -126,16 +126,31 @@ def decided_in(files: Files, log_dir: str, partition: TopicPartition) -> Decided
     path = Path(log_dir)
     meta = read_meta_properties(files, str(path / names.META_PROPERTIES), [])
     committed: Mapping[TopicPartition, frozenset[int]] = {}
-    if meta is not None and names.METADATA_PROPERTY in meta.others:
-        replay, _ = _in_topic(files, path)
-    elif files.exists(str(path / names.METADATA_FILE)):
-        replay, _ = _in_file(files, path)
+    is_ours = meta is not None and names.METADATA_PROPERTY in meta.others
+    if not is_ours:
+        if not files.exists(str(path / names.METADATA_FILE)):
+            return None
         committed = committed_in(files, path)
-    else:
-        return None
-    may_end = _by_partition(each for each in replay.states.values() if each.is_open)
+    may_end = may_end_in(files, path, is_ours=is_ours)
     none = frozenset[int]()
     return Decided(may_end.get(partition, none), committed.get(partition, none))
+
+
+def may_end_in(
+    files: Files, log_dir: Path, *, is_ours: bool
+) -> Mapping[TopicPartition, frozenset[int]]:
+    """By partition, the producers whose open transactions a broker of ours here can still end.
+
+    Args:
+        files: the way to the disk.
+        log_dir: the log directory.
+        is_ours: whether its `__transaction_state` is the broker's, and no other's.
+
+    Raises:
+        StorageFailed: the disk refused.
+    """
+    replay, _ = _in_topic(files, log_dir) if is_ours else _in_file(files, log_dir)
+    return _by_partition(each for each in replay.states.values() if each.is_open)
 
 
 def open_in(files: Files, log_dir: Path) -> Mapping[TopicPartition, frozenset[int]]:

@@ -9,7 +9,7 @@ returned to the caller: a flush after a roll.
 """
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import NamedTuple, NoReturn
@@ -279,6 +279,22 @@ class AppendableLog(ReadableLog):
             records_ahead_ms=0,
             size=numbered.size,
         )
+
+    def settle_unended(self, *, goes_on: Container[int], committed: Container[int]) -> None:
+        """Let transactions that were open when the log was opened count as what they came to.
+
+        Args:
+            goes_on: producer ids whose transactions a coordinator of this broker may still end:
+                readers wait for that.
+            committed: producer ids whose transactions are committed; only markers are missing.
+        """
+        with self._exclusively():
+            self._unended = tuple(
+                one._replace(is_committed=one.producer_id in committed)
+                for one in self._unended
+                if one.producer_id not in goes_on
+            )
+            self._find_unstable()
 
     def end_unended(self, now_ms: int) -> None:
         """Append the markers of transactions that another broker left open, as they count.

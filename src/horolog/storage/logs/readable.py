@@ -7,7 +7,7 @@ which advances only after a batch is completely in the file.
 Any thread may read while one appends (logs/appendable.py).
 """
 
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -256,12 +256,6 @@ class ReadableLog:
     def is_news(self, said: Iterable[Unended]) -> bool:
         """Whether a log that follows was not yet told all of this."""
         return not self._said_unended.issuperset(said)
-
-    def take_as_committed(self, producer_ids: Container[int]) -> None:
-        """The open transactions of these producers are committed; only markers are missing."""
-        self._unended = tuple(
-            one._replace(is_committed=one.producer_id in producer_ids) for one in self._unended
-        )
 
     # Leader epochs.
 
