@@ -16,6 +16,7 @@ from running_broker import BROKER, NOW_MS, MakeBroker, RunningBroker, a_broker
 from horolog.broker.handlers import produce as produce_handler
 from horolog.broker.scheduling.fair_pool import FairPool
 from horolog.clock import HOUR_MS
+from horolog.errors import ErrorCode
 from horolog.record.builder import Record, build_batch
 from horolog.record.compression import Codec
 from horolog.wire.api import ApiKey
@@ -50,6 +51,23 @@ def test_only_batches_after_the_first_are_checked_in_threads_because_time_has_pa
     fields = produce_fields("two", {0: batch(NOW_MS), 1: batch(NOW_MS)})
     broker.ask(ApiKey.PRODUCE, 9, **fields)
     assert len(in_threads) == 1
+
+
+def test_a_damaged_log_is_a_storage_error_of_its_partition_alone(broker: RunningBroker) -> None:
+    broker.create_topic("two", partitions=2)
+    for index in (0, 1):
+        broker.append("two", batch(NOW_MS), index)
+        broker.append("two", batch(NOW_MS), index)
+    broker.stop()
+    with (broker.log_dir / "two-0" / f"{0:020}.log").open("r+b") as file:
+        file.write((1 << 40).to_bytes(8, "big"))
+    broker.restart()
+    sent = produce_fields("two", {0: batch(NOW_MS), 1: batch(NOW_MS)}, acks=-1)
+    for offset in (2, 3):
+        (topic,) = broker.ask(ApiKey.PRODUCE, 9, **sent).responses
+        damaged, whole = sorted(topic.partition_responses, key=lambda answer: answer.index)
+        assert (damaged.error_code, whole.error_code) == (ErrorCode.kafka_storage_error, 0)
+        assert whole.base_offset == offset
 
 
 def test_append_time_is_the_clocks_and_never_goes_back(broker: RunningBroker) -> None:

@@ -119,6 +119,7 @@ FOLLOWED_INTERNAL: Final = frozenset({FOLLOWED_OFFSETS, TRANSACTION_STATE})
 SERVED_INTERNAL: Final = frozenset({CONSUMER_OFFSETS, FOLLOWED_OFFSETS, TRANSACTION_STATE})
 MAX_OFFSET: Final = (1 << 63) - 1
 MAX_BASE_OFFSET: Final = MAX_OFFSET - (1 << 32)  # behind it a segment has no room for its offsets
+SEE_VERIFY: Final = "`horolog log verify` says what it holds and how to bring it back"
 MAX_RELATIVE_OFFSET: Final = (1 << 31) - 1  # to the first of a segment: 31 bits of an index entry
 MAX_PARTITION: Final = (1 << 31) - 1  # a partition index is an int32 on the wire
 

@@ -1,6 +1,7 @@
 """A broker that follows another: the same offsets, epochs and bytes, whatever happens to either."""
 
 import logging
+from typing import Any
 
 import pytest
 from following import batches_of, is_caught_up, status_of
@@ -170,6 +171,37 @@ def test_nothing_is_appended_while_the_disk_refuses_to_cut(
     shadow.restart(replica_fetch_backoff_ms="10")
     assert_same(source, shadow)
     assert refused == [30, 30]
+
+
+def why_waits(shadow: RunningBroker, partition: int) -> str | None:
+    status = status_of(shadow, "t", partition)
+    assert status is not None
+    return status.why
+
+
+def test_a_bug_with_one_partition_does_not_hold_up_the_others_of_its_leader(
+    source: RunningBroker, shadow: RunningBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(source, 1)
+    fill(source, 1, partition=1)
+    assert is_caught_up(shadow, source, ALL)
+    real = Log.follow
+
+    def fails(log: Log, *args: Any, **more: Any) -> Any:
+        if log.partition == 1:
+            raise ValueError("a bug")
+        return real(log, *args, **more)
+
+    with monkeypatch.context() as failing:
+        failing.setattr(Log, "follow", fails)
+        for _ in range(3):
+            fill(source, 1)
+            fill(source, 1, partition=1)
+            assert is_caught_up(shadow, source, [("t", 0)])
+        assert eventually(lambda: why_waits(shadow, 1) == "a bug: see the log")
+        assert why_waits(shadow, 0) is None
+        assert shadow.log("t", 1).log_end_offset == 3
+    assert_same(source, shadow, 1)
 
 
 def test_what_the_source_lost_is_cut_off_and_set_aside(

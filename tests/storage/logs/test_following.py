@@ -74,6 +74,41 @@ def test_batches_are_kept_as_they_are_with_their_offsets_and_epochs(tmp_path: Pa
         assert (found.offset, found.leader_epoch) == (2, 4)
 
 
+FAR = 1 << 31
+"""As many offsets as a segment has room for."""
+
+
+@pytest.mark.parametrize("kill", [True, False])
+@pytest.mark.parametrize("kind", ["v2", "plain", "packed"])
+@pytest.mark.parametrize(
+    "offsets",
+    [(FAR - 1,), (FAR,), (FAR + 5, FAR + 6), (0, FAR), (3, FAR + 2, FAR + 3), (7, FAR, 3 * FAR)],
+)
+def test_gaps_of_compaction_that_are_wider_than_a_segment_are_followed(
+    tmp_path: Path, offsets: tuple[int, ...], kind: str, kill: bool
+) -> None:
+    records = [Record(NOW, b"k", b"v", offset=offset) for offset in offsets]
+    codec = Codec.GZIP if kind == "packed" else Codec.NONE
+    if kind == "v2":
+        sent = b"".join(v2(offset) for offset in offsets)
+    elif kind == "plain":
+        sent = bytes(build_messages(records, 1))
+    else:
+        sent = b"".join(bytes(build_messages([each], 1, codec=codec)) for each in records)
+    log_dir = open_dir(tmp_path, FOREVER)
+    log = log_dir.create("events", 3, TOPIC_ID, FOREVER, NOW)
+    log.begin_following(0)
+    assert pull(log, sent).last_offset == offsets[-1]
+    assert [each.offset for each in records_in(log)] == [*offsets]
+    log_dir.close(clean=not kill)
+    with reopened(tmp_path, FOREVER, follows=True) as (log_dir, log):
+        assert log_dir.recoveries == [] or not log_dir.recoveries[0].has_findings
+        log.advance_high_watermark(offsets[-1] + 1)
+        assert log.log_start_offset == 0
+        assert [each.offset for each in records_in(log)] == [*offsets]
+        assert pull(log, v2(offsets[-1] + 1)).next_offset == offsets[-1] + 2
+
+
 def test_messages_of_old_formats_are_followed(tmp_path: Path) -> None:
     records = [Record(NOW + number, b"k", b"v", offset=number) for number in range(4)]
     plain = bytes(build_messages(records[:3], 0))

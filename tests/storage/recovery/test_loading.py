@@ -1082,3 +1082,28 @@ def test_a_header_with_a_damaged_epoch_does_not_replace_those_of_the_file(led: P
         (warning,) = log_dir.recoveries[0].warnings
         assert "offset 6 has epoch 3 there, and epoch 1048576 in its batch" in warning
         assert "go back at offset 7" in warning
+
+
+@pytest.mark.parametrize("base_offset", [-5, 1 << 32, 1 << 40, (1 << 63) - 4])
+def test_damage_that_is_found_by_an_append_is_no_fault_of_its_batch(
+    tmp_path: Path, base_offset: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    log_dir = open_dir(tmp_path, CONFIG)
+    log = log_dir.create("events", 3, TOPIC_ID, CONFIG, NOW)
+    for _ in range(3):
+        append(log, NOW)
+    log_dir.close()
+    with logs(tmp_path)[-1].open("r+b") as file:
+        file.write(base_offset.to_bytes(8, "big", signed=True))  # no checksum covers it
+    log_dir = open_dir(tmp_path, CONFIG)
+    log = log_dir.logs[TopicPartition("events", 3)]
+    other = log_dir.create("others", 0, TOPIC_ID, CONFIG, NOW)
+    for _ in range(2):
+        with pytest.raises(StorageFailed, match="horolog log verify"):
+            append(log, NOW)
+    assert sum("Nothing is appended to" in record.message for record in caplog.records) == 1
+    assert append(other, NOW).base_offset == 0
+    log_dir.close()
+    with reopened(tmp_path, CONFIG) as (log_dir, log):
+        assert any("set aside" in warning for warning in log_dir.recoveries[0].warnings)
+        append(log, NOW)

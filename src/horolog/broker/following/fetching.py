@@ -416,6 +416,10 @@ class LeaderFetcher:
         except HorologError as error:
             followed.state.on_failure(str(error), self._now_ms())
             return None
+        except Exception:  # noqa: BLE001 - a bug with one partition does not hold up the others
+            _LOG.exception("a bug in following %s", followed.partition.name)
+            followed.state.on_failure("a bug: see the log", self._now_ms())
+            return None
         finally:
             change.add_done_callback(lambda _: self._on_changed(followed))
 

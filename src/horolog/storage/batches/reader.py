@@ -320,6 +320,8 @@ class BatchReader:
                 header.base_offset + header.last_offset_delta >= offset
                 and header.max_timestamp >= timestamp
             ):
+                if not self.in_any_order:
+                    self._check_order(position, header, self.least_offset)
                 return position, header
             if self._window is not window:
                 read += len(self._window)

@@ -26,6 +26,7 @@ from horolog.storage.files import Files
 from horolog.storage.index.abort import AbortedTxn
 from horolog.storage.index.indexes import SegmentEnd
 from horolog.storage.logs.epochs import LeaderEpochs
+from horolog.storage.names import MAX_RELATIVE_OFFSET
 from horolog.storage.producers.states import Producers
 from horolog.storage.segments.active import ActiveSegment
 from horolog.storage.segments.numbered import Numbered
@@ -106,8 +107,8 @@ class LogWriter:
         """
         active, floor = self.active, self._append_times
         end = active.segment.end
-        if end.size == 0:
-            return False
+        if end.size == 0:  # only compaction of the other log leaves such a gap (KAFKA-6264)
+            return batch.last_offset - active.segment.base_offset > MAX_RELATIVE_OFFSET
         if active is self._cut:
             return True  # readers may have what was cut off it open
         if floor is not None and floor.resets and end.next_offset <= floor.reset_offset:

@@ -32,7 +32,7 @@ from horolog.storage.lookup.by_append_time import latest_append_time, with_ends
 from horolog.storage.names import TopicPartition
 from horolog.storage.producers.replay import replay
 from horolog.storage.producers.states import Producers, remove_snapshot
-from horolog.storage.recovery.segments import SEE, LoadPlan, Recovery, SegmentRecovery
+from horolog.storage.recovery.segments import LoadPlan, Recovery, SegmentRecovery
 from horolog.storage.removal import leftovers
 from horolog.storage.removal.set_aside import set_aside_in
 from horolog.storage.segments.active import ActiveSegment
@@ -248,7 +248,7 @@ class _Loader:
         if falls_at is not None and is_readable and entries:
             self.report.warnings.append(
                 f"{path} and the log disagree: {wrong}. The leader epochs of batches go back at "
-                f"offset {falls_at}, so that the file counts; {SEE}"
+                f"offset {falls_at}, so that the file counts; {names.SEE_VERIFY}"
             )
             return epochs
         if is_readable:

@@ -7,7 +7,7 @@ with a batch that is whole, as far as that was not sure before.
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import NamedTuple
 from uuid import UUID
 
 from horolog.config import TopicConfig
@@ -30,8 +30,6 @@ from horolog.storage.producers.replay import aborted_by_segment, rebuild_aborted
 from horolog.storage.removal import leftovers
 from horolog.storage.removal.set_aside import keep_segment, keep_stretch
 from horolog.storage.segments.segment import Segment
-
-SEE: Final = "`horolog log verify` says what it holds and how to bring it back"
 
 
 class LoadPlan(NamedTuple):
@@ -328,7 +326,7 @@ class SegmentRecovery:
         if is_torn:
             self._report.notes.append(cut)
         else:
-            self._report.warnings.append(f"{cut}; {SEE}")
+            self._report.warnings.append(f"{cut}; {names.SEE_VERIFY}")
         self._files.truncate(file, facts.end)
 
     def _set_aside(self, segments: Sequence[Segment], why: str) -> None:
@@ -344,7 +342,7 @@ class SegmentRecovery:
             kept = keep_segment(self._files, self._directory, base_offset, now_ms, times)
             self._report.warnings.append(
                 f"Took {segment.log.path} of {segment.size} bytes out of the log: {why}. It is set "
-                f"aside in {kept}; {SEE}"
+                f"aside in {kept}; {names.SEE_VERIFY}"
             )
 
     def learn_from_last_batches(self) -> None:

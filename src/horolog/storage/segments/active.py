@@ -4,14 +4,14 @@ One thread at a time. What it appends is published with the segment's end, as on
 """
 
 import logging
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
 from horolog.buffers import Buffer
 from horolog.config import TopicConfig
-from horolog.errors import StorageFailed
+from horolog.errors import CorruptBatch, StorageFailed
 from horolog.record.time_stats import OF_APPEND_TIME, OF_CREATE_TIME
 from horolog.record.timestamps import NO_TIMESTAMP
 from horolog.storage import names
@@ -44,6 +44,7 @@ class ActiveSegment:
         "_append_times",
         "_blocks",
         "_counted",
+        "_damage",
         "_entries",
         "_files",
         "_interval_bytes",
@@ -80,6 +81,7 @@ class ActiveSegment:
         self._entries: IndexWriter | None = None  # None until it is reopened
         self._blocks: BlockWriter | None = None  # as well
         self._counted = NONE  # up to the end of the block writer before that one
+        self._damage: str | None = None  # of what is in the segment: nothing is appended to it
         self._torn = False  # bytes that are no part of the log may follow its end
 
     @classmethod
@@ -154,17 +156,36 @@ class ActiveSegment:
             is_counted: whether the records of batches are counted, for the block map.
 
         Raises:
-            StorageFailed: the disk refused.
+            StorageFailed: the disk refused, or what is in the segment is damaged.
         """
-        if self._entries is None:
-            self.reopen()
-        if append_ms is not None:
-            self._append_times.make_ready(append_ms)
-        if is_counted and self._blocks is None:
-            segment = self.segment
-            blocks = segment.blocks.reopen(segment.end.size, self._append_times.stretches)
-            blocks.count_from(self._counted)
-            self._blocks = blocks
+        with self._judging_damage():
+            if self._entries is None:
+                self.reopen()
+            if append_ms is not None:
+                self._append_times.make_ready(append_ms)
+            if is_counted and self._blocks is None:
+                segment = self.segment
+                blocks = segment.blocks.reopen(segment.end.size, self._append_times.stretches)
+                blocks.count_from(self._counted)
+                self._blocks = blocks
+
+    @contextmanager
+    def _judging_damage(self) -> Iterator[None]:
+        """Refuse to write where batches that are there already are damaged.
+
+        No producer may be told that its own batch is corrupt.
+        """
+        if self._damage is not None:
+            raise StorageFailed(self._damage)
+        try:
+            yield
+        except CorruptBatch as error:
+            self._damage = (
+                f"Nothing is appended to {self.segment.log.path}, which is damaged: {error}. The "
+                f"next start sets aside what is damaged and what follows it; {names.SEE_VERIFY}"
+            )
+            _logger.error("%s", self._damage)
+            raise StorageFailed(self._damage) from error
 
     def append(self, batch: Numbered) -> None:
         """Write a batch, or plain messages that arrived together; note it in the companion files.
@@ -430,19 +451,20 @@ class ActiveSegment:
         """Write the last time entry, cut all files to what is in use, and seal the indexes.
 
         Raises:
-            StorageFailed: the disk refused.
+            StorageFailed: the disk refused, or what is in the segment is damaged.
         """
-        segment = self.segment
-        if self._torn:
-            self._files.truncate(segment.log.open(), segment.end.size)
-            segment.forget_aborted_from(segment.end.next_offset)
-            self._torn = False
-        blocks = segment.blocks.closed(segment.end.size)
-        self._append_times.finish()
-        segment.indexes.finish(segment.end)
-        segment.blocks.finish(blocks)
-        self._end_blocks()
-        self._entries = None
+        with self._judging_damage():
+            segment = self.segment
+            if self._torn:
+                self._files.truncate(segment.log.open(), segment.end.size)
+                segment.forget_aborted_from(segment.end.next_offset)
+                self._torn = False
+            blocks = segment.blocks.closed(segment.end.size)
+            self._append_times.finish()
+            segment.indexes.finish(segment.end)
+            segment.blocks.finish(blocks)
+            self._end_blocks()
+            self._entries = None
 
     def _end_blocks(self) -> None:
         self._counted = self.counts
@@ -456,6 +478,7 @@ class ActiveSegment:
         """
         segment = self.segment
         indexes, size = segment.indexes, segment.end.size
+        _ = segment.first_timestamp  # read now, where damage is judged; `age_ms` asks for it
         # First: lookups use this where the indexes grow.
         segment.end = segment.end._replace(largest=indexes.largest(size))
         indexes.reopen(size)

@@ -16,6 +16,7 @@ from horolog.record.batch import MAGIC, UNKNOWN_COUNT, BatchHeader, parse_header
 from horolog.record.old_format.plain import PlainMessages, largest_of, list_messages
 from horolog.record.time_stats import Counts
 from horolog.record.timestamps import AppendTimeStretch
+from horolog.storage.names import MAX_RELATIVE_OFFSET
 
 
 class Numbered(NamedTuple):
@@ -78,6 +79,9 @@ def as_they_are(
                 raise CorruptBatch(f"the batch at offset {header.base_offset} is not whole")
             batch = as_it_is(header, [view[position:end]], appended.ms, is_seen=appended.is_seen)
         else:
+            reach = bisect_right(listed.offsets, listed.offsets[0] + MAX_RELATIVE_OFFSET)
+            if reach < len(listed.offsets):  # compaction has left a gap that no segment spans
+                listed = listed.until(reach)
             if after < len(append_times):  # as far as the append time is the same
                 count = bisect_left(listed.offsets, append_times[after].offset)
                 listed = listed.until(count) if count < len(listed.offsets) else listed
@@ -123,11 +127,14 @@ def as_it_is(
     is_seen: bool = False,
 ) -> Numbered:
     """A batch as it is."""
+    base_offset = header.base_offset
+    if header.records_count == UNKNOWN_COUNT:  # only where it ends is known; the least, where not
+        base_offset = max(base_offset, header.last_offset - MAX_RELATIVE_OFFSET)
     batch: Numbered = new_numbered(
         (
             parts,
             header.size,
-            header.base_offset,
+            base_offset,
             header.last_offset,
             header.max_timestamp,
             header.leader_epoch,
