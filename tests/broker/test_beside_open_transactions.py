@@ -276,6 +276,8 @@ def test_readers_of_files_wait_for_what_is_open_as_those_of_the_broker_do(
     log_dir = tmp_path / "log"
     for name in (f"{OPEN}-0", *(["__cluster_metadata-0"] if beside else [])):
         shutil.copytree(GOLDEN / "clean" / name, log_dir / name)
+    if beside:
+        shutil.copy(GOLDEN / "clean" / "meta.properties", log_dir)
     broker = make_broker(log_dir=log_dir, clock=ManualClock(NOW_MS), node_id="1")
     assert (log_dir / "horolog-metadata.log").exists() is beside, "then states are in one file"
     assert broker.alter(OPEN, retention_ms="-1").error_code == 0  # it takes transactions

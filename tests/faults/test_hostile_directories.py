@@ -301,10 +301,18 @@ def templates(tmp_path_factory: pytest.TempPathFactory) -> dict[bool, Path]:
     return found
 
 
-def assert_serves(log_dir: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Two lives of a broker, in which what is sound is served and nothing is a bug."""
+def cluster_id_in(log_dir: Path) -> str:
+    lines = (log_dir / "meta.properties").read_text().splitlines()
+    return next(line for line in lines if line.startswith("cluster.id=")).partition("=")[2]
+
+
+def assert_serves(log_dir: Path, caplog: pytest.LogCaptureFixture, cluster_id: str) -> None:
+    """Two lives of a broker, in which what is sound is served and nothing is a bug.
+
+    It is told the id of the cluster: where all files are damaged, none contains it.
+    """
     for _ in range(2):
-        with RunningBroker(log_dir) as broker:
+        with RunningBroker(log_dir, {"horolog.cluster.id": cluster_id}) as broker:
             assert broker.produce("other", BATCH).error_code == 0
             assert broker.count("other") >= 15
             assert broker.produce("t", BATCH, SOUND).error_code == 0
@@ -358,7 +366,7 @@ def test_damage_in_every_file_at_once_stops_only_what_it_is_in(
         damage(log_dir / name, list(DAMAGES)[index % len(DAMAGES)])
     outside = {path: path.read_bytes() for path in tmp_path.rglob("outside-*")}
     assert outside
-    assert_serves(log_dir, caplog)
+    assert_serves(log_dir, caplog, cluster_id_in(templates[turn % 2 == 0]))
     assert {path: path.read_bytes() for path in outside} == outside
 
 
@@ -371,7 +379,7 @@ def test_damage_in_one_file_stops_only_what_it_is_in(
         log_dir = tmp_path / f"{how}-{is_clean}" / "log"
         shutil.copytree(templates[is_clean], log_dir)
         damage(log_dir / name, how)
-        assert_serves(log_dir, caplog)
+        assert_serves(log_dir, caplog, cluster_id_in(templates[is_clean]))
         shutil.rmtree(log_dir.parent)
 
 

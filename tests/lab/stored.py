@@ -46,4 +46,5 @@ def lose_metadata(log_dir: Path, *, and_identity: bool = False) -> None:
     """Remove the metadata; with `and_identity` the directory does not say whose it was either."""
     shutil.rmtree(metadata_dir(log_dir))
     if and_identity:
-        (log_dir / names.META_PROPERTIES).unlink()
+        for name in (names.META_PROPERTIES, *names.SERVED):
+            (log_dir / name).unlink(missing_ok=True)

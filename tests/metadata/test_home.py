@@ -38,7 +38,13 @@ def test_signs_are_read_off_the_directory(tmp_path: Path) -> None:
     (tmp_path / "meta.properties").write_text(lines)
     meta = MetaProperties("c", 1, None, PROPERTIES)
     assert signs_in(Files(), tmp_path, False) == Signs(
-        False, True, {"__transaction_state"}, meta, was_served=True
+        False,
+        True,
+        {"__transaction_state"},
+        meta,
+        was_served=True,
+        was_served_here=True,
+        has_partitions=True,
     )
     (tmp_path / "meta.properties").write_bytes(b"\xff\0")
     found = signs_in(Files(), tmp_path, None).meta

@@ -75,6 +75,14 @@ def number_of_a_broker_without_a_node_id(lab: Lab) -> tuple[int, int, int]:
     return number_of_the_broker(lab)
 
 
+_SOME_CLUSTER, _ANOTHER = "wgPH0HbHQdafz7FRtFo3PQ", "M8SSPQDOTm2d2SYLW6hN8g"
+
+
+@of_broker("horolog.cluster.id", {each: each for each in (_SOME_CLUSTER, _ANOTHER)})
+def id_of_the_cluster_of_a_new_directory(lab: Lab) -> str | None:
+    return _metadata(lab).cluster_id
+
+
 @of_broker("broker.rack", {"east": "east", "west": "west"})
 def rack_that_clients_are_told(lab: Lab) -> str | None:
     (broker,) = _metadata(lab).brokers

@@ -165,6 +165,7 @@ class Broker:
         )
         self.open_transactions = OpenTransactions(self.topics, self.transactions)
         self.left_behind = opened.left_behind
+        self.lost_metadata = store.lost
         self.traffic = self.partitions.traffic
         self.conversions = Conversions(self.traffic)
         self.timestamp_warnings = TimestampWarnings(live, clock, self.partitions)

@@ -202,7 +202,12 @@ class Controller:
 
     async def _grow(self, topic: Topic, count: int) -> Topic:
         adopted = topic.adopted and topic.followed
-        grown = replace(topic, partitions=tuple(range(count)), adopted=adopted)
+        grown = replace(
+            topic,
+            partitions=tuple(range(count)),
+            adopted=adopted,
+            salvaged=topic.salvaged and adopted,
+        )
         missing = sorted(set(grown.partitions).difference(topic.partitions))
         await self._metadata.run(self._store.put_topic, _row(grown))
         try:
@@ -357,7 +362,12 @@ class Controller:
         is_compacted = topic.compacted or self._placement.compacts(topic.name)
         compacted = is_compacted and "cleanup.policy" not in overrides
         after = replace(
-            topic, overrides=overrides, adopted=False, compacted=compacted, unsettled=False
+            topic,
+            overrides=overrides,
+            adopted=False,
+            compacted=compacted,
+            unsettled=False,
+            salvaged=False,
         )
         if topic.adopted:
             check_may_expire(topic, overrides)
@@ -462,6 +472,7 @@ def _row(topic: Topic) -> TopicRow:
     return TopicRow(
         *(topic.name, topic.topic_id, count),
         adopted=topic.adopted,
+        is_salvaged=topic.salvaged,
         followed=topic.followed,
         indexes=topic.partitions if count == AS_FOUND else (),
     )

@@ -1,6 +1,8 @@
 """What is wrong with a broker that answers: what an operator has to look at.
 
 offline            a partition whose log could not be read
+metadata-lost      the settings of `value` topics may be lost, because the metadata were gone or
+                   damaged at a start; until these topics are given settings
 lost               the log directory is gone: everything is refused until a restart
 flush-failed       a partition that refuses appends until a flush succeeds
 not-followed       a cluster that cannot be followed, or a topic or partition of it
@@ -33,6 +35,7 @@ ENOUGH_FREE_BYTES: Final = 10 << 30
 """With this much left a disk is not nearly full, whatever its size."""
 LATE_MS: Final = 60_000
 """A partition that waits for its source is wrong once it is so far behind."""
+_MOST_NAMES: Final = 5  # of topics in an error
 _LONGEST: Final = 500  # characters of an error
 
 
@@ -42,6 +45,7 @@ async def wrong_with(broker: Broker) -> list[Wrong]:
     refusal = broker.partitions.refusal
     if refusal is not None:
         wrong.append(Wrong("lost", str(broker.log_dir_path), None, refusal[:_LONGEST]))
+    wrong += _lost_metadata(broker)
     served = []
     for topic in broker.topics:
         for index in topic.partitions:
@@ -70,6 +74,7 @@ async def wrong_with(broker: Broker) -> list[Wrong]:
 
 _ORDER: Final = (
     "lost",
+    "metadata-lost",
     "offline",
     "flush-failed",
     "not-followed",
@@ -80,6 +85,22 @@ _ORDER: Final = (
     "append-time-ahead",
     "set-aside",
 )
+
+
+def _lost_metadata(broker: Broker) -> Iterator[Wrong]:
+    """Topics that are served without their settings; or all of them are gone with the metadata."""
+    salvaged = sorted(topic.name for topic in broker.topics if topic.salvaged)
+    if salvaged:
+        more = f" and {len(salvaged) - _MOST_NAMES} more" if len(salvaged) > _MOST_NAMES else ""
+        text = (
+            "the metadata were gone or damaged, and settings may be lost: no record expires of "
+            f"{', '.join(salvaged[:_MOST_NAMES])}{more} until the topics are given settings"
+        )
+    elif broker.lost_metadata and not len(broker.topics):
+        text = broker.lost_metadata[0]
+    else:
+        return
+    yield Wrong("metadata-lost", str(broker.log_dir_path), len(salvaged), text[:_LONGEST])
 
 
 def _wrong_with_disk(broker: Broker) -> Iterator[Wrong]:

@@ -32,6 +32,7 @@ from horolog.metadata.open_transactions import committed_in, may_end_in, open_in
 from horolog.metadata.opening import open_store
 from horolog.metadata.reconcile import StartPlan, TopicOnDisk, reconcile
 from horolog.metadata.rows import FollowedRow, SourceRow, Stored
+from horolog.metadata.state import Identity
 from horolog.metadata.store import MetadataStore
 from horolog.metadata.topics import Topic
 from horolog.metadata.transaction_file import TransactionFile
@@ -47,6 +48,7 @@ from horolog.schemas.metadata import (
 from horolog.schemas.transactions import FIRST_FLOW, SECOND_FLOW
 from horolog.storage import names
 from horolog.storage.directory.checkpoints import MAX_EPOCH, decode_uuid
+from horolog.storage.directory.identity import is_cluster_id
 from horolog.storage.directory.lock import DirectoryLock, lock_log_dir
 from horolog.storage.files import Files
 from horolog.storage.log_dir.log_dir import FoundPartitions, LogDir
@@ -177,6 +179,7 @@ class _Opening:
             files=files,
             lock=lock,
             properties=PROPERTIES if self.store.is_own else {},
+            remembered=self.store.remembered,
             reserved=self._reserved,
         )
         try:
@@ -237,6 +240,11 @@ class _Opening:
         if log_dir.meta.directory_id is not None:
             with suppress(ValueError):  # no record can name it
                 directory_id = decode_uuid(log_dir.meta.directory_id)
+        cluster_id, node_id, text, *_ = log_dir.meta
+        identity = None
+        if is_cluster_id(cluster_id) and node_id is not None:
+            directory = text if is_cluster_id(text) else None
+            identity = Identity(cluster_id, node_id, directory, log_dir.meta.version)
         self.store.register(
             RegisterBroker(
                 *(config.node_id, False, uuid.uuid4(), 0),
@@ -246,7 +254,8 @@ class _Opening:
                     Supported(TRANSACTION_VERSION, FIRST_FLOW, SECOND_FLOW),
                 ),
                 log_dirs=(directory_id,),
-            )
+            ),
+            identity,
         )
 
     def _follow_source(self) -> SourceRow | None:
@@ -287,6 +296,7 @@ class _Opening:
                 compacted=self._is_compacted(row.name),
                 unsettled=not self.stored_settings.may_expire(row.name),
                 followed=row.followed,
+                salvaged=row.adopted and row.is_salvaged,
             )
             for row in self.plan.rows
         ]

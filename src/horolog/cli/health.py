@@ -15,10 +15,10 @@ app = typer.Typer()
 def health(brokers: Brokers, is_json: Json = False) -> None:
     """Say what is wrong with a broker: exit code 0 if nothing is, else 1.
 
-    Partitions that are offline or refuse appends, transactions that hang, append times ahead of
-    the clock, what recovery has set aside, a disk that is nearly full, a log directory that is
-    gone; what a broker that follows another cluster does not have of it. Also 1 if no broker
-    answers.
+    Metadata that was lost, partitions that are offline or refuse appends, transactions that hang,
+    append times ahead of the clock, what recovery has set aside, a disk that is nearly full, a log
+    directory that is gone; what a broker that follows another cluster does not have of it. Also 1
+    if no broker answers.
     """
     with brokers.connect() as client:
         found = client.health()

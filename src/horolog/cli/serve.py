@@ -71,6 +71,15 @@ def serve(
             "topics and settings (docs/moving-in-and-out.md). Later starts do not need it.",
         ),
     ] = False,
+    cluster_id: Annotated[
+        str | None,
+        typer.Option(
+            "--cluster-id",
+            metavar="ID",
+            help="The id of the cluster, for a new log directory or one whose meta.properties is "
+            "lost (docs/moving-in-and-out.md). Later starts do not need it.",
+        ),
+    ] = None,
     follow: Annotated[
         str | None,
         typer.Option(
@@ -136,6 +145,8 @@ def serve(
         given["horolog.adopt.defaults"] = "true"
     if take_over:
         given["horolog.take.over"] = "true"
+    if cluster_id is not None:
+        given["horolog.cluster.id"] = cluster_id
     given |= follow_settings(follow, topics, command_config)
     if metrics_port is not None:
         given["horolog.metrics.port"] = str(metrics_port)

@@ -95,6 +95,7 @@ class BrokerConfig:
     # horolog's own.
     horolog_adopt_defaults: bool = False
     horolog_busy_poll_us: int = 100
+    horolog_cluster_id: str | None = None
     horolog_follow: str | None = None
     horolog_follow_config: str = ""
     horolog_follow_log_start: bool = False

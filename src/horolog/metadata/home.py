@@ -49,6 +49,9 @@ class Signs(NamedTuple):
     meta: MetaProperties | None = None
     was_served: bool = False
     """A broker has had it: files are there that only brokers write."""
+    was_served_here: bool = False
+    """A horolog has, likewise."""
+    has_partitions: bool = False
 
     @property
     def is_made_here(self) -> bool:
@@ -83,5 +86,7 @@ def signs_in(files: Files, log_dir: Path, is_marked: bool | None) -> Signs:
         files.exists(str(log_dir / names.METADATA_FILE)),
         internal - {names.CLUSTER_METADATA},
         meta,
-        any(files.exists(str(log_dir / name)) for name in names.SERVED_BY_A_BROKER),
+        any(files.exists(str(log_dir / name)) for name in names.SERVED),
+        any(files.exists(str(log_dir / name)) for name in names.SERVED_HERE),
+        any(each and each.topic != names.CLUSTER_METADATA for each in present),
     )

@@ -9,7 +9,7 @@ once the directories are renamed.
 """
 
 import logging
-from collections.abc import Collection, Container, Iterable, Iterator, Mapping
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 from uuid import UUID
 
@@ -32,6 +32,7 @@ from horolog.schemas.metadata import Config, Partition, Record, RemoveTopic, Top
 from horolog.storage import names
 
 _ALL_BROKERS: Final = ""
+_MOST_RESERVED: Final = 100
 _TRUE: Final = "true"
 
 _logger = logging.getLogger(__name__)
@@ -177,6 +178,37 @@ def guarded(image: Image) -> list[Record]:
 def marked(image: Image) -> list[Record]:
     """Mark the metadata as horolog's own (`home.py`)."""
     return _changed(BROKER, _ALL_BROKERS, shared_settings(image), {state.HOME: Home.OWN.value})
+
+
+def identified(image: Image, identity: state.Identity | None) -> list[Record]:
+    """Keep a copy of what `meta.properties` says."""
+    if identity is None:
+        return []
+    text = state.identity_text(identity)
+    return _changed(BROKER, _ALL_BROKERS, shared_settings(image), {state.IDENTITY: text})
+
+
+def placed(image: Image, node: Node) -> list[Record]:
+    """Name the directory in the records of partitions that name one which is not there any more.
+
+    Kafka elects no leader for these.
+    """
+    here = (node.directory_id,)
+    if not _is_known(here):
+        return []
+    records: list[Record] = []
+    for topic in image.topics.values():
+        for its in topic.partitions.values():
+            alone = (*its.replicas,) == (node.broker_id,)
+            if alone and _is_known(its.directories) and (*its.directories,) != here:
+                epoch = its.partition_epoch + 1
+                records.append(its._replace(directories=here, partition_epoch=epoch))
+    return records
+
+
+def _is_known(directories: Sequence[UUID]) -> bool:
+    """Whether these are no reserved ids, as of directories that are not assigned yet (KIP-858)."""
+    return bool(directories) and all(each.int > _MOST_RESERVED for each in directories)
 
 
 def salvage_ended(image: Image) -> list[Record]:

@@ -5,7 +5,7 @@ kept beside it until then is carried into it, and a mark says from then on that 
 horolog's (`home`): both with the first change, so that a kill before it leaves all as it was.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 from uuid import UUID
@@ -14,13 +14,15 @@ from horolog.errors import CorruptFile, Misconfigured
 from horolog.metadata import mapping, state
 from horolog.metadata.forms import QUORUM_STATE
 from horolog.metadata.home import Home, Signs, home_of, signs_in
+from horolog.metadata.image import Image
 from horolog.metadata.log import MetadataLog
 from horolog.metadata.reserve import Reserve
 from horolog.metadata.rows import Stored
 from horolog.metadata.store import MetadataStore
-from horolog.metadata.taking_over import Node, static_voters, why_not
+from horolog.metadata.taking_over import UNASSIGNED, Node, static_voters, why_not
 from horolog.storage import names
-from horolog.storage.directory.checkpoints import decode_uuid
+from horolog.storage.directory.checkpoints import decode_uuid, kafka_uuid
+from horolog.storage.directory.identity import Remembered
 from horolog.storage.files import Files
 from horolog.storage.names import TopicPartition
 
@@ -54,8 +56,10 @@ def open_store(
     log = MetadataLog.open(files, str(log_dir), node_id=node_id)
     signs = signs_in(files, log_dir, _is_marked(log))
     home, carried, present = home_of(signs), None, frozenset[str]()
+    images = [log.image]
     if home is Home.BESIDE:
         beside = MetadataLog.open(files, str(log_dir), node_id=node_id, in_one_file=True)
+        images = [log.image, beside.image]
         if take_over:
             why = _why_not(files, log_dir, log, signs, node_id)
             if beside.damage:
@@ -69,11 +73,31 @@ def open_store(
             present = frozenset(each.topic for each in found if each is not None)
         else:
             log = beside
-    is_lost = home is Home.OWN and signs.is_made_here and not log.image.features
+    was_here = signs.was_served_here or (signs.is_made_here and signs.has_partitions)
+    is_lost = was_here and carried is None and not log.image.features
     reserve = Reserve(files, log_dir)
     return MetadataStore(
-        *(log, reserve, home, now_ms, first_producer_id, carried, present), is_lost=is_lost
+        *(log, reserve, home, now_ms, first_producer_id, carried, present),
+        remembered=_remembered(images, signs, node_id),
+        is_lost=is_lost,
     )
+
+
+def _remembered(images: Sequence[Image], signs: Signs, node_id: int) -> Remembered:
+    """What metadata say about the directory's identity; of the first that has a copy."""
+    was_served = signs.was_served or any(image.features for image in images)
+    for image in images:
+        copy = state.identity_in(mapping.shared_settings(image))
+        if copy is not None:
+            directories = () if copy.directory_id is None else (copy.directory_id,)
+            return Remembered(was_served, copy.cluster_id, copy.node_id, directories, copy.version)
+    for image in images:
+        brokers = image.brokers
+        broker = brokers.get(node_id, next(iter(brokers.values()), None))
+        if broker is not None and (broker.broker_id == node_id or len(brokers) == 1):
+            known = (kafka_uuid(each) for each in broker.log_dirs if each != UNASSIGNED)
+            return Remembered(was_served, None, broker.broker_id, tuple(known))
+    return Remembered(was_served)
 
 
 def read_stored(log_dir: Path) -> Stored | None:
@@ -123,6 +147,8 @@ def _is_marked(log: MetadataLog) -> bool | None:
 def _why_not(
     files: Files, log_dir: Path, log: MetadataLog, signs: Signs, node_id: int
 ) -> str | None:
+    if signs.meta is None and log.image.features:
+        return f"its {names.META_PROPERTIES} is lost: start once without --take-over"
     directory = log_dir / str(TopicPartition(names.CLUSTER_METADATA, 0))
     try:
         voters = log.voters or static_voters(files, str(directory / QUORUM_STATE))

@@ -4,6 +4,7 @@ It is held by settings of the resource of all brokers (type 4, name ""), which K
 its snapshots, and does not obey:
 
     horolog.state.home              this directory's metadata is horolog's (`home.py`)
+    horolog.state.identity          `Identity` as JSON: a copy of `meta.properties`
     horolog.state.salvaged          rows of topics may be lost: `Stored.is_salvaged`
     horolog.state.source            `SourceRow` as JSON
     horolog.state.followed.TOPIC    `FollowedRow` as JSON
@@ -46,8 +47,10 @@ from horolog.metadata.rows import (
 from horolog.schemas.metadata import NEWEST_LEVEL
 from horolog.storage import names
 from horolog.storage.directory.checkpoints import decode_uuid, kafka_uuid
+from horolog.storage.directory.identity import is_cluster_id
 
 HOME: Final = "horolog.state.home"
+IDENTITY: Final = "horolog.state.identity"
 SALVAGED: Final = "horolog.state.salvaged"
 SOURCE: Final = "horolog.state.source"
 _FOLLOWED: Final = "horolog.state.followed."
@@ -80,6 +83,16 @@ class TopicState(NamedTuple):
     followed: bool = False
     small_segments: bool = False
     """Its `internal.segment.bytes` is what it has as `segment.bytes`."""
+
+
+class Identity(NamedTuple):
+    """What `meta.properties` says, for a start that does not find the file."""
+
+    cluster_id: str
+    node_id: Annotated[int, range(1 << 31)]
+    directory_id: str | None = None
+    """As Kafka prints it."""
+    version: Annotated[int, range(2)] = 1
 
 
 class Split(NamedTuple):
@@ -211,6 +224,31 @@ def _is_small(segment_bytes: str | None) -> bool:
     text = (segment_bytes or "").strip()
     is_number = re.fullmatch(r"[+]?[0-9]+", text, re.ASCII) is not None
     return is_number and len(text) < _MOST_DIGITS and int(text) < _LEAST_SEGMENT_BYTES
+
+
+# --- the identity of the directory --------------------------------------------------------
+
+
+def identity_text(identity: Identity) -> str:
+    """The value of `IDENTITY`."""
+    return _json(identity)
+
+
+def identity_in(shared: Settings) -> Identity | None:
+    """The copy of `meta.properties`; None if there is none, or it cannot be read."""
+    text = shared.get(IDENTITY)
+    if text is None:
+        return None
+    try:
+        identity = read_as(Identity, from_json(text), may_have_more=True)
+        if not is_cluster_id(identity.cluster_id):
+            raise ValueError(f"{identity.cluster_id!r:.60} is no cluster id")
+        if identity.directory_id is not None and not is_cluster_id(identity.directory_id):
+            raise ValueError(f"{identity.directory_id!r:.60} is no directory id")
+    except ValueError as error:
+        _logger.error("the copy of %s in the metadata is ignored: %s", names.META_PROPERTIES, error)
+        return None
+    return identity
 
 
 # --- deletions ----------------------------------------------------------------------------

@@ -24,6 +24,7 @@ from horolog.metadata.log import MetadataLog
 from horolog.metadata.mapping import Node
 from horolog.metadata.reserve import Reserve
 from horolog.metadata.rows import FollowedRow, SourceRow, Stored, TopicRow
+from horolog.metadata.state import Identity
 from horolog.schemas.metadata import (
     METADATA_VERSION,
     NEWEST_LEVEL,
@@ -34,6 +35,7 @@ from horolog.schemas.metadata import (
     RegisterBroker,
 )
 from horolog.schemas.transactions import SECOND_FLOW
+from horolog.storage.directory.identity import Remembered
 
 MOST_PRODUCER_ID: Final = (1 << 63) - 1
 _PRODUCER_IDS_A_MS: Final = 1000  # more than any broker can allocate
@@ -54,6 +56,7 @@ class MetadataStore:
         beside: Image | None = None,
         present: Container[str] = (),
         *,
+        remembered: Remembered = Remembered(),  # noqa: B008 - immutable
         is_lost: bool = False,
     ) -> None:
         """Make a store of an opened log; nothing is written before the first change.
@@ -66,6 +69,7 @@ class MetadataStore:
             first_producer_id: the lowest producer id, where it is not known which were given.
             beside: what was kept beside a log that is taken over now.
             present: the topics that have directories then.
+            remembered: what is known of the directory's identity without `meta.properties`.
             is_lost: the directory had metadata, and there is none.
         """
         self._log = log
@@ -77,9 +81,14 @@ class MetadataStore:
         self._node = Node(0, UUID(int=0))
         self._guard: list[Record] = []
         self._registration: RegisterBroker | None = None  # until it is noted
+        self._identity: Identity | None = None
+        self.remembered = remembered
+        """What is known of the directory's identity without `meta.properties`."""
         self.refusal: str | None = None
         """Why writes are refused: what is written cannot be read back."""
         damage = [*log.damage, *(["The metadata log is gone"] if is_lost else [])]
+        self.lost = tuple(damage)
+        """What of the metadata could not be read at this start; empty where they are whole."""
         if damage:
             self._exempt_all(damage, first_producer_id)
 
@@ -121,8 +130,10 @@ class MetadataStore:
                 image.apply(record)
         return mapping.stored(image)
 
-    def register(self, broker: RegisterBroker) -> None:
+    def register(self, broker: RegisterBroker, identity: Identity | None = None) -> None:
         """Say whose partitions are stored from here on; once at the start of a process.
+
+        `identity`, if given, is what `meta.properties` says. It is kept here, too.
 
         Where the disk refuses it, it goes before the next change. A broker has to start on a full
         disk, so that topics can be deleted.
@@ -133,7 +144,7 @@ class MetadataStore:
             StorageFailed: the disk refused, and a directory was to be taken over.
         """
         self._node = Node(broker.broker_id, broker.log_dirs[0])
-        self._registration = broker
+        self._registration, self._identity = broker, identity
         try:
             self._append([])
         except StorageFailed as error:
@@ -261,12 +272,17 @@ class MetadataStore:
         """What a start notes, at an offset; nothing once it is noted."""
         if self._registration is None:
             return []
-        mark: list[Record] = [] if self._home is Home.BESIDE else mapping.marked(self.image)
+        mark: list[Record] = []
+        moved: list[Record] = []
+        if self._home is Home.OWN:
+            mark = mapping.marked(self.image)
+            moved = mapping.placed(self.image, self._node)
         carried: list[Record] = []
         if self._beside is not None:
             carried = mapping.carried(self.image, self._beside, self._node, self._present)
         broker = self._registration._replace(broker_epoch=offset)
-        return [broker, *mark, *mapping.tidied(self.image), *carried]
+        copy = mapping.identified(self.image, self._identity)
+        return [broker, *mark, *copy, *mapping.tidied(self.image), *carried, *moved]
 
     def _append_by_reserve(self, records: Sequence[Record]) -> None:
         """Append what leads to free space, on a full disk too."""

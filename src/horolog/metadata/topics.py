@@ -23,7 +23,7 @@ class Topic:
     `adopted`: its directories were found on disk and it has no settings here, so its records do
     not expire. `compacted`: adopted from a Kafka that compacts it, so records without a key are
     refused. `unsettled`: a stored setting is invalid, so its retention is unknown. `followed`:
-    another cluster leads it (docs/following.md).
+    another cluster leads it (docs/following.md). `salvaged`: adopted because its settings are lost.
     """
 
     name: str
@@ -34,6 +34,7 @@ class Topic:
     compacted: bool = False
     unsettled: bool = False
     followed: bool = False
+    salvaged: bool = False
 
     def has_partition(self, index: int) -> bool:
         """Whether there is such a partition, offline or not."""

@@ -83,14 +83,10 @@ TRANSACTIONS_FILE = "horolog-transactions.log"
 GROUPS_FILE = "horolog-groups.log"
 RESERVE = "horolog-reserve"  # ours: space for deletions on a full disk (metadata/reserve.py)
 RECORD_FILES: Final = (METADATA_FILE, GROUPS_FILE, TRANSACTIONS_FILE)
-SERVED_BY_A_BROKER: Final = (
-    HIGH_WATERMARKS,
-    CHECKPOINT_IDS,
-    CLEAN_SHUTDOWN,
-    RESERVE,
-    *RECORD_FILES,
-)
-"""Files that only a broker writes, and no tool: a directory that has one has had an identity."""
+SERVED_HERE: Final = (CHECKPOINT_IDS, RESERVE, *RECORD_FILES)
+"""Files that only a broker of ours writes, and no tool."""
+SERVED: Final = (HIGH_WATERMARKS, CLEAN_SHUTDOWN, *SERVED_HERE)
+"""Files that only a broker writes: a directory that has one has had an identity."""
 
 EARLIER_STATE: Final = ("horolog-metadata.sqlite", "horolog-metadata.sqlite-wal")
 """Ours, of before metadata and groups were kept in records; a broker does not start with them."""

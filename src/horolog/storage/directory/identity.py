@@ -1,9 +1,11 @@
 """Which cluster and which broker a log directory belongs to: Kafka's `meta.properties`."""
 
 import logging
+import re
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Final, NamedTuple, TypeGuard
 
 from horolog.config import BrokerConfig
 from horolog.errors import Misconfigured, StorageFailed
@@ -18,20 +20,47 @@ from horolog.storage.directory.checkpoints import (
 from horolog.storage.directory.contents import set_aside
 from horolog.storage.files import Files
 
+_CLUSTER_ID: Final = re.compile(r"[!-~]{1,200}")
+
 _logger = logging.getLogger(__name__)
 
 
+class Remembered(NamedTuple):
+    """What is known of a directory's identity without its `meta.properties`."""
+
+    was_served: bool = False
+    """A broker has had it, so it has an identity."""
+    cluster_id: str | None = None
+    node_id: int | None = None
+    directory_ids: tuple[str, ...] = ()
+    """Of all directories of its broker."""
+    version: int | None = None
+    """Of the file."""
+
+
+def is_cluster_id(text: str | None) -> TypeGuard[str]:
+    """Whether a text can be the id of a cluster, or of a directory."""
+    return text is not None and _CLUSTER_ID.fullmatch(text) is not None
+
+
 def directory_identity(
-    files: Files, path: Path, config: BrokerConfig, new: Mapping[str, str]
+    files: Files,
+    path: Path,
+    config: BrokerConfig,
+    new: Mapping[str, str],
+    remembered: Remembered = Remembered(),  # noqa: B008 - immutable
 ) -> MetaProperties:
     """Read `meta.properties`; a new directory is given a cluster of its own.
 
     One that is written has the properties of `new`, too.
 
-    A damaged file is kept under another name, and what it still says goes into a new one.
+    A damaged file is kept under another name. A new one has what is `remembered`, and of the rest
+    what the damaged one still says. Likewise a lost one is written again. A cluster id that is
+    known nowhere is not replaced by a new one, because clients and a Kafka know the old one.
 
     Raises:
-        Misconfigured: the file is of a version that is not known.
+        Misconfigured: the file is of a version that is not known, or of another cluster than
+            `horolog.cluster.id`; or it is lost or damaged, and the cluster's id is not known.
         StorageFailed: the disk refused.
     """
     target = str(path / names.META_PROPERTIES)
@@ -43,20 +72,78 @@ def directory_identity(
         raise Misconfigured(f"{error}; restore the file from a backup, or remove it") from error
     except StorageFailed as error:
         damage = [str(error)]
+    given = config.horolog_cluster_id
+    if given is not None and not is_cluster_id(given):
+        raise Misconfigured(f"horolog.cluster.id {given!r:.60} is no id of a cluster")
+    if found is not None and found.version and found.cluster_id is None and not damage:
+        damage = [f"{target} has no cluster.id"]  # but under ZooKeeper it could have none
+    if found is not None and _lacks_directory_id(found, remembered) and not damage:
+        damage = [f"{target} has no directory.id"]
+    if not damage and found is not None and found.cluster_id is not None:
+        _check_cluster(target, found.cluster_id, given)
+        if remembered.cluster_id not in (None, found.cluster_id):
+            _logger.warning(
+                "%s is of cluster %s, and the metadata here were of cluster %s: the file counts",
+                *(target, found.cluster_id, remembered.cluster_id),
+            )
+        return found  # Kafka's own is not touched, of whatever version it is
+    is_lost = found is None and remembered.was_served
+    cluster_id = remembered.cluster_id or (None if found is None else found.cluster_id)
+    _check_cluster(target, cluster_id, given)
+    cluster_id = cluster_id or given
+    if cluster_id is None and (is_lost or damage):
+        why = f"is damaged ({damage[0]})" if damage else "is lost"
+        raise Misconfigured(
+            f"{target} {why}, and nothing else in the directory has the id of its cluster: restore "
+            "the file from a backup, or start once with --cluster-id ID (horolog.cluster.id), the "
+            "id that it had"
+        )
+    before = MetaProperties(None, None, None, {}) if found is None else found
+    directory_id = before.directory_id
+    if is_lost or damage:
+        if len(remembered.directory_ids) > 1 and directory_id not in remembered.directory_ids:
+            raise Misconfigured(
+                f"{target} is lost or damaged, and its broker had several directories: restore the "
+                f"file from a backup, or write it with version=1, cluster.id, node.id and "
+                f"directory.id, which is one of {', '.join(remembered.directory_ids)}"
+            )
+        if len(remembered.directory_ids) == 1:
+            (directory_id,) = remembered.directory_ids
+    version = before.version
+    if is_lost or damage:
+        version = remembered.version if remembered.version is not None else 1
+    if directory_id is None and version:
+        directory_id = kafka_uuid(uuid.uuid4())
+    node_id = before.node_id
+    if remembered.node_id is not None and (is_lost or damage):
+        node_id = remembered.node_id
+    meta = MetaProperties(
+        cluster_id or kafka_uuid(uuid.uuid4()),
+        config.node_id if node_id is None else node_id,
+        directory_id,
+        {**before.others, **new},
+        version,
+    )
     if damage:
         _logger.error("%s; the file is kept as %s", "; ".join(damage), set_aside(files, target))
-        if found is None or found.cluster_id is None:
-            _logger.error("this cluster is given a new id: %s said none", target)
-    elif found is not None and found.cluster_id is not None:
-        return found  # Kafka's own is not touched, of whatever version it is
-    meta = MetaProperties(
-        kafka_uuid(uuid.uuid4()) if found is None or not found.cluster_id else found.cluster_id,
-        config.node_id if found is None or found.node_id is None else found.node_id,
-        found.directory_id
-        if found is not None and (found.directory_id or not found.version)
-        else kafka_uuid(uuid.uuid4()),
-        {**({} if found is None else found.others), **new},
-        1 if found is None else found.version,
-    )
     write_meta_properties(files, target, meta)
+    if is_lost or damage:
+        _logger.error(
+            "%s was lost or damaged, and is written again: cluster.id=%s, node.id=%s, "
+            "directory.id=%s",
+            *(target, *meta[:3]),
+        )
     return meta
+
+
+def _lacks_directory_id(found: MetaProperties, remembered: Remembered) -> bool:
+    """Whether its line is lost: a Kafka before 3.7 has none, and no record names one."""
+    return bool(found.version and remembered.directory_ids) and found.directory_id is None
+
+
+def _check_cluster(target: str, cluster_id: str | None, given: str | None) -> None:
+    """Refuse a directory of another cluster than is `given`."""
+    if None not in (cluster_id, given) and cluster_id != given:
+        raise Misconfigured(
+            f"{target} is or was of cluster {cluster_id}, and horolog.cluster.id is {given}"
+        )

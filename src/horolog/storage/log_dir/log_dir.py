@@ -25,7 +25,7 @@ from horolog.storage.append_times.floor import AppendTimes
 from horolog.storage.directory.checkpoints import MetaProperties, read_topic_id, write_topic_id
 from horolog.storage.directory.clean_shutdown import CleanShutdownMarker
 from horolog.storage.directory.contents import Contents, clear_the_way, contents_of
-from horolog.storage.directory.identity import directory_identity
+from horolog.storage.directory.identity import Remembered, directory_identity
 from horolog.storage.directory.lock import DirectoryLock, lock_log_dir, still_locks
 from horolog.storage.directory.syncing import sync_all
 from horolog.storage.files import Files
@@ -104,6 +104,7 @@ class LogDir:
         files: Files | None = None,
         lock: DirectoryLock | None = None,
         properties: Mapping[str, str] = MappingProxyType({}),
+        remembered: Remembered = Remembered(),  # noqa: B008 - immutable
         reserved: Container[str] = names.INTERNAL_TOPICS,
     ) -> "LogDir":
         """Lock a directory, made if it is not there, and load its logs.
@@ -125,6 +126,7 @@ class LogDir:
             lock: what `lock_log_dir` returned, if it was called before; let go of with the
                 log directory, also where it cannot be opened.
             properties: what a `meta.properties` that is made gets, too.
+            remembered: what is known of the directory's identity without that file.
             reserved: Kafka's internal topics that are left alone here.
 
         Raises:
@@ -140,7 +142,7 @@ class LogDir:
                 _logger.error("%s is not a regular file and was set aside under this name", moved)
             log_dir = cls(
                 *(path, files, lock),
-                directory_identity(files, path, broker_config, properties),
+                directory_identity(files, path, broker_config, properties, remembered),
                 broker_config,
             )
             contents = contents_of(path, reserved)

@@ -121,7 +121,12 @@ def check_log_dir(files: Files, log_dir: Path, around: Surroundings) -> Iterator
     restore = "restore it from a backup; a broker does not start without knowing whose this is"
     meta = read_or_report(lambda: read_meta_properties(files, path), path, restore, findings)
     if not findings and meta is None:
-        findings.append(note(path, "There is none: a broker that starts here makes its own"))
+        findings.append(
+            note(
+                path,
+                "There is none: a start restores it from the metadata, or asks for --cluster-id",
+            )
+        )
     elif meta is not None and _is_of_an_old_kafka(meta):
         what = "It names no cluster.id, as old Kafkas left it: a broker that starts here adds one"
         findings.append(note(path, what))
