@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import shutil
 from typing import Any
 
 import pytest
@@ -183,14 +183,20 @@ def test_a_marker_behind_records_that_stay_anyway_keeps_nothing(broker: RunningB
         assert (only["largest_ms"], only["marker"]) == (NOW_MS + 1_000, None)
 
 
-def test_what_is_open_in_an_adopted_log_holds_nobody_up(
-    broker: RunningBroker, tmp_path: Path
+@pytest.mark.parametrize("coordinator", [True, False])
+def test_what_is_open_in_an_adopted_log_holds_up_while_it_can_be_committed(
+    broker: RunningBroker, coordinator: bool
 ) -> None:
     assert write(broker, init(broker), version=12) == 0
+    expected = held_up(broker)
     broker.stop()
     lose_metadata(broker.log_dir)
+    if not coordinator:
+        for lost in broker.log_dir.glob("__transaction_state-*"):
+            shutil.rmtree(lost)
+        expected = None
     broker.restart()
-    assert held_up(broker) is None
-    assert [one["held_up"] for one in explained(broker)] == [None, None]
+    assert held_up(broker) == expected
+    assert [one["held_up"] for one in explained(broker)] == [expected] * 2
     tried = explained(broker, "--set", "retention.ms=1")
-    assert [one["held_up"] for one in tried] == [None, None]
+    assert [one["held_up"] for one in tried] == [expected] * 2

@@ -73,7 +73,7 @@ def explained_by_files(
         try:
             log = PartitionReader(files, directory)
             found = _report(log, topic, now_ms)
-            held_up = None if topic.is_adopted else find_held_up(files, target.log_dir, log)
+            held_up = find_held_up(files, target.log_dir, log, is_adopted=topic.is_adopted)
             notes = tuple(log.notes)
         except (Damaged, StorageFailed) as error:  # its neighbours are shown all the same
             yield explained._replace(damage=str(error))

@@ -36,8 +36,12 @@ from horolog.transactions.values import Transaction
 _logger = logging.getLogger(__name__)
 
 
-def find_held_up(files: Files, log_dir: Path, log: PartitionReader) -> HeldUp | None:
+def find_held_up(
+    files: Files, log_dir: Path, log: PartitionReader, *, is_adopted: bool = False
+) -> HeldUp | None:
     """The first open transaction of a partition in a log directory; None if none is open.
+
+    Of a log that was adopted only those are open that the broker here may still end.
 
     Raises:
         StorageFailed: the disk refused.
@@ -54,6 +58,10 @@ def find_held_up(files: Files, log_dir: Path, log: PartitionReader) -> HeldUp | 
         for each in producers.open_now(producers.open_count)
         if (each.producer_id, each.first_offset) in opened
     ]
+    if is_adopted:
+        decided = decided_in(files, str(log_dir), log.partition)
+        may_end = decided.may_end if decided else frozenset[int]()
+        left = [each for each in left if each.producer_id in may_end]
     return _held_up(log, left, states) if left else None
 
 
