@@ -123,3 +123,16 @@ def test_the_command_says_what_it_did_and_what_it_refused(spark: Any, log_dir: P
     assert ran.json["records"] == 50
     assert ran.json["resumed"] == 12
     assert list(ran.json["refused"]) == [str(log_dir / "paid-0" / f"{0:020d}.log")]
+
+
+def test_a_dry_run_refuses_a_state_that_a_run_would_refuse(
+    in_process_spark: Any, log_dir: Path
+) -> None:
+    state = log_dir.parent / "state"
+    jobs.convert(in_process_spark, log_dir, to="v1", state=state)
+    before = bytes_of(state)
+    jobs.convert(in_process_spark, log_dir, to="v1", state=state, dry_run=True)
+    assert bytes_of(state) == before
+    for dry_run in (True, False):
+        with pytest.raises(Misconfigured, match="another to"):
+            jobs.convert(in_process_spark, log_dir, to="v0", state=state, dry_run=dry_run)

@@ -226,3 +226,15 @@ def test_each_file_in_an_object_store_is_looked_at_and_read_once(
         assert requests["HEAD", f"/{name}"] <= 1
         assert requests["GET", f"/{name}"] == (len(s3.objects[name]) > 0)
     assert requests.total() <= 4 * len(names)
+
+
+def test_a_dry_run_refuses_a_state_that_a_run_would_refuse(
+    in_process_spark: Any, log_dir: Path, tmp_path: Path
+) -> None:
+    state = tmp_path / "state"
+    state.mkdir()
+    (state / "theirs").touch()
+    for dry_run in (True, False):
+        with pytest.raises(Misconfigured, match="is no state directory: it holds theirs"):
+            jobs.index(in_process_spark, log_dir, rebuild=True, state=state, dry_run=dry_run)
+    assert [each.name for each in state.iterdir() if each.name != "lock"] == ["theirs"]

@@ -444,3 +444,44 @@ def test_a_table_of_a_database_is_loaded_and_its_password_is_kept_nowhere(
             )
         assert str(refused.value).startswith("table absent: ")
         assert "\n" not in str(refused.value)
+
+
+def test_a_topic_that_was_deleted_since_it_was_loaded_is_refused(
+    spark: Any, broker: RunningBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = table_of(tmp_path / "t.parquet", t=pa.array([NOW, NOW + 1], pa.int64()))
+    asked: dict[str, Any] = {"table": path, "target": broker.address, "topic": "t"}
+    asked |= {"time": "t", "unit": "ms"}
+    asked |= {"partitions": 2, "topic_settings": {"retention.ms": "-1"}}
+    with monkeypatch.context() as patched:  # a kill before anything is sent
+        patched.setattr("horolog.jobs.loading.run.mirror", lambda *_, **__: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            jobs.bootstrap(spark, **asked, state=tmp_path / "staged")
+    told = jobs.bootstrap(spark, **asked, state=tmp_path / "staged", dry_run=True)
+    assert (told.is_ok, told.is_dry_run, told.records, told.sent) == (True, True, 2, 0)
+    assert jobs.bootstrap(spark, **asked, state=tmp_path / "loaded").is_ok
+    told = jobs.bootstrap(spark, **asked, state=tmp_path / "loaded", dry_run=True)
+    assert (told.was_loaded, told.is_dry_run, told.records) == (True, True, 2)
+    broker.client.delete_topics(["t"])
+    for step, what in (("gone", "was deleted since"), ("there", "was deleted and created again")):
+        if step == "there":
+            broker.create_topic("t", partitions=2)
+        for state in ("staged", "loaded"):
+            for dry_run in (True, False):
+                with pytest.raises(Misconfigured, match=f"t of the target {what}"):
+                    jobs.bootstrap(spark, **asked, state=tmp_path / state, dry_run=dry_run)
+    assert [records_of(broker, "t", partition) for partition in range(2)] == [[], []]
+    assert jobs.bootstrap(spark, **asked, state=tmp_path / "new").is_ok
+
+
+def test_a_dry_run_refuses_a_state_that_a_run_would_refuse(
+    spark: Any, broker: RunningBroker, tmp_path: Path
+) -> None:
+    path = table_of(tmp_path / "t.parquet", t=pa.array([NOW], pa.int64()))
+    asked = {"table": path, "target": broker.address, "topic": "t", "time": "t", "unit": "ms"}
+    state = tmp_path / "state"
+    state.mkdir()
+    (state / "theirs").touch()
+    for dry_run in (True, False):
+        with pytest.raises(Misconfigured, match="is no state directory: it holds theirs"):
+            jobs.bootstrap(spark, **asked, partitions=1, state=state, dry_run=dry_run)

@@ -1,6 +1,7 @@
 """A mirror into a log directory: the same offsets and bytes, adopted by a broker."""
 
 import random
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -271,6 +272,28 @@ def test_a_directory_that_a_broker_has_written_to_since_is_left_to_it(
     produce(source.address, "t", 1, records(3, 3))
     (error,) = lab.run(source.address, tmp_path / "copy").errors
     assert "t-1 is not as the mirror left it" in error
+
+
+@pytest.mark.parametrize("lost", ["copy", "copy/t-1", "copy/t-1/*.log"])
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_directory_that_lost_what_was_mirrored_is_refused(
+    lab: MirrorLab, tmp_path: Path, source: "RunningBroker", lost: str, killed: bool
+) -> None:
+    source.create_topic("t", 3, retention_ms="-1")
+    for partition in range(2):
+        produce(source.address, "t", partition, records(0, 3))
+    assert not lab.run(source.address, tmp_path / "copy").errors
+    if killed:
+        produce(source.address, "t", 1, records(3, 3))
+        lab.killed_before_the_end(source.address, tmp_path / "copy")
+    for path in tmp_path.glob(lost):
+        path.unlink() if path.is_file() else shutil.rmtree(path)
+    if not killed:
+        error = lab.run(source.address, tmp_path / "copy", dry_run=True).errors[0]
+        assert "is not as the mirror left it" in error
+    errors = lab.run(source.address, tmp_path / "copy").errors
+    assert errors
+    assert all("t-0" in error or "t-1" in error for error in errors)
 
 
 def test_a_directory_in_use_or_of_others_is_refused(

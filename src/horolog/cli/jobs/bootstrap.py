@@ -37,11 +37,10 @@ def _show(done: "Bootstrapped") -> None:
     if done.was_loaded:
         typer.echo(f"All {done.records} records were loaded into {where} by an earlier run.")
     elif done.is_dry_run:
-        tombstones = 0 if done.survey is None else done.survey.tombstones
+        tombstones = "" if done.survey is None else f", {done.survey.tombstones} of them tombstones"
         verb = "would not be" if done.problems else "would be"
         typer.echo(
-            f"{done.records} records, {tombstones} of them tombstones, {verb} loaded into {where}; "
-            "nothing was changed."
+            f"{done.records} records{tombstones}, {verb} loaded into {where}; nothing was changed."
         )
     elif done.problems:
         typer.echo(f"Nothing was loaded into {where}.")

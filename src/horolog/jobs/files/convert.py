@@ -25,7 +25,7 @@ from horolog.jobs.files.work import Worked, work_on
 from horolog.jobs.parameters.files import FORMATS, OLD_CODECS, Convert
 from horolog.jobs.parameters.function import on_spark
 from horolog.jobs.parameters.option import pinned
-from horolog.jobs.state import JobState
+from horolog.jobs.state import JobState, look_at_state
 from horolog.record.compression import Codec
 from horolog.record.conversion import Losses
 from horolog.storage.offline.converting import (
@@ -97,7 +97,9 @@ def convert(spark: SparkSession, job: Convert) -> ConvertReport:
     )
     with ExitStack() as held:
         kept = None
-        if job.state is not None and not job.dry_run:
+        if job.state is not None and job.dry_run:
+            look_at_state(job.state, "convert", pinned(job))
+        elif job.state is not None:
             kept = held.enter_context(JobState(job.state, "convert", pinned(job)))
         log_dirs = [part.target.log_dir for part in found.parts]
         held.enter_context(locked_offline(log_dirs, CONVERSION_REASON))

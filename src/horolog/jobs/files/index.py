@@ -30,7 +30,7 @@ from horolog.jobs.parameters.files import Index
 from horolog.jobs.parameters.function import on_spark
 from horolog.jobs.parameters.option import pinned
 from horolog.jobs.spread import spread
-from horolog.jobs.state import JobState
+from horolog.jobs.state import JobState, look_at_state
 from horolog.metadata.verify import check_store
 from horolog.sources.file_systems import Root
 from horolog.sources.object_stores import StoreOptions
@@ -98,7 +98,9 @@ def index(spark: SparkSession, job: Index) -> IndexReport:
     work = _Work(request.store, rebuilds, job.rebuild_all, job.dry_run, job.interval_bytes)
     with ExitStack() as held:
         kept = None
-        if job.state is not None and not job.dry_run:
+        if job.state is not None and job.dry_run:
+            look_at_state(job.state, "index", pinned(job))
+        elif job.state is not None:
             kept = held.enter_context(JobState(job.state, "index", pinned(job)))
         if rebuilds:
             log_dirs = [part.target.log_dir for part in found.parts]

@@ -15,7 +15,6 @@ from pathlib import Path
 from crc32c import crc32c
 from pyspark.sql import SparkSession
 
-from horolog.clock import SystemClock
 from horolog.errors import Misconfigured, RequestRefused
 from horolog.jobs.loading.rows import RowRules
 from horolog.jobs.loading.run import Bootstrapped, Load
@@ -23,7 +22,7 @@ from horolog.jobs.parameters.bootstrap import Bootstrap
 from horolog.jobs.parameters.function import on_spark
 from horolog.jobs.parameters.option import names, pinned
 from horolog.jobs.parameters.shared import codec_of
-from horolog.jobs.state import JobState
+from horolog.jobs.state import JobState, look_at_state
 from horolog.metadata.topics import check_name
 from horolog.sources.location import Location
 from horolog.storage.names import INTERNAL_TOPICS
@@ -39,10 +38,11 @@ def bootstrap(spark: SparkSession, job: Bootstrap) -> Bootstrapped:
     sent. So a run that was killed is run again with the same state directory, and neither loses
     nor doubles a record, at horolog and at Apache Kafka; a kill before all is written down begins
     with the table anew, when nothing was sent. A state directory is of one load: run again after
-    it has ended, nothing happens.
+    it has ended, nothing happens. It is refused where the topic was deleted since.
 
     Raises:
-        Misconfigured: an argument that cannot be, or a state of another run.
+        Misconfigured: an argument that cannot be, or a state of another run or of a topic that was
+            deleted since.
         RequestRefused, NoAnswer: the broker refuses, or does not answer.
     """
     location = Location.parse(job.target, "target")
@@ -69,7 +69,8 @@ def bootstrap(spark: SparkSession, job: Bootstrap) -> Bootstrapped:
     )
     load = Load(spark, job, location, rules, codec)
     if job.dry_run:
-        return load.look(load.frame(), SystemClock().now_ms())[1]
+        known = None if job.state is None else look_at_state(job.state, "bootstrap", pinned(job))
+        return load.dry_run(known)
     with JobState(job.require_state(), "bootstrap", pinned(job)) as kept:
         directory = kept.path / "stage"
         if job.stage is not None:

@@ -4,7 +4,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,6 +13,7 @@ from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from horolog.client import Client
+from horolog.client.topic_facts import topic_ids
 from horolog.clock import SystemClock
 from horolog.errors import Misconfigured, StorageFailed
 from horolog.jobs.loading import staging
@@ -22,7 +23,7 @@ from horolog.jobs.mirroring import Control, mirror
 from horolog.jobs.parameters.bootstrap import Bootstrap
 from horolog.jobs.receiving import ReceivingTopic, refuse_records
 from horolog.jobs.selection import client_of
-from horolog.jobs.state import JobState
+from horolog.jobs.state import DocumentsOnly, JobState
 from horolog.record.compression import Codec
 from horolog.sources.location import Location
 from horolog.sources.uris import absolute, shown
@@ -30,7 +31,7 @@ from horolog.spark.errors import without_spark
 
 _BATCH_BYTES: Final = 1_000_000
 _SPARE_BYTES = 1_000  # of a batch, for its header and what does not compress
-_PLAN, _STAGED, _LOADED = "plan", "staged", "loaded"
+_PLAN, _TOPIC, _STAGED, _LOADED = "plan", "topic", "staged", "loaded"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,12 +106,42 @@ class Load:
             is_dry_run=True,
         )
 
+    def dry_run(self, kept: DocumentsOnly | None) -> Bootstrapped:
+        """What a run would do, by the state of an earlier one if there is one.
+
+        Raises:
+            Misconfigured: it would be refused.
+        """
+        loaded, staged, plan = (
+            None if kept is None else kept.read(each) for each in (_LOADED, _STAGED, _PLAN)
+        )
+        if kept is None or (loaded is None and staged is None):
+            now_ms = SystemClock().now_ms() if plan is None else plan["now_ms"]
+            return self.look(self.frame(), now_ms)[1]
+        self._check_topic(kept)
+        if loaded is not None:
+            return replace(_loaded(loaded), is_dry_run=True)
+        counts = {each["number"]: each["records"] for each in staged["staged"]}
+        return Bootstrapped(
+            topic=self.job.topic,
+            partitions=staged["partitions"],
+            records=sum(counts.values()),
+            warnings=tuple(staged["warnings"]),
+            is_dry_run=True,
+            counts=counts,
+        )
+
     def run(self, kept: JobState, directory: Path) -> Bootstrapped:
-        """Load it, or continue where an earlier run ended."""
+        """Load it, or continue where an earlier run ended.
+
+        Raises:
+            Misconfigured: the topic was deleted, or created again, since an earlier run.
+        """
         loaded = kept.read(_LOADED)
         if loaded is not None:
+            self._check_topic(kept)
             staging.remove(directory)  # a kill may have left it
-            return Bootstrapped(**{**loaded, "counts": _counts(loaded["counts"])}, was_loaded=True)
+            return _loaded(loaded)
         staged = kept.read(_STAGED)
         looked = None
         if staged is None:
@@ -125,10 +156,46 @@ class Load:
                 kept.write(_PLAN, {"now_ms": now_ms})
             with client_of(self.target, self.job.settings or {}, "horolog-bootstrap") as client:
                 topic.create(client, self.job.topic_settings or {}, dry_run=False)
+                self._write_topic(kept, client)
             staged = self._stage(kept, directory, frame, topic, now_ms, looked)
             if staged["problems"]:
                 return _really(looked, staged["problems"], staged["warnings"])
+        self._check_topic(kept)
         return self._send(kept, directory, staged, looked)
+
+    def _check_topic(self, kept: JobState | DocumentsOnly) -> None:
+        """Refuse a topic that is no longer the one to which the records go.
+
+        Raises:
+            Misconfigured: it was deleted, or created again.
+            NoAnswer: the target does not say.
+        """
+        known = kept.read(_TOPIC)
+        with client_of(self.target, self.job.settings or {}, "horolog-bootstrap") as client:
+            ids = topic_ids(client, [self.job.topic])
+            if known is None and isinstance(kept, JobState):
+                self._write_topic(kept, client)
+        topic = self.job.topic
+        if topic not in ids:
+            what = "was deleted"
+        elif (
+            known is not None
+            and None not in (its := (known["id"], ids[topic]))
+            and its[0] != its[1]
+        ):
+            what = "was deleted and created again"
+        else:
+            return
+        raise Misconfigured(
+            f"{topic} of the target {what} since this state directory began to load it: what was "
+            "sent is not there. Load the table with another --state"
+        )
+
+    def _write_topic(self, kept: JobState, client: Client) -> None:
+        """Write down which topic the records go to, unless its broker does not know it yet."""
+        topic_id = topic_ids(client, [self.job.topic]).get(self.job.topic)
+        if topic_id is not None:
+            kept.write(_TOPIC, {"id": topic_id})
 
     def _stage(
         self,
@@ -247,6 +314,11 @@ def _really(
         problems=(*looked.problems, *problems),
         warnings=tuple(warnings) or looked.warnings,
     )
+
+
+def _loaded(document: Mapping[str, Any]) -> Bootstrapped:
+    """What an earlier run has loaded."""
+    return Bootstrapped(**{**document, "counts": _counts(document["counts"])}, was_loaded=True)
 
 
 def _counts(kept: Mapping[str, int]) -> dict[int, int]:

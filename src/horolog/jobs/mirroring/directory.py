@@ -104,7 +104,7 @@ class LogDirectory:
                     f"{directory} is there already, and not of this mirror: give another --target, "
                     "or the --state with which it was made"
                 )
-            if place is not None and not place.is_sent and not self._dry_run:
+            if place is not None and not place.is_sent:
                 _check_untouched(directory, place)
         self._topics[source.name] = source, name
         return TargetTopic(name, source.partitions, None, source.stamps, False)
@@ -185,8 +185,8 @@ def _check_untouched(directory: Path, place: Place) -> None:
     }
     if {base: size for base, size in found.items() if size} != expected:
         raise Misconfigured(
-            f"{directory} is not as the mirror left it: a broker has written to it since, perhaps. "
-            "Mirror into another --target, with another --state"
+            f"{directory} is not as the mirror left it: a broker has written to it since, or "
+            "files are lost. Mirror into another --target, with another --state"
         )
 
 
