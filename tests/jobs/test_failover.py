@@ -213,6 +213,28 @@ def test_groups_with_members_are_refused_and_others_are_committed_once(
     assert (other.code, "group nobody is not in the plan" in other.err) == (2, True)
 
 
+def test_what_was_applied_and_is_gone_since_is_not_taken_for_committed(
+    in_process_spark: Any, east: Cluster, west: Cluster, tmp_path: Path
+) -> None:
+    for each in (east, west):
+        each.broker.create_topic("t", **ANY)
+        for number in range(5):
+            each.append(NOW_MS, NOW_MS + number, b"v")
+    east.commit("g", {0: 5})
+    steps = jobs.failover(in_process_spark, state=tmp_path / "s")
+    steps.record(source=east.address, groups=["g"])
+    steps.plan(target=west.address)
+    for _ in range(2):
+        assert [each.error for each in steps.apply(target=west.address)] == [None]
+    west.client.delete_topics(["t"])
+    (gone,) = steps.apply(target=west.address)
+    assert "an earlier run committed the group, and it has no offset of t-0 now" in str(gone.error)
+    west.broker.create_topic("t", **ANY)
+    for dry_run in (True, False):
+        with pytest.raises(Misconfigured, match="t was deleted and created again since the plan"):
+            steps.apply(target=west.address, overwrite=True, dry_run=dry_run)
+
+
 def test_offsets_that_a_group_has_committed_at_the_survivor_are_kept(
     in_process_spark: Any, east: Cluster, west: Cluster, tmp_path: Path
 ) -> None:

@@ -22,6 +22,8 @@ from running_broker import MakeBroker
 
 from horolog.errors import Misconfigured
 from horolog.jobs.comparing import Compared, compare
+from horolog.jobs.questions.hops import Hop
+from horolog.jobs.selection import Selection
 from horolog.record.builder import Record, build_batch
 from horolog.record.compression import Codec
 
@@ -202,3 +204,28 @@ def test_a_partition_that_one_side_lacks_is_said_in_words(
     ours, theirs = ("there", "missing") if more_at == "source" else ("missing", "there")
     said = f"t-1: partition is {ours} at the source and {theirs} at the target"
     assert str(difference) == said
+
+
+@pytest.mark.parametrize("side", ["source", "target"])
+def test_the_map_of_a_mirror_is_not_believed_of_a_topic_that_was_created_again(
+    compared: Compare,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    make_broker: MakeBroker,
+    side: str,
+) -> None:
+    lab = MirrorLab(tmp_path, monkeypatch, make_broker)
+    lab.source.create_topic("t", 1, retention_ms="-1")
+    lab.produce("t", 0, records(0, 5))
+    lab.run()
+    both = {"source": lab.source, "target": lab.target}
+    both[side].client.delete_topics(["t"])
+    both[side].create_topic("t", 1, retention_ms="-1")
+    with pytest.raises(Misconfigured, match=f"t of the {side} was deleted and created again"):
+        compared(lab.source.address, lab.target.address, topics="t", mirror_state=lab.state)
+    with pytest.raises(Misconfigured, match=f"t of the {side} was deleted and created again"):
+        Hop.of(
+            lab.state,
+            Selection.of(lab.source.address, "t"),
+            Selection.of(lab.target.address, None, ".*"),
+        )

@@ -79,7 +79,8 @@ def compare(spark: SparkSession, job: Compare) -> Compared:
     on when a log was compacted. `latest` compares what every compaction keeps.
 
     Raises:
-        Misconfigured: arguments that cannot be.
+        Misconfigured: arguments that cannot be, or a mirror's state of topics that were created
+            again since.
         RequestRefused, NoAnswer: a cluster refuses, or does not answer.
     """
     selection = Selection.asked(job)
@@ -193,6 +194,8 @@ class _Planner:
         one, two = self._logs
         partitions = sorted(one.partitions())
         there = set(two.partitions())
+        if self._ledger is not None:
+            self._ledger.check_topics(one.topic_ids, two.topic_ids)
         pairs, found = [], []
         for partition in partitions:
             name = TopicPartition(self._target_name(partition.topic), partition.partition)

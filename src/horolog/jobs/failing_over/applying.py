@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from horolog.client import EARLIEST, Client, CommittedOffset, NoAnswer
+from horolog.client.topic_facts import topic_ids
 from horolog.errors import Misconfigured, RequestRefused
 from horolog.jobs.failing_over.planning import FailoverPlan
 
@@ -36,17 +37,40 @@ def unproven(plan: FailoverPlan, groups: Collection[str]) -> list[Applied]:
     ]
 
 
-def check_cluster(client: Client, plan: FailoverPlan) -> None:
-    """Refuse to commit to another cluster than the plan is of.
+def check_survivor(client: Client, plan: FailoverPlan) -> None:
+    """Refuse to commit to another cluster, or other topics, than the plan is of.
 
     Raises:
-        Misconfigured: it is another.
+        Misconfigured: it is another, or a topic was created again.
     """
     cluster_id = client.metadata([]).cluster_id
     if cluster_id != plan.cluster_id:
         raise Misconfigured(
             f"the plan is of the cluster {plan.cluster_id} ({plan.target}), and this one is "
             f"{cluster_id}: run plan again"
+        )
+    ids = topic_ids(client, plan.topic_ids) if plan.topic_ids else {}
+    for name, known in sorted(plan.topic_ids.items()):
+        if ids.get(name) not in (None, known):
+            raise Misconfigured(
+                f"{name} was deleted and created again since the plan was made: its offsets mean "
+                "other records now. Run plan again"
+            )
+
+
+def committed_before(client: Client, offsets: Mapping[str, Offsets]) -> Iterator[Applied]:
+    """Groups that an earlier run has committed; an error for one whose commits are gone."""
+    for group, its in sorted(offsets.items()):
+        there = client.offset_fetch(group, its)
+        gone = [f"{topic}-{number}" for topic, number in its if there.get((topic, number)) is None]
+        yield Applied(
+            group,
+            0,
+            0,
+            f"an earlier run committed the group, and it has no offset of {', '.join(gone)} now: "
+            "--overwrite commits it again"
+            if gone
+            else None,
         )
 
 

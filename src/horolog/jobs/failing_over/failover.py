@@ -9,7 +9,13 @@ from pyspark.sql import SparkSession
 
 from horolog.errors import Misconfigured
 from horolog.jobs.failing_over import planning
-from horolog.jobs.failing_over.applying import Applied, check_cluster, commit, unproven
+from horolog.jobs.failing_over.applying import (
+    Applied,
+    check_survivor,
+    commit,
+    committed_before,
+    unproven,
+)
 from horolog.jobs.failing_over.looking import check_same_cluster, look
 from horolog.jobs.failing_over.planning import Cautions, FailoverPlan
 from horolog.jobs.failing_over.recorded import Recorded
@@ -120,10 +126,11 @@ def apply(step: ApplyStep) -> list[Applied]:
         done = {each for each in chosen if not step.overwrite and _key(found, each) in state.done}
         refused = [] if step.accept_unproven else unproven(found, chosen - done)
         left = chosen - done - {each.group for each in refused}
-        applied = [*(Applied(each, 0, 0) for each in sorted(done)), *refused]
+        applied = [*refused]
         target = Location.parse(step.target, "target")
         with client_of(target, step.settings or {}) as client:
-            check_cluster(client, found)
+            check_survivor(client, found)
+            applied += committed_before(client, {each: offsets.get(each, {}) for each in done})
             to_commit = {group: offsets[group] for group in left if group in offsets}
             overwrite = step.overwrite
             for each in commit(client, to_commit, dry_run=step.dry_run, overwrite=overwrite):

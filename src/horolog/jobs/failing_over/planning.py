@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from horolog.client import EARLIEST, LATEST, Client, RecordClock, ResourceType
+from horolog.client.topic_facts import known_id
 from horolog.errors import Misconfigured
 from horolog.jobs.failing_over.marks import marked
 from horolog.jobs.failing_over.recorded import BY_USER, Recorded, TopicProgress
@@ -54,6 +55,8 @@ class FailoverPlan:
     cluster_id: str | None
     target: str
     starts: tuple[Start, ...]
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
+    """Of the survivor's topics: a topic that was created again has another one."""
 
     @property
     def is_proven(self) -> bool:
@@ -159,7 +162,9 @@ def plan(
         (group, topic) for group, its in recorded.groups.items() if group in groups for topic in its
     }
     with client_of(target, settings) as client:
-        cluster_id, present = _survivor(client, recorded, target, {topic for _, topic in needed})
+        cluster_id, topic_ids, present = _survivor(
+            client, recorded, target, {topic for _, topic in needed}
+        )
         if cautions.same_partitions:
             _check_partitions(recorded, needed, present)
         starts = [
@@ -178,12 +183,12 @@ def plan(
     if stamped:
         found = _scanned(spark, found, stamped, survivor)
     counted = _counted(spark, found, recorded, survivor)
-    return FailoverPlan(plan_id, cluster_id, str(target), tuple(counted))
+    return FailoverPlan(plan_id, cluster_id, str(target), tuple(counted), topic_ids)
 
 
 def _survivor(
     client: Client, recorded: Recorded, target: Location, topics: Iterable[str]
-) -> tuple[str | None, dict[str, list[int]]]:
+) -> tuple[str | None, dict[str, str], dict[str, list[int]]]:
     metadata = client.metadata(sorted(topics))
     if metadata.cluster_id is not None and metadata.cluster_id == recorded.cluster_id:
         raise Misconfigured(
@@ -192,7 +197,12 @@ def _survivor(
     present = {
         name: sorted(its.partitions) for name, its in metadata.topics.items() if its.partitions
     }
-    return metadata.cluster_id, present
+    ids = {
+        name: its
+        for name, topic in metadata.topics.items()
+        if name in present and (its := known_id(topic)) is not None
+    }
+    return metadata.cluster_id, ids, present
 
 
 def _check_partitions(

@@ -112,15 +112,16 @@ class Load:
         Raises:
             Misconfigured: it would be refused.
         """
-        loaded, staged, plan = (
-            None if kept is None else kept.read(each) for each in (_LOADED, _STAGED, _PLAN)
-        )
-        if kept is None or (loaded is None and staged is None):
-            now_ms = SystemClock().now_ms() if plan is None else plan["now_ms"]
-            return self.look(self.frame(), now_ms)[1]
-        self._check_topic(kept)
+        loaded = None if kept is None else kept.read(_LOADED)
+        staged = None if kept is None else kept.read(_STAGED)
+        if kept is not None and (loaded is not None or staged is not None):
+            self._check_topic(kept)
         if loaded is not None:
             return replace(_loaded(loaded), is_dry_run=True)
+        if staged is None:
+            plan = None if kept is None else kept.read(_PLAN)
+            now_ms = SystemClock().now_ms() if plan is None else plan["now_ms"]
+            return self.look(self.frame(), now_ms)[1]
         counts = {each["number"]: each["records"] for each in staged["staged"]}
         return Bootstrapped(
             topic=self.job.topic,

@@ -12,8 +12,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 
 from horolog.client.appends import ProducerId
+from horolog.errors import Misconfigured
 from horolog.jobs.mirroring.offset_map import OffsetMap, Point
 from horolog.jobs.state import DocumentsOnly, JobState, value_of
+from horolog.storage.directory.checkpoints import decode_uuid
 from horolog.storage.files import Files
 from horolog.storage.names import TopicPartition
 
@@ -88,6 +90,27 @@ class Ledger:
         """How far a partition is mirrored; None if it is new."""
         topic = self.topics.get(partition.topic)
         return None if topic is None else topic.places.get(partition.partition)
+
+    def check_topics(self, at_source: Mapping[str, str], at_target: Mapping[str, str]) -> None:
+        """Refuse topics that were created again since they were mirrored.
+
+        Args:
+            at_source: the ids of the source's topics that have one, as logs have them.
+            at_target: those of the target.
+
+        Raises:
+            Misconfigured: one was: its offsets mean other records now.
+        """
+        for name, topic in self.topics.items():
+            for side, its, known, ids in (
+                ("source", name, topic.source_id, at_source),
+                ("target", topic.target, topic.target_id, at_target),
+            ):
+                if known is not None and its in ids and str(decode_uuid(ids[its])) != known:
+                    raise Misconfigured(
+                        f"{its} of the {side} was deleted and created again since it was mirrored: "
+                        "the mirror's map is of other records. Mirror it with another --state"
+                    )
 
     def begin(self, places: Mapping[TopicPartition, Place]) -> None:
         """Write down where batches are about to be sent from."""

@@ -58,11 +58,12 @@ class Hop:
     partitions: Mapping[TopicPartition, _Mirrored]
 
     @classmethod
-    def of(cls, mirror_state: PathLike, target: Selection) -> "Hop":
+    def of(cls, mirror_state: PathLike, source: Selection, target: Selection) -> "Hop":
         """What the state directory of a mirror says.
 
         Raises:
-            Misconfigured: there is none, or the target is no broker.
+            Misconfigured: there is none, the target is no broker, or a topic was created again
+                since it was mirrored.
             CorruptFile: it is damaged.
         """
         if not target.source.is_broker:
@@ -70,7 +71,14 @@ class Hop:
                 "the latency of a hop needs the target's broker: --target HOST:PORT"
             )
         found = {}
-        with closing(Ledger(DocumentsOnly(mirror_state))) as ledger:
+        with (
+            closing(Ledger(DocumentsOnly(mirror_state))) as ledger,
+            source.log() as source_log,
+            target.log() as target_log,
+        ):
+            source_log.partitions()
+            target_log.partitions()
+            ledger.check_topics(source_log.topic_ids, target_log.topic_ids)
             for name, topic in ledger.topics.items():
                 for number, place in topic.places.items():
                     partition = TopicPartition(name, number)

@@ -61,7 +61,7 @@ def latency(spark: SparkSession, job: Latency) -> DataFrame:
             if job.target is None:
                 raise Misconfigured("a mirror's state maps to its target: give --target HOST:PORT")
             target = Selection.of(job.target, None, ".*", settings=job.target_settings)
-            hop: Summary = HopSummary(Hop.of(job.mirror_state, target))
+            hop: Summary = HopSummary(Hop.of(job.mirror_state, selection, target))
             hops = distributions(scan.frame(spark, hop, ddl_of(PARTS)), BY_HOP)
             return distributions(parts, measure).unionByName(hops)
     else:
