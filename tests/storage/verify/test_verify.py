@@ -11,6 +11,7 @@ import pytest
 from batches import batch
 from hypothesis import given
 from hypothesis import strategies as st
+from old_messages import build_messages
 from partition_files import PartitionFiles, snapshot
 from storelogs import NOW, TOPIC_ID, append, new_log, open_dir, partition_dir
 
@@ -25,6 +26,7 @@ from horolog.storage.batches.reader import ReadAhead
 from horolog.storage.directory.checkpoints import EpochStart, write_epochs, write_offsets
 from horolog.storage.files import Files
 from horolog.storage.index.abort import read_aborted
+from horolog.storage.index.time import TimeIndex
 from horolog.storage.names import TopicPartition
 from horolog.storage.verify import Checked, Finding, Severity, Verification, find_target
 
@@ -470,6 +472,29 @@ def test_room_for_more_entries_is_lawful_while_a_segment_may_grow(log_dir: Path)
     assert len(wrong(log_dir)) == 2  # closed cleanly, Kafka would take zeros for entries
     (log_dir / ".kafka_cleanshutdown").unlink()
     assert wrong(log_dir) == []
+
+
+def test_indexes_of_the_metadata_log_may_have_room_after_a_clean_stop(log_dir: Path) -> None:
+    made = PartitionFiles(log_dir, "__cluster_metadata", base_offset=0)
+    made.add([NOW])
+    made.write_indexes()
+    for suffix in (".index", ".timeindex"):  # as Kafka 4.4 leaves them
+        made.log.with_suffix(suffix).write_bytes(bytes(2400))
+    assert wrong(log_dir) == []
+
+
+def test_append_times_of_v0_in_a_time_index_are_valid(tmp_path: Path) -> None:
+    made = PartitionFiles(tmp_path / "data", base_offset=0)
+    for magic in (0, 0, 0, 1):
+        at = made.next_offset
+        made.write(build_messages([Record(NOW + 5, None, b"v")], magic, base_offset=at))
+    made.write_indexes()
+    path, layout = made.log.with_suffix(".timeindex"), TimeIndex.LAYOUT
+    own = layout.pack(NOW + 5, 3)
+    path.write_bytes(layout.pack(NOW, 0) + layout.pack(NOW + 1, 2) + own)  # of its leader
+    assert wrong(made.directory) == []
+    path.write_bytes(layout.pack(NOW, 0) + layout.pack(NOW + 4, 3) + own)
+    assert "that of the batch there is" in wrong(made.directory)[0].what
 
 
 def test_a_time_index_without_the_largest_time_is_a_fault(log_dir: Path) -> None:

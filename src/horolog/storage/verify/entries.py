@@ -2,7 +2,8 @@
 
 An entry is valid if no lookup goes wrong by it: Kafka before 0.11 wrote the first offset of
 a batch into its offset index, a follower the last one of several batches that it
-appended at once, and Kafka before 3.8 the offset of the record into the time index.
+appended at once, and Kafka before 3.8 the offset of the record into the time index. Kafka
+before 4 wrote append times of v0 into it, whose messages have no times.
 """
 
 from collections.abc import Iterator
@@ -232,7 +233,7 @@ class TimeEntries:
         says += str(self.next_offset)
         if self.next_offset < header.base_offset:
             self.file.wrong(self._number, f"{says}, which is in no batch")
-        elif header.max_timestamp != self._timestamp:
+        elif header.magic and header.max_timestamp != self._timestamp:
             self.file.wrong(
                 self._number, f"{says}, and that of the batch there is {header.max_timestamp}"
             )

@@ -125,11 +125,15 @@ def situation_of(
     partition = names.partition_of(name)
     point = around.recovery_points.get(partition, 0) if partition is not None else 0
     first_unsure = max(0, bisect_right(bases, point) - 1)
+    # Brokers recover the metadata log at every start, after a clean stop, too. Kafka 4.4 leaves its
+    # last indexes as they are while the segment grows.
+    is_metadata = partition is not None and partition.topic == names.CLUSTER_METADATA
+    is_closed = around.is_clean and not is_metadata
     return Situation(
         is_active=is_active,
         is_live=around.is_live,
-        is_closed_cleanly=around.is_clean,
-        is_recovered=not around.is_clean and index >= first_unsure,
+        is_closed_cleanly=is_closed,
+        is_recovered=not is_closed and index >= first_unsure,
         later_bytes=sum(sizes[index + 1 :]),
     )
 

@@ -100,7 +100,7 @@ class Situation(NamedTuple):
     is_live: bool
     """A broker has it open."""
     is_closed_cleanly: bool
-    """The log directory was closed cleanly."""
+    """The log was closed cleanly, and the next start relies on that."""
     is_recovered: bool
     """A broker that starts checks this segment, and cuts it where it is damaged."""
     later_bytes: int
