@@ -413,7 +413,7 @@ def test_segments_that_begin_near_the_last_offset_stop_only_their_partition(
     for index, base in enumerate(bases):
         content = b"" if is_empty else (log_dir / "t-0" / PARTITION_FILES[0]).read_bytes()
         (log_dir / f"t-{index}" / f"{base:020d}.log").write_bytes(content)
-    assert_serves(log_dir, caplog)
+    assert_serves(log_dir, caplog, cluster_id_in(templates[is_clean]))
 
 
 @pytest.mark.parametrize("is_clean", [True, False])
@@ -433,7 +433,7 @@ def test_batches_near_the_last_offset_stop_only_their_partition(
                 path.write_bytes(struct.pack(">q", base) + path.read_bytes()[8:])
             else:
                 path.unlink(missing_ok=True)
-    assert_serves(log_dir, caplog)
+    assert_serves(log_dir, caplog, cluster_id_in(templates[is_clean]))
 
 
 # --- a damaged store ------------------------------------------------------------------

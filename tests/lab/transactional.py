@@ -78,6 +78,10 @@ class Asked(Protocol):
     def ask(self, key: ApiKey, version: int, /, **fields: Any) -> Any: ...
 
 
+_LOADING = (ErrorCode.coordinator_load_in_progress, ErrorCode.not_enough_replicas)
+_RETRIED = (ErrorCode.coordinator_load_in_progress, ErrorCode.concurrent_transactions)
+
+
 class Producer:
     """A producer of one flow, request by request."""
 
@@ -85,7 +89,7 @@ class Producer:
         self.broker, self._name, self._flow = broker, name, flow
         fields = {"transactional_id": name, "transaction_timeout_ms": 60_000}
         answer = broker.ask(ApiKey.INIT_PRODUCER_ID, 4, **fields)
-        while answer.error_code == ErrorCode.coordinator_load_in_progress:  # as clients do
+        while answer.error_code in _RETRIED:  # as clients do
             time.sleep(0.02)
             answer = broker.ask(ApiKey.INIT_PRODUCER_ID, 4, **fields)
         assert answer.error_code == 0, answer
@@ -94,6 +98,13 @@ class Producer:
 
     def send(self, topic: str) -> int:
         """Write a record; the error code."""
+        code = self._send(topic)
+        while code in _LOADING:
+            time.sleep(0.02)
+            code = self._send(topic)
+        return code
+
+    def _send(self, topic: str) -> int:
         if self._flow == 1:
             code = self._add(topic)
             if code:
