@@ -70,6 +70,27 @@ def test_what_is_available_is_read_once_over_restarts(
     }
 
 
+def test_a_query_that_is_not_told_when_it_is_done_commits_to_no_group(
+    spark: Any, clicks: Any, client: Client, tmp_path: Path
+) -> None:
+    append(client, "clicks", 0, range(30))
+
+    def run(trigger: str, **options: str) -> None:
+        frame = clicks(startingOffsets="earliest", **options)
+        writer = frame.writeStream.format("noop").trigger(**{trigger: True})
+        writer.option("checkpointLocation", tmp_path / trigger).start().awaitTermination()
+
+    run("once")
+    for limit in ({}, {"maxOffsetsPerTrigger": "20"}, {"minOffsetsPerTrigger": "20"}):
+        with pytest.raises(StreamingQueryException, match="cannot be with trigger"):
+            run("once", commitOffsetsToGroup="lag", **limit)
+    assert client.offset_fetch("lag") == {}
+    for end in (30, 35):
+        run("availableNow", commitOffsetsToGroup="lag")
+        assert client.offset_fetch("lag")["clicks", 0].offset == end
+        append(client, "clicks", 0, range(30, 35))
+
+
 def test_a_growing_directory_is_read_as_the_broker_is(
     spark: Any, clicks: Any, client: Client, broker: RunningBroker, tmp_path: Path
 ) -> None:

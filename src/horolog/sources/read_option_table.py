@@ -68,7 +68,9 @@ OWN = {
     row_times.STOP: "of a stream: when it ends ([A stream that ends](spark.md#a-stream-that-ends))",
     "commitOffsetsToGroup": "of a stream: a consumer group that the offsets of each finished "
     "micro-batch are committed to, so that tools that show lag see the query. The query itself "
-    "uses its checkpoint. A commit that fails is warned of; a group with members refuses it",
+    "uses its checkpoint. A commit that fails is warned of; a group with members refuses it. "
+    "`trigger(once=True)` is refused with it, as Spark does not say when that is done: "
+    "`trigger(availableNow=True)` reads the same",
 }
 
 OPTIONS = {**OF_KAFKA_SOURCE, **OWN}

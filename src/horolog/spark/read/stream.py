@@ -14,7 +14,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -27,7 +27,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from horolog.client import FoundOffset, NoAnswer
-from horolog.errors import HorologError, RequestRefused
+from horolog.errors import HorologError, Misconfigured, RequestRefused
 from horolog.sources import planning
 from horolog.sources.broker_log import BrokerLog
 from horolog.sources.columns import LATE_BY_MS
@@ -51,6 +51,9 @@ IDLE_WAIT_MS = 500
 Each time it asks costs Spark more than it costs the source: asked five times a second, an idle
 query takes more than a hundredth of a core.
 """
+
+
+_NO_LIMIT: Final = ReadMaxRows((1 << 63) - 1)
 
 
 class LogStreamReader(SentToWorkers, DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -89,11 +92,17 @@ class LogStreamReader(SentToWorkers, DataSourceStreamReader, SupportsTriggerAvai
             return self._initial.to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """`maxOffsetsPerTrigger`, or else `minOffsetsPerTrigger`; Spark takes one limit only."""
+        """`maxOffsetsPerTrigger`, or else `minOffsetsPerTrigger`; Spark takes one limit only.
+
+        A query that commits to a group always has a limit, so that `Trigger.Once` can be told: it
+        replaces any limit by `ReadAllAvailable`.
+        """
         most, least = self.options.max_offsets_per_trigger, self.options.min_offsets_per_trigger
         if most is not None:
             return ReadMaxRows(most)
-        return ReadAllAvailable() if least is None else ReadMinRows(least)
+        if least is not None:
+            return ReadMinRows(least)
+        return ReadAllAvailable() if self.options.commits_to_group is None else _NO_LIMIT
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Where the next micro-batch ends; `start` itself where there is nothing to read.
@@ -102,6 +111,12 @@ class LogStreamReader(SentToWorkers, DataSourceStreamReader, SupportsTriggerAvai
         a stop waits here until there is, or until it has stopped.
         """
         with in_one_sentence():
+            if self.options.commits_to_group is not None and isinstance(limit, ReadAllAvailable):
+                raise Misconfigured(
+                    "commitOffsetsToGroup cannot be with trigger(once=True): Spark does not tell a "
+                    "source that the only micro-batch is done, and the group would stay a run "
+                    "behind. Give trigger(availableNow=True), which reads the same"
+                )
             self._tell_group(start)
             at = StreamOffset.from_json(start)
             is_stopping = self.options.times.stop is not None
