@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -217,8 +218,59 @@ def test_transactions_of_a_kafka_go_on_at_the_shadow_that_is_promoted(
     assert producer.send("t") != 0, "it is fenced"
 
 
+def test_a_planned_promotion_names_no_transaction_that_is_here_whole(
+    kafka: Kafka, client: Client, make_broker: MakeBroker
+) -> None:
+    """A Kafka takes the time of a completed state before it writes the markers."""
+    client.create_topics({"t": 2}, configs={"retention.ms": "-1"})
+    shadow = make_broker(horolog_follow=kafka.bootstrap, node_id="7")
+    for number in range(10):
+        ids = {"bootstrap.servers": kafka.bootstrap, "transactional.id": f"x{number}"}
+        producer = Producer(ids)
+        producer.init_transactions(PATIENCE_S)
+        producer.begin_transaction()
+        for partition in (0, 1):
+            producer.produce("t", b"%d" % number, partition=partition)
+        producer.commit_transaction(PATIENCE_S)
+    states = client.metadata([TRANSACTION_STATE]).topics[TRANSACTION_STATE].partitions
+    every = [("t", 0), ("t", 1), *((TRANSACTION_STATE, each) for each in states)]
+    assert eventually(lambda: TRANSACTION_STATE in shadow.broker.topics)
+    assert is_caught_up(shadow, Peer(client), every)
+    shadow.client.promote(None)
+    assert [each.text for each in shadow.client.promoted(["t"]) or () if each.text] == []
+    assert len(read_all(shadow.address)) == 10
+
+
+def test_a_java_standby_that_begins_before_the_promotion_waits_for_it(
+    kafka: Kafka, client: Client, make_broker: MakeBroker, java_client: Any
+) -> None:
+    client.create_topics({"t": 1}, configs={"retention.ms": "-1"})
+    shadow = make_broker(horolog_follow=kafka.bootstrap, node_id="7")
+    assert eventually(lambda: "t" in shadow.broker.topics)
+    asked, plain = threading.Event(), shadow.broker.transactions.initialise
+
+    async def initialise(*given: Any) -> Any:
+        asked.set()
+        return await plain(*given)
+
+    shadow.broker.transactions.initialise = initialise  # type: ignore[method-assign]
+    fields = {"topic": "t", "id": "standby"}
+    transactions = [{"end": "commit", "records": [[1_700_000_000_000, "k", "v"]]}]
+    with ThreadPoolExecutor(1) as pool:
+        at = At(shadow.address)
+        standby = pool.submit(java_client.ask, at, "transact", **fields, transactions=transactions)
+        assert asked.wait(PATIENCE_S)
+        shadow.client.promote(None)
+        standby.result(PATIENCE_S)
+    assert eventually(lambda: len(read_all(shadow.address)) == 1)
+
+
 class Peer(NamedTuple):
     client: Client
+
+
+class At(NamedTuple):
+    bootstrap: str
 
 
 def read_all(address: str) -> list[int]:

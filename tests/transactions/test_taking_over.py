@@ -59,11 +59,12 @@ def states(
     *log: Transaction | None,
     name: str = "x",
     parts: Mapping[TopicPartition, PartitionHere] = MappingProxyType({}),
+    written_ms: int = 1,
 ) -> FollowedStates:
     known = FollowedStates(parts)
     known.begin(lambda _: CAME_MS)
     for state in log:
-        known.take(build_batch([record_of(name, state, 1)]))
+        known.take(build_batch([record_of(name, state, written_ms)]))
     return known
 
 
@@ -95,6 +96,16 @@ def test_commit_without_a_marker_is_aborted_whole_where_a_partition_is_not_confi
     assert "committed at the source, and aborted here in all partitions" in said
     assert "from offset 50 on may not have arrived" in said
     assert "arrived" in found.notes[A][0]
+
+
+@pytest.mark.parametrize("written_ms", [33, 30])
+def test_markers_up_to_the_record_of_a_completion_are_of_that_transaction(written_ms: int) -> None:
+    """A Kafka takes the state's own time before the markers, and writes the record after them."""
+    complete = COMPLETE._replace(client_version=0)
+    known = states(complete, written_ms=written_ms)
+    marker = LastEnd(complete.producer.epoch, True, 32)
+    found = decide(known, {A: here(end=marker, confirmed_ms=201)})
+    assert bool(found.notes) is (written_ms < marker.timestamp)
 
 
 def test_commit_with_a_marker_is_completed_and_named() -> None:

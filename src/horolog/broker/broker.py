@@ -124,8 +124,8 @@ class Broker:
         )
         self.offsets_topic, self.transactions_topic = (
             StateTopic(
-                *(name, partial(new, live), self.controller, self.topics),
-                *(self.partitions, clock, readers),
+                *(name, partial(new, live), self.placement.awaits, self.controller),
+                *(self.topics, self.partitions, clock, readers),
             )
             for name, new in STATE_TOPICS.items()
         )

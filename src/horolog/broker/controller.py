@@ -90,13 +90,17 @@ class Controller:
         One that was adopted, because its settings are lost, gets those of `new`.
 
         Raises:
-            RequestRefused: the settings of the topic cannot be.
+            RequestRefused: the settings of the topic cannot be, or it is to come from the source.
             StorageFailed: a write failed; it is not made.
         """
         async with self._lock:
             topic = self._topics.find(name)
             if topic is not None and not topic.adopted:
                 return topic
+            if topic is None and self._placement.awaits(name):  # followed since the caller asked
+                raise RequestRefused(
+                    ErrorCode.coordinator_load_in_progress, f"{name} is the source's"
+                )
             asked = new()
             overrides = {key: value for key, value in asked.overrides.items() if value is not None}
             check_topic(self._live.settings, overrides)

@@ -101,6 +101,13 @@ class Placement:
         its = () if found is None else found.partitions
         return max((part.leader_epoch or 0 for part in its), default=-1)
 
+    def awaits(self, name: str) -> bool:
+        """Whether an internal topic is the source's, once it has one: until the first promotion.
+
+        Made here before it came, it would keep the source's out, and what is decided in that.
+        """
+        return self.wants(name) and not any(row.led for row in self.rows.values())
+
     def refuse_new(self, name: str) -> None:
         """Refuse to create a topic whose name is the source's."""
         if self.wants(name):

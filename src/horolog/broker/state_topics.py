@@ -94,6 +94,7 @@ class StateTopic:
         self,
         name: str,
         new: Callable[[], NewTopic],
+        awaits: Callable[[str], bool],
         controller: Controller,
         topics: TopicRegistry,
         partitions: Partitions,
@@ -105,6 +106,7 @@ class StateTopic:
         Args:
             name: of the topic.
             new: what it is made with if there is none, by the settings of the broker now.
+            awaits: whether a topic of a name is to come from the source.
             controller: makes it.
             topics: those of the broker.
             partitions: those of the broker.
@@ -113,6 +115,7 @@ class StateTopic:
         """
         self.name = name
         self._new = new
+        self._awaits = awaits
         self._controller = controller
         self._topics = topics
         self._partitions = partitions
@@ -133,9 +136,9 @@ class StateTopic:
 
     @property
     def is_followed(self) -> bool:
-        """Whether it is the source's, of which this broker is a shadow."""
+        """Whether it is the source's, of which this broker is a shadow; also before it came."""
         topic = self._topics.find(self.name)
-        return topic is not None and topic.followed
+        return self._awaits(self.name) if topic is None else topic.followed
 
     @property
     def is_ready(self) -> bool:

@@ -85,11 +85,16 @@ class TransactionCoordinator:
 
     def start(self) -> None:
         """Load what the log has, and complete what it has prepared; unless it is the source's."""
-        is_due = self._states.is_loading and not self._states.log.is_followed
+        is_due = self._states.is_loading and not self.is_followed
         if is_due and not self.is_started and not self._completion.is_closed:
             self._loading = self._completion.begin(
                 self._states.load(self._completion.complete_soon)
             )
+
+    @property
+    def is_followed(self) -> bool:
+        """Whether the coordinator is at the source, of which this broker is a shadow."""
+        return self._states.log.is_followed
 
     @property
     def is_started(self) -> bool:

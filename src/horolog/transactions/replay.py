@@ -12,7 +12,7 @@ from horolog.schemas.transactions import (
     transaction_bytes,
     transaction_key,
 )
-from horolog.transactions.values import Transaction, transaction_of
+from horolog.transactions.values import NONE, Transaction, transaction_of
 
 MOST_BATCH_BYTES: Final = 64 << 20
 """That a batch may hold when decompressed."""
@@ -51,7 +51,7 @@ class Replay:
             return
         for record in records:
             try:
-                self._apply(record.key, record.value)
+                self._apply(record)
             except CorruptBatch as error:
                 self._note(error)
 
@@ -59,7 +59,8 @@ class Replay:
         self.unreadable += 1
         self.reason = self.reason or str(error)
 
-    def _apply(self, key: bytes | None, value: bytes | None) -> None:
+    def _apply(self, record: Record) -> None:
+        key, value = record.key, record.value
         if key is None:
             raise CorruptBatch("a record of __transaction_state has no key")
         transactional_id = read_transaction_key(key)
@@ -70,10 +71,18 @@ class Replay:
         except CorruptBatch:
             self.uncertain.add(transactional_id)
             raise
-        self.note(transactional_id, after)
+        self.note(transactional_id, after, record.timestamp)
 
-    def note(self, transactional_id: str, after: Transaction | None) -> None:
-        """Let a state count; None removes the id."""
+    def note(
+        self, transactional_id: str, after: Transaction | None, written_ms: int = NONE
+    ) -> None:
+        """Let a state count; None removes the id.
+
+        Args:
+            transactional_id: whose it is.
+            after: the state.
+            written_ms: the time of its record, in milliseconds.
+        """
         self.uncertain.discard(transactional_id)
         if after is None:
             self.states.pop(transactional_id, None)

@@ -133,15 +133,20 @@ class FollowedStates(Replay):
         self._offset = int.from_bytes(bytes(batch[:8]))
         super().take(batch)
 
-    def note(self, transactional_id: str, after: Transaction | None) -> None:
+    def note(
+        self, transactional_id: str, after: Transaction | None, written_ms: int = NONE
+    ) -> None:
         """See `Replay.note`."""
         before = self.states.get(transactional_id)
+        if after is not None and not after.is_open:
+            # A Kafka takes this time before the markers, and writes the record after them.
+            after = after._replace(updated_ms=max(after.updated_ms, written_ms))
         if after is not None and self._has_offsets:
             after = self._renamed(after)
         is_same = before is not None and after is not None and _are_of_one(before, after)
         if before is not None and after is not None and is_same:
             after = after._replace(last_epoch=_written_in(before))
-        super().note(transactional_id, after)
+        super().note(transactional_id, after, written_ms)
         if before is not None and before.status is Status.PREPARE_COMMIT and not is_same:
             self._note_missing(transactional_id, *self._decided[transactional_id][-1])
         if after is None:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+import confluent_kafka
 import pytest
+from aiokafka import AIOKafkaProducer
 from following import is_caught_up
-from patience import eventually
+from patience import PATIENCE_S, eventually
 from running_broker import RunningBroker
 from transactional import Producer, init
 
@@ -134,6 +139,108 @@ def test_abort_whose_source_died_between_markers_is_completed(
     assert has_status(shadow, "CompleteAbort")
     assert committed_in(shadow, "t") == committed_in(shadow, "u") == []
     assert not is_open(shadow, "u")
+
+
+def init_code(broker: RunningBroker, name: str | None) -> int:
+    fields = {"transactional_id": name, "transaction_timeout_ms": 60_000}
+    return int(broker.ask(ApiKey.INIT_PRODUCER_ID, 4, **fields).error_code)
+
+
+def test_no_client_of_a_shadow_keeps_out_what_is_decided_at_its_source(
+    source: RunningBroker, start: Start
+) -> None:
+    shadow = start("b", source)
+    assert is_caught_up(shadow, source, BOTH)
+    for name in ("stray", "x"):
+        assert init_code(shadow, name) == ErrorCode.coordinator_load_in_progress
+    shadow.restart()
+    assert init_code(shadow, "stray") == ErrorCode.coordinator_load_in_progress
+    assert init_code(shadow, None) == 0, "without an id it is served"
+    assert not shadow.broker.transactions_topic.exists
+    hold_markers(source, "u")
+    producer = Producer(source)
+    assert [producer.send("t"), producer.send("u"), producer.end()] == [0, 0, 0]
+    assert eventually(lambda: not is_open(source, "t"))
+    assert is_caught_up(shadow, source, [*BOTH, *STATES])
+    lose(source)
+    shadow.client.promote(None)
+    assert has_status(shadow, "CompleteCommit")
+    assert committed_in(shadow, "t") == committed_in(shadow, "u") == [0]
+    assert Producer(shadow, "stray").send("t") == 0
+
+
+@pytest.mark.parametrize("topics", [None, ["t"]])
+def test_transactions_begin_at_a_promotion_where_the_source_has_none(
+    source: RunningBroker, start: Start, topics: list[str] | None
+) -> None:
+    shadow = start("b", source)
+    assert is_caught_up(shadow, source, BOTH)
+    assert init_code(shadow, "x") == ErrorCode.coordinator_load_in_progress
+    shadow.client.promote(topics)
+    producer = Producer(shadow)
+    assert [producer.send("t"), producer.end()] == [0, 0]
+    assert has_status(shadow, "CompleteCommit")
+
+
+def test_a_broker_with_transactions_of_its_own_serves_them_while_it_follows(
+    source: RunningBroker, start: Start
+) -> None:
+    own = start("b")
+    own.create_topic("own")
+    producer = Producer(own)
+    assert [producer.send("own"), producer.end()] == [0, 0]
+    own.stop()
+    shadow = start("b", source)
+    assert is_caught_up(shadow, source, BOTH)
+    producer = Producer(shadow)
+    assert [producer.send("own"), producer.end()] == [0, 0]
+
+
+async def _begin(producer: AIOKafkaProducer) -> None:
+    await producer.start()
+    try:
+        async with producer.transaction():
+            await producer.send_and_wait("t", b"v")
+    finally:
+        await producer.stop()
+
+
+def _librdkafka(address: str) -> None:
+    given = {"bootstrap.servers": address, "transactional.id": "x", "log_level": 0}
+    producer = confluent_kafka.Producer(given)
+    producer.init_transactions(PATIENCE_S)
+    producer.begin_transaction()
+    producer.produce("t", b"v")
+    producer.commit_transaction(PATIENCE_S)
+
+
+def _aiokafka(address: str) -> None:
+    async def run() -> None:
+        await _begin(AIOKafkaProducer(bootstrap_servers=address, transactional_id="x"))
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("client", [_librdkafka, _aiokafka])
+def test_a_standby_that_begins_before_the_promotion_waits_for_it(
+    source: RunningBroker, start: Start, client: Callable[[str], None]
+) -> None:
+    shadow = start("b", source)
+    assert is_caught_up(shadow, source, BOTH)
+    asked, plain = threading.Event(), shadow.broker.transactions.initialise
+
+    async def initialise(*given: Any) -> Any:
+        asked.set()
+        return await plain(*given)
+
+    shadow.broker.transactions.initialise = initialise  # type: ignore[method-assign]
+    with ThreadPoolExecutor(1) as pool:
+        standby = pool.submit(client, shadow.address)
+        assert asked.wait(PATIENCE_S)
+        assert not standby.done()
+        shadow.client.promote(None)
+        standby.result(PATIENCE_S)
+    assert eventually(lambda: committed_in(shadow, "t") == [0])
 
 
 @pytest.mark.parametrize("flow", [1, 2])
@@ -440,7 +547,7 @@ def test_topics_go_on_following_after_a_promotion_that_failed_until_another_comp
     assert is_caught_up(shadow, source, BOTH)
     shadow.client.promote(["t"])
     assert has_status(shadow, "CompleteCommit")
-    assert committed_in(shadow, "t") == [0]
+    assert eventually(lambda: committed_in(shadow, "t") == [0])
 
 
 @pytest.mark.parametrize("step", ["promote", "_promote", "start"])

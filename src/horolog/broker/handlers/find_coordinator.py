@@ -1,5 +1,8 @@
 """FindCoordinator: the coordinator of a group or a transactional id, which is this broker.
 
+On a shadow, too: it answers InitProducerId with COORDINATOR_LOAD_IN_PROGRESS until a promotion,
+which all clients retry. Here aiokafka gives up at that error.
+
 v1  coordinators of transactions
 v2  like v1
 v3  flexible
