@@ -5,13 +5,15 @@ from __future__ import annotations
 import shutil
 import threading
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from batches import batch
+from compacting import COMPACT, clean, put
 from faultyfiles import FaultyFiles, Killed
 from old_messages import build_messages
-from partition_files import formats_in, records_in_files
+from partition_files import PartitionFiles, formats_in, records_in_files
 from storelogs import NOW, TOPIC_ID, append, followed, new_log, partition_dir, reopened
 
 from golden import GOLDEN, copy_directory
@@ -357,3 +359,30 @@ def test_what_a_killed_conversion_was_writing_is_removed_by_the_next(mixed: Path
     convert(mixed, 2)
     assert not (mixed / "converting").exists()
     assert formats_in(mixed) == {2}
+
+
+def test_offsets_that_compaction_left_out_are_no_damage_after_a_conversion(tmp_path: Path) -> None:
+    small = replace(COMPACT, segment_bytes=90, message_format_version=1)
+    with new_log(tmp_path / "log", small) as log:
+        for key in b"a", b"b", b"b", b"c":
+            put(log, key)
+        log.config = replace(small, segment_bytes=120)
+        clean(log)
+        directory = tmp_path / "alone" / "events-3"
+        shutil.copytree(log.directory, directory)
+    assert wrong(directory) == []
+    before = [record.offset for record in records_in_files(directory)]
+    assert any(done.bytes_after for done in convert(directory, 2))
+    assert [record.offset for record in records_in_files(directory)] == before == [0, 2, 3]
+    assert wrong(directory) == []
+
+
+def test_a_converted_segment_is_sealed_with_its_aborted_transactions(tmp_path: Path) -> None:
+    made = PartitionFiles(tmp_path, base_offset=0)
+    made.write(build_messages(ROWS[:1], 1))
+    made.add([NOW], producer_id=7)
+    made.end_transaction(7, commit=False)
+    made.write_indexes()
+    assert any(done.bytes_after for done in convert(made.directory, 2))
+    found = [each for each in Verification.of(made.directory).steps() if isinstance(each, Finding)]
+    assert [each for each in found if each.path.endswith(".txnindex")] == []

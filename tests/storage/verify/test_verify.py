@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from batches import batch
+from compacting import COMPACT, clean, put
 from hypothesis import given
 from hypothesis import strategies as st
 from old_messages import build_messages
@@ -331,6 +333,25 @@ def test_a_gap_between_segments_may_be_left_by_a_compaction_where_one_was_at_wor
     (log_dir / "cleaner-offset-checkpoint").write_text("0\n1\norders 0 16\n")
     assert wrong(log_dir) == []
     assert any("as compaction leaves it" in each.what for each in found(log_dir))
+
+
+@pytest.mark.parametrize("is_recovered", [False, True])
+def test_offsets_that_compaction_left_out_behind_segments_are_no_damage(
+    tmp_path: Path, *, is_recovered: bool
+) -> None:
+    with new_log(tmp_path, replace(COMPACT, segment_bytes=100)) as log:
+        for key in b"a", b"b", b"b", b"c":
+            put(log, key)
+        log.config = replace(COMPACT, segment_bytes=200)
+        clean(log)
+        directory = Path(log.directory)
+    if is_recovered:  # all of it: nothing says up to where it was flushed
+        (tmp_path / "recovery-point-offset-checkpoint").unlink(missing_ok=True)
+        open_dir(tmp_path, COMPACT).close()
+    alone = tmp_path / "alone" / directory.name
+    shutil.copytree(directory, alone)
+    assert wrong(alone) == []
+    assert any("as compaction leaves it" in each.what for each in found(alone))
 
 
 SMALL = TopicConfig(index_interval_bytes=0, segment_bytes=200, retention_ms=10)

@@ -127,6 +127,7 @@ class Indexes:
         self.is_checked = False
         """They are what the log says. Reset where an entry or a file turns out otherwise."""
         self._is_sealed = False
+        self._was_cleaned = False  # by a seal that did not fit the indexes
         self.has_markers = False
         """Whether a scan of the log has found control batches."""
         self._is_damaged = False  # the log is, so that its indexes cannot be checked
@@ -407,6 +408,7 @@ class Indexes:
             self.times.reload()
             with self._replacing, suppress(StorageFailed):  # it is compared with them in any case
                 if self._may_replace:
+                    self._was_cleaned = self._says_cleaned()
                     self._companion.write_seal(b"")
 
     def _rebuild(self, log_size: int) -> None:
@@ -461,4 +463,10 @@ class Indexes:
     def _seal(self, log_size: int, next_offset: int, last_position: int) -> None:
         last = LastBatch.at(self._log, last_position, log_size)
         seal = seal_of(self._log, self._stem, last, next_offset, self.largest_seen)
+        seal = seal._replace(is_cleaned=self._says_cleaned())
         self._companion.write_seal(packed_seal(seal))
+
+    def _says_cleaned(self) -> bool:
+        """Whether compaction wrote the segment, by its seal: no rebuilt index changes that."""
+        seal = read_seal(self._companion)
+        return self._was_cleaned if seal is None else seal.is_cleaned

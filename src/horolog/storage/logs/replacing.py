@@ -159,12 +159,21 @@ def write_cleaned(
         yield piece
     writer.finish()
     _write_aborted(files, work, cleaning.take_aborted(), config)
+    mark_cleaned(files, work)
+    make_alike(files, work, group.segments[-1])
+
+
+def mark_cleaned(files: Files, work: str) -> None:
+    """Have the seals of finished segments say that compaction may have left out offsets.
+
+    Raises:
+        StorageFailed: the disk refused.
+    """
     for base in base_offsets(files.names_in(work), names.LOG):
         reader = SegmentReader.at(files, f"{work}/{names.segment_file(base, names.LOG)}", base)
         seal = read_seal(reader.companion)
         if seal is not None:
             reader.companion.write_seal(packed_seal(seal._replace(is_cleaned=True)))
-    make_alike(files, work, group.segments[-1])
 
 
 def size_of_logs(files: Files, work: str) -> int:

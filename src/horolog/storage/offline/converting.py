@@ -32,7 +32,8 @@ from horolog.storage.append_times.earlier import take_over
 from horolog.storage.batches.reader import EVERYTHING
 from horolog.storage.directory.lock import lock_against_others, lock_offline, share_offline
 from horolog.storage.files import Files
-from horolog.storage.logs.replacing import make_alike, replace_segments
+from horolog.storage.index.seal import read_seal
+from horolog.storage.logs.replacing import make_alike, mark_cleaned, replace_segments
 from horolog.storage.logs.writer import LogWriter, new_segment
 from horolog.storage.removal.leftovers import base_offsets, tidy
 from horolog.storage.segments.numbered import Numbered, as_they_are
@@ -301,6 +302,10 @@ class _Segment:
                 content = self._files.read_whole(source, MAX_SEGMENT_BYTES) or b""
                 path = self._new[0].path_of(suffix)
                 self._files.write_at(self._files.create(path), [content], 0)
+                self._new[0].indexes.reseal_aborted()
+        seal = read_seal(self._old.companion)
+        if seal is not None and seal.is_cleaned:
+            mark_cleaned(self._files, self._work)
         make_alike(self._files, self._work, self._old)
 
     def _swap(self) -> None:
