@@ -6,6 +6,7 @@ thread: so the tests say the same on a machine that does other things as well.
 
 import asyncio
 import gc
+import select
 import socket
 import struct
 import threading
@@ -414,6 +415,23 @@ def test_a_request_of_very_many_elements_leaves_others_their_turn(
             assert drain(many.socket) > 0
             heartbeat.ask(ApiKey.API_VERSIONS, 0)
     assert longest_s() < LONGEST_S * _slowness()
+
+
+def test_a_long_answer_of_one_waits_for_no_requests_of_very_many_elements(
+    broker: RunningBroker,
+) -> None:
+    fields = {"topics": named(120_000), "allow_auto_topic_creation": False}
+    with ExitStack() as stack:
+        many = [stack.enter_context(broker.connect()) for _ in range(3)]
+        for each in many:
+            each.socket.sendall(each.packed(METADATA, 9, fields))
+        wanted = stack.enter_context(broker.connect())
+        (wide,) = wanted.ask(METADATA, 9, topics=[{"name": "wide"}]).topics
+        assert len(wide.partitions) == 3000
+        answered = select.poll()
+        for each in many:
+            answered.register(each.socket, select.POLLIN)
+        assert not answered.poll(0)
 
 
 def test_very_many_small_requests_leave_others_their_turn(broker: RunningBroker) -> None:

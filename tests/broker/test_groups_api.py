@@ -377,6 +377,26 @@ def test_a_group_that_is_named_several_times_is_answered_each_time(
         assert often[-3:] == [("g", 42, []), ("other", 0, [3]), ("g", 0, [45, 45])]
 
 
+def test_so_much_metadata_is_given_again_to_who_names_a_partition_often(
+    broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(offset_fetch, "MOST_AGAIN_BYTES", 1_000)
+    with broker.connect() as connection:
+        commit(connection, {0: 45, 1: 7}, committed_metadata="m" * 300)
+        commit(connection, {0: 3}, group="plain")
+        topics = [{"name": "t", "partition_indexes": [0, 1] + [0] * 5}]
+        groups = [{"group_id": each, "topics": topics} for each in ("plain", "g")]
+        plain, given = connection.ask(ApiKey.OFFSET_FETCH, 8, groups=groups).groups
+        (of_one,) = connection.ask(ApiKey.OFFSET_FETCH, 7, group_id="g", topics=topics).topics
+    assert [p.committed_offset for p in plain.topics[0].partitions] == [3, -1] + [3] * 5
+    for found in (given.topics[0], of_one):
+        assert [(p.committed_offset, p.error_code, len(p.metadata)) for p in found.partitions] == [
+            *((45, 0, 300), (7, 0, 300)),
+            *[(45, 0, 300)] * 3,
+            *[(-1, 42, 0)] * 2,
+        ]
+
+
 def test_a_group_that_is_to_be_deleted_several_times_is_so_once(broker: RunningBroker) -> None:
     with broker.connect() as connection:
         commit(connection, {0: 45})

@@ -13,6 +13,7 @@ from examples import some_of
 from raw_connection import fetch_fields, lookup_fields, produce_fields
 from running_broker import NOW_MS, MakeBroker, RunningBroker, a_broker
 
+from horolog.broker.handlers import describe_producers
 from horolog.clock import ManualClock
 from horolog.errors import ErrorCode, RequestRefused, StorageFailed
 from horolog.record.batch import HEADER_SIZE, parse_header, with_records
@@ -355,6 +356,20 @@ def write_marker(broker: RunningBroker, index: int = 0, *, version: int = 2, **m
     }
     answer = broker.ask(ApiKey.WRITE_TXN_MARKERS, version, markers=[marker])
     return int(answer.markers[0].topics[0].partitions[0].error_code)
+
+
+def test_the_producers_of_a_partition_are_repeated_so_often(
+    broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(describe_producers, "MOST_AGAIN", 3)
+    send(broker, transactional(0))
+    asked = [{"name": "t", "partition_indexes": [0, 1, *[0] * 5]}]
+    (topic,) = broker.ask(ApiKey.DESCRIBE_PRODUCERS, 0, topics=asked).topics
+    assert [(each.error_code, len(each.active_producers)) for each in topic.partitions] == [
+        *((0, 1), (0, 0)),
+        *[(0, 1)] * 3,
+        *[(42, 0)] * 2,
+    ]
 
 
 def test_a_tool_sees_what_hangs_and_aborts_it(broker: RunningBroker) -> None:

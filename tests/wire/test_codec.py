@@ -15,9 +15,10 @@ from kio.serial import entity_reader, entity_writer
 from memory import measured_peak
 from wire_messages import messages
 
-from horolog.errors import ErrorCode
+from horolog.errors import ErrorCode, RequestRefused
+from horolog.wire import writer
 from horolog.wire.api import SUPPORTED, ApiKey
-from horolog.wire.careful_reader import MAX_FIELDS, read_carefully
+from horolog.wire.careful_reader import FIELDS_AT_A_TIME, MAX_FIELDS, read_carefully
 from horolog.wire.codec import (
     Unwritable,
     decode_request,
@@ -278,6 +279,63 @@ def test_a_large_request_of_nothing_but_empty_topics_is_given_up_on() -> None:
     body = bytes(7) + uvarint(count + 1) + b"\x01\x01\x00" * count + b"\x00"
     with pytest.raises(MalformedRequest, match=f"not readable in {MAX_FIELDS} fields"):
         decode_request(ApiKey.PRODUCE, 9, body)
+
+
+def metadata_of_topics(count: int) -> bytes:
+    """A Metadata v4 request of so many topics."""
+    return count.to_bytes(4, "big") + b"\x00\x01a" * count + b"\x00"
+
+
+def test_an_array_that_is_too_long_is_refused_before_its_elements_are_read() -> None:
+    checkpoints: list[None] = []
+    with pytest.raises(MalformedRequest, match=f"topics at byte 4: not readable in {MAX_FIELDS}"):
+        decode_request(
+            ApiKey.METADATA,
+            4,
+            metadata_of_topics(MAX_FIELDS),
+            checkpoint=lambda: checkpoints.append(None),
+        )
+    assert len(checkpoints) == 1
+
+
+class Enough(Exception):
+    pass
+
+
+def test_a_large_message_is_read_and_written_with_checkpoints_which_may_end_it() -> None:
+    count = MAX_FIELDS // 4
+    checkpoints = 0
+
+    def checkpoint() -> None:
+        nonlocal checkpoints
+        checkpoints += 1
+        if checkpoints == at_most:
+            raise Enough
+
+    at_most = 1_000_000
+    body = metadata_of_topics(count)
+    request = decode_request(ApiKey.METADATA, 4, body, checkpoint=checkpoint)
+    assert len(request.topics) == count
+    assert checkpoints >= 2 * count // FIELDS_AT_A_TIME
+    answer = {"groups": [{"group_id": "g", "protocol_type": ""}] * count}
+    written = checkpoints
+    packed = encode_response(ApiKey.LIST_GROUPS, 0, answer, checkpoint)
+    assert packed == encode_response(ApiKey.LIST_GROUPS, 0, answer)
+    assert checkpoints >= written + count
+    for call in (
+        lambda: decode_request(ApiKey.METADATA, 4, body, checkpoint=checkpoint),
+        lambda: encode_response(ApiKey.LIST_GROUPS, 0, answer, checkpoint),
+    ):
+        checkpoints, at_most = 0, 3
+        with pytest.raises(Enough):
+            call()
+
+
+def test_an_answer_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writer, "MOST_ANSWER_BYTES", 1_000)
+    answer = {"groups": [{"group_id": "g" * 100, "protocol_type": ""}] * 1_000}
+    with pytest.raises(RequestRefused, match="more than 1000 bytes: ask for less"):
+        encode_response(ApiKey.LIST_GROUPS, 0, answer, lambda: None)
 
 
 @pytest.mark.parametrize("version", [3, 9, 13])

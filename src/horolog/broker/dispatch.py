@@ -18,7 +18,6 @@ error that reaches this module ends the connection.
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Mapping
-from concurrent.futures import Executor, ThreadPoolExecutor
 from functools import partial
 from itertools import groupby
 from types import CoroutineType
@@ -27,13 +26,14 @@ from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar, cast
 from horolog.broker.authorisation import Authorise, authorise
 from horolog.broker.broker import Broker
 from horolog.broker.scheduling.begun import rest_of, resumed
-from horolog.broker.scheduling.turns import ClientGone, TimeSlice, next_turn
+from horolog.broker.scheduling.codec_threads import Checkpoint, CodecThreads
+from horolog.broker.scheduling.turns import TimeSlice, next_turn
 from horolog.buffers import Buffer
 from horolog.network.dispatching import Hangup
 from horolog.network.peer import Peer
 from horolog.network.reply import Reply, ReplyPart
 from horolog.wire.api import SUPPORTED, ApiKey, Versions
-from horolog.wire.codec import decode_request, encode_response
+from horolog.wire.codec import MAX_FIELDS, decode_request, encode_response
 from horolog.wire.frame import (
     RequestHeader,
     parse_request_header,
@@ -93,15 +93,17 @@ class Request(Generic[BodyT]):
 
 
 class Apart(NamedTuple):
-    """An answer that is made, and packed, in a thread; `make` changes nothing."""
+    """An answer that is made, and packed, in a thread; `make` changes nothing.
 
-    make: Callable[[], Mapping[str, Any] | Reply]
+    It calls the checkpoint between its steps, where they are many.
+    """
+
+    make: Callable[[Checkpoint], Mapping[str, Any] | Reply]
 
 
 Response: TypeAlias = "dict[str, Any] | Reply | Apart | None"
 Handler: TypeAlias = "Callable[[Request[Any], Broker], Response | Coroutine[Any, Any, Response]]"
 HandlerT = TypeVar("HandlerT", bound=Callable[..., Any])
-T = TypeVar("T")
 
 Shortcut: TypeAlias = Callable[
     [Broker, Authorise, Peer, bytes], Reply | Coroutine[Any, Any, Reply] | None
@@ -161,8 +163,7 @@ class Dispatcher:
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[Reply | None]] = set()
         self._large_in_flight = 0
-        # One thread: more would only wait for each other, and let the event loop wait for them all.
-        self._codec: Executor = ThreadPoolExecutor(1, thread_name_prefix="horolog-codec")
+        self._codec = CodecThreads("horolog-codec")
         self._served = {key: _Served(handler, *SUPPORTED[key]) for key, handler in HANDLERS.items()}
         self.shortcuts = _SHORTCUTS
 
@@ -229,7 +230,7 @@ class Dispatcher:
 
     def close(self) -> None:
         """Decode and encode no more."""
-        self._codec.shutdown(cancel_futures=True)
+        self._codec.close()
 
     def _task(self, answering: Coroutine[Any, Any, Reply | None]) -> "asyncio.Future[Reply | None]":
         task = self._loop.create_task(answering)
@@ -258,12 +259,13 @@ class Dispatcher:
         """The answer in bytes; packed in a thread where making it took long."""
         if not (request.is_long or isinstance(response, Apart)):
             return _packed(header, response)
-        return await self._in_thread(request.peer, partial(_packed_densely, header, response))
+        return await self._codec.run(request.peer, partial(_packed_densely, header, response))
 
     async def _answer_slowly(self, frame: Buffer, peer: Peer) -> Reply | None:
         header = parse_request_header(frame)
         key, version, _, client_id, position = header
-        body = await self._in_thread(peer, partial(decode_request, key, version, frame, position))
+        decode = partial(decode_request, key, version, frame, position, MAX_FIELDS)
+        body = await self._codec.run(peer, decode)
         await next_turn()
         request = Request(version, body, client_id or "", peer, is_large=True)
         response = self._served[key].handler(request, self._broker)
@@ -271,24 +273,12 @@ class Dispatcher:
             response = await response
         return await self._pack(header, request, cast("Response", response))
 
-    async def _in_thread(self, peer: Peer, call: Callable[[], T]) -> T:
-        """Encode or decode, unless the client has gone before its turn comes.
 
-        Raises:
-            ClientGone: it has.
-        """
-
-        def unless_gone() -> T:
-            if peer.is_gone:
-                raise ClientGone
-            return call()
-
-        return await self._loop.run_in_executor(self._codec, unless_gone)
-
-
-def _packed_densely(header: RequestHeader, response: Response) -> Reply | None:
+def _packed_densely(
+    header: RequestHeader, response: Response, checkpoint: Checkpoint
+) -> Reply | None:
     """The answer in bytes, with as few parts as there can be, for the event loop to hand over."""
-    reply = _packed(header, response)
+    reply = _packed(header, response, checkpoint)
     if reply is None:
         return None
     dense: list[ReplyPart] = []
@@ -300,13 +290,18 @@ def _packed_densely(header: RequestHeader, response: Response) -> Reply | None:
     return dense
 
 
-def _packed(header: RequestHeader, answer: Response) -> Reply | None:
-    """The answer in bytes, behind its length and header."""
+def _packed(
+    header: RequestHeader, answer: Response, checkpoint: Checkpoint | None = None
+) -> Reply | None:
+    """The answer in bytes, behind its length and header; an `Apart` has a checkpoint."""
     if answer is None:
         return None
     key, version = header.api_key, header.api_version
-    made: Any = answer.make() if isinstance(answer, Apart) else answer
-    answer = (encode_response(key, version, made),) if isinstance(made, dict) else made
+    made: Any = answer
+    if isinstance(answer, Apart):
+        assert checkpoint is not None
+        made = answer.make(checkpoint)
+    answer = (encode_response(key, version, made, checkpoint),) if isinstance(made, dict) else made
     if len(answer) == 1 and isinstance(body := answer[0], bytes) and len(body) <= _SMALL_BODY_BYTES:
         return (response_prefix(key, version, header.correlation_id, len(body)) + body,)
     size = sum(map(len, answer))

@@ -1,6 +1,7 @@
 """Strict decoding of messages by Apache Kafka's rules, with the field and byte of each error."""
 
 import sys
+from collections.abc import Callable
 from struct import Struct
 from typing import Any, Final
 from uuid import UUID
@@ -9,11 +10,14 @@ from horolog.buffers import Buffer
 from horolog.wire.packing import INT16, INT32, MAX_STRING_BYTES, NO_UUID, NUMBERS
 from horolog.wire.schema import Field, Shape
 
-__all__ = ["MAX_FIELDS", "TooManyFields", "Unreadable", "read_carefully"]
+__all__ = ["FIELDS_AT_A_TIME", "MAX_FIELDS", "TooManyFields", "Unreadable", "read_carefully"]
 
 MAX_FIELDS: Final = 250_000
 """The limit for large requests: a field takes some microseconds, and hostile bytes must not
 occupy the broker for longer."""
+
+FIELDS_AT_A_TIME: Final = 500
+"""Between two checkpoints: about a millisecond."""
 
 
 class Unreadable(Exception):
@@ -41,6 +45,7 @@ def read_carefully(
     *,
     may_trail: bool,
     max_fields: int = sys.maxsize,
+    checkpoint: Callable[[], None] | None = None,
 ) -> Any:
     """Decode a whole message. Records and bytes are slices of `data`: views if `data` is one.
 
@@ -50,12 +55,13 @@ def read_carefully(
         position: the message's first byte.
         may_trail: whether bytes may follow the message.
         max_fields: how many fields to read at most.
+        checkpoint: is called each `FIELDS_AT_A_TIME` fields, and may raise.
 
     Raises:
         Unreadable: with the path of the field, the byte and the reason.
         TooManyFields: a subclass; the message has more than `max_fields` fields.
     """
-    cursor = _Cursor(data, position, max_fields)
+    cursor = _Cursor(data, position, max_fields, checkpoint)
     message = cursor.structure(shape)
     if cursor.position != len(data) and not may_trail:
         raise Unreadable(f"{len(data) - cursor.position} bytes too many", cursor.position)
@@ -65,11 +71,20 @@ def read_carefully(
 class _Cursor:
     """A read position that advances with every value."""
 
-    def __init__(self, data: Buffer, position: int, max_fields: int) -> None:
+    def __init__(
+        self,
+        data: Buffer,
+        position: int,
+        max_fields: int,
+        checkpoint: Callable[[], None] | None,
+    ) -> None:
         self.data = data
         self.position = position
         self.max_fields = max_fields
         self.fields_left = max_fields
+        self.checkpoint = checkpoint
+        self.pause_below = 0  # fields left
+        self.pause()
 
     def structure(self, shape: Shape) -> Any:
         values = [self.field(each, shape.is_flexible) for each in shape.plain]
@@ -105,6 +120,7 @@ class _Cursor:
                 if not each.is_nullable:
                     raise Unreadable("an array that must not be null is null", self.position)
                 return None
+            self.afford(count, each)
             return tuple(self.item(each, is_flexible, index) for index in range(count))
         except Unreadable as error:
             error.path.append(f".{each.name}")
@@ -187,5 +203,23 @@ class _Cursor:
 
     def spend(self) -> None:
         self.fields_left -= 1
+        if self.fields_left < self.pause_below:
+            self.pause()
+
+    def pause(self) -> None:
         if self.fields_left < 0:
-            raise TooManyFields(f"not readable in {self.max_fields} fields", self.position)
+            raise self.too_many_fields()
+        if self.checkpoint is not None:
+            self.checkpoint()
+            self.pause_below = max(self.fields_left - FIELDS_AT_A_TIME, 0)
+
+    def afford(self, count: int, each: Field) -> None:
+        """Refuse an array at its length, before what it has is decoded."""
+        fields = count
+        if each.shape is not None:
+            fields *= 1 + sum(not field.is_array for field in each.shape.plain)
+        if fields > self.fields_left:
+            raise self.too_many_fields()
+
+    def too_many_fields(self) -> TooManyFields:
+        return TooManyFields(f"not readable in {self.max_fields} fields", self.position)

@@ -21,7 +21,7 @@ A schema loads on the first use of its version and takes one to three millisecon
 """
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
 
@@ -31,10 +31,11 @@ from horolog.wire.careful_reader import MAX_FIELDS, TooManyFields, Unreadable
 from horolog.wire.malformed import MalformedRequest, MalformedResponse
 from horolog.wire.reader import Reader, reader_of
 from horolog.wire.schema import Kind, knows, load
-from horolog.wire.writer import Pieces, Unwritable, Writer, writer_of
+from horolog.wire.writer import MOST_ANSWER_BYTES, Paced, Pieces, Unwritable, Writer, writer_of
 
 __all__ = [
     "MAX_FIELDS",
+    "MOST_ANSWER_BYTES",
     "TooManyFields",
     "Unwritable",
     "decode_request",
@@ -48,9 +49,16 @@ __all__ = [
 
 
 def decode_request(
-    api_key: ApiKey, version: int, frame: Buffer, position: int = 0, max_fields: int = MAX_FIELDS
+    api_key: ApiKey,
+    version: int,
+    frame: Buffer,
+    position: int = 0,
+    max_fields: int = MAX_FIELDS,
+    checkpoint: Callable[[], None] | None = None,
 ) -> Any:
     """Decode the body of a request, which starts at `position` of `frame`.
+
+    `checkpoint` is called between the fields of a large one, and may raise to end it.
 
     Raises:
         MalformedRequest: the bytes do not follow the protocol; names field, byte and reason.
@@ -58,7 +66,7 @@ def decode_request(
             than MAX_FIELDS: decode it again in a thread.
     """
     try:
-        return _reader("request", api_key, version)(frame, position, max_fields)
+        return _reader("request", api_key, version)(frame, position, max_fields, checkpoint)
     except Unreadable as error:
         if isinstance(error, TooManyFields) and max_fields < MAX_FIELDS:
             raise
@@ -72,18 +80,26 @@ def decode_response(api_key: ApiKey, version: int, frame: Buffer, position: int 
         MalformedResponse: the bytes do not follow the protocol; names field, byte and reason.
     """
     try:
-        return _reader("response", api_key, version)(frame, position, sys.maxsize)
+        return _reader("response", api_key, version)(frame, position, sys.maxsize, None)
     except Unreadable as error:
         raise MalformedResponse(f"{api_key.title} v{version} response: {error}") from None
 
 
-def encode_response(api_key: ApiKey, version: int, response: Mapping[str, Any]) -> bytes:
+def encode_response(
+    api_key: ApiKey,
+    version: int,
+    response: Mapping[str, Any],
+    checkpoint: Callable[[], None] | None = None,
+) -> bytes:
     """Encode the body of a response.
+
+    `checkpoint` is called between the elements of its arrays, and may raise to end it.
 
     Raises:
         Unwritable: a name that no version has, a value that does not fit, or a missing one.
+        RequestRefused: with a checkpoint, a body of more than `MOST_ANSWER_BYTES`.
     """
-    out = bytearray()
+    out = bytearray() if checkpoint is None else Paced(checkpoint)
     _writer("response", api_key, version)(out, response)
     return bytes(out)
 

@@ -14,7 +14,7 @@ No version names a replica to be read, and no tagged field is written: clients a
 Metadata.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from struct import Struct
 from typing import Final, NamedTuple
 from uuid import UUID
@@ -75,8 +75,12 @@ def encode_fetch_response(
     throttle_time_ms: int = 0,
     error_code: int = 0,
     session_id: int = 0,
+    checkpoint: Callable[[], None] | None = None,
 ) -> list[Buffer]:
-    """Encode the body as buffers to send in order; records are passed through uncopied."""
+    """Encode the body as buffers to send in order; records are passed through uncopied.
+
+    `checkpoint` is called between partitions, and may raise.
+    """
     is_flexible = version >= 12
     parts: list[Buffer] = []
     out = bytearray()
@@ -92,6 +96,8 @@ def encode_fetch_response(
             out += compact_string(topic.name) if is_flexible else string(topic.name)
         out += _count(is_flexible, len(topic.partitions))
         for partition in topic.partitions:
+            if checkpoint is not None:
+                checkpoint()
             _before_records(out, version, partition)
             if len(partition.records):
                 parts += (out, partition.records)

@@ -10,7 +10,7 @@ v10  tagged: current_leader of a partition, node_endpoints of the response (KIP-
 v13  topics by id
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from struct import Struct
 from typing import Final, NamedTuple
@@ -60,8 +60,9 @@ def encode_produce_response(
     *,
     throttle_time_ms: int = 0,
     node_endpoints: Sequence[NodeEndpoint] = (),
+    checkpoint: Callable[[], None] | None = None,
 ) -> bytes:
-    """Encode the body."""
+    """Encode the body; `checkpoint` is called between partitions, and may raise."""
     is_flexible = version >= 9
     out = bytearray()
     out += uvarint(len(topics) + 1) if is_flexible else INT32.pack(len(topics))
@@ -73,6 +74,8 @@ def encode_produce_response(
         count = len(topic.partitions)
         out += uvarint(count + 1) if is_flexible else INT32.pack(count)
         for partition in topic.partitions:
+            if checkpoint is not None:
+                checkpoint()
             _partition(out, version, partition)
         if is_flexible:
             out.append(0)

@@ -28,8 +28,11 @@ from horolog.wire.schema import Field, Shape
 
 __all__ = ["LARGE_BYTES", "Reader", "reader_of"]
 
-Reader: TypeAlias = Callable[[Buffer, int, int], Any]
-"""Decodes the message at a position; the third argument limits the fields of a large one."""
+Reader: TypeAlias = Callable[[Buffer, int, int, Callable[[], None] | None], Any]
+"""Decodes the message at a position.
+
+The third argument limits the fields of a large one, the fourth is called between them.
+"""
 FastReader: TypeAlias = Callable[[Buffer, int], tuple[Any, int]]
 """Decodes the message at a position; returns the position after it as well."""
 
@@ -48,7 +51,9 @@ def reader_of(shape: Shape, *, is_request: bool) -> Reader:
     """
     read_fast = _Source().compile(shape)
 
-    def read(data: Buffer, position: int, max_fields: int) -> Any:
+    def read(
+        data: Buffer, position: int, max_fields: int, checkpoint: Callable[[], None] | None
+    ) -> Any:
         if len(data) > LARGE_BYTES:
             data = memoryview(data).toreadonly()
         else:
@@ -59,7 +64,14 @@ def reader_of(shape: Shape, *, is_request: bool) -> Reader:
             except (ValueError, IndexError, StructError):
                 pass
             data = bytes(data)  # so that small records are copies, whichever reader decodes them
-        return read_carefully(shape, data, position, may_trail=is_request, max_fields=max_fields)
+        return read_carefully(
+            shape,
+            data,
+            position,
+            may_trail=is_request,
+            max_fields=max_fields,
+            checkpoint=checkpoint,
+        )
 
     return read
 

@@ -12,6 +12,7 @@ from struct import error as StructError  # noqa: N812 - a class with a lower-cas
 from typing import Any, Final, TypeAlias
 
 from horolog.buffers import Buffer
+from horolog.errors import ErrorCode, RequestRefused
 from horolog.wire.api import ApiKey
 from horolog.wire.packing import (
     INT32,
@@ -24,7 +25,15 @@ from horolog.wire.packing import (
 )
 from horolog.wire.schema import REQUIRED, Field, Kind, Shape, knows
 
-__all__ = ["APART_BYTES", "Pieces", "Unwritable", "Writer", "writer_of"]
+__all__ = [
+    "APART_BYTES",
+    "MOST_ANSWER_BYTES",
+    "Paced",
+    "Pieces",
+    "Unwritable",
+    "Writer",
+    "writer_of",
+]
 
 Writer: TypeAlias = Callable[[bytearray, Any], None]
 Encode: TypeAlias = Callable[[Any], bytes]
@@ -52,6 +61,31 @@ class Pieces(bytearray):
                 start = position
             found.append(bytes(written[start:]))
         return found
+
+
+MOST_ANSWER_BYTES: Final = 256 << 20
+"""Of an answer that is written with pauses; a client that asks for more has to ask in parts."""
+
+
+class Paced(bytearray):
+    """What is written with pauses between the elements of arrays."""
+
+    def __init__(self, checkpoint: Callable[[], None]) -> None:
+        super().__init__()
+        self._checkpoint = checkpoint
+
+    def pause(self) -> None:
+        """Let others have their turn.
+
+        Raises:
+            RequestRefused: too much is written already.
+        """
+        self._checkpoint()
+        if len(self) > MOST_ANSWER_BYTES:
+            raise RequestRefused(
+                ErrorCode.invalid_request,
+                f"the answer has more than {MOST_ANSWER_BYTES} bytes: ask for less at a time",
+            )
 
 
 class Unwritable(ValueError):
@@ -128,8 +162,13 @@ def _value_writer(each: Field, is_flexible: bool, kind: Kind, api_key: ApiKey) -
             out += write_length(None)
             return
         out += write_length(len(items))
-        for item in items:
-            write_item(out, item)
+        if isinstance(out, Paced):
+            for item in items:
+                write_item(out, item)
+                out.pause()
+        else:
+            for item in items:
+                write_item(out, item)
 
     return write_array
 

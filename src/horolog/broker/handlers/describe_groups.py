@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from horolog.broker.broker import Broker
 from horolog.broker.dispatch import Apart, Request, api
 from horolog.broker.handlers import authorized
+from horolog.broker.scheduling.codec_threads import Checkpoint, no_checkpoint
 from horolog.errors import ErrorCode, RequestRefused, code_for, printable
 from horolog.groups.values import GroupDescription, GroupState
 from horolog.wire.api import ApiKey
@@ -72,12 +73,17 @@ def _find(group_id: str, broker: Broker) -> _Found:
 
 
 def _answer(
-    asked: Sequence[str], found: Mapping[str, _Found], version: int, with_operations: bool
+    asked: Sequence[str],
+    found: Mapping[str, _Found],
+    version: int,
+    with_operations: bool,
+    checkpoint: Checkpoint = no_checkpoint,
 ) -> "DescribeGroupsResponse":
     described: dict[str, DescribedGroup] = {}
     answers: list[DescribedGroup] = []
     again_bytes = 0
     for group_id in asked:
+        checkpoint()
         group, size = found[group_id]
         if group_id in described:
             again_bytes += size

@@ -31,6 +31,7 @@ from horolog.broker.dispatch import Apart, Request, api
 from horolog.broker.fetch_reading import FetchReading, RequestedPartition, is_committed
 from horolog.broker.fetch_sessions import SessionFetch, SessionPartition, SessionTopic
 from horolog.broker.partition import Partition
+from horolog.broker.scheduling.codec_threads import Checkpoint, no_checkpoint
 from horolog.broker.scheduling.delayed_fetch import DelayedFetch
 from horolog.errors import ErrorCode, HorologError, RequestRefused
 from horolog.network.reply import Reply
@@ -103,7 +104,7 @@ def fetch(
             found.append(FetchedTopic(topic.name, topic.topic_id, partitions))
         else:
             if not reading.must_go_on:
-                return _answer(request, broker, asked, found)()
+                return _answer(request, broker, asked, found)(no_checkpoint)
             return _fetch_in_time(request, broker, asked, _Seen(topics, quiet, reading.size))
     return _fetch_in_time(request, broker, asked)
 
@@ -126,7 +127,7 @@ def _of_session(request: Request[FetchRequest], broker: Broker) -> _Asked:
 
 def _answer(
     request: Request[FetchRequest], broker: Broker, asked: _Asked, found: Sequence[FetchedTopic]
-) -> Callable[[], Reply]:
+) -> Callable[[Checkpoint], Reply]:
     """Count the bytes that are sent, and note in the session what its client knows then.
 
     What is returned packs the response, and may be called in a thread.
@@ -136,13 +137,16 @@ def _answer(
         try:
             found, session_id = asked.session.news(found), asked.session.session_id
         except RequestRefused as refusal:
-            return partial(encode_fetch_response, version, (), error_code=refusal.code)
+            error_code = refusal.code
+            return lambda _: encode_fetch_response(version, (), error_code=error_code)
     elif body.session_epoch == 0:
         session_id = broker.fetch_sessions.begin(version, body, found)
     for topic in found:
         if size := sum(len(partition.records) for partition in topic.partitions):
             broker.traffic.bytes_out.add(topic.name, size)
-    return partial(encode_fetch_response, version, found, session_id=session_id)
+    return lambda checkpoint: encode_fetch_response(
+        version, found, session_id=session_id, checkpoint=checkpoint
+    )
 
 
 class _Seen(NamedTuple):
@@ -188,7 +192,7 @@ async def _fetch_in_time(
                 found = await _read_all(request, broker, reading, topics)
                 if is_over or not reading.must_go_on:
                     answer = _answer(request, broker, asked, found)
-                    return Apart(answer) if request.is_long else answer()
+                    return Apart(answer) if request.is_long else answer(no_checkpoint)
                 size = reading.size
                 del found  # which holds open files
                 if any(not known.has_no_news(partition.log) for known, partition in quiet):

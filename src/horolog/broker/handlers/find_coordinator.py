@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from horolog.broker.broker import Broker
 from horolog.broker.dispatch import Apart, Request, api
+from horolog.broker.scheduling.codec_threads import Checkpoint, no_checkpoint
 from horolog.errors import ErrorCode
 from horolog.wire.api import ApiKey
 from horolog.wire.requests import FindCoordinatorRequest
@@ -54,8 +55,16 @@ def find_coordinator(
     return make()
 
 
-def _answer(find: "Callable[[str], Coordinator]", keys: Sequence[str]) -> "FindCoordinatorResponse":
-    return {"coordinators": [find(key) for key in keys]}
+def _answer(
+    find: "Callable[[str], Coordinator]",
+    keys: Sequence[str],
+    checkpoint: Checkpoint = no_checkpoint,
+) -> "FindCoordinatorResponse":
+    found: list[Coordinator] = []
+    for key in keys:
+        checkpoint()
+        found.append(find(key))
+    return {"coordinators": found}
 
 
 def _coordinator(node_id: int, host: str, port: int, key_type: int, key: str) -> "Coordinator":

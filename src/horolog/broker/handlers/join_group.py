@@ -73,5 +73,5 @@ async def join_group(
         ],
     }
     if sum(len(member.metadata) for member in joined.members) + len(joined.members) > _LARGE:
-        return Apart(lambda: answer)
+        return Apart(lambda _: answer)
     return answer

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Final
 
 from horolog.broker.broker import Broker
 from horolog.broker.dispatch import Apart, Request, api
+from horolog.broker.scheduling.codec_threads import Checkpoint, no_checkpoint
 from horolog.errors import ErrorCode
 from horolog.groups.group import Group
 from horolog.wire.api import ApiKey
 from horolog.wire.requests import ListGroupsRequest
 
 if TYPE_CHECKING:
-    from horolog.wire.responses import ListGroupsResponse
+    from horolog.wire.responses import ListedGroup, ListGroupsResponse
 
 GROUP_TYPE = "classic"
 
@@ -43,17 +44,24 @@ def list_groups(
     return make()
 
 
-def _answer(groups: list[Group], states: set[str], error_code: ErrorCode) -> "ListGroupsResponse":
-    return {
-        "error_code": error_code,
-        "groups": [
+def _answer(
+    groups: list[Group],
+    states: set[str],
+    error_code: ErrorCode,
+    checkpoint: Checkpoint = no_checkpoint,
+) -> "ListGroupsResponse":
+    found: list[ListedGroup] = []
+    for group in groups:
+        checkpoint()
+        state = group.state.value
+        if states and state.lower() not in states:
+            continue
+        found.append(
             {
                 "group_id": group.group_id,
                 "protocol_type": group.protocol_type or "",
-                "group_state": state.value,
+                "group_state": state,
                 "group_type": GROUP_TYPE,
             }
-            for group, state in ((group, group.state) for group in groups)
-            if not states or state.value.lower() in states
-        ],
-    }
+        )
+    return {"error_code": error_code, "groups": found}

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from horolog.broker.broker import Broker
 from horolog.broker.dispatch import Apart, Request, api
+from horolog.broker.scheduling.codec_threads import Checkpoint, no_checkpoint
 from horolog.errors import ErrorCode, HorologError, code_for
 from horolog.transactions.patterns import id_pattern
 from horolog.transactions.values import STATUS_NAMES, Transaction
@@ -16,7 +17,10 @@ from horolog.wire.api import ApiKey
 from horolog.wire.requests import ListTransactionsRequest
 
 if TYPE_CHECKING:
-    from horolog.wire.responses import ListTransactionsResponse
+    from horolog.wire.responses import (
+        ListTransactionsResponse,
+        ListTransactionsTransactionState,
+    )
 
 _STATUSES: Final = {name: status for status, name in STATUS_NAMES.items()}
 _MANY: Final = 1_000
@@ -43,7 +47,9 @@ def list_transactions(
 
 
 def _answer(
-    body: ListTransactionsRequest, found: list[tuple[str, Transaction, int]]
+    body: ListTransactionsRequest,
+    found: list[tuple[str, Transaction, int]],
+    checkpoint: Checkpoint = no_checkpoint,
 ) -> "ListTransactionsResponse":
     states = {_STATUSES[name] for name in body.state_filters if name in _STATUSES}
     unknown = [name for name in dict.fromkeys(body.state_filters) if name not in _STATUSES]
@@ -58,19 +64,24 @@ def _answer(
             "unknown_state_filters": unknown,
             "transaction_states": [],
         }
-    return {
-        "error_code": ErrorCode.none,
-        "unknown_state_filters": unknown,
-        "transaction_states": [
-            {
-                "transactional_id": transactional_id,
-                "producer_id": transaction.producer.id,
-                "transaction_state": STATUS_NAMES[transaction.status],
-            }
-            for transactional_id, transaction, open_ms in found
-            if (not body.state_filters or transaction.status in states)
+    listed: list[ListTransactionsTransactionState] = []
+    for transactional_id, transaction, open_ms in found:
+        checkpoint()
+        if (
+            (not body.state_filters or transaction.status in states)
             and (not producers or transaction.producer.id in producers)
             and (body.duration_filter < 0 or open_ms > body.duration_filter)
             and (matches is None or matches(transactional_id))
-        ],
+        ):
+            listed.append(
+                {
+                    "transactional_id": transactional_id,
+                    "producer_id": transaction.producer.id,
+                    "transaction_state": STATUS_NAMES[transaction.status],
+                }
+            )
+    return {
+        "error_code": ErrorCode.none,
+        "unknown_state_filters": unknown,
+        "transaction_states": listed,
     }

@@ -9,13 +9,18 @@ from typing import TYPE_CHECKING, Final
 from horolog.broker.broker import Broker
 from horolog.broker.dispatch import Apart, Request, api
 from horolog.broker.handlers.group_errors import group_error_code
+from horolog.broker.scheduling.codec_threads import Checkpoint, no_checkpoint
 from horolog.errors import ErrorCode, HorologError
 from horolog.metadata.topics import Topic
 from horolog.wire.api import ApiKey
 from horolog.wire.requests import OffsetDeleteRequest
 
 if TYPE_CHECKING:
-    from horolog.wire.responses import OffsetDeleteResponse
+    from horolog.wire.responses import (
+        OffsetDeleteResponse,
+        OffsetDeleteResponsePartition,
+        OffsetDeleteResponseTopic,
+    )
 
 _MANY: Final = 1_000  # partitions
 
@@ -42,28 +47,22 @@ async def offset_delete(
 
 
 def _answer(
-    broker: Broker, body: OffsetDeleteRequest, subscribed: frozenset[str]
+    broker: Broker,
+    body: OffsetDeleteRequest,
+    subscribed: frozenset[str],
+    checkpoint: Checkpoint = no_checkpoint,
 ) -> "OffsetDeleteResponse":
-    return {
-        "error_code": ErrorCode.none,
-        "topics": [
-            {
-                "name": topic.name,
-                "partitions": [
-                    {
-                        "partition_index": partition.partition_index,
-                        "error_code": _error(
-                            broker.topics.find(topic.name),
-                            partition.partition_index,
-                            is_subscribed=topic.name in subscribed,
-                        ),
-                    }
-                    for partition in topic.partitions
-                ],
-            }
-            for topic in body.topics
-        ],
-    }
+    topics: list[OffsetDeleteResponseTopic] = []
+    for topic in body.topics:
+        known, is_subscribed = broker.topics.find(topic.name), topic.name in subscribed
+        partitions: list[OffsetDeleteResponsePartition] = []
+        for partition in topic.partitions:
+            checkpoint()
+            index = partition.partition_index
+            error_code = _error(known, index, is_subscribed=is_subscribed)
+            partitions.append({"partition_index": index, "error_code": error_code})
+        topics.append({"name": topic.name, "partitions": partitions})
+    return {"error_code": ErrorCode.none, "topics": topics}
 
 
 def _error(topic: Topic | None, index: int, *, is_subscribed: bool) -> ErrorCode:

@@ -14,7 +14,8 @@ v10  topics by id
 
 A group that is named several times is answered each time, as by Apache Kafka. But once
 `MOST_AGAIN` offsets were repeated for those that ask for all topics, they get INVALID_REQUEST: the
-answer to a small request would have no bounds.
+answer to a small request would have no bounds. So do partitions that are named several times, once
+`MOST_AGAIN_BYTES` of their metadata were repeated.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,6 +26,7 @@ from uuid import UUID
 from horolog.broker.broker import Broker
 from horolog.broker.dispatch import Apart, Request, api
 from horolog.broker.group_coordinator import GroupCoordinator
+from horolog.broker.scheduling.codec_threads import Checkpoint, no_checkpoint
 from horolog.errors import ErrorCode
 from horolog.groups.rows import OffsetRow
 from horolog.metadata.topics import TopicRegistry
@@ -46,11 +48,30 @@ if TYPE_CHECKING:
     )
 
 
+class Repeats:
+    """The metadata that an answer has given, and how much of it may be repeated."""
+
+    def __init__(self) -> None:
+        self._given: set[int] = set()  # identities of rows, which `Committed` keeps alive
+        self._left = MOST_AGAIN_BYTES
+
+    def allow(self, row: OffsetRow) -> bool:
+        """Count the metadata of a row; False if too much of the answer is repetition."""
+        if not row.metadata:
+            return True
+        if id(row) not in self._given:
+            self._given.add(id(row))
+            return True
+        self._left -= len(row.metadata)
+        return self._left >= 0
+
+
 class Committed(NamedTuple):
     """What a group has committed, and which partitions have no stable offset."""
 
     rows: Mapping[TopicPartition, OffsetRow]
     unstable: frozenset[TopicPartition]
+    repeats: Repeats
     is_loading: bool = False
     """It may have more: COORDINATOR_LOAD_IN_PROGRESS is the answer."""
 
@@ -61,6 +82,8 @@ class Committed(NamedTuple):
         key = (topic, index)
         row = None if key in self.unstable else self.rows.get(key)
         error_code = missing if row is None else ErrorCode.none
+        if row is not None and not self.repeats.allow(row):
+            row, error_code = None, ErrorCode.invalid_request
         return {
             "partition_index": index,
             "committed_offset": -1 if row is None else row.committed,
@@ -69,10 +92,26 @@ class Committed(NamedTuple):
             "error_code": ErrorCode.unstable_offset_commit if key in self.unstable else error_code,
         }
 
+    def partitions(
+        self,
+        topic: str,
+        indexes: Sequence[int],
+        missing: ErrorCode = ErrorCode.none,
+        checkpoint: Checkpoint = no_checkpoint,
+    ) -> "list[OffsetFetchResponsePartition]":
+        """The answers for partitions of a topic."""
+        found: list[OffsetFetchResponsePartition] = []
+        for index in indexes:
+            checkpoint()
+            found.append(self.partition(topic, index, missing))
+        return found
+
 
 _GROUP_ERROR_SINCE: Final = 2
 MOST_AGAIN: Final = 100_000
 """Offsets in an answer that it has already."""
+MOST_AGAIN_BYTES: Final = 16 << 20
+"""Of metadata in an answer that has it already."""
 _MANY: Final = 1_000  # groups, and partitions asked for or committed
 
 
@@ -86,11 +125,14 @@ async def offset_fetch(
     asked = [body] if of_one else body.groups
     groups = broker.groups
     committed: dict[str, Committed] = {}
+    repeats = Repeats()
     size = len(asked)
     for group in asked:
         await request.checkpoint()
         if group.group_id not in committed:
-            committed[group.group_id] = _committed(groups, group.group_id, body.require_stable)
+            committed[group.group_id] = _committed(
+                groups, group.group_id, body.require_stable, repeats
+            )
         if group.topics is None:
             size += len(committed[group.group_id].rows)
         size += sum(1 + len(topic.partition_indexes) for topic in group.topics or ())
@@ -102,16 +144,22 @@ async def offset_fetch(
     return Apart(make) if size > _MANY else make()
 
 
-def _committed(groups: GroupCoordinator, group_id: str, require_stable: bool) -> Committed:
+def _committed(
+    groups: GroupCoordinator, group_id: str, require_stable: bool, repeats: Repeats
+) -> Committed:
     if groups.is_loading_group(group_id):
-        return Committed({}, frozenset(), is_loading=True)
+        return Committed({}, frozenset(), repeats, is_loading=True)
     offsets = groups.offsets
     unstable = offsets.pending.of_group(group_id) if require_stable else frozenset[TopicPartition]()
-    return Committed(offsets.of_group(group_id), unstable)
+    return Committed(offsets.of_group(group_id), unstable, repeats)
 
 
 def _of_one_group(
-    version: int, topics: TopicRegistry, body: OffsetFetchRequest, committed: Committed
+    version: int,
+    topics: TopicRegistry,
+    body: OffsetFetchRequest,
+    committed: Committed,
+    checkpoint: Checkpoint = no_checkpoint,
 ) -> "OffsetFetchResponse":
     """The response up to v7."""
     missing = ErrorCode.unknown_topic_or_partition if version == 0 else ErrorCode.none
@@ -122,14 +170,16 @@ def _of_one_group(
     found: list[OffsetFetchResponseTopic]
     if body.topics is None:
         found = [
-            {"name": name, "partitions": [committed.partition(name, row.partition) for row in rows]}
-            for name, _, rows in _existing(topics, committed)
+            {"name": name, "partitions": committed.partitions(name, indexes, checkpoint=checkpoint)}
+            for name, _, indexes in _existing(topics, committed)
         ]
     else:
         found = [
             {
                 "name": topic.name,
-                "partitions": _partitions(topic.name, topic.partition_indexes, committed, missing),
+                "partitions": committed.partitions(
+                    topic.name, topic.partition_indexes, missing, checkpoint
+                ),
             }
             for topic in body.topics
         ]
@@ -141,12 +191,14 @@ def _of_groups(
     topics: TopicRegistry,
     groups: Sequence[OffsetFetchRequestGroup],
     committed: Mapping[str, Committed],
+    checkpoint: Checkpoint = no_checkpoint,
 ) -> "OffsetFetchResponse":
     """The response from v8 on."""
     whole: set[str] = set()  # those all of whose topics are in the answer
     again = 0
     found: list[OffsetFetchResponseGroup] = []
     for group in groups:
+        checkpoint()
         error_code, of_group = ErrorCode.none, committed[group.group_id]
         if of_group.is_loading:
             error_code = ErrorCode.coordinator_load_in_progress
@@ -159,7 +211,11 @@ def _of_groups(
             {
                 "group_id": group.group_id,
                 "error_code": error_code,
-                "topics": [] if error_code else _topics(version, topics, of_group, group.topics),
+                "topics": (
+                    []
+                    if error_code
+                    else _topics(version, topics, of_group, group.topics, checkpoint)
+                ),
             }
         )
     return {"groups": found}
@@ -170,15 +226,16 @@ def _topics(
     topics: TopicRegistry,
     committed: Committed,
     asked: Sequence[OffsetFetchRequestTopics] | None,
+    checkpoint: Checkpoint,
 ) -> "list[OffsetFetchResponseTopics]":
     if asked is None:
         return [
             {
                 "name": name,
                 "topic_id": topic_id,
-                "partitions": [committed.partition(name, row.partition) for row in rows],
+                "partitions": committed.partitions(name, indexes, checkpoint=checkpoint),
             }
-            for name, topic_id, rows in _existing(topics, committed)
+            for name, topic_id, indexes in _existing(topics, committed)
         ]
     found: list[OffsetFetchResponseTopics] = []
     for topic in asked:
@@ -191,28 +248,21 @@ def _topics(
             {
                 "name": name,
                 "topic_id": topic.topic_id,
-                "partitions": _partitions(name, topic.partition_indexes, committed, error_code),
+                "partitions": committed.partitions(
+                    name, topic.partition_indexes, error_code, checkpoint
+                ),
             }
         )
     return found
 
 
-def _existing(
-    topics: TopicRegistry, committed: Committed
-) -> list[tuple[str, UUID, list[OffsetRow]]]:
-    """The topics that have commits and exist, with their ids."""
-    rows: dict[str, list[OffsetRow]] = {}
-    for row in committed.rows.values():
-        rows.setdefault(row.topic, []).append(row)
+def _existing(topics: TopicRegistry, committed: Committed) -> list[tuple[str, UUID, list[int]]]:
+    """The topics that exist and have commits, with their ids and the partitions of these."""
+    indexes: dict[str, list[int]] = {}
+    for topic_name, index in committed.rows:
+        indexes.setdefault(topic_name, []).append(index)
     return [
         (name, topic.topic_id, of_topic)
-        for name, of_topic in rows.items()
+        for name, of_topic in indexes.items()
         if (topic := topics.find(name)) is not None
     ]
-
-
-def _partitions(
-    name: str, indexes: Sequence[int], committed: Committed, missing: ErrorCode
-) -> "list[OffsetFetchResponsePartition]":
-    """The commits of a topic, with the error of partitions without one."""
-    return [committed.partition(name, index, missing) for index in indexes]

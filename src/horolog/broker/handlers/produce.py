@@ -359,7 +359,11 @@ def _reply(
             topics,
             node_endpoints=_leaders(broker, topics),
         )
-        return Apart(lambda: (encode(),)) if request.is_large else (encode(),)
+        return (
+            Apart(lambda checkpoint: (encode(checkpoint=checkpoint),))
+            if request.is_large
+            else (encode(),)
+        )
     for topic in topics:
         for partition in topic.partitions:
             if partition.error_code:

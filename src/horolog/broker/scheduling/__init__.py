@@ -3,6 +3,7 @@
 turns            slices of time on the event loop, for requests that take long
 begun            coroutines that become tasks only where they have to wait
 fair_pool        threads in which clients take turns
+codec_threads    threads that decode and encode, in slices of time
 inline_tries     whether a lookup is tried on the event loop before it goes to a thread
 write_queue      the writes of one log, in order: checked, then appended; `jobs` are its entries
 checking         the threads that check batches

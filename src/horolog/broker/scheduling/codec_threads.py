@@ -1,0 +1,108 @@
+"""Threads that decode and encode, of which one runs at a time and each has slices of time.
+
+Two threads that run at once only wait for each other's GIL, and the event loop waits for both. So
+a job has its own thread, but runs only in its turn. At a checkpoint after a slice of time it hands
+the turn over. A short job therefore waits for a slice of each other job, however long those take.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from threading import Lock
+from time import perf_counter
+from typing import Final, TypeAlias, TypeVar
+
+from horolog.broker.scheduling.fair_pool import FairPool
+from horolog.broker.scheduling.turns import ClientGone
+from horolog.network.peer import Peer
+from horolog.network.turns import SLICE_SECONDS
+
+T = TypeVar("T")
+
+Checkpoint: TypeAlias = Callable[[], None]
+"""Called by a job between its steps. Others run meanwhile; ClientGone ends the job."""
+
+
+def no_checkpoint() -> None:
+    """The checkpoint of what is so short that it is done at once."""
+
+
+THREADS: Final = 64
+"""Jobs that share the time. Those that start later wait until one of them ends."""
+
+
+class CodecThreads:
+    """The threads of a dispatcher. `run` and `close` are for the event loop."""
+
+    def __init__(self, name: str, threads: int = THREADS) -> None:
+        self._pool = FairPool(threads, name)
+        self._lock = Lock()
+        self._is_taken = False
+        self._waiting: deque[Lock] = deque()  # one for each thread, released at its turn
+        self._is_closing = False
+
+    async def run(self, peer: Peer, call: Callable[[Checkpoint], T]) -> T:
+        """Return what a call returns, and raise what it raises.
+
+        Raises:
+            ClientGone: the client has disconnected, or the broker stops.
+        """
+        return await self._pool.run(peer, partial(self._in_turn, peer, call))
+
+    def close(self) -> None:
+        """End all jobs at their next checkpoint."""
+        self._is_closing = True
+        self._pool.shutdown()
+
+    def _in_turn(self, peer: Peer, call: Callable[[Checkpoint], T]) -> T:
+        until = 0.0
+
+        def check() -> None:
+            if peer.is_gone or self._is_closing:
+                raise ClientGone
+
+        def checkpoint() -> None:
+            nonlocal until
+            check()
+            if perf_counter() >= until:
+                self._hand_over()
+                check()
+                until = perf_counter() + SLICE_SECONDS
+
+        check()
+        self._take()
+        try:
+            check()
+            until = perf_counter() + SLICE_SECONDS
+            return call(checkpoint)
+        finally:
+            self._give()
+
+    def _take(self) -> None:
+        with self._lock:
+            if not self._is_taken:
+                self._is_taken = True
+                return
+            turn = self._enqueue()
+        turn.acquire()
+
+    def _hand_over(self) -> None:
+        with self._lock:
+            if not self._waiting:
+                return
+            self._waiting.popleft().release()
+            turn = self._enqueue()
+        turn.acquire()
+
+    def _give(self) -> None:
+        with self._lock:
+            if self._waiting:
+                self._waiting.popleft().release()
+            else:
+                self._is_taken = False
+
+    def _enqueue(self) -> Lock:
+        turn = Lock()
+        turn.acquire()
+        self._waiting.append(turn)
+        return turn
