@@ -1,6 +1,7 @@
 """A broker that goes on as the Kafka node that wrote its directory (docs/moving-in-and-out.md)."""
 
 import errno
+import json
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -20,9 +21,11 @@ from horolog.errors import Misconfigured, StorageFailed
 from horolog.groups.rows import OffsetRow
 from horolog.groups.values import Committer
 from horolog.metadata.forms import KafkaForm
+from horolog.metadata.log import MetadataLog
 from horolog.metadata.opening import is_own
 from horolog.metadata.topics import Topic
 from horolog.record.batch import iter_headers
+from horolog.schemas.metadata import Supported
 from horolog.storage import names
 from horolog.storage.directory.checkpoints import read_epochs
 from horolog.storage.files import Files
@@ -177,18 +180,23 @@ def led_in(broker: RunningBroker) -> dict[tuple[str, int], int]:
     }
 
 
-def test_partitions_are_led_in_no_epoch_below_their_kafkas(start: Start, kafkas: Path) -> None:
+def test_partitions_are_led_in_an_epoch_behind_that_of_their_kafka(
+    start: Start, kafkas: Path
+) -> None:
+    """An epoch has one leader: copies of a partition are compared by epochs and their ends."""
     recorded = epochs_of(kafkas)
     broker = start(horolog_take_over="true")
     led = led_in(broker)
-    assert {key: led[key] for key in recorded} == recorded
+    assert {key: led[key] for key in recorded} == {key: recorded[key] + 1 for key in recorded}
+    assert epochs_of(kafkas) == led  # in the metadata before any batch
     # Kafka raised it when it stopped, without a batch.
     assert recorded["several", 0] > broker.log("several").epochs.latest
     offset = broker.append("several", batch(NOW_MS))
     (_, header), *_ = iter_headers(broker.fetch("several", offset).records)
-    assert header.leader_epoch == recorded["several", 0]
-    broker.restart(horolog_take_over="false")
-    assert led_in(broker) == led
+    assert header.leader_epoch == led["several", 0]
+    for take_over in ("false", "true"):  # only another broker is succeeded
+        broker.restart(horolog_take_over=take_over)
+        assert led_in(broker) == led
     for _ in range(2):  # whether anything was appended between two kills or not
         before = led
         broker.restart(crash=True)
@@ -196,6 +204,68 @@ def test_partitions_are_led_in_no_epoch_below_their_kafkas(start: Start, kafkas:
         for name in ("several", "index-full"):
             assert led[name, 0] > before[name, 0], name
         assert all(led[key] >= before[key] for key in led)
+
+
+def test_partitions_that_a_kafka_led_since_are_led_in_a_later_epoch(
+    start: Start, kafkas: Path
+) -> None:
+    start(horolog_take_over="true").stop()
+    log = MetadataLog.open(Files(), str(kafkas), node_id=1)
+    theirs = log.image.brokers[1]._replace(features=(Supported("metadata.version", 7, 30),))
+    log.append([theirs], NOW_MS)  # as a Kafka registers at its start
+    log.close()
+    recorded = epochs_of(kafkas)
+    broker = start()
+    led = led_in(broker)
+    assert {key: led[key] for key in recorded} == {key: recorded[key] + 1 for key in recorded}
+    broker.restart()
+    assert led_in(broker) == led
+
+
+def marked(log_dir: Path) -> int:
+    """The broker epoch that the marker of a clean stop names."""
+    marker = json.loads((log_dir / names.CLEAN_SHUTDOWN).read_bytes())
+    assert marker["version"] == 0
+    return int(marker["brokerEpoch"])
+
+
+def test_the_marker_of_a_clean_stop_names_a_kafkas_epoch_while_its_records_are_the_same(
+    start: Start, kafkas: Path
+) -> None:
+    """Its controller counts a replica as whole that was stopped in the epoch of its broker."""
+    epoch = marked(kafkas)
+    assert epoch >= 0
+    broker = start()
+    broker.restart()
+    broker.stop()
+    assert marked(kafkas) == epoch
+    broker = start()
+    broker.append("several", batch(NOW_MS))
+    broker.stop()
+    assert marked(kafkas) == -1
+
+
+def test_the_marker_names_no_epoch_once_a_partition_of_a_kafkas_is_deleted(
+    start: Start, kafkas: Path
+) -> None:
+    broker = start()
+    assert broker.alter("several", kind=TOPIC, retention_ms="-1").error_code == 0
+    broker.client.delete_topics(["several"])
+    broker.stop()
+    assert marked(kafkas) == -1
+
+
+def test_a_directory_of_several_nodes_is_named(
+    start: Start, kafkas: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    said = "of a cluster of several nodes"
+    start().stop()
+    assert said not in caplog.text
+    log = MetadataLog.open(Files(), str(kafkas), node_id=1)
+    log.append([log.image.brokers[1]._replace(broker_id=7)], NOW_MS)
+    log.close()
+    start().stop()
+    assert f"{said} (1, 7)" in caplog.text
 
 
 def test_a_partition_whose_directory_is_gone_is_led_in_a_later_epoch(

@@ -21,7 +21,10 @@ from tools.peers.kafka import LAST_WITH_OLD_FORMATS, NEWEST, Kafka
 
 from horolog.client import Client, CommittedOffset, ResourceType
 from horolog.clock import SystemClock
+from horolog.metadata.forms import KafkaForm
+from horolog.record.batch import iter_headers
 from horolog.record.builder import Record, build_batch
+from horolog.storage.files import Files
 from horolog.wire.api import ApiKey
 
 HOUR_MS = 3_600_000
@@ -344,6 +347,54 @@ def test_a_directory_of_kafka_moves_in_and_out_again(
     with ours(tmp_path, {}, killed=killed) as bootstrap:
         work.check(bootstrap, before)
     assert len({*work.producer_ids}) == len(work.producer_ids)
+
+
+def epochs_of_batches(log_dir: Path, topic: str) -> list[int]:
+    """The leader epoch of each batch of the first partition, in order."""
+    (log,) = (log_dir / f"{topic}-0").glob("*.log")
+    return [header.leader_epoch for _, header in iter_headers(log.read_bytes())]
+
+
+def recorded_epoch(log_dir: Path, topic: str) -> int:
+    """The leader epoch of the first partition in the metadata."""
+    image = KafkaForm(Files(read_only=True), str(log_dir)).replay().image
+    return int(image.topics[topic].partitions[0].leader_epoch)
+
+
+@pytest.mark.parametrize("killed", [False, True], ids=["stopped", "killed"])
+def test_each_broker_writes_in_leader_epochs_of_its_own(killed: bool, tmp_path: Path) -> None:
+    """An epoch has one leader (KIP-101), so that no two logs differ within one."""
+    kafka = Kafka(tmp_path)
+
+    def append(bootstrap: str, values: list[bytes]) -> None:
+        with Client(bootstrap) as client:
+            records = [Record(SystemClock().now_ms(), b"k", value) for value in values]
+            client.produce("kept", 0, build_batch(records))
+
+    with theirs(kafka, killed=killed) as bootstrap:
+        with Client(bootstrap) as client:
+            client.create_topics({"kept": 1, "empty": 1}, configs=KEEPS)
+        append(bootstrap, [b"by Kafka"])
+    by_kafka, values = epochs_of_batches(kafka.log_dir, "kept"), ["by Kafka"]
+    for number in range(2):  # taken over, and after another turn of Kafka's
+        before = {topic: recorded_epoch(kafka.log_dir, topic) for topic in ("kept", "empty")}
+        with ours(tmp_path, TAKE_OVER if not number else {}, killed=killed) as bootstrap:
+            append(bootstrap, [b"by horolog"])
+            for topic, epoch in before.items():
+                assert epochs(bootstrap)[f"{topic}-0"] > epoch, topic
+                assert recorded_epoch(kafka.log_dir, topic) > epoch, topic
+        by_horolog = epochs_of_batches(kafka.log_dir, "kept")[-1]
+        assert by_horolog > before["kept"] >= by_kafka[-1]
+        said = kafka.output.stat().st_size
+        with theirs(kafka, killed=killed) as bootstrap:
+            append(bootstrap, [b"by Kafka"])
+            values += ["by horolog", "by Kafka"]
+            found = answers.of_partition(bootstrap, "kept", 0)
+            assert [each[3] for each in found["records"]] == values
+            if not killed:
+                assert against_ours(kafka, said) == []
+        by_kafka = epochs_of_batches(kafka.log_dir, "kept")
+        assert by_kafka[-1] > by_horolog
 
 
 @pytest.mark.parametrize("killed", [False, True], ids=["stopped", "killed"])

@@ -66,6 +66,14 @@ class LeftBehind:
         """
         if not self.is_kafkas:
             return
+        nodes = self.metadata.nodes
+        if nodes - {settings.broker_config().node_id}:
+            yield (
+                "this directory is of a cluster of several nodes "
+                f"({_listed([*map(str, sorted(nodes))])}): the others have no record of what is "
+                "appended or deleted here, and where its node joins them again, the logs are cut "
+                "off or differ without a word. Serve a copy of it (docs/moving-in-and-out.md)"
+            )
         yield from self._groups(topics, is_committed)
         yield from self._settings({topic.name for topic in topics}, settings)
         unknown = {"topics (their directories become *-stray)": self._made(topics), **made_here}

@@ -34,18 +34,10 @@ from horolog.metadata.reconcile import StartPlan, TopicOnDisk, reconcile
 from horolog.metadata.rows import FollowedRow, SourceRow, Stored
 from horolog.metadata.state import Identity
 from horolog.metadata.store import MetadataStore
+from horolog.metadata.taking_over import SUPPORTED
 from horolog.metadata.topics import Topic
 from horolog.metadata.transaction_file import TransactionFile
-from horolog.schemas.metadata import (
-    METADATA_VERSION,
-    NEWEST_LEVEL,
-    OLDEST_LEVEL,
-    TRANSACTION_VERSION,
-    Endpoint,
-    RegisterBroker,
-    Supported,
-)
-from horolog.schemas.transactions import FIRST_FLOW, SECOND_FLOW
+from horolog.schemas.metadata import Endpoint, RegisterBroker
 from horolog.storage import names
 from horolog.storage.directory.checkpoints import MAX_EPOCH, decode_uuid
 from horolog.storage.directory.identity import is_cluster_id
@@ -176,6 +168,7 @@ class _Opening:
             topic_id=self.owned.get,
             follows=self._follows,
             known_epoch=self._known_epoch,
+            succeeds_another=self.store.succeeds_another,
             files=files,
             lock=lock,
             properties=PROPERTIES if self.store.is_own else {},
@@ -249,10 +242,7 @@ class _Opening:
             RegisterBroker(
                 *(config.node_id, False, uuid.uuid4(), 0),
                 tuple(Endpoint(e.name, e.host, e.port) for e in config.advertised_listeners),
-                (
-                    Supported(METADATA_VERSION, OLDEST_LEVEL, NEWEST_LEVEL),
-                    Supported(TRANSACTION_VERSION, FIRST_FLOW, SECOND_FLOW),
-                ),
+                SUPPORTED,
                 log_dirs=(directory_id,),
             ),
             identity,

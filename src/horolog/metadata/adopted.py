@@ -12,12 +12,15 @@ from typing import NamedTuple
 from uuid import UUID
 
 from horolog.errors import HorologError
-from horolog.metadata.forms import KafkaForm
-from horolog.metadata.image import TOPIC, Image
+from horolog.metadata.forms import QUORUM_STATE, KafkaForm
+from horolog.metadata.image import TOPIC
+from horolog.metadata.replay import Replay
+from horolog.metadata.taking_over import static_voters
 from horolog.schemas import metadata
 from horolog.storage import names
 from horolog.storage.directory.checkpoints import read_offsets
 from horolog.storage.files import Files
+from horolog.storage.names import TopicPartition
 
 _COUNTED = {
     metadata.ScramCredential: "SCRAM credential",
@@ -41,6 +44,8 @@ class ClusterMetadata(NamedTuple):
     """Settings by kind and name of what has them; those of all brokers have the name ""."""
     counted: Mapping[str, int]
     """How many there are of what is no setting, by what it is called."""
+    nodes: frozenset[int] = frozenset()
+    """Ids of all brokers, voters and replicas of the cluster."""
 
 
 def read_cluster_metadata(files: Files, log_dir: Path, *, is_own: bool) -> ClusterMetadata:
@@ -49,7 +54,8 @@ def read_cluster_metadata(files: Files, log_dir: Path, *, is_own: bool) -> Clust
     Unreadable records are skipped with a warning. In a directory that `is_own` the metadata is
     horolog's, and nothing of it is read here.
     """
-    image = Image() if is_own else _image(files, log_dir)
+    replay = Replay(str(log_dir)) if is_own else _replay(files, log_dir)
+    image = replay.image
     topics: Overrides = {}
     others = {}
     for (kind, name), settings in image.configs.items():
@@ -61,20 +67,35 @@ def read_cluster_metadata(files: Files, log_dir: Path, *, is_own: bool) -> Clust
         topics.setdefault(topic, {}).setdefault("cleanup.policy", "compact")
     ids = {name: topic.topic_id for name, topic in image.topics.items()}
     kinds = (_COUNTED.get(type(record)) for record in image.others.values())
-    return ClusterMetadata(topics, ids, others, Counter(filter(None, kinds)))
+    nodes = frozenset() if is_own else _nodes(files, log_dir, replay)
+    return ClusterMetadata(topics, ids, others, Counter(filter(None, kinds)), nodes)
 
 
-def _image(files: Files, log_dir: Path) -> Image:
+def _nodes(files: Files, log_dir: Path, replay: Replay) -> frozenset[int]:
+    image = replay.image
+    found = {*image.brokers, *image.controllers, *(each.voter_id for each in replay.voters)}
+    for topic in image.topics.values():
+        for its in topic.partitions.values():
+            found.update(its.replicas, its.adding)
+    directory = log_dir / str(TopicPartition(names.CLUSTER_METADATA, 0))
+    try:
+        found |= {each.voter_id for each in static_voters(files, str(directory / QUORUM_STATE))}
+    except HorologError as error:
+        _logger.warning("The voters of Kafka's quorum are not known: %s", error)
+    return frozenset(found)
+
+
+def _replay(files: Files, log_dir: Path) -> Replay:
     try:
         replay = KafkaForm(files, str(log_dir)).replay()
     except HorologError as error:
         _logger.warning("Kafka's metadata is not known: %s", error)
-        return Image()
+        return Replay(str(log_dir))
     if replay.damage:
         _logger.warning(
             "Kafka's metadata is known only in part: %s", "; ".join(map(str, replay.damage))
         )
-    return replay.image
+    return replay
 
 
 def _cleaned(files: Files, log_dir: Path) -> set[str]:

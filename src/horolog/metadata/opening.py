@@ -19,7 +19,13 @@ from horolog.metadata.log import MetadataLog
 from horolog.metadata.reserve import Reserve
 from horolog.metadata.rows import Stored
 from horolog.metadata.store import MetadataStore
-from horolog.metadata.taking_over import UNASSIGNED, Node, static_voters, why_not
+from horolog.metadata.taking_over import (
+    UNASSIGNED,
+    Node,
+    static_voters,
+    was_led_by_another,
+    why_not,
+)
 from horolog.storage import names
 from horolog.storage.directory.checkpoints import decode_uuid, kafka_uuid
 from horolog.storage.directory.identity import Remembered
@@ -80,6 +86,7 @@ def open_store(
         *(log, reserve, home, now_ms, first_producer_id, carried, present),
         remembered=_remembered(images, signs, node_id),
         is_lost=is_lost,
+        succeeds_another=home is Home.OWN and was_led_by_another(log.image, node_id),
     )
 
 

@@ -58,6 +58,7 @@ class MetadataStore:
         *,
         remembered: Remembered = Remembered(),  # noqa: B008 - immutable
         is_lost: bool = False,
+        succeeds_another: bool = False,
     ) -> None:
         """Make a store of an opened log; nothing is written before the first change.
 
@@ -71,6 +72,7 @@ class MetadataStore:
             present: the topics that have directories then.
             remembered: what is known of the directory's identity without `meta.properties`.
             is_lost: the directory had metadata, and there is none.
+            succeeds_another: another broker led the partitions last.
         """
         self._log = log
         self._reserve = reserve
@@ -84,6 +86,8 @@ class MetadataStore:
         self._identity: Identity | None = None
         self.remembered = remembered
         """What is known of the directory's identity without `meta.properties`."""
+        self.succeeds_another = succeeds_another
+        """Whether another broker led the partitions last: each is led in a new epoch."""
         self.refusal: str | None = None
         """Why writes are refused: what is written cannot be read back."""
         damage = [*log.damage, *(["The metadata log is gone"] if is_lost else [])]

@@ -17,12 +17,21 @@ from horolog.schemas.metadata import (
     METADATA_VERSION,
     NEWEST_LEVEL,
     OLDEST_LEVEL,
+    TRANSACTION_VERSION,
+    Supported,
     ZkMigrationState,
 )
+from horolog.schemas.transactions import FIRST_FLOW, SECOND_FLOW
 from horolog.storage.files import Files
 
 UNASSIGNED: Final = UUID(int=1)
 """The directory of a replica that has not said yet where it is (KIP-858)."""
+
+SUPPORTED: Final = (
+    Supported(METADATA_VERSION, OLDEST_LEVEL, NEWEST_LEVEL),
+    Supported(TRANSACTION_VERSION, FIRST_FLOW, SECOND_FLOW),
+)
+"""The features of a horolog, as it registers. No Kafka supports exactly these."""
 
 _REMOTE: Final = "remote.storage.enable"
 _MAX_QUORUM_BYTES: Final = 1 << 20
@@ -51,6 +60,12 @@ def why_not(
         damage: of the metadata log.
     """
     return next(_reasons(image, node, voters, damage), None)
+
+
+def was_led_by_another(image: Image, node_id: int) -> bool:
+    """Whether it was not a horolog that registered last as this node."""
+    its = image.brokers.get(node_id)
+    return its is not None and set(its.features) != set(SUPPORTED)
 
 
 def _reasons(

@@ -13,8 +13,9 @@ _MAX_BYTES: Final = 4096
 class CleanShutdownMarker:
     """Is there while the directory is closed, if every log was closed cleanly.
 
-    Kafka's marker names the epoch in which its broker stopped cleanly (KIP-966). That stays true
-    however often the directory is served here meanwhile, so its content is written back.
+    Kafka's marker names the epoch in which its broker stopped cleanly (KIP-966). Its controller
+    takes from it that the logs are as they were then. So its content is written back only if they
+    are; otherwise the marker names no epoch.
     """
 
     def __init__(self, files: Files, directory: str) -> None:
@@ -36,10 +37,13 @@ class CleanShutdownMarker:
         self._files.remove(self._path)
         return was_clean
 
-    def write(self) -> None:
+    def write(self, *, has_changed: bool) -> None:
         """Write the marker, once everything else is closed.
+
+        Args:
+            has_changed: whether records were appended or truncated since `take`.
 
         Raises:
             StorageFailed: the disk refused.
         """
-        self._files.replace(self._path, self._content)
+        self._files.replace(self._path, _OURS if has_changed else self._content)

@@ -79,6 +79,7 @@ class LogDir:
         """What was done to open each log that needed something."""
         self.was_clean = False
         self._marker = CleanShutdownMarker(files, str(path))
+        self._ends: dict[TopicPartition, int] = {}  # where logs ended when the marker was taken
         self._left_alone: set[TopicPartition] = set()  # there, and not opened
         self._failed: dict[TopicPartition, int] = {}  # not opened: their file.delete.delay.ms
         self._has_moved = False  # partitions that a Kafka moves, or has set aside
@@ -101,6 +102,7 @@ class LogDir:
         topic_id: Callable[[str], uuid.UUID | None] = lambda topic: None,
         follows: Callable[[str], bool] = lambda topic: False,
         known_epoch: Callable[[TopicPartition], int] = lambda partition: -1,
+        succeeds_another: bool = False,
         files: Files | None = None,
         lock: DirectoryLock | None = None,
         properties: Mapping[str, str] = MappingProxyType({}),
@@ -122,6 +124,7 @@ class LogDir:
             follows: whether the logs of a topic that is ours take the batches of a source.
             known_epoch: the leader epoch that the metadata have of a partition, which is led in
                 none that is lower; -1 if it is not known. Called after `choose`.
+            succeeds_another: another broker led the partitions last.
             files: the way to the disk.
             lock: what `lock_log_dir` returned, if it was called before; let go of with the
                 log directory, also where it cannot be opened.
@@ -147,7 +150,8 @@ class LogDir:
             )
             contents = contents_of(path, reserved)
             log_dir._load(
-                *(contents, topic_config, is_ours, choose, topic_id, follows, known_epoch, now_ms)
+                *(contents, topic_config, is_ours, choose, topic_id, follows, known_epoch, now_ms),
+                succeeds_another=succeeds_another,
             )
         except BaseException:
             lock.close()
@@ -164,6 +168,8 @@ class LogDir:
         follows: Callable[[str], bool],
         known_epoch: Callable[[TopicPartition], int],
         now_ms: int,
+        *,
+        succeeds_another: bool,
     ) -> None:
         self.was_clean = self._marker.take()
         self._checkpoints.read()
@@ -181,6 +187,7 @@ class LogDir:
                 follows(partition.topic) and not is_adopted,
                 self._config.horolog_max_batch_uncompressed_bytes,
                 known_epoch(partition),
+                succeeds_another,
             )
             try:
                 return load_log(self._files, self._path(str(partition)), partition, plan)
@@ -203,6 +210,8 @@ class LogDir:
                 log, recovery = loaded
                 log.checkpoint = self.checkpoint
                 self.logs[partition] = log
+                if not recovery.removed_bytes:
+                    self._ends[partition] = log.log_end_offset
                 if recovery.has_findings or recovery.checked_bytes:
                     self.recoveries.append(recovery)
         self._checkpoints.keep(self._left_alone, self.logs)
@@ -415,6 +424,15 @@ class LogDir:
         others = any(partition.topic != names.CLUSTER_METADATA for partition in self._left_alone)
         return self.was_clean or not (others or self._has_moved)
 
+    @property
+    def _has_changed(self) -> bool:
+        """Whether records were appended, truncated or deleted with their partition, since `open`.
+
+        A log that follows may have been truncated, and grown again to where it ended.
+        """
+        ends = {key: log.log_end_offset for key, log in self.logs.items()}
+        return ends != self._ends or any(log.is_following for log in self.logs.values())
+
     def check(self) -> str | None:
         """Why the directory is lost, if it is; from then on all its files refuse everything.
 
@@ -432,13 +450,13 @@ class LogDir:
 
         Not clean, everything is left as a kill would leave it.
         """
-        failures = []
+        failures, has_changed = [], self._has_changed
         if clean:
             try:
                 failures = self._finish_logs()
                 self.checkpoint()
                 if not failures and self._may_be_marked_clean:
-                    self._marker.write()
+                    self._marker.write(has_changed=has_changed)
             except StorageFailed as error:
                 failures.append(str(error))
         for log in self.logs.values():

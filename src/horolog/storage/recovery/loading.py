@@ -267,16 +267,19 @@ class _Loader:
 
         The epoch that the metadata have counts as one of the log's: Kafka raises it at each start
         and not with the next batch, and drops what a log has of an epoch beyond it.
+
+        An epoch has one leader (KIP-101): a broker that succeeds another leads in a new one.
         """
         plan = self.plan
         if plan.follows:
             return max(latest, 0)
-        if latest < 0:
-            return max(plan.known_epoch, 0)
+        has_batches = latest >= 0
         latest = max(latest, plan.known_epoch)
+        if latest < 0:
+            return 0
         is_whole = plan.is_clean and not self.report.removed_bytes and not ends_early
-        keeps = is_whole or plan.is_adopted
-        return latest if keeps else min(latest + 1, MAX_EPOCH)
+        keeps = plan.is_adopted or is_whole or not has_batches
+        return latest if keeps and not plan.succeeds_another else min(latest + 1, MAX_EPOCH)
 
     def _topic_id(self, present: set[str]) -> UUID | None:
         """The id in `partition.metadata`; of a topic of ours it is written where it is missing.

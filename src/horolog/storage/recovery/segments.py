@@ -48,6 +48,8 @@ class LoadPlan(NamedTuple):
     max_batch_uncompressed_bytes: int = 1 << 30
     known_epoch: int = -1
     """The leader epoch that the metadata have; -1 if it is not known."""
+    succeeds_another: bool = False
+    """Another broker led the partition last."""
     whole_up_to: tuple[int, int] = (0, 0)
     """A segment's base offset and a byte of it: a log that is damaged before is left as it is."""
 
