@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from array import array
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -41,7 +44,21 @@ some_records = st.lists(
 
 
 def keys_of(data: bytes, secret: np.ndarray = SECRET) -> cleaning.Keys:
-    return cleaning.read_keys(cleaning.open_records(data, parse_header(data)), secret)
+    return all_keys(cleaning.open_records(data, parse_header(data)), secret)
+
+
+def all_keys(opened: cleaning.OpenedRecords, secret: np.ndarray = SECRET) -> cleaning.Keys:
+    return cleaning.join_keys(cleaning.read_keys(opened, secret))
+
+
+def staying(opened: cleaning.OpenedRecords, mask: list[int]) -> cleaning.StayingRecords:
+    """Those of a mask, judged as their keys come."""
+    found, number = cleaning.StayingRecords(), 0
+    for keys in cleaning.read_keys(opened, SECRET):
+        keep = np.array(mask[number : number + len(keys.offsets)], np.uint8)
+        found.add(keys, cleaning.Verdict(keep, int(keep.sum()), 0, 0))
+        number += len(keep)
+    return found
 
 
 def test_the_hash_is_siphash_as_its_authors_publish_it() -> None:
@@ -67,42 +84,123 @@ def test_keys_are_those_of_the_records(codec: Codec) -> None:
     assert first == third != second == [0, 0]
 
 
-@given(some_records, st.randoms(use_true_random=False))
-def test_kernels_and_twins_agree(records: list[Record], rng: object) -> None:
-    data = build_batch(records, base_offset=5)
-    body = bytearray(data[HEADER_SIZE:])
-    if rng.random() < 0.4:  # type: ignore[attr-defined]
-        at = rng.randrange(len(body))  # type: ignore[attr-defined]
-        body[at] = rng.randrange(256)  # type: ignore[attr-defined]
-    count = len(records)
-    keep = np.array([rng.random() < 0.5 for _ in records], np.uint8)  # type: ignore[attr-defined]
-    found = []
-    for module in (cleaning_kernels, cleaning_twins):
-        wrap = module is cleaning_kernels
-        state = array("q", [count, 5, count - 1])
+def read_in_pieces(
+    module: Any, pieces: list[bytes], count: int, last_delta: int
+) -> tuple[int, list[Any]]:
+    """What a module answers for records that come in pieces, and the keys that it found."""
+    wrap = module is cleaning_kernels
+    state = array("q", bytes(8 * layout.KEYS_STATE_SIZE))
+    state[layout.KEYS_RECORDS], state[layout.KEYS_BASE_OFFSET] = count, 5
+    state[layout.KEYS_LAST_DELTA] = last_delta
+    found: list[Any] = []
+    carry, status = b"", layout.DONE
+    for piece in pieces:
+        carry += piece
         keys = np.zeros(count, np.int64), np.zeros(2 * count, np.uint64), np.zeros(count, np.uint8)
-        view = np.frombuffer(bytes(body), np.uint8) if wrap else memoryview(bytes(body))
         status = module.read_keys(
-            view, np.frombuffer(state, np.int64) if wrap else state, SECRET, *keys
+            np.frombuffer(carry, np.uint8) if wrap else memoryview(carry),
+            np.frombuffer(state, np.int64) if wrap else state,
+            SECRET,
+            *keys,
         )
-        seen: list[object] = [status]
-        if status == layout.DONE:
-            seen += [each.tolist() for each in keys]
-        for shift in (0, 1000):
-            state = array("q", bytes(8 * layout.RETAIN_STATE_SIZE))
-            state[layout.RETAIN_BASE], state[layout.RETAIN_TIME_SHIFT] = NOW, shift
-            out = np.zeros(len(body) + 15 * count, np.uint8)
-            status = module.retain(
-                view,
-                np.frombuffer(state, np.int64) if wrap else state,
-                keep,
-                out if wrap else out.data,
-            )
-            seen.append(status)
-            if status == layout.DONE:
-                seen += [state.tolist(), out[: state[layout.RETAIN_FILLED]].tobytes()]
-        found.append(seen)
-    assert found[0] == found[1]
+        if status != layout.DONE:
+            break
+        carry, rows = carry[state[layout.KEYS_POSITION] :], state[layout.KEYS_ROWS]
+        found += zip(keys[0][:rows], keys[1].reshape(-1, 2)[:rows].tolist(), keys[2], strict=False)
+    if carry or state[layout.KEYS_RECORDS] or state[layout.KEYS_REST]:
+        status = layout.MALFORMED
+    return status, found
+
+
+def retain_in_pieces(
+    module: Any, pieces: list[bytes], keep: np.ndarray, shift: int
+) -> tuple[int, bytes, list[int]]:
+    """What a module answers for records that come in pieces, what it wrote, and their times."""
+    wrap = module is cleaning_kernels
+    state = array("q", bytes(8 * layout.RETAIN_STATE_SIZE))
+    state[layout.RETAIN_BASE], state[layout.RETAIN_TIME_SHIFT] = NOW, shift
+    written, number = b"", 0
+    carry, status = b"", layout.DONE
+    for piece in pieces:
+        carry += piece
+        mask = keep[number:]
+        out = np.zeros(len(carry) + 15 * len(mask), np.uint8)
+        status = module.retain(
+            np.frombuffer(carry, np.uint8) if wrap else memoryview(carry),
+            np.frombuffer(state, np.int64) if wrap else state,
+            mask,
+            out if wrap else out.data,
+        )
+        if status != layout.DONE:
+            break
+        carry, number = carry[state[layout.RETAIN_POSITION] :], number + state[layout.RETAIN_ROWS]
+        written += out[: state[layout.RETAIN_FILLED]].tobytes()
+    if carry or number < len(keep) or state[layout.RETAIN_REST]:
+        status = layout.MALFORMED
+    return status, written, list(state[layout.RETAIN_TIMED : layout.RETAIN_MAX + 1])
+
+
+@given(some_records, st.randoms(use_true_random=False), st.integers(1, 12))
+def test_kernels_and_twins_agree_however_records_are_cut(
+    records: list[Record], rng: Any, longest: int
+) -> None:
+    body = bytearray(build_batch(records, base_offset=5)[HEADER_SIZE:])
+    if rng.random() < 0.4:
+        at = rng.randrange(len(body))
+        body[at] = rng.randrange(256)
+    whole, count = bytes(body), len(records)
+    keep = np.array([rng.random() < 0.5 for _ in records], np.uint8)
+    cuts = [0]
+    while cuts[-1] < len(whole):
+        cuts.append(cuts[-1] + rng.randrange(1, longest + 1))
+    pieces = [whole[start:end] for start, end in pairwise(cuts)]
+    expected = read_in_pieces(cleaning_kernels, [whole], count, count - 1)
+    assert expected == read_in_pieces(cleaning_twins, [whole], count, count - 1)
+    bare = np.uint8(layout.IS_BARE)
+    for module in (cleaning_kernels, cleaning_twins):
+        status, found = read_in_pieces(module, pieces, count, count - 1)
+        assert status == expected[0]
+        if status == layout.DONE:  # of records that are cut it is not known whether they are bare
+            assert [(*row[:2], row[2] & ~bare) for row in found] == [
+                (*row[:2], row[2] & ~bare) for row in expected[1]
+            ]
+    for shift in (0, 1000):
+        answers = [
+            retain_in_pieces(module, some, keep, shift)
+            for module in (cleaning_kernels, cleaning_twins)
+            for some in ([whole], pieces)
+        ]
+        assert {answer[0] for answer in answers} in ({layout.DONE}, {layout.MALFORMED})
+        if answers[0][0] == layout.DONE:
+            assert all(answer == answers[0] for answer in answers)
+
+
+@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.ZSTD])
+@pytest.mark.parametrize("sizes", [(8, 20_000_000), (20_000_000, 8), (40, 60_000)])
+def test_neither_a_batch_nor_a_record_is_ever_unpacked_whole(
+    codec: Codec, sizes: tuple[int, int]
+) -> None:
+    """Of values, of keys, and of many records."""
+    cleaning.load_kernels()
+    key, value = (size * b"x" for size in sizes)
+    count = 3 if max(sizes) > 1 << 20 else 500
+    records = [Record(NOW + at, b"%d" % (at % 2) + key, value) for at in range(count)]
+    before = build_batch(records, codec=codec)
+    header = parse_header(before)
+    del records
+    tracemalloc.start()
+    try:
+        opened = cleaning.open_records(before, header)
+        judged = staying(opened, [0] + [1] * (count - 1))
+        after = cleaning.retained(opened, header, judged, horizon_ms=NOW + 9)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 12 << 20
+    assert [record.value for record in read_records(after)] == [value] * (count - 1)
+    assert parse_header(after).max_timestamp == NOW + count - 1
+    hashes = keys_of(before).hashes.reshape(-1, 2).tolist()
+    assert hashes[0] == hashes[2] != hashes[1]
 
 
 @given(some_records, st.data(), st.sampled_from([Codec.NONE, Codec.GZIP, Codec.LZ4]))
@@ -115,11 +213,10 @@ def test_a_batch_keeps_its_offsets_and_the_records_of_the_mask(
     before = build_batch(records, base_offset=100, codec=codec, producer_id=7, base_sequence=3)
     header = parse_header(before)
     opened = cleaning.open_records(before, header)
-    keys = cleaning.read_keys(opened, SECRET)
+    judged = staying(opened, mask)
     expected = [one for one, stays in zip(read_records(before), mask, strict=True) if stays]
     for horizon_ms in (None, NOW + 5):
-        keep = np.array(mask, np.uint8)
-        after = cleaning.retained(opened, header, keys, keep, horizon_ms=horizon_ms)
+        after = cleaning.retained(opened, header, judged, horizon_ms=horizon_ms)
         new = parse_header(after)
         verify_crc(after, 0, new)
         assert list(read_records(after)) == expected
@@ -136,8 +233,7 @@ def test_a_stamped_batch_keeps_the_create_times_below_its_append_time() -> None:
     before = build_batch(records, timestamp_type=TimestampType.LOG_APPEND_TIME, max_timestamp=NOW)
     header = parse_header(before)
     opened = cleaning.open_records(before, header)
-    keep = np.array([0, 1, 1], np.uint8)
-    after = cleaning.retained(opened, header, keys_of(before), keep)
+    after = cleaning.retained(opened, header, staying(opened, [0, 1, 1]))
     assert parse_header(after).max_timestamp == header.max_timestamp
     assert after[HEADER_SIZE:] in before, "the records' bytes are as they were"
 
@@ -162,28 +258,25 @@ def test_a_compressed_message_has_the_offset_and_time_of_the_last_that_stays(mag
     before = bytes(build_messages(records, magic, codec=Codec.GZIP))
     header = parse_header(before, 0, 40)
     opened = cleaning.open_records(before, header)
-    keys = cleaning.read_keys(opened, SECRET)
-    assert keys.offsets.tolist() == [40, 41, 42, 43, 44]
-    after = cleaning.retained(opened, header, keys, np.array([0, 1, 0, 1, 0], np.uint8))
+    assert all_keys(opened).offsets.tolist() == [40, 41, 42, 43, 44]
+    after = cleaning.retained(opened, header, staying(opened, [0, 1, 0, 1, 0]))
     new = parse_header(after, 0, 40)
     assert new.last_offset == 43
     if magic:
         assert new.max_timestamp == NOW + 3
     left = cleaning.open_records(after, new)
-    assert cleaning.read_keys(left, SECRET).offsets.tolist() == [41, 43]
+    assert all_keys(left).offsets.tolist() == [41, 43]
 
 
 def test_records_that_break_the_format_are_refused() -> None:
     data = build_batch([Record(NOW, b"a", b"v")] * 3)
     header = parse_header(data)
     for wrong in (header._replace(records_count=2), header._replace(records_count=4)):
-        opened = cleaning.OpenedRecords(wrong, data[HEADER_SIZE:])
+        opened = cleaning.OpenedRecords.of(wrong, data[HEADER_SIZE:])
         with pytest.raises(CorruptBatch):
-            cleaning.read_keys(opened, SECRET)
+            all_keys(opened)
     with pytest.raises(CorruptBatch):
-        cleaning.read_keys(
-            cleaning.OpenedRecords(header._replace(records_count=1 << 30), b""), SECRET
-        )
+        all_keys(cleaning.OpenedRecords.of(header._replace(records_count=1 << 30), b""))
 
 
 @given(
@@ -294,8 +387,8 @@ def test_small_batches_are_written_as_one_by_one(
         elif mask.any():
             opened = cleaning.open_records(made[number], header)
             horizon = horizon_ms if gets_horizon else None
-            keys = keys_of(made[number])
-            expected.append(cleaning.retained(opened, header, keys, mask, horizon_ms=horizon))
+            judged = staying(opened, mask.tolist())
+            expected.append(cleaning.retained(opened, header, judged, horizon_ms=horizon))
     written = cleaning.write_small_batches(data, small, keep, may_go, first, end, horizon_ms)
     assert written.data == b"".join(expected)
     headers = [parse_header(batch) for batch in expected]

@@ -7,9 +7,15 @@ each key is in a map of fixed size, 24 bytes for each key.
 A batch that loses records keeps its offsets, its producer, its epochs and its codec (KIP-98), and
 the base timestamp from which deltas count: a batch that is stamped with an append time still holds
 the create times of its records. Apache Kafka writes the append time over them.
+
+Records are read and written in pieces, through their decompression: neither all records of a batch
+nor a record of a gigabyte are ever in memory. Where they are more than one piece, they are
+decompressed once for their keys, and once more to be written.
 """
 
 from array import array
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain, islice
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -20,17 +26,16 @@ from horolog.errors import CorruptBatch, ErrorCode, RequestRefused
 from horolog.record.batch import (
     CONTROL_BIT,
     DELETE_HORIZON_BIT,
-    HEADER_SIZE,
     MAGIC,
     TRANSACTIONAL_BIT,
     BatchHeader,
     with_records,
 )
-from horolog.record.compression import Codec, compress, decompress
+from horolog.record.compression import Codec, compress, compress_chunks
+from horolog.record.conversion import open_batch
 from horolog.record.kernels import cleaning_twins, layout
 from horolog.record.kernels.loading import CLEANING_KERNELS
 from horolog.record.kernels.scan_twins import to_int64
-from horolog.record.old_format.reading import open_message
 from horolog.record.old_format.sent import MAX_UNCOMPRESSED_BYTES
 from horolog.record.old_format.writing import MAX_SET_BYTES, write_messages
 from horolog.record.timestamps import LOG_APPEND_TIME, NO_TIMESTAMP
@@ -40,8 +45,11 @@ __all__ = [
     "OpenedRecords",
     "SmallBatches",
     "SmallWritten",
+    "StayingRecords",
     "Verdict",
+    "all_stay",
     "emptied",
+    "join_keys",
     "judge",
     "latest_offsets",
     "load_kernels",
@@ -85,16 +93,49 @@ class Keys(NamedTuple):
     """`layout.HAS_KEY`, `layout.IS_TOMBSTONE`, which is a record without a value, and `IS_BARE`."""
 
 
-class OpenedRecords(NamedTuple):
-    """The records of a batch, decompressed."""
+_NO_KEYS: Final = Keys(np.empty(0, np.int64), np.empty(0, np.uint64), np.empty(0, np.uint8))
 
-    header: BatchHeader
-    """As format v2 has it, whatever the batch is."""
-    records: Buffer
+
+class OpenedRecords:
+    """The records of a batch, decompressed in pieces cut anywhere, as often as needed."""
+
+    def __init__(
+        self, header: BatchHeader, pieces: Iterable[Buffer], again: Callable[[], Iterable[Buffer]]
+    ) -> None:
+        """Keep the piece, if there is only one.
+
+        Args:
+            header: as format v2 has it, whatever the batch is.
+            pieces: the records. To be gone through once.
+            again: the same pieces once more.
+        """
+        self.header = header
+        rest = iter(pieces)
+        first = list(islice(rest, 2))
+        self._only = first if len(first) < 2 else None
+        self._unread: Iterator[Buffer] | None = chain(first, rest)
+        self._again = again
+
+    @classmethod
+    def of(cls, header: BatchHeader, records: Buffer) -> "OpenedRecords":
+        """Those that are in memory already."""
+        return cls(header, (records,), tuple)
+
+    def pieces(self) -> Iterable[Buffer]:
+        """The records.
+
+        Raises:
+            CorruptBatch: they break the format; also from the pieces.
+            RequestRefused: they decompress to too much; also from the pieces.
+        """
+        if self._only is not None:
+            return self._only
+        unread, self._unread = self._unread, None
+        return self._again() if unread is None else unread
 
 
 class Verdict(NamedTuple):
-    """Which records of a batch stay."""
+    """Which of some records stay."""
 
     keep: Mask
     """1 for each that does."""
@@ -114,50 +155,103 @@ def open_records(
         CorruptBatch: it breaks the format.
         RequestRefused: it decompresses to more than `max_bytes`.
     """
-    if header.magic != MAGIC:
-        opened = open_message(batch, header, max_bytes=max_bytes)
-        return OpenedRecords(opened.header, b"".join(opened.pieces))
-    if header.size > len(batch) or header.records_count < 0:
-        raise CorruptBatch(
-            f"The batch at offset {header.base_offset} is {header.size} bytes long with "
-            f"{header.records_count} records, and {len(batch)} bytes are there"
-        )
-    records: Buffer = memoryview(batch)[HEADER_SIZE : header.size]
-    if header.codec is not Codec.NONE and header.records_count:
-        records = decompress(header.codec, records, max_bytes=max_bytes)
-    return OpenedRecords(header, records)
+    opened = open_batch(batch, header, max_bytes=max_bytes)
+    return OpenedRecords(*opened, lambda: open_batch(batch, header, max_bytes=max_bytes).pieces)
 
 
-def read_keys(opened: OpenedRecords, secret: UInt64Array) -> Keys:
-    """The keys of a batch's records; `secret` are two numbers.
+def read_keys(opened: OpenedRecords, secret: UInt64Array) -> Iterator[Keys]:
+    """The keys of a batch's records, some at a time; `secret` are two numbers.
 
     Raises:
         CorruptBatch: the records break the format, are not as many as declared, or their offsets
-            do not grow within the batch.
+            do not grow within the batch. Some keys may have come before.
+        RequestRefused: they decompress to too much.
     """
-    header, records = opened
-    count = header.records_count
-    if count * _SMALLEST_RECORD > len(records):
-        raise _malformed(header)
+    header = opened.header
     state = array("q", bytes(8 * layout.KEYS_STATE_SIZE))
-    state[layout.KEYS_RECORDS] = count
+    state[layout.KEYS_RECORDS] = header.records_count
     state[layout.KEYS_BASE_OFFSET] = header.base_offset
     state[layout.KEYS_LAST_DELTA] = header.last_offset_delta
-    keys = Keys(
-        np.empty(count, np.int64), np.empty(2 * count, np.uint64), np.empty(count, np.uint8)
-    )
-    kernels = _kernels_for(records)
-    if kernels is None:
-        status = cleaning_twins.read_keys(
-            memoryview(records), state, secret, keys.offsets, keys.hashes, keys.flags
-        )
-    else:
-        status = kernels.read_keys(
-            _bytes_of(records), np.frombuffer(state, np.int64), secret, *keys
-        )
-    if status != layout.DONE:
+    carry = b""
+    for piece in opened.pieces():
+        data = carry + bytes(piece) if carry else piece
+        rows = min(state[layout.KEYS_RECORDS], len(data) // _SMALLEST_RECORD + 1)
+        offsets, hashes = np.empty(rows, np.int64), np.empty(2 * rows, np.uint64)
+        flags = np.empty(rows, np.uint8)
+        kernels = _kernels_for(data)
+        if kernels is None:
+            columns = offsets, hashes, flags
+            status = cleaning_twins.read_keys(memoryview(data), state, secret, *columns)
+        else:
+            numbers = np.frombuffer(state, np.int64)
+            status = kernels.read_keys(_bytes_of(data), numbers, secret, offsets, hashes, flags)
+        carry = bytes(memoryview(data)[state[layout.KEYS_POSITION] :])
+        if status != layout.DONE or (carry and not state[layout.KEYS_RECORDS]):
+            raise _malformed(header)
+        found = state[layout.KEYS_ROWS]
+        if found:
+            yield Keys(offsets[:found], hashes[: 2 * found], flags[:found])
+    if carry or state[layout.KEYS_RECORDS] or state[layout.KEYS_REST]:
         raise _malformed(header)
-    return keys
+
+
+def join_keys(some: Iterable[Keys]) -> Keys:
+    """Keys that came some at a time, as one."""
+    found = list(some)
+    if len(found) == 1:
+        return found[0]
+    columns = zip(*found, strict=True)
+    return Keys(*map(np.concatenate, columns)) if found else _NO_KEYS
+
+
+def all_stay(keys: Keys) -> Verdict:
+    """The verdict that each of some records stays, without a look at what they are."""
+    count = len(keys.offsets)
+    return Verdict(np.ones(count, np.uint8), count, 0, 0)
+
+
+class StayingRecords:
+    """Which records of a batch stay, a bit for each."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        """How many records were judged."""
+        self.kept = 0
+        """How many of them stay."""
+        self.tombstones = 0
+        """How many of those are tombstones."""
+        self.first_offset = -1
+        """The offset of the first that stays."""
+        self._bytes: list[Mask] = []
+        self._rest = np.empty(0, np.uint8)
+
+    def add(self, keys: Keys, verdict: Verdict) -> None:
+        """Add the next records."""
+        if verdict.kept and not self.kept:
+            self.first_offset = int(keys.offsets[int(np.argmax(verdict.keep))])
+        self.count += len(verdict.keep)
+        self.kept += verdict.kept
+        self.tombstones += verdict.tombstones
+        masks = np.concatenate([self._rest, verdict.keep]) if len(self._rest) else verdict.keep
+        whole = len(masks) & ~7
+        self._bytes.append(np.packbits(masks[:whole]))
+        self._rest = masks[whole:]
+
+    def masks(self) -> "_Masks":
+        """Which ones stay, in their order."""
+        return _Masks(np.concatenate([*self._bytes, np.packbits(self._rest)]), self.count)
+
+
+class _Masks:
+    def __init__(self, bits: Mask, count: int) -> None:
+        self._bits = bits
+        self._count = count
+
+    def between(self, first: int, end: int) -> Mask:
+        """1 for each record that stays, from one number on to before another."""
+        end = min(end, self._count)
+        some = np.unpackbits(self._bits[first >> 3 : (end + 7) >> 3])
+        return some[first & 7 : (first & 7) + end - first]
 
 
 class SmallBatches(NamedTuple):
@@ -382,8 +476,7 @@ def judge(
 def retained(
     opened: OpenedRecords,
     header: BatchHeader,
-    keys: Keys,
-    keep: Mask,
+    staying: StayingRecords,
     *,
     horizon_ms: int | None = None,
 ) -> bytes:
@@ -396,8 +489,7 @@ def retained(
     Args:
         opened: its records.
         header: its header, as it was read.
-        keys: of its records.
-        keep: 1 for each record that stays.
+        staying: which of its records stay.
         horizon_ms: from when on its tombstones may go (KIP-534), in milliseconds; None leaves a
             horizon that it has. Of v2 only.
 
@@ -407,33 +499,45 @@ def retained(
     """
     shift = 0
     if header.magic != MAGIC:  # its offsets count from the first record that stays
-        shift = int(keys.offsets[int(np.argmax(keep))]) - opened.header.base_offset
-    state, records = _retain(opened, keep, horizon_ms, shift)
+        shift = staying.first_offset - opened.header.base_offset
+    state = array("q", bytes(8 * layout.RETAIN_STATE_SIZE))
+    state[layout.RETAIN_BASE] = opened.header.base_timestamp
+    state[layout.RETAIN_OFFSET_SHIFT] = shift
+    if horizon_ms is not None:
+        state[layout.RETAIN_TIME_SHIFT] = to_int64(opened.header.base_timestamp - horizon_ms)
+    records = _retained_pieces(opened, staying, state)
     stamped = header.timestamp_type is LOG_APPEND_TIME
-    largest = state[layout.RETAIN_MAX] if state[layout.RETAIN_TIMED] else NO_TIMESTAMP
-    count = int(np.count_nonzero(keep))
     if header.magic != MAGIC:
         first = opened.header.base_offset + shift
-        inner = opened.header._replace(base_offset=first, records_count=count)
-        written = write_messages(header.magic, inner, [records], codec=header.codec)
-        return written.messages
-    payload = records if header.codec is Codec.NONE else compress(header.codec, records)
-    attributes = header.attributes
-    base_timestamp = header.base_timestamp
-    if horizon_ms is not None:
-        attributes, base_timestamp = attributes | DELETE_HORIZON_BIT, horizon_ms
-    if len(payload) > MAX_SET_BYTES:
+        inner = opened.header._replace(base_offset=first, records_count=staying.kept)
+        return write_messages(header.magic, inner, records, codec=header.codec).messages
+    payload = _packed(header.codec, records)
+    if payload is None or len(payload) > MAX_SET_BYTES:
         raise RequestRefused(
             ErrorCode.message_too_large,
             f"The batch at offset {header.base_offset} is too large without some of its records",
         )
+    attributes = header.attributes
+    base_timestamp = header.base_timestamp
+    if horizon_ms is not None:
+        attributes, base_timestamp = attributes | DELETE_HORIZON_BIT, horizon_ms
+    largest = state[layout.RETAIN_MAX] if state[layout.RETAIN_TIMED] else NO_TIMESTAMP
     changed = header._replace(
         attributes=attributes,
         base_timestamp=base_timestamp,
         max_timestamp=header.max_timestamp if stamped else largest,
-        records_count=count,
+        records_count=staying.kept,
     )
     return with_records(changed, payload)
+
+
+def _packed(codec: Codec, records: Iterator[Buffer]) -> Buffer | None:
+    """Records that are compressed; None if they are larger than a batch can be."""
+    first = next(records, b"")
+    second = next(records, None)
+    if second is None:
+        return first if codec is Codec.NONE else compress(codec, first)
+    return compress_chunks(codec, chain((first, second), records), max_bytes=MAX_SET_BYTES)
 
 
 def emptied(header: BatchHeader) -> bytes:
@@ -456,27 +560,30 @@ def emptied(header: BatchHeader) -> bytes:
     return with_records(changed, b"")
 
 
-def _retain(
-    opened: OpenedRecords, keep: Mask, horizon_ms: int | None, offset_shift: int
-) -> "tuple[array[int], memoryview]":
-    header, records = opened
-    state = array("q", bytes(8 * layout.RETAIN_STATE_SIZE))
-    state[layout.RETAIN_BASE] = header.base_timestamp
-    state[layout.RETAIN_OFFSET_SHIFT] = offset_shift
-    room = len(records)
-    if horizon_ms is not None:
-        state[layout.RETAIN_TIME_SHIFT] = to_int64(header.base_timestamp - horizon_ms)
-        room += _LONGEST_GROWTH * len(keep)
-    out = np.empty(max(room, 1), np.uint8)
-    kernels = _kernels_for(records)
-    if kernels is None:
-        status = cleaning_twins.retain(memoryview(records), state, keep, out.data)
-    else:
-        numbers = np.frombuffer(state, np.int64)
-        status = kernels.retain(_bytes_of(records), numbers, keep, out)
-    if status != layout.DONE:
-        raise _malformed(header)
-    return state, out.data[: state[layout.RETAIN_FILLED]]
+def _retained_pieces(
+    opened: OpenedRecords, staying: StayingRecords, state: "array[int]"
+) -> Iterator[memoryview]:
+    """The records that stay, in pieces; the state has their largest timestamp in the end."""
+    masks, number, carry = staying.masks(), 0, b""
+    growth = _LONGEST_GROWTH if state[layout.RETAIN_TIME_SHIFT] else 0
+    for piece in opened.pieces():
+        data = carry + bytes(piece) if carry else piece
+        keep = masks.between(number, number + len(data) // _SMALLEST_RECORD + 1)
+        out = np.empty(max(len(data) + growth * len(keep), 1), np.uint8)
+        kernels = _kernels_for(data)
+        if kernels is None:
+            status = cleaning_twins.retain(memoryview(data), state, keep, out.data)
+        else:
+            numbers = np.frombuffer(state, np.int64)
+            status = kernels.retain(_bytes_of(data), numbers, keep, out)
+        carry = bytes(memoryview(data)[state[layout.RETAIN_POSITION] :])
+        number += state[layout.RETAIN_ROWS]
+        if status != layout.DONE or (carry and number == staying.count):
+            raise _malformed(opened.header)
+        if state[layout.RETAIN_FILLED]:
+            yield out.data[: state[layout.RETAIN_FILLED]]
+    if carry or number < staying.count or state[layout.RETAIN_REST]:
+        raise _malformed(opened.header)
 
 
 def _kernels_for(data: Buffer) -> Any:

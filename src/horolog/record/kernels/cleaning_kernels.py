@@ -26,7 +26,15 @@ from horolog.record.kernels.record_kernels import (
     put_varint,
     varint_size,
 )
-from horolog.record.kernels.scan_kernels import BYTES_IN, BYTES_OUT, INT64S, read_bytes, read_varint
+from horolog.record.kernels.scan_kernels import (
+    BYTES_IN,
+    BYTES_OUT,
+    INT64S,
+    TOO_LONG,
+    TRUNCATED,
+    read_bytes,
+    read_varint,
+)
 from horolog.record.timestamps import NO_TIMESTAMP
 
 _UINT64S = numba.uint64[::1]
@@ -76,23 +84,34 @@ def _word(data, position):
 
 
 @helper
-def _hash(data, start, size, first, second):
-    """SipHash-2-4 of 128 bits."""
-    v0, v1, v2, v3 = first ^ _FIRST, second ^ _SECOND, first ^ _THIRD, second ^ _FOURTH
-    position, whole = start, start + (size & ~np.int64(7))
-    while position < whole:
+def _fresh_hash(first, second):
+    return first ^ _FIRST, second ^ _SECOND, first ^ _THIRD, second ^ _FOURTH
+
+
+@helper
+def _absorb(data, position, end, v0, v1, v2, v3):
+    """Add whole words to a hash."""
+    while position < end:
         word = _word(data, position)
         v3 ^= word
         v0, v1, v2, v3 = _round(v0, v1, v2, v3)
         v0, v1, v2, v3 = _round(v0, v1, v2, v3)
         v0 ^= word
         position += 8
+    return v0, v1, v2, v3
+
+
+@helper
+def _hash(data, position, end, size, v0, v1, v2, v3):
+    """SipHash-2-4 of 128 bits of `size` bytes, the last of which are in the data."""
+    whole = position + ((end - position) & ~np.int64(7))
+    v0, v1, v2, v3 = _absorb(data, position, whole, v0, v1, v2, v3)
     word = np.uint64(size & 0xFF) << np.uint64(56)
     shift = np.uint64(0)
-    while position < start + size:
-        word |= np.uint64(data[np.uint64(position)]) << shift
+    while whole < end:
+        word |= np.uint64(data[np.uint64(whole)]) << shift
         shift += np.uint64(8)
-        position += 1
+        whole += 1
     v3 ^= word
     v0, v1, v2, v3 = _round(v0, v1, v2, v3)
     v0, v1, v2, v3 = _round(v0, v1, v2, v3)
@@ -109,34 +128,66 @@ def _hash(data, start, size, first, second):
 
 @helper
 def _record_at(data, position, end):
-    """Where a record begins behind its length, and where it ends; -1 if it is malformed."""
+    """Where a record begins behind its length, and where it ends.
+
+    The end is TRUNCATED if that is behind the data, and TOO_LONG where it is malformed.
+    """
     size, body = read_varint(data, position, end, 5)
-    if body < 0 or size < 1 or size > end - body:
-        return np.int64(0), np.int64(-1)
+    if body < 0:
+        return np.int64(0), body
+    if size < 1:
+        return np.int64(0), np.int64(TOO_LONG)
+    if size > end - body:
+        return np.int64(0), np.int64(TRUNCATED)
     return body, body + size
 
 
 @helper
-def _keys_of(data, start, end_of_data, base, last, count, secret, at, offsets, hashes, flags):
-    """The keys of the records of a batch, from a row on; whether it has exactly `count`."""
+def _cut_record_at(data, position, end_of_data):
+    """A record that ends behind the data: where it does, its deltas, and where these end.
+
+    The last is TRUNCATED where more must come first, and TOO_LONG where it is malformed.
+    """
+    size, body = read_varint(data, position, end_of_data, 5)
+    time, delta, cursor = np.int64(0), np.int64(0), body
+    if body >= 0:
+        within = min(body + size, end_of_data)
+        time, cursor = read_varint(data, body + 1, within, 10)
+        if cursor >= 0:
+            delta, cursor = read_varint(data, cursor, within, 5)
+        if cursor == TRUNCATED and body + size <= end_of_data:
+            cursor = np.int64(TOO_LONG)
+    return body + size, time, delta, cursor
+
+
+@helper
+def _keys_of(
+    data, position, end_of_data, base, least, last, count, secret, at, offsets, hashes, flags
+):
+    """The keys of whole records, from a row on: how many, where they end, the next delta at least.
+
+    -1 as their number where one is malformed.
+    """
     first, second = secret[0], secret[1]
-    position, least = start, np.int64(0)
     for number in range(at, at + count):
         body, end = _record_at(data, position, end_of_data)
+        if end == TRUNCATED:
+            return np.int64(number - at), position, least
         if end < 0:
-            return False
+            return np.int64(-1), position, least
         _time, cursor = read_varint(data, body + 1, end, 10)
         if cursor < 0:
-            return False
+            return np.int64(-1), position, least
         delta, cursor = read_varint(data, cursor, end, 5)
         if cursor < 0 or delta < least or delta > last:
-            return False
+            return np.int64(-1), position, least
         key_size, key_start, cursor = read_bytes(data, cursor, end)
         if cursor < 0:
-            return False
+            return np.int64(-1), position, least
+        key_end = cursor
         value_size, _start, cursor = read_bytes(data, cursor, end)
         if cursor < 0:
-            return False
+            return np.int64(-1), position, least
         least = delta + 1
         offsets[number] = base + delta
         flag = np.uint8(layout.IS_TOMBSTONE) if value_size < 0 else np.uint8(0)
@@ -145,21 +196,132 @@ def _keys_of(data, start, end_of_data, base, last, count, secret, at, offsets, h
             flag |= np.uint8(layout.IS_BARE)
         if key_size >= 0:
             flag |= np.uint8(layout.HAS_KEY)
-            low, high = _hash(data, key_start, key_size, first, second)
+            v0, v1, v2, v3 = _fresh_hash(first, second)
+            low, high = _hash(data, key_start, key_end, key_size, v0, v1, v2, v3)
         hashes[2 * number] = low
         hashes[2 * number + 1] = high
         flags[number] = flag
         position = end
-    return position == end_of_data
+    return np.int64(count), position, least
+
+
+@helper
+def _begin_cut_record(data, position, state, secret):
+    """Note in the state a record that ends behind the data; where its key begins.
+
+    TRUNCATED where more must come first, TOO_LONG where it is malformed.
+    """
+    end_of_data = np.int64(len(data))
+    end, _time, delta, cursor = _cut_record_at(data, position, end_of_data)
+    if cursor < 0:
+        return cursor
+    if delta < state[layout.KEYS_LEAST] or delta > state[layout.KEYS_LAST_DELTA]:
+        return np.int64(TOO_LONG)
+    size, start = read_varint(data, cursor, min(end, end_of_data), 5)
+    if start < 0:
+        return np.int64(TOO_LONG) if end <= end_of_data else start
+    if size > end - start:
+        return np.int64(TOO_LONG)
+    state[layout.KEYS_REST] = end - start
+    state[layout.KEYS_KEY_LEFT] = max(size, np.int64(0))
+    state[layout.KEYS_KEY_SIZE] = size
+    state[layout.KEYS_DELTA] = delta
+    v0, v1, v2, v3 = _fresh_hash(secret[0], secret[1])
+    state[layout.KEYS_HASH], state[layout.KEYS_HASH + 1] = np.int64(v0), np.int64(v1)
+    state[layout.KEYS_HASH + 2], state[layout.KEYS_HASH + 3] = np.int64(v2), np.int64(v3)
+    return start
+
+
+@helper
+def _continue_key(data, position, state, row, offsets, hashes, flags):
+    """Hash what is there of the key of a cut record, and note the record once that is all.
+
+    Where it came to; TRUNCATED where the value's size is not there yet, TOO_LONG where it is
+    malformed.
+    """
+    size, left = np.int64(len(data)), state[layout.KEYS_KEY_LEFT]
+    at = layout.KEYS_HASH
+    v0, v1 = np.uint64(state[at]), np.uint64(state[at + 1])
+    v2, v3 = np.uint64(state[at + 2]), np.uint64(state[at + 3])
+    whole = min(size - position, left) & ~np.int64(7)
+    v0, v1, v2, v3 = _absorb(data, position, position + whole, v0, v1, v2, v3)
+    state[at], state[at + 1] = np.int64(v0), np.int64(v1)
+    state[at + 2], state[at + 3] = np.int64(v2), np.int64(v3)
+    position += whole
+    left -= whole
+    state[layout.KEYS_REST] -= whole
+    state[layout.KEYS_KEY_LEFT] = left
+    if size - position < left:
+        return position
+    end, key_end = position + state[layout.KEYS_REST], position + left
+    value_size, start = read_varint(data, key_end, min(end, size), 5)
+    if start < 0:
+        return np.int64(TOO_LONG) if start == TOO_LONG or end <= size else position
+    if value_size > end - start:
+        return np.int64(TOO_LONG)
+    low, high = _ZERO, _ZERO
+    flag = np.uint8(layout.IS_TOMBSTONE) if value_size < 0 else np.uint8(0)
+    if state[layout.KEYS_KEY_SIZE] >= 0:
+        flag |= np.uint8(layout.HAS_KEY)
+        low, high = _hash(data, position, key_end, state[layout.KEYS_KEY_SIZE], v0, v1, v2, v3)
+    offsets[row] = state[layout.KEYS_BASE_OFFSET] + state[layout.KEYS_DELTA]
+    hashes[2 * row] = low
+    hashes[2 * row + 1] = high
+    flags[row] = flag
+    state[layout.KEYS_LEAST] = state[layout.KEYS_DELTA] + 1
+    state[layout.KEYS_KEY_LEFT] = -1
+    state[layout.KEYS_REST] = end - start
+    return start
 
 
 def _read_keys(data, state, secret, offsets, hashes, flags):
     base, last = state[layout.KEYS_BASE_OFFSET], state[layout.KEYS_LAST_DELTA]
-    count, end = state[layout.KEYS_RECORDS], np.int64(len(data))
-    is_whole = _keys_of(
-        data, np.int64(0), end, base, last, count, secret, np.int64(0), offsets, hashes, flags
-    )
-    return layout.DONE if is_whole else layout.MALFORMED
+    size, left = np.int64(len(data)), state[layout.KEYS_RECORDS]
+    position, row, at = np.int64(0), np.int64(0), np.int64(0)
+    while True:
+        if state[layout.KEYS_REST] != 0:
+            if state[layout.KEYS_KEY_LEFT] >= 0:
+                at = _continue_key(data, position, state, row, offsets, hashes, flags)
+                if at < 0:
+                    return layout.MALFORMED
+                position = at
+                if state[layout.KEYS_KEY_LEFT] >= 0:
+                    break
+                row, left = row + 1, left - 1
+            passed = min(size - position, state[layout.KEYS_REST])
+            state[layout.KEYS_REST] -= passed
+            position += passed
+        if position == size or left == 0:
+            break
+        found, position, least = _keys_of(
+            data,
+            position,
+            size,
+            base,
+            state[layout.KEYS_LEAST],
+            last,
+            left,
+            secret,
+            row,
+            offsets,
+            hashes,
+            flags,
+        )
+        if found < 0:
+            return layout.MALFORMED
+        state[layout.KEYS_LEAST] = least
+        row, left = row + found, left - found
+        if position == size or left == 0:
+            break
+        at = _begin_cut_record(data, position, state, secret)
+        if at == TOO_LONG:
+            return layout.MALFORMED
+        if at < 0:
+            break
+        position = at
+    state[layout.KEYS_RECORDS], state[layout.KEYS_ROWS] = left, row
+    state[layout.KEYS_POSITION] = position
+    return layout.DONE
 
 
 @helper
@@ -206,9 +368,21 @@ def _read_small(data, state, secret, rows, offsets, hashes, flags):
         if crc32c_of_many(data, position + _CRC_START, size - _CRC_START) != crc:
             break
         start, end = position + _HEADER_SIZE, position + size
-        if not _keys_of(
-            data, start, end, base, last, count, secret, records, offsets, hashes, flags
-        ):
+        found, behind, _least = _keys_of(
+            data,
+            start,
+            end,
+            base,
+            np.int64(0),
+            last,
+            count,
+            secret,
+            records,
+            offsets,
+            hashes,
+            flags,
+        )
+        if found != count or behind != end:
             break
         producer, kind = i64(data, position + 43), np.int64(layout.OF_NONE)
         if attributes & layout.IS_CONTROL:
@@ -327,25 +501,44 @@ def _judge(table, state, offsets, hashes, flags, keep):
 
 
 @helper
-def _retain_records(data, position, end_of_data, base, shifts, keep, first, end, out, filled):
-    """Write the records that stay of a batch; status, end, and how many have times, and the last.
+def _put_shifted(data, body, cursor, end, time, delta, out, filled):
+    """Write a record with other deltas, as far as it is there; -1 where `out` has no room."""
+    size = 1 + varint_size(time) + varint_size(delta) + end - cursor
+    there = min(np.int64(len(data)), end) - cursor
+    head = varint_size(size) + size - (end - cursor)
+    if head + there > np.int64(len(out)) - filled:
+        return np.int64(-1)
+    filled = put_varint(out, filled, size)
+    out[filled] = data[body]
+    filled = put_varint(out, filled + 1, time)
+    filled = put_varint(out, filled, delta)
+    copy_bytes(data, cursor, there, out, filled)
+    return filled + there
 
-    `shifts` are those of times and of offsets, as in the state of `retain`.
+
+@helper
+def _retain_records(data, position, end_of_data, base, shifts, keep, first, end, out, filled):
+    """Write the records that stay of whole ones; status, how full `out` is, the times; the place.
+
+    The times are how many records have one, and the largest. The place is where the next record
+    begins, and its number. `shifts` are those of times and of offsets, as in the state of `retain`.
     """
     time_shift, offset_shift = shifts
     is_shifted, room = time_shift != 0 or offset_shift != 0, np.int64(len(out))
-    timed, largest = np.int64(0), np.int64(NO_TIMESTAMP)
+    timed, largest, number = np.int64(0), np.int64(NO_TIMESTAMP), np.int64(first)
     start = position  # of records that stay as they are and follow each other
-    for number in range(first, end):
+    while number < end:
         body, end_of_record = _record_at(data, position, end_of_data)
+        if end_of_record == TRUNCATED:
+            break
         if end_of_record < 0:
-            return layout.MALFORMED, filled, timed, largest
+            return layout.MALFORMED, filled, timed, largest, position, number
         time, cursor = read_varint(data, body + 1, end_of_record, 10)
         if cursor < 0:
-            return layout.MALFORMED, filled, timed, largest
+            return layout.MALFORMED, filled, timed, largest, position, number
         delta, cursor = read_varint(data, cursor, end_of_record, 5)
         if cursor < 0:
-            return layout.MALFORMED, filled, timed, largest
+            return layout.MALFORMED, filled, timed, largest, position, number
         if keep[number]:
             timestamp = base + time
             if timestamp != NO_TIMESTAMP:
@@ -353,46 +546,77 @@ def _retain_records(data, position, end_of_data, base, shifts, keep, first, end,
                     largest = timestamp
                 timed += 1
             if is_shifted:
-                time += time_shift
-                delta -= offset_shift
-                rest = end_of_record - cursor
-                size = 1 + varint_size(time) + varint_size(delta) + rest
-                if varint_size(size) + size > room - filled:
-                    return layout.FULL, filled, timed, largest
-                filled = put_varint(out, filled, size)
-                out[filled] = data[body]
-                filled = put_varint(out, filled + 1, time)
-                filled = put_varint(out, filled, delta)
-                copy_bytes(data, cursor, rest, out, filled)
-                filled += rest
+                time, delta = time + time_shift, delta - offset_shift
+                after = _put_shifted(data, body, cursor, end_of_record, time, delta, out, filled)
+                if after < 0:
+                    return layout.FULL, filled, timed, largest, position, number
+                filled = after
         elif not is_shifted:
             if position - start > room - filled:
-                return layout.FULL, filled, timed, largest
+                return layout.FULL, filled, timed, largest, position, number
             copy_bytes(data, start, position - start, out, filled)
             filled += position - start
             start = end_of_record
         position = end_of_record
-    if position != end_of_data:
-        return layout.MALFORMED, filled, timed, largest
+        number += 1
     if not is_shifted:
         if position - start > room - filled:
-            return layout.FULL, filled, timed, largest
+            return layout.FULL, filled, timed, largest, position, number
         copy_bytes(data, start, position - start, out, filled)
         filled += position - start
-    return layout.DONE, filled, timed, largest
+    return layout.DONE, filled, timed, largest, position, number
 
 
 def _retain(data, state, keep, out):
     shifts = state[layout.RETAIN_TIME_SHIFT], state[layout.RETAIN_OFFSET_SHIFT]
-    nothing, end, count = np.int64(0), np.int64(len(data)), np.int64(len(keep))
-    base = state[layout.RETAIN_BASE]
-    status, filled, timed, largest = _retain_records(
-        data, nothing, end, base, shifts, keep, nothing, count, out, nothing
+    size, room = np.int64(len(data)), np.int64(len(out))
+    base, timed, largest = state[layout.RETAIN_BASE], np.int64(0), np.int64(NO_TIMESTAMP)
+    position, filled, number = np.int64(0), np.int64(0), np.int64(0)
+    state[layout.RETAIN_POSITION], state[layout.RETAIN_ROWS] = 0, 0
+    if state[layout.RETAIN_REST] != 0:
+        position = min(size, state[layout.RETAIN_REST])
+        state[layout.RETAIN_REST] -= position
+        if state[layout.RETAIN_STAYS] != 0:
+            if position > room:
+                return layout.FULL
+            copy_bytes(data, np.int64(0), position, out, np.int64(0))
+            filled = position
+    status, filled, timed, largest, position, number = _retain_records(
+        data, position, size, base, shifts, keep, number, np.int64(len(keep)), out, filled
     )
-    state[layout.RETAIN_FILLED] = filled
-    state[layout.RETAIN_TIMED] = timed
-    state[layout.RETAIN_MAX] = largest
-    return status
+    if status != layout.DONE:
+        return status
+    if position < size and number < len(keep):
+        end, time, delta, cursor = _cut_record_at(data, position, size)
+        if cursor == TOO_LONG:
+            return layout.MALFORMED
+        if cursor >= 0:
+            if keep[number]:
+                timestamp = base + time
+                if timestamp != NO_TIMESTAMP:
+                    if timed == 0 or timestamp > largest:
+                        largest = timestamp
+                    timed += 1
+                if shifts[0] != 0 or shifts[1] != 0:
+                    _size, body = read_varint(data, position, size, 5)
+                    time, delta = time + shifts[0], delta - shifts[1]
+                    filled = _put_shifted(data, body, cursor, end, time, delta, out, filled)
+                    if filled < 0:
+                        return layout.FULL
+                else:
+                    if size - position > room - filled:
+                        return layout.FULL
+                    copy_bytes(data, position, size - position, out, filled)
+                    filled += size - position
+            state[layout.RETAIN_STAYS] = keep[number]
+            state[layout.RETAIN_REST] = end - size
+            position, number = size, number + 1
+    state[layout.RETAIN_FILLED], state[layout.RETAIN_POSITION] = filled, position
+    state[layout.RETAIN_ROWS] = number
+    if timed != 0 and (state[layout.RETAIN_TIMED] == 0 or largest > state[layout.RETAIN_MAX]):
+        state[layout.RETAIN_MAX] = largest
+    state[layout.RETAIN_TIMED] += timed
+    return layout.DONE
 
 
 @helper
@@ -404,7 +628,7 @@ def _write_one(data, start, end, keep, first, last, kept, gets_horizon, horizon,
     base, time_shift, zero = i64(data, start + 27), np.int64(0), np.int64(0)
     if gets_horizon:
         time_shift = base - horizon
-    status, after, _timed, largest = _retain_records(
+    status, after, _timed, largest, behind, number = _retain_records(
         data,
         start + _HEADER_SIZE,
         end,
@@ -416,7 +640,7 @@ def _write_one(data, start, end, keep, first, last, kept, gets_horizon, horizon,
         out,
         filled + _HEADER_SIZE,
     )
-    if status != layout.DONE:
+    if status != layout.DONE or behind != end or number != last:
         return np.int64(-1), largest
     copy_bytes(data, start, np.int64(_HEADER_SIZE), out, filled)
     put_i32(out, filled + 8, after - filled - _LOG_OVERHEAD)

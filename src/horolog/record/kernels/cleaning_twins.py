@@ -21,19 +21,35 @@ _NO_HEADERS = b"\0"
 
 def hash_of(data: bytes, first: int, second: int) -> tuple[int, int]:
     """SipHash-2-4 of 128 bits, under a key of twice 64 bits."""
-    state = [
+    return _hash_of_end(_fresh_hash(first, second), data, len(data))
+
+
+def _fresh_hash(first: int, second: int) -> list[int]:
+    return [
         first ^ 0x736F6D6570736575,
         second ^ 0x646F72616E646F6D ^ 0xEE,
         first ^ 0x6C7967656E657261,
         second ^ 0x7465646279746573,
     ]
-    whole = len(data) & ~7
-    words = [int.from_bytes(data[at : at + 8], "little") for at in range(0, whole, 8)]
-    words.append((len(data) & 0xFF) << 56 | int.from_bytes(data[whole:], "little"))
-    for word in words:
+
+
+def _absorb(state: list[int], data: bytes) -> None:
+    """Add whole words to a hash."""
+    for at in range(0, len(data), 8):
+        word = int.from_bytes(data[at : at + 8], "little")
         state[3] ^= word
         _rounds(state, 2)
         state[0] ^= word
+
+
+def _hash_of_end(state: list[int], data: bytes, size: int) -> tuple[int, int]:
+    """The hash of `size` bytes, the last of which are `data`."""
+    whole = len(data) & ~7
+    _absorb(state, data[:whole])
+    word = (size & 0xFF) << 56 | int.from_bytes(data[whole:], "little")
+    state[3] ^= word
+    _rounds(state, 2)
+    state[0] ^= word
     state[2] ^= 0xEE
     _rounds(state, 4)
     low = state[0] ^ state[1] ^ state[2] ^ state[3]
@@ -65,46 +81,155 @@ def _rotated(value: int, bits: int) -> int:
 def read_keys(
     data: memoryview, state: Ints, secret: Ints, offsets: Ints, hashes: Ints, flags: Ints
 ) -> int:
-    """Offset, hash and flags of each record of a batch.
+    """Offset, hash and flags of each record in a piece of a batch's records.
 
-    DONE, or MALFORMED where they are not as many as there must be, or their offsets do not grow
-    within the batch.
+    Of a record that continues in the next piece they are noted once its key and the size of its
+    value are there, without `IS_BARE`; what follows is passed. What is behind KEYS_POSITION must
+    be at the start of the next piece: the head of a record, or less than a word of its key.
+
+    DONE, or MALFORMED where a record is, or offsets do not grow within the batch. KEYS_RECORDS and
+    KEYS_REST are 0 once all are there.
     """
-    first, second = int(secret[0]), int(secret[1])
-    base, least, last = state[layout.KEYS_BASE_OFFSET], 0, state[layout.KEYS_LAST_DELTA]
-    position = 0
-    for number in range(state[layout.KEYS_RECORDS]):
+    position = row = 0
+    while True:
+        if state[layout.KEYS_REST]:
+            if state[layout.KEYS_KEY_LEFT] >= 0:
+                try:
+                    position = _continue_key(data, position, state, row, offsets, hashes, flags)
+                except OddError:
+                    return layout.MALFORMED
+                if state[layout.KEYS_KEY_LEFT] >= 0:
+                    break
+                row += 1
+                state[layout.KEYS_RECORDS] -= 1
+            passed = min(len(data) - position, state[layout.KEYS_REST])
+            state[layout.KEYS_REST] -= passed
+            position += passed
+        if position == len(data) or not state[layout.KEYS_RECORDS]:
+            break
         try:
-            record, position = _record_at(data, position)
-            _, cursor = read_varint(record, 1, 10)
-            delta, cursor = read_varint(record, cursor, _VARINT_BYTES)
-            key_start, key_end, cursor = _field(record, cursor)
-            value_start, value_end, cursor = _field(record, cursor)
-        except (IndexError, OddError):
+            size, body = _varint_at(data, position, len(data) + _VARINT_BYTES, _VARINT_BYTES)
+            if size < 1:
+                return layout.MALFORMED
+            if size <= len(data) - body:
+                _note_key(
+                    bytes(data[body : body + size]), state, secret, row, offsets, hashes, flags
+                )
+                position = body + size
+                row += 1
+                state[layout.KEYS_RECORDS] -= 1
+            else:
+                position = _begin_cut_record(data, body, body + size, state, secret)
+        except IndexError:
+            break
+        except OddError:
             return layout.MALFORMED
-        if not least <= delta <= last:
-            return layout.MALFORMED
-        least = delta + 1
-        offsets[number] = to_int64(base + delta)
-        flag = layout.IS_TOMBSTONE if value_end < value_start else 0
-        if record[cursor:] == _NO_HEADERS:
-            flag |= layout.IS_BARE
-        hashes[2 * number] = hashes[2 * number + 1] = 0
-        if key_end >= key_start:
-            flag |= layout.HAS_KEY
-            low, high = hash_of(record[key_start:key_end], first, second)
-            hashes[2 * number], hashes[2 * number + 1] = low, high
-        flags[number] = flag
-    return layout.DONE if position == len(data) else layout.MALFORMED
+    state[layout.KEYS_ROWS], state[layout.KEYS_POSITION] = row, position
+    return layout.DONE
 
 
-def _record_at(data: memoryview, position: int) -> tuple[bytes, int]:
-    """A record without its length, and where it ends."""
-    size, length = read_varint(bytes(data[position : position + _VARINT_BYTES]), 0, _VARINT_BYTES)
-    body, end = position + length, position + length + size
-    if size < 1 or end > len(data):
+def _note_key(
+    record: bytes, state: Ints, secret: Ints, row: int, offsets: Ints, hashes: Ints, flags: Ints
+) -> None:
+    """Note a whole record; OddError where it is malformed."""
+    try:
+        _, cursor = read_varint(record, 1, 10)
+        delta, cursor = read_varint(record, cursor, _VARINT_BYTES)
+        key_start, key_end, cursor = _field(record, cursor)
+        value_start, value_end, cursor = _field(record, cursor)
+    except IndexError:
+        raise OddError from None
+    _check_delta(delta, state)
+    state[layout.KEYS_LEAST] = delta + 1
+    offsets[row] = to_int64(state[layout.KEYS_BASE_OFFSET] + delta)
+    flag = layout.IS_TOMBSTONE if value_end < value_start else 0
+    if record[cursor:] == _NO_HEADERS:
+        flag |= layout.IS_BARE
+    hashes[2 * row] = hashes[2 * row + 1] = 0
+    if key_end >= key_start:
+        flag |= layout.HAS_KEY
+        low, high = hash_of(record[key_start:key_end], int(secret[0]), int(secret[1]))
+        hashes[2 * row], hashes[2 * row + 1] = low, high
+    flags[row] = flag
+
+
+def _check_delta(delta: int, state: Ints) -> None:
+    if not state[layout.KEYS_LEAST] <= delta <= state[layout.KEYS_LAST_DELTA]:
         raise OddError
-    return bytes(data[body:end]), end
+
+
+def _begin_cut_record(data: memoryview, body: int, end: int, state: Ints, secret: Ints) -> int:
+    """Note in the state a record that ends behind the data; where its key begins."""
+    _, cursor = _varint_at(data, body + 1, end, 10)
+    delta, cursor = _varint_at(data, cursor, end, _VARINT_BYTES)
+    _check_delta(delta, state)
+    size, start = _varint_at(data, cursor, end, _VARINT_BYTES)
+    if size > end - start:
+        raise OddError
+    state[layout.KEYS_REST] = end - start
+    state[layout.KEYS_KEY_LEFT], state[layout.KEYS_KEY_SIZE] = max(size, 0), size
+    state[layout.KEYS_DELTA] = delta
+    _store_hash(state, _fresh_hash(int(secret[0]), int(secret[1])))
+    return start
+
+
+def _continue_key(
+    data: memoryview,
+    position: int,
+    state: Ints,
+    row: int,
+    offsets: Ints,
+    hashes: Ints,
+    flags: Ints,
+) -> int:
+    """Hash what is there of the key of a cut record, and note the record once that is all."""
+    words = [state[at] & _MASK64 for at in range(layout.KEYS_HASH, layout.KEYS_HASH + 4)]
+    whole = min(len(data) - position, state[layout.KEYS_KEY_LEFT]) & ~7
+    _absorb(words, bytes(data[position : position + whole]))
+    _store_hash(state, words)
+    position += whole
+    state[layout.KEYS_REST] -= whole
+    state[layout.KEYS_KEY_LEFT] -= whole
+    end, key_end = position + state[layout.KEYS_REST], position + state[layout.KEYS_KEY_LEFT]
+    if len(data) < key_end:
+        return position
+    try:
+        value_size, start = _varint_at(data, key_end, end, _VARINT_BYTES)
+    except IndexError:
+        return position
+    if value_size > end - start:
+        raise OddError
+    offsets[row] = to_int64(state[layout.KEYS_BASE_OFFSET] + state[layout.KEYS_DELTA])
+    hashes[2 * row] = hashes[2 * row + 1] = 0
+    flag = layout.IS_TOMBSTONE if value_size < 0 else 0
+    if state[layout.KEYS_KEY_SIZE] >= 0:
+        flag |= layout.HAS_KEY
+        last = bytes(data[position:key_end])
+        low, high = _hash_of_end(words, last, state[layout.KEYS_KEY_SIZE])
+        hashes[2 * row], hashes[2 * row + 1] = low, high
+    flags[row] = flag
+    state[layout.KEYS_LEAST] = state[layout.KEYS_DELTA] + 1
+    state[layout.KEYS_KEY_LEFT], state[layout.KEYS_REST] = -1, end - start
+    return start
+
+
+def _store_hash(state: Ints, words: list[int]) -> None:
+    for number, word in enumerate(words):
+        state[layout.KEYS_HASH + number] = to_int64(word)
+
+
+def _varint_at(data: memoryview, position: int, end: int, longest: int) -> tuple[int, int]:
+    """A number, and where it ends; IndexError where the data ends before it does.
+
+    OddError where it is malformed, or would go beyond `end`.
+    """
+    try:
+        value, size = read_varint(bytes(data[position : min(position + longest, end)]), 0, longest)
+    except IndexError:
+        if end <= len(data):
+            raise OddError from None
+        raise
+    return value, position + size
 
 
 def _field(record: bytes, position: int) -> tuple[int, int, int]:
@@ -182,44 +307,60 @@ def judge(table: Ints, state: Ints, offsets: Ints, hashes: Ints, flags: Ints, ke
 
 
 def retain(data: memoryview, state: Ints, keep: Ints, out: memoryview) -> int:
-    """Write the records that stay, with shifted deltas; the bytes of a record but those stay.
+    """Write the records of a piece that stay, with shifted deltas; the bytes of a record but those.
+
+    `keep` is of the records from the first on that begins in the piece. What is behind
+    RETAIN_POSITION must be at the start of the next piece: the head of a record.
 
     DONE, FULL where `out` has no room, or MALFORMED.
     """
     time_shift, offset_shift = state[layout.RETAIN_TIME_SHIFT], state[layout.RETAIN_OFFSET_SHIFT]
-    position = filled = timed = 0
-    largest = NO_TIMESTAMP
-    for number in range(len(keep)):
-        start = position
-        try:
-            record, position = _record_at(data, position)
-            time, cursor = read_varint(record, 1, 10)
-            delta, cursor = read_varint(record, cursor, _VARINT_BYTES)
-        except (IndexError, OddError):
-            return layout.MALFORMED
-        if not keep[number]:
-            continue
-        timestamp = to_int64(state[layout.RETAIN_BASE] + time)
-        if timestamp != NO_TIMESTAMP:
-            largest = timestamp if not timed else max(largest, timestamp)
-            timed += 1
-        written = bytearray(data[start:position])
-        if time_shift or offset_shift:
-            head = bytearray(record[:1])
-            write_varlong(head, time + time_shift)
-            write_varlong(head, delta - offset_shift)
-            written.clear()
-            write_varlong(written, len(head) + len(record) - cursor)
-            written += head
-            written += record[cursor:]
-        if len(written) > len(out) - filled:
+    number = filled = 0
+    state[layout.RETAIN_POSITION] = state[layout.RETAIN_ROWS] = 0
+    position = min(len(data), state[layout.RETAIN_REST])
+    state[layout.RETAIN_REST] -= position
+    if position and state[layout.RETAIN_STAYS]:
+        if position > len(out):
             return layout.FULL
-        out[filled : filled + len(written)] = written
-        filled += len(written)
-    if position != len(data):
-        return layout.MALFORMED
-    state[layout.RETAIN_FILLED] = filled
-    state[layout.RETAIN_TIMED], state[layout.RETAIN_MAX] = timed, largest
+        out[:position] = data[:position]
+        filled = position
+    while position < len(data) and number < len(keep):
+        try:
+            size, body = _varint_at(data, position, len(data) + _VARINT_BYTES, _VARINT_BYTES)
+            if size < 1:
+                return layout.MALFORMED
+            end = body + size
+            time, cursor = _varint_at(data, body + 1, end, 10)
+            delta, cursor = _varint_at(data, cursor, end, _VARINT_BYTES)
+        except IndexError:
+            break
+        except OddError:
+            return layout.MALFORMED
+        there = min(end, len(data))
+        if keep[number]:
+            timestamp = to_int64(state[layout.RETAIN_BASE] + time)
+            if timestamp != NO_TIMESTAMP:
+                if not state[layout.RETAIN_TIMED] or timestamp > state[layout.RETAIN_MAX]:
+                    state[layout.RETAIN_MAX] = timestamp
+                state[layout.RETAIN_TIMED] += 1
+            written = bytearray(data[position:there])
+            if time_shift or offset_shift:
+                head = bytearray(data[body : body + 1])
+                write_varlong(head, time + time_shift)
+                write_varlong(head, delta - offset_shift)
+                written.clear()
+                write_varlong(written, len(head) + end - cursor)
+                written += head
+                written += data[cursor:there]
+            if len(written) > len(out) - filled:
+                return layout.FULL
+            out[filled : filled + len(written)] = written
+            filled += len(written)
+        state[layout.RETAIN_STAYS], state[layout.RETAIN_REST] = int(keep[number]), end - there
+        position = there
+        number += 1
+    state[layout.RETAIN_FILLED], state[layout.RETAIN_POSITION] = filled, position
+    state[layout.RETAIN_ROWS] = number
     return layout.DONE
 
 

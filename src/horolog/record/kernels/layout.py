@@ -284,11 +284,20 @@ ENTRY_SIZE: Final = 152
 
 # --- cleaning: the keys of records, the latest offset of each, and the records that stay ----
 
-# State of reading keys.
-KEYS_RECORDS: Final = 0  # how many records there must be
+# State of reading keys, of records that come in pieces ...
+KEYS_RECORDS: Final = 0  # how many records must still come
 KEYS_BASE_OFFSET: Final = 1
 KEYS_LAST_DELTA: Final = 2  # no offset delta is larger
-KEYS_STATE_SIZE: Final = 3
+KEYS_LEAST: Final = 3  # nor is the next one smaller than this
+KEYS_POSITION: Final = 4  # out: bytes of the piece that are done with
+KEYS_ROWS: Final = 5  # out: how many records were noted
+# ... and the record that continues in the next piece.
+KEYS_REST: Final = 6  # bytes of it that must still come
+KEYS_KEY_LEFT: Final = 7  # bytes of its key that are not hashed yet; -1 once the record is noted
+KEYS_KEY_SIZE: Final = 8  # -1 for null
+KEYS_DELTA: Final = 9  # of its offset
+KEYS_HASH: Final = 10  # four numbers
+KEYS_STATE_SIZE: Final = 14
 
 # State of reading the keys of small batches: of at most this size, or the checksum takes longer
 # than what is saved.
@@ -368,11 +377,15 @@ JUDGE_KEYLESS: Final = 2  # whether records without a key stay; out: how many th
 JUDGE_KEPT: Final = 3  # out
 JUDGE_STATE_SIZE: Final = 4
 
-# State of writing the records that stay.
+# State of writing the records that stay, of records that come in pieces.
 RETAIN_BASE: Final = 0  # the base timestamp
 RETAIN_TIME_SHIFT: Final = 1  # added to each timestamp delta
 RETAIN_OFFSET_SHIFT: Final = 2  # subtracted from each offset delta
 RETAIN_FILLED: Final = 3  # out: bytes written
-RETAIN_TIMED: Final = 4  # out: how many records had a timestamp
-RETAIN_MAX: Final = 5  # out: the largest of them
-RETAIN_STATE_SIZE: Final = 6
+RETAIN_TIMED: Final = 4  # in and out: how many records had a timestamp
+RETAIN_MAX: Final = 5  # in and out: the largest of them
+RETAIN_POSITION: Final = 6  # out: bytes of the piece that are done with
+RETAIN_ROWS: Final = 7  # out: how many records were judged
+RETAIN_REST: Final = 8  # bytes of the last record that must still come
+RETAIN_STAYS: Final = 9  # whether that one stays
+RETAIN_STATE_SIZE: Final = 10

@@ -155,7 +155,7 @@ def _keys_of(part: Part | SmallParts, key_map: KeyMap) -> Keys | None:
         return None
     try:
         opened = cleaning.open_records(part.data, header, max_bytes=_MOST_OPENED_BYTES)
-        keys = cleaning.read_keys(opened, key_map.secret)
+        keys = cleaning.join_keys(cleaning.read_keys(opened, key_map.secret))
     except (CorruptBatch, RequestRefused):
         return None
     return keys if (keys.flags & layout.IS_BARE).all() else None

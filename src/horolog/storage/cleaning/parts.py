@@ -66,23 +66,21 @@ class Part(NamedTuple):
             return self.header
         return self.listed.header_of(len(self.listed.offsets) - 1)
 
-    def read(self, secret: UInt64Array) -> tuple[OpenedRecords, Keys]:
-        """Its records, and their keys.
+    def open(self) -> OpenedRecords:
+        """Its records.
 
         Raises:
             CorruptBatch: it breaks the format.
             RequestRefused: it decompresses to too much.
         """
         if self.listed is None:
-            opened = cleaning.open_records(self.data, self.header)
-        else:
-            run = open_run(self.data, self.header)
-            if run.size < len(self.data):
-                raise CorruptBatch(
-                    f"A message behind offset {self.header.base_offset} breaks the format"
-                )
-            opened = OpenedRecords(run.opened.header, b"".join(run.opened.pieces))
-        return opened, cleaning.read_keys(opened, secret)
+            return cleaning.open_records(self.data, self.header)
+        run = open_run(self.data, self.header)
+        if run.size < len(self.data):
+            raise CorruptBatch(
+                f"A message behind offset {self.header.base_offset} breaks the format"
+            )
+        return OpenedRecords.of(run.opened.header, b"".join(run.opened.pieces))
 
 
 class SmallParts(NamedTuple):

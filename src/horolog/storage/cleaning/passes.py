@@ -18,7 +18,7 @@ them; a group has no append times of both sides of a reset. One that loses all b
 without a batch, as in Kafka: one batch alone, emptied, some of Kafka's clients do not pass.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple
 
@@ -28,7 +28,14 @@ from horolog.buffers import Buffer
 from horolog.config import TopicConfig
 from horolog.record import cleaning
 from horolog.record.batch import MAGIC, BatchHeader, parse_header
-from horolog.record.cleaning import Keys, Mask, SmallBatches, SmallWritten
+from horolog.record.cleaning import (
+    Keys,
+    Mask,
+    SmallBatches,
+    SmallWritten,
+    StayingRecords,
+    all_stay,
+)
 from horolog.record.kernels import layout
 from horolog.record.timestamps import AppendTimeStretch
 from horolog.storage import names
@@ -210,13 +217,14 @@ class CleaningPass:
             if from_offset > segment.base_offset:
                 start = segment.indexes.position_before(from_offset, segment.size)
             reader = segment.batches(EVERYTHING)
+            some: Iterable[Keys]
             for buffer in reader.selected(start, names.MAX_OFFSET, None):
                 for part in parts_of(buffer, least, self._map.secret, all_kinds=True):
                     least = part.next_offset
                     if isinstance(part, SmallParts):
                         are_hidden = transactions.meet_small(part.small) > 0
                         are_hidden |= part.small.attributes & layout.IS_CONTROL > 0
-                        keys = part.keys_behind(from_offset, are_hidden)
+                        some = [part.keys_behind(from_offset, are_hidden)]
                     else:
                         if part.header.is_control or part.header.producer_id >= 0:
                             is_hidden = transactions.meet(part.header, part.data)
@@ -224,8 +232,8 @@ class CleaningPass:
                                 continue
                         if part.next_offset <= from_offset:
                             continue
-                        _, keys = part.read(self._map.secret)
-                    if not self._note(keys, from_offset):
+                        some = cleaning.read_keys(part.open(), self._map.secret)
+                    if not all(self._note(keys, from_offset) for keys in some):
                         return
                     self._map.end_offset = max(part.next_offset, from_offset)
                 yield len(buffer)
@@ -356,26 +364,28 @@ class CleaningPass:
         if not count and header.magic == MAGIC:
             self._clean_to_nothing(part, source, fate, batches)
             return 0, 0
-        opened = keep = keys = None
+        opened, staying = None, StayingRecords()
         horizon_ms = None
         if fate.loses_records:
             kept = 0
-        elif header.is_control:
+        elif header.is_control and not fate.needs_horizon:
             kept = count
-            if fate.needs_horizon:
-                opened, keys = part.read(self._map.secret)
-                keep = np.ones(count, np.uint8)
-                horizon_ms = self._horizon_ms
         else:
-            opened, keys = part.read(self._map.secret)
-            count = len(keys.offsets)
-            verdict = self._map.judge(
-                keys,
-                keeps_tombstones=fate.keeps_tombstones,
-                keeps_keyless=rules.keeps_keyless,
-            )
-            kept, keep = verdict.kept, verdict.keep
-            if verdict.tombstones and header.magic == MAGIC and not header.has_delete_horizon:
+            opened = part.open()
+            for keys in cleaning.read_keys(opened, self._map.secret):
+                verdict = (
+                    all_stay(keys)
+                    if header.is_control
+                    else self._map.judge(
+                        keys,
+                        keeps_tombstones=fate.keeps_tombstones,
+                        keeps_keyless=rules.keeps_keyless,
+                    )
+                )
+                staying.add(keys, verdict)
+            count, kept = staying.count, staying.kept
+            gets_horizon = staying.tombstones and header.magic == MAGIC
+            if fate.needs_horizon or (gets_horizon and not header.has_delete_horizon):
                 horizon_ms = self._horizon_ms
         if not kept:
             self._clean_to_nothing(part, source, fate, batches)
@@ -383,9 +393,7 @@ class CleaningPass:
             batches.append(_unchanged(part.data, header, source))
         else:
             assert opened is not None
-            assert keys is not None
-            assert keep is not None
-            new = cleaning.retained(opened, header, keys, keep, horizon_ms=horizon_ms)
+            new = cleaning.retained(opened, header, staying, horizon_ms=horizon_ms)
             batches.append(_numbered(new, header, source))
         return count, kept
 
@@ -393,7 +401,7 @@ class CleaningPass:
         self, part: Part, source: _Source, fate: Fate, batches: list[Numbered | NumberedRun]
     ) -> tuple[int, int]:
         """Add what stays of plain messages of v0 or v1."""
-        _, keys = part.read(self._map.secret)
+        keys = cleaning.join_keys(cleaning.read_keys(part.open(), self._map.secret))
         verdict = self._map.judge(
             keys,
             keeps_tombstones=fate.keeps_tombstones,
