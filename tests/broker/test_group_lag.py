@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from running_broker import NOW_MS, RunningBroker, a_broker
+from pathlib import Path
+from typing import Any
 
-from horolog.broker.group_lag import partition_lag
+from interleave import at_each_line
+from running_broker import NOW_MS, RunningBroker, a_broker
+from storelogs import append, new_log
+
+from horolog.broker.group_lag import Behind, Key, Paces, partition_lag
 from horolog.client import CommittedOffset, ResourceType
 from horolog.clock import ManualClock
+from horolog.config import TopicConfig
 from horolog.record.builder import Record, build_batch
 from horolog.wire.questions import GroupPartitionLag, LagClock
 
@@ -156,3 +162,24 @@ def test_a_deleted_topic_and_a_group_without_offsets_are_left_out(broker: Runnin
     assert broker.call(lambda: list(lags.behind(["nobody"]))) == []
     broker.client.delete_topics(["t"])
     assert broker.call(lambda: list(lags.behind())) == []
+
+
+def test_a_lag_is_of_one_moment_beside_deletions(tmp_path: Path) -> None:
+    with new_log(tmp_path, TopicConfig(segment_bytes=500)) as log:
+        for _ in range(400):
+            append(log, NOW_MS)
+
+        def measure() -> Any:
+            key, start, end = Key("g", "events", 3), log.log_start_offset, log.high_watermark
+            behind = Behind(key, 0, start, end, log, is_committed=False)
+            return partition_lag(behind, Paces(None, None), LagClock.APPEND, NOW_MS)
+
+        def delete() -> None:
+            log.delete_records(log.log_start_offset + 1)
+
+        deletions = 0
+        for found in at_each_line(measure, delete, "horolog/", every=7):
+            deletions += 1
+            assert found.records_behind is not None
+            assert found.lost_records + found.records_behind == found.offsets_behind == 400
+        assert deletions > 20

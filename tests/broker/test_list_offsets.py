@@ -1,17 +1,24 @@
 """ListOffsets: exact to the record, with the special targets, against a brute-force model."""
 
 import random
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from compacting import COMPACT, clean, put
+from interleave import at_each_line
 from raw_connection import produce_fields
 from running_broker import EVER, NOW_MS, BrokerProcess, RunningBroker, a_broker
+from storelogs import new_log
 
+from horolog.broker.handlers.list_offsets import Asked, find
 from horolog.record.builder import Record, build_batch
 from horolog.record.compression import Codec
 from horolog.storage.logs.readable import ReadableLog
 from horolog.storage.lookup.by_timestamp import TimestampOffset
 from horolog.wire.api import ApiKey
+from horolog.wire.features import BY_CREATE_TIME
 
 broker = a_broker(on_disk=True, log_message_timestamp_after_max_ms=EVER)
 
@@ -181,3 +188,26 @@ def test_where_an_epoch_ended(broker: RunningBroker) -> None:
             end = answer.topics[0].partitions[0]
             ends.append((end.leader_epoch, end.end_offset))
     assert ends == [(0, 4), (1, 6), (-1, -1)]
+
+
+def test_a_time_is_found_beside_compaction_that_removes_the_record_for_a_later_one(
+    tmp_path: Path,
+) -> None:
+    with new_log(tmp_path, COMPACT) as log:
+        put(log, b"wanted", at=NOW_MS + 1_000_000)
+        served: Any = SimpleNamespace(partition=lambda *_: SimpleNamespace(log=log))
+
+        def replace_it() -> None:
+            put(log, b"wanted", at=NOW_MS + 1_000_000)
+            log.roll(NOW_MS)
+            put(log, b"other")
+            clean(log)
+
+        for flags in (0, BY_CREATE_TIME):
+            looked_up = Asked(7, flags, "events")
+            for found in at_each_line(
+                lambda: find(served, looked_up, 3, -1, NOW_MS + 1_000_000),  # noqa: B023 - at once
+                replace_it,
+                "horolog/broker/",
+            ):
+                assert (found.error_code, found.timestamp) == (0, NOW_MS + 1_000_000)

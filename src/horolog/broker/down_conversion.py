@@ -11,11 +11,11 @@ the log for a partition, and `CONVERTED_BYTES` of all.
 
 from typing import Final, NamedTuple
 
-from horolog.broker.partition import Partition
 from horolog.buffers import Buffer
 from horolog.errors import CorruptBatch, ErrorCode, RequestRefused
 from horolog.record.batch import MAGIC
 from horolog.record.conversion import down_convert
+from horolog.storage.logs.view import LogView
 
 __all__ = ["CONVERTED_BYTES", "DownConverted", "newest_format", "read_converted"]
 
@@ -46,19 +46,18 @@ def newest_format(fetch_version: int) -> int:
 
 
 def read_converted(
-    partition: Partition, offset: int, max_bytes: int, magic: int, *, up_to: int, at_least_one: bool
+    view: LogView, offset: int, max_bytes: int, magic: int, *, at_least_one: bool
 ) -> DownConverted:
     """Records from `offset` on in format `magic` or an older one; may block, and take long.
 
     Control batches have no form in older formats and are skipped.
 
     Args:
-        partition: to read from.
+        view: of the log, up to its high watermark.
         offset: the first one to give; of batches that become plain messages, those before it are
             left out.
         max_bytes: of the log that are read, up to a megabyte.
         magic: 0 or 1.
-        up_to: the offset before which to stop.
         at_least_one: whether the first batch is read whole, however large it is.
 
     Raises:
@@ -70,7 +69,7 @@ def read_converted(
     at = offset
     for _ in range(_MAX_ROUNDS):
         size = min(max(max_bytes, 0), SOURCE_BYTES)
-        found = partition.log.read(at, size, min_one_batch=at_least_one, up_to=up_to)
+        found = view.read(at, size, min_one_batch=at_least_one, up_to=view.high_watermark)
         if not found.size:
             break
         data = found.read()
@@ -84,7 +83,7 @@ def read_converted(
             try:
                 batch = next(conversion, None)
                 if batch is not None and not batch.is_untouched:
-                    _check_enabled(partition, magic)
+                    _check_enabled(view, magic)
             except (RequestRefused, CorruptBatch):
                 if pieces:  # what is before it can be had; the client meets it with its next fetch
                     break
@@ -104,10 +103,11 @@ def read_converted(
     return DownConverted(b"", 0)
 
 
-def _check_enabled(partition: Partition, magic: int) -> None:
-    if not partition.log.config.message_downconversion_enable:
+def _check_enabled(view: LogView, magic: int) -> None:
+    if not view.config.message_downconversion_enable:
+        topic, index = view.name
         raise RequestRefused(
             ErrorCode.unsupported_version,
-            f"{partition.name} has records of a later format than v{magic}, and "
+            f"{topic}-{index} has records of a later format than v{magic}, and "
             "message.downconversion.enable=false",
         )

@@ -113,13 +113,12 @@ class FetchReading:
             assert requested.error is not None
             return FetchedPartition(requested.partition_index, code_for(requested.error))
         try:
-            high_watermark = partition.log.high_watermark
+            view = partition.log.look()
             records, converted = read_converted(
-                partition,
+                view,
                 requested.offset,
                 min(requested.max_bytes, self._left),
                 self._format,
-                up_to=high_watermark,
                 # Before v3 no partition's limit depends on the others, so each gets on.
                 at_least_one=not self.size or (self._request.version < _LIMITED and self._left > 0),
             )
@@ -127,6 +126,7 @@ class FetchReading:
             return FetchedPartition(requested.partition_index, code_for(error))
         if converted:
             self.converted[partition.topic] = self.converted.get(partition.topic, 0) + converted
+        high_watermark = view.high_watermark
         return FetchedPartition(
             requested.partition_index, 0, high_watermark, high_watermark, records=records
         )

@@ -26,6 +26,7 @@ from horolog.config import TopicConfig
 from horolog.groups.offsets import CommittedOffsets
 from horolog.offsets import commits_positions
 from horolog.storage.logs.readable import ReadableLog
+from horolog.storage.logs.view import LogView, segments_from
 from horolog.storage.removal.retention_report import SegmentRetention
 from horolog.wire.questions import GroupPartitionLag, LagClock
 
@@ -53,6 +54,13 @@ class Behind(NamedTuple):
     end: int
     """Where the group reads to: the high watermark, or the last stable offset."""
     log: ReadableLog
+    is_committed: bool
+    """Whether it reads up to the last stable offset."""
+
+    def at(self, view: LogView) -> "Behind":
+        """The same of the moment of a view of its log."""
+        end = view.last_stable_offset if self.is_committed else view.high_watermark
+        return self._replace(start=view.log_start_offset, end=end)
 
     @property
     def offsets(self) -> int:
@@ -171,14 +179,14 @@ class GroupLags:
 def _behind(key: Key, committed: int, partition: Partition, *, committed_only: bool) -> Behind:
     log = partition.log
     end = log.last_stable_offset if committed_only else log.high_watermark
-    return Behind(key, committed, log.log_start_offset, end, log)
+    return Behind(key, committed, log.log_start_offset, end, log, committed_only)
 
 
 def partition_lag(behind: Behind, paces: Paces, clock: LagClock, now_ms: int) -> GroupPartitionLag:
     """All that can be said; any thread may ask, it may wait for the disk.
 
     Args:
-        behind: where the group is.
+        behind: where the group is; all that is said of the log is of one moment, which is now.
         paces: of the group and the partition.
         clock: whose time the lag is measured by.
         now_ms: the broker's clock.
@@ -187,12 +195,14 @@ def partition_lag(behind: Behind, paces: Paces, clock: LagClock, now_ms: int) ->
         StorageFailed: the disk refused.
         CorruptBatch: the log is damaged where it has to be read.
     """
-    log, first, end = behind.log, behind.first_unread, behind.end
-    found, unread = unknown_lag(behind, paces, clock), log.unread(first, end)
+    view = behind.log.look()
+    behind = behind.at(view)
+    first, end = behind.first_unread, behind.end
+    found, unread = unknown_lag(behind, paces, clock), view.unread(first, end)
     if not behind.has_unread:
         return found._replace(records_behind=unread.records)
-    deleted = doomed(behind, deletions(log, first, now_ms), paces.commits, now_ms)
-    since_ms = unread.oldest_create_ms if clock is LagClock.CREATE else append_time_of(log, first)
+    deleted = doomed(behind, deletions(view, first, now_ms), paces.commits, now_ms, view)
+    since_ms = unread.oldest_create_ms if clock is LagClock.CREATE else append_time_of(view, first)
     return found._replace(
         records_behind=unread.records,
         lag_ms=None if since_ms is None else max(0, now_ms - since_ms),
@@ -220,7 +230,7 @@ def unknown_lag(behind: Behind, paces: Paces, clock: LagClock) -> GroupPartition
     )
 
 
-def append_time_of(log: ReadableLog, offset: int) -> int | None:
+def append_time_of(log: ReadableLog | LogView, offset: int) -> int | None:
     """When the record of an offset, or else the next one, was appended; None if that is unknown.
 
     Any thread may ask; it may wait for the disk.
@@ -233,11 +243,11 @@ def append_time_of(log: ReadableLog, offset: int) -> int | None:
 
 
 def deletions(
-    log: ReadableLog, first_unread: int, now_ms: int, config: TopicConfig | None = None
+    view: LogView, first_unread: int, now_ms: int, config: TopicConfig | None = None
 ) -> list[SegmentRetention]:
     """What retention does about the segments that hold unread records; see `retention_report`."""
-    base_offset = log.segments_from(first_unread)[0].base_offset
-    return list(log.retention_report(now_ms, config, first_offset=base_offset))
+    base_offset = segments_from(view.segments, first_unread)[0].base_offset
+    return list(view.retention_report(now_ms, config, first_offset=base_offset))
 
 
 def doomed(
@@ -245,13 +255,12 @@ def doomed(
     segments: Sequence[SegmentRetention],
     pace: float | None,
     now_ms: int,
-    *,
-    counted: bool = True,
+    view: LogView | None = None,
 ) -> Doomed:
     """The unread records that these segments lose before the group, at its pace, reads them.
 
-    They are `counted` by block maps, or by offsets where these do not count them, or where that is
-    not asked for. Any thread may ask.
+    They are counted by the block maps of a view, or by offsets where these do not count them, or
+    where there is none. Any thread may ask.
 
     Raises:
         StorageFailed: the disk refused.
@@ -265,7 +274,7 @@ def doomed(
         last = behind.end if each.is_active else min(each.end_offset, behind.end)
         if first >= last:
             continue
-        count = behind.log.unread(first, last).records if counted else None
+        count = None if view is None else view.unread(first, last).records
         records += last - first if count is None else count
         first_ms = each.goes_ms if first_ms is None else first_ms
     return Doomed(records, first_ms)

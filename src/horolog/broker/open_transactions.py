@@ -51,8 +51,8 @@ class FirstOpen(NamedTuple):
             StorageFailed: the disk refused.
             CorruptBatch: the log is damaged where it has to be read.
         """
-        log, first = self.log, self.transaction
-        start, end, id_ = log.log_start_offset, log.high_watermark, first.transactional_id
+        view, first = self.log.look(), self.transaction
+        start, end, id_ = view.log_start_offset, view.high_watermark, first.transactional_id
         offset = max(first.first_offset, start)
         return HeldUp(
             first.producer_id,
@@ -60,9 +60,9 @@ class FirstOpen(NamedTuple):
             None if id_ is None else id_[:_LONGEST_ID],
             first.is_hanging,
             offset,
-            append_time_of(log, offset) if first.first_offset >= start else None,
+            append_time_of(view, offset) if first.first_offset >= start else None,
             max(0, end - offset),
-            log.unread(offset, end).records if offset < end else 0,
+            view.unread(offset, end).records if offset < end else 0,
             self.opened,
         )
 

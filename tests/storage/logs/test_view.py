@@ -5,16 +5,19 @@ from __future__ import annotations
 from bisect import bisect_right
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from compacting import COMPACT, put
 from interleave import at_each_line
-from storelogs import NOW, TOPIC_ID, new_log, open_dir, partition_dir
+from storelogs import NOW, TOPIC_ID, append, new_follower, new_log, open_dir, partition_dir, pull
 
 from horolog.errors import CorruptIndex, ErrorCode, RequestRefused, StorageFailed, code_for
 from horolog.record.batch import iter_headers
 from horolog.record.builder import Record, build_batch
 from horolog.record.markers import TransactionEnd
+from horolog.storage.directory.checkpoints import EpochStart
+from horolog.storage.file_errors import FileMissing
 from horolog.storage.index.abort import write_aborted
 from horolog.storage.logs.log import Log
 from horolog.storage.names import TopicPartition
@@ -106,6 +109,106 @@ def test_aborted_transactions_beside_retention_are_of_the_records_that_were_read
             break
     assert fetched
     directory.close(clean=False)
+
+
+def test_a_read_beside_retention_never_leaves_out_what_was_deleted_without_a_word(
+    tmp_path: Path,
+) -> None:
+    position, given = 0, list[tuple[int, int]]()
+
+    def read() -> None:
+        try:
+            data = log.read(position, 200).read()
+        except RequestRefused:
+            return  # out of range: the consumer knows
+        first = next(header for _, header in iter_headers(data))
+        given.append((position, first.base_offset))
+
+    with new_log(tmp_path, replace(DELETE, retention_ms=-1, retention_bytes=500)) as log:
+        for _ in range(600):
+            put(log, b"k")
+        log.config = replace(DELETE, retention_ms=-1)
+
+        def retain() -> None:
+            nonlocal position
+            position = log.log_start_offset
+            log.config = replace(log.config, retention_bytes=log.size - log.segments[0].size)
+            log.apply_retention(NOW, 0)
+
+        for _ in at_each_line(retain, read, "horolog/storage/logs/"):
+            if len(log.segments) < 5:
+                break
+    assert len(given) > 5
+    assert all(first == asked for asked, first in given)
+
+
+def test_where_an_epoch_ended_is_said_of_one_moment_beside_a_new_leader(tmp_path: Path) -> None:
+    with new_log(tmp_path) as log:
+        append(log, NOW)
+
+        def lead() -> None:
+            log.lead(log.leader_epoch + 1, NOW)
+            append(log, NOW)
+
+        for answer in at_each_line(lambda: log.end_of_epoch(log.leader_epoch), lead):
+            assert answer is not None
+            starts = [each for each in log.epochs.entries if each.epoch > answer.epoch]
+            assert all(answer.start_offset <= each.start_offset for each in starts)
+
+
+def test_where_an_epoch_ended_is_said_of_one_moment_beside_a_truncation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def v2(offset: int, epoch: int) -> bytes:
+        return build_batch([Record(NOW, None, b"v")], base_offset=offset, leader_epoch=epoch)
+
+    with new_follower(tmp_path) as log:
+        pull(log, *(v2(offset, 1) for offset in range(50)))
+        pull(log, *(v2(offset, 3) for offset in range(50, 60)))
+        find_end = log.epochs.end_offset_for
+
+        def beside_a_truncation(epoch: int, end_offset: int) -> EpochStart | None:
+            log.truncate_to(50, NOW)
+            return find_end(epoch, end_offset)
+
+        monkeypatch.setattr(log.epochs, "end_offset_for", beside_a_truncation)
+        assert log.end_of_epoch(1) == EpochStart(1, 50)
+
+
+def test_the_earliest_offset_has_its_own_epoch_beside_retention(tmp_path: Path) -> None:
+    with new_log(tmp_path, replace(DELETE, retention_ms=-1)) as log:
+        for _ in range(30):
+            log.lead(log.leader_epoch + 1, NOW)
+            put(log, b"k")
+            log.roll(NOW)
+        starts = {each.start_offset: each.epoch for each in log.epochs.entries}
+
+        def retain() -> None:
+            log.config = replace(log.config, retention_bytes=log.size - log.segments[0].size)
+            log.apply_retention(NOW, 0)
+
+        for epoch, start in at_each_line(lambda: log.earliest, retain):
+            assert epoch in (-1, starts[start])
+
+
+def test_append_times_are_never_those_of_a_topic_of_the_same_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with new_log(tmp_path, DELETE) as log:
+        put(log, b"k")
+        view = log.look()
+        log.roll(NOW)
+        assert view.append_times(0, 1)[0].ms == NOW
+        times = log.segments[0].append_times
+        stretches = type(times).stretches
+
+        def beside_its_deletion(*args: Any, **more: Any) -> Any:
+            log.abandon()
+            return stretches(*args, **more)
+
+        monkeypatch.setattr(type(times), "stretches", beside_its_deletion)
+        with pytest.raises(FileMissing):
+            view.append_times(0, 1)
 
 
 @pytest.mark.parametrize("suffix", [".log", ".index", ".timeindex", ".txnindex", ".companion"])

@@ -962,7 +962,7 @@ def test_the_leader_epoch_of_an_emptied_log_never_goes_back(path: Path, stop: st
     for _ in range(4):
         with reopened(path, CONFIG) as (log_dir, log):
             epochs.append(log.leader_epoch)
-            assert log.start_epoch == log.leader_epoch
+            assert log.earliest.epoch == log.leader_epoch
             if stop == "clean":
                 log_dir.close()
     assert epochs == sorted(epochs)

@@ -82,10 +82,10 @@ async def find_unread(broker: Broker, peer: Peer, topic: str, ask: AskUnread) ->
     def losses() -> Iterator[tuple[int, GroupUnread]]:
         if not asked:
             return
-        log = partition.log
-        segments = deletions(log, min(each.first_unread for each, _ in asked), now_ms, config)
+        view = partition.log.look()
+        segments = deletions(view, min(each.first_unread for each, _ in asked), now_ms, config)
         for number, (each, paces) in islice(enumerate(asked), start, None):
-            lost: Doomed = doomed(each, segments, paces.commits, now_ms)
+            lost: Doomed = doomed(each.at(view), segments, paces.commits, now_ms, view)
             if lost.records:
                 yield number, GroupUnread(each.key.group[:_LONGEST_NAME], *lost)
 

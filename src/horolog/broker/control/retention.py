@@ -24,21 +24,21 @@ async def explain_retention(
         CorruptBatch: the log is damaged where it has to be read.
     """
     partition = broker.partition(topic, ask.partition)
-    log, opened = partition.log, broker.open_transactions.first_of(partition)
+    view, opened = partition.log.look(), broker.open_transactions.first_of(partition)
     config = tried_config(broker, topic, ask.settings) if ask.settings else None
     now_ms = broker.clock.now_ms() if ask.now is None else ask.now
 
     def page() -> tuple[tuple[dict[str, Any], ...], int | None, HeldUp | None]:
         first = None if opened is None else opened.held_up()
-        found = log.retention_report(now_ms, config, first_offset=ask.start, names_markers=True)
+        found = view.retention_report(now_ms, config, first_offset=ask.start, names_markers=True)
         segments = ((each.base_offset, each.as_json()) for each in found)
         return *as_many_as_fit(segments, first), first
 
     segments, following, first = await broker.searchers.run(peer, page)
     return RetentionReport(
         now_ms,
-        settings_of(log.config if config is None else config),
-        log.retention_exempt and config is None,
+        settings_of(view.config if config is None else config),
+        view.retention_exempt and config is None,
         segments,
         following,
         first,

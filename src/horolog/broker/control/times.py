@@ -1,10 +1,10 @@
 """What is known of the times of a partition's records without reading one."""
 
-from functools import partial
-
 from horolog.broker.broker import Broker
 from horolog.network.peer import Peer
+from horolog.record.time_stats import TimeStats
 from horolog.storage.logs.readable import ReadableLog
+from horolog.storage.logs.view import LogView
 from horolog.wire.questions import AskPartition, PartitionTimes
 
 
@@ -19,8 +19,7 @@ async def describe_times(
     """
     partition = broker.partition(topic, ask.partition)
     appended, log = partition.counts, partition.log
-    times, unknown = await broker.searchers.run(peer, log.time_stats)
-    first, last = await broker.searchers.run(peer, partial(_seen_ends, log))
+    times, unknown, first, last = await broker.searchers.run(peer, lambda: _known(log))
     return PartitionTimes(
         times.records,
         times.create_min_ms,
@@ -38,11 +37,16 @@ async def describe_times(
     )
 
 
-def _seen_ends(log: ReadableLog) -> tuple[int | None, int | None]:
+def _known(log: ReadableLog) -> tuple[TimeStats, int, int | None, int | None]:
+    view = log.look()
+    return *view.time_stats(), *_seen_ends(view)
+
+
+def _seen_ends(view: LogView) -> tuple[int | None, int | None]:
     """When a follower saw the first and the last record of a log, where it is no append time."""
-    start, end = log.log_start_offset, log.high_watermark
+    start, end = view.log_start_offset, view.high_watermark
     found = [
-        log.append_times(offset, offset + 1, seen=True)[:1]
+        view.append_times(offset, offset + 1, seen=True)[:1]
         for offset in (start, end - 1)
         if start < end
     ]

@@ -267,34 +267,32 @@ def _log(broker: Broker, topic: str, index: int, leader_epoch: int) -> ReadableL
 
 
 def _look(log: ReadableLog, timestamp: int, version: int, committed: bool) -> Found:
-    end_offset = log.readable_end(committed=committed)
     if timestamp >= 0 or timestamp == SpecialTimestamp.MAX_TIMESTAMP:
         _check_has_times(log)
     if timestamp >= 0:
-        return _before(end_offset, log.find_by_timestamp(timestamp))
+        return _readable(log, log.find_by_timestamp(timestamp), committed=committed)
     _check_meaning(timestamp, version)
     match timestamp:
         case SpecialTimestamp.LATEST:
+            end_offset = log.readable_end(committed=committed)
             return Found(offset=end_offset, leader_epoch=log.leader_epoch)
         case SpecialTimestamp.MAX_TIMESTAMP:
-            found = log.find_max_timestamp()
-            # The end of now: what was appended since the request came is most often the latest.
-            return _before(log.readable_end(committed=committed), found)
+            return _readable(log, log.find_max_timestamp(), committed=committed)
         case SpecialTimestamp.EARLIEST | SpecialTimestamp.EARLIEST_LOCAL:
-            return Found(offset=log.log_start_offset, leader_epoch=log.start_epoch)
+            epoch, start = log.earliest
+            return Found(offset=start, leader_epoch=epoch)
         case _:
             return _NOTHING
 
 
 def _look_by_clock(log: ReadableLog, time_ms: int, flags: int, committed: bool) -> Found:
-    end_offset = log.readable_end(committed=committed)
     if flags == BY_CREATE_TIME:
         _check_has_times(log)
-        return _before(end_offset, log.find_by_timestamp(time_ms))
+        return _readable(log, log.find_by_timestamp(time_ms), committed=committed)
     if flags != BY_APPEND_TIME:
         raise RequestRefused(ErrorCode.invalid_request, "a lookup uses one clock, not two")
     found = log.find_by_append_time(time_ms)
-    if found is None or found.offset >= end_offset:
+    if found is None or found.offset >= log.readable_end(committed=committed):
         return _NOTHING
     ms = UNKNOWN_TIME if found.ms is None else found.ms
     return Found(0, ms, found.offset, found.leader_epoch)
@@ -349,9 +347,15 @@ def _offsets_v0(requested: ListOffsetsPartition, log: ReadableLog, now_ms: int) 
     return offsets
 
 
-def _before(end_offset: int, found: TimestampOffset | None) -> Found:
-    """The record found, unless consumers cannot fetch it yet."""
-    return _NOTHING if found is None or found.offset >= end_offset else Found(0, *found)
+def _readable(log: ReadableLog, found: TimestampOffset | None, *, committed: bool) -> Found:
+    """The record found, unless consumers cannot fetch it yet.
+
+    The end is asked for after the search. Before an earlier end there may have been a record that
+    compaction has removed meanwhile, for one that was appended behind that end.
+    """
+    if found is None or found.offset >= log.readable_end(committed=committed):
+        return _NOTHING
+    return Found(0, *found)
 
 
 def _answer(index: int, found: Found) -> "ListOffsetsPartitionResponse":

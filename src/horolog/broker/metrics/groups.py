@@ -115,7 +115,7 @@ class GroupNumbers:
         if unread:
             await asyncio.get_running_loop().run_in_executor(broker.readers, look)
         deleted = {
-            each.key: doomed(each, known.segments, pace, now_ms, counted=False)
+            each.key: doomed(each, known.segments, pace, now_ms)
             for each, pace in zip(unread, paces, strict=True)
             if (known := self._judged.get(each.key[1:])) is not None
         }
@@ -159,7 +159,7 @@ class GroupNumbers:
             or its.config is not log.config
             or not 0 <= now_ms - its.now_ms < _KEPT_MS
         ):
-            its = _Judged(log, log.config, now_ms, deletions(log, 0, now_ms))
+            its = _Judged(log, log.config, now_ms, deletions(log.look(), 0, now_ms))
         self._judged[key[1:]] = its
 
 

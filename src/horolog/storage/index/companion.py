@@ -253,13 +253,18 @@ class Companion:
         return position, min(count, LONGEST_MAP // ENTRY_SIZE)
 
     def _read(self, position: int, size: int) -> bytes:
-        try:
-            file = self.log.files.get(self.path)
-        except FileMissing:
-            if self.deleted_path is None:
-                return b""
+        files = self.log.files
+        while True:
+            path = self.path
             try:
-                file = self.log.files.get(self.deleted_path)
+                file = files.get(path)
             except FileMissing:
-                return b""
-        return self.log.files.read_at(file, size, position)
+                if self.deleted_path is None:
+                    return b""
+                try:
+                    file = files.get(self.deleted_path)
+                except FileMissing:
+                    return b""
+            # Asked last: until then no other file can have had this path.
+            if path is self.path:
+                return files.read_at(file, size, position)

@@ -104,12 +104,17 @@ class Entries:
         return self._layout.unpack(data)
 
     def _file(self) -> OpenFile:
-        try:
-            return self._files.get(self.path)
-        except FileMissing:
-            if self.deleted_path is None:
-                raise
-            return self._files.get(self.deleted_path)
+        while True:
+            path = self.path
+            try:
+                file = self._files.get(path)
+            except FileMissing:
+                if self.deleted_path is None:
+                    raise
+                file = self._files.get(self.deleted_path)
+            # Asked last: until then no other file can have had this path.
+            if path is self.path:
+                return file
 
     @property
     def allocated_bytes(self) -> int:

@@ -28,16 +28,16 @@ class Log(CleaningLog):
                 ErrorCode.policy_violation,
                 f"Cannot delete records of {self}: its cleanup.policy does not contain delete",
             )
-        end_offset = self.high_watermark
-        if offset == -1:
-            offset = end_offset
-        if not 0 <= offset <= end_offset:
-            raise RequestRefused(
-                ErrorCode.offset_out_of_range,
-                f"Cannot increment the log start offset to {offset} of partition {self} since it "
-                f"is larger than the high watermark {end_offset}",
-            )
         with self._exclusively():
+            end_offset = self.high_watermark
+            if offset == -1:
+                offset = end_offset
+            if not 0 <= offset <= end_offset:
+                raise RequestRefused(
+                    ErrorCode.offset_out_of_range,
+                    f"Cannot increment the log start offset to {offset} of partition {self} since "
+                    f"it is larger than the high watermark {end_offset}",
+                )
             self._start_at(offset)
         return self.log_start_offset
 
@@ -78,10 +78,11 @@ class Log(CleaningLog):
             deleted = self.deletable(now_ms)
             if len(deleted) == len(self.segments):
                 self._roll(now_ms)
-            doomed = self.segments[: len(deleted)]
-            # Readers lose sight of the segments before their files change names.
-            self.segments = self.segments[len(deleted) :]
-            self._start_at(self.segments[0].base_offset)
+            doomed, kept = self.segments[: len(deleted)], self.segments[len(deleted) :]
+            # Readers lose sight of the segments before their files change names. What is before
+            # the log start is out of range for them; of what no segment has they would not know.
+            self._start_at(kept[0].base_offset)
+            self.segments = kept
             for segment in doomed:
                 due_ms = monotonic_ms + config.file_delete_delay_ms
                 self.removed_files.remove_segment_later(segment, due_ms)

@@ -14,7 +14,7 @@ from uuid import UUID
 from horolog.buffers import Buffer
 from horolog.config import TopicConfig
 from horolog.errors import ErrorCode, RequestRefused
-from horolog.record.time_stats import NO_RECORDS, TimeStats
+from horolog.record.time_stats import TimeStats
 from horolog.record.timestamps import AppendTimeStretch, TimeRange
 from horolog.storage.append_times.floor import AppendTimes
 from horolog.storage.batches.slices import Slice
@@ -23,12 +23,7 @@ from horolog.storage.files import Files
 from horolog.storage.index.abort import AbortedTxn
 from horolog.storage.logs.epochs import LeaderEpochs
 from horolog.storage.logs.view import LogView, segments_from
-from horolog.storage.lookup.by_append_time import (
-    AppendedAt,
-    append_times,
-    find_by_append_time,
-    with_ends,
-)
+from horolog.storage.lookup.by_append_time import AppendedAt
 from horolog.storage.lookup.by_timestamp import (
     LookupWay,
     TimestampOffset,
@@ -40,10 +35,10 @@ from horolog.storage.lookup.by_timestamp import (
 from horolog.storage.lookup.index_checks import IndexChecks
 from horolog.storage.lookup.replay import replay_segments
 from horolog.storage.lookup.time_ranges import TimeRanges, time_ranges
-from horolog.storage.lookup.unread import Unread, unread
+from horolog.storage.lookup.unread import Unread
 from horolog.storage.names import TopicPartition
 from horolog.storage.producers.states import Producers, Unended
-from horolog.storage.removal.retention_report import SegmentRetention, report
+from horolog.storage.removal.retention_report import SegmentRetention
 from horolog.storage.segments.active import ActiveSegment
 from horolog.storage.segments.segment import Segment
 from horolog.storage.validation.validate import MAX_UNCOMPRESSED_BYTES
@@ -209,24 +204,29 @@ class ReadableLog:
         return self.look().read(offset, max_bytes, min_one_batch=min_one_batch, up_to=up_to)
 
     def look(self) -> LogView:
-        """What the log is now, for all that one answer says of it; see `LogView`.
-
-        What ends a range is taken first, so that what is before it is in the segments.
-        """
-        followed = self._high_watermark
-        high_watermark, stable = self.high_watermark, self.last_stable_offset
-        unended = self._unended  # first: one that a marker ends meanwhile is in a segment then
-        segments = self.segments
+        """What the log is now, for all that one answer says of it; see `LogView`."""
+        while True:
+            segments = self.segments
+            is_following = self.is_following
+            high_watermark, stable = self.high_watermark, self.last_stable_offset
+            unended = self._unended  # first: one that a marker ends meanwhile is in a segment then
+            start, resets = self.log_start_offset, self.append_time_resets
+            if segments is self.segments:  # else what was said may be of others
+                break
         return LogView(
             self.files,
             self._name,
             segments,
-            self.log_start_offset,
+            max(start, segments[0].base_offset),
             high_watermark,
-            stable,
+            min(stable, high_watermark),
             unended,
-            is_following=followed is not None,
-            has_transactions=self.has_transactions,
+            self.has_transactions,
+            is_following,
+            resets,
+            self.config,
+            self.retention_exempt,
+            self._max_batch_bytes,
         )
 
     def replay(self, take: Callable[[Buffer], None]) -> Iterator[str]:
@@ -260,14 +260,16 @@ class ReadableLog:
     # Leader epochs.
 
     @property
-    def start_epoch(self) -> int:
-        """The leader epoch at the log start offset, -1 if it is not known.
+    def earliest(self) -> EpochStart:
+        """The log start offset and its leader epoch, -1 if that is not known.
 
-        Where the log is empty, that of the record that comes next.
+        Where the log is empty, it is that of the record that comes next.
         """
         start = self.log_start_offset
         epoch = self.epochs.epoch_at(start)
-        return max(self.leader_epoch, epoch) if start == self.log_end_offset else epoch
+        if start == self.log_end_offset:
+            epoch = max(self.leader_epoch, epoch)
+        return EpochStart(epoch, start)
 
     def check_epoch(self, epoch: int) -> None:
         """Refuse a client whose leader epoch is not current; -1 is of one that knows none.
@@ -284,9 +286,15 @@ class ReadableLog:
 
     def end_of_epoch(self, epoch: int) -> EpochStart | None:
         """The largest epoch up to `epoch`, and the offset where the next one starts (KIP-320)."""
+        end_offset = self.log_end_offset  # first: what is appended later may be of a later epoch
         if epoch == self.leader_epoch:
-            return EpochStart(epoch, self.log_end_offset)
-        return self.epochs.end_offset_for(epoch, self.log_end_offset)
+            found: EpochStart | None = EpochStart(epoch, end_offset)
+        else:
+            found = self.epochs.end_offset_for(epoch, end_offset)
+        if found is None:
+            return None
+        # A truncation shortens the log before it forgets epochs.
+        return found._replace(start_offset=min(found.start_offset, self.log_end_offset))
 
     # Lookups by time.
 
@@ -317,9 +325,7 @@ class ReadableLog:
             StorageFailed: the disk refused.
             CorruptBatch: the log is damaged where it has to be read.
         """
-        start = self.log_start_offset
-        resets = {reset.offset for reset in self.append_time_resets}
-        found = find_by_append_time(self.segments_from(start), ms, start, resets)
+        found = self.look().find_by_append_time(ms)
         return None if found is None or self._is_hidden(found.offset) else found
 
     def append_times(
@@ -333,12 +339,7 @@ class ReadableLog:
             StorageFailed: the disk refused.
             CorruptBatch: the log is damaged where append times have to be read from it.
         """
-        found: list[AppendTimeStretch] = []
-        for segment, end_offset, size in with_ends(self.segments_from(from_offset)):
-            first, last = max(from_offset, segment.base_offset), min(to_offset, end_offset)
-            if first < last:
-                found += append_times(segment, first, last, size, seen=seen)
-        return found
+        return self.look().append_times(from_offset, to_offset, seen=seen)
 
     def append_times_within(
         self, offset: int, size: int, *, seen: bool = False
@@ -370,9 +371,7 @@ class ReadableLog:
         Raises:
             StorageFailed: the disk refused.
         """
-        start = max(from_offset, self.log_start_offset)
-        end = min(to_offset, self.high_watermark)
-        return unread(self.segments_from(start), start, end, self._max_batch_bytes)
+        return self.look().unread(from_offset, to_offset)
 
     def offsets_before(self, ms: int, count: int, now_ms: int) -> list[int]:
         """Where segments begin that last changed at or before `ms`; see lookup/by_timestamp.py."""
@@ -427,16 +426,8 @@ class ReadableLog:
             StorageFailed: the disk refused.
             CorruptBatch: the log is damaged where it has to be read.
         """
-        return report(
-            self.segments,
-            self.config if config is None else config,
-            self.log_start_offset,
-            self.high_watermark,
-            now_ms,
-            self._append_times.resets,
-            is_exempt=self.retention_exempt and config is None,
-            first_offset=first_offset,
-            names_markers=names_markers,
+        return self.look().retention_report(
+            now_ms, config, first_offset=first_offset, names_markers=names_markers
         )
 
     def time_stats(self) -> tuple[TimeStats, int]:
@@ -451,16 +442,7 @@ class ReadableLog:
         Raises:
             StorageFailed: the disk refused.
         """
-        known, unknown, start = NO_RECORDS, 0, self.log_start_offset
-        segments = self.segments_from(start)
-        ends = (*(each.base_offset for each in segments[1:]), self.log_end_offset)
-        for segment, end in zip(segments, ends, strict=True):
-            found = segment.time_stats(start)
-            if found is None:
-                unknown += end - max(start, segment.base_offset)
-            else:
-                known = known.followed_by(found)
-        return known, unknown
+        return self.look().time_stats()
 
     def _is_hidden(self, offset: int) -> bool:
         """Whether consumers do not read that far yet."""

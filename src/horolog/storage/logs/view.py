@@ -8,64 +8,63 @@ Any thread may ask it.
 """
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass
 
+from horolog.config import TopicConfig
 from horolog.errors import ErrorCode, RequestRefused
 from horolog.record.builder import empty_batch
+from horolog.record.time_stats import NO_RECORDS, TimeStats
 from horolog.record.timestamps import AppendTimeStretch
 from horolog.storage.batches.slices import Slice
+from horolog.storage.directory.checkpoints import AppendTimeReset
 from horolog.storage.files import Files
 from horolog.storage.index.abort import AbortedTxn
-from horolog.storage.lookup.by_append_time import Stamps, append_times, with_ends
+from horolog.storage.lookup.by_append_time import (
+    AppendedAt,
+    Stamps,
+    append_times,
+    find_by_append_time,
+    with_ends,
+)
+from horolog.storage.lookup.unread import Unread, unread
 from horolog.storage.names import TopicPartition
 from horolog.storage.producers.states import Unended
+from horolog.storage.removal.retention_report import SegmentRetention, report
 from horolog.storage.segments.segment import Segment
 
 _MOST_OFFSETS = 1 << 31  # of one batch
 _MOST_EMPTY = 1000  # batches that one read passes
 
 
+@dataclass(slots=True, eq=False)
 class LogView:
     """See the module. Appends are seen beyond the offsets of the view, never before them."""
 
-    __slots__ = (
-        "_files",
-        "_is_following",
-        "_name",
-        "_segments",
-        "has_transactions",
-        "high_watermark",
-        "last_stable_offset",
-        "log_start_offset",
-        "unended",
-    )
+    files: Files
+    name: TopicPartition
+    segments: tuple[Segment, ...]
+    log_start_offset: int
+    """The first readable offset, which a segment has."""
+    high_watermark: int
+    """Consumers read up to here."""
+    last_stable_offset: int
+    """Consumers of committed records read up to here; at most the high watermark."""
+    unended: tuple[Unended, ...]
+    """The transactions that count as aborted or committed without a marker."""
+    has_transactions: bool
+    """Whether there may be an open or aborted transaction."""
+    is_following: bool
+    append_time_resets: tuple[AppendTimeReset, ...]
+    """Where append times were lowered, in order of offsets."""
+    config: TopicConfig
+    """The effective settings."""
+    retention_exempt: bool
+    """Adopted: no retention."""
+    max_batch_bytes: int
+    """A lookup decompresses no more of one batch."""
 
-    def __init__(
-        self,
-        files: Files,
-        name: TopicPartition,
-        segments: tuple[Segment, ...],
-        log_start_offset: int,
-        high_watermark: int,
-        last_stable_offset: int,
-        unended: tuple[Unended, ...],
-        *,
-        is_following: bool,
-        has_transactions: bool,
-    ) -> None:
-        self._files = files
-        self._name = name
-        self._segments = segments
-        self._is_following = is_following
-        self.log_start_offset = log_start_offset
-        """The first readable offset."""
-        self.high_watermark = high_watermark
-        """Consumers read up to here."""
-        self.last_stable_offset = last_stable_offset
-        """Consumers of committed records read up to here."""
-        self.unended = unended
-        """The transactions that count as aborted or committed without a marker."""
-        self.has_transactions = has_transactions
-        """Whether there may be an open or aborted transaction."""
+    # Batches.
 
     def read(
         self,
@@ -81,15 +80,15 @@ class LogView:
             RequestRefused: the offset is out of range (1).
             CorruptBatch: the file is damaged there.
         """
-        end_offset = self._segments[-1].end.next_offset
+        end_offset = self.segments[-1].end.next_offset
         if not self.log_start_offset <= offset <= end_offset:
             raise RequestRefused(
                 ErrorCode.offset_out_of_range,
-                f"Received request for offset {offset} for partition {self._name.topic}-"
-                f"{self._name.partition}, but we only have log segments in the range "
+                f"Received request for offset {offset} for partition {self.name.topic}-"
+                f"{self.name.partition}, but we only have log segments in the range "
                 f"{self.log_start_offset} to {end_offset}.",
             )
-        if self._is_following:
+        if self.is_following:
             up_to = min(self.high_watermark, end_offset if up_to is None else up_to)
         before = up_to if up_to is not None and up_to < end_offset else None
         if offset < end_offset and (before is None or offset < before):
@@ -103,12 +102,12 @@ class LogView:
             is_gap = segments[0].base_offset <= offset
             if is_gap and (min_one_batch or max_bytes >= gap.size):
                 return gap
-        return Slice(self._files, None, 0, 0)
+        return Slice(self.files, None, 0, 0)
 
     def gap(self, offset: int, end_offset: int) -> Slice:
         """A batch without records for the offsets from one to another, where there are none."""
         held = empty_batch(offset, min(end_offset, offset + _MOST_OFFSETS) - 1)
-        return Slice(self._files, None, 0, len(held), held)
+        return Slice(self.files, None, 0, len(held), held)
 
     def behind_empty_batches(self, offset: int, up_to: int) -> int:
         """From where on a consumer at `offset` finds records; `up_to` if there are none before it.
@@ -171,6 +170,24 @@ class LogView:
         behind = size + (before(offset, end) if first is None else first[0])
         return bisect_left(range(end_offset), behind, lo=offset, key=lambda at: before(at, end))
 
+    # Times.
+
+    def append_times(
+        self, from_offset: int, to_offset: int, *, seen: bool = False
+    ) -> list[AppendTimeStretch]:
+        """When the records of these offsets were appended; see `ReadableLog.append_times`.
+
+        Raises:
+            StorageFailed: the disk refused.
+            CorruptBatch: the log is damaged where append times have to be read from it.
+        """
+        found: list[AppendTimeStretch] = []
+        for segment, end_offset, size in with_ends(self._from(from_offset)):
+            first, last = max(from_offset, segment.base_offset), min(to_offset, end_offset)
+            if first < last:
+                found += append_times(segment, first, last, size, seen=seen)
+        return found
+
     def append_times_within(
         self, offset: int, size: int, *, seen: bool = False
     ) -> list[AppendTimeStretch]:
@@ -183,10 +200,10 @@ class LogView:
             StorageFailed: the disk refused.
             CorruptBatch: the log is damaged where append times have to be read from it.
         """
-        if offset < self._segments[0].base_offset:
+        if offset < self.segments[0].base_offset:
             raise RequestRefused(
                 ErrorCode.offset_out_of_range,
-                f"Offset {offset} of {self._name.topic}-{self._name.partition} is before the log "
+                f"Offset {offset} of {self.name.topic}-{self.name.partition} is before the log "
                 f"start offset {self.log_start_offset}.",
             )
         for segment, end_offset, log_size in with_ends(self._from(offset)):
@@ -203,8 +220,69 @@ class LogView:
             return append_times(segment, offset, end, log_size, stamps, seen=seen)
         return []
 
+    def find_by_append_time(self, ms: int) -> AppendedAt | None:
+        """The first record that was appended at or after `ms`; see `ReadableLog`.
+
+        Raises:
+            StorageFailed: the disk refused.
+            CorruptBatch: the log is damaged where it has to be read.
+        """
+        start, resets = self.log_start_offset, {each.offset for each in self.append_time_resets}
+        return find_by_append_time(self._from(start), ms, start, resets)
+
+    def time_stats(self) -> tuple[TimeStats, int]:
+        """The times of all records, by block maps, and how many are left out; see `ReadableLog`.
+
+        Raises:
+            StorageFailed: the disk refused.
+        """
+        known, unknown, start = NO_RECORDS, 0, self.log_start_offset
+        for segment, end_offset, size in with_ends(self._from(start)):
+            found = segment.blocks.times(size, start)
+            if found is None:
+                unknown += end_offset - max(start, segment.base_offset)
+            else:
+                known = known.followed_by(found)
+        return known, unknown
+
+    def unread(self, from_offset: int, to_offset: int) -> Unread:
+        """What a reader has before it; see `ReadableLog.unread`.
+
+        Raises:
+            StorageFailed: the disk refused.
+        """
+        start = max(from_offset, self.log_start_offset)
+        end = min(to_offset, self.high_watermark)
+        return unread(self._from(start), start, end, self.max_batch_bytes)
+
+    def retention_report(
+        self,
+        now_ms: int,
+        config: TopicConfig | None = None,
+        *,
+        first_offset: int = 0,
+        names_markers: bool = False,
+    ) -> Iterator[SegmentRetention]:
+        """What retention does about each segment; see `ReadableLog.retention_report`.
+
+        Raises:
+            StorageFailed: the disk refused.
+            CorruptBatch: the log is damaged where it has to be read.
+        """
+        return report(
+            self.segments,
+            self.config if config is None else config,
+            self.log_start_offset,
+            self.high_watermark,
+            now_ms,
+            self.append_time_resets,
+            is_exempt=self.retention_exempt and config is None,
+            first_offset=first_offset,
+            names_markers=names_markers,
+        )
+
     def _from(self, offset: int) -> tuple[Segment, ...]:
-        return segments_from(self._segments, offset)
+        return segments_from(self.segments, offset)
 
 
 def segments_from(segments: tuple[Segment, ...], offset: int) -> tuple[Segment, ...]:

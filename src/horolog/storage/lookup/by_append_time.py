@@ -13,6 +13,7 @@ from typing import NamedTuple
 from horolog.record.batch import MAGIC, BatchHeader
 from horolog.record.search import find_at_or_after
 from horolog.record.timestamps import LOG_APPEND_TIME, AppendTimeStretch
+from horolog.storage.file_errors import FileMissing
 from horolog.storage.segments.reader import SegmentReader
 
 _MAX_BATCH_BYTES = 1 << 30  # decompressed
@@ -76,6 +77,8 @@ def append_times(
         CorruptBatch: the log is damaged where append times have to be read from it.
     """
     found = segment.append_times.stretches(from_offset, to_offset, seen=seen)
+    if segment.log.is_abandoned:  # asked last: what was read may be of another log
+        raise FileMissing(f"{segment.log.path} is gone")
     if all(stretch.ms is not None and not stretch.is_seen for stretch in found):
         return found
     ends = [*(stretch.offset for stretch in found[1:]), to_offset]
