@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 from command_runner import Run
-from partition_files import snapshot
+from compacting import COMPACT, clean, put
+from partition_files import PartitionFiles, snapshot
 from storelogs import ANY_TIME, NOW, append, new_log
 
 from golden import Batch, GoldenPartition, partitions
 from horolog.config import TopicConfig
+from horolog.record.batch import parse_header, with_records
 from horolog.record.builder import Record, build_batch
 
 CLEAN = [each for each in partitions("clean") if not each.name.startswith("__")]
@@ -253,3 +255,34 @@ def test_times_of_records_are_summed_up_by_the_block_map_alone(
     kafkas = shutil.copytree(golden / "clean" / "client-none-0", tmp_path / "client-none-0")
     of_kafka = offline("log", "inspect", kafkas, "--times", "--json")
     assert [each["facts"] for each in of_kafka.json].count(None) == len(of_kafka.json)
+
+
+def test_a_delete_horizon_is_no_time_of_a_record(offline: Run, tmp_path: Path) -> None:
+    with new_log(tmp_path, COMPACT) as log:
+        put(log, b"a", b"b", value=None)
+        log.roll(NOW)
+        put(log, b"c")
+        clean(log)
+        directory = log.directory
+    shown = offline("log", "inspect", directory, "--batches", "--json").lines
+    first, last = (json.loads(line) for line in shown)
+    assert first["delete_horizon"] == NOW + COMPACT.delete_retention_ms
+    assert last["delete_horizon"] is None
+    assert (first["first_timestamp"], first["max_timestamp"]) == (NOW, NOW + 1)
+    (looked,) = offline("log", "inspect", directory, "--json").json
+    segment = looked["segments"][0]
+    assert (segment["first_timestamp"], segment["max_timestamp"]) == (NOW, NOW + 1)
+    assert "delete horizon 2023" in offline("log", "inspect", directory, "--batches").out
+
+
+def test_a_batch_that_compaction_emptied_has_no_time_of_a_record(
+    offline: Run, tmp_path: Path
+) -> None:
+    made = PartitionFiles(tmp_path, base_offset=0)
+    made.add([NOW])
+    emptied = parse_header(build_batch([Record(NOW + 9, b"k", b"v")], base_offset=1))
+    made.write(with_records(emptied._replace(records_count=0), b""))  # as Kafka leaves it
+    (looked,) = offline("log", "inspect", made.directory, "--json").json
+    assert looked["segments"][0]["max_timestamp"] == NOW
+    *_, last = offline("log", "inspect", made.directory, "--batches", "--json").lines
+    assert json.loads(last)["first_timestamp"] is None

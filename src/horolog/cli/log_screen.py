@@ -126,6 +126,8 @@ def batch_line(batch: PlacedBatch, zone: tzinfo) -> str:
         cells.append("transactional")
     if header.is_control:
         cells.append("control")
+    if batch.delete_horizon_ms is not None:
+        cells.append(f"delete horizon {format_time(batch.delete_horizon_ms, zone)}")
     return "\t".join(cells)
 
 
@@ -143,6 +145,7 @@ def batch_json(batch: PlacedBatch) -> dict[str, Any]:
         "timestamp_type": header.timestamp_type_name,
         "first_timestamp": batch.first_ms,
         "max_timestamp": batch.largest_ms,
+        "delete_horizon": batch.delete_horizon_ms,
         "leader_epoch": header.leader_epoch,
         "producer_id": header.producer_id,
         "producer_epoch": header.producer_epoch,

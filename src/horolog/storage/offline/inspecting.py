@@ -22,6 +22,7 @@ from horolog.errors import (
 )
 from horolog.record.batch import UNKNOWN_COUNT, BatchHeader
 from horolog.record.old_format.reading import true_header
+from horolog.record.scan import timestamps
 from horolog.record.timestamps import NO_TIMESTAMP, AppendTimeStretch, TimestampType
 from horolog.storage import names
 from horolog.storage.append_times.kept_times import kept_times_of
@@ -48,28 +49,27 @@ class PlacedBatch(NamedTuple):
 
     position: int
     header: BatchHeader
-
-    @property
-    def first_ms(self) -> int | None:
-        """The header's base timestamp; `None` if there is none."""
-        header = self.header
-        if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
-            return _time(header.max_timestamp)
-        return _time(header.base_timestamp)
+    first_ms: int | None
+    """The timestamp of the first record; `None` if it has none."""
 
     @property
     def largest_ms(self) -> int | None:
         """The header's max timestamp; `None` if there is none."""
         return _time(self.header.max_timestamp)
 
+    @property
+    def delete_horizon_ms(self) -> int | None:
+        """When compaction may remove tombstones and markers (KIP-534); `None` if not known yet."""
+        return self.header.base_timestamp if self.header.has_delete_horizon else None
+
 
 @dataclass(slots=True, kw_only=True)
 class InspectedSegment:
     """One segment, summed up from its batch headers.
 
-    `first_ms` is the smallest base timestamp of a batch, `largest_ms` the largest timestamp of a
-    record; `whole_bytes` is the end of the last complete batch. The counts of index entries are
-    `None` if an index is missing.
+    `first_ms` is the smallest timestamp of the first record of a batch, `largest_ms` the largest
+    timestamp of a record; `whole_bytes` is the end of the last complete batch. The counts of index
+    entries are `None` if an index is missing.
     """
 
     path: Path
@@ -102,6 +102,8 @@ class InspectedSegment:
             return
         self.records += header.records_count
         self.codecs[header.codec.name.lower()] += 1
+        if not header.records_count:
+            return  # Kafka's compaction keeps the time of the records that it removed
         for time in (batch.first_ms, batch.largest_ms):
             if time is not None:
                 self.first_ms = time if self.first_ms is None else min(self.first_ms, time)
@@ -236,7 +238,7 @@ def walk_segment(facts: InspectedSegment, log: BatchReader) -> Iterator[PlacedBa
         for position, header in whole_batches(log) if is_set_aside else log.headers():
             if header.records_count == UNKNOWN_COUNT:
                 header = _opened(log, position, header)
-            batch = PlacedBatch(position, header)
+            batch = PlacedBatch(position, header, _first_time(log, position, header))
             facts.add(batch)
             yield batch
     except CorruptBatch as error:
@@ -248,6 +250,21 @@ def walk_segment(facts: InspectedSegment, log: BatchReader) -> Iterator[PlacedBa
             f"stopped at byte {facts.whole_bytes}, before offset {facts.next_offset}: "
             f"{error.reason}; {rest} bytes are not read"
         )
+
+
+def _first_time(log: BatchReader, position: int, header: BatchHeader) -> int | None:
+    """The first record's time, from the header where that has it."""
+    if not header.records_count:
+        return None
+    if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
+        return _time(header.max_timestamp)
+    if not header.has_delete_horizon:
+        return _time(header.base_timestamp)
+    try:
+        times = timestamps(log.batch(position, header), header, max_bytes=_MAX_OPENED_BYTES)
+    except (CorruptBatch, RequestRefused):  # inspection checks no records
+        return None
+    return _time(times[0])
 
 
 def _opened(log: BatchReader, position: int, header: BatchHeader) -> BatchHeader:
