@@ -134,6 +134,11 @@ class Partition:
         return self.writes.run(lambda: change(self._log))
 
     @property
+    def truncations(self) -> int:
+        """See `Log.truncations`; any thread may ask."""
+        return self._log.truncations
+
+    @property
     def is_closed(self) -> bool:
         """Whether the partition is no longer served."""
         return self._is_closing or self.writes.is_closed

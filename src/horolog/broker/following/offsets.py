@@ -29,7 +29,6 @@ from horolog.offsets import TopicPartition
 from horolog.record.batch import MAGIC, iter_headers, parse_header
 from horolog.record.builder import Record
 from horolog.schemas.offsets import OffsetKey, read_committed, read_key
-from horolog.storage.directory.checkpoints import EpochStart
 from horolog.storage.file_errors import FileMissing
 from horolog.storage.names import FOLLOWED_OFFSETS
 
@@ -117,15 +116,17 @@ class _Reading:
         self.why: str | None = None
         """Why it is not read."""
         self._position = 0
-        self._epochs: list[EpochStart] = []
+        self._truncations = partition.truncations
 
     @property
     def is_current(self) -> bool:
-        """Whether what was read is in the log still: nothing of it was cut off."""
-        return not self.partition.is_closed and self._epochs == self._up_to(self._position)
+        """Whether what was read is in the log still."""
+        return not (self.partition.is_closed or self.is_cut)
 
-    def _up_to(self, position: int) -> list[EpochStart]:
-        return [each for each in self.partition.log.epochs.entries if each.start_offset < position]
+    @property
+    def is_cut(self) -> bool:
+        """Whether the log was truncated since the reading began."""
+        return self._truncations != self.partition.truncations
 
     def read(self, most_bytes: int) -> None:
         """Read what has come; may wait for the disk.
@@ -155,7 +156,6 @@ class _Reading:
                 self._position = header.next_offset
             if self._position == before:
                 break
-        self._epochs = self._up_to(self._position)
 
     def stop(self, why: str) -> None:
         """Hold nothing any more."""
@@ -204,6 +204,11 @@ class SourceOffsets:
             closing: nothing more comes: it counts as it is. Else a partition counts once all of it
                 was here.
         """
+        caught_up = {
+            index
+            for index in self._indexes()
+            if self._follower.has_caught_up((FOLLOWED_OFFSETS, index))
+        }  # before it is read: what has come since may be the rest of a history
         await _in_thread(self._read)
         topics, source_ids = self._groups.topic_ids(), self._groups.source_ids()
         known = topics, source_ids, self._groups.expired
@@ -211,9 +216,7 @@ class SourceOffsets:
             for reading in self._readings.values():
                 reading.replayed.all_changed()
         ready = [
-            reading
-            for index, reading in self._readings.items()
-            if closing or self._follower.has_caught_up((FOLLOWED_OFFSETS, index))
+            reading for index, reading in self._readings.items() if closing or index in caught_up
         ]
         changes, keys = await _in_thread(partial(_changes, ready, source_ids))
         left = set(changes)
@@ -244,6 +247,8 @@ class SourceOffsets:
     def _read_one(self, index: int, reading: _Reading, most_bytes: int) -> None:
         try:
             reading.read(most_bytes)
+            if reading.is_cut:
+                del self._readings[index]  # it may be of the log before and after that
             return
         except FileMissing:  # compaction has removed a segment meanwhile
             del self._readings[index]
