@@ -39,7 +39,7 @@ def test_both_ways_everything_is_said_that_the_next_broker_does_not_know(tmp_pat
             run_tool("configs", *where, "--alter", "--add-config", added)
 
     said = tmp_path / "horolog.err"
-    with horolog(directory=tmp_path) as side:
+    with horolog({"horolog.open.listeners": "*"}, tmp_path) as side:
         assert "group 'theirs': the offsets that it committed with Kafka" in said.read_text()
         assert "kept-0 at 3" in said.read_text()
         assert "log.retention.ms=86400000 of every broker" in said.read_text()

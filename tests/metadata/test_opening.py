@@ -33,8 +33,12 @@ def kafkas(tmp_path: Path) -> Path:
     return tmp_path / "kafka"
 
 
-def opened(path: Path, *, take_over: bool = False, node_id: int = 1) -> MetadataStore:
-    return open_store(Files(), path, node_id, lambda: NOW, take_over=take_over)
+def opened(
+    path: Path, *, take_over: bool = False, node_id: int = 1, open_to_all: bool = False
+) -> MetadataStore:
+    return open_store(
+        Files(), path, node_id, lambda: NOW, take_over=take_over, open_to_all=open_to_all
+    )
 
 
 def started(path: Path, *, take_over: bool = False) -> MetadataStore:
@@ -169,6 +173,48 @@ def test_what_is_damaged_is_not_taken_over(kafkas: Path) -> None:
         opened(kafkas, take_over=True)
     beside.unlink()
     assert is_marked(start(kafkas, take_over=True))
+
+
+ENTRY = m.AccessControlEntry(UUID(int=1), 2, "orders", 3, "User:alice", "*", 3, 3)
+CREDENTIAL = m.ScramCredential("alice", 1, b"salt", b"key", b"other", 4096)
+
+
+@pytest.mark.parametrize("in_snapshot", [False, True])
+@pytest.mark.parametrize(
+    ("record", "named", "removal"),
+    [
+        (ENTRY, "access control entries: 1", m.RemoveAccessControlEntry(ENTRY.entry_id)),
+        (CREDENTIAL, "SCRAM credentials: 1", m.RemoveScramCredential("alice", 1)),
+    ],
+)
+def test_a_secured_directory_is_opened_only_to_be_open_to_all(
+    kafkas: Path, record: Record, named: str, removal: Record, in_snapshot: bool
+) -> None:
+    """Whether it is taken over, adopted, or was taken over before."""
+
+    def append(change: Record) -> None:
+        log = MetadataLog.open(Files(), str(kafkas), node_id=1)
+        log.append([change], NOW)
+        if in_snapshot:
+            log.snapshot(NOW)
+        log.close()
+
+    append(record)
+    before = sorted(path.name for path in kafkas.iterdir())
+    for take_over in (False, True):
+        with pytest.raises(Misconfigured, match=f"{named}.*horolog.open.listeners"):
+            opened(kafkas, take_over=take_over)
+    assert sorted(path.name for path in kafkas.iterdir()) == before
+    opened(kafkas, open_to_all=True).close()
+    store = opened(kafkas, take_over=True, open_to_all=True)
+    store.register(m.RegisterBroker(1, False, UUID(int=9), 5, (), (), log_dirs=(HERE,)))
+    store.close()
+    assert is_marked(store.image)
+    for take_over in (False, True):
+        with pytest.raises(Misconfigured, match=named):
+            opened(kafkas, take_over=take_over)
+    append(removal)
+    opened(kafkas).close()
 
 
 def test_a_broker_without_metadata_is_refused_and_adopted(kafkas: Path) -> None:

@@ -6,6 +6,7 @@ import threading
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
+from uuid import UUID
 
 import pytest
 from patience import eventually
@@ -14,9 +15,12 @@ from settings_lab import Lab
 
 from golden import GOLDEN
 from horolog.clock import DAY_MS, HOUR_MS
-from horolog.errors import RequestRefused
+from horolog.errors import Misconfigured, RequestRefused
+from horolog.metadata.log import MetadataLog
 from horolog.record.builder import Record, build_batch
 from horolog.record.compression import Codec
+from horolog.schemas.metadata import AccessControlEntry
+from horolog.storage.files import Files
 from horolog.storage.names import TopicPartition
 from horolog.storage.recovery.loading import load_log
 from horolog.wire.api import ApiKey
@@ -139,6 +143,23 @@ def whether_a_topic_of_kafka_is_adopted(lab: Lab) -> bool:
     shutil.copytree(GOLDEN / "clean", lab.broker.log_dir)
     lab.restart()
     return bool(lab.broker.broker.topics.find("several").adopted)
+
+
+@of_broker("horolog.open.listeners", {"*": True, "": False, "EXTERNAL": REFUSED})
+def whether_the_directory_of_a_secured_kafka_is_served(lab: Lab) -> bool:
+    lab.hang_up()
+    lab.broker.stop()
+    shutil.rmtree(lab.broker.log_dir)
+    shutil.copytree(GOLDEN / "clean", lab.broker.log_dir)
+    log = MetadataLog.open(Files(), str(lab.broker.log_dir), node_id=1)
+    alice = AccessControlEntry(UUID(int=1), 2, "t", 3, "User:alice", "*", 3, 3)
+    log.append([alice], lab.clock.now_ms())
+    log.close()
+    try:
+        lab.restart()
+    except Misconfigured:
+        return False
+    return bool(lab.client.metadata().brokers)
 
 
 # --- following ------------------------------------------------------------------------------

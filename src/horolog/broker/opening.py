@@ -104,6 +104,7 @@ def open_storage(settings: Settings, clock: Clock, max_open_files: int) -> Opene
             clock.now_ms,
             first_producer_id=FIRST_PRODUCER_ID,
             take_over=config.horolog_take_over,
+            open_to_all=config.horolog_open_listeners == "*",
         )
         undo.callback(store.close)
         stored = store.load()

@@ -71,6 +71,14 @@ def serve(
             "topics and settings (docs/moving-in-and-out.md). Later starts do not need it.",
         ),
     ] = False,
+    is_open: Annotated[
+        bool,
+        typer.Option(
+            "--open",
+            help="Let every client do everything in the log directory of a Kafka that was secured "
+            "(docs/moving-in-and-out.md). Later starts need it, too.",
+        ),
+    ] = False,
     cluster_id: Annotated[
         str | None,
         typer.Option(
@@ -145,6 +153,8 @@ def serve(
         given["horolog.adopt.defaults"] = "true"
     if take_over:
         given["horolog.take.over"] = "true"
+    if is_open:
+        given["horolog.open.listeners"] = "*"
     if cluster_id is not None:
         given["horolog.cluster.id"] = cluster_id
     given |= follow_settings(follow, topics, command_config)

@@ -41,7 +41,7 @@ def rule_of(words: str) -> ValueRule | None:
     if words.endswith(", in any case"):
         choices = words.removesuffix(", in any case").split(" or ")
         return ValueRule(words, lambda value: str(value).upper() in choices)
-    choices = words.split(" or ")
+    choices = ["" if choice == "empty" else choice for choice in words.split(" or ")]
     return ValueRule(words, lambda value: value in choices)
 
 

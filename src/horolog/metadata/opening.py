@@ -3,9 +3,14 @@
 With `horolog.take.over` the log of a Kafka node that was alone is gone on with. What horolog has
 kept beside it until then is carried into it, and a mark says from then on that the directory is
 horolog's (`home`): both with the first change, so that a kill before it leaves all as it was.
+
+A directory whose Kafka restricted its clients, or knew them by credentials, is opened only where
+the operator says that all clients may do everything: no broker here enforces these.
 """
 
-from collections.abc import Callable, Sequence
+import logging
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 from uuid import UUID
@@ -26,6 +31,8 @@ from horolog.metadata.taking_over import (
     was_led_by_another,
     why_not,
 )
+from horolog.schemas import metadata
+from horolog.schemas.metadata import Record
 from horolog.storage import names
 from horolog.storage.directory.checkpoints import decode_uuid, kafka_uuid
 from horolog.storage.directory.identity import Remembered
@@ -33,6 +40,13 @@ from horolog.storage.files import Files
 from horolog.storage.names import TopicPartition
 
 _MOST_READS: Final = 3
+_SECURES: Final[Mapping[type[Record], str]] = {
+    metadata.AccessControlEntry: "access control entries",
+    metadata.ScramCredential: "SCRAM credentials",
+    metadata.DelegationToken: "delegation tokens",
+}
+
+_logger = logging.getLogger(__name__)
 
 
 def open_store(
@@ -43,6 +57,7 @@ def open_store(
     *,
     first_producer_id: int = 0,
     take_over: bool = False,
+    open_to_all: bool = False,
 ) -> MetadataStore:
     """Open the store of a directory; nothing is written before the first change.
 
@@ -54,13 +69,16 @@ def open_store(
         first_producer_id: the lowest producer id, where it is not known which were given.
         take_over: continue as the Kafka node whose directory it is. Without effect on a directory
             that is horolog's.
+        open_to_all: whether clients may do what a Kafka would have refused them.
 
     Raises:
-        Misconfigured: the directory cannot be taken over, and why.
+        Misconfigured: the directory cannot be taken over, and why; or it is a secured one and not
+            to be open to all.
         StorageFailed: a log cannot be read at all.
     """
     log = MetadataLog.open(files, str(log_dir), node_id=node_id)
     signs = signs_in(files, log_dir, _is_marked(log))
+    _check_secured(log_dir, log.image, open_to_all=open_to_all)
     home, carried, present = home_of(signs), None, frozenset[str]()
     images = [log.image]
     if home is Home.BESIDE:
@@ -87,6 +105,29 @@ def open_store(
         remembered=_remembered(images, signs, node_id),
         is_lost=is_lost,
         succeeds_another=home is Home.OWN and was_led_by_another(log.image, node_id),
+    )
+
+
+def _check_secured(log_dir: Path, image: Image, *, open_to_all: bool) -> None:
+    """Refuse what would open a secured directory to everybody; warn where that is wanted.
+
+    Raises:
+        Misconfigured: it is secured, and not to be open.
+    """
+    kinds = Counter(filter(None, (_SECURES.get(type(each)) for each in image.others.values())))
+    if not kinds:
+        return
+    counted = ", ".join(f"{kind}: {count}" for kind, count in sorted(kinds.items()))
+    if not open_to_all:
+        raise Misconfigured(
+            f"{log_dir} is secured ({counted}), and this broker enforces none of it: every client "
+            "could read, write and delete everything. `serve --open` "
+            "(horolog.open.listeners=*) starts it like that (docs/moving-in-and-out.md)"
+        )
+    _logger.warning(
+        "every client may read, write and delete everything (horolog.open.listeners=*): what the "
+        "metadata have of security is without effect (%s)",
+        counted,
     )
 
 
