@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from memory import measured_peak
 from patience import PATIENCE_S
 from scripted_broker import HangUp, Raw, ScriptedBroker, Silence
 
@@ -125,6 +126,15 @@ def test_an_answer_larger_than_allowed_is_not_received() -> None:
         pytest.raises(MalformedResponse, match="1048576 bytes; from 4 to 65536 are read"),
     ):
         client.list_offsets({CLICKS: LATEST})
+
+
+def test_an_answer_takes_no_more_memory_than_what_of_it_has_arrived() -> None:
+    claim, arrived = (512 << 20).to_bytes(4, "big"), bytes(5 << 20)
+    for api_key, sent, most in ((ApiKey.METADATA, b"", 4 << 20), (ApiKey.FETCH, arrived, 40 << 20)):
+        with talk({api_key: HangUp(claim + sent)}, timeout_ms=1_000) as (_, client):
+            with measured_peak() as peak, pytest.raises(NoAnswer):
+                client.fetch(*CLICKS, 0)
+            assert peak() < most, api_key
 
 
 def test_an_answer_to_another_request_is_not_taken_for_ours() -> None:
@@ -377,7 +387,7 @@ def test_an_advertised_address_that_does_not_answer_is_reported_as_such(dead_por
 
 
 def test_large_fetched_records_are_a_view_and_not_a_copy() -> None:
-    records = bytes(range(256)) * 1024
+    records = bytes(range(256)) * (5 << 12)  # more than is received at first
     partition = FetchedPartition(5, high_watermark=900, last_stable_offset=900, records=records)
     body = b"".join(encode_fetch_response(12, [FetchedTopic("clicks", None, [partition])]))
     with talk({ApiKey.FETCH: body}) as (broker, client):

@@ -26,6 +26,8 @@ __all__ = ["AuthenticationFailed", "Connection", "NoAnswer", "ResponseFrame"]
 # Before the broker is known to be the right one, its claim of a length alone takes no more memory
 # than what `sasl.server.max.receive.size` grants a client of Apache Kafka.
 _MAX_BYTES_BEFORE_AUTHENTICATION: Final = 512 << 10
+FIRST_BYTES: Final = 1 << 20
+"""Memory for a response that claims as much or more; it doubles whenever it is full."""
 _BEFORE_AUTHENTICATION: Final = frozenset(
     {ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE}
 )
@@ -166,7 +168,8 @@ class Connection:
 
         Args:
             deadline: of the answer.
-            memory: gives writable memory of a size for it; its own, if there is none.
+            memory: gives writable memory of a size or more for it; its own, if there is none. It
+                is asked again where that is full: for more, into which this is copied.
 
         Raises:
             NoAnswer: the broker closed the connection, or the deadline has passed.
@@ -246,7 +249,7 @@ class Connection:
     def _receive_frame(
         self, max_bytes: int, deadline: Deadline, memory: Callable[[int], memoryview]
     ) -> memoryview:
-        prefix = self._receive(_own_memory(LENGTH_BYTES), deadline)
+        prefix = self._receive(LENGTH_BYTES, deadline, _own_memory)
         if prefix[:2] == _TLS_ALERT:
             raise MalformedResponse(
                 f"{self.address} answered in TLS: set security.protocol to SSL or SASL_SSL"
@@ -257,12 +260,19 @@ class Connection:
                 f"{self.address} announced an answer of {length} bytes; from 4 to "
                 f"{max_bytes} are read. Is it a Kafka broker's plaintext port?"
             )
-        return self._receive(memory(length), deadline)
+        return self._receive(length, deadline, memory)
 
-    def _receive(self, view: memoryview, deadline: Deadline) -> memoryview:
+    def _receive(
+        self, length: int, deadline: Deadline, memory: Callable[[int], memoryview]
+    ) -> memoryview:
+        """Receive so many bytes; the claim of a length alone takes no memory."""
         assert self._socket is not None
-        got = 0
-        while got < len(view):
+        view, got = memory(min(length, FIRST_BYTES))[:length], 0
+        while got < length:
+            if got == len(view):
+                larger = memory(min(length, 2 * got))[:length]
+                larger[:got] = view
+                view = larger
             left_s = deadline.left_s()
             if left_s <= 0:
                 raise TimeoutError("timed out")

@@ -94,4 +94,4 @@ class FetchAhead(Closeable):
     def _lend(self, size: int) -> memoryview:
         if size > len(self._memory):
             self._memory = bytearray(size)
-        return memoryview(self._memory)[:size]
+        return memoryview(self._memory)

@@ -241,4 +241,4 @@ class FetchSession:
             return memoryview(bytearray(size))
         if size > len(self._memory):
             self._memory = bytearray(size)
-        return memoryview(self._memory)[:size]
+        return memoryview(self._memory)
