@@ -12,6 +12,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from horolog.clock import duration_ms, moment_ms
 from horolog.errors import Misconfigured
+from horolog.record.timestamps import NO_TIMESTAMP, UNWRITABLE
 
 _PART = r"[0-9]+(?:ms|s|m|h|d|w)"
 _DURATION = re.compile(rf"(?:{_PART})+")
@@ -46,6 +47,18 @@ def parse_time(
         return _from_number(match[1], is_sure=match[2] is not None)
     moment = _from_iso(text, zone)
     return moment_ms(moment, rounds_up=rounds_up)
+
+
+def parse_record_time(text: str, *, now_ms: int, zone: tzinfo | None = None) -> int:
+    """The timestamp of a record: as `parse_time`; the number -1 stands for none.
+
+    Raises:
+        Misconfigured: Also where a moment would be written as none.
+    """
+    found = parse_time(text, now_ms=now_ms, zone=zone)
+    if found == NO_TIMESTAMP and _NUMBER.fullmatch(text.strip()) is None:
+        raise Misconfigured(UNWRITABLE)
+    return found
 
 
 def parse_zone(text: str) -> tzinfo:

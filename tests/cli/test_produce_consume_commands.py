@@ -280,6 +280,10 @@ def test_every_codec_is_written_and_read(horolog: Run, codec: str) -> None:
         (["consume", "p.lines", "--tz", "Mars"], "no such zone"),
         (["produce", "p.lines", "--timestamp", "1795165200"], "looks like seconds"),
         (
+            ["produce", "p.lines", "--timestamp", "1969-12-31T23:59:59.999Z"],
+            "which Kafka's formats take for no timestamp",
+        ),
+        (
             ["produce", "p.lines", "--timestamp", "now", "--timestamp-field", "x"],
             "sets the timestamps",
         ),

@@ -67,6 +67,18 @@ def test_times_of_a_table_without_a_zone_are_refused_or_of_the_zone_given(
     assert datetime.fromisoformat(local) == datetime(2026, 11, 20, 10).astimezone()
 
 
+def test_a_moment_that_would_be_written_as_no_time_is_refused(horolog: Run, tmp_path: Path) -> None:
+    file = tmp_path / "old.csv"
+    file.write_text("value,timestamp\nx,1969-12-31T23:59:59.999Z\n")
+    assert horolog("topics", "create", "tables.old").code == 0
+    refused = horolog("produce", "tables.old", "--from", file)
+    assert (refused.code, "take for no timestamp" in refused.err) == (2, True)
+    line = b'{"at": "1969-12-31T23:59:59.999Z"}\n'
+    refused = horolog("produce", "tables.old", "--timestamp-field", "at", stdin=line.decode())
+    assert "line 1: 1969-12-31T23:59:59.999Z is -1 ms" in refused.err
+    assert horolog("consume", "tables.old").lines == []
+
+
 def test_columns_are_taken_by_the_names_given(horolog: Run, tmp_path: Path) -> None:
     table = pa.table(
         {

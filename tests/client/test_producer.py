@@ -124,12 +124,12 @@ def test_rows_without_a_key_stay_together_and_take_turns(client: Client, topic: 
         ({"timestamp_ms": pa.array([None, 5], pa.int64())}, [NOW_MS, 5]),
         ({"timestamp_ms": pa.array([-1, -5], pa.int64())}, [-1, -5]),
         ({"timestamp": pa.array([None, 5], pa.timestamp("ms", "UTC"))}, [NOW_MS, 5]),
-        ({"timestamp": pa.array([-1, 1999], pa.timestamp("us", "UTC"))}, [-1, 1]),
+        ({"timestamp": pa.array([-1001, 1999], pa.timestamp("us", "UTC"))}, [-2, 1]),
         ({"timestamp": pa.array([-1_000_001, 2_999_999], pa.timestamp("ns", "UTC"))}, [-2, 2]),
         ({"timestamp": pa.array([-3, 4], pa.timestamp("s", "UTC"))}, [-3000, 4000]),
         (
-            {"timestamp": [datetime(1969, 12, 31, 23, 59, 59, 999_500, UTC), None]},
-            [-1, NOW_MS],
+            {"timestamp": [datetime(1969, 12, 31, 23, 59, 59, 998_500, UTC), None]},
+            [-2, NOW_MS],
         ),
     ],
 )
@@ -142,6 +142,21 @@ def test_times_are_floored_and_a_null_is_the_producers_clock(
     with producer_of(client) as producer:
         producer.send(topic, pa.table({"value": ["a", "b"], "partition": [0, 0], **column}))
     assert [row["timestamp_ms"] for row in rows_of(client, topic)] == expected
+
+
+@pytest.mark.parametrize(
+    ("unit", "last"), [("ms", -1), ("us", -1), ("us", -1_000), ("ns", -1), ("ns", -1_000_000)]
+)
+def test_a_moment_that_would_be_written_as_no_time_is_refused(
+    client: Client, topic: str, unit: str, last: int
+) -> None:
+    times = pa.array([None, -5_000_000_000, last], pa.timestamp(unit, "UTC"))
+    with (
+        producer_of(client) as producer,
+        pytest.raises(ValueError, match=r"1969-12-31T23:59:59\.999Z is -1 ms, which Kafka's"),
+    ):
+        producer.send(topic, pa.table({"value": ["a", "b", "c"], "timestamp": times}))
+    assert rows_of(client, topic) == []
 
 
 def test_metadata_has_the_append_time_where_the_topic_has_one(client: Client, topic: str) -> None:

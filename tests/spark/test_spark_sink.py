@@ -152,6 +152,24 @@ def test_records_of_refused_times_fail_the_write_and_are_named(
     assert rows_of(client, "bounded") == []
 
 
+def test_a_moment_that_would_be_written_as_no_time_is_refused(
+    spark: Any, broker: RunningBroker, client: Client
+) -> None:
+    broker.create_topic("old", message_timestamp_before_max_ms=str((1 << 63) - 1))
+
+    def write(time: str, **options: str) -> None:
+        writer = spark.sql(f"select 'x' value, {time}").write.format("horolog")
+        writer = writer.option("kafka.bootstrap.servers", broker.address).options(**options)
+        writer.option("topic", "old").mode("append").save()
+
+    for options in ({}, {"exactlyOnce": "true", "writeName": "w", "writeBatch": "0"}):
+        with pytest.raises(PySparkException, match="which Kafka's formats take for no timestamp"):
+            write("timestamp'1969-12-31 23:59:59.999Z' timestamp", **options)
+    write("timestamp'1969-12-31 23:59:59.998Z' timestamp")
+    write("-1L timestampMs")  # none, said as Kafka says it
+    assert scan(client, "old").read_all()["timestamp_ms"].to_pylist() == [-2, -1]
+
+
 def test_refused_times_are_replaced_or_sent_elsewhere_and_no_record_is_lost_or_doubled(
     broker: RunningBroker, client: Client, with_late: Any
 ) -> None:

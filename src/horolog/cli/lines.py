@@ -11,7 +11,7 @@ from typing import Any, BinaryIO, Literal, TypeAlias
 from horolog.client.lines import Line
 from horolog.errors import HorologError, Misconfigured
 from horolog.record.builder import Header, Record
-from horolog.times import parse_time
+from horolog.times import parse_record_time
 
 _READ_BYTES = 1 << 20
 
@@ -100,7 +100,7 @@ class LineFormat:
             value = int(value)
         if isinstance(value, bool) or not isinstance(value, int | str):
             raise ValueError(f"{value!r} is not a time")
-        return parse_time(str(value), now_ms=now_ms, zone=self.zone)
+        return parse_record_time(str(value), now_ms=now_ms, zone=self.zone)
 
 
 def read_chunks(stream: BinaryIO) -> Iterator[list[bytes]]:

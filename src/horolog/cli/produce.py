@@ -15,7 +15,7 @@ from horolog.client.lines import LineSender
 from horolog.clock import SystemClock
 from horolog.errors import Misconfigured
 from horolog.record.compression import Codec
-from horolog.times import parse_time
+from horolog.times import parse_record_time
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -132,7 +132,7 @@ def produce(
         null=None if null is None else null.encode(),
         timestamp_ms=None
         if timestamp is None
-        else parse_time(timestamp, now_ms=clock.now_ms(), zone=zone),
+        else parse_record_time(timestamp, now_ms=clock.now_ms(), zone=zone),
         timestamp_field=timestamp_field,
         key_field=key_field,
         headers=tuple((name, value.encode()) for name, value in pairs(header, "--header").items()),

@@ -12,6 +12,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from horolog.record.timestamps import NO_TIMESTAMP, UNWRITABLE
+
 APART_BYTES: Final = 512 << 10  # beyond, to copy rows takes longer than to look at columns
 _OVERHEAD_BYTES: Final = 8  # about, of a record or a header in addition to its bytes
 _TAKEN: Final = frozenset({"key", "value", "headers", "partition", "timestamp", "timestamp_ms"})
@@ -85,7 +87,8 @@ def written_columns(chunk: pa.RecordBatch, now_ms: Callable[[], int]) -> pa.Reco
     """The columns that are written; a null time is that of the clock.
 
     Raises:
-        ValueError: the times are of a type that cannot be written.
+        ValueError: the times are of a type that cannot be written, or a moment is that which
+            Kafka's formats take for no timestamp.
     """
     columns = {
         name: chunk.column(name)
@@ -105,6 +108,10 @@ def written_columns(chunk: pa.RecordBatch, now_ms: Callable[[], int]) -> pa.Reco
                 "one, as UTC, or write milliseconds in column timestamp_ms"
             )
         times = milliseconds(times)
+        if pc.any(pc.equal(times, NO_TIMESTAMP)).as_py():
+            raise ValueError(
+                f"Column timestamp: {UNWRITABLE}, or write -1 in column timestamp_ms for none"
+            )
     else:
         times = pa.nulls(chunk.num_rows, pa.int64())
     if times.null_count:

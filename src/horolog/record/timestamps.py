@@ -5,6 +5,11 @@ from typing import Final, NamedTuple
 
 NO_TIMESTAMP: Final = -1
 """The timestamp of a record that has none."""
+UNWRITABLE: Final = (
+    "1969-12-31T23:59:59.999Z is -1 ms, which Kafka's formats take for no timestamp: shift it by a "
+    "millisecond"
+)
+"""Why a moment is refused that would be written as no time."""
 NO_TIMESTAMP_TYPE: Final = -1
 """The type of the timestamps of format v0, which has none (Kafka's NoTimestampType)."""
 

@@ -286,6 +286,24 @@ def test_what_the_topic_would_refuse_or_delete_is_said_before_anything_is_sent(
     assert "would not be loaded" in ran.out
 
 
+def test_a_moment_that_would_be_written_as_no_time_is_refused(
+    spark: Any, broker: RunningBroker, tmp_path: Path
+) -> None:
+    asked = {"target": broker.address, "topic": "t", "time": "at", "partitions": 1, "dry_run": True}
+    for number, (times, unit) in enumerate(
+        [
+            (pa.array([-1], pa.timestamp("us", "UTC")), None),
+            (pa.array([-1], pa.int64()), "us"),
+            (pa.array([-1], pa.int64()), "ms"),
+        ]
+    ):
+        path = table_of(tmp_path / f"{number}.parquet", at=times)
+        told = jobs.bootstrap(spark, table=path, unit=unit, **asked)
+        said = "\n".join(told.warnings if unit == "ms" else told.problems)
+        assert "-1 ms, which Kafka's formats take for no time" in said
+        assert told.is_ok is (unit == "ms")
+
+
 def test_a_topic_of_log_append_time_is_refused_without_the_flag(
     spark: Any, broker: RunningBroker, orders: Path, tmp_path: Path
 ) -> None:

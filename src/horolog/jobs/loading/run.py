@@ -100,7 +100,11 @@ class Load:
             survey=survey,
             problems=(
                 *([] if held is None else [held]),
-                *survey.problems(topic, replaces_create_times=self.job.replace_create_times),
+                *survey.problems(
+                    topic,
+                    replaces_create_times=self.job.replace_create_times,
+                    has_moments=self.rules.unit != "ms",
+                ),
             ),
             warnings=tuple(survey.warnings(topic, now_ms)),
             is_dry_run=True,

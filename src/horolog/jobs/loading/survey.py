@@ -8,6 +8,7 @@ from pyspark.sql import functions as fn
 
 from horolog.jobs.loading.rows import PARTITION, is_no_time
 from horolog.jobs.receiving import AFTER, BEFORE, STAMPS, ReceivingTopic
+from horolog.record.timestamps import UNWRITABLE
 from horolog.times import format_time
 
 _EXAMPLES = 3
@@ -76,8 +77,17 @@ class Survey:
             )
         return cls(**facts, examples=examples)
 
-    def problems(self, topic: ReceivingTopic, *, replaces_create_times: bool) -> list[str]:
-        """What keeps the table from being loaded, one sentence each."""
+    def problems(
+        self, topic: ReceivingTopic, *, replaces_create_times: bool, has_moments: bool = False
+    ) -> list[str]:
+        """What keeps the table from being loaded, one sentence each.
+
+        Args:
+            topic: that it is loaded into.
+            replaces_create_times: whether the topic may.
+            has_moments: whether a time of -1 ms is a moment; otherwise the row says itself that it
+                has none.
+        """
         found = []
         if topic.stamps and not replaces_create_times:
             found.append(
@@ -89,6 +99,8 @@ class Survey:
                 f"{self.without_time} rows have no time, or one that milliseconds cannot say: "
                 "leave them out, or fill the column"
             )
+        if self.minus_one and has_moments:
+            found.append(f"{self.minus_one} rows have a time that is none: {UNWRITABLE}")
         if self.too_early:
             found.append(
                 f"{self.too_early} records are older than {BEFORE}="
