@@ -1,5 +1,6 @@
 """Offsets in transactions: pending until the marker, and the later in the log counts."""
 
+import sys
 from uuid import UUID
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 from horolog.errors import ErrorCode, RequestRefused
 from horolog.groups.capacity import Capacity
 from horolog.groups.offsets import CommittedOffsets
+from horolog.groups.pending import SLICE
 from horolog.groups.replay import Replay, records_of, transaction_batch
 from horolog.groups.rows import (
     GroupChange,
@@ -47,7 +49,8 @@ class Lab:
 
     def end(self, producer_id: int, *, commit: bool) -> None:
         self._append(GroupChange(ended=OffsetsEnd(TransactionEnd(producer_id, 0, 3, commit))))
-        self.offsets.end_transaction(producer_id, lambda _: True, commit=commit)
+        for _ in self.offsets.end_transaction(producer_id, lambda _: True, commit=commit):
+            pass
 
     def drop(self, group: str, partition: int) -> None:
         self._append(GroupChange(dropped_offsets=[(group, "t", partition)]))
@@ -136,9 +139,66 @@ def test_a_pending_offset_keeps_the_committed_one_from_expiring() -> None:
 def test_a_marker_is_for_the_groups_of_its_partition() -> None:
     lab = Lab()
     lab.pend(7, row(1), row(2, "h"))
-    lab.offsets.end_transaction(7, "h".__eq__, commit=True)
+    list(lab.offsets.end_transaction(7, "h".__eq__, commit=True))
     assert (lab.committed(), lab.committed("h")) == (None, 2)
     assert lab.offsets.pending.of_group("g")
+
+
+def test_the_end_of_a_transaction_comes_in_slices_between_which_others_change_offsets() -> None:
+    lab, count = Lab(), 3 * SLICE
+    lab.pend(7, *(row(1, partition=each) for each in range(count)))
+    lab.pend(8, row(2, partition=count - 1))
+    slices = lab.offsets.end_transaction(7, lambda _: True, commit=True)
+    assert next(slices, "over") is None
+    assert lab.committed(partition=SLICE - 1) == 1
+    assert lab.committed(partition=SLICE) is None
+    assert lab.offsets.pending.has("g", ("t", SLICE))  # not stable until its slice
+    lab.commit(row(3, partition=SLICE))
+    lab.drop("g", SLICE + 1)
+    lab.pend(7, row(4, partition=SLICE + 2))  # of the next transaction
+    assert len(list(slices)) == 1
+    found = [lab.committed(partition=SLICE + each) for each in range(4)]
+    assert found == [3, None, 1, 1]
+    lab.end(8, commit=True)
+    assert lab.committed(partition=count - 1) == 2
+    lab.end(7, commit=True)
+    assert lab.committed(partition=SLICE + 2) == 4
+    assert not lab.offsets.pending
+
+
+def test_a_replay_looks_at_no_other_records_for_a_tombstone_or_a_marker() -> None:
+    """Equal work for each record, however many transactions are open: lines of code."""
+    counts = []
+    for others in (10, 400):
+        lab = Lab()
+        for producer_id in range(others):
+            lab.pend(100 + producer_id, row(1, "h", partition=producer_id))
+        lab.pend(7, row(1, partition=5))
+        lab.drop("g", 5)
+        lab.pend(7, row(2, partition=6))
+        lab.end(7, commit=True)
+        replay = Replay()
+        for batch in lab.log[:-4]:
+            replay.take(batch)
+        lines = 0
+
+        def count(frame: object, event: str, arg: object) -> object:
+            nonlocal lines
+            lines += event == "line"
+            return count
+
+        before = sys.gettrace()
+        sys.settrace(count)
+        try:
+            for batch in lab.log[-4:]:
+                replay.take(batch)
+        finally:
+            sys.settrace(before)
+        counts.append(lines)
+        _, offsets = replay.rows(lambda _: TOPIC_ID)
+        assert [(each.partition, each.committed) for each in offsets] == [(6, 2)]
+        assert len(replay.pending(lambda _: TOPIC_ID)) == others
+    assert counts[0] == counts[1]
 
 
 def test_pending_offsets_are_refused_where_memory_has_no_room() -> None:
@@ -151,7 +211,7 @@ def test_pending_offsets_are_refused_where_memory_has_no_room() -> None:
     with pytest.raises(RequestRefused) as refused:
         pending.check([row(1, partition=3)])
     assert refused.value.code is ErrorCode.coordinator_not_available
-    pending.end(7, lambda _: True, commit=False)
+    list(pending.end(7, lambda _: True, commit=False))
     assert capacity.used_bytes == 0
 
 

@@ -131,11 +131,13 @@ class GroupTransactions:
         (error,) = await written(self._store, [change])
         if error is not None:
             raise error
-        self._offsets.end_transaction(
+        slices = self._offsets.end_transaction(
             ended.producer_id,
             lambda group_id: self.partition_of(group_id) == partition_index,
             commit=ended.is_commit,
         )
+        for _ in slices:
+            await asyncio.sleep(0)
 
     def _on_written(self, producer_id: int, written: "asyncio.Future[Any]") -> None:
         _retrieve(written)

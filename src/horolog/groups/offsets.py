@@ -87,11 +87,22 @@ class CommittedOffsets:
 
     def end_transaction(
         self, producer_id: int, is_ended: Callable[[str], bool], *, commit: bool
-    ) -> None:
-        """A producer's pending offsets of groups count from now on, or never."""
-        for row in self.pending.end(producer_id, is_ended, commit=commit):
-            self._read(row.group_id)
-            self._groups.setdefault(row.group_id, {})[row.topic, row.partition] = row
+    ) -> Iterator[None]:
+        """A producer's pending offsets of groups count from now on, or never.
+
+        Yields:
+            Between two slices of many; other changes may come there. All must be taken.
+        """
+        return self._end(self.pending.end(producer_id, is_ended, commit=commit))
+
+    def _end(self, slices: Iterator[tuple[list[OffsetRow], bool]]) -> Iterator[None]:
+        for rows, has_more in slices:
+            for row in rows:
+                if self._unread:
+                    self._read(row.group_id)
+                self._groups.setdefault(row.group_id, {})[row.topic, row.partition] = row
+            if has_more:
+                yield
 
     def get(self, group_id: str, topic: str, partition: int) -> OffsetRow | None:
         """The committed offset of a partition, or None."""

@@ -9,15 +9,16 @@ tombstone is later in the log.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import islice
 from typing import Final
 
 from horolog.groups.capacity import Capacity
 from horolog.groups.rows import OffsetRow, PendingRow
 from horolog.offsets import TopicPartition
 
-_Key = tuple[str, str, int]
-
+SLICE: Final = 1000
+"""Offsets that are ended at once: other changes can come between two slices."""
 _ROW_BYTES: Final = 512  # roughly, beside the metadata
 
 
@@ -32,6 +33,24 @@ class _Pending:
         return _ROW_BYTES + len(self.row.metadata)
 
 
+@dataclass(slots=True, eq=False)
+class _OfGroup:
+    """What one transaction has pending for a group."""
+
+    producer_id: int
+    group_id: str
+    rows: dict[TopicPartition, _Pending] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Partition:
+    """A partition of a group that has pending offsets."""
+
+    held_by: set[_OfGroup] = field(default_factory=set)
+    superseded: int = 0
+    """The order up to which pending offsets are superseded."""
+
+
 class PendingOffsets:
     """See the module. Calls come in the order of the log."""
 
@@ -39,11 +58,11 @@ class PendingOffsets:
         self._share = (Capacity() if capacity is None else capacity).share()
         self._held_bytes = 0
         self._order = 0
-        self._by_producer: dict[int, dict[_Key, _Pending]] = {}
-        self._by_group: dict[str, dict[TopicPartition, set[int]]] = {}  # the producers
+        self._by_producer: dict[int, dict[str, _OfGroup]] = {}  # of open transactions alone
+        self._by_group: dict[str, dict[TopicPartition, _Partition]] = {}
 
     def __bool__(self) -> bool:
-        return bool(self._by_producer)
+        return bool(self._by_group)
 
     def check(self, rows: Collection[OffsetRow]) -> None:
         """Refuse rows that memory has no room for.
@@ -57,45 +76,64 @@ class PendingOffsets:
     def put(self, pending: PendingRow) -> None:
         """Add an offset; it replaces an earlier one of the same producer."""
         producer_id, row, is_superseded = pending
-        key = (row.group_id, row.topic, row.partition)
+        key = (row.topic, row.partition)
         self._order += 1
-        held = self._by_producer.setdefault(producer_id, {})
-        before = held.get(key)
-        added = held[key] = _Pending(self._order, row, is_superseded)
-        of_group = self._by_group.setdefault(row.group_id, {})
-        of_group.setdefault(key[1:], set()).add(producer_id)
+        of_producer = self._by_producer.setdefault(producer_id, {})
+        its = of_producer.get(row.group_id)
+        if its is None:
+            its = of_producer[row.group_id] = _OfGroup(producer_id, row.group_id)
+        before = its.rows.get(key)
+        added = its.rows[key] = _Pending(self._order, row, is_superseded)
+        self._by_group.setdefault(row.group_id, {}).setdefault(key, _Partition()).held_by.add(its)
         self._charge(added.held_bytes - (0 if before is None else before.held_bytes))
 
     def end(
         self, producer_id: int, is_ended: Callable[[str], bool], *, commit: bool
-    ) -> list[OffsetRow]:
-        """Remove what a producer has pending; return the offsets that count now.
+    ) -> Iterator[tuple[list[OffsetRow], bool]]:
+        """Remove what a producer has pending, in slices.
+
+        Until its slice is taken an offset is pending, and can be superseded or dropped. What the
+        producer adds from now on is of its next transaction. All slices must be taken.
 
         Args:
             producer_id: whose transaction has ended.
             is_ended: which groups the marker is for: those of its partition.
             commit: whether the transaction is committed.
-        """
-        counting: list[OffsetRow] = []
-        for key in [key for key in self._by_producer.get(producer_id, ()) if is_ended(key[0])]:
-            ended = self._remove(producer_id, key)
-            if commit and not ended.is_superseded:
-                self.supersede(*key, until=ended.order)
-                counting.append(ended.row)
-        return counting
 
-    def supersede(
-        self, group_id: str, topic: str, partition: int, until: int | None = None
-    ) -> None:
-        """Another commit of the partition counts; of what is pending, only what is later.
-
-        `until` is the order of that commit; None if it is later than all that is pending.
+        Yields:
+            Offsets that count now, and whether more slices follow.
         """
-        producers = self._by_group.get(group_id, {}).get((topic, partition), ())
-        for producer_id in producers:
-            pending = self._by_producer[producer_id][group_id, topic, partition]
-            if until is None or pending.order < until:
-                pending.is_superseded = True
+        of_producer = self._by_producer.get(producer_id, {})
+        ended = [of_producer.pop(group_id) for group_id in filter(is_ended, list(of_producer))]
+        if not of_producer:
+            self._by_producer.pop(producer_id, None)
+        return self._slices(ended, commit=commit)
+
+    def _slices(
+        self, ended: Iterable[_OfGroup], *, commit: bool
+    ) -> Iterator[tuple[list[OffsetRow], bool]]:
+        room, counting = SLICE, list[OffsetRow]()
+        for its in ended:
+            while its.rows:
+                if not room:
+                    yield counting, True
+                    room, counting = SLICE, []
+                some = list(islice(its.rows.items(), room))
+                room -= len(some)
+                for key, pending in some:
+                    partition = self._by_group[its.group_id][key]
+                    is_later = pending.order > partition.superseded and not pending.is_superseded
+                    if commit and is_later:
+                        partition.superseded = pending.order
+                        counting.append(pending.row)
+                    self._remove(its, key)
+        yield counting, False
+
+    def supersede(self, group_id: str, topic: str, partition: int) -> None:
+        """Another commit of the partition counts, which is later than all that is pending."""
+        its = self._by_group.get(group_id, {}).get((topic, partition))
+        if its is not None:
+            its.superseded = self._order
 
     def of_group(self, group_id: str) -> frozenset[TopicPartition]:
         """The partitions of a group whose offsets are not stable (KIP-447)."""
@@ -112,25 +150,25 @@ class PendingOffsets:
     def drop(self, group_id: str, keys: Iterable[TopicPartition]) -> None:
         """Drop what is pending for partitions."""
         of_group = self._by_group.get(group_id, {})
-        for topic, partition in keys:
-            for producer_id in list(of_group.get((topic, partition), ())):
-                self._remove(producer_id, (group_id, topic, partition))
+        for key in keys:
+            partition = of_group.get(key)
+            for its in list(partition.held_by) if partition is not None else ():
+                self._remove(its, key)
 
-    def _remove(self, producer_id: int, key: _Key) -> _Pending:
-        held = self._by_producer[producer_id]
-        removed = held.pop(key)
-        self._charge(-removed.held_bytes)
-        if not held:
-            del self._by_producer[producer_id]
-        group_id, topic, partition = key
-        of_group = self._by_group[group_id]
-        producers = of_group[topic, partition]
-        producers.discard(producer_id)
-        if not producers:
-            del of_group[topic, partition]
+    def _remove(self, its: _OfGroup, key: TopicPartition) -> None:
+        self._charge(-its.rows.pop(key).held_bytes)
+        of_producer = self._by_producer.get(its.producer_id, {})
+        if not its.rows and of_producer.get(its.group_id) is its:
+            del of_producer[its.group_id]
+            if not of_producer:
+                del self._by_producer[its.producer_id]
+        of_group = self._by_group[its.group_id]
+        held_by = of_group[key].held_by
+        held_by.discard(its)
+        if not held_by:
+            del of_group[key]
             if not of_group:
-                del self._by_group[group_id]
-        return removed
+                del self._by_group[its.group_id]
 
     def _charge(self, more: int) -> None:
         self._held_bytes += more

@@ -40,6 +40,8 @@ from horolog.schemas.offsets import (
 
 MOST_BATCH_BYTES: Final = 64 << 20
 """That a batch may hold when decompressed."""
+RECORD_BYTES: Final = 300
+"""What a record takes in memory beside its key and value, roughly."""
 _NO_TIME: Final = -1
 
 TopicId = Callable[[str], UUID | None]
@@ -101,6 +103,67 @@ class _Kept(NamedTuple):
     value: bytes
 
 
+def held_bytes(key: bytes, value: bytes) -> int:
+    """What a record takes in memory, roughly."""
+    return RECORD_BYTES + len(key) + len(value)
+
+
+class _PendingRecords:
+    """The records of open transactions by producer, and by key: a drop looks at no others."""
+
+    def __init__(self) -> None:
+        self.held_bytes = 0
+        """In memory, roughly."""
+        self._count = 0
+        self._held = 0
+        self._by_producer: dict[int, dict[int, Record]] = {}  # by how many came before
+        self._places: dict[bytes | None, dict[int, int]] = {}  # by key; the producers of these
+
+    def __len__(self) -> int:
+        return self._held
+
+    def __bool__(self) -> bool:
+        return bool(self._by_producer)
+
+    def add(self, producer_id: int, records: Iterable[Record]) -> None:
+        """Add records of a transaction."""
+        its = self._by_producer.setdefault(producer_id, {})
+        for record in records:
+            self._count += 1
+            self._charge(1, record)
+            its[self._count] = record
+            self._places.setdefault(record.key, {})[self._count] = producer_id
+
+    def pop(self, producer_id: int) -> list[Record]:
+        """Remove the records of a producer, and return them in their order."""
+        records = self._by_producer.pop(producer_id, {})
+        for number, record in records.items():
+            self._charge(-1, record)
+            places = self._places[record.key]
+            del places[number]
+            if not places:
+                del self._places[record.key]
+        return list(records.values())
+
+    def drop(self, key: bytes) -> None:
+        """Remove the records of a key."""
+        for number, producer_id in self._places.pop(key, {}).items():
+            records = self._by_producer[producer_id]
+            self._charge(-1, records.pop(number))
+            if not records:
+                del self._by_producer[producer_id]
+
+    def records(self) -> Iterator[tuple[int, Record]]:
+        """All of them, with their producers; those of one in their order."""
+        for producer_id, records in self._by_producer.items():
+            for record in records.values():
+                yield producer_id, record
+
+    def _charge(self, count: int, record: Record) -> None:
+        self._held += count
+        self.held_bytes += count * held_bytes(record.key or b"", record.value or b"")
+
+
 class Replay:
     """See the module. Groups and offsets are decoded once each key's last record is known."""
 
@@ -112,11 +175,11 @@ class Replay:
         self.reason: str | None = None
         """Why the first of them could not."""
         self._kept: dict[bytes, _Kept] = {}
-        self._pending: dict[int, list[Record]] = {}  # by producer id
+        self._pending = _PendingRecords()
 
     def __len__(self) -> int:
         """Records that are held: the last of each key, and those of open transactions."""
-        return len(self._kept) + sum(map(len, self._pending.values()))
+        return len(self._kept) + len(self._pending)
 
     @property
     def count(self) -> int:
@@ -140,16 +203,21 @@ class Replay:
                 marker = read_marker(batch)
                 if marker is None:
                     return []
-                pending = self._pending.pop(header.producer_id, [])
+                pending = self._pending.pop(header.producer_id)
                 return [] if marker.is_abort else pending
-            records = list(read_records(batch, max_bytes=MOST_BATCH_BYTES))
+            records = self._that_count(read_records(batch, max_bytes=MOST_BATCH_BYTES))
         except (CorruptBatch, RequestRefused) as error:
             self._note(f"the batch at {header.base_offset}: {error}")
             return []
         if not header.is_transactional:
             return records
-        self._pending.setdefault(header.producer_id, []).extend(records)
+        if records:
+            self._pending.add(header.producer_id, records)
         return []
+
+    def _that_count(self, records: Iterable[Record]) -> list[Record]:
+        """Those of a batch that are not left out."""
+        return list(records)
 
     def _apply(self, records: Iterable[Record]) -> None:
         for record in records:
@@ -157,8 +225,8 @@ class Replay:
             if record.key is None:
                 self._note(f"the record at {record.offset} has no key")
                 continue
-            if record.value is None and self._pending:
-                self._drop_pending(record.key)
+            if record.value is None:
+                self._pending.drop(record.key)
             at = record.offset or 0
             before = self._kept.get(record.key)
             if before is not None and before.at > at:
@@ -167,12 +235,6 @@ class Replay:
                 self._kept.pop(record.key, None)
             else:
                 self._kept[record.key] = _Kept(at, record.timestamp, record.key, record.value)
-
-    def _drop_pending(self, key: bytes) -> None:
-        for producer_id, records in list(self._pending.items()):
-            records[:] = [record for record in records if record.key != key]
-            if not records:
-                del self._pending[producer_id]
 
     def _note(self, reason: str) -> None:
         self.unreadable += 1
@@ -202,16 +264,15 @@ class Replay:
     def pending(self, topic_id: TopicId) -> list[PendingRow]:
         """The offsets of open transactions in the order of the log; left out as by `rows`."""
         found: list[tuple[int, PendingRow]] = []
-        for producer_id, records in self._pending.items():
-            for record in records:
-                at = record.offset or 0
-                if record.key is None or record.value is None:
-                    continue
-                row = self._row(at, record.key, record.value, topic_id)
-                if isinstance(row, OffsetRow):
-                    kept = self._kept.get(record.key)
-                    is_superseded = kept is not None and kept.at > at
-                    found.append((at, PendingRow(producer_id, row, is_superseded)))
+        for producer_id, record in self._pending.records():
+            at = record.offset or 0
+            if record.key is None or record.value is None:
+                continue
+            row = self._row(at, record.key, record.value, topic_id)
+            if isinstance(row, OffsetRow):
+                kept = self._kept.get(record.key)
+                is_superseded = kept is not None and kept.at > at
+                found.append((at, PendingRow(producer_id, row, is_superseded)))
         return [pending for _, pending in sorted(found, key=lambda each: each[0])]
 
     def _row(

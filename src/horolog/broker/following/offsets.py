@@ -19,14 +19,13 @@ from horolog.broker.following.follower import Follower
 from horolog.broker.following.groups import FollowedGroups, GroupChanges
 from horolog.broker.partition import Partition
 from horolog.broker.partitions import Partitions
-from horolog.buffers import Buffer
 from horolog.client.groups import CommittedOffset
 from horolog.errors import CorruptBatch, ErrorCode, HorologError, RequestRefused, code_for
-from horolog.groups.replay import Replay
+from horolog.groups.replay import RECORD_BYTES, Replay, held_bytes
 from horolog.groups.rows import PendingRow
 from horolog.metadata.topics import TopicRegistry
 from horolog.offsets import TopicPartition
-from horolog.record.batch import MAGIC, iter_headers, parse_header
+from horolog.record.batch import MAGIC, iter_headers
 from horolog.record.builder import Record
 from horolog.schemas.offsets import OffsetKey, read_committed, read_key
 from horolog.storage.file_errors import FileMissing
@@ -40,7 +39,6 @@ MOST_BYTES: Final = 128 << 20
 """That the offsets of all groups of a source may have in memory, those of open transactions too."""
 
 _READ_BYTES: Final = 1 << 20
-_RECORD_BYTES: Final = 300  # in memory, roughly, beside key and value
 _OF_OFFSETS: Final = (b"\0\0", b"\0\1")  # what keys of offsets begin with
 
 
@@ -51,28 +49,15 @@ class _Replayed(Replay):
         super().__init__()
         self.changed: set[bytes] = set()
         self._kept_bytes = 0
-        self._open_bytes: dict[int, int] = {}
 
     @property
     def held_bytes(self) -> int:
         """In memory, roughly."""
-        return self._kept_bytes + sum(self._open_bytes.values())
+        return self._kept_bytes + self._pending.held_bytes
 
-    def counted(self, batch: Buffer) -> list[Record]:
-        """See `Replay.counted`; but for the members of groups."""
-        header = parse_header(batch)
-        before = len(self._pending.get(header.producer_id, ()))
-        found = super().counted(batch)
-        if header.is_control:
-            self._open_bytes.pop(header.producer_id, None)
-        its = self._pending.get(header.producer_id, [])
-        its[before:] = _of_offsets(its[before:])
-        if len(its) > before:
-            more = sum(map(_held, its[before:]))
-            self._open_bytes[header.producer_id] = (
-                self._open_bytes.get(header.producer_id, 0) + more
-            )
-        return _of_offsets(found)
+    def _that_count(self, records: Iterable[Record]) -> list[Record]:
+        """All but the members of groups."""
+        return [record for record in records if (record.key or b"")[:2] in _OF_OFFSETS]
 
     def _apply(self, records: Iterable[Record]) -> None:
         for record in records:
@@ -82,8 +67,8 @@ class _Replayed(Replay):
             after = self._kept.get(key)
             if after is not before:
                 self.changed.add(key)
-                self._kept_bytes -= 0 if before is None else _bytes(before.key, before.value)
-                self._kept_bytes += 0 if after is None else _bytes(after.key, after.value)
+                self._kept_bytes -= 0 if before is None else held_bytes(before.key, before.value)
+                self._kept_bytes += 0 if after is None else held_bytes(after.key, after.value)
 
     def all_changed(self) -> None:
         """Say of all offsets that they have changed."""
@@ -93,18 +78,6 @@ class _Replayed(Replay):
         """The last value of a key."""
         kept = self._kept.get(key)
         return None if kept is None else kept.value
-
-
-def _of_offsets(records: list[Record]) -> list[Record]:
-    return [record for record in records if (record.key or b"")[:2] in _OF_OFFSETS]
-
-
-def _held(record: Record) -> int:
-    return _bytes(record.key or b"", record.value or b"")
-
-
-def _bytes(key: bytes, value: bytes) -> int:
-    return _RECORD_BYTES + len(key) + len(value)
 
 
 class _Reading:
@@ -144,7 +117,7 @@ class _Reading:
                     continue
                 if header.magic != MAGIC:
                     raise CorruptBatch("it has records of a format before v2", position)
-                its_bytes = header.records_count * _RECORD_BYTES
+                its_bytes = header.records_count * RECORD_BYTES
                 is_taken = self.replayed.held_bytes + its_bytes <= most_bytes
                 if is_taken and header.records_count:  # else it stands for a gap
                     self.replayed.take(view[position : position + header.size])
