@@ -14,7 +14,8 @@ from stepped_loop import SteppedLoop
 
 from horolog.config import BrokerConfig, Endpoint
 from horolog.network.http import (
-    CONNECTIONS,
+    ANSWERED,
+    INCOMPLETE,
     REQUEST_BYTES,
     REQUEST_SECONDS,
     RESPONSE_SECONDS,
@@ -151,7 +152,7 @@ def test_a_header_without_end_is_refused_when_it_is_too_long(running: Running) -
 def test_a_request_that_is_not_complete_in_time_ends_its_connection(running: Running) -> None:
     with running.connect() as slow, running.connect() as silent:
         slow.sendall(b"GET / HTTP/1.1\r\n")
-        assert eventually(lambda: running.call(lambda: len(running.server.connections)) == 2)
+        assert eventually(lambda: running.call(lambda: len(running.server.incomplete)) == 2)
         running.loop.advance(REQUEST_SECONDS - 1)
         slow.sendall(b"X: y\r\n")
         running.loop.advance(2)
@@ -163,7 +164,7 @@ def test_a_reader_too_slow_is_disconnected_and_holds_no_copy(running: Running) -
         slow.sendall(b"GET /large HTTP/1.1\r\n\r\n")
         assert slow.recv(1) == b"H"
         assert ask(running, b"GET /other HTTP/1.1\r\n\r\n").endswith(b"/other {}")
-        (connection,) = running.call(lambda: list(running.server.connections))
+        (connection,) = running.call(lambda: list(running.server.answered))
         buffered = running.call(connection.transport.get_write_buffer_size)
         assert buffered < 1 << 20
         running.loop.advance(RESPONSE_SECONDS + 1)
@@ -175,21 +176,63 @@ def test_a_large_response_arrives_whole(running: Running) -> None:
     assert body == LARGE
 
 
-def test_one_connection_too_many_closes_the_oldest(running: Running) -> None:
-    idle = [running.connect() for _ in range(CONNECTIONS)]
-    assert eventually(lambda: running.call(lambda: len(running.server.connections)) == CONNECTIONS)
-    assert ask(running, b"GET /new HTTP/1.1\r\n\r\n").endswith(b"/new {}")
-    assert rest_of(idle[0]) == b""
+def connected(running: Running, count: int) -> list[socket.socket]:
+    """Clients that have sent nothing, the first of which the server knows longest."""
+    clients: list[socket.socket] = []
+    for _ in range(count):
+        clients.append(running.connect())
+        known = eventually(
+            lambda: running.call(lambda: len(running.server.incomplete)) == len(clients)
+        )
+        assert known
+    return clients
+
+
+def test_one_connection_too_many_closes_the_oldest_without_a_whole_request(
+    running: Running,
+) -> None:
+    with running.connect() as asked:
+        asked.sendall(b"GET /held HTTP/1.1\r\n\r\n")
+        assert eventually(lambda: running.call(lambda: len(running.server.answered)) == 1)
+        idle = connected(running, INCOMPLETE)
+        assert ask(running, b"GET /new HTTP/1.1\r\n\r\n").endswith(b"/new {}")
+        assert rest_of(idle[0]) == b""
+        running.call(running.held.set)
+        assert rest_of(asked).endswith(b"/held {}")
     idle[1].sendall(b"GET /second HTTP/1.1\r\n\r\n")
     assert rest_of(idle[1]).endswith(b"/second {}")
     for client in idle:
         client.close()
 
 
+def test_clients_that_do_not_read_their_responses_keep_no_other_from_its_own(
+    running: Running,
+) -> None:
+    slow = [running.connect() for _ in range(ANSWERED + 2)]
+    for client in slow:
+        client.sendall(b"GET /large HTTP/1.1\r\n\r\n")
+        assert client.recv(1) == b"H"
+    assert ask(running, b"GET /new HTTP/1.1\r\n\r\n").endswith(b"/new {}")
+    for client in slow:
+        client.close()
+
+
+def test_requests_too_many_are_closed_and_those_before_are_answered(running: Running) -> None:
+    asked = [running.connect() for _ in range(ANSWERED)]
+    for client in asked:
+        client.sendall(b"GET /held HTTP/1.1\r\n\r\n")
+    assert eventually(lambda: running.call(lambda: len(running.server.answered)) == ANSWERED)
+    assert ask(running, b"GET /new HTTP/1.1\r\n\r\n") == b""
+    running.call(running.held.set)
+    for client in asked:
+        assert rest_of(client).endswith(b"/held {}")
+        client.close()
+
+
 def test_a_client_that_leaves_before_its_answer_leaves_nothing(running: Running) -> None:
     with running.connect() as client:
         client.sendall(b"GET /held HTTP/1.1\r\n\r\n")
-        assert eventually(lambda: running.call(lambda: len(running.server.connections)) == 1)
+        assert eventually(lambda: running.call(lambda: len(running.server.answered)) == 1)
     # Only a client that has shut down its side could still read.
     running.call(running.held.set)
-    assert eventually(lambda: not running.call(lambda: list(running.server.connections)))
+    assert eventually(lambda: not running.call(lambda: list(running.server.answered)))

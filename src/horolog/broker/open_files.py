@@ -12,9 +12,9 @@ from typing import Final, NamedTuple
 from horolog.config.broker import INT_MAX
 from horolog.errors import Misconfigured
 
-# The interpreter with its libraries, the loop, the listeners, the metadata, and what is open for
-# a moment: a checkpoint, a segment being made.
-RESERVED: Final = 48
+# The interpreter with its libraries, the loop, the listeners, the connections of the metrics page,
+# the metadata, and what is open for a moment: a checkpoint, a segment being made.
+RESERVED: Final = 64
 LEAST: Final = 128
 # A log that is not open is appended to in a thread, at several times the cost. So this is enough
 # for KIP-33's 3,500 partitions to be written to in turn: each has its records, its append times

@@ -22,11 +22,16 @@ class Acceptor:
     """Accepts the clients of a bound socket; they stay in the backlog at the file limit."""
 
     def __init__(
-        self, sock: socket.socket, backlog: int, connect: Callable[[], asyncio.BaseProtocol]
+        self,
+        sock: socket.socket,
+        backlog: int,
+        connect: Callable[[], asyncio.BaseProtocol],
+        at_once: int = AT_ONCE,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._socket = sock
         self._connect = connect
+        self._at_once = at_once
         self._connecting: set[asyncio.Task[None]] = set()
         self._retry: asyncio.TimerHandle | None = None
         self._is_short = False
@@ -41,7 +46,7 @@ class Acceptor:
         self._socket.close()
 
     def _on_clients(self) -> None:
-        for _ in range(AT_ONCE):
+        for _ in range(self._at_once):
             try:
                 client, _ = self._socket.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):

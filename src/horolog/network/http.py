@@ -1,8 +1,10 @@
 """Answers HTTP requests without a body (GET and HEAD), one on each connection.
 
 What a client may cost is bounded: the bytes and the time of its request, the time in which it reads
-the response, and the number of connections: the oldest is closed for one too many. A response is
-handed to the socket piece by piece, so that a slow reader holds no copy of it.
+the response, and the number of connections. Those without a whole request have places of their own:
+the oldest is closed for one too many, and none of those that are answered. Among these the oldest
+whose client does not read its response is closed for one too many, or else the newest. A response
+is handed to the socket piece by piece, so that a slow reader holds no copy of it.
 """
 
 import asyncio
@@ -23,7 +25,13 @@ REQUEST_BYTES: Final = 8 * 1024
 REQUEST_SECONDS: Final = 10.0
 RESPONSE_SECONDS: Final = 30.0
 """A client that has not read its response by then is disconnected."""
-CONNECTIONS: Final = 8
+ANSWERED: Final = 8
+"""Connections with a whole request."""
+INCOMPLETE: Final = 16
+"""Connections without one."""
+_ACCEPTED_AT_ONCE: Final = INCOMPLETE // 4
+"""So few that the request of a new one is read before others can take its place."""
+_BACKLOG: Final = 128
 _PIECE_BYTES: Final = 64 * 1024
 
 _REASONS: Final = {
@@ -70,38 +78,54 @@ class HttpServer:
         self.bound = endpoint._replace(port=sockets[0].getsockname()[1])
         """The endpoint with its actual port."""
         self._respond = respond
-        self.connections: dict[_Connection, None] = {}
-        """The open connections, the oldest first."""
-        connect = partial(_Connection, self._admit, self._forget, respond)
-        self._acceptors = [Acceptor(sock, CONNECTIONS, connect) for sock in sockets]
+        self.incomplete: dict[_Connection, None] = {}
+        """The connections without a whole request, the oldest first."""
+        self.answered: dict[_Connection, None] = {}
+        """The connections with one, likewise."""
+        connect = partial(_Connection, self)
+        self._acceptors = [Acceptor(sock, _BACKLOG, connect, _ACCEPTED_AT_ONCE) for sock in sockets]
 
     def close(self) -> None:
         """Stop listening, and close all connections."""
         for acceptor in self._acceptors:
             acceptor.close()
-        for connection in list(self.connections):
+        for connection in [*self.incomplete, *self.answered]:
             connection.close()
 
-    def _admit(self, connection: "_Connection") -> None:
-        if len(self.connections) >= CONNECTIONS:
-            next(iter(self.connections)).close()
-        self.connections[connection] = None
+    async def respond(self, request: HttpRequest) -> HttpResponse:
+        """The response to a request."""
+        return await self._respond(request)
 
-    def _forget(self, connection: "_Connection") -> None:
-        self.connections.pop(connection, None)
+    def admit(self, connection: "_Connection") -> None:
+        """Give a new connection a place."""
+        if len(self.incomplete) >= INCOMPLETE:
+            next(iter(self.incomplete)).close()
+        self.incomplete[connection] = None
+
+    def complete(self, connection: "_Connection") -> bool:
+        """Give a connection with a whole request a place among these, if there is one."""
+        self.incomplete.pop(connection, None)
+        if len(self.answered) >= ANSWERED:
+            unread = (each for each in self.answered if each.is_unread)
+            next(unread, connection).close()
+            if connection.is_closed:
+                return False
+        self.answered[connection] = None
+        return True
+
+    def forget(self, connection: "_Connection") -> None:
+        """Take back the place of a connection."""
+        self.incomplete.pop(connection, None)
+        self.answered.pop(connection, None)
 
 
 class _Connection(asyncio.Protocol):
-    def __init__(
-        self,
-        admit: "Callable[[_Connection], None]",
-        forget: "Callable[[_Connection], None]",
-        respond: Respond,
-    ) -> None:
+    def __init__(self, server: HttpServer) -> None:
         self._loop = asyncio.get_running_loop()
-        self._admit = admit
-        self._forget = forget
-        self._respond = respond
+        self._server = server
+        self.is_closed = False
+        self.is_unread = False
+        """Whether there is a response, of which the client has not read all."""
         self.transport: asyncio.Transport | None = None
         self._received = bytearray()
         self._answering: asyncio.Task[None] | None = None
@@ -112,11 +136,12 @@ class _Connection(asyncio.Protocol):
         self.transport = cast(asyncio.Transport, transport)
         self.transport.set_write_buffer_limits(high=_PIECE_BYTES, low=0)
         self._deadline = self._loop.call_later(REQUEST_SECONDS, self.close)
-        self._admit(self)
+        self._server.admit(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.transport = None
-        self._forget(self)
+        self.is_closed = True
+        self._server.forget(self)
         self._rest = memoryview(b"")
         if self._deadline is not None:
             self._deadline.cancel()
@@ -125,7 +150,8 @@ class _Connection(asyncio.Protocol):
 
     def close(self) -> None:
         """Close at once."""
-        self._forget(self)
+        self.is_closed = True
+        self._server.forget(self)
         if self.transport is not None:
             self.transport.abort()
 
@@ -137,6 +163,8 @@ class _Connection(asyncio.Protocol):
         if not end and len(self._received) <= REQUEST_BYTES:
             return
         method, request = _parsed(bytes(head)) if end else ("", 431)
+        if not self._server.complete(self):
+            return
         self._answering = self._loop.create_task(self._answer(method, request))
 
     def eof_received(self) -> bool:
@@ -148,7 +176,7 @@ class _Connection(asyncio.Protocol):
             response = HttpResponse(request, f"{_REASONS[request]}\n".encode())
         else:
             try:
-                response = await self._respond(request)
+                response = await self._server.respond(request)
             except Exception:  # noqa: BLE001 - a bug ends this exchange, not the server
                 _LOG.exception("%s could not be answered: a bug", printable(request.path))
                 response = HttpResponse(500, b"the broker's log has the reason\n")
@@ -164,6 +192,7 @@ class _Connection(asyncio.Protocol):
         if self._deadline is not None:
             self._deadline.cancel()
         self._deadline = self._loop.call_later(RESPONSE_SECONDS, self.close)
+        self.is_unread = True
         self.transport.write(head.encode())
         self._rest = memoryview(b"" if method == "HEAD" else response.body)
         self._send()
