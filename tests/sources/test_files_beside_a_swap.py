@@ -193,6 +193,26 @@ def test_a_swap_that_ends_while_files_are_listed_is_no_error(
     assert Read(path).offsets() in either
 
 
+def test_a_last_segment_that_is_compacted_since_it_was_listed_is_no_shorter_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with new_log(tmp_path, COMPACT) as log:
+        fill(log)
+        before, listed = offsets(log), LocalFileSystem.below
+
+        def below(self: LocalFileSystem, directory: str) -> Iterator[FileEntry]:
+            found = [*listed(self, directory)]
+            monkeypatch.undo()
+            log.roll(NOW)
+            put(log, b"a")
+            clean(log)
+            log.removed_files.remove_due(1 << 60)
+            return iter(found)
+
+        monkeypatch.setattr(LocalFileSystem, "below", below)
+        assert Read(tmp_path).offsets() in (before, offsets(log))
+
+
 def swaps_in(path: Path) -> bool:
     return any(path.rglob("*.log.swap")) and not any(path.rglob("*.cleaned"))
 

@@ -65,7 +65,6 @@ def _pieces(root: Root, stretch: SegmentStretch) -> tuple[list[SegmentStretch], 
         FileMissing: the directory has changed while it was read.
     """
     directory = stretch.path.rpartition("/")[0]
-    root.files.close()  # what is open may have other names by now
     replicas = find_replicas(root.at(directory), may_miss=True, may_have_any_name=True)
     found = [(root, each) for each in replicas if each.directory == directory]
     parts = [*merged_parts(found)] if found else []

@@ -85,8 +85,13 @@ def find_replicas(
     Raises:
         Misconfigured: there is nothing at the path, or nothing of Kafka's, unless it `may_miss`.
     """
-    listed = stable_look(lambda: _listed(root, may_miss=may_miss))
-    return _replicas_in(root, listed, may_miss=may_miss, may_have_any_name=may_have_any_name)
+
+    def look() -> list[Replica]:
+        root.files.close()  # what is open may have other names by now
+        listed = _listed(root, may_miss=may_miss)
+        return _replicas_in(root, listed, may_miss=may_miss, may_have_any_name=may_have_any_name)
+
+    return stable_look(look)
 
 
 def _listed(root: Root, *, may_miss: bool) -> dict[str, list[ListedSegment]]:
@@ -114,6 +119,11 @@ def _replicas_in(
     may_miss: bool,
     may_have_any_name: bool,
 ) -> list[Replica]:
+    """The replicas in directories that were listed.
+
+    Raises:
+        FileMissing: the last segment of one is gone, or another, since then.
+    """
     log_dirs = {directory.rpartition("/")[0] for directory in by_directory}
     starts = {log_dir: LogStarts(root.files, log_dir) for log_dir in log_dirs}
     cleaned = _cleaned(root, log_dirs)
@@ -128,9 +138,10 @@ def _replicas_in(
         if partition is None:
             return None
         segments = by_directory[directory]
-        end = _end_of(root.files, segments)
-        if end is None:
-            return None
+        # What was the last one may be compacted by now: without it the log would be shorter.
+        whole = segments[-1].open(root.files).whole_end()
+        segments[-1] = segments[-1]._replace(size=whole.size)
+        end = whole.next_offset
         topic_id = topic_id_in(root.files, directory, notes)
         ends_at = log_end(root.files, directory) if is_segment else end
         start = starts[above].of(partition, topic_id, segments[0].base_offset, ends_at)
@@ -206,22 +217,6 @@ def _cleaned(root: Root, log_dirs: Iterable[str]) -> set[tuple[str, TopicPartiti
 def _warn_once(note: str) -> None:
     """Log a sentence: a stream opens its files again and again."""
     _logger.warning("%s", note)
-
-
-def _end_of(files: Files, segments: list[ListedSegment]) -> int | None:
-    """The offset after the last whole batch; None if all segments went away meanwhile.
-
-    What is torn or gone is taken off `segments`.
-    """
-    while segments:
-        try:
-            end = segments[-1].open(files).whole_end()
-        except FileMissing:
-            segments.pop()
-        else:
-            segments[-1] = segments[-1]._replace(size=end.size)
-            return end.next_offset
-    return None
 
 
 def epoch_spans(files: Files, replica: Replica) -> list[EpochSpan]:
