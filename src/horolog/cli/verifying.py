@@ -124,9 +124,10 @@ def reindex(
 ) -> None:
     """Rebuild missing and wrong indexes from the log, as Apache Kafka's recovery would.
 
-    Writes .index and .timeindex, and a .companion that Kafka ignores; never changes a .log. A
-    broker that uses the directory must be stopped first. The exit code is 1 if an index cannot be
-    rebuilt because its log is damaged.
+    Writes .index and .timeindex, and a .companion that Kafka ignores; never changes a .log. Removes
+    a damaged append-time-checkpoint, which the next start makes again. A broker that uses the
+    directory must be stopped first. The exit code is 1 if an index cannot be rebuilt because its
+    log is damaged.
     """
     target = find_target(path)
     work = Reindexing(target, interval_bytes, rebuild_all=rebuild_all, dry_run=dry_run)
@@ -201,7 +202,7 @@ def summary_of(checked: Checked, findings: Iterable[Finding], where: str = "") -
 
 
 def show_reindexed(done: Reindexed, *, dry_run: bool) -> None:
-    """Print what was wrong with a segment's indexes and what was written; else nothing."""
+    """Print what was wrong with a segment's indexes and what was done; otherwise nothing."""
     if not done.wrong and not done.written and not done.refused:
         return
     typer.echo(done.path)
@@ -209,6 +210,8 @@ def show_reindexed(done: Reindexed, *, dry_run: bool) -> None:
         typer.echo(f"  wrong: {what}")
     for written in done.written:
         typer.echo(f"  {'would write' if dry_run else 'wrote'} {os.path.basename(written)}")
+    for removed in done.removed:
+        typer.echo(f"  {'would remove' if dry_run else 'removed'} {os.path.basename(removed)}")
     if done.refused:
         typer.echo(f"  left unchanged: {done.refused}")
 
@@ -219,5 +222,6 @@ def reindexed_json(done: Reindexed) -> dict[str, Any]:
         "path": done.path,
         "wrong": done.wrong,
         "written": done.written,
+        "removed": done.removed,
         "refused": done.refused,
     }

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from faultyfiles import FaultyFiles, Killed
 from partition_files import PartitionFiles, files_of
-from storelogs import NOW, append, new_log, partition_dir, reopened, times_in
+from storelogs import APPEND_TIME, NOW, append, new_log, partition_dir, reopened, times_in
 
 from golden import GOLDEN, copy_directory, extract_killed, partitions
 from horolog.buffers import Buffer
@@ -20,7 +20,7 @@ from horolog.errors import Misconfigured
 from horolog.storage.files import Files
 from horolog.storage.index.builder import IndexBuilder
 from horolog.storage.offline.reindex import Reindexed, Reindexing
-from horolog.storage.verify import Checked, Severity, Verification, find_target
+from horolog.storage.verify import Checked, Finding, Severity, Verification, find_target
 
 SUFFIXES = (".index", ".timeindex")
 
@@ -38,14 +38,16 @@ def reindexed(
                 return ended.value
 
 
-def faults(path: Path) -> list[str]:
+def all_faults(path: Path) -> list[Finding]:
     return [
-        step.what
+        step
         for step in Verification.of(path).steps()
-        if not isinstance(step, Checked)
-        and step.severity is not Severity.NOTE
-        and step.path.endswith((*SUFFIXES, ".companion"))
+        if not isinstance(step, Checked) and step.severity is not Severity.NOTE
     ]
+
+
+def faults(path: Path) -> list[str]:
+    return [each.what for each in all_faults(path) if each.path.endswith((*SUFFIXES, ".companion"))]
 
 
 @pytest.fixture
@@ -90,6 +92,21 @@ def test_what_is_right_is_left_alone_unless_all_is_asked_for(log_dir: Path) -> N
     assert {path: path.stat().st_mtime_ns for path in before} == before
     assert sum(1 for each in reindexed(log_dir, rebuild_all=True) if each.written) > 1
     assert faults(log_dir) == []
+
+
+def test_a_damaged_last_append_time_is_removed_and_found_in_the_log_again(tmp_path: Path) -> None:
+    with new_log(tmp_path, APPEND_TIME) as log:
+        append(log, 0, now=NOW + 70)
+    path = partition_dir(tmp_path) / "append-time-checkpoint"
+    path.write_bytes(b"0\n17")
+    assert path.name in [Path(each.path).name for each in all_faults(tmp_path)]
+    (done,) = reindexed(tmp_path, dry_run=True)
+    assert (done.removed, path.exists()) == ([str(path)], True)
+    (done,) = reindexed(tmp_path)
+    assert (done.removed, path.exists()) == ([str(path)], False)
+    assert all_faults(tmp_path) == []
+    with reopened(tmp_path, APPEND_TIME) as (_, log):
+        assert append(log, 0, now=NOW).log_append_time_ms == NOW + 70
 
 
 def test_a_dry_run_only_reports(log_dir: Path) -> None:

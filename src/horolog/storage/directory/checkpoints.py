@@ -272,7 +272,8 @@ def read_append_time(files: Files, path: str) -> AppendTimeFloor | None:
         floor = AppendTimeFloor(*map(_int64, numbers))
     except (ValueError, TypeError):
         version = ""
-    if len(numbers) != _FLOOR_NUMBERS.get(version) or floor.resets < 0:
+    is_whole = text.endswith("\n")  # a number that was cut off is another number
+    if not is_whole or len(numbers) != _FLOOR_NUMBERS.get(version) or floor.resets < 0:
         raise CorruptFile(f"{path} holds no append time: {text[:80]!r}")
     return floor
 

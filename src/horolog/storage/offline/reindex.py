@@ -8,6 +8,9 @@ one; its owner and mode are kept. Two processes at one segment take turns.
 
 A segment with damage in it is left alone, since its indexes could only cover the batches
 before that; except for a torn end of a partition's last segment, which any start cuts off.
+
+With a partition's last segment its damaged `append-time-checkpoint` is removed: the next start
+takes the last append time from the log.
 """
 
 import os
@@ -16,10 +19,11 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 
-from horolog.errors import CorruptBatch, StorageFailed
+from horolog.errors import CorruptBatch, CorruptFile, StorageFailed
 from horolog.storage import names
 from horolog.storage.append_times.earlier import take_over
 from horolog.storage.batches.proof import LastBatch
+from horolog.storage.directory.checkpoints import read_append_time
 from horolog.storage.directory.lock import lock_against_others, lock_offline, share_offline
 from horolog.storage.files import Files
 from horolog.storage.index.abort import write_aborted
@@ -55,6 +59,8 @@ class Reindexed:
     """What was found wrong with its indexes."""
     written: list[str] = field(default_factory=list)
     """The files that were replaced; those that would be, where nothing is to be written."""
+    removed: list[str] = field(default_factory=list)
+    """The damaged files that were removed, or would be: a start makes them again."""
     refused: str | None = None
     """Why its indexes were left as they are."""
 
@@ -97,10 +103,25 @@ class Reindexing:
                 if self.target.segment in (None, path):
                     situation = situation_of(bases, index, sizes, directory.name, around)
                     try:
-                        done.append((yield from self._one(str(path), base, situation, across)))
+                        found = yield from self._one(str(path), base, situation, across)
+                        if situation.is_active:
+                            self._mend_append_time(str(directory), found)
                     except StorageFailed as error:
-                        done.append(Reindexed(str(path), refused=str(error)))
+                        found = Reindexed(str(path), refused=str(error))
+                    done.append(found)
         return done
+
+    def _mend_append_time(self, directory: str, done: Reindexed) -> None:
+        """Remove a damaged last append time, which the log has as well."""
+        path = os.path.join(directory, names.APPEND_TIME)
+        try:
+            read_append_time(self.writer, path)
+        except CorruptFile as error:
+            done.wrong.append(str(error))
+            done.removed.append(path)
+            if not self.dry_run:
+                self.writer.remove(path)
+                self.writer.sync_path(directory)
 
     def _take_over(self, directory: str) -> None:
         """Keep the append times of an earlier form, which a new companion would hide."""

@@ -146,7 +146,7 @@ def _beside(files: Files, directory: Path, present: Sequence[str]) -> Iterator[F
     if topic_id is None and not findings:
         findings.append(note(path, "There is none: the partition has no topic id"))
     path_of_time = str(directory / names.APPEND_TIME)
-    forget = "stop the broker and remove the file: the last append time is read from the log"
+    forget = "horolog log reindex removes the file: a start takes the last append time from the log"
     read_or_report(lambda: read_append_time(files, path_of_time), path_of_time, forget, findings)
     path_of_resets = str(directory / names.APPEND_TIME_RESETS)
     read_resets = partial(read_append_time_resets, files, path_of_resets)
