@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any, Protocol
 
+from patience import eventually
 from raw_connection import produce_fields
 from running_broker import RunningBroker
 
@@ -88,20 +88,28 @@ class Producer:
     def __init__(self, broker: Asked, name: str = "x", flow: int = 2) -> None:
         self.broker, self._name, self._flow = broker, name, flow
         fields = {"transactional_id": name, "transaction_timeout_ms": 60_000}
-        answer = broker.ask(ApiKey.INIT_PRODUCER_ID, 4, **fields)
-        while answer.error_code in _RETRIED:  # as clients do
-            time.sleep(0.02)
+        answer: Any = None
+
+        def is_answered() -> bool:
+            nonlocal answer
             answer = broker.ask(ApiKey.INIT_PRODUCER_ID, 4, **fields)
+            return answer.error_code not in _RETRIED  # as clients do
+
+        eventually(is_answered)
         assert answer.error_code == 0, answer
         self.id, self.epoch = answer.producer_id, answer.producer_epoch
         self._sequences: dict[str, int] = {}
 
     def send(self, topic: str) -> int:
         """Write a record; the error code."""
-        code = self._send(topic)
-        while code in _LOADING:
-            time.sleep(0.02)
+        code = 0
+
+        def is_taken() -> bool:
+            nonlocal code
             code = self._send(topic)
+            return code not in _LOADING
+
+        eventually(is_taken)
         return code
 
     def _send(self, topic: str) -> int:

@@ -97,7 +97,9 @@ class Controller:
             topic = self._topics.find(name)
             if topic is not None and not topic.adopted:
                 return topic
-            if topic is None and self._placement.awaits(name):  # followed since the caller asked
+            if topic is None and self._placement.awaits(
+                name, self._topics
+            ):  # followed since the caller asked
                 raise RequestRefused(
                     ErrorCode.coordinator_load_in_progress, f"{name} is the source's"
                 )

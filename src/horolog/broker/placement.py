@@ -101,12 +101,13 @@ class Placement:
         its = () if found is None else found.partitions
         return max((part.leader_epoch or 0 for part in its), default=-1)
 
-    def awaits(self, name: str) -> bool:
-        """Whether an internal topic is the source's, once it has one: until the first promotion.
+    def awaits(self, name: str, topics: Iterable[Topic]) -> bool:
+        """Whether an internal topic that is not here is the source's, once that has one.
 
         Made here before it came, it would keep the source's out, and what is decided in that.
+        Where topics are led here, as after a promotion, it is not followed.
         """
-        return self.wants(name) and not any(row.led for row in self.rows.values())
+        return self.wants(name) and not leads_some(topics)
 
     def refuse_new(self, name: str) -> None:
         """Refuse to create a topic whose name is the source's."""
@@ -233,6 +234,11 @@ def is_selected(source: SourceRow | None, name: str) -> bool:
     if name in INTERNAL_TOPICS:
         return name in FOLLOWED_INTERNAL
     return re.fullmatch(source.topics, name) is not None
+
+
+def leads_some(topics: Iterable[Topic]) -> bool:
+    """Whether some topics of clients are led here, which may have transactions."""
+    return any(not topic.followed and not topic.is_internal for topic in topics)
 
 
 def undecided(

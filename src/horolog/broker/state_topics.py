@@ -10,7 +10,7 @@ change its partitions. All of it is only so in a directory of ours (metadata/hom
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor
 from functools import partial
 from typing import Final
@@ -23,7 +23,7 @@ from horolog.buffers import Buffer
 from horolog.clock import DAY_MS, Clock
 from horolog.config import LONG_MAX, topic_settings
 from horolog.errors import StorageFailed
-from horolog.metadata.topics import TopicRegistry
+from horolog.metadata.topics import Topic, TopicRegistry
 from horolog.record.builder import Record
 from horolog.record.kernels.loading import REPLAY_WORTH_KERNELS
 from horolog.record.markers import TransactionEnd
@@ -94,7 +94,7 @@ class StateTopic:
         self,
         name: str,
         new: Callable[[], NewTopic],
-        awaits: Callable[[str], bool],
+        awaits: Callable[[str, Iterable[Topic]], bool],
         controller: Controller,
         topics: TopicRegistry,
         partitions: Partitions,
@@ -106,7 +106,7 @@ class StateTopic:
         Args:
             name: of the topic.
             new: what it is made with if there is none, by the settings of the broker now.
-            awaits: whether a topic of a name is to come from the source.
+            awaits: whether a topic of a name is to come from the source, beside those here.
             controller: makes it.
             topics: those of the broker.
             partitions: those of the broker.
@@ -138,7 +138,7 @@ class StateTopic:
     def is_followed(self) -> bool:
         """Whether it is the source's, of which this broker is a shadow; also before it came."""
         topic = self._topics.find(self.name)
-        return self._awaits(self.name) if topic is None else topic.followed
+        return self._awaits(self.name, self._topics) if topic is None else topic.followed
 
     @property
     def is_ready(self) -> bool:

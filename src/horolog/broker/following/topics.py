@@ -17,7 +17,7 @@ from uuid import UUID, uuid4
 from horolog.broker.controller import Controller
 from horolog.broker.following.source import SourceTopic, SourceTopics
 from horolog.broker.live_settings import LiveSettings
-from horolog.broker.placement import Placement, is_selected
+from horolog.broker.placement import Placement, is_selected, leads_some
 from horolog.broker.scheduling.turns import TimeSlice
 from horolog.config import Settings, check_topic
 from horolog.errors import ErrorCode, HorologError, RequestRefused
@@ -142,7 +142,7 @@ class FollowedTopics:
         here = self._topics.find(TRANSACTION_STATE)
         if here is not None:
             return not here.followed
-        return any(not each.followed and not each.is_internal for each in self._topics)
+        return leads_some(self._topics)
 
     @property
     def _is_of_shadow(self) -> bool:
