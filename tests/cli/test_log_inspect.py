@@ -247,7 +247,7 @@ def test_times_of_records_are_summed_up_by_the_block_map_alone(
     assert sum(facts["latencies"]) == 3
     assert second["facts"] is None, "its last block is not written yet"
     said = offline("log", "inspect", tmp_path, "--times").out
-    assert "below 10 ms" in said
+    assert "0ms to 10ms" in said
     assert "horolog log reindex makes it" in said
     refused = offline("log", "inspect", tmp_path, "--times", "--records")
     assert refused.code == 2

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 import typer
 
 from horolog.cli.screen import show_json, show_table
-from horolog.record.time_stats import LATENCY_BOUNDS, TimeStats
+from horolog.cli.topic_times import latency_text
+from horolog.record.time_stats import LATENCY_BOUNDS, TimeStats, latency_class
 from horolog.storage.files import Files
 from horolog.storage.index.block_cache import block_cache
 from horolog.storage.names import INTERNAL_TOPICS
@@ -87,12 +88,8 @@ def _seen(row: _Row, zone: tzinfo) -> Sequence[str | None]:
 
 
 def _latency(facts: TimeStats, share: float) -> str | None:
-    if not any(facts.latencies):
-        return None
-    bound = facts.latency_below_ms(share)
-    if bound is None:
-        return f"from {LATENCY_BOUNDS[-1]} ms on"
-    return f"below {bound} ms"
+    found = latency_class(facts.latencies, share)
+    return None if found is None else latency_text(found)
 
 
 def _json(row: _Row) -> dict[str, Any]:

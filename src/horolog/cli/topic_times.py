@@ -8,10 +8,10 @@ import typer
 
 from horolog.cli.screen import show_table
 from horolog.client import Client, PartitionTimes
-from horolog.clock import SECOND_MS, format_duration
+from horolog.clock import format_duration
 from horolog.errors import Misconfigured
-from horolog.record.time_stats import latency_quantile
-from horolog.times import format_time
+from horolog.record.time_stats import LATENCY_BOUNDS, LatencyClass, latency_class
+from horolog.times import duration_text, format_time
 
 QUANTILES: Final = (50, 90, 99)
 """Per cent."""
@@ -37,10 +37,11 @@ def topic_times(client: Client, topic: str, partitions: list[int]) -> dict[int, 
 
 
 def plain(number: int, times: PartitionTimes) -> dict[str, Any]:
-    """What JSON has of a partition; quantiles are estimates from the classes of latency."""
+    """What JSON has of a partition; of a latency only the class is known that it lies in."""
     members = times._asdict()
     latencies = members.pop("latencies")
-    quantiles = {f"p{each}": _quantile(times, each) for each in QUANTILES}
+    found = {f"p{each}": _quantile(times, each) for each in QUANTILES}
+    quantiles = {name: each and each._asdict() for name, each in found.items()}
     return {"partition": number, **members, "latency_ms": quantiles, "latencies": latencies}
 
 
@@ -65,7 +66,7 @@ def show_times(found: Mapping[int, PartitionTimes], zone: tzinfo) -> None:
                 number,
                 times.records,
                 *(_share(count, times.records) for count in counts),
-                *(None if each is None else _latency(each) for each in latencies),
+                *(None if each is None else latency_text(each) for each in latencies),
             )
         )
     show_table(("partition", "clock", "first", "last"), spans)
@@ -83,15 +84,22 @@ def show_times(found: Mapping[int, PartitionTimes], zone: tzinfo) -> None:
         )
 
 
-def _quantile(times: PartitionTimes, per_cent: int) -> int | None:
+def _quantile(times: PartitionTimes, per_cent: int) -> LatencyClass | None:
     largest_ms = None
     if times.append_last_ms is not None and times.create_min_ms is not None:
         largest_ms = times.append_last_ms - times.create_min_ms
-    return latency_quantile(times.latencies, per_cent / 100, largest_ms)
+    return latency_class(times.latencies, per_cent / 100, largest_ms)
 
 
-def _latency(ms: int) -> str:
-    return f"{ms} ms" if ms < 10 * SECOND_MS else format_duration(ms)
+def latency_text(found: LatencyClass) -> str:
+    """A class of latency in words: "1s to 10s"."""
+    if found.from_ms is None:
+        return "ahead of the clock"
+    if found.below_ms is None:
+        return f"{duration_text(found.from_ms)} or more"
+    is_bound = found.below_ms in LATENCY_BOUNDS
+    below = duration_text(found.below_ms) if is_bound else format_duration(found.below_ms)
+    return f"{duration_text(found.from_ms)} to {below}"
 
 
 def _share(count: int, of: int) -> str:

@@ -77,18 +77,6 @@ class TimeStats(NamedTuple):
         """Records that were stamped later than the clock when they were appended."""
         return self.latencies[0]
 
-    def latency_below_ms(self, share: float) -> int | None:
-        """A bound that at least this share of the known latencies is below, 0 if it was ahead.
-
-        None if no latency is known, or the share reaches into the last class, which has no bound.
-        """
-        rank, so_far = share * sum(self.latencies), 0
-        for bound, count in zip(LATENCY_BOUNDS, self.latencies, strict=False):
-            so_far += count
-            if rank and so_far >= rank:
-                return bound
-        return None
-
     def followed_by(self, other: "TimeStats") -> "TimeStats":
         """Those of all, where the other ones are of the records that follow."""
         last, first = self.last_create_ms, other.first_create_ms
@@ -154,23 +142,33 @@ class TimeStats(NamedTuple):
         )
 
 
-def latency_quantile(
-    latencies: Sequence[int], share: float, largest_ms: int | None = None
-) -> int | None:
-    """An estimate of the latency in milliseconds that a share of the records is below.
+class LatencyClass(NamedTuple):
+    """A class of latency, in milliseconds: how late a record of it is is not known closer."""
 
-    It takes the records of a class as evenly spread, as `histogram_quantile` of Prometheus does: 0
-    for those that were ahead, and the last of `LATENCY_BOUNDS` for those beyond it. None if no
-    latency is known. No class reaches beyond `largest_ms`, if that is given: no record is later.
+    from_ms: int | None
+    """None of records that were ahead of the clock."""
+    below_ms: int | None
+    """None of the last class, which has no bound."""
+
+
+def latency_class(
+    latencies: Sequence[int], share: float, largest_ms: int | None = None
+) -> LatencyClass | None:
+    """The class that the latency of a share of the records reaches into; None if none is known.
+
+    Args:
+        latencies: records in each class, as in `TimeStats`.
+        share: 0.5 for the median.
+        largest_ms: no record is later, if that is known: the last class ends there.
     """
-    rank, below = share * sum(latencies), 0
+    rank, so_far = share * sum(latencies), 0
     for place, count in enumerate(latencies):
-        if count and below + count >= rank:
-            first, last = LATENCY_BOUNDS[max(0, place - 1)], LATENCY_BOUNDS[min(place, _LAST)]
-            if largest_ms is not None:
-                last = max(first, min(last, largest_ms))
-            return round(first + (last - first) * (rank - below) / count)
-        below += count
+        so_far += count
+        if count and so_far >= rank:
+            below = LATENCY_BOUNDS[place] if place <= _LAST else None
+            if below is None and largest_ms is not None:
+                below = max(largest_ms, LATENCY_BOUNDS[_LAST]) + 1
+            return LatencyClass(LATENCY_BOUNDS[place - 1] if place else None, below)
     return None
 
 

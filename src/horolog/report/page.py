@@ -5,13 +5,13 @@ from collections.abc import Sequence
 from importlib import resources
 from typing import Any, Final, NamedTuple
 
-from horolog.record.time_stats import LATENCY_BOUNDS, latency_quantile
+from horolog.record.time_stats import LATENCY_BOUNDS, latency_class
 from horolog.report.picture import Picture
 
 _MARK: Final = "@@DATA@@"
 _QUANTILES: Final = (50, 90, 99)
 _LATE_SHARE: Final = 0.99
-"""Records that come later than this share of all are drawn as late ones."""
+"""Records of a later class than this share of all reaches into are drawn as late ones."""
 
 
 class Horizon(NamedTuple):
@@ -67,11 +67,13 @@ def _topic(part: TopicPart) -> dict[str, Any]:
     ]
     while len(classes) > 1 and not classes[-1]["records"]:
         classes.pop()
-    quantiles = {f"p{each}": latency_quantile(latencies, each / 100) for each in _QUANTILES}
+    found = {f"p{each}": latency_class(latencies, each / 100) for each in _QUANTILES}
+    quantiles = {name: each and each._asdict() for name, each in found.items()}
+    late = latency_class(latencies, _LATE_SHARE)
     return {
         "name": part.name,
         "picture": part.picture.as_json(),
-        "late_ms": latency_quantile(latencies, _LATE_SHARE),
+        "late_ms": late and late.below_ms,
         "latency": {**quantiles, "classes": classes},
         "partitions": [
             {

@@ -3,6 +3,7 @@
 import random
 import shutil
 from itertools import pairwise
+from math import ceil
 from pathlib import Path
 
 from command_runner import run_command
@@ -10,9 +11,9 @@ from running_broker import ANY_TIME, NOW_MS, MakeBroker, RunningBroker, a_broker
 from scripted_broker import ScriptedBroker
 
 from golden import GOLDEN
-from horolog.clock import ManualClock
+from horolog.clock import DAY_MS, ManualClock
 from horolog.record.builder import Record, build_batch
-from horolog.record.time_stats import LATENCY_BOUNDS, latency_quantile
+from horolog.record.time_stats import LATENCY_BOUNDS, latency_class
 from horolog.wire.api import ApiKey
 
 broker = a_broker("t", partitions=2, of_topics={**ANY_TIME, "segment_bytes": "20000"})
@@ -49,11 +50,12 @@ def test_every_number_is_that_of_the_records(broker: RunningBroker, clock: Manua
     assert found["future"] == sum(each < 0 for each in latencies)
     assert found["out_of_order"] == sum(two < one for one, two in pairwise(created))
     assert found["unknown_offsets"] == 0
-    bounds = (0, *LATENCY_BOUNDS, 1 << 62)
     for name, share in (("p50", 0.5), ("p90", 0.9), ("p99", 0.99)):
-        exact = sorted(latencies)[int(share * len(latencies))]
-        (of_exact,) = [at for at in range(1, 13) if max(0, exact) < bounds[at] or at == 12][:1]
-        assert bounds[of_exact - 1] <= found["latency_ms"][name] <= bounds[of_exact]
+        exact = sorted(latencies)[ceil(share * len(latencies)) - 1]
+        said = found["latency_ms"][name]
+        assert (said["from_ms"] is None) == (exact < 0)
+        assert (said["from_ms"] or min(latencies)) <= exact
+        assert exact < said["below_ms"]
 
 
 def test_no_record_is_read(broker: RunningBroker, clock: ManualClock) -> None:
@@ -115,10 +117,26 @@ def test_another_broker_is_named() -> None:
     assert "horolog spark latency" in shown.err
 
 
-def test_a_quantile_spreads_a_class_evenly() -> None:
-    assert latency_quantile([0] * 12, 0.5) is None
-    assert latency_quantile([7, *[0] * 11], 0.99) == 0
-    assert latency_quantile([0, 0, 100, *[0] * 9], 0.5) == 55
-    assert latency_quantile([0, 0, 100, *[0] * 9], 0.5, 30) == 20
-    assert latency_quantile([0, 0, 100, *[0] * 9], 0.5, 5) == 10
-    assert latency_quantile([*[0] * 11, 3], 0.5) == LATENCY_BOUNDS[-1]
+def test_a_share_of_latencies_is_told_by_its_class(
+    broker: RunningBroker, clock: ManualClock
+) -> None:
+    """Of 201 records 200 are exactly a second late; a figure within a class would be made up."""
+    at_once, late = clock.now_ms() - 1_000, clock.now_ms() - 20_000
+    broker.append("t", build_batch([Record(at_once, None, b"v")] * 200))
+    broker.append("t", build_batch([Record(late, None, b"v")]))
+    found, _ = described(broker)
+    for share in ("p50", "p90", "p99"):
+        assert found["latency_ms"][share] == {"from_ms": 1_000, "below_ms": 10_000}
+    shown = run_command("topics", "describe", "t", "--times", HOROLOG_BOOTSTRAP=broker.address)
+    assert shown.out.count("1s to 10s") == 3
+
+
+def test_the_last_class_ends_with_the_latest_record_that_is_known() -> None:
+    last = [0] * 11
+    assert latency_class([0, *last], 0.5) is None
+    assert latency_class([7, *last], 0.99) == (None, 0)
+    assert latency_class([*last, 3], 0.5) == (LATENCY_BOUNDS[-1], None)
+    assert latency_class([*last, 3], 0.5, 40 * DAY_MS) == (30 * DAY_MS, 40 * DAY_MS + 1)
+    assert latency_class([*last, 3], 0.5, 0) == (30 * DAY_MS, 30 * DAY_MS + 1)
+    assert latency_class([0, 0, 1, 0, 1, *last[5:]], 0.5) == (10, 100)
+    assert latency_class([0, 0, 1, 0, 1, *last[5:]], 0.51) == (1_000, 10_000)
