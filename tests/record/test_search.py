@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from horolog.record.batch import parse_header
 from horolog.record.builder import Record
-from horolog.record.search import find_at_or_after, find_equal
+from horolog.record.search import find_at_or_after, find_equal, first_offset
 from horolog.record.timestamps import NO_TIMESTAMP
 
 pytestmark = pytest.mark.usefixtures("both")
@@ -39,6 +39,8 @@ def test_a_lookup_finds_the_first_record_at_or_after(batch: GeneratedBatch, data
     assert found == ((later[0].timestamp, later[0].offset) if later else None)
     found = find_equal(batch.data, header, target, min_offset)
     assert found == ((target, equal[0].offset) if equal else None)
+    behind = [record.offset for record in batch.records if record.offset >= min_offset]
+    assert first_offset(batch.data, header, min_offset) == (behind[0] if behind else None)
 
 
 def test_a_lookup_from_any_offset_at_all_is_answered():

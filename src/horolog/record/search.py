@@ -3,10 +3,11 @@
 As in a scan, a batch is walked in pieces, and no further than to that record.
 """
 
+from collections.abc import Iterable
 from typing import Final
 
 from horolog.buffers import Buffer
-from horolog.record.batch import BatchHeader
+from horolog.record.batch import LOG_APPEND_TIME_BIT, BatchHeader
 from horolog.record.kernels import layout
 from horolog.record.walk import INT64_MAX, INT64_MIN, Walk, new_state, opened_batch, records_of
 
@@ -89,6 +90,20 @@ def find_equal(
     return _find(batch, header, layout.EQUAL, timestamp_ms, min_offset, max_bytes)
 
 
+def first_offset(
+    batch: Buffer, header: BatchHeader, min_offset: int, *, max_bytes: int = INT64_MAX
+) -> int | None:
+    """Offset of the first record at or after one, with a time or without; None if there is none.
+
+    Raises as `find_at_or_after` does.
+    """
+    opened, records = opened_batch(batch, header, max_bytes)
+    # Each record has the time 0 then: one without a time is not found.
+    opened = opened._replace(attributes=opened.attributes | LOG_APPEND_TIME_BIT, max_timestamp=0)
+    found = _found(batch, opened, records, layout.AT_OR_AFTER, 0, min_offset, max_bytes)
+    return None if found is None else found[1]
+
+
 def _find(
     batch: Buffer,
     header: BatchHeader,
@@ -97,7 +112,19 @@ def _find(
     min_offset: int,
     max_bytes: int,
 ) -> tuple[int, int] | None:
-    header, records = opened_batch(batch, header, max_bytes)
+    opened, records = opened_batch(batch, header, max_bytes)
+    return _found(batch, opened, records, search, timestamp_ms, min_offset, max_bytes)
+
+
+def _found(
+    batch: Buffer,
+    header: BatchHeader,
+    records: Iterable[Buffer] | None,
+    search: int,
+    timestamp_ms: int,
+    min_offset: int,
+    max_bytes: int,
+) -> tuple[int, int] | None:
     looking = RecordSearch(header, timestamp_ms, min_offset, search)
     if records is None:
         records = records_of(batch, header, max_bytes, is_search=True)

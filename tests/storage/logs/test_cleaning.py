@@ -38,6 +38,7 @@ from horolog.storage.files import Files
 from horolog.storage.log_dir.log_dir import LogDir, TopicPartition
 from horolog.storage.logs.cleaning import Cleaning
 from horolog.storage.logs.log import Log
+from horolog.storage.lookup.by_append_time import find_by_append_time
 
 PARTITION = TopicPartition("events", 3)
 KEYS = [b"a", b"b", b"c", b"d", b"e"]
@@ -120,6 +121,32 @@ def test_append_times_and_hidden_create_times_stay(tmp_path: Path) -> None:
             assert {e.offset: e.ms for e in log.append_times(0, 30)}.items() >= {
                 (offset, times[offset]) for offset in found
             }
+
+
+@pytest.mark.parametrize("is_stamped", [True, False])
+def test_a_lookup_by_append_time_names_a_record_that_is_left(
+    tmp_path: Path, *, is_stamped: bool
+) -> None:
+    settings = replace(COMPACT, message_timestamp_type=TimestampType(is_stamped), segment_bytes=999)
+    with new_log(tmp_path, settings) as log:
+        put(log, b"a", b"b", at=-1)  # the first has no time of its own
+        put(log, b"b", b"c", b"d")
+        put(log, b"b", b"d")
+        log.roll(NOW)
+        put(log, b"e")
+        clean(log)
+        assert offsets(log) == [0, 3, 5, 6, 7]
+        assert [_appended_from(log, start) for start in range(8)] == [0, 3, 3, 3, 5, 5, 6, 7]
+    if is_stamped:  # as another broker leaves them: only the batches say when they were appended
+        for companion in partition_dir(tmp_path).glob("*.companion"):
+            companion.unlink()
+    with reopened(tmp_path, settings) as (_, log):
+        assert [_appended_from(log, start) for start in range(8)] == [0, 3, 3, 3, 5, 5, 6, 7]
+
+
+def _appended_from(log: Log, start: int) -> int | None:
+    found = find_by_append_time(log.segments, NOW, start)
+    return None if found is None else found.offset
 
 
 def test_nothing_is_cleaned_without_the_policy_or_of_an_adopted_log(tmp_path: Path) -> None:

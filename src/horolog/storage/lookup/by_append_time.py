@@ -10,8 +10,9 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import zip_longest
 from typing import NamedTuple
 
-from horolog.record.batch import MAGIC, BatchHeader
-from horolog.record.search import find_at_or_after
+from horolog.errors import CorruptBatch, RequestRefused
+from horolog.record.batch import BatchHeader
+from horolog.record.search import first_offset
 from horolog.record.timestamps import LOG_APPEND_TIME, AppendTimeStretch
 from horolog.storage.file_errors import FileMissing
 from horolog.storage.segments.reader import SegmentReader
@@ -213,44 +214,51 @@ def _find_in(
         header = located[1]
         first = max(header.base_offset, found.offset)
         known_ms = found.ms if first == found.offset else times.at(first)
-        if known_ms is None or not _is_empty(header):
+        if known_ms is None:
             break
+        kept = _first_kept(segment, located[0], header, first)
+        if kept is not None:
+            return AppendedAt(kept, known_ms, header.leader_epoch)
         passed += 1
         if passed > _FEW_BATCHES:
             segment.may_block()
         offset = header.next_offset  # compaction has left nothing of this one
-    if known_ms is not None:
-        kept = _first_kept(segment, located[0], header, first)
-        return AppendedAt(kept, known_ms, header.leader_epoch)
     # Up to the next entry the batches themselves may say it.
-    for passed, (_, header) in enumerate(segment.headers(located[0], size)):
+    for passed, (position, header) in enumerate(segment.headers(located[0], size)):
         if passed > _FEW_BATCHES:
             segment.may_block()
         if header.base_offset >= to_offset:
             return None
-        if _is_empty(header):
-            continue
         first = max(header.base_offset, found.offset)
         known_ms = (
             header.max_timestamp if header.timestamp_type is LOG_APPEND_TIME else times.at(first)
         )
         if known_ms is None or known_ms >= ms:
-            return AppendedAt(first, known_ms, header.leader_epoch)
+            kept = _first_kept(segment, position, header, first)
+            if kept is not None:
+                return AppendedAt(kept, known_ms, header.leader_epoch)
     return None
 
 
-def _first_kept(segment: SegmentReader, position: int, header: BatchHeader, offset: int) -> int:
-    """The first record of a batch at or after an offset; compaction may have removed that one."""
-    if header.magic != MAGIC or header.records_count > header.last_offset_delta:
+def _first_kept(
+    segment: SegmentReader, position: int, header: BatchHeader, offset: int
+) -> int | None:
+    """The first record of a batch at or after an offset; None if compaction has left none.
+
+    Raises:
+        StorageFailed: the disk refused.
+        CorruptBatch: the batch is damaged.
+    """
+    if header.records_count > header.last_offset_delta:
         return offset
-    found = find_at_or_after(
-        segment.read_batch(position, header), header, -1 << 63, offset, max_bytes=_MAX_BATCH_BYTES
-    )
-    return offset if found is None else found[1]
-
-
-def _is_empty(header: BatchHeader) -> bool:
-    return header.magic == MAGIC and not header.records_count
+    if not header.records_count:
+        return None
+    segment.may_block()  # it may be long, and compressed
+    batch = segment.read_batch(position, header)
+    try:
+        return first_offset(batch, header, offset, max_bytes=_MAX_BATCH_BYTES)
+    except RequestRefused as error:
+        raise CorruptBatch(str(error)) from error
 
 
 def _stamps(
