@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from batches import batch
+from command_runner import run_command
 from raw_connection import produce_fields
 from running_broker import NOW_MS, RunningBroker, a_broker
 from stored import lose_metadata, opened_store, spoil_state
@@ -167,6 +168,35 @@ def test_a_followed_topic_whose_source_is_lost_is_wrong_until_it_is_promoted(
     assert not health.wrong
 
 
+def test_a_stored_pattern_that_is_none_stops_no_start_and_follows_no_topic(
+    broker: RunningBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker.append("t", batch(NOW_MS))
+    follow(broker)
+    broker.stop()
+    with opened_store(broker.log_dir) as store:
+        store.put_source(SOURCE._replace(topics="(?!_).*"))
+    caplog.clear()
+    broker.restart()
+    (line,) = [each for each in caplog.messages if "is dropped" in each]
+    assert "(?!_).*" in line
+    assert "look-around" in line
+    assert broker.broker.placement.source == SOURCE._replace(topics="")
+    assert broker.produce("t", batch(NOW_MS)).error_code == ErrorCode.not_leader_or_follower
+    assert "no topics" in run_command("follow", "status", "-b", broker.address).out
+    broker.client.create_topics({"new": 1})
+    broker.restart(horolog_follow=SOURCE.servers, horolog_follow_topics="t")
+    assert broker.broker.placement.source == SOURCE._replace(topics="t")
+
+
+def test_a_pattern_that_is_made_to_be_slow_leaves_names_to_be_matched(
+    broker: RunningBroker,
+) -> None:
+    follow(broker, horolog_follow=SOURCE.servers, horolog_follow_topics="(a+)+b")
+    assert not broker.broker.placement.wants("a" * 249)
+    assert not broker.broker.placement.wants("a" * 30_000 + "b"), "no topic has such a name"
+
+
 def test_what_a_broker_that_follows_finds_on_disk_is_not_led_before_the_source_was_asked(
     broker: RunningBroker,
 ) -> None:
@@ -198,6 +228,8 @@ def test_a_source_that_was_never_reached_is_not_followed_once_everything_is_prom
     [
         {"horolog_follow": "kafka:9092", "horolog_follow_topics": "("},
         {"horolog_follow": "kafka:9092", "horolog_follow_topics": "x" * 2000},
+        {"horolog_follow": "kafka:9092", "horolog_follow_topics": "(?!_).*"},
+        {"horolog_follow": "kafka:9092", "horolog_follow_topics": ""},
         {"horolog_follow_topics": "t"},
     ],
 )

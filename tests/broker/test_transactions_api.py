@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Any
 
 import pytest
@@ -244,6 +245,22 @@ def test_list_is_filtered(connection: RawConnection, broker: RunningBroker) -> N
     )
     bad = connection.ask(ApiKey.LIST_TRANSACTIONS, 2, transactional_id_pattern="(")
     assert bad.error_code == 128
+
+
+def test_a_pattern_that_would_take_long_is_refused_and_a_hostile_one_takes_no_time(
+    broker: RunningBroker,
+) -> None:
+    nested, ids = "(?:(?:a*){30}){20}b", ["a" * 30_000 + str(number) for number in range(20)]
+    with broker.connect() as connection:
+        for each in ids:
+            assert init(connection, transactional_id=each).error_code == 0
+        for pattern, code in (("(a+)+b", 0), ("(a|a)*[0-9]", 0), (nested, 128), ("(?=a)", 128)):
+            begun_s = time.process_time()
+            listed = connection.ask(ApiKey.LIST_TRANSACTIONS, 2, transactional_id_pattern=pattern)
+            assert listed.error_code == code
+            assert time.process_time() - begun_s < 5
+        few = {"producer_id_filters": [0], "transactional_id_pattern": nested}
+        assert connection.ask(ApiKey.LIST_TRANSACTIONS, 2, **few).error_code == 0
 
 
 def test_kill_between_prepare_and_complete_is_completed_by_the_next_start(

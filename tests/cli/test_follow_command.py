@@ -120,7 +120,7 @@ def test_what_cannot_be_promoted_gives_1_and_the_others_are_named(broker: Runnin
 
 def test_the_former_leader_is_demoted(source: RunningBroker, broker: RunningBroker) -> None:
     assert run("promote", "--all", "-b", broker.address).code == 0
-    arguments = ("--source", broker.address, "--topics", "t", "-b", source.address)
+    arguments = ("--source", broker.address, "--topics-pattern", "t", "-b", source.address)
     ran = run("follow", "--demote", *arguments)
     assert ran.code == 0, ran.err
     assert f"following {broker.address}" in ran.out
@@ -139,7 +139,9 @@ def test_the_former_leader_is_demoted(source: RunningBroker, broker: RunningBrok
         ("follow", "--demote"),
         ("follow", "--source", "h:1"),
         ("follow", "--demote", "--source", "h:1", "status"),
-        ("serve", "--topics", "t"),
+        ("serve", "--topics-pattern", "t"),
+        ("serve", "--follow", "h:1", "--topics", "t"),
+        ("follow", "--demote", "--source", "h:1", "--topics", "t"),
     ],
 )
 def test_misuse_gives_2(arguments: tuple[str, ...]) -> None:

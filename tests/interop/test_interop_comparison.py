@@ -17,6 +17,7 @@ from tools.peers.kafka import PEERS, Kafka, run_tool
 from horolog.client import Client, ResourceType
 from horolog.clock import DAY_MS, SystemClock
 from horolog.errors import ErrorCode
+from horolog.patterns import name_pattern
 from horolog.record.batch import parse_header
 from horolog.record.builder import Record, build_batch, read_records
 from horolog.record.timestamps import TimestampType
@@ -191,6 +192,19 @@ def test_the_dump_tool_prints_a_line_for_each_batch(kafka):
     assert sum(line.startswith("baseOffset:") for line in printed) == 3
 
 
+def test_brokers_match_patterns_of_re2s_syntax(kafka):
+    with RawConnection(kafka.bootstrap, timeout_s=PATIENCE_S) as connection:
+        for pattern in ("a+", "(?i)[[:alpha:]]", "(?=a)", r"(a)\1", "a++", r"a\Z", "(?x)a"):
+            fields = {"transactional_id_pattern": pattern, "duration_filter": -1}
+            of_kafka = connection.ask(ApiKey.LIST_TRANSACTIONS, 2, **fields).error_code
+            try:
+                name_pattern(pattern)
+            except ValueError:
+                assert of_kafka == ErrorCode.invalid_regular_expression, pattern
+            else:
+                assert of_kafka == ErrorCode.none, pattern
+
+
 def test_mirror_maker_runs_on_connect():
     (jar,) = (PEERS / "mirror-maker").glob("connect-mirror-[0-9]*.jar")
     with zipfile.ZipFile(jar) as classes:
@@ -210,6 +224,7 @@ CHECKS: Final[Mapping[str, Callable[..., None]]] = {
     "a table of old data into a topic": test_retention_deletes_old_data_at_once,
     "archives": test_tiered_storage_is_by_topic,
     "checking files": test_the_dump_tool_prints_a_line_for_each_batch,
+    "patterns of names": test_brokers_match_patterns_of_re2s_syntax,
     "copying topics": test_mirror_maker_runs_on_connect,
 }
 

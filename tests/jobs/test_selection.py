@@ -57,6 +57,8 @@ def test_files_may_be_read_without_naming_topics_and_a_broker_may_not(tmp_path: 
         Selection.of("127.0.0.1:9092")
     with pytest.raises(Misconfigured, match="not both"):
         Selection.of(tmp_path, topics="a", topics_pattern="b")
+    with pytest.raises(Misconfigured, match=r"topics-pattern=.*no look-around"):
+        Selection.of(tmp_path, topics_pattern="(?!_).*")
     with pytest.raises(Misconfigured, match="later than to"):
         Selection.of(tmp_path, from_=2, to=1)
 

@@ -143,7 +143,6 @@ def test_the_source_and_its_topics_come_back() -> None:
     [
         {"servers": ""},
         {"cluster_id": "", "ended": False},
-        {"topics": "("},
         {"topics": 7},
     ],
 )
@@ -151,6 +150,23 @@ def test_a_source_that_cannot_be_is_none(change: dict[str, object]) -> None:
     good = {"cluster_id": "c", "servers": "s:1", "topics": ".*", "config": ""}
     assert state.source_in({state.SOURCE: json.dumps(good)}) is not None
     assert state.source_in({state.SOURCE: json.dumps({**good, **change})}) is None
+
+
+@pytest.mark.parametrize("pattern", ["(", "(?!_).*", "x" * 2000, "\x1b[31m(", r"(a)\1", "\ud800"])
+def test_a_stored_pattern_that_is_none_is_dropped_with_a_line(
+    pattern: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    row = SourceRow("c", "s:1", pattern, "")
+    found = state.source_in({state.SOURCE: state.source_text(row)})
+    assert found == row._replace(topics=""), "the cluster is still known"
+    (line,) = caplog.messages
+    assert "is dropped" in line
+    assert line.isprintable()
+
+
+def test_the_pattern_of_a_source_that_is_promoted_does_not_matter() -> None:
+    row = SourceRow("c", "s:1", "(?!_).*", "", ended=True)
+    assert state.source_in({state.SOURCE: state.source_text(row)}) == row
 
 
 @pytest.mark.parametrize(

@@ -52,8 +52,18 @@ def test_names_of_options_ignore_case() -> None:
     options = ReadOptions.parse(
         {"KAFKA.Bootstrap.Servers": "h:1", "SUBSCRIBEpattern": "a.*", "MinPartitions": " 7 "}
     )
-    assert options.subscription == Pattern("a.*")
+    assert options.subscription == Pattern("a.*", is_java=True)
     assert options.min_partitions == 7
+
+
+def test_a_pattern_has_the_syntax_of_its_option() -> None:
+    """`[a-z&&[^b]]` is a class in Java's syntax, and in RE2's one that "]" follows."""
+    both = {}
+    for option in ("subscribePattern", "topicsPattern"):
+        found = ReadOptions.parse({"path": "/d", option: "[a-z&&[^b]]+"}).subscription
+        assert isinstance(found, Pattern)
+        both[option] = [name for name in ("a", "b", "a]") if found.matcher()(name)]
+    assert both == {"subscribePattern": ["a"], "topicsPattern": ["a]"]}
 
 
 def test_topics_are_separated_by_commas_and_trimmed() -> None:
@@ -142,6 +152,9 @@ def test_ends_are_preferred_as_starts_are() -> None:
             {"kafka.bootstrap.servers": "h:1", "subscribePattern": "a("},
             "as Java would: a paren",
         ),
+        ({"path": "/a", "topicsPattern": " "}, "topicsPattern= is no pattern: it is empty"),
+        ({"path": "/a", "topicsPattern": "(?!b).*"}, "topicsPattern=.*no look-around"),
+        ({**BROKER, "topicsPattern": "a"}, "Only one of the following options"),
         ({"kafka.bootstrap.servers": "h:1", "assign": "orders"}, "expected e.g."),
         ({"kafka.bootstrap.servers": "h:1", "assign": '{"a":[-1]}'}, "expected e.g."),
         ({"kafka.bootstrap.servers": "h:1", "assign": "{}"}, "No partitions to assign"),

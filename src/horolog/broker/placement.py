@@ -6,9 +6,9 @@ same step as the topic. The store's rows are written before it changes.
 """
 
 import logging
-import re
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 from typing import Final, NamedTuple
 from uuid import UUID
@@ -21,14 +21,14 @@ from horolog.config import BrokerConfig, parse_properties
 from horolog.errors import ErrorCode, Misconfigured, RequestRefused
 from horolog.metadata.rows import FollowedRow, SourceRow, Stored, promoted_once
 from horolog.metadata.store import MetadataStore
-from horolog.metadata.topics import Topic
+from horolog.metadata.topics import MAX_NAME_LENGTH, Topic
+from horolog.patterns import given_pattern, name_pattern
 from horolog.storage.names import FOLLOWED_INTERNAL, INTERNAL_TOPICS
 from horolog.wire.leaders import CurrentLeader, NodeEndpoint
 
 _LOG = logging.getLogger(__name__)
 
 _MOST_NODE_ID: Final = (1 << 31) - 1
-_LONGEST_PATTERN: Final = 1_000
 
 
 class LeaderHint(NamedTuple):
@@ -181,7 +181,7 @@ def source_of(config: BrokerConfig, stored: SourceRow | None) -> SourceRow | Non
         if config.horolog_follow_topics != ".*":
             raise Misconfigured("horolog.follow.topics says what of horolog.follow: give both")
         return stored
-    topics = checked_pattern(config.horolog_follow_topics)
+    topics = given_pattern(config.horolog_follow_topics, "horolog.follow.topics").expression
     given = SourceRow("", servers, topics, config.horolog_follow_config)
     connection_to(given)
     if stored is None:
@@ -212,28 +212,36 @@ def connection_to(source: SourceRow) -> ClientConfig:
     return config_of_properties(source.servers, given, "horolog-follower")
 
 
-def checked_pattern(topics: str) -> str:
-    """A regular expression for the names of topics.
-
-    Raises:
-        Misconfigured: it is none, or too long.
-    """
-    try:
-        if len(topics) > _LONGEST_PATTERN:
-            raise ValueError(f"it has more than {_LONGEST_PATTERN} characters")
-        re.compile(topics)
-    except (re.error, ValueError, RecursionError) as error:
-        raise Misconfigured(f"horolog.follow.topics={topics:.80} is invalid: {error}") from None
-    return topics
-
-
 def is_selected(source: SourceRow | None, name: str) -> bool:
     """Whether the topics that are followed include one of this name."""
     if source is None or source.ended:
         return False
     if name in INTERNAL_TOPICS:
         return name in FOLLOWED_INTERNAL
-    return re.fullmatch(source.topics, name) is not None
+    if len(name) > MAX_NAME_LENGTH:
+        return False
+    return _matches(source.topics, name)
+
+
+@lru_cache(maxsize=1 << 15)  # the event loop asks for all topics again and again
+def _matches(expression: str, name: str) -> bool:
+    return name_pattern(expression).matches(name)
+
+
+def match_all(source: SourceRow, names: Collection[str]) -> None:
+    """Match names once, in a thread, so that the event loop need not.
+
+    Raises:
+        RequestRefused: that may take seconds, also at every start to come.
+    """
+    if name_pattern(source.topics).is_slow_for(names):
+        raise RequestRefused(
+            ErrorCode.policy_violation,
+            f"the pattern {source.topics:.80} takes too long to match {len(names)} names: give one "
+            "with fewer and smaller repetitions",
+        )
+    for name in names:
+        is_selected(source, name)
 
 
 def leads_some(topics: Iterable[Topic]) -> bool:
@@ -263,9 +271,24 @@ def not_leader(topic: Topic) -> RequestRefused:
 
 
 def widened(before: SourceRow | None, source: SourceRow) -> SourceRow:
-    """A source with the topics that are followed from it by now, and others."""
+    """A source with the topics that are followed from it by now, and others.
+
+    Raises:
+        Misconfigured: they are too many for one pattern.
+    """
     if before is None or before.ended or before.cluster_id != source.cluster_id:
+        return source
+    if not before.topics:
         return source
     if before.topics in (source.topics, ".*"):
         return source._replace(topics=before.topics)
-    return source._replace(topics=f"(?:{before.topics})|(?:{source.topics})")
+    both = f"(?:{before.topics})|(?:{source.topics})"
+    try:
+        name_pattern(both)
+    except ValueError as error:
+        raise Misconfigured(
+            f"topics that match {before.topics:.80} are followed already, and with "
+            f"{source.topics:.80} that is too much for one pattern: {error}. Give a shorter one of "
+            "both with `serve --follow`"
+        ) from None
+    return source._replace(topics=both)

@@ -32,10 +32,12 @@ def follow(
             metavar="HOST:PORT[,...]", help="The cluster to follow, as the broker reaches it."
         ),
     ] = None,
-    topics: Annotated[
+    topics_pattern: Annotated[
         str,
         typer.Option(
-            metavar="REGEX", help="Only topics whose names match this as a whole; default all."
+            metavar="RE",
+            help="Only topics whose whole name matches a regular expression, in RE2's syntax; "
+            "default all.",
         ),
     ] = ".*",
     as_json: Json = False,
@@ -55,7 +57,7 @@ def follow(
     if not demote or source is None:
         raise Misconfigured("Give --demote and --source HOST:PORT, or the command status")
     with brokers.connect() as client:
-        client.demote(source, topics)
+        client.demote(source, topics_pattern)
         following = following_of(client)
     if as_json:
         show_json(_shown(following))
@@ -105,6 +107,8 @@ def _title(following: Following) -> str:
     if following.is_ended:
         return f"{named} is not followed any more: all topics were promoted"
     of_topics = "" if following.topics == ".*" else f", topics that match {following.topics}"
+    if not following.topics:
+        of_topics = ", but no topics: their pattern was dropped, as the log says"
     error = "" if following.error is None else f"\nIt cannot be followed now: {following.error}"
     return f"following {named}{of_topics}{error}"
 

@@ -97,12 +97,13 @@ def serve(
             "that has begun to continues without this option, until it is promoted.",
         ),
     ] = None,
-    topics: Annotated[
+    topics_pattern: Annotated[
         str | None,
         typer.Option(
-            "--topics",
-            metavar="REGEX",
-            help="With --follow, only topics whose names match this as a whole.",
+            "--topics-pattern",
+            metavar="RE",
+            help="With --follow, only topics whose whole name matches a regular expression, in "
+            "RE2's syntax.",
         ),
     ] = None,
     command_config: Annotated[
@@ -157,7 +158,7 @@ def serve(
         given["horolog.open.listeners"] = "*"
     if cluster_id is not None:
         given["horolog.cluster.id"] = cluster_id
-    given |= follow_settings(follow, topics, command_config)
+    given |= follow_settings(follow, topics_pattern, command_config)
     if metrics_port is not None:
         given["horolog.metrics.port"] = str(metrics_port)
     write_log_to_stderr(verbose=verbose, as_json=json_log)
@@ -215,7 +216,7 @@ def ready_line(bound: Sequence[Endpoint], advertised: Sequence[Endpoint], log_di
 
 
 def follow_settings(
-    follow: str | None, topics: str | None, command_config: Path | None
+    follow: str | None, topics_pattern: str | None, command_config: Path | None
 ) -> dict[str, str]:
     """What the options about a cluster that is followed mean as settings.
 
@@ -223,12 +224,12 @@ def follow_settings(
         Misconfigured: some are given without `--follow`.
     """
     if follow is None:
-        if topics is not None or command_config is not None:
-            raise Misconfigured("--topics and --command-config are for --follow HOST:PORT")
+        if topics_pattern is not None or command_config is not None:
+            raise Misconfigured("--topics-pattern and --command-config are for --follow HOST:PORT")
         return {}
     given = {"horolog.follow": follow}
-    if topics is not None:
-        given["horolog.follow.topics"] = topics
+    if topics_pattern is not None:
+        given["horolog.follow.topics"] = topics_pattern
     if command_config is not None:
         # A restart without the option may be in another directory.
         given["horolog.follow.config"] = str(command_config.absolute())

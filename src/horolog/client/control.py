@@ -317,18 +317,20 @@ class ControlCalls(RetriedCalls):
         for some in _parts(topics or ()):
             self._follow(questions.PROMOTE, json.dumps(some))
 
-    def demote(self, servers: str, topics: str = ".*") -> None:
+    def demote(self, servers: str, topics_pattern: str = ".*") -> None:
         """Have a broker follow a cluster, also in topics that it leads.
 
         Args:
             servers: the bootstrap servers of the cluster, as the broker reaches it.
-            topics: a regular expression that names match as a whole.
+            topics_pattern: a regular expression, in RE2's syntax, that whole names match.
 
         Raises:
             RequestRefused: the broker cannot (Apache Kafka), or refuses.
             NoAnswer: no broker answers.
         """
-        self._follow(questions.DEMOTE, json.dumps(questions.Demotion(servers, topics)._asdict()))
+        self._follow(
+            questions.DEMOTE, json.dumps(questions.Demotion(servers, topics_pattern)._asdict())
+        )
 
     def _follow(self, action: Action, value: str) -> None:
         lacking = (

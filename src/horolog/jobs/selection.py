@@ -13,8 +13,8 @@ from horolog.clock import Moment, SystemClock, moment_ms
 from horolog.errors import Misconfigured
 from horolog.jobs.parameters.shared import Reads
 from horolog.offsets import commits_positions
+from horolog.patterns import given_pattern
 from horolog.record.timestamps import TimeRange
-from horolog.sources import java_patterns
 from horolog.sources.broker_log import BrokerLog
 from horolog.sources.file_log import FileLog
 from horolog.sources.kafka_settings import PREFIX
@@ -62,6 +62,8 @@ class Selection:
         location = Location.parse(source)
         if chosen and topics_pattern is not None:
             raise Misconfigured("give topics or topics-pattern, not both")
+        if topics_pattern is not None:
+            given_pattern(topics_pattern, "topics-pattern")
         if location.is_broker and not chosen and topics_pattern is None:
             raise Misconfigured(
                 "give the topics of the broker: --topics A,B or --topics-pattern RE"
@@ -109,7 +111,7 @@ class Selection:
         if self.topics:
             found["subscribe"] = ",".join(self.topics)
         elif self.topics_pattern is not None:
-            found["subscribePattern"] = self.topics_pattern
+            found["topicsPattern"] = self.topics_pattern
         return found
 
     def within(self, ranges: Mapping[TopicPartition, tuple[int, int]]) -> "Selection":
@@ -192,10 +194,10 @@ def client_of(
 
 
 def chosen_groups(client: Client, names: Sequence[str], pattern: str | None) -> list[str]:
-    """The groups that are named, or that read and whose whole name matches a regular expression."""
+    """The groups that are named, or that read and whose whole name matches a pattern."""
     if pattern is None:
         return sorted(dict.fromkeys(names))
-    matches = java_patterns.compiled(pattern).fullmatch
+    matches = given_pattern(pattern, "groups-pattern").matches
     return [group for group in client.list_groups() if matches(group) and commits_positions(group)]
 
 

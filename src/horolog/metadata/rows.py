@@ -51,7 +51,7 @@ class SourceRow(NamedTuple):
     servers: str
     """Its bootstrap servers, as in Kafka's setting."""
     topics: str
-    """A regular expression that the names of followed topics match as a whole."""
+    """A pattern that the names of followed topics match as a whole; empty for no topics."""
     config: str
     """The path of a file of client properties, empty for none."""
     ended: bool = False

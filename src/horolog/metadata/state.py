@@ -34,6 +34,7 @@ from typing import Annotated, Final, NamedTuple
 from uuid import UUID
 
 from horolog.config.tables import topic_settings
+from horolog.errors import printable
 from horolog.json_text import from_json, read_as
 from horolog.metadata.rows import (
     AS_FOUND,
@@ -44,6 +45,7 @@ from horolog.metadata.rows import (
     settings_of_source,
     settings_text,
 )
+from horolog.patterns import name_pattern
 from horolog.schemas.metadata import NEWEST_LEVEL
 from horolog.storage import names
 from horolog.storage.directory.checkpoints import decode_uuid, kafka_uuid
@@ -296,10 +298,19 @@ def source_in(shared: Settings) -> SourceRow | None:
         row = read_as(SourceRow, from_json(text), may_have_more=True)
         if not row.servers or not (row.cluster_id or row.ended):
             raise ValueError("it has no cluster id or no servers")
-        re.compile(row.topics)
-    except (ValueError, re.error, RecursionError) as error:
+    except ValueError as error:
         _logger.error("which cluster was followed cannot be read: %s", error)
         return None
+    try:
+        if not row.ended:
+            name_pattern(row.topics)
+    except ValueError as error:
+        _logger.error(
+            "the stored pattern of topics to follow, %.80s, is dropped: %s. No topic is followed "
+            "without one: give another with `serve --follow` or `horolog follow --demote`",
+            *(printable(row.topics), printable(str(error))),
+        )
+        return row._replace(topics="")
     return row
 
 

@@ -4,11 +4,12 @@ Values, and their reading from options; `bounds` turns them into offsets.
 """
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
 from horolog.errors import Misconfigured
+from horolog.patterns import given_pattern, name_pattern
 from horolog.sources import java_patterns
 from horolog.sources.option_values import is_relative, moment, parsed, topic_name
 from horolog.storage.names import INTERNAL_TOPICS, TopicPartition
@@ -18,6 +19,7 @@ LATEST = -1
 STARTING = "startingTimestamp"
 
 _NUMBER = re.compile(r"[+-]?[0-9]+")
+_SUBSCRIPTIONS = ("subscribe", "subscribePattern", "topicsPattern", "assign")
 # Of ListOffsets: the largest time (KIP-734), and ends of tiered logs (KIP-405, KIP-1005, KIP-1023).
 _OTHER_ENDS = range(-6, EARLIEST)
 _TIMES = (
@@ -35,12 +37,20 @@ class Topics:
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """`subscribePattern`, a regular expression of Java's: topics whose whole name matches it.
+    """`topicsPattern`, of RE2's syntax, or `subscribePattern`, of Java's.
 
-    Kafka's internal topics never do.
+    Topics whose whole name matches it; Kafka's internal topics never do.
     """
 
     expression: str
+    is_java: bool = False
+
+    def matcher(self) -> Callable[[str], bool]:
+        """Whether a topic's name matches."""
+        if not self.is_java:
+            return name_pattern(self.expression).matches
+        matches = java_patterns.compiled(self.expression).fullmatch
+        return lambda name: matches(name) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +84,9 @@ def subscribed(
             missing = [str(partition) for partition in assigned if partition not in partitions]
             found = [partition for partition in assigned if partition in partitions]
             named = "partition" if len(missing) == 1 else "partitions"
-        case Pattern(expression):
+        case Pattern() as pattern:
             missing, named = [], ""
-            matches = java_patterns.compiled(expression).fullmatch
+            matches = pattern.matcher()
             found = [
                 partition
                 for partition in partitions
@@ -128,16 +138,16 @@ Limit = Everywhere | AtTime | TimeByPartition | OffsetByPartition
 
 
 def subscription_of(given: Mapping[str, str]) -> Subscription | None:
-    """What `subscribe`, `subscribePattern` or `assign` say; None when none is given.
+    """What one of `_SUBSCRIPTIONS` says; None when none is given.
 
     Raises:
         Misconfigured: more than one is given, or it names nothing.
     """
-    named = [name for name in ("subscribe", "subscribePattern", "assign") if name.lower() in given]
+    named = [name for name in _SUBSCRIPTIONS if name.lower() in given]
     if len(named) > 1:
         raise Misconfigured(
             "Only one of the following options can be specified: "
-            f"subscribe, subscribePattern, assign (got {' and '.join(named)})"
+            f"{', '.join(_SUBSCRIPTIONS)} (got {' and '.join(named)})"
         )
     match named:
         case ["subscribe"]:
@@ -149,14 +159,18 @@ def subscription_of(given: Mapping[str, str]) -> Subscription | None:
                 )
             return Topics(tuple(topic_name(each, "subscribe") for each in dict.fromkeys(topics)))
         case ["subscribePattern"]:
-            return _pattern(given["subscribepattern"].strip())
+            return _java_pattern(given["subscribepattern"].strip())
+        case ["topicsPattern"]:
+            return Pattern(
+                given_pattern(given["topicspattern"].strip(), "topicsPattern").expression
+            )
         case ["assign"]:
             return _assigned(given["assign"])
         case _:
             return None
 
 
-def _pattern(expression: str) -> Pattern:
+def _java_pattern(expression: str) -> Pattern:
     if not expression:
         raise Misconfigured("Pattern to subscribe is empty: option 'subscribePattern'")
     try:
@@ -165,7 +179,7 @@ def _pattern(expression: str) -> Pattern:
         raise Misconfigured(
             f"Option 'subscribePattern': '{expression}' cannot be obeyed as Java would: {error}"
         ) from None
-    return Pattern(expression)
+    return Pattern(expression, is_java=True)
 
 
 def _assigned(text: str) -> Assigned:

@@ -133,7 +133,7 @@ class ReadOptions:
             if subscription is None:
                 raise Misconfigured(
                     "One of the following options must be specified: "
-                    "subscribe, subscribePattern, assign"
+                    "subscribe, subscribePattern, topicsPattern, assign"
                 )
         starting = limit_of(given, STARTING, "startingOffsetsByTimestamp", "startingOffsets")
         ending = limit_of(given, "endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")

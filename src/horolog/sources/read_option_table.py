@@ -46,6 +46,8 @@ OF_KAFKA_SOURCE = {
 OWN = {
     "path": "segment files instead of a broker, as given to `load()`",
     "paths": "several of them, as Spark hands on `load([...])`",
+    "topicsPattern": "as `subscribePattern`, in RE2's syntax, which takes linear time; what "
+    "`--topics-pattern` of jobs is",
     "columns": "the columns of the read, with commas; others are not decoded",
     "includeTimestampMs": "`true` adds the column `timestampMs`; `false` (default)",
     "includeProducer": "`true` adds `producerId`, `producerEpoch` and `sequence`; "

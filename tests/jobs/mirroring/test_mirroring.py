@@ -71,7 +71,7 @@ def test_topics_are_made_with_partitions_and_settings_and_renamed(lab: MirrorLab
         lab.produce(topic, 0, records(0, 3))
     done = lab.run(
         topics="a.clicks,views",
-        rename=r"a\.(.*)=west.\1",
+        rename=r"a\.(?P<name>.*)=west.\g<name>",
         topic_settings={"max.message.bytes": "2000000", "segment.bytes": ""},
     )
     assert not done.errors
@@ -581,7 +581,7 @@ def test_what_cannot_be_is_refused_before_anything_is_done(lab: MirrorLab, tmp_p
         lab.run(target=lab.source.address)
     with pytest.raises(Misconfigured, match="t and u would both be mirrored to same"):
         lab.run(topics="t,u", rename=".*=same", state=tmp_path / "a")
-    for rename in ("x", "=y", "(=y", "x=", r"x=\1"):
+    for rename in ("x", "=y", "(=y", "x=", r"x=\1", r"x=\g<y>", r"x=\q", "x=\\", r"(?!x).*=y"):
         with pytest.raises(Misconfigured, match="rename"):
             lab.run(rename=rename, state=tmp_path / "b")
     with pytest.raises(Misconfigured, match="the source is a path"):

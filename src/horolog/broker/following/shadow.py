@@ -24,9 +24,9 @@ from horolog.broker.live_settings import LiveSettings
 from horolog.broker.partitions import Partitions
 from horolog.broker.placement import (
     Placement,
-    checked_pattern,
     connection_to,
     is_selected,
+    match_all,
     widened,
 )
 from horolog.broker.producer_ids import ProducerIds
@@ -39,6 +39,7 @@ from horolog.clock import Clock
 from horolog.errors import ErrorCode, HorologError, RequestRefused
 from horolog.metadata.rows import SourceRow
 from horolog.metadata.topics import Topic, TopicRegistry
+from horolog.patterns import given_pattern
 from horolog.storage.names import CONSUMER_OFFSETS, FOLLOWED_OFFSETS, TRANSACTION_STATE
 from horolog.wire.questions import (
     Demotion,
@@ -221,16 +222,19 @@ class Shadow:
             StorageFailed: a write failed; some topics may be led here still.
         """
         config = self._live.config.horolog_follow_config
-        given = SourceRow("", asked.servers, checked_pattern(asked.topics), config)
+        topics = given_pattern(asked.topics, "topics").expression
+        given = SourceRow("", asked.servers, topics, config)
         seen = await _look(given, self._partitions.cluster_id)
         async with self._lock:
             self._check_source(given, seen)
-            topics = choose(self._topics, seen, self._latest_epoch)
+            chosen = choose(self._topics, seen, self._latest_epoch)
             source = widened(self._placement.source, given._replace(cluster_id=seen.cluster_id))
+            its = {*seen.topics, *(topic.name for topic in self._topics), *self._placement.rows}
+            await asyncio.to_thread(match_all, source, its)
             await self._stop()
             try:
                 await self._placement.put_source(source, self._promoted_once(given))
-                for topic, row in topics:
+                for topic, row in chosen:
                     if topic.name == TRANSACTION_STATE:
                         await self._transactions.begin_anew()
                     await self._controller.demote(topic, row)

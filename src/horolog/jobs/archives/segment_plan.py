@@ -1,6 +1,5 @@
 """What `restore` makes: partitions of an archive, and their ranges as the segments of a log."""
 
-import re
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import islice, pairwise
@@ -11,7 +10,7 @@ from horolog.jobs.archives.manifest import ArchivedFile, ArchivedPartition, Mani
 from horolog.jobs.archives.ranges import ArchivedRange
 from horolog.jobs.archives.segments import SegmentUnit
 from horolog.jobs.selection import Selection
-from horolog.sources import java_patterns
+from horolog.patterns import given_pattern
 from horolog.storage.directory.checkpoints import AppendTimeReset
 from horolog.storage.names import TopicPartition
 
@@ -72,16 +71,9 @@ def lacking_partitions(manifest: Manifest, chosen: Selection) -> Iterator[str]:
 def _chosen_topics(topics: Collection[str], chosen: Selection) -> set[str]:
     """Those that are named or match the pattern, or all."""
     if chosen.topics_pattern is not None:
-        pattern = _compiled(chosen.topics_pattern)
-        return {name for name in topics if pattern.fullmatch(name)}
+        matches = given_pattern(chosen.topics_pattern, "topics-pattern").matches
+        return {name for name in topics if matches(name)}
     return {name for name in topics if name in chosen.topics} if chosen.topics else set(topics)
-
-
-def _compiled(pattern: str) -> re.Pattern[str]:
-    try:
-        return java_patterns.compiled(pattern)
-    except java_patterns.UntranslatableError as error:
-        raise Misconfigured(f"topics-pattern {pattern}: {error}") from None
 
 
 def planned_segments(partition: TopicPartition, state: ArchivedPartition) -> SegmentPlan:

@@ -26,7 +26,7 @@ from horolog.jobs.selection import Selection
 from horolog.jobs.spread import cores_of, in_shares
 from horolog.record.batch_producers import TYPES as OF_PRODUCERS
 from horolog.record.timestamps import TimeRange
-from horolog.sources import columns, java_patterns, planning
+from horolog.sources import columns, planning
 from horolog.sources.bounds import Bounds, data_lost
 from horolog.sources.broker_log import BrokerLog
 from horolog.sources.clocks import appended_in
@@ -255,8 +255,8 @@ def _chooses(options: ReadOptions, topic: str) -> bool:
     match options.subscription:
         case Topics(names):
             return topic in names
-        case Pattern(expression):
-            return java_patterns.compiled(expression).fullmatch(topic) is not None
+        case Pattern() as pattern:
+            return pattern.matcher()(topic)
         case _:
             return True
 

@@ -25,7 +25,7 @@ from horolog.jobs.parameters.function import on_spark, without_spark
 from horolog.jobs.parameters.option import names
 from horolog.jobs.selection import client_of
 from horolog.jobs.state import JobState
-from horolog.sources import java_patterns
+from horolog.patterns import given_pattern
 from horolog.sources.location import Location
 
 _RECORDED, _PLAN = "recorded", "plan"
@@ -178,7 +178,7 @@ def _chosen(known: Iterable[str], step: Step, not_: str) -> set[str]:
     _check_groups(groups, pattern)
     known = set(known)
     if pattern is not None:
-        matches = java_patterns.compiled(pattern).fullmatch
+        matches = given_pattern(pattern, "groups-pattern").matches
         found = {each for each in known if matches(each)}
         if not found:
             raise Misconfigured(f"no group that matches {pattern} {not_}")

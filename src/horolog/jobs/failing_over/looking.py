@@ -8,7 +8,7 @@ from horolog.clock import SystemClock
 from horolog.errors import Misconfigured
 from horolog.jobs.failing_over.recorded import Recorded
 from horolog.jobs.selection import chosen_groups, client_of
-from horolog.sources import java_patterns
+from horolog.patterns import given_pattern
 from horolog.sources.location import Location
 
 Key = tuple[str, int]
@@ -133,7 +133,7 @@ def _topics(
         return [name for name in topics if name in read]
     if pattern is None:
         return read
-    matches = java_patterns.compiled(pattern).fullmatch
+    matches = given_pattern(pattern, "topics-pattern").matches
     return [name for name in read if matches(name)]
 
 

@@ -17,6 +17,7 @@ from crc32c import crc32c
 
 from horolog.errors import Misconfigured
 from horolog.jobs.spread import UNITS_PER_CORE, in_shares
+from horolog.patterns import given_pattern
 from horolog.sources.file_systems import Root
 from horolog.sources.limits import Subscription, subscribed, subscription_of
 from horolog.sources.object_stores import StoreOptions
@@ -117,7 +118,7 @@ class FileRequest:
         if topics_pattern is not None:
             if asked:
                 raise Misconfigured("give topics or topics-pattern, not both")
-            asked["subscribepattern"] = topics_pattern
+            asked["topicspattern"] = given_pattern(topics_pattern, "topics-pattern").expression
         found = tuple(map(LogPath.parse, given))
         return cls(found, StoreOptions.parse(lowered), subscription_of(asked))
 

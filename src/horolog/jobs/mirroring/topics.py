@@ -10,6 +10,7 @@ from horolog.client.deadline import Deadline
 from horolog.client.topic_facts import known_id
 from horolog.errors import ErrorCode, HorologError, Misconfigured, RequestRefused
 from horolog.jobs.receiving import ReceivingTopic, is_horolog, refuse_records
+from horolog.patterns import NamePattern
 
 TIMESTAMP_TYPE = "message.timestamp.type"
 _OURS = "horolog."
@@ -27,21 +28,23 @@ _OF_CLUSTERS = frozenset(
 """Settings of topics that depend on how many brokers there are, and which."""
 _ASK_AGAIN_S = 0.1
 _UNLIMITED = str((1 << 63) - 1)
+_REFERENCE = re.compile(r"\\(?:([1-9][0-9]?)|g<(\w+)>|(\\)|.?)", re.ASCII | re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
 class Renaming:
-    r"""`PATTERN=REPL`: a regular expression for the whole name, and what replaces it (`\1`)."""
+    r"""`PATTERN=REPL`: a pattern of the whole name, and what replaces it (`\1`, `\g<name>`)."""
 
     pattern: str = ""
     replacement: str = ""
+    _compiled: NamePattern | None = field(default=None, repr=False, compare=False)
 
     @classmethod
     def parse(cls, text: str | None) -> "Renaming":
         """What `--rename` says.
 
         Raises:
-            Misconfigured: it is no expression, or nothing comes in its place.
+            Misconfigured: it is no pattern, or nothing comes in its place.
         """
         if text is None:
             return cls()
@@ -49,16 +52,38 @@ class Renaming:
         if not equals or not pattern or not replacement:
             raise Misconfigured(f"rename {text!r}: write PATTERN=REPLACEMENT, as '(.*)=west.\\1'")
         try:
-            # With an empty alternative the expression matches, and the replacement is checked.
-            re.sub(f"(?:{pattern})|$", replacement, "")
-        except (re.error, IndexError) as error:
+            compiled = NamePattern(pattern, captures=True)
+            _expand(replacement, dict.fromkeys(compiled.group_names, ""))
+        except ValueError as error:
             raise Misconfigured(f"rename {text!r}: {error}") from None
-        return cls(pattern, replacement)
+        return cls(pattern, replacement, compiled)
 
     def __call__(self, topic: str) -> str:
         """The name at the target; topics that do not match keep theirs."""
-        match = re.fullmatch(self.pattern, topic) if self.pattern else None
-        return topic if match is None else match.expand(self.replacement)
+        groups = None if self._compiled is None else self._compiled.groups(topic)
+        return topic if groups is None else _expand(self.replacement, groups)
+
+
+def _expand(replacement: str, groups: Mapping[str | int, str]) -> str:
+    """A replacement with what the groups have taken.
+
+    Raises:
+        ValueError: it refers to a group that is not there, or escapes something else.
+    """
+
+    def text(escape: re.Match[str]) -> str:
+        number, name, backslash = escape.groups()
+        if backslash:
+            return "\\"
+        key = name if number is None else number
+        if key is None:
+            raise ValueError(f"{escape[0]} refers to no group: write \\1 or \\g<name>")
+        found = groups.get(int(key) if key.isdecimal() else key)
+        if found is None:
+            raise ValueError(f"{escape[0]} refers to a group that the pattern does not have")
+        return found
+
+    return _REFERENCE.sub(text, replacement)
 
 
 @dataclass(slots=True)

@@ -34,7 +34,9 @@ class Step:
     groups: Annotated[Names, Option("Consumer groups.", metavar="NAME,NAME")] = None
     groups_pattern: Annotated[
         str | None,
-        Option("Those whose whole name matches a regular expression of Java's.", metavar="RE"),
+        Option(
+            "Those whose whole name matches a regular expression, in RE2's syntax.", metavar="RE"
+        ),
     ] = None
     settings: OfStores = field(default=None, repr=False)
 

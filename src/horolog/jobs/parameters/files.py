@@ -34,7 +34,8 @@ OfTopics = Annotated[Names, Option("The topics to read.", metavar="NAME,NAME", f
 OfTopicsPattern = Annotated[
     str | None,
     Option(
-        "Read the topics whose whole name matches a regular expression of Java's.", metavar="RE"
+        "Read the topics whose whole name matches a regular expression, in RE2's syntax.",
+        metavar="RE",
     ),
 ]
 

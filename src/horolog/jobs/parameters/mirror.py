@@ -52,7 +52,8 @@ class Mirror(Keeps, Reads):
     groups_pattern: Annotated[
         str | None,
         Option(
-            "Carry over those of groups whose whole name matches a regular expression of Java's.",
+            "Carry over those of groups whose whole name matches a regular expression, in RE2's "
+            "syntax.",
             metavar="RE",
         ),
     ] = None

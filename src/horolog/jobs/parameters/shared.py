@@ -37,7 +37,7 @@ Topics = Annotated[Names, Option("The topics to read.", metavar="NAME,NAME", pin
 TopicsPattern = Annotated[
     str | None,
     Option(
-        "Read the topics whose whole name matches a regular expression of Java's.",
+        "Read the topics whose whole name matches a regular expression, in RE2's syntax.",
         metavar="RE",
         pin=as_given,
     ),

@@ -54,7 +54,7 @@ _SPARK_TYPES: dict[str, DataType] = {
         StructType([StructField("key", StringType()), StructField("value", BinaryType())])
     ),
 }
-_ASKS_FOR_A_READ = ("subscribe", "subscribepattern", "assign", "path", "paths")
+_ASKS_FOR_A_READ = ("subscribe", "subscribepattern", "topicspattern", "assign", "path", "paths")
 
 
 class LogSource(DataSource):

@@ -1,0 +1,130 @@
+"""Patterns of names: regular expressions of RE2's syntax, matched against whole names.
+
+Patterns come from clients, from operators and from disk, and are matched against names that clients
+choose. RE2 takes time linear in a name's length, whatever the pattern, and lets other threads run
+meanwhile. Python's `re` and Java's take exponential time for some patterns. Apache Kafka's brokers
+use RE2's Java port (KIP-848, KIP-1152).
+
+Source: https://github.com/google/re2/wiki/Syntax
+"""
+
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Any, Final
+
+from horolog.errors import Misconfigured
+
+LONGEST_PATTERN: Final = 1_000
+"""In characters."""
+LONGEST_NAME: Final = (1 << 15) - 1
+"""In bytes of UTF-8, as Kafka's strings; no pattern matches a longer name."""
+
+_MOST_MEMORY: Final = 1 << 16
+"""In bytes, of a compiled pattern and its automaton: some 2,000 instructions, a step for each byte
+of a name. The library caches 128 compiled patterns."""
+
+MOST_STEPS: Final = 1 << 29
+"""Of one instruction for one byte, 1 to 10 ns each where the automaton does not fit its memory."""
+
+
+class NamePattern:
+    """A compiled pattern. For any thread."""
+
+    __slots__ = ("_regexp", "expression")
+
+    def __init__(self, expression: str, *, captures: bool = False) -> None:
+        """Compile a pattern.
+
+        Args:
+            expression: in RE2's syntax.
+            captures: whether `groups` is asked for, which takes longer.
+
+        Raises:
+            ValueError: the expression is too long, or RE2 refuses it; the text is a sentence.
+        """
+        import re2  # noqa: PLC0415 - 10 ms that a start without patterns does not need
+
+        if len(expression) > LONGEST_PATTERN:
+            raise ValueError(f"it has more than {LONGEST_PATTERN} characters")
+        options = re2.Options()
+        options.max_mem = _MOST_MEMORY
+        options.log_errors = False
+        options.never_capture = not captures
+        try:
+            self._regexp: Any = re2.compile(expression.encode(), options)
+        except UnicodeEncodeError:
+            raise ValueError("it has half of a surrogate pair") from None
+        except re2.error as error:
+            raise ValueError(_sentence(error.args[0])) from None
+        self.expression: Final = expression
+
+    def matches(self, name: str) -> bool:
+        """Whether a whole name matches."""
+        return self._match(name) is not None
+
+    def groups(self, name: str) -> dict[str | int, str] | None:
+        """What the groups of a match have taken, by number and by name; None without a match."""
+        match = self._match(name)
+        if match is None:
+            return None
+        found = [match[0], *match.groups(default=b"")]
+        by_name = {key.decode(): found[number] for key, number in self._regexp.groupindex.items()}
+        taken = dict(enumerate(found)) | by_name
+        return {key: text.decode(errors="replace") for key, text in taken.items()}
+
+    @property
+    def group_names(self) -> set[str | int]:
+        """The keys of `groups`."""
+        numbers = range(self._regexp.groups + 1)
+        return {*numbers, *(key.decode() for key in self._regexp.groupindex)}
+
+    def is_slow_for(self, names: Iterable[str]) -> bool:
+        """Whether it may take seconds to match all of these names."""
+        size = sum(len(name.encode(errors="surrogatepass")) for name in names)
+        return size * int(self._regexp.programsize) > MOST_STEPS
+
+    def _match(self, name: str) -> Any:
+        encoded = name.encode(errors="surrogatepass")
+        return self._regexp.fullmatch(encoded) if len(encoded) <= LONGEST_NAME else None
+
+
+@lru_cache(maxsize=32)
+def name_pattern(expression: str) -> NamePattern:
+    """A pattern, compiled once.
+
+    Raises:
+        ValueError: as `NamePattern`.
+    """
+    return NamePattern(expression)
+
+
+def given_pattern(expression: str, option: str) -> NamePattern:
+    """The pattern that a user has given.
+
+    Args:
+        expression: in RE2's syntax.
+        option: that it was given in, for the error.
+
+    Raises:
+        Misconfigured: it is none.
+    """
+    try:
+        if not expression:
+            raise ValueError("it is empty")
+        return name_pattern(expression)
+    except ValueError as error:
+        raise Misconfigured(f"{option}={expression:.80} is no pattern: {error}") from None
+
+
+def _sentence(reason: bytes) -> str:
+    """What RE2 says, in words that help."""
+    text = reason.decode(errors="replace")
+    if text.startswith("pattern too large"):
+        return "it is too large: fewer or smaller repetitions, or fewer alternatives"
+    hint = ""
+    if text.startswith(("invalid perl operator", "invalid escape", "bad repetition")):
+        hint = (
+            ". Patterns have RE2's syntax, which has no look-around, no references to groups and "
+            "no possessive repetition"
+        )
+    return f"{text}{hint}"
