@@ -122,6 +122,10 @@ def test_the_former_leader_is_demoted(source: RunningBroker, broker: RunningBrok
     assert run("promote", "--all", "-b", broker.address).code == 0
     arguments = ("--source", broker.address, "--topics-pattern", "t", "-b", source.address)
     ran = run("follow", "--demote", *arguments)
+    assert ran.code == 1
+    assert "horolog.demote.servers of this broker does not have it" in ran.err
+    source.restart(horolog_demote_servers=f"{source.address}, {broker.address}")
+    ran = run("follow", "--demote", *arguments)
     assert ran.code == 0, ran.err
     assert f"following {broker.address}" in ran.out
     assert source.broker.topics.named("t").followed

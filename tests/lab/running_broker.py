@@ -11,6 +11,7 @@ import signal
 import threading
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal, Protocol, Self, TypeVar
@@ -194,6 +195,14 @@ class RunningBroker(_Asked):
         overrides = {name.replace("_", "."): value for name, value in settings.items()}
         new = NewTopic(name=topic, partitions=partitions, overrides=overrides)
         self.run(self.broker.controller.create_topic(new))
+
+    def demote(self, leader: _Asked, topics: str = ".*") -> None:
+        """Have it follow another broker, with which its settings have to agree."""
+        self._settings["horolog.demote.servers"] = leader.address
+        live = self.broker.shadow._live
+        static = {**live.settings.static, "horolog.demote.servers": leader.address}
+        self.call(lambda: live.replace(replace(live.settings, static=static)))
+        self.client.demote(leader.address, topics)
 
     def log(self, topic: str, partition: int = 0) -> Log:
         """The log of a partition; not to be written to."""

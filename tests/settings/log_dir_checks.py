@@ -174,6 +174,16 @@ def where_a_topic_has_to_be_created(lab: Lab) -> str:
 
 
 @of_broker(
+    "horolog.demote.servers",
+    {"": True, "127.0.0.1:2, Localhost:1": True, "127.0.0.1:1": False, "x": REFUSED},
+)
+def whether_a_demotion_is_refused_unseen(lab: Lab) -> bool:
+    with pytest.raises(RequestRefused) as refused:
+        lab.client.demote("127.0.0.1:1")
+    return "horolog.demote.servers" in str(refused.value)
+
+
+@of_broker(
     "horolog.follow.topics",
     {"t|u": "t", "x.*": None, "(": REFUSED},
     beside={"horolog.follow": "127.0.0.1:1"},

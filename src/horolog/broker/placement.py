@@ -15,7 +15,7 @@ from uuid import UUID
 
 from horolog.broker.following.source import SourceTopics
 from horolog.broker.scheduling.metadata_thread import MetadataThread
-from horolog.client.config import ClientConfig
+from horolog.client.config import Address, ClientConfig, parse_bootstrap_servers
 from horolog.client.properties import config_of_properties
 from horolog.config import BrokerConfig, parse_properties
 from horolog.errors import ErrorCode, Misconfigured, RequestRefused
@@ -177,6 +177,7 @@ def source_of(config: BrokerConfig, stored: SourceRow | None) -> SourceRow | Non
         Misconfigured: a setting is invalid.
     """
     servers = config.horolog_follow
+    demote_servers(config)
     if servers is None:
         if config.horolog_follow_topics != ".*":
             raise Misconfigured("horolog.follow.topics says what of horolog.follow: give both")
@@ -194,6 +195,39 @@ def source_of(config: BrokerConfig, stored: SourceRow | None) -> SourceRow | Non
         )
         return stored
     return given._replace(cluster_id=stored.cluster_id)
+
+
+def demote_servers(config: BrokerConfig) -> frozenset[Address]:
+    """The brokers of clusters that a request may have this one follow.
+
+    Raises:
+        Misconfigured: one is no address.
+    """
+    return _addresses(",".join(config.horolog_demote_servers), "horolog.demote.servers")
+
+
+def refuse_stranger(config: BrokerConfig, servers: str) -> None:
+    """Refuse to connect to addresses that a request names and the settings do not.
+
+    Raises:
+        RequestRefused: POLICY_VIOLATION.
+        Misconfigured: they are no addresses.
+    """
+    for address in sorted(_addresses(servers, "servers") - demote_servers(config)):
+        raise RequestRefused(
+            ErrorCode.policy_violation,
+            f"{address} is not followed, as horolog.demote.servers of this broker does not have "
+            "it: start the broker with that setting, the addresses of clusters that may lead its "
+            "topics and are given the credentials of horolog.follow.config",
+        )
+
+
+def _addresses(text: str, name: str) -> frozenset[Address]:
+    try:
+        found = parse_bootstrap_servers(text) if text else ()
+    except Misconfigured as error:
+        raise Misconfigured(f"{name}: {error}") from None
+    return frozenset(Address(each.host.lower(), each.port) for each in found)
 
 
 def connection_to(source: SourceRow) -> ClientConfig:

@@ -46,9 +46,9 @@ def follow(
 
     With --demote the broker takes the records of the source from now on, and none of producers.
     What it has and the source never had is cut off and set aside in files that end in .cut. Topics
-    must have the same ids on both sides, as after `horolog promote`. If the source wants TLS or
-    SASL, the broker has the settings in the file of its horolog.follow.config. docs/following.md
-    has the whole way there and back.
+    must have the same ids on both sides, as after `horolog promote`. The broker follows only what
+    its setting horolog.demote.servers names; if the source wants TLS or SASL, it has the settings
+    in the file of its horolog.follow.config. docs/following.md has the whole way there and back.
     """
     if context.invoked_subcommand is not None:
         if demote or source is not None:

@@ -96,6 +96,7 @@ class BrokerConfig:
     horolog_adopt_defaults: bool = False
     horolog_busy_poll_us: int = 100
     horolog_cluster_id: str | None = None
+    horolog_demote_servers: tuple[str, ...] = ()
     horolog_follow: str | None = None
     horolog_follow_config: str = ""
     horolog_follow_log_start: bool = False

@@ -91,7 +91,7 @@ def test_committed_records_are_read_on_after_a_promotion_and_a_demotion(
     shadow.produce(TOPIC, batch(NOW_MS))
     expected = ([*given, end, end + 1], end + 2)  # the marker of what was open, and the batch
     assert committed_in(shadow) == expected
-    adopted.client.demote(shadow.address, TOPIC)
+    adopted.demote(shadow, TOPIC)
     assert soon(adopted, expected)
 
 

@@ -552,7 +552,7 @@ def test_a_former_leader_drops_what_is_pending_there(source: RunningBroker, star
     assert producer.end() == 0
     assert is_settled(shadow)
     assert committed(source) == -ErrorCode.unstable_offset_commit
-    demote(source, shadow)
+    source.demote(shadow)
     assert comes(source, 7)
     assert transform(shadow, offset=8).end() == 0
     assert comes(source, 8)
@@ -561,10 +561,6 @@ def test_a_former_leader_drops_what_is_pending_there(source: RunningBroker, star
     source.client.promote(None)
     assert is_settled(source)
     assert (results(source), committed(source)) == (3, 8)
-
-
-def demote(former: RunningBroker, leader: RunningBroker) -> None:
-    former.client.demote(leader.address, ".*")
 
 
 def test_a_shadow_of_a_shadow_asks_groups(source: RunningBroker, start: Start) -> None:
@@ -674,7 +670,7 @@ def test_a_shadow_of_what_is_a_shadow_by_now_asks_groups(
     assert comes(leader, 5)
     assert not has_no_copy(shadow)
     leader.client.promote(None)
-    demote(source, leader)
+    source.demote(leader)
     assert eventually(lambda: has_no_copy(shadow))
     leader.client.offset_commit(GROUP, {("in", 0): CommittedOffset(6)})
     assert comes(shadow, 6)

@@ -541,7 +541,7 @@ def test_topics_go_on_following_after_a_promotion_that_failed_until_another_comp
         with pytest.raises(RequestRefused, match="the disk is full"):
             shadow.client.promote(["t"])
     with pytest.raises(RequestRefused, match="was interrupted: complete it first"):
-        shadow.client.demote(source.address, ".*")
+        shadow.demote(source, ".*")
     assert producer.end() == 0
     assert eventually(lambda: not is_open(source, "t"))
     assert is_caught_up(shadow, source, BOTH)
@@ -680,7 +680,7 @@ def test_demoted_broker_follows_the_transactions_of_the_new_leader_again(
     assert eventually(lambda: producer.send("u") == 0)
     assert producer.end() == 0
     assert has_status(shadow, "CompleteCommit")
-    source.client.demote(shadow.address, ".*")
+    source.demote(shadow, ".*")
     assert is_caught_up(source, shadow, [*BOTH, *STATES])
     answer = source.ask(
         ApiKey.INIT_PRODUCER_ID, 4, transactional_id="x", transaction_timeout_ms=60_000

@@ -1,7 +1,11 @@
 """A broker that follows another, from attaching it to leading in its place, and back."""
 
+import json
+import socket
 import threading
+import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -13,10 +17,12 @@ from confluent_kafka import Producer
 from patience import PATIENCE_S, eventually
 from running_broker import NOW_MS, BrokerProcess, RunningBroker, a_broker
 
+from horolog import patterns
 from horolog.client import LATEST
 from horolog.client.groups import CommittedOffset
-from horolog.errors import ErrorCode, RequestRefused, StorageFailed
+from horolog.errors import ErrorCode, Misconfigured, RequestRefused, StorageFailed
 from horolog.storage.logs.following import FollowingLog
+from horolog.wire.api import ApiKey
 from horolog.wire.questions import FollowedEntry, FollowedState
 
 source = a_broker("t", partitions=2)
@@ -314,7 +320,7 @@ def test_the_former_leader_follows_and_sets_aside_what_was_never_followed(
     promote(shadow)
     source.append("t", batch(NOW_MS, NOW_MS))
     shadow.append("t", batch(NOW_MS + 7))
-    source.client.demote(shadow.address, "t")
+    source.demote(shadow, "t")
     assert caught_up(source, "t")
     assert eventually(lambda: same(shadow, source, "t"))
     assert source.produce("t", batch(NOW_MS)).error_code == ErrorCode.not_leader_or_follower
@@ -339,7 +345,7 @@ def test_what_a_killed_leader_took_after_its_restart_is_cut_off_when_it_follows(
     source.restart(crash=True)
     assert source.append("t", batch(NOW_MS + 8)) == 1
     promote(shadow)
-    source.client.demote(shadow.address, "t")
+    source.demote(shadow, "t")
     assert caught_up(source, "t")
     assert eventually(lambda: same(shadow, source, "t"))
 
@@ -352,7 +358,7 @@ def test_a_topic_that_was_promoted_and_deleted_is_followed_after_a_demotion(
     assert caught_up(shadow, "t", "u")
     promote(shadow)
     shadow.client.delete_topics(["t", "u"])
-    shadow.client.demote(source.address, "t")
+    shadow.demote(source, "t")
     assert caught_up(shadow, "t")
     shadow.restart()
     assert caught_up(shadow, "t")
@@ -368,10 +374,10 @@ def test_a_topic_is_not_demoted_to_a_leader_of_an_earlier_epoch_than_its_records
     promote(shadow, "t")
     shadow.append("t", batch(NOW_MS))
     with pytest.raises(RequestRefused, match="Delete it here, and it is followed anew"):
-        shadow.client.demote(source.address, "t")
+        shadow.demote(source, "t")
     shadow.append("t", batch(NOW_MS))
     shadow.client.delete_topics(["t"])
-    shadow.client.demote(source.address, "t")
+    shadow.demote(source, "t")
     assert caught_up(shadow, "t")
 
 
@@ -418,9 +424,9 @@ def test_two_brokers_do_not_follow_a_topic_from_each_other(
     shadow = attach(source)
     assert caught_up(shadow, "t")
     with pytest.raises(RequestRefused, match="from here: promote it there first"):
-        source.client.demote(shadow.address)
+        source.demote(shadow)
     with pytest.raises(RequestRefused, match="is this broker"):
-        source.client.demote(source.address)
+        source.demote(source)
     assert source.append("t", batch(NOW_MS)) == 0
 
 
@@ -431,7 +437,7 @@ def test_a_shadow_of_one_cluster_does_not_follow_another_too(
     assert caught_up(shadow, "t")
     other = make_broker(log_dir=tmp_path / "other", clock=source.clock)
     with pytest.raises(RequestRefused, match="promote those first"):
-        shadow.client.demote(other.address)
+        shadow.demote(other)
 
 
 @pytest.mark.parametrize("value", ["", "{}", "t", '["t", 1]', "[["])
@@ -441,11 +447,100 @@ def test_a_promotion_of_another_form_is_refused(source: RunningBroker, value: st
 
 
 @pytest.mark.parametrize(
-    "value", ["", "[]", '{"servers":1}', '{"servers":"x"}', '{"servers":"h:1","topics":"("}']
+    "value",
+    [
+        *("", "[]", '{"servers":1}', '{"servers":"x"}', '{"servers":""}'),
+        *('{"servers":"h:1","topics":"("}', '{"servers":"h:1","topics":"(?=a)"}'),
+        *('{"servers":"h:1","topics":"\\ud800"}', '{"servers":"h:1","topics":""}'),
+    ],
 )
 def test_a_demotion_of_another_form_is_refused(source: RunningBroker, value: str) -> None:
     answer = source.alter("1", ("horolog.demote", 0, value), kind=4)
     assert answer.error_code == ErrorCode.invalid_config
+
+
+@pytest.mark.parametrize("allowed", ["", "other:9092", "127.0.0.1:1"])
+def test_an_address_that_the_settings_do_not_name_is_not_connected_to(
+    make_broker: Any, tmp_path: Path, allowed: str
+) -> None:
+    """Else it would be given the credentials of `horolog.follow.config`."""
+    secrets = tmp_path / "client.properties"
+    secrets.write_text("client.id=x\n")
+    asked: Any = make_broker(
+        log_dir=tmp_path / "asked",
+        horolog_demote_servers=allowed,
+        horolog_follow_config=str(secrets),
+    )
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        listening.settimeout(0.2)
+        address = f"127.0.0.1:{listening.getsockname()[1]}"
+        for servers in (address, f"127.0.0.1:1,{address}", f"PLAINTEXT://{address}"):
+            value = json.dumps({"servers": servers})
+            answer = asked.alter("1", ("horolog.demote", 0, value), kind=4)
+            assert answer.error_code == ErrorCode.policy_violation
+            assert "horolog.demote.servers" in answer.error_message
+        with pytest.raises(TimeoutError):
+            listening.accept()
+
+
+def test_servers_that_may_lead_are_addresses(make_broker: Any, tmp_path: Path) -> None:
+    for wrong in ("x", "h:0", "a:1,b", "h:99999"):
+        with pytest.raises(Misconfigured, match=r"horolog\.demote\.servers"):
+            make_broker(log_dir=tmp_path / "d", horolog_demote_servers=wrong)
+
+
+def test_one_demotion_runs_at_a_time_and_a_stop_does_not_wait_for_it(
+    make_broker: Any, tmp_path: Path
+) -> None:
+    with socket.create_server(("127.0.0.1", 0), backlog=100) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        asked: Any = make_broker(log_dir=tmp_path / "asked", horolog_demote_servers=address.upper())
+        configs = [
+            {
+                "name": "horolog.demote",
+                "config_operation": 0,
+                "value": json.dumps({"servers": address}),
+            }
+        ]
+        resource = {"resource_type": 4, "resource_name": "1", "configs": configs}
+        with ExitStack() as stack:
+            first = stack.enter_context(asked.connect())
+            first.send(
+                ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, resources=[resource], validate_only=False
+            )
+            connection, _ = silent.accept()
+            stack.callback(connection.close)
+            threads = threading.active_count()
+            for _ in range(50):
+                (answer,) = asked.ask(
+                    ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, resources=[resource], validate_only=False
+                ).responses
+                assert answer.error_code == ErrorCode.policy_violation
+                assert "another demotion" in answer.error_message
+            assert threading.active_count() <= threads
+            begun_s = time.monotonic()
+            asked.stop()
+            assert time.monotonic() - begun_s < PATIENCE_S / 2
+        silent.settimeout(0.2)
+        with pytest.raises(TimeoutError):
+            silent.accept()
+
+
+def test_a_pattern_that_takes_long_for_all_names_changes_nothing(
+    source: RunningBroker, attach: Callable[..., RunningBroker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or each start from then on would take long."""
+    source.create_topic("a" * 249)
+    shadow = attach(source)
+    assert caught_up(shadow, "t")
+    monkeypatch.setattr(patterns, "MOST_STEPS", 100_000)
+    promote(shadow)
+    with pytest.raises(RequestRefused, match="takes too long to match"):
+        source.demote(shadow, "(?:(?:a*){30}){30}|t")
+    assert source.append("t", batch(NOW_MS)) == 0
+    assert not source.broker.placement.is_following
+    source.demote(shadow, "(a+)+b|t")
+    assert caught_up(source, "t")
 
 
 def test_a_killed_shadow_stays_one_without_being_told_and_its_directory_is_sound(
@@ -512,7 +607,7 @@ def test_a_producer_is_sent_to_the_leader_waits_for_a_promotion_and_moves_on(
     promote(shadow)
     assert with_shadow.flush(PATIENCE_S) == 0
     source.restart()
-    source.client.demote(shadow.address)
+    source.demote(shadow)
     for producer in (with_source, with_shadow, with_source):
         send(producer)
         assert producer.flush(PATIENCE_S) == 0

@@ -111,7 +111,7 @@ def test_append_times_do_not_go_back_where_leaders_change_and_their_clocks_diffe
     here.advance(jump_ms)
     shadow.client.promote(["t"])
     shadow.append("t", batch(NOW_MS))
-    source.client.demote(shadow.address, "t")
+    source.demote(shadow, "t")
     assert is_caught_up(source, shadow, T)
     last_ms = max(NOW_MS + 500, NOW_MS + DAY_MS + jump_ms)
     expected = [NOW_MS + 500, last_ms]

@@ -201,7 +201,7 @@ def switch(load: Load, leader: Node, former: Node) -> None:
     with load.stopped():
         assert caught_up(leader, former)
         leader.broker.client.promote([TOPIC])
-        former.broker.client.demote(leader.broker.address, TOPIC)
+        former.broker.demote(leader.broker, TOPIC)
         load.leader = leader.broker
     assert not list(Path(former.log.directory).glob("*.cut"))
 

@@ -27,6 +27,7 @@ from horolog.broker.placement import (
     connection_to,
     is_selected,
     match_all,
+    refuse_stranger,
     widened,
 )
 from horolog.broker.producer_ids import ProducerIds
@@ -101,6 +102,7 @@ class Shadow:
             transactions_topic,
         )
         self._lock = asyncio.Lock()  # of starts, stops, promotions and demotions
+        self._is_demoting = False
         self._client: Client | None = None
         self._groups_task: asyncio.Task[None] | None = None
 
@@ -217,20 +219,34 @@ class Shadow:
 
         Raises:
             Misconfigured: it cannot be reached so.
-            RequestRefused: it is this broker, follows it, or another cluster is followed; a topic
-                there is not the one here.
+            RequestRefused: the settings do not name it, or another demotion is under way; it is
+                this broker, follows it, or another cluster is followed; a topic there is not the
+                one here; the pattern takes too long.
             StorageFailed: a write failed; some topics may be led here still.
         """
-        config = self._live.config.horolog_follow_config
+        config = self._live.config
         topics = given_pattern(asked.topics, "topics").expression
-        given = SourceRow("", asked.servers, topics, config)
+        refuse_stranger(config, asked.servers)
+        if self._is_demoting:
+            raise RequestRefused(
+                ErrorCode.policy_violation,
+                "another demotion of this broker is under way: try again once it has ended",
+            )
+        self._is_demoting = True
+        try:
+            await self._demote(SourceRow("", asked.servers, topics, config.horolog_follow_config))
+        finally:
+            self._is_demoting = False
+
+    async def _demote(self, given: SourceRow) -> None:
         seen = await _look(given, self._partitions.cluster_id)
         async with self._lock:
             self._check_source(given, seen)
-            chosen = choose(self._topics, seen, self._latest_epoch)
             source = widened(self._placement.source, given._replace(cluster_id=seen.cluster_id))
-            its = {*seen.topics, *(topic.name for topic in self._topics), *self._placement.rows}
-            await asyncio.to_thread(match_all, source, its)
+            known = {*seen.topics, *(topic.name for topic in self._topics), *self._placement.rows}
+            for each in (given, source):
+                await asyncio.to_thread(match_all, each, known)
+            chosen = choose(self._topics, seen, self._latest_epoch)
             await self._stop()
             try:
                 await self._placement.put_source(source, self._promoted_once(given))
@@ -242,7 +258,7 @@ class Shadow:
                         await self._promotions.carrying.drop_pending()
                     _LOG.warning(
                         "%s is followed from %s now: what that never had is cut off and set aside",
-                        *(topic.name, asked.servers),
+                        *(topic.name, given.servers),
                     )
             finally:
                 self._start()
