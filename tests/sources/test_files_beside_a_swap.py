@@ -3,87 +3,32 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from compacting import COMPACT, clean, put
-from examples import stride
 from log_reading import Read
 from pyspark.sql.datasource import InputPartition
-from storelogs import NOW, UnsyncedFiles, new_log, records_in
+from storelogs import NOW, new_log
+from swapped import EVENTS, Watched, end_swap, fill, offsets, states
 
 from horolog.sources import scan
 from horolog.sources.bounds import DataLost
 from horolog.sources.file_systems import FileEntry, LocalFileSystem
 from horolog.spark.read.batch import FilteringLogReader
-from horolog.storage import Log
 from horolog.storage.files import Files
-from horolog.storage.names import REPLACED, TopicPartition
+from horolog.storage.names import REPLACED
 from horolog.storage.offline.compacting import Compaction
 from horolog.storage.offline.partition_reader import PartitionReader
-from horolog.storage.removal.leftovers import tidy
 from horolog.storage.verify import find_target
-
-PARTITION = TopicPartition("events", 3)
-KEYS = [b"a", b"b", b"c", b"d", b"e"]
-
-
-class Watched(UnsyncedFiles):
-    """Calls `look` before each change of a name."""
-
-    look: Callable[[], None] | None = None
-
-    def _looked(self) -> None:
-        look, self.look = self.look, None
-        if look is not None:
-            look()
-            self.look = look
-
-    def os_rename(self, source: str, target: str) -> None:
-        self._looked()
-        super().os_rename(source, target)
-
-    def os_unlink(self, path: str) -> None:
-        self._looked()
-        super().os_unlink(path)
-
-
-def fill(log: Log, count: int = 30) -> None:
-    for n in range(count):
-        key = b"once-%d" % n if n % 4 == 0 else KEYS[n % 5]
-        put(log, key, at=NOW + 1000 * n, now=NOW + 1000 * n + 7)
-
-
-def offsets(log: Log) -> list[int]:
-    return [record.offset or 0 for record in records_in(log)]
-
-
-def states(tmp_path: Path) -> Iterator[tuple[Path, list[list[int]]]]:
-    """What a kill at each change of a name leaves; the offsets before the swap and after it."""
-    files, seen = Watched(), list[list[int]]()
-    with new_log(tmp_path / "log", COMPACT, files=files) as log:
-        fill(log)
-
-        def look() -> None:
-            shutil.copytree(tmp_path / "log", tmp_path / str(len(seen)))
-            seen.append(offsets(log))
-
-        files.look = look
-        clean(log)
-        files.look = None
-        seen.append(offsets(log))
-    assert seen[-1] != seen[0]
-    for step in range(0, len(seen) - 1, stride(2)):
-        after = next((each for each in seen[step:] if each != seen[step]), seen[step])
-        yield tmp_path / str(step), [seen[step], after]
 
 
 @pytest.mark.parametrize("written_down", [True, False], ids=["ours", "kafkas"])
 def test_files_give_the_log_before_a_swap_or_after_it(tmp_path: Path, written_down: bool) -> None:
     for path, either in states(tmp_path):
-        directory = path / str(PARTITION)
+        directory = path / str(EVENTS)
         if not written_down:
             (directory / REPLACED).unlink(missing_ok=True)
         found = scan(path, "events", columns=("offset",)).read_all().column("offset").to_pylist()
@@ -186,7 +131,7 @@ def test_a_swap_that_ends_while_files_are_listed_is_no_error(
 
     def below(self: LocalFileSystem, directory: str) -> Iterator[FileEntry]:
         found = [*listed(self, directory)]
-        tidy(UnsyncedFiles(), str(path / str(PARTITION)), keep=True, now_ms=NOW)
+        end_swap(path)
         return iter(found)
 
     monkeypatch.setattr(LocalFileSystem, "below", below)

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from horolog.errors import HorologError
+from horolog.errors import HorologError, StorageFailed
 from horolog.groups.replay import Replay
 from horolog.record.builder import Record
 from horolog.schemas.offsets import OffsetKey, read_committed, read_key
@@ -17,6 +17,7 @@ from horolog.storage import names
 from horolog.storage.batches.reader import EVERYTHING, BatchReader
 from horolog.storage.file_errors import FileMissing
 from horolog.storage.files import Files
+from horolog.storage.offline.partition_reader import segments_in, stable_look
 
 MOST_BYTES: Final = 16 << 20
 """Read at one start, which waits for it: about a second."""
@@ -40,14 +41,17 @@ def read_consumer_offsets(
     files: Files, log_dir: Path, most_bytes: int = MOST_BYTES, most_offsets: int = MOST_OFFSETS
 ) -> KafkaOffsets:
     """Read the offsets that groups have committed; of large directories the small ones only."""
-    sizes = {}
+    sizes, unread = {}, []
     for directory in log_dir.glob(f"{names.CONSUMER_OFFSETS}-*"):
         partition = names.partition_of(directory.name)
         if partition is not None and directory.is_dir() and not directory.is_symlink():
-            logs = [log for log in sorted(directory.glob(f"*{names.LOG}")) if _is_regular(log)]
-            sizes[directory] = sum(log.lstat().st_size for log in logs), logs
+            try:
+                logs = _logs_in(files, directory)
+                sizes[directory] = sum(files.size(log) for log in logs), logs
+            except StorageFailed as error:
+                _logger.warning("Kafka's committed offsets are known only in part: %s", error)
+                unread.append(directory.name)
     found: Committed = {}
-    unread = []
     left, room = most_bytes, most_offsets
     for directory, (size, logs) in sorted(sizes.items(), key=lambda each: each[1][0]):
         left -= size
@@ -63,16 +67,27 @@ def read_consumer_offsets(
     return KafkaOffsets(in_order, tuple(sorted(unread)))
 
 
+def _logs_in(files: Files, directory: Path) -> list[str]:
+    """The `.log` files of a partition, in order, also of segments that are being replaced."""
+
+    def look() -> list[int]:
+        found = {each.name for each in directory.iterdir() if _is_regular(each)}
+        return segments_in(files, str(directory), found)
+
+    bases = stable_look(look)
+    return [f"{directory}/{names.segment_file(base, names.LOG)}" for base in bases]
+
+
 def _is_regular(path: Path) -> bool:
     return path.is_file() and not path.is_symlink()
 
 
-def _replay(files: Files, logs: Iterable[Path], most: int) -> tuple[Replay, bool]:
+def _replay(files: Files, logs: Iterable[str], most: int) -> tuple[Replay, bool]:
     """What some logs add up to, and whether every one could be read to its end."""
     replay = Replay()
     try:
         for path in logs:
-            log = BatchReader.of_file(files, str(path), EVERYTHING)
+            log = BatchReader.of_file(files, path, EVERYTHING)
             for position, header in log.headers():
                 replay.take(log.batch(position, header))
                 if len(replay) > most:
