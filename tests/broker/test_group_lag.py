@@ -10,6 +10,7 @@ from running_broker import NOW_MS, RunningBroker, a_broker
 from storelogs import append, new_log
 
 from horolog.broker.group_lag import Behind, Key, Paces, partition_lag
+from horolog.broker.scheduling.turns import TimeSlice
 from horolog.client import CommittedOffset, ResourceType
 from horolog.clock import ManualClock
 from horolog.config import TopicConfig
@@ -60,7 +61,11 @@ def test_what_sinks_keep_as_offsets_is_no_lag_and_loses_nothing(broker: RunningB
     lags = broker.broker.group_lags
     assert broker.call(lambda: [each.key.group for each in lags.behind()]) == ["g"]
     partition = broker.broker.partition("t", 0)
-    assert broker.call(lambda: [each.key.group for each in lags.behind_in(partition)]) == ["g"]
+
+    async def groups() -> list[str]:
+        return [each.key.group async for each in lags.behind_in(partition, TimeSlice())]
+
+    assert broker.run(groups()) == ["g"]
 
 
 def test_the_lag_by_append_time_is_the_age_of_the_first_unread_record(

@@ -17,6 +17,7 @@ from horolog.broker.live_settings import LiveSettings
 from horolog.broker.partitions import Partitions
 from horolog.broker.placement import Placement
 from horolog.broker.scheduling.metadata_thread import MetadataThread
+from horolog.broker.scheduling.turns import TimeSlice
 from horolog.config import (
     Change,
     Settings,
@@ -406,7 +407,7 @@ class Controller:
     async def _put_broker_settings(
         self, after: Settings, cluster_wide: bool, validate_only: bool
     ) -> None:
-        self._check_topics(after)
+        await self._check_topics(after)
         if validate_only:
             return
         if cluster_wide:
@@ -419,12 +420,16 @@ class Controller:
         self._live.replace(after)
         for sentence in after.deprecated():
             _LOG.warning("%s", sentence)
-        for topic in self._topics:
+        turns = TimeSlice()
+        for topic in list(self._topics):  # which none changes meanwhile, as this has the lock
+            await turns.pause()
             self._partitions.obey_settings(topic)
 
-    def _check_topics(self, after: Settings) -> None:
+    async def _check_topics(self, after: Settings) -> None:
         """Refuse settings that make the configuration of a topic invalid."""
-        for topic in self._topics:
+        turns = TimeSlice()
+        for topic in list(self._topics):
+            await turns.pause()
             check_topic(after, topic.overrides, asked=False)
 
 

@@ -14,7 +14,7 @@ them at the pace at which it has committed lately; a group whose pace is not kno
 still. Retention is judged as if nothing more were appended.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Final, NamedTuple
 
@@ -140,10 +140,16 @@ class GroupLags:
                     key = Key(group, topic, index)
                     yield _behind(key, row.committed, partition, committed_only=committed)
 
-    def behind_in(self, partition: Partition) -> Iterator[Behind]:
-        """Where all groups that read are in one partition."""
+    async def behind_in(self, partition: Partition, turns: TimeSlice) -> AsyncIterator[Behind]:
+        """Where all groups that read are in one partition.
+
+        Raises:
+            ClientGone: as of `turns`.
+        """
         where = partition.topic, partition.index
-        for group in self._readers():
+        for number, group in enumerate(self._readers()):
+            if number % _IN_A_SLICE == 0:
+                await turns.checkpoint()
             row = self._offsets.get(group, *where)
             if row is not None:
                 key = Key(group, *where)

@@ -33,6 +33,7 @@ def due() -> Iterator["weakref.ref[Cycle]"]:
         pytest.skip("this Python collects old objects in small steps")
     del cycle
     yield garbage
+    gc.unfreeze()
     if automatic:
         gc.enable()
 
@@ -64,10 +65,30 @@ def test_nothing_is_collected_while_it_is_not_due(due: "weakref.ref[Cycle]") -> 
     gc.collect()
     late = Cycle()
     garbage = weakref.ref(late)
-    gc.collect(1)
+    gc.collect(0)
     del late
     FullCollections(lambda: False).look()
     assert garbage() is not None
+
+
+def test_what_has_survived_is_looked_at_again_once_there_is_several_times_as_much(
+    due: "weakref.ref[Cycle]", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    collections = FullCollections(lambda: False)
+    survivor = Cycle()
+    garbage = weakref.ref(survivor)
+    collections.look()
+    assert due() is None
+    del survivor
+    for _ in range(DUE_AFTER):
+        gc.collect(1)
+    collections.look()
+    assert garbage() is not None
+    monkeypatch.setattr("horolog.broker.scheduling.garbage.GROWTH", 0)
+    for _ in range(DUE_AFTER):
+        gc.collect(1)
+    collections.look()
+    assert garbage() is None
 
 
 def test_pythons_own_schedule_is_suspended_and_restored() -> None:

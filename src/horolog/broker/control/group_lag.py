@@ -17,6 +17,7 @@ from horolog.broker.group_lag import (
     unknown_lag,
 )
 from horolog.broker.open_transactions import FirstOpen
+from horolog.broker.scheduling.turns import TimeSlice
 from horolog.errors import HorologError
 from horolog.network.peer import Peer
 from horolog.wire.questions import (
@@ -28,6 +29,7 @@ from horolog.wire.questions import (
     UnreadDeleted,
 )
 
+_IN_A_SLICE: Final = 100
 _LONGEST_NAME: Final = 1_000
 """Of a group in an answer, so that any fits a page."""
 
@@ -40,8 +42,17 @@ async def measure_group(broker: Broker, peer: Peer, group: str, ask: AskGroupLag
     """
     broker.groups.check_loaded(group)
     lags, now_ms, start = broker.group_lags, broker.clock.now_ms(), max(0, ask.start)
-    behind = sorted(lags.behind([group], committed=ask.committed), key=lambda each: each.key)
-    asked = [(each, lags.paces(each), _first_open(broker, each)) for each in behind[start:]]
+    turns, behind = TimeSlice(peer), list[Behind]()
+    for each in lags.behind([group], committed=ask.committed):
+        behind.append(each)
+        if len(behind) % _IN_A_SLICE == 0:
+            await turns.checkpoint()
+    behind.sort(key=lambda each: each.key)
+    asked = list[tuple[Behind, Paces, FirstOpen | None]]()
+    for each in behind[start:]:
+        asked.append((each, lags.paces(each), _first_open(broker, each)))
+        if len(asked) % _IN_A_SLICE == 0:
+            await turns.checkpoint()
 
     def measured(each: Behind, paces: Paces, opened: FirstOpen | None) -> GroupPartitionLag:
         try:
@@ -76,8 +87,9 @@ async def find_unread(broker: Broker, peer: Peer, topic: str, ask: AskUnread) ->
     partition, lags = broker.partition(topic, ask.partition), broker.group_lags
     config = tried_config(broker, topic, ask.settings) if ask.settings else None
     now_ms, start = broker.clock.now_ms(), max(0, ask.start)
-    found = (each for each in lags.behind_in(partition) if each.has_unread)
-    asked = [(each, lags.paces(each)) for each in sorted(found, key=lambda each: each.key)]
+    found = lags.behind_in(partition, TimeSlice(peer))
+    asked = [(each, lags.paces(each)) async for each in found if each.has_unread]
+    asked.sort(key=lambda each: each[0].key)
 
     def losses() -> Iterator[tuple[int, GroupUnread]]:
         if not asked:
