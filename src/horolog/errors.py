@@ -17,6 +17,7 @@ connection catches: it logs the traceback and closes.
 Kafka's error codes, and which of them are retriable, come from kio's table.
 """
 
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -54,23 +55,69 @@ __all__ = [
     "RequestRefused",
     "StorageFailed",
     "code_for",
+    "escaped",
     "printable",
+    "without_credentials",
 ]
 
 
 MOST_CHARACTERS: Final = 2000
 
 
+HIDDEN: Final = "[hidden]"
+_WORD: Final = re.compile(r"[^\s'\"]+")
+_PARAMETER: Final = re.compile(r"[?&][^?&]*")
+_SECRET: Final = re.compile(r"(?i)key|secret|token|pass|pwd|sig|credential|auth")
+
+
+def without_credentials(text: str) -> str:
+    """The text, without the credentials of the URIs in it."""
+    return _WORD.sub(_without_credentials, text) if ":/" in text else text
+
+
+def _without_credentials(word: re.Match[str]) -> str:
+    # The user's part ends at the last "@": secrets of S3 may contain "/". A container of Azure's,
+    # as in abfss://container@account, has no colon. A path has lost one of the slashes.
+    text = word[0]
+    scheme, mark, rest = text.partition(":/")
+    if not mark:
+        return text
+    if rest.startswith("/"):
+        mark, rest = "://", rest[1:]
+    user, at, place = rest.rpartition("@")
+    if ":" in user or "%3a" in user.lower():
+        rest = f"{HIDDEN}{at}{place}"
+    return f"{scheme}{mark}{_PARAMETER.sub(_without_secret, rest)}"
+
+
+def _without_secret(parameter: re.Match[str]) -> str:
+    name, equals, _ = parameter[0].partition("=")
+    return f"{name}={HIDDEN}" if equals and _SECRET.search(name) else parameter[0]
+
+
+def escaped(text: str, keeps: str = "") -> str:
+    """The text in one line: line ends and control characters are as in Python's literals.
+
+    `keeps` are characters that stay.
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        each
+        if each.isprintable() or each in keeps
+        else each.encode("unicode_escape", "surrogatepass").decode()
+        for each in text
+    )
+
+
 def printable(text: str) -> str:
     """The text in one line, safe for logs, terminals and responses.
 
     Line ends and control characters, with which a client could forge log lines, are escaped as in
-    Python's literals. Text over `MOST_CHARACTERS` is cut: a response limits its error message.
+    Python's literals, and credentials in URIs are hidden. Text over `MOST_CHARACTERS` is cut: a
+    response limits its error message.
     """
-    if not text.isprintable():
-        text = "".join(
-            each if each.isprintable() else each.encode("unicode_escape").decode() for each in text
-        )
+    text = escaped(without_credentials(text))
     return text if len(text) <= MOST_CHARACTERS else f"{text[:MOST_CHARACTERS]}..."
 
 

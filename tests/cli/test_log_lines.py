@@ -40,6 +40,22 @@ def test_lines_of_a_traceback_are_reported_from_lines_of_the_log() -> None:
     assert all(line.startswith("    ") for line in rest)
 
 
+def test_no_line_has_credentials_or_control_characters() -> None:
+    uri, shown = "s3://a:se/cret@bucket/x", "s3://[hidden]@bucket/x"
+    assert formatted("no %s", uri) == [f"WARNING horolog.test: no {shown}"]
+    try:
+        raise ValueError(f"{uri}\x1b[2J")
+    except ValueError as error:
+        record = logging.LogRecord(
+            *("horolog.test", logging.WARNING, "", 1, "no %s", (uri,)),
+            (type(error), error, error.__traceback__),
+        )
+        assert formatted("a bug", exc_info=True)[-1] == f"    ValueError: {shown}\\x1b[2J"
+    line = JsonLines().format(record)
+    assert "cret" not in line
+    assert json.loads(line)["message"] == f"no {shown}"
+
+
 def test_json_lines_hold_any_message_and_traceback_in_one_line_each() -> None:
     try:
         raise ValueError("first\nsecond")

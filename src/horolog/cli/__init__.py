@@ -10,6 +10,7 @@ A module per command, named after it; `lazy` says which, and imports them when t
     report, demo, and spark: the jobs, each in a module of `jobs`
 What commands share:
     options, connecting, properties_files     what they are given
+    terminal                                  the one place that prints text
     screen, showing, working, held_up         what they print: tables, records, progress
     log_lines                                 the broker's log output
 """
@@ -35,8 +36,9 @@ app = typer.Typer(
 def _show_version(is_asked: bool) -> None:
     if is_asked:
         from horolog import __version__  # noqa: PLC0415 - 20 ms for this alone
+        from horolog.cli.terminal import echo  # noqa: PLC0415 - likewise
 
-        typer.echo(f"horolog {__version__}")
+        echo(f"horolog {__version__}")
         raise typer.Exit
 
 

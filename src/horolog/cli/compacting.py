@@ -8,6 +8,7 @@ import typer
 
 from horolog.cli.options import Json
 from horolog.cli.screen import show_json, size
+from horolog.cli.terminal import echo
 from horolog.cli.verifying import INTERVAL_BYTES, IntervalBytes, LogPath, Tally, bytes_of
 from horolog.clock import SystemClock
 from horolog.storage.verify import find_target
@@ -79,16 +80,16 @@ def compact(
         for each in done:
             name = os.path.basename(each.path)
             if each.records_before:
-                typer.echo(
+                echo(
                     f"{name}: {each.records_after} of {each.records_before} records {would}left "
                     f"before offset {each.end_offset}, {size(each.bytes_before)} before and "
                     f"{size(each.bytes_after)} {'then' if dry_run else 'now'}"
                 )
             if each.keyless:
                 what = f"{would}removed" if remove_keyless else "kept (--remove-keyless)"
-                typer.echo(f"{name}: {each.keyless} records without a key {what}")
+                echo(f"{name}: {each.keyless} records without a key {what}")
             if each.refused:
-                typer.echo(f"{name}: {each.refused}")
-        typer.echo(f"{len(done)} partitions, {len(refused)} not compacted to their end")
+                echo(f"{name}: {each.refused}")
+        echo(f"{len(done)} partitions, {len(refused)} not compacted to their end")
     if refused:
         raise typer.Exit(1)

@@ -7,6 +7,7 @@ import typer
 
 from horolog.cli.options import Json
 from horolog.cli.screen import show_json, size
+from horolog.cli.terminal import echo
 from horolog.cli.verifying import INTERVAL_BYTES, IntervalBytes, LogPath, Tally, bytes_of
 from horolog.clock import SystemClock
 from horolog.record.compression import Codec
@@ -84,7 +85,7 @@ def convert(
         for each in done:
             show_converted(each, to, dry_run=dry_run)
         show_losses(losses, to)
-        typer.echo(
+        echo(
             f"{len(done)} segments, {len(changed)} {'would be ' if dry_run else ''}converted to "
             f"{to}, {len(refused)} left as they are"
         )
@@ -96,22 +97,22 @@ def show_losses(losses: Losses, to: str) -> None:
     """Print what a format has no place for."""
     for name, count in losses._asdict().items():
         if count:
-            typer.echo(f"{to} has no place for {count} {_LOST[name]}")
+            echo(f"{to} has no place for {count} {_LOST[name]}")
 
 
 def show_converted(done: ConvertedSegment, to: str, *, dry_run: bool) -> None:
     """Print what was done about a segment; nothing if it had the format."""
     name = os.path.join(os.path.basename(os.path.dirname(done.path)), os.path.basename(done.path))
     if done.refused:
-        typer.echo(f"{name}: left as it is: {done.refused}")
+        echo(f"{name}: left as it is: {done.refused}")
     elif done.is_changed:
-        typer.echo(
+        echo(
             f"{name}: {done.records} records {'would be ' if dry_run else ''}written anew in {to}, "
             f"{size(done.bytes_before)} before and {size(done.bytes_after)} "
             f"{'then' if dry_run else 'now'}"
         )
     for note in done.notes:
-        typer.echo(f"{name}: {note}")
+        echo(f"{name}: {note}")
 
 
 def converted_json(done: ConvertedSegment) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import typer
 from horolog.cli.connecting import Brokers, with_brokers
 from horolog.cli.options import Json
 from horolog.cli.screen import show_json, show_table
+from horolog.cli.terminal import echo
 from horolog.client import Client
 from horolog.clock import format_duration
 from horolog.errors import ErrorCode, Misconfigured, RequestRefused
@@ -62,7 +63,7 @@ def follow(
     if as_json:
         show_json(_shown(following))
     else:
-        typer.echo(_title(following))
+        echo(*_title(following))
 
 
 @app.command()
@@ -79,7 +80,7 @@ def status(brokers: Brokers, as_json: Json = False) -> None:
     if as_json:
         show_json(_shown(following))
         return
-    typer.echo(_title(following))
+    echo(*_title(following))
     if following.entries:
         show_table(_COLUMNS, [_row(each) for each in following.entries])
 
@@ -100,17 +101,19 @@ def following_of(client: Client) -> Following:
     return found
 
 
-def _title(following: Following) -> str:
+def _title(following: Following) -> list[str]:
     if following.cluster_id is None:
-        return "this broker follows no cluster"
+        return ["this broker follows no cluster"]
     named = f"{following.servers} (cluster {following.cluster_id or 'not reached yet'})"
     if following.is_ended:
-        return f"{named} is not followed any more: all topics were promoted"
+        return [f"{named} is not followed any more: all topics were promoted"]
     of_topics = "" if following.topics == ".*" else f", topics that match {following.topics}"
     if not following.topics:
         of_topics = ", but no topics: their pattern was dropped, as the log says"
-    error = "" if following.error is None else f"\nIt cannot be followed now: {following.error}"
-    return f"following {named}{of_topics}{error}"
+    title = [f"following {named}{of_topics}"]
+    if following.error is not None:
+        title.append(f"It cannot be followed now: {following.error}")
+    return title
 
 
 def _row(entry: FollowedEntry) -> tuple[object, ...]:

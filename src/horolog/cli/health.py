@@ -5,6 +5,7 @@ import typer
 from horolog.cli.connecting import Brokers, with_brokers
 from horolog.cli.options import Json
 from horolog.cli.screen import show_json, show_table
+from horolog.cli.terminal import echo
 from horolog.errors import ErrorCode, RequestRefused
 
 app = typer.Typer()
@@ -46,6 +47,6 @@ def health(brokers: Brokers, is_json: Json = False) -> None:
         show_table(("broker", "what", "of", "details"), rows)
     else:
         for node, answer in answers.items():
-            typer.echo(f"broker {node} is ready: {answer.served} partitions, nothing is wrong")
+            echo(f"broker {node} is ready: {answer.served} partitions, nothing is wrong")
     if wrong:
         raise typer.Exit(1)

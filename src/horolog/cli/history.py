@@ -10,6 +10,7 @@ import typer
 from horolog.cli.connecting import Brokers, with_brokers
 from horolog.cli.options import Json, Topic, Zone
 from horolog.cli.screen import say, show_json, show_table
+from horolog.cli.terminal import echo
 from horolog.client import Client
 from horolog.clock import SystemClock
 from horolog.errors import Misconfigured
@@ -80,9 +81,9 @@ def topic_history(
     elif found.changes:
         _show_topic(found.changes, shown_zone, is_state=at_ms is not None)
     elif at_ms is None:
-        typer.echo(f"nothing is known of a topic {topic}")
+        echo(f"nothing is known of a topic {topic}")
     else:
-        typer.echo(f"there was no topic {topic} at {format_moment(at_ms, shown_zone)}")
+        echo(f"there was no topic {topic} at {format_moment(at_ms, shown_zone)}")
     left_out = found.end - len(found.changes)
     _end(found.logs, left_out, shown_zone, at_ms, as_json, is_known=bool(found.changes or at))
 
@@ -130,9 +131,9 @@ def group_history(
     elif found.events:
         _show_group(found.events, shown_zone)
     elif at_ms is None:
-        typer.echo(f"nothing is known of a group {group}")
+        echo(f"nothing is known of a group {group}")
     else:
-        typer.echo(f"{group} had committed nothing at {format_moment(at_ms, shown_zone)}")
+        echo(f"{group} had committed nothing at {format_moment(at_ms, shown_zone)}")
     left_out = found.end - len(found.events) if found.since is None else None
     _end(found.logs, left_out, shown_zone, at_ms, as_json, is_known=bool(found.events or at))
 
@@ -211,7 +212,7 @@ def _end(
     """
     if not as_json:
         for sentence in _limits(logs, left_out, zone, at_ms):
-            typer.echo(sentence)
+            echo(sentence)
     damage = [f"{each.name}: {what}" for each in logs for what in each.damage]
     for each in damage:
         say(each)

@@ -11,6 +11,7 @@ from horolog.cli.connecting import Brokers, with_brokers
 from horolog.cli.held_up import held_up_text
 from horolog.cli.options import Json, Zone
 from horolog.cli.screen import show_json, show_table
+from horolog.cli.terminal import echo
 from horolog.client import GroupPartitionLag, LagClock
 from horolog.client.kafka_lag import group_lags
 from horolog.clock import SECOND_MS, SystemClock, format_duration
@@ -80,7 +81,7 @@ def lag(
             except KeyboardInterrupt:
                 return
             if not as_json:
-                typer.echo("")
+                echo("")
 
 
 def _show(names: Sequence[str], found: Sequence[GroupPartitionLag], zone: tzinfo) -> None:
@@ -103,15 +104,15 @@ def _show(names: Sequence[str], found: Sequence[GroupPartitionLag], zone: tzinfo
         )
     without = sorted({*names} - {each.group for each in found})
     if without or not found:
-        typer.echo(f"no offsets are committed by {', '.join(without) or 'any group'}")
+        echo(f"no offsets are committed by {', '.join(without) or 'any group'}")
     if any(each.unread_deleted is None for each in found):
-        typer.echo(
+        echo(
             "-: not known. Apache Kafka's brokers keep offsets, and append times of LogAppendTime "
             "topics; of a log that cannot be read only offsets are known"
         )
     for each in found:
         if each.unread_deleted and each.first_deleted_ms is not None:
-            typer.echo(
+            echo(
                 f"retention deletes {each.unread_deleted:,} records of "
                 f"{each.topic}-{each.partition} that {each.group} has not read, first at "
                 f"{format_time(each.first_deleted_ms, zone)}"
@@ -132,7 +133,7 @@ def _show_held_up(
         if held_up is None or name in shown or not (read_committed or held_up.is_hanging):
             continue
         shown.add(name)
-        typer.echo(held_up_text(name, held_up, zone))
+        echo(held_up_text(name, held_up, zone))
 
 
 def _catch_up(each: GroupPartitionLag) -> str | None:

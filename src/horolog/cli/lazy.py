@@ -46,6 +46,8 @@ COMMANDS = {
 }
 
 
+# Click's, of which newer releases of typer have a copy.
+_UsageError: Any = typer.BadParameter.__mro__[1]
 _COMPLETION = ("install_completion", "show_completion")
 
 
@@ -82,11 +84,18 @@ class LazyGroup(TyperGroup):
             raise typer.Exit(0) from None
         except KeyboardInterrupt:
             raise typer.Exit(130) from None
+        except _UsageError as error:
+            from horolog.errors import printable  # noqa: PLC0415 - not for --help
+
+            # It may name a URI with credentials.
+            raise _UsageError(printable(error.format_message()), error.ctx) from None
         except Exception as error:
             code = exit_code(error)
             if code is None:
                 raise
-            typer.echo(f"horolog: {error}", err=True)
+            from horolog.cli.terminal import echo  # noqa: PLC0415 - not for --help
+
+            echo(f"horolog: {error}", err=True)
             raise typer.Exit(code) from None
 
 

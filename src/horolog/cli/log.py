@@ -21,6 +21,7 @@ from horolog.cli.log_times import show_times
 from horolog.cli.options import Json, Zone
 from horolog.cli.screen import progress, say, show_json
 from horolog.cli.showing import line_maker
+from horolog.cli.terminal import echo
 from horolog.cli.verifying import reindex, verify
 from horolog.errors import Misconfigured
 from horolog.sources.records import read_placed
@@ -104,7 +105,7 @@ def inspect(
     damaged = [segment for look in looks for segment in look.segments if segment.damage]
     if damaged:
         if as_json:
-            say("\n".join(f"{segment.path}: {segment.damage}" for segment in damaged))
+            say(*(f"{segment.path}: {segment.damage}" for segment in damaged))
         raise typer.Exit(1)
 
 
@@ -138,7 +139,7 @@ def _show_batch(look: InspectedLog, batch: PlacedBatch, zone: tzinfo, as_json: b
     if as_json:
         show_json({"partition": look.name, **batch_json(batch)})
     else:
-        typer.echo(f"{look.name}\t{batch_line(batch, zone)}")
+        echo(f"{look.name}\t{batch_line(batch, zone)}")
 
 
 def _show_records(
@@ -148,8 +149,8 @@ def _show_records(
     topic, partition = look.topic_partition
     make_line = line_maker("json" if as_json else "text", topic, zone, shows_append=as_json)
     for read in read_placed(segment, log, batch, partition):
-        line = make_line(read).decode("utf-8", "replace")
-        typer.echo(line if as_json else f"{topic}\t{line}", nl=False)
+        line = make_line(read).decode("utf-8", "replace").removesuffix("\n")
+        echo(line if as_json else f"{topic}\t{line}")
 
 
 def _show_summary(path: Path, looks: Sequence[InspectedLog], zone: tzinfo) -> None:

@@ -5,7 +5,7 @@ import logging
 from datetime import UTC, datetime
 from typing import Any
 
-from horolog.errors import MOST_CHARACTERS, printable
+from horolog.errors import MOST_CHARACTERS, escaped, printable, without_credentials
 
 
 class LogLines(logging.Formatter):
@@ -21,7 +21,8 @@ class LogLines(logging.Formatter):
 
     def formatException(self, ei: Any) -> str:  # noqa: N802 - logging's name
         """Format a traceback as indented lines."""
-        return "\n".join("    " + line for line in super().formatException(ei).splitlines())
+        lines = super().formatException(ei).splitlines()
+        return "\n".join("    " + escaped(without_credentials(line)) for line in lines)
 
 
 class JsonLines(logging.Formatter):
@@ -29,7 +30,8 @@ class JsonLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Format a message as one line, in ASCII."""
-        time, message = datetime.fromtimestamp(record.created, UTC), record.getMessage()
+        time = datetime.fromtimestamp(record.created, UTC)
+        message = without_credentials(record.getMessage())
         line = {
             "time": time.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
             "level": record.levelname,
@@ -39,5 +41,5 @@ class JsonLines(logging.Formatter):
             else message[:MOST_CHARACTERS] + "...",
         }
         if record.exc_info:
-            line["exception"] = self.formatException(record.exc_info)
+            line["exception"] = without_credentials(self.formatException(record.exc_info))
         return json.dumps(line)

@@ -5,9 +5,8 @@ from datetime import tzinfo
 from pathlib import Path
 from typing import Any
 
-import typer
-
 from horolog.cli.screen import show_table, size
+from horolog.cli.terminal import echo
 from horolog.record.batch import MAGIC
 from horolog.storage.directory.checkpoints import kafka_uuid
 from horolog.storage.offline.inspecting import InspectedLog, InspectedSegment, PlacedBatch
@@ -16,7 +15,7 @@ from horolog.times import format_time
 
 def show_partitions(path: Path, looks: Sequence[InspectedLog], zone: tzinfo) -> None:
     """Print a log directory with a line per partition."""
-    typer.echo(f"{path}: {len(looks)} partitions\n")
+    echo(f"{path}: {len(looks)} partitions", "")
     if not looks:
         return
     rows = [
@@ -50,17 +49,17 @@ def show_partitions(path: Path, looks: Sequence[InspectedLog], zone: tzinfo) -> 
 
 def show_segments(look: InspectedLog, zone: tzinfo) -> None:
     """Print a partition with a line per segment."""
-    typer.echo(look.name)
+    echo(look.name)
     if look.topic_id:
-        typer.echo(f"  topic id {kafka_uuid(look.topic_id)}")
+        echo(f"  topic id {kafka_uuid(look.topic_id)}")
     if look.log_start_offset is not None:
-        typer.echo(f"  log start offset {look.log_start_offset}")
+        echo(f"  log start offset {look.log_start_offset}")
     if look.recovery_point is not None:
-        typer.echo(f"  recovery point {look.recovery_point}")
+        echo(f"  recovery point {look.recovery_point}")
     if look.epochs:
         epochs = ", ".join(f"{each.epoch} from {each.start_offset}" for each in look.epochs)
-        typer.echo(f"  leader epochs {epochs}")
-    typer.echo("")
+        echo(f"  leader epochs {epochs}")
+    echo("")
     rows = [
         (
             segment.base_offset,
@@ -94,12 +93,12 @@ def show_remarks(looks: Sequence[InspectedLog]) -> None:
     """Print damage, and missing or unreadable files."""
     for look in looks:
         for note in look.notes:
-            typer.echo(f"{look.name}: {note}")
+            echo(f"{look.name}: {note}")
         for segment in look.segments:
             for note in segment.notes:
-                typer.echo(f"{segment.path}: {note}")
+                echo(f"{segment.path}: {note}")
             if segment.damage:
-                typer.echo(f"{segment.path}: {segment.damage}")
+                echo(f"{segment.path}: {segment.damage}")
 
 
 def batch_line(batch: PlacedBatch, zone: tzinfo) -> str:

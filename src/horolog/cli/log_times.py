@@ -5,9 +5,8 @@ from datetime import tzinfo
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import typer
-
 from horolog.cli.screen import show_json, show_table
+from horolog.cli.terminal import echo
 from horolog.cli.topic_times import latency_text
 from horolog.record.time_stats import LATENCY_BOUNDS, TimeStats, latency_class
 from horolog.storage.files import Files
@@ -60,9 +59,10 @@ def show_times(path: Path, zone: tzinfo, *, as_json: bool) -> None:
         cells = [(*each, *_seen(row, zone)) for each, row in zip(cells, rows, strict=True)]
     show_table(columns, cells)
     if any(row.facts is None for row in rows):
-        typer.echo(
-            "\n-: the block map does not cover the segment yet (the one that is appended to), or "
-            "there is none: horolog log reindex makes it, --records reads the records"
+        echo(
+            "",
+            "-: the block map does not cover the segment yet (the one that is appended to), or "
+            "there is none: horolog log reindex makes it, --records reads the records",
         )
 
 

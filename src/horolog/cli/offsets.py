@@ -10,6 +10,7 @@ from horolog.cli.connecting import Brokers, with_brokers
 from horolog.cli.explaining import explain, explain_append_time
 from horolog.cli.options import ByClock, Json, Partitions, Topic, Zone
 from horolog.cli.screen import show_json, show_table
+from horolog.cli.terminal import echo
 from horolog.client import Client, FoundRecord, RecordClock
 from horolog.client.topic_facts import PartitionFacts, partition_facts, partition_numbers
 from horolog.clock import SystemClock
@@ -73,14 +74,14 @@ def offsets(
                 for line in explain_append_time(
                     client, topic, facts[number], target, found[number], shown_zone
                 ):
-                    typer.echo(line)
+                    echo(line)
         elif explained:
             facts = {each.partition: each for each in partition_facts(client, topic, numbers)}
             for number in numbers:
                 for line in explain(
                     client, topic, facts[number], target, found[number], shown_zone
                 ):
-                    typer.echo(line)
+                    echo(line)
         else:
             by = clock or RecordClock.CREATE
             _show_answers(topic, target, found, by, shown_zone, as_json)
@@ -123,7 +124,7 @@ def _show_answers(
         show_json({"topic": topic, "at": target, "clock": str(clock), "partitions": answers})
         return
     what = "first offset of {} appended" if by_append else "first offset of {}"
-    typer.echo(f"{what.format(topic)} at or after {format_moment(target, zone)}\n")
+    echo(f"{what.format(topic)} at or after {format_moment(target, zone)}", "")
     rows = [
         (number, answer.offset, "unknown" if answer.ms is None else format_time(answer.ms, zone))
         if answer
@@ -132,7 +133,7 @@ def _show_answers(
     ]
     show_table(("partition", "offset", "appended at" if by_append else "its time"), rows)
     if any(answer is not None and answer.ms is None for answer in found.values()):
-        typer.echo("\nunknown: all before it was appended earlier; it may have been, too")
+        echo("", "unknown: all before it was appended earlier; it may have been, too")
 
 
 def _show_bounds(facts: list[PartitionFacts], zone: tzinfo, as_json: bool) -> None:

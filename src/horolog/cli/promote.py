@@ -9,6 +9,7 @@ from horolog.cli.connecting import Brokers, with_brokers
 from horolog.cli.follow import following_of
 from horolog.cli.options import Json
 from horolog.cli.screen import show_json, show_table
+from horolog.cli.terminal import echo
 from horolog.errors import Misconfigured
 from horolog.wire.questions import FollowedState, PromotedEntry
 
@@ -58,9 +59,9 @@ def _show(entries: Sequence[PromotedEntry] | None, *, as_json: bool) -> None:
         return
     epochs = {each.topic: each.epoch for each in entries}
     if not epochs:
-        typer.echo("no topic was followed")
+        echo("no topic was followed")
     for topic, epoch in epochs.items():
-        typer.echo(f"{topic} is led here" + (f", from epoch {epoch} on" if epoch >= 0 else ""))
+        echo(f"{topic} is led here" + (f", from epoch {epoch} on" if epoch >= 0 else ""))
     rows = [
         (each.topic, each.group, each.partition, each.committed, each.clamped, each.text)
         for each in entries

@@ -8,6 +8,7 @@ import typer
 
 from horolog.cli.jobs.command import Call, job_command
 from horolog.cli.screen import saying_warnings
+from horolog.cli.terminal import echo
 from horolog.cli.working import working
 from horolog.jobs import replaying
 from horolog.jobs.parameters.replay import Replay
@@ -76,9 +77,9 @@ def _show(done: Replayed) -> None:
     if done.is_dry_run:
         for each, (start, end) in sorted(done.spans.items()):
             to = done.topics[each.topic]
-            typer.echo(f"{each}: offsets {start} to {end} would be sent to {to}")
+            echo(f"{each}: offsets {start} to {end} would be sent to {to}")
         return
     progress = done.progress
     until = f" up to {_moment(progress)}" if progress.last_ms is not None else ""
     late = f", at most {done.latest_ms} ms late" if done.latest_ms else ""
-    typer.echo(f"{progress.records} records sent{until}{late}")
+    echo(f"{progress.records} records sent{until}{late}")

@@ -20,6 +20,7 @@ from horolog.cli.retention_moving import moving_out
 from horolog.cli.retention_screen import Explained, as_json, show
 from horolog.cli.retention_simulate import simulate
 from horolog.cli.screen import show_json
+from horolog.cli.terminal import echo
 from horolog.clock import SystemClock
 from horolog.times import parse_time
 
@@ -82,7 +83,7 @@ def explain(
     else:
         for number, each in enumerate(found):
             if number:
-                typer.echo("")
+                echo("")
             show(each, shown_zone)
     if any(each.damage or any(_odd(each)) for each in found):
         raise typer.Exit(1)

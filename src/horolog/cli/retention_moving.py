@@ -11,6 +11,7 @@ from horolog.cli.options import Json, pairs, path_of
 from horolog.cli.retention_explained import explained_by_broker, explained_by_files
 from horolog.cli.retention_screen import Explained
 from horolog.cli.screen import show_json, show_table, size
+from horolog.cli.terminal import echo
 from horolog.client import Client
 from horolog.clock import SystemClock
 from horolog.storage.names import INTERNAL_TOPICS
@@ -124,9 +125,9 @@ def _show(found: list[AtRisk], damaged: list[str], *, is_json: bool) -> None:
         show_json({"at_risk": [each._asdict() for each in found], "damage": damaged})
         return
     for why in damaged:
-        typer.echo(why)
+        echo(why)
     if not found:
-        typer.echo("an Apache Kafka deletes nothing that is kept here")
+        echo("an Apache Kafka deletes nothing that is kept here")
         return
     rows = [
         (
@@ -138,7 +139,8 @@ def _show(found: list[AtRisk], damaged: list[str], *, is_json: bool) -> None:
         for each in found
     ]
     show_table(("partition", "deleted at once", "before offset", "deleted earlier"), rows)
-    typer.echo(
-        "\nGive these topics a retention.ms that keeps what you need (horolog topics alter) before "
-        "a Kafka opens the directory"
+    echo(
+        "",
+        "Give these topics a retention.ms that keeps what you need (horolog topics alter) before "
+        "a Kafka opens the directory",
     )

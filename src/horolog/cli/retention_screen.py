@@ -4,10 +4,9 @@ from collections.abc import Mapping, Sequence
 from datetime import tzinfo
 from typing import Any, NamedTuple
 
-import typer
-
 from horolog.cli.held_up import held_up_text
 from horolog.cli.screen import show_table, size
+from horolog.cli.terminal import echo
 from horolog.client import GroupUnread, HeldUp
 from horolog.clock import format_duration
 from horolog.storage.removal.retention import Because
@@ -70,30 +69,30 @@ def as_json(explained: Explained) -> dict[str, Any]:
 def show(explained: Explained, zone: tzinfo) -> None:
     """Print a partition: its settings, a line for each segment, and what is to be known."""
     settings = explained.settings
-    typer.echo(explained.name)
-    typer.echo(f"  {', '.join(f'{name}={value}' for name, value in settings.items())}")
-    typer.echo(f"  settings from {explained.source}; now {format_moment(explained.now_ms, zone)}")
+    echo(explained.name)
+    echo(f"  {', '.join(f'{name}={value}' for name, value in settings.items())}")
+    echo(f"  settings from {explained.source}; now {format_moment(explained.now_ms, zone)}")
     if explained.damage is not None:
-        typer.echo(f"  {explained.damage}")
+        echo(f"  {explained.damage}")
     if explained.segments:
-        typer.echo("")
+        echo("")
         _show_segments(explained, zone)
-        typer.echo("")
+        echo("")
         for line in (_next(explained, zone), *_held(explained, zone)):
-            typer.echo(f"  {line}")
+            echo(f"  {line}")
     if explained.held_up is not None:
-        typer.echo(f"  {held_up_text(explained.name, explained.held_up, zone)}")
+        echo(f"  {held_up_text(explained.name, explained.held_up, zone)}")
         if "compact" in str(explained.settings["cleanup.policy"]):
-            typer.echo("  Compaction stops there, too")
+            echo("  Compaction stops there, too")
     for each in explained.unread or ():
         first_ms = each.first_deleted_ms
         when = "" if first_ms is None else f", first at {format_time(first_ms, zone)}"
-        typer.echo(
+        echo(
             f"  retention deletes {each.records:,} records that group {each.group} has not read"
             f"{when}"
         )
     for note in explained.notes:
-        typer.echo(f"  {note}")
+        echo(f"  {note}")
 
 
 def _show_segments(explained: Explained, zone: tzinfo) -> None:

@@ -18,6 +18,7 @@ from horolog.cli.options import (
     path_of,
 )
 from horolog.cli.screen import show_json, show_table, size
+from horolog.cli.terminal import echo
 from horolog.cli.working import working
 from horolog.client import ResourceType
 from horolog.client.topic_facts import partition_numbers
@@ -189,11 +190,11 @@ def _show(outcomes: Mapping[TopicPartition, Outcome], zone: tzinfo) -> None:
         if outcome.deletions:
             _show_deletions(str(partition), outcome.deletions, zone)
     if not any(each.deletions for each in outcomes.values()):
-        typer.echo("\nnothing would have been deleted")
+        echo("", "nothing would have been deleted")
 
 
 def _show_deletions(partition: str, deletions: Sequence[Deletion], zone: tzinfo) -> None:
-    typer.echo(f"\n{partition}")
+    echo("", f"{partition}")
     show_table(
         ("deleted at", "offsets", "records", "appended before", "created before", "why"),
         [
@@ -209,7 +210,7 @@ def _show_deletions(partition: str, deletions: Sequence[Deletion], zone: tzinfo)
         ],
     )
     if len(deletions) > _SHOWN:
-        typer.echo(f"... and {len(deletions) - _SHOWN} more; --json has all")
+        echo(f"... and {len(deletions) - _SHOWN} more; --json has all")
 
 
 def _ages(least_ms: int | None, most_ms: int | None) -> str | None:

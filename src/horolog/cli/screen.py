@@ -1,20 +1,22 @@
 """Terminal output: tables and JSON on standard output, progress on standard error."""
 
 import io
-import json
 import logging
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
 
-import typer
 from rich import box
 from rich.cells import cell_len
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
+
+from horolog.cli.terminal import echo, echo_json
+from horolog.errors import escaped
 
 _WIDE = 4_096  # the width of a file or pipe, so that nothing is truncated
 _BETWEEN = 3  # blanks, from column to column
@@ -34,7 +36,7 @@ def show_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None
     In a terminal headings and texts are wrapped. If it is too narrow even so, each row is a block
     of lines.
     """
-    cells = [["-" if cell is None else str(cell) for cell in row] for row in rows]
+    cells = [["-" if cell is None else escaped(str(cell)) for cell in row] for row in rows]
     is_number = [any(isinstance(row[at], int) for row in rows) for at in range(len(columns))]
     console, widths = Console(highlight=False), None
     if sys.stdout.isatty():
@@ -58,7 +60,7 @@ def show_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None
     text = io.StringIO()
     Console(file=text, highlight=False, width=_WIDE).print(table)
     for line in text.getvalue().splitlines():
-        typer.echo(line.rstrip())
+        echo(line.rstrip())
 
 
 def _widths(
@@ -87,19 +89,19 @@ def _show_blocks(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> None
     indent = max(map(cell_len, columns)) + _BETWEEN
     for number, row in enumerate(cells):
         if number:
-            typer.echo()
+            echo()
         for column, cell in zip(columns, row, strict=True):
-            typer.echo(f"{column}{' ' * (indent - cell_len(column))}{cell}")
+            echo(f"{column}{' ' * (indent - cell_len(column))}{cell}")
 
 
 def show_json(value: Any) -> None:
     """Print a value on one line."""
-    typer.echo(json.dumps(value, ensure_ascii=False))
+    echo_json(value)
 
 
-def say(text: str) -> None:
+def say(*lines: str) -> None:
     """Print a message to standard error, apart from the command's output."""
-    typer.echo(text, err=True)
+    echo(*lines, err=True)
 
 
 class _Said(logging.Handler):
@@ -134,7 +136,7 @@ def progress(what: str, total: int, unit: str = "") -> Iterator[Advance]:
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(what, total=total)
+        task = bar.add_task(escape(escaped(what)), total=total)
         yield lambda done: bar.update(task, completed=done)
 
 

@@ -11,6 +11,7 @@ from horolog.broker import service
 from horolog.cli.log_lines import JsonLines, LogLines
 from horolog.cli.options import pairs
 from horolog.cli.properties_files import read_properties
+from horolog.cli.terminal import echo
 from horolog.clock import ManualClock, SystemClock
 from horolog.config import Endpoint, Settings, host_port
 from horolog.errors import Misconfigured
@@ -176,7 +177,7 @@ def serve(
     def on_ready(running: service.Service) -> None:
         if running.metrics is not None:
             _LOG.info("metrics are served at http://%s/metrics", running.metrics.address)
-        typer.echo(ready_line(running.bound, resolved.advertised_listeners, resolved.log_dir))
+        echo(ready_line(running.bound, resolved.advertised_listeners, resolved.log_dir))
 
     service.serve(settings, clock=turnable, on_ready=on_ready)
 

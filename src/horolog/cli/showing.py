@@ -1,11 +1,12 @@
 """Formats records as lines: text, JSON, or the bare values."""
 
 import base64
-import json
 from collections.abc import Callable
 from datetime import tzinfo
 from typing import Any, Literal, TypeAlias
 
+from horolog.cli.terminal import json_line
+from horolog.errors import escaped
 from horolog.sources.records import ReadRecord
 from horolog.times import format_time
 
@@ -35,15 +36,14 @@ def _text_line(read: ReadRecord, zone: tzinfo, shows_append: bool) -> bytes:
             time = f"seen {format_time(read.seen_ms, zone)}"
     place = f"{read.partition}@{read.offset}"
     cells = [time, place, _shown(record.key), _shown(record.value)]
-    cells += [f"{name}={_shown(value)}" for name, value in record.headers]
+    cells += [f"{escaped(name)}={_shown(value)}" for name, value in record.headers]
     return "\t".join(cells).encode() + b"\n"
 
 
 def _shown(data: bytes | None) -> str:
     if data is None:
         return "null"
-    text = data.decode("utf-8", "backslashreplace")
-    return text.replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t")
+    return escaped(data.decode("utf-8", "backslashreplace"))
 
 
 def _json_line(read: ReadRecord, topic: str, zone: tzinfo, shows_append: bool) -> bytes:
@@ -65,7 +65,7 @@ def _json_line(read: ReadRecord, topic: str, zone: tzinfo, shows_append: bool) -
         value["headers"] = [
             {"key": name, **_json_bytes("value", header)} for name, header in record.headers
         ]
-    return json.dumps(value, ensure_ascii=False).encode() + b"\n"
+    return json_line(value).encode() + b"\n"
 
 
 def _json_bytes(name: str, data: bytes | None) -> dict[str, str | None]:

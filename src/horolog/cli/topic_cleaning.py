@@ -4,9 +4,8 @@ from collections.abc import Mapping, Sequence
 from datetime import tzinfo
 from typing import Any
 
-import typer
-
 from horolog.cli.screen import show_table
+from horolog.cli.terminal import echo
 from horolog.client import Client, PartitionCleaning
 from horolog.clock import format_duration
 from horolog.times import format_time
@@ -36,14 +35,14 @@ def show_cleaning(found: Mapping[int, PartitionCleaning], zone: tzinfo) -> None:
     """Print a table of compacted partitions, and why some are left out."""
     if not found:
         return
-    typer.echo("\ncompaction:")
+    echo("", "compaction:")
     show_table(
         ("partition", "clean to", "dirty", "last run", "took", "records", "bytes"),
         [_row(number, each, zone) for number, each in found.items()],
     )
     for number, each in found.items():
         if each.uncleanable is not None:
-            typer.echo(f"partition {number} is left out: {each.uncleanable}")
+            echo(f"partition {number} is left out: {each.uncleanable}")
 
 
 def _row(number: int, state: PartitionCleaning, zone: tzinfo) -> tuple[object, ...]:

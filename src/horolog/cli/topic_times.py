@@ -4,9 +4,8 @@ from collections.abc import Mapping
 from datetime import tzinfo
 from typing import Any, Final
 
-import typer
-
 from horolog.cli.screen import show_table
+from horolog.cli.terminal import echo
 from horolog.client import Client, PartitionTimes
 from horolog.clock import format_duration
 from horolog.errors import Misconfigured
@@ -70,7 +69,7 @@ def show_times(found: Mapping[int, PartitionTimes], zone: tzinfo) -> None:
             )
         )
     show_table(("partition", "clock", "first", "last"), spans)
-    typer.echo("")
+    echo("")
     quantiles = (f"latency {each} %" for each in QUANTILES)
     show_table(
         ("partition", "records", "out of order", "of the future", "without time", *quantiles),
@@ -78,9 +77,10 @@ def show_times(found: Mapping[int, PartitionTimes], zone: tzinfo) -> None:
     )
     unknown = sum(each.unknown_offsets for each in found.values())
     if unknown:
-        typer.echo(
-            f"\nwithout {unknown} offsets, whose segments have no whole block map yet: a read of a "
-            "range of times makes it, that of the last segment the next append"
+        echo(
+            "",
+            f"without {unknown} offsets, whose segments have no whole block map yet: a read of a "
+            "range of times makes it, that of the last segment the next append",
         )
 
 

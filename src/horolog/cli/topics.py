@@ -9,6 +9,7 @@ from horolog.cli.connecting import Brokers, with_brokers
 from horolog.cli.history import topic_history
 from horolog.cli.options import Json, Partitions, Topic, Zone, pairs
 from horolog.cli.screen import show_json, show_table
+from horolog.cli.terminal import echo
 from horolog.cli.topic_cleaning import cleaning_of, plain_cleaning, show_cleaning
 from horolog.cli.topic_times import plain, show_times, topic_times
 from horolog.client import LeftBehind, ResourceType, TopicMetadata
@@ -41,7 +42,7 @@ def list_topics(
         show_json([{"topic": topic.name, "partitions": len(topic.partitions)} for topic in shown])
         return
     if not shown:
-        typer.echo("no topics")
+        echo("no topics")
         return
     show_table(
         ("topic", "partitions", "id"),
@@ -75,7 +76,7 @@ def create(
         if missing:
             client.create_topics(missing, configs=settings, replication_factor=replication_factor)
     for name in topics:
-        typer.echo(f"{name} exists" if name in existing else f"created {name}")
+        echo(f"{name} exists" if name in existing else f"created {name}")
 
 
 @app.command()
@@ -85,7 +86,7 @@ def delete(topics: Names, brokers: Brokers) -> None:
     with brokers.connect() as client:
         client.delete_topics(topics)
     for name in topics:
-        typer.echo(f"deleted {name}")
+        echo(f"deleted {name}")
 
 
 @app.command()
@@ -160,7 +161,7 @@ def describe(
         ],
     )
     if given:
-        typer.echo("")
+        echo("")
         rows = [(name, entry.value, _SOURCES.get(entry.source)) for name, entry in given.items()]
         show_table(("setting", "value", "given"), rows)
     show_cleaning(cleaned, shown_zone)
@@ -175,17 +176,18 @@ def _plain_left(left: LeftBehind) -> dict[str, object]:
 
 def _show_left_behind(left: LeftBehind) -> None:
     if left.is_adopted:
-        typer.echo("\nfound on disk: nothing of it expires until it is given settings")
+        echo("", "found on disk: nothing of it expires until it is given settings")
     if left.is_made_here:
-        typer.echo(
-            "\nunknown to the Kafka that had the log directory, which would rename its "
-            "directories to *-stray (docs/moving-in-and-out.md)"
+        echo(
+            "",
+            "unknown to the Kafka that had the log directory, which would rename its "
+            "directories to *-stray (docs/moving-in-and-out.md)",
         )
     if left.settings:
-        typer.echo("\nsettings that Kafka gave it, without effect here:")
+        echo("", "settings that Kafka gave it, without effect here:")
         show_table(("setting", "value"), list(left.settings.items()))
     if left.offsets:
-        typer.echo("\ncommitted with Kafka and not carried over (docs/moving-in-and-out.md):")
+        echo("", "committed with Kafka and not carried over (docs/moving-in-and-out.md):")
         show_table(("group", "partition", "offset"), left.offsets)
 
 
@@ -214,7 +216,7 @@ def alter(
             client.alter_configs({(ResourceType.TOPIC, topic): changes})
         if partitions is not None:
             client.create_partitions({topic: partitions})
-    typer.echo(f"altered {topic}")
+    echo(f"altered {topic}")
 
 
 app.command("history", no_args_is_help=True)(topic_history)
@@ -247,14 +249,14 @@ def reset_append_time(
         show_json({"topic": topic, "reset": count, "still_ahead": after.ahead})
         return
     if count:
-        typer.echo(
+        echo(
             f"reset {_partitions(count)} of {topic}, up to {format_duration(before.most_ahead_ms)} "
             "ahead of the clock"
         )
     elif not after.ahead:
-        typer.echo(f"no append time of {topic} is ahead of the broker's clock")
+        echo(f"no append time of {topic} is ahead of the broker's clock")
     if after.ahead:
-        typer.echo(
+        echo(
             f"{_partitions(after.ahead)} of {topic} still up to "
             f"{format_duration(after.most_ahead_ms)} ahead"
         )

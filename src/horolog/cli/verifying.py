@@ -10,6 +10,7 @@ import typer
 
 from horolog.cli.options import Json
 from horolog.cli.screen import progress, say, show_json, size
+from horolog.cli.terminal import echo
 from horolog.config import TopicConfig
 from horolog.metadata.verify import check_metadata, check_store
 from horolog.record.scan import load_kernels
@@ -98,7 +99,7 @@ def verify(path: LogPath, as_json: Json = False) -> None:
     else:
         for each in by_severity(tally.findings):
             show_finding(each, path.absolute())
-        typer.echo(summary_of(tally.checked, tally.findings, f" (log directory {state})"))
+        echo(summary_of(tally.checked, tally.findings, f" (log directory {state})"))
     if wrong:
         raise typer.Exit(1)
 
@@ -149,13 +150,13 @@ def reindex(
         for each in done:
             show_reindexed(each, dry_run=dry_run)
         changed = sum(1 for each in done if each.written)
-        typer.echo(
+        echo(
             f"{len(done)} segments checked, the indexes of {changed} "
             f"{'would be ' if dry_run else ''}rebuilt, {len(refused)} left unchanged"
         )
     if refused:
         if as_json:
-            say("\n".join(f"{each.path}: {each.refused}" for each in refused))
+            say(*(f"{each.path}: {each.refused}" for each in refused))
         raise typer.Exit(1)
 
 
@@ -180,9 +181,9 @@ def show_finding(finding: Finding, root: Path | None = None) -> None:
         place += f", byte {finding.position}"
     if finding.offset is not None:
         place += f", offset {finding.offset}"
-    typer.echo(f"{finding.severity.upper():6}  {place}\n        {finding.what}")
+    echo(f"{finding.severity.upper():6}  {place}", f"        {finding.what}")
     if finding.mend:
-        typer.echo(f"        repair: {finding.mend}")
+        echo(f"        repair: {finding.mend}")
 
 
 def summary_of(checked: Checked, findings: Iterable[Finding], where: str = "") -> str:
@@ -205,15 +206,15 @@ def show_reindexed(done: Reindexed, *, dry_run: bool) -> None:
     """Print what was wrong with a segment's indexes and what was done; otherwise nothing."""
     if not done.wrong and not done.written and not done.refused:
         return
-    typer.echo(done.path)
+    echo(done.path)
     for what in done.wrong:
-        typer.echo(f"  wrong: {what}")
+        echo(f"  wrong: {what}")
     for written in done.written:
-        typer.echo(f"  {'would write' if dry_run else 'wrote'} {os.path.basename(written)}")
+        echo(f"  {'would write' if dry_run else 'wrote'} {os.path.basename(written)}")
     for removed in done.removed:
-        typer.echo(f"  {'would remove' if dry_run else 'removed'} {os.path.basename(removed)}")
+        echo(f"  {'would remove' if dry_run else 'removed'} {os.path.basename(removed)}")
     if done.refused:
-        typer.echo(f"  left unchanged: {done.refused}")
+        echo(f"  left unchanged: {done.refused}")
 
 
 def reindexed_json(done: Reindexed) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from rich.table import Column
 
 from horolog.cli.screen import say, size
 from horolog.clock import SystemClock
-from horolog.errors import HorologError
+from horolog.errors import HorologError, escaped
 from horolog.times import format_time
 
 LOG_EVERY_S: Final = 30.0
@@ -214,9 +214,9 @@ def _bar(work: Work) -> Iterator[Callable[[], None]]:
     text = TextColumn("{task.description}", markup=False, table_column=Column(overflow="fold"))
     options: Any = {"transient": True, "redirect_stdout": sys.stdout.isatty()}
     with Progress(BarColumn(bar_width=12), text, console=Console(stderr=True), **options) as bar:
-        task = bar.add_task(str(work), total=None)
+        task = bar.add_task(escaped(str(work)), total=None)
         yield lambda: bar.update(
-            task, description=str(work), completed=work.done, total=work.total or None
+            task, description=escaped(str(work)), completed=work.done, total=work.total or None
         )
 
 

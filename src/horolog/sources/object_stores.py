@@ -12,9 +12,9 @@ or from options under the names of Hadoop's settings. Secrets are in no `repr` a
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from horolog.errors import Misconfigured
+from horolog.errors import HIDDEN, Misconfigured
 from horolog.sources.option_values import flag
-from horolog.sources.uris import HIDDEN, shown
+from horolog.sources.uris import shown
 
 PREFIXES = ("fs.s3a.", "fs.s3.", "fs.s3n.", "fs.azure.", "fs.gs.", "fs.hdfs.")
 _OF_S3 = (

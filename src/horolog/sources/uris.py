@@ -5,15 +5,12 @@ import re
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
-from horolog.errors import Misconfigured
+from horolog.errors import Misconfigured, without_credentials
 
 _MOST_ALTERNATIVES = 1_000
 _BRACES = re.compile(r"\{([^{}]*)\}")
 _LOCAL_MAGIC, _MAGIC = re.compile(r"[*?\[{]"), re.compile(r"[*\[{]")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
-_CREDENTIALS = re.compile(r"(?<=://)[^/@]*:[^/@]*(?=@)")
-_SECRET_PARAMETER = re.compile(r"(?i)([?&][^=&]*(?:key|secret|token|password|sig)[^=&]*=)[^&]*")
-HIDDEN = "[hidden]"
 _S3_OF_HADOOP = re.compile(r"s3[an]://")
 
 
@@ -36,7 +33,7 @@ def local_path(path: str) -> str | None:
 
 def shown(uri: str) -> str:
     """A URI without the credentials that it may hold."""
-    return _SECRET_PARAMETER.sub(rf"\1{HIDDEN}", _CREDENTIALS.sub(HIDDEN, uri))
+    return without_credentials(uri)
 
 
 def for_arrow(uri: str) -> str:

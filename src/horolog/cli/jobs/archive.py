@@ -8,6 +8,7 @@ import typer
 
 from horolog.cli.jobs.command import Call, job_command
 from horolog.cli.screen import say, size
+from horolog.cli.terminal import echo
 from horolog.errors import Misconfigured
 from horolog.jobs.parameters.archive import ArchiveCommand
 
@@ -75,14 +76,14 @@ def _merge(job: ArchiveCommand, call: Call) -> Mapping[str, str]:
 
 def _show(done: Any) -> None:
     if done.is_dry_run:
-        typer.echo(
+        echo(
             f"Would archive {done.partitions} partitions in {done.archive}, about "
             f"{size(done.bytes)}, up to:"
         )
         for partition, end in done.ends.items():
-            typer.echo(f"  {partition}  {end}")
+            echo(f"  {partition}  {end}")
         return
-    typer.echo(
+    echo(
         f"Archived {done.records} records of {done.partitions} partitions ({size(done.bytes)}) in "
         f"{done.archive}: {done.files} files of records, {size(done.file_bytes)} in all, manifest "
         f"{done.manifest}"
@@ -90,18 +91,18 @@ def _show(done: Any) -> None:
 
 
 def _show_checked(found: Any) -> None:
-    typer.echo(
+    echo(
         f"Checked {found.files} files of {found.archive} with {found.records} records, "
         f"{size(found.bytes)}: {len(found.problems)} problems, {len(found.unreferenced)} files "
         f"that the manifest does not name, {len(found.removed)} of them removed"
     )
     for path, count in found.unreferenced.items():
-        typer.echo(f"  not named: {path}  {size(count)}")
+        echo(f"  not named: {path}  {size(count)}")
 
 
 def _show_merged(found: Any) -> None:
     would = "Would merge" if found.is_dry_run else "Merged"
-    typer.echo(
+    echo(
         f"{would} {found.files_before} files of {found.archive} into {found.files_after}, "
         f"{size(found.bytes)}"
     )

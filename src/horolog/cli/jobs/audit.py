@@ -9,6 +9,7 @@ from horolog.cli.jobs.audit_windows import WRONG, show_windows, wrong_in
 from horolog.cli.jobs.command import Call, job_command
 from horolog.cli.jobs.stopping import stopped_after, stopped_by_signals
 from horolog.cli.jobs.tables import most, plain, show_rows
+from horolog.cli.terminal import echo
 from horolog.errors import Misconfigured, printable
 from horolog.jobs.parameters.questions import AuditCommand
 
@@ -103,25 +104,26 @@ def _wrong(rows: "DataFrame") -> "DataFrame":
 def _show(found: dict[str, Any], suggestions: list[str]) -> None:
     rows = found["topics"]
     if not rows:
-        typer.echo("no records")
+        echo("no records")
         return
     columns = ["records", *WRONG, "untimed", "before_1970", "out_of_order", "late_max_ms"]
     show_rows(rows, ["topic", "compared_with", *columns], _HEADINGS)
     if any(row["compared_with"] == "now" for row in rows):
-        typer.echo(
-            "\nThe log does not know when records of these topics were appended, so that their "
-            "times are compared with now:\nat least this many were in the future, and at most this "
-            "many in the past."
+        echo(
+            "",
+            "The log does not know when records of these topics were appended, so that their "
+            "times are compared with now:",
+            "at least this many were in the future, and at most this many in the past.",
         )
     for name, keys in _PLACES.items():
         listed, count = found[name]["rows"], found[name]["count"]
         if listed and (name != "partitions" or len(listed) > 1):
             left_out = f", the {len(listed)} with most" if count > len(listed) else ""
-            typer.echo(f"\nBy {keys[1]}{left_out}")
+            echo("", f"By {keys[1]}{left_out}")
             shown = [
                 each for each in ("client_id", *columns) if any(row.get(each) for row in listed)
             ]
             show_rows(listed, [*keys, *shown], _HEADINGS)
-    typer.echo("\nSuggested" if suggestions else "\nNo bound is suggested.")
+    echo("", "Suggested" if suggestions else "No bound is suggested.")
     for each in suggestions:
-        typer.echo(f"  {printable(each)}")
+        echo(f"  {printable(each)}")

@@ -3,9 +3,8 @@
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-import typer
-
 from horolog.cli.screen import say, show_json
+from horolog.cli.terminal import echo
 from horolog.errors import printable
 from horolog.times import format_time
 
@@ -55,19 +54,19 @@ def show_windows(windows: "Iterable[AuditWindow]", *, as_json: bool) -> int:
             )
         else:
             for said in [_sentence(row) for row in rows] or ["no records"]:
-                typer.echo(f"{format_time(window.to_ms)}  {said}")
+                echo(f"{format_time(window.to_ms)}  {said}")
         for partition, offsets in window.deleted.items():
             say(f"{partition}: {offsets:,} offsets were deleted before they could be read")
     all_ = [sums[key] for key in sorted(sums)]
     if as_json:
         show_json({"windows": count, "topics": all_})
     else:
-        typer.echo(
+        echo(
             f"{count:,} window{'' if count == 1 else 's'}"
             + (", in all" if all_ else ", no records")
         )
         for row in all_:
-            typer.echo(_sentence(row))
+            echo(_sentence(row))
     return wrong_in(all_)
 
 

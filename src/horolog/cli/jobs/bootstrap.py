@@ -7,6 +7,7 @@ import typer
 
 from horolog.cli.jobs.command import Call, job_command
 from horolog.cli.screen import say
+from horolog.cli.terminal import echo
 from horolog.jobs.parameters.bootstrap import Bootstrap
 
 if TYPE_CHECKING:
@@ -32,17 +33,17 @@ def _show(done: "Bootstrapped") -> None:
     for warning in done.warnings:
         say(f"warning: {warning}")
     for problem in (*done.problems, *done.errors):
-        typer.echo(f"refused: {problem}" if problem in done.problems else f"stopped: {problem}")
+        echo(f"refused: {problem}" if problem in done.problems else f"stopped: {problem}")
     where = f"{done.topic} ({done.partitions} partitions)"
     if done.was_loaded:
-        typer.echo(f"All {done.records} records were loaded into {where} by an earlier run.")
+        echo(f"All {done.records} records were loaded into {where} by an earlier run.")
     elif done.is_dry_run:
         tombstones = "" if done.survey is None else f", {done.survey.tombstones} of them tombstones"
         verb = "would not be" if done.problems else "would be"
-        typer.echo(
+        echo(
             f"{done.records} records{tombstones}, {verb} loaded into {where}; nothing was changed."
         )
     elif done.problems:
-        typer.echo(f"Nothing was loaded into {where}.")
+        echo(f"Nothing was loaded into {where}.")
     else:
-        typer.echo(f"{done.sent} records loaded into {where}; the table has {done.records}.")
+        echo(f"{done.sent} records loaded into {where}; the table has {done.records}.")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from horolog.cli.jobs.command import Call, job_command
+from horolog.cli.terminal import echo
 from horolog.jobs.parameters.mirror import Compare
 
 if TYPE_CHECKING:
@@ -28,11 +29,11 @@ def compare(job: Compare, call: Call) -> None:
 
 def _show(found: "Compared") -> None:
     for difference in found.differences:
-        typer.echo(f"different: {difference}")
+        echo(f"different: {difference}")
     for note in found.notes:
-        typer.echo(f"note: {note}.")
+        echo(f"note: {note}.")
     verdict = "equal" if found.is_equal else "equal up to there"
-    typer.echo(
+    echo(
         f"{found.records} records of {found.partitions} partitions are {verdict}, "
         f"{found.same_bytes} of them byte for byte."
     )

@@ -7,6 +7,7 @@ import typer
 
 from horolog.cli.converting import converted_json, show_converted, show_losses
 from horolog.cli.jobs.command import Call, job_command
+from horolog.cli.terminal import echo
 from horolog.jobs.parameters.files import Convert
 
 if TYPE_CHECKING:
@@ -34,11 +35,11 @@ def _show(report: "ConvertReport") -> None:
     for each in (*report.converted, *report.refused):
         show_converted(each, report.format, dry_run=report.dry_run)
     for path, error in report.failed.items():
-        typer.echo(f"FAILED  {path}\n        {error}")
+        echo(f"FAILED  {path}", f"        {error}")
     show_losses(report.losses, report.format)
     if report.resumed:
-        typer.echo(f"{report.resumed} parts were done before and have not changed")
-    typer.echo(
+        echo(f"{report.resumed} parts were done before and have not changed")
+    echo(
         f"{report.segments} segments, {len(report.converted)} "
         f"{'would be ' if report.dry_run else ''}converted to {report.format} "
         f"({report.records} records), {len(report.refused)} left as they are"

@@ -8,6 +8,7 @@ import typer
 from horolog.cli.jobs.command import Call, job_command
 from horolog.cli.jobs.tables import show_rows
 from horolog.cli.screen import say
+from horolog.cli.terminal import echo
 from horolog.errors import printable
 from horolog.jobs.failing_over.recorded import (
     BY_APPEND_TIME,
@@ -106,9 +107,9 @@ def _show_recording(found: "Recording", call: Call) -> None:
         columns = [name for name in bounds[0] if name != "broker_counts"]
         show_rows(bounds, columns, {**headings, "odd": "without usable time"})
         for topic, counts in sorted(found.broker_counts.items()):
-            typer.echo(_about_broker(topic, found.bounds[topic], counts=counts))
+            echo(_about_broker(topic, found.bounds[topic], counts=counts))
         if groups:
-            typer.echo("")
+            echo("")
             show_rows(groups, list(groups[0]), {"read_before": "has read all created before"})
 
     call.show(lambda: {"topics": bounds, "groups": groups}, screen)
@@ -139,19 +140,19 @@ def _show_plan(found: "FailoverPlan") -> None:
     ]
     if rows:
         show_rows(rows, list(rows[0]), {})
-        typer.echo("")
+        echo("")
     for each in found.starts:
         name = printable(f"{each.group}, {each.topic}")
-        typer.echo(
+        echo(
             f"{name}: {each.to_read:,} records to read, of which at most {each.duplicates:,} had "
             f"been read when it was recorded at {format_time(each.recorded_at_ms)}, and again "
             f"what was read since. Records took at most {each.bound_ms:,} ms, margin included"
             + (f" ({_WHO_SAYS[each.bound_by]})" if each.bound_by in _WHO_SAYS else "")
         )
         for note in each.notes:
-            typer.echo(f"  not proven: {printable(note)}")
+            echo(f"  not proven: {printable(note)}")
     if found.is_proven:
-        typer.echo("\nNo record is lost that takes no longer to the source's log than its bound.")
+        echo("", "No record is lost that takes no longer to the source's log than its bound.")
 
 
 def _show_applied(found: Sequence["Applied"], call: Call, *, dry_run: bool) -> None:

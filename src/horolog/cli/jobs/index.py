@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from horolog.cli.jobs.command import Call, job_command
+from horolog.cli.terminal import echo
 from horolog.cli.verifying import (
     by_severity,
     reindexed_json,
@@ -43,9 +44,9 @@ def _show(report: "IndexReport") -> None:
     for done in report.reindexed:
         show_reindexed(done, dry_run=report.dry_run)
     for path, error in report.failed.items():
-        typer.echo(f"FAILED  {path}\n        {error}")
+        echo(f"FAILED  {path}", f"        {error}")
     if report.resumed:
-        typer.echo(f"{report.resumed} parts were done before and have not changed")
+        echo(f"{report.resumed} parts were done before and have not changed")
     summary = summary_of(report.checked, report.findings)
     if report.rebuilt:
         changed = sum(1 for each in report.reindexed if each.written)
@@ -53,7 +54,7 @@ def _show(report: "IndexReport") -> None:
             f"{report.checked.segments} segments checked, the indexes of {changed} "
             f"{'would be ' if report.dry_run else ''}rebuilt, {len(report.refused)} left unchanged"
         )
-    typer.echo(summary + (f"; {len(report.failed)} parts failed" if report.failed else ""))
+    echo(summary + (f"; {len(report.failed)} parts failed" if report.failed else ""))
 
 
 def _as_json(report: "IndexReport") -> dict[str, Any]:

@@ -9,6 +9,7 @@ import typer
 from horolog.cli.jobs.command import Call, job_command
 from horolog.cli.jobs.tables import plain, show_rows
 from horolog.cli.screen import say
+from horolog.cli.terminal import echo
 from horolog.errors import printable
 from horolog.jobs.parameters.questions import LatencyCommand
 from horolog.times import duration_text
@@ -59,12 +60,12 @@ def _show(
     totals: list[dict[str, Any]], hours: list[dict[str, Any]], limit: int, drawn: list[str]
 ) -> None:
     if not any(row["records"] for row in totals):
-        typer.echo("no records")
+        echo("no records")
         return
     measures = sorted({row["measure"] for row in totals})
     for number, measure in enumerate(measures):
         if number:
-            typer.echo("")
+            echo("")
         _show_measure(
             measure,
             [row for row in totals if row["measure"] == measure],
@@ -72,13 +73,13 @@ def _show(
             f", the first {limit}" if len(hours) > limit else "",
         )
     for each in drawn:
-        typer.echo(f"drawn: {each}")
+        echo(f"drawn: {each}")
 
 
 def _show_measure(
     measure: str, totals: list[dict[str, Any]], hours: list[dict[str, Any]], more: str
 ) -> None:
-    typer.echo(f"{measure}, in milliseconds\n")
+    echo(f"{measure}, in milliseconds", "")
     left_out = [
         name
         for name in ("untimed", "in_other_unit", "not_appended")
@@ -86,7 +87,7 @@ def _show_measure(
     ]
     show_rows(totals, ["topic", "records", *left_out, *_COLUMNS], _HEADINGS)
     if len(hours) > 1:
-        typer.echo(f"\nBy hour{more}")
+        echo("", f"By hour{more}")
         show_rows(hours, ["hour", "topic", *_COLUMNS], _HEADINGS)
 
 

@@ -9,6 +9,7 @@ import typer
 from horolog.cli.jobs.command import Call, job_command
 from horolog.cli.jobs.stopping import stopped_by_signals
 from horolog.cli.screen import say, show_table, size
+from horolog.cli.terminal import echo
 from horolog.jobs.parameters.mirror import Mirror
 
 if TYPE_CHECKING:
@@ -64,21 +65,21 @@ def _show(done: "Mirrored", told: Collection[str]) -> None:
         carried = f"{group.partitions} committed offsets carried over"
         said = [carried] if group.partitions else []
         said += [group.note] if group.note else []
-        typer.echo(f"group {group.group}: {'; '.join(said or [carried])}")
+        echo(f"group {group.group}: {'; '.join(said or [carried])}")
     for note in done.notes:
         if note not in told:
-            typer.echo(f"note: {note}")
+            echo(f"note: {note}")
     for error in done.errors:
         say(f"error: {error}")
     if done.is_dry_run:
         refused = f", {len(done.errors)} refused" if done.errors else ""
-        typer.echo(f"A run would read {done.lag} offsets{refused}; nothing was changed.")
+        echo(f"A run would read {done.lag} offsets{refused}; nothing was changed.")
         return
     count = len(done.errors)
     ends = [f"{count} error{'s' * (count > 1)}"] if count else []
     if done.partitions or not count:
         ends.append(f"{done.lag} offsets behind")
-    typer.echo(f"Mirrored {done.records} records ({size(done.bytes)}); {', '.join(ends)}.")
+    echo(f"Mirrored {done.records} records ({size(done.bytes)}); {', '.join(ends)}.")
 
 
 def _age(lag_ms: int | None) -> str:

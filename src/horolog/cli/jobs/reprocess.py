@@ -11,6 +11,7 @@ import typer
 from horolog.cli.jobs.command import Call, job_command
 from horolog.cli.jobs.stopping import stopped_by_signals
 from horolog.cli.screen import say, show_table
+from horolog.cli.terminal import echo
 from horolog.errors import Misconfigured
 from horolog.jobs.parameters.mirror import Reprocess
 from horolog.times import format_time
@@ -83,15 +84,15 @@ def _show(done: "Reprocessed") -> None:
     if done.is_dry_run:
         if done.topics:
             show_table(["topic", "records"], list(done.topics.items()))
-        typer.echo(
+        echo(
             f"A run would write {done.records:,} records from {_time(done.from_ms)} to "
             f"{_time(done.to_ms)}; nothing was changed."
         )
     else:
-        typer.echo(f"Reprocessed {done.records:,} records.")
+        echo(f"Reprocessed {done.records:,} records.")
     if done.mirrored is not None:
         for note in done.mirrored.notes:
-            typer.echo(f"note: {note}")
+            echo(f"note: {note}")
 
 
 def _time(ms: int | None) -> str:

@@ -7,6 +7,7 @@ import typer
 
 from horolog.cli.jobs.command import Call, job_command
 from horolog.cli.screen import say, size
+from horolog.cli.terminal import echo
 from horolog.jobs.parameters.archive import Restore
 
 app = typer.Typer()
@@ -28,12 +29,12 @@ def restore(job: Restore, call: Call) -> None:
 
 def _show(done: Any) -> None:
     what = "Would restore" if done.is_dry_run else "Restored and compared"
-    typer.echo(
+    echo(
         f"{what} {done.records} records of {len(done.partitions)} partitions in {done.target}: "
         f"{done.segments} segments, {size(done.bytes)}"
     )
     for partition, (start, end) in done.partitions.items():
         what = f"offsets {start} to {end - 1}" if start < end else f"empty, at offset {end}"
-        typer.echo(f"  {partition}  {what}")
+        echo(f"  {partition}  {what}")
     for note in done.notes:
         say(note)

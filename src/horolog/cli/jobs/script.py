@@ -4,6 +4,8 @@ from importlib.util import find_spec
 
 import typer
 
+from horolog.cli.terminal import echo
+
 app = typer.Typer()
 
 
@@ -16,4 +18,5 @@ def script() -> None:
     """
     found = find_spec("horolog.jobs.submit")
     assert found is not None
-    typer.echo(found.origin)
+    assert found.origin is not None
+    echo(found.origin)

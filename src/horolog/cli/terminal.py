@@ -1,0 +1,35 @@
+"""The one place that prints text: no other module may (the linter's `banned-api`).
+
+Names of groups, transactions and clients, metadata and messages of peers come from others. What
+could move the cursor, forge a line or change the terminal is shown as an escape here, whoever
+prints it, and credentials in URIs are hidden.
+"""
+
+import json
+from typing import Any
+
+import typer
+
+from horolog.errors import escaped, without_credentials
+
+
+def echo(*lines: str, err: bool = False) -> None:
+    """Print lines on standard output, or on standard error; an empty one without any.
+
+    A line end within a line is escaped; a tab, which separates fields, is not.
+    """
+    for line in lines or ("",):
+        typer.echo(escaped(without_credentials(line), keeps="\t"), err=err)  # noqa: TID251
+
+
+def json_line(value: Any) -> str:
+    """The value as JSON on one line: what is not printable is escaped, as JSON allows."""
+    text = json.dumps(value, ensure_ascii=False)
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else json.dumps(each)[1:-1] for each in text)
+
+
+def echo_json(value: Any) -> None:
+    """Print a value as JSON on one line; its texts are those that were given."""
+    typer.echo(json_line(value))  # noqa: TID251
