@@ -272,11 +272,15 @@ def test_aborted_records_are_left_out_up_to_their_marker(aborted, offsets):
 
 
 def test_aborted_records_whose_end_is_known_are_left_out_where_markers_are_not_read():
-    batches = [header for _, header in iter_headers(TRANSACTIONS) if not header.is_control]
+    batches = [
+        (header, TRANSACTIONS[at : at + header.size])
+        for at, header in iter_headers(TRANSACTIONS)
+        if not header.is_control
+    ]
     aborted = AbortedTransactions(
         [AbortedTransaction(1, 100, 104), AbortedTransaction(2, 108, 109)]
     )
-    assert [each.base_offset for each in batches if aborted.drop(each)] == [100, 108]
+    assert [each.base_offset for each, data in batches if aborted.drop(each, data)] == [100, 108]
 
 
 def test_a_damaged_marker_does_not_decide_which_records_are_seen():

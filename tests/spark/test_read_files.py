@@ -23,7 +23,7 @@ from pyspark.sql.datasource import (
 
 from horolog.clock import SystemClock
 from horolog.errors import CorruptBatch, Misconfigured
-from horolog.record.batch import iter_headers
+from horolog.record.batch import HEADER_SIZE, iter_headers
 from horolog.record.builder import Record, build_batch
 from horolog.record.compression import Codec
 from horolog.sources import arrow_files, file_systems, scan
@@ -626,6 +626,51 @@ def test_no_flipped_bit_of_a_marker_changes_what_is_committed(tmp_path: Path) ->
         refused += None in found
         log.write_bytes(whole)
     assert refused, "most flips are seen"
+
+
+def test_no_flipped_bit_of_a_header_changes_what_is_read(tmp_path: Path) -> None:
+    files, committed = transactions(tmp_path)
+    files.roll()
+    files.add([8], producer_id=9)
+    files.add([9])
+    files.write_indexes()
+    everything = [row.offset for row in files.rows]
+    levels = {"read_committed": committed, "read_uncommitted": everything}
+    for log in files.logs[:2]:
+        whole = log.read_bytes()
+        bits = [
+            at * 8 + bit for at, _ in iter_headers(whole) for bit in range(21 * 8, HEADER_SIZE * 8)
+        ]
+        for bit in bits[:: stride(7)]:
+            flip(log, bit // 8, 1 << bit % 8)
+            for level, expected in levels.items():
+                asked = {"kafka.isolation.level": level}
+                try:
+                    found = Read(tmp_path, **asked).offsets()
+                except (CorruptBatch, DataLost):
+                    found = expected
+                assert found == expected, (log.name, bit, level)
+                left = Read(tmp_path, **asked, failOnDataLoss="false").offsets()
+                assert set(left) <= set(expected), (log.name, bit, level)
+            log.write_bytes(whole)
+
+
+def test_a_lost_marker_before_an_open_transaction_of_its_producer_is_lost_data(
+    tmp_path: Path,
+) -> None:
+    files = PartitionFiles(tmp_path)
+    first = files.add([1], producer_id=7)
+    files.roll()
+    files.end_transaction(7, commit=True)
+    files.roll()
+    behind = files.add([2])
+    files.add([3], producer_id=7)
+    files.write_indexes()
+    flip(files.logs[1], HEADER_SIZE + 2, 1)
+    level = {"kafka.isolation.level": "read_committed"}
+    with pytest.raises(DataLost, match=f"is unknown from offset {first} on"):
+        Read(tmp_path, **level).offsets()
+    assert Read(tmp_path, **level, failOnDataLoss="false").offsets() == [behind]
 
 
 def aborted_behind(files: PartitionFiles) -> int:

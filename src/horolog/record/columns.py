@@ -127,12 +127,13 @@ def decode(
             least_offset = statistics.next_offset = header.next_offset
             batch = view[position : position + header.size]
             is_aborted = transactions is not None and transactions.drop(header, batch)
-            is_hidden = is_aborted or (skip_control and header.is_control)
-            if is_hidden or not may_meet(header, row_range):
+            is_hidden = is_aborted or not may_meet(header, row_range)
+            if check_crcs and not is_hidden:
+                verify_crc(view, position, header)
+            is_empty = header.records_count == 0 or (skip_control and header.is_control)
+            if is_hidden or is_empty:
                 statistics.batches_skipped += 1
             else:
-                if check_crcs:
-                    verify_crc(view, position, header)
                 yield from decoder.add(position, header)
             position += header.size
         yield from decoder.finish()

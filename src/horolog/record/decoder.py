@@ -320,8 +320,6 @@ def may_meet(header: BatchHeader, rows: RowRange) -> bool:
     The header bounds times from above only: records may be older than the base
     timestamp, which is just the first one's.
     """
-    if header.records_count == 0:
-        return False
     if rows == EVERYTHING:
         return True
     if header.max_timestamp < rows.first_ms:

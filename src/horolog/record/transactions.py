@@ -33,31 +33,29 @@ class AbortedTransactions:
             begun = self._ahead.pop()
             self._open[begun.producer_id] = begun.last_offset
 
-    def drop(self, header: BatchHeader, batch: Buffer | None = None) -> bool:
+    def drop(self, header: BatchHeader, batch: Buffer) -> bool:
         """Whether a batch belongs to an aborted transaction.
 
-        `batch` is all of it, or None if only transactions are left out whose end is known: markers
-        are read to find the others', and are checked first, as each decides about other records.
+        A batch that says so, and a marker, are compared with their checksums first, as Kafka's
+        consumer does: with a flipped bit, a header may say so of a committed batch.
 
         Raises:
-            CorruptBatch: a marker is damaged.
+            CorruptBatch: the batch is damaged.
         """
         self.reach(header.last_offset)
         if header.producer_id not in self._open or not header.is_transactional:
             return False
         last_offset = self._open[header.producer_id]
-        if last_offset is not None:
-            return not header.is_control and header.base_offset <= last_offset
-        if not header.is_control:
-            return True
-        assert batch is not None
+        if last_offset is not None and (header.is_control or header.base_offset > last_offset):
+            return False
         try:
             verify_crc(batch, 0, header)
-            marker = read_marker(batch)
+            marker = read_marker(batch) if header.is_control else None
         except CorruptBatch as error:
+            what = "marker" if header.is_control else "batch"
             raise CorruptBatch(
-                f"the marker at offset {header.base_offset} is damaged: {error.reason}"
+                f"the {what} at offset {header.base_offset} is damaged: {error.reason}"
             ) from error
         if marker is not None and marker.is_abort:
             del self._open[header.producer_id]
-        return False
+        return not header.is_control

@@ -8,7 +8,6 @@ from itertools import chain
 from horolog.record.batch import BatchHeader
 from horolog.record.identity import is_left_out
 from horolog.record.timestamps import EVER_APPENDED, AppendTimeStretch, TimeRange, TimestampType
-from horolog.record.transactions import AbortedTransactions
 from horolog.sources.ahead import ahead
 from horolog.sources.batches import Batches
 from horolog.sources.file_systems import Root
@@ -73,10 +72,9 @@ def _batches_in_segment(
         if within.is_exact:
             windows = tuple(each for each in windows if not each.of_append)
             appended = EVER_APPENDED
-    # Without a limit in time, all that is within the offsets is worth reading.
-    is_selective = bool(windows or stretch.aborted)
     batch_filter = _BatchFilter(stretch, row_filter, reader, appended, with_markers=with_markers)
-    takes = batch_filter.takes if is_selective else None
+    # Without a limit in time, all that is within the offsets is worth reading.
+    takes = batch_filter.takes if windows else None
     if with_markers:
         windows = ()  # they may be anywhere
     buffers = chain.from_iterable(
@@ -93,7 +91,7 @@ def _batches_in_segment(
     goes_ahead = runs_ahead and not root.is_local
     with ahead(buffers) if goes_ahead else nullcontext(buffers) as coming:
         for buffer in coming:
-            yield Batches(buffer, stretch.start, stretch.end, times)
+            yield Batches(buffer, stretch.start, stretch.end, times, stretch.aborted or None)
 
 
 def _stretches(
@@ -154,14 +152,13 @@ class _BatchFilter:
         self._start = stretch.start
         self._from_ms = row_filter.from_ms
         self._to_ms = row_filter.to_ms
-        self._aborted = AbortedTransactions(stretch.aborted)
 
     def takes(self, header: BatchHeader) -> bool:
         """Whether a batch can hold a record that the filter takes."""
         if header.next_offset <= self._start:
             return False
-        if is_left_out(header):
-            return self._with_markers
+        if self._with_markers and is_left_out(header):
+            return True
         if self._from_ms is not None and header.max_timestamp < self._from_ms:
             return False
         if (
@@ -176,4 +173,4 @@ class _BatchFilter:
                     return False
             elif not self._has_append_times:
                 return False  # when it was appended is not known
-        return not self._aborted.drop(header)
+        return True

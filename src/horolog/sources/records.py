@@ -153,7 +153,10 @@ class RecordLog:
                 return
             batch = view[place : place + header.size]
             records = list[ReadRecord]()
-            if not (drops(header, batch) or header.is_control):
+            is_dropped = drops(header, batch)
+            if header.is_control and self._options.check_crcs:
+                verify_crc(view, place, header)
+            if not (is_dropped or header.is_control):
                 at = bisect_right(starts, max(batches.start, header.base_offset)) - 1
                 appended = stretches[at] if at >= 0 else _UNKNOWN
                 if appended.known_ms is None and header.timestamp_type is LOG_APPEND_TIME:

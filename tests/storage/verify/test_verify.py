@@ -256,7 +256,7 @@ def rebuilt(data: bytes, position: int, **changes: int) -> bytes:
     [
         ({"max_timestamp": NOW + 1_000}, "for the largest timestamp and its records"),
         ({"records_count": 1}, "records still remaining"),
-        ({"records_count": 3}, "it claims 3 records within the 2 offsets"),
+        ({"records_count": 3}, "its last offset delta is 1, its count 3"),
         ({"last_offset_delta": 0, "records_count": 1}, "records still remaining"),
         ({"last_offset_delta": -5}, "its last offset delta is -5"),
         ({"attributes": 7}, "there is no compression codec 7"),

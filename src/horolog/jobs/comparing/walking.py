@@ -206,7 +206,7 @@ def _batches_of(piece: Batches, side: Side) -> Iterator[_Batch]:
         if header.base_offset >= side.end:
             return
         batch = view[position : position + header.size]
-        if drop(header, batch) or is_left_out(header) or header.next_offset <= piece.start:
+        if drop(header, batch) or header.next_offset <= piece.start:
             continue
         try:
             verify_crc(view, position, header)
@@ -214,7 +214,8 @@ def _batches_of(piece: Batches, side: Side) -> Iterator[_Batch]:
             raise CorruptBatch(
                 f"the batch at offset {header.base_offset} is damaged: {error.reason}"
             ) from error
-        yield _Batch(header, batch)
+        if not is_left_out(header):
+            yield _Batch(header, batch)
 
 
 def _of_target(batches: Iterator[_Batch]) -> Iterator[_Batch]:

@@ -711,7 +711,10 @@ def _pass_whole(data, state):
             break
         if length + _LOG_OVERHEAD > np.int64(len(data)) - position or base > _FAR_OFFSET:
             break
-        following = base + np.int64(i32(data, position + 23)) + 1
+        delta, count = i32(data, position + 23), i32(data, position + 57)
+        following = base + np.int64(delta) + 1
+        if delta < 0 or count - 1 > delta:
+            break
         if base < least or base >= end or following > limit:
             break
         last, least = position, following

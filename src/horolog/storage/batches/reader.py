@@ -46,7 +46,7 @@ _WORTH_NO_COPY = 256 << 10
 _CRC_START = 21
 _MIN_LENGTH = HEADER_SIZE - LOG_OVERHEAD
 _OFFSET_AND_LENGTH = Struct(">qi")
-_LAST_OFFSET_DELTA, _DELTA_POSITION = Struct(">i"), 23
+_DELTA_AND_COUNT, _DELTA_POSITION = Struct(">i30xi"), 23
 _OLD_CRC = zlib.crc32, 16  # and where what it covers begins
 # What a batch can have at its magic byte. Before that a message of v0 or v1 has its size, which is
 # no zero, and behind it attributes, the timestamp in v1, and the length of its key.
@@ -276,11 +276,11 @@ class BatchReader:
             raise self.corrupt(position, error.reason, kind) from None
         size = header.batch_length + LOG_OVERHEAD
         last_offset_delta = header.last_offset_delta
-        if last_offset_delta < 0:
+        if last_offset_delta < max(0, header.records_count - 1):  # readers skip batches by it
             raise self.corrupt(
                 position,
-                f"the batch at offset {header.base_offset} cannot end before that: its last offset "
-                f"delta is {last_offset_delta}",
+                f"the batch at offset {header.base_offset} cannot end before that of its records: "
+                f"its last offset delta is {last_offset_delta}, its count {header.records_count}",
             )
         if position + size > end:
             raise self.corrupt(
@@ -502,9 +502,12 @@ class BatchReader:
             # A header that is out of the ordinary is judged when it is read.
             if is_old and window[end + MAGIC_POSITION] > MAGIC:
                 break
-            behind = base_offset + 1
+            delta = count = 0
             if not is_old:
-                behind += _LAST_OFFSET_DELTA.unpack_from(window, end + _DELTA_POSITION)[0]
+                delta, count = _DELTA_AND_COUNT.unpack_from(window, end + _DELTA_POSITION)
+            behind = base_offset + delta + 1
+            if delta < max(0, count - 1):
+                break
             if not ((next_offset <= base_offset and behind <= limit) or self.in_any_order):
                 break
             if wants is not None and (is_old or not wants(parse_header(window, end))):

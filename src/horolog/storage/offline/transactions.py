@@ -5,7 +5,9 @@ index of aborted transactions may be missing from a copy. So all headers of the 
 walked over, at 61 bytes a batch, and only when committed records are asked for.
 
 No header has a checksum of its own. Batches as small as a marker are compared with theirs, so that
-no flipped bit hides a marker.
+no flipped bit hides a marker; so is the first batch of the transaction that ends committed reads.
+Damage may hide how the transactions ended that are open before it: their records before it count as
+aborted, and nothing there is certain (`Transactions.known_to`).
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -56,6 +58,14 @@ class LogPart(NamedTuple):
     """Whether a batch ends at `end`, if the log is not compacted."""
 
 
+class _Open(NamedTuple):
+    """A transaction that has not ended."""
+
+    first_offset: int
+    first_batch: tuple[BatchReader, int, BatchHeader] | None
+    """With its position; None of what was open before the first part."""
+
+
 def open_before(files: Files, directory: str, offset: int) -> Mapping[int, int]:
     """First offset of each transaction that is open at an offset, by producer id.
 
@@ -100,24 +110,26 @@ def find_transactions(
     walk = _Walk(begun, start, is_compacted)
     for part in parts:
         walk.take(part)
-    aborted, open_from = walk.aborted, walk.open_from
+    left = walk.open
     held: set[int] = set()
     committed: set[int] = set()
-    for files, log_dir in log_dirs if open_from else ():
+    for files, log_dir in log_dirs if left else ():
         its = decided(files, log_dir)
         if its is None:
-            held = open_from.keys() - walk.uncertain
+            held = left.keys() - walk.uncertain
             break
-        held |= its.may_end & open_from.keys()
+        held |= its.may_end & left.keys()
         committed |= its.committed
     for producer_id in walk.uncertain - held:
-        if producer_id in open_from:
-            walk.hide("a marker may be among offsets that are missing", open_from.pop(producer_id))
-    stable = min((open_from.pop(each) for each in held), default=end)
-    for producer_id, first_offset in open_from.items():
-        if producer_id not in committed:
-            aborted.append(AbortedTransaction(producer_id, first_offset, end))
-    return Transactions(aborted, max(stable, start), walk.damage, walk.known_to)
+        if producer_id in left:
+            first_offset = left[producer_id].first_offset
+            walk.hide("a marker may be among offsets that are missing", first_offset)
+    stable = end
+    for producer_id in sorted(held, key=lambda each: left[each].first_offset):
+        if stable < end or walk.has_begun(left[producer_id]):
+            stable = min(stable, left.pop(producer_id).first_offset)
+    walk.abort([each for each in left if each not in committed], end)
+    return Transactions(walk.aborted, max(stable, start), walk.damage, walk.known_to)
 
 
 class _Walk:
@@ -128,15 +140,15 @@ class _Walk:
     ) -> None:
         """Start with the transactions that are open before the first batch."""
         self.aborted: list[AbortedTransaction] = []
-        self.open_from = dict(begun)
-        """First offset of each open transaction, by producer id."""
+        self.open = {producer_id: _Open(first, None) for producer_id, first in begun.items()}
+        """The open transactions, by producer id."""
         self.uncertain: set[int] = set()
         """Producers whose markers may be among missing offsets."""
         self.damage: str | None = None
         self.known_to = _NO_LIMIT
         self._log_start_offset = log_start_offset
         self._is_compacted = is_compacted
-        self._next: int | None = None
+        self._next = _NO_LIMIT
         self._has_v2 = False
 
     def hide(self, damage: str, offset: int) -> None:
@@ -144,13 +156,33 @@ class _Walk:
         self.damage = self.damage or damage
         self.known_to = min(self.known_to, offset)
 
+    def has_begun(self, transaction: _Open) -> bool:
+        """Whether an open transaction is one: a flipped bit makes any batch look like its first.
+
+        What seems to begin with a damaged batch is hidden.
+        """
+        if transaction.first_batch is not None:
+            log, position, header = transaction.first_batch
+            try:
+                log.check(position, header)
+            except CorruptBatch as error:
+                self.hide(str(error), transaction.first_offset)
+                return False
+        return True
+
+    def abort(self, producer_ids: Iterable[int], last_offset: int) -> None:
+        """Take open transactions to be aborted, up to an offset."""
+        for producer_id in producer_ids:
+            first_offset = self.open.pop(producer_id).first_offset
+            self.aborted.append(AbortedTransaction(producer_id, first_offset, last_offset))
+
     def take(self, part: LogPart) -> None:
         """Take the batches of a part.
 
         Raises:
             StorageFailed: the disk refused.
         """
-        if self._next is not None and self._next < part.start:
+        if self._next < part.start:
             self._miss(part.start, is_lost=False)
         log, at = part.batches, 0
         damage: CorruptBatch | None = None
@@ -173,11 +205,20 @@ class _Walk:
         if damage is None:
             self._miss(part.end, is_lost=part.must_reach_end and not self._is_compacted())
             return
-        self._lose(part.end, str(damage))
+        self._take_whole_ones(part, at, str(damage))
+
+    def _take_whole_ones(self, part: LogPart, at: int, damage: str) -> None:
+        """Take the whole batches of a part from a position on, where it is damaged."""
+        is_damaged = True
         with suppress(CorruptBatch):  # too much looks like batches
-            for position, header in whole_batches(log, at):
-                if self._next <= header.base_offset and header.next_offset <= part.end:
+            for position, header in whole_batches(part.batches, at):
+                if part.start < header.next_offset <= part.end:
+                    if is_damaged or position > at or header.base_offset < self._next:
+                        self._lose(header.base_offset, damage)
                     self._take(part, position, header)
+                    is_damaged, at = False, position + header.size
+        if self._next < part.end:
+            self._lose(part.end, damage)
         self._next = part.end
 
     def _take(self, part: LogPart, position: int, header: BatchHeader) -> None:
@@ -195,33 +236,37 @@ class _Walk:
         producer_id = header.producer_id
         self.uncertain.discard(producer_id)
         if not header.is_control:
-            self.open_from.setdefault(producer_id, header.base_offset)
+            if producer_id not in self.open and header.records_count:
+                self.open[producer_id] = _Open(header.base_offset, (log, position, header))
             return
-        first_offset = self.open_from.get(producer_id)
-        if first_offset is None:
+        if producer_id not in self.open:
             return
         marker = read_marker(log.batch(position, header))
         if marker is not None and marker.is_abort:
-            self.aborted.append(AbortedTransaction(producer_id, first_offset, header.last_offset))
-        del self.open_from[producer_id]
+            self.abort([producer_id], header.last_offset)
+        else:
+            del self.open[producer_id]
 
     def _miss(self, end: int, *, is_lost: bool) -> None:
         """Note that no batch has the next offsets, up to `end`."""
         if is_lost:
             self._lose(end, f"offsets {self._next} to {end - 1} are in none of the files")
         elif end <= self._log_start_offset:
-            self.open_from.clear()
+            self.open.clear()
         else:
-            self.uncertain |= self.open_from.keys()
+            self.uncertain |= self.open.keys()
 
     def _lose(self, end: int, damage: str) -> None:
-        """Note that what is in the next offsets, up to `end`, cannot be read."""
-        assert self._next is not None
-        if end <= self._log_start_offset:
-            self.open_from.clear()
+        """Note that what is in the next offsets, up to `end`, cannot be read.
+
+        An `end` before them is where a batch begins that contradicts what was read.
+        """
+        if max(self._next, end) <= self._log_start_offset:
+            self.open.clear()
             return
-        self.hide(damage, min([self._next, *self.open_from.values()]))
-        self.uncertain |= self.open_from.keys()
+        first_offsets = (each.first_offset for each in self.open.values())
+        self.hide(damage, min([self._next, end, *first_offsets]))
+        self.abort(list(self.open), end - 1)
 
 
 def _may_be_marker(header: BatchHeader) -> bool:
