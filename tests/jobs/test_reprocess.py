@@ -381,4 +381,4 @@ def test_a_table_that_was_lost_since_it_was_filled_is_refused(
     found = list(
         table_refusals(str(tmp_path / "table"), "append", tmp_path / "state", is_begun=True)
     )
-    assert found == [] if is_there else "removed or made again since" in found[0]
+    assert found == [] if is_there else "removed or created again since" in found[0]

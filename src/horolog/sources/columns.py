@@ -99,11 +99,6 @@ def named_columns(names: Sequence[str]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def ddl(columns: Sequence[str]) -> str:
-    """The schema of these columns as Spark's DDL."""
-    return ", ".join(f"`{name}` {TYPES[name]}" for name in columns)
-
-
 def check_schema(fields: Sequence[tuple[str, str]]) -> tuple[str, ...]:
     """The columns that a schema given by the user selects; `fields` are names and types.
 

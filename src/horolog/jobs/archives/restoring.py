@@ -403,7 +403,7 @@ def _changed(place: Path, parts: SegmentPlan, done: _Done) -> str | None:
     if {path.name: path.stat().st_size for path in place.glob("*" + names.LOG)} != expected:
         return (
             f"{place} is not as it was restored with this state: a broker has written to it since, "
-            "or it was made again. To restore it again remove it, and give another --state"
+            "or it was created again. To restore it again remove it, and give another --state"
         )
     return None
 

@@ -46,7 +46,7 @@ def table_refusals(
     if is_begun and state is not None and _has_committed(state) and not (path / _LOG).is_dir():
         yield (
             f"{table} was filled with this state directory, and what lists its files is gone: it "
-            "was removed or made again since. Give another --state to fill it from the beginning"
+            "was removed or created again since. Give another --state to fill it from the beginning"
         )
         return
     if state is not None:
