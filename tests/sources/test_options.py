@@ -123,6 +123,13 @@ def test_times_may_be_written_in_words() -> None:
     assert now - 3_700_000 < hour_ago.starting.timestamp_ms <= now - 3_600_000
 
 
+def test_an_offset_may_be_written_as_any_whole_number() -> None:
+    starting = parse(startingOffsets='{"orders":{"0":3.0,"+1":1e3}}').starting
+    assert repr(starting) == repr(
+        OffsetByPartition({TopicPartition("orders", 0): 3, TopicPartition("orders", 1): 1000})
+    )
+
+
 def test_ends_are_preferred_as_starts_are() -> None:
     assert parse(endingOffsets='{"orders":{"0":-1}}').ending == OffsetByPartition(
         {TopicPartition("orders", 0): -1}
@@ -170,6 +177,9 @@ def test_ends_are_preferred_as_starts_are() -> None:
         ({**BROKER, "startingOffsets": '{"orders":7}'}, "expected e.g."),
         ({**BROKER, "startingOffsets": '{"orders":{"x":7}}'}, "expected e.g."),
         ({**BROKER, "startingOffsets": '{"orders":{"0":1.5}}'}, "expected e.g."),
+        ({**BROKER, "startingOffsets": '{"orders":{"0":9223372036854775808}}'}, "expected e.g."),
+        ({**BROKER, "startingOffsets": '{"orders":{" 0":1}}'}, "expected e.g."),
+        ({**BROKER, "startingOffsets": '{"orders":{"1_0":1}}'}, "expected e.g."),
         ({**BROKER, "startingTimestamp": "yesterday"}, "'startingTimestamp': yesterday is not"),
         ({**BROKER, "endingTimestamp": "2026-11-20T09:00"}, "'endingTimestamp': .* has no zone"),
         ({**BROKER, "startingTimestamp": "-15x"}, "-15x is not a duration"),
@@ -193,6 +203,7 @@ def test_ends_are_preferred_as_starts_are() -> None:
         ({**BROKER, "startingOffsetsByTimestampStrategy": "earliest"}, "one of error, latest"),
         ({**BROKER, "failOnDataLoss": "no"}, "true or false"),
         ({**BROKER, "minPartitions": "0"}, "at least 1"),
+        ({**BROKER, "minPartitions": "1_0"}, "is one whole number"),
         ({**BROKER, "maxRecordsPerPartition": "0"}, "at least 1"),
         ({**BROKER, "kafka.isolation.level": "serializable"}, "read_uncommitted, read_committed"),
         ({**BROKER, "kafka.security.protocol": "TLS"}, "allowed are PLAINTEXT, SSL"),

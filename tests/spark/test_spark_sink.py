@@ -47,7 +47,7 @@ def test_rows_are_written_with_their_key_time_headers_and_partition(
     began_ms = SystemClock().now_ms()
     frame = spark.createDataFrame(
         [
-            ("a", "k1", "v1", 2, -1, [("h", b"1"), ("h", None)], 5),
+            ("a", "k1", "v1", 2, -1_001, [("h", b"1"), ("h", None)], 5),
             ("a", "k2", None, None, None, None, 5),
             ("b", None, "v3", 1, 1_699_999_999_999_999, [], 5),
             ("a", "k4", "", None, -1_000_001, None, 5),
@@ -64,7 +64,7 @@ def test_rows_are_written_with_their_key_time_headers_and_partition(
     a = {row["key"]: row for row in rows_of(client, "a")}
     assert len(a) == 3
     assert a[b"k1"]["partition"] == 2
-    assert (a[b"k1"]["value"], a[b"k1"]["timestamp_ms"]) == (b"v1", -1)
+    assert (a[b"k1"]["value"], a[b"k1"]["timestamp_ms"]) == (b"v1", -2)
     assert a[b"k1"]["headers"] == [{"key": "h", "value": b"1"}, {"key": "h", "value": None}]
     assert a[b"k2"]["partition"] == partition_of_key(b"k2", 3)
     assert (a[b"k2"]["value"], a[b"k2"]["headers"]) == (None, [])

@@ -11,7 +11,7 @@ from enum import Enum
 from horolog.errors import Misconfigured
 from horolog.patterns import given_pattern, name_pattern
 from horolog.sources import java_patterns
-from horolog.sources.option_values import is_relative, moment, parsed, topic_name
+from horolog.sources.option_values import INT64_MAX, is_relative, moment, parsed, topic_name
 from horolog.storage.names import INTERNAL_TOPICS, TopicPartition
 
 EARLIEST = -2
@@ -258,10 +258,13 @@ def _by_partition(text: str, option: str, example: str) -> dict[TopicPartition, 
     try:
         for topic, numbers in listed.items():
             for partition, number in numbers.items():
-                if isinstance(number, bool) or int(number) != number:
+                value = int(number)
+                if isinstance(number, bool) or value != number or abs(value) > INT64_MAX:
                     raise ValueError(number)
-                found[TopicPartition(topic, int(partition))] = number
-    except (AttributeError, TypeError, ValueError):
+                if _NUMBER.fullmatch(partition) is None:
+                    raise ValueError(partition)
+                found[TopicPartition(topic, int(partition))] = value
+    except (AttributeError, OverflowError, TypeError, ValueError):
         raise Misconfigured(f"Option '{option}': expected e.g. {example}, got {text}") from None
     return found
 

@@ -16,6 +16,7 @@ from horolog.metadata.topics import check_name
 INT64_MAX = (1 << 63) - 1
 
 _SPARK_DURATION = re.compile(r"(?P<count>[0-9]{1,18}) *(?P<unit>us|min)")
+_WHOLE = re.compile(r"[+-]?[0-9]{1,30}")
 _RELATIVE = re.compile(r"[+-].*[a-z]")
 
 
@@ -81,10 +82,9 @@ def integer(
     text = given.get(option.lower())
     if text is None:
         return default
-    try:
-        value = int(text.strip())
-    except ValueError:
-        raise Misconfigured(f"Option '{option}' is '{text}'; it is one whole number") from None
+    if _WHOLE.fullmatch(text.strip()) is None:  # `int` takes 1_000 as well
+        raise Misconfigured(f"Option '{option}' is '{text}'; it is one whole number")
+    value = int(text)
     if not least <= value <= most:
         bounds = f"at least {least}" if most == INT64_MAX else f"from {least} to {most}"
         raise Misconfigured(f"Option '{option}' is {value}; it is {bounds}")

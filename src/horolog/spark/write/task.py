@@ -107,6 +107,7 @@ def write_rows(
         NoAnswer: a leader does not answer.
     """
     prepare_for_tasks()
+    batches = _as_spark_sends(batches)
     if options.exactly_once:
         with options.producing.client() as client:
             return _write_in_transaction(client, batches, columns, options, Attempt.current())
@@ -120,6 +121,24 @@ def write_rows(
             _send(producer, topic, (rows for _, rows in runs), appended)
         appended.nulled, appended.dead_letters = rejected.nulled, rejected.dead_letters
     return appended
+
+
+def _as_spark_sends(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same rows; an error where Spark packs what Arrow cannot unpack.
+
+    Raises:
+        RowsRefused: with `spark.sql.execution.arrow.compression.codec=lz4` up to Spark 4.3: the
+            empty buffers that it packs (of nulls, of empty texts) are no frames of LZ4.
+    """
+    try:
+        yield from batches
+    except OSError as error:
+        if "lz4" not in str(error).lower():
+            raise
+        raise RowsRefused(
+            f"Spark's rows cannot be read ({error}): its LZ4 of empty columns is none. Set "
+            "spark.sql.execution.arrow.compression.codec to zstd or none"
+        ) from None
 
 
 def _write_in_transaction(
