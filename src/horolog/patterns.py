@@ -23,7 +23,7 @@ _MOST_MEMORY: Final = 1 << 16
 """In bytes, of a compiled pattern and its automaton: some 2,000 instructions, a step for each byte
 of a name. The library caches 128 compiled patterns."""
 
-MOST_STEPS: Final = 1 << 29
+MOST_STEPS: Final = 1 << 28
 """Of one instruction for one byte, 1 to 10 ns each where the automaton does not fit its memory."""
 
 

@@ -197,37 +197,42 @@ def source_of(config: BrokerConfig, stored: SourceRow | None) -> SourceRow | Non
     return given._replace(cluster_id=stored.cluster_id)
 
 
-def demote_servers(config: BrokerConfig) -> frozenset[Address]:
+def demote_servers(config: BrokerConfig) -> Collection[Address]:
     """The brokers of clusters that a request may have this one follow.
 
     Raises:
         Misconfigured: one is no address.
     """
-    return _addresses(",".join(config.horolog_demote_servers), "horolog.demote.servers")
+    its = config.horolog_demote_servers
+    return _addresses(",".join(its), "horolog.demote.servers") if its else ()
 
 
-def refuse_stranger(config: BrokerConfig, servers: str) -> None:
-    """Refuse to connect to addresses that a request names and the settings do not.
+def allowed_servers(config: BrokerConfig, servers: str) -> str:
+    """The bootstrap servers that a request names, if the settings name them all.
 
     Raises:
         RequestRefused: POLICY_VIOLATION.
         Misconfigured: they are no addresses.
     """
-    for address in sorted(_addresses(servers, "servers") - demote_servers(config)):
-        raise RequestRefused(
-            ErrorCode.policy_violation,
-            f"{address} is not followed, as horolog.demote.servers of this broker does not have "
-            "it: start the broker with that setting, the addresses of clusters that may lead its "
-            "topics and are given the credentials of horolog.follow.config",
-        )
+    allowed = demote_servers(config)
+    asked = dict.fromkeys(_addresses(servers, "servers"))
+    for address in asked:
+        if address not in allowed:
+            raise RequestRefused(
+                ErrorCode.policy_violation,
+                f"{address} is not followed, as horolog.demote.servers of this broker does not "
+                "have it: start the broker with that setting, the addresses of clusters that may "
+                "lead its topics and are given the credentials of horolog.follow.config",
+            )
+    return ",".join(map(str, asked))
 
 
-def _addresses(text: str, name: str) -> frozenset[Address]:
+def _addresses(text: str, name: str) -> list[Address]:
     try:
-        found = parse_bootstrap_servers(text) if text else ()
+        found = parse_bootstrap_servers(text)
     except Misconfigured as error:
         raise Misconfigured(f"{name}: {error}") from None
-    return frozenset(Address(each.host.lower(), each.port) for each in found)
+    return [Address(each.host.lower(), each.port) for each in found]
 
 
 def connection_to(source: SourceRow) -> ClientConfig:

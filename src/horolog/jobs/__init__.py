@@ -10,7 +10,7 @@ function here, `horolog spark JOB` on the command line and for `spark-submit` (`
 reference (`docs/jobs.md`) and the fingerprint of its state. All have the same keyword arguments:
 
     source             host:port of a broker (horolog or Apache Kafka), or a path of segment files
-    topics             names, with commas or as a list; or `topics_pattern`, a regular expression
+    topics             names, with commas or as a list; or `topics_pattern`, of RE2's syntax
     from_, to          a range of time, [from_, to): ISO 8601 with a zone, milliseconds, or -15m
     settings           client and store options by name: {"kafka.security.protocol": "SSL", ...}
     target, archive, table, state, dry_run, once      where a job writes

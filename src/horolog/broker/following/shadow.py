@@ -24,10 +24,10 @@ from horolog.broker.live_settings import LiveSettings
 from horolog.broker.partitions import Partitions
 from horolog.broker.placement import (
     Placement,
+    allowed_servers,
     connection_to,
     is_selected,
     match_all,
-    refuse_stranger,
     widened,
 )
 from horolog.broker.producer_ids import ProducerIds
@@ -226,7 +226,7 @@ class Shadow:
         """
         config = self._live.config
         topics = given_pattern(asked.topics, "topics").expression
-        refuse_stranger(config, asked.servers)
+        servers = allowed_servers(config, asked.servers)
         if self._is_demoting:
             raise RequestRefused(
                 ErrorCode.policy_violation,
@@ -234,7 +234,7 @@ class Shadow:
             )
         self._is_demoting = True
         try:
-            await self._demote(SourceRow("", asked.servers, topics, config.horolog_follow_config))
+            await self._demote(SourceRow("", servers, topics, config.horolog_follow_config))
         finally:
             self._is_demoting = False
 
