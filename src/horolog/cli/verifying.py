@@ -3,6 +3,7 @@
 import os
 from collections import Counter
 from collections.abc import Generator, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -12,8 +13,10 @@ from horolog.cli.options import Json
 from horolog.cli.screen import progress, say, show_json, size
 from horolog.cli.terminal import echo
 from horolog.config import TopicConfig
+from horolog.errors import StorageFailed
 from horolog.metadata.verify import check_metadata, check_store
 from horolog.record.scan import load_kernels
+from horolog.storage.files import Files
 from horolog.storage.offline.reindex import Reindexed, Reindexing
 from horolog.storage.verify import (
     Checked,
@@ -161,11 +164,12 @@ def reindex(
 
 
 def bytes_of(target: VerifyTarget) -> int:
-    """The size of the segments that are there."""
-    total = 0
-    for segment in target.segments():
-        if segment.exists():  # a broker may be running
-            total += segment.stat().st_size
+    """The size of the segments that are there; what cannot be looked at is reported later."""
+    total, files = 0, Files(read_only=True)
+    with suppress(StorageFailed):
+        for segment in target.segments(files):
+            with suppress(StorageFailed):
+                total += files.size(str(segment))
     return total
 
 

@@ -17,7 +17,7 @@ from horolog.storage import names
 from horolog.storage.batches.reader import EVERYTHING, BatchReader
 from horolog.storage.file_errors import FileMissing
 from horolog.storage.files import Files
-from horolog.storage.offline.partition_reader import segments_in, stable_look
+from horolog.storage.removal.leftovers import segments_in, stable_look
 
 MOST_BYTES: Final = 16 << 20
 """Read at one start, which waits for it: about a second."""

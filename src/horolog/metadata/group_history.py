@@ -44,9 +44,9 @@ from horolog.storage import names
 from horolog.storage.directory.checkpoints import kafka_uuid
 from horolog.storage.files import Files
 from horolog.storage.names import TopicPartition
-from horolog.storage.offline.partition_reader import segments_in, stable_look
 from horolog.storage.producers.states import Producers
 from horolog.storage.record_file import RecordFile
+from horolog.storage.removal.leftovers import current_bases
 from horolog.storage.segments.reader import SegmentReader
 
 if TYPE_CHECKING:
@@ -323,8 +323,7 @@ class _GroupLog(PastLog[GroupEvent]):
     def _bases(self) -> list[int]:
         if self._is_one_file:
             return []
-        files, path = self._files, self._path
-        return stable_look(lambda: segments_in(files, path, files.names_in(path)))
+        return current_bases(self._files, self._path)
 
     def _path_of(self, base_offset: int) -> str:
         return f"{self._path}/{names.segment_file(base_offset, names.LOG)}"

@@ -32,8 +32,8 @@ from horolog.storage.file_errors import FileMissing
 from horolog.storage.files import Files
 from horolog.storage.logs.epochs import disagreement
 from horolog.storage.names import TopicPartition
-from horolog.storage.offline.partition_reader import log_end, stable_look
-from horolog.storage.removal.leftovers import base_offsets, current_names
+from horolog.storage.offline.partition_reader import log_end
+from horolog.storage.removal.leftovers import base_offsets, current_names, stable_look
 
 _logger = logging.getLogger(__name__)
 

@@ -38,9 +38,8 @@ from horolog.storage.index.abort import AbortedTxn
 from horolog.storage.log_dir.offset_checkpoints import OffsetCheckpoints
 from horolog.storage.logs.replacing import replace_segments, size_of_logs, write_cleaned
 from horolog.storage.offline.converting import is_kafkas_own
-from horolog.storage.offline.partition_reader import segments_in
 from horolog.storage.producers.states import Producers
-from horolog.storage.removal.leftovers import tidy
+from horolog.storage.removal.leftovers import current_bases, tidy
 from horolog.storage.segments.reader import SegmentReader
 from horolog.storage.verify import VerifyTarget
 from horolog.storage.verify.findings import Checked, Steps
@@ -212,7 +211,7 @@ class _Partition:
         files, directory = self._files, self._directory
         return [
             SegmentReader.at(files, f"{directory}/{names.segment_file(base, names.LOG)}", base)
-            for base in segments_in(files, directory, files.names_in(directory))
+            for base in current_bases(files, directory)
         ]
 
     def _walk(self, segments: Sequence[SegmentReader]) -> Steps[None]:

@@ -35,7 +35,7 @@ from horolog.storage.files import Files
 from horolog.storage.index.seal import read_seal
 from horolog.storage.logs.replacing import make_alike, mark_cleaned, replace_segments
 from horolog.storage.logs.writer import LogWriter, new_segment
-from horolog.storage.removal.leftovers import base_offsets, tidy
+from horolog.storage.removal.leftovers import base_offsets, current_bases, tidy
 from horolog.storage.segments.numbered import Numbered, as_they_are
 from horolog.storage.segments.reader import SegmentReader
 from horolog.storage.verify import VerifyTarget
@@ -109,7 +109,7 @@ class Conversion:
                     found = tidy(self.files, str(directory), keep=True, now_ms=self.now_ms)
                     take_over(self.files, str(directory), found.present)
                     _remove_cleaned(self.files, str(directory))
-                bases = base_offsets(self.files.names_in(str(directory)), names.LOG)
+                bases = current_bases(self.files, str(directory))
             for index, base in enumerate(bases):
                 path = directory / names.segment_file(base, names.LOG)
                 if self.target.segment in (None, path):

@@ -160,7 +160,7 @@ def look_at(files: Files, path: Path) -> list[InspectedLog]:
         target = find_target(path)
     except Misconfigured as error:
         raise StorageFailed(str(error)) from error
-    return [_inspected(files, directory, paths) for directory, paths in target.by_partition()]
+    return [_inspected(files, directory, paths) for directory, paths in target.by_partition(files)]
 
 
 def _inspected(files: Files, path: Path, segments: Sequence[Path]) -> InspectedLog:

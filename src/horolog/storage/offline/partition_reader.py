@@ -5,11 +5,10 @@ this was opened is not seen, and a segment that it deletes is missing when it is
 is written in the directory; block maps that it lacks go to the user's cache (index/block_cache.py).
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
-from typing import TypeVar
 
 from horolog.errors import CorruptFile
 from horolog.storage import names
@@ -25,12 +24,8 @@ from horolog.storage.files import Files
 from horolog.storage.index.block_map import Cache
 from horolog.storage.index.indexes import SegmentEnd
 from horolog.storage.names import TopicPartition
-from horolog.storage.removal.leftovers import base_offsets, current_names, segment_names
+from horolog.storage.removal.leftovers import current_bases, segment_names, segments_in, stable_look
 from horolog.storage.segments.reader import SegmentReader
-
-T = TypeVar("T")
-
-_CHANGED_AGAIN = 20
 
 
 class PartitionReader:
@@ -94,30 +89,6 @@ class PartitionReader:
             return ()
 
 
-def stable_look(look: Callable[[], T]) -> T:
-    """What a look at a directory finds; taken again where it changes meanwhile.
-
-    Raises:
-        FileMissing: it changes again and again.
-    """
-    for _ in range(_CHANGED_AGAIN):
-        with suppress(FileMissing):
-            return look()
-    return look()
-
-
-def segments_in(files: Files, directory: str, present: Collection[str]) -> list[int]:
-    """The base offsets of a log, whose files `files` then finds under the names to come.
-
-    Raises:
-        FileMissing: the directory has changed since it was listed; see `current_names`.
-        StorageFailed: the disk refused.
-    """
-    current = current_names(files, directory, present)
-    files.read_as(directory, {name: now for name, now in current.items() if name != now})
-    return base_offsets(current, names.LOG)
-
-
 def _opened(
     files: Files, directory: str, chosen: set[str] | None, cache: Cache | None
 ) -> list[SegmentReader]:
@@ -146,8 +117,7 @@ def log_end(files: Files, directory: str) -> int:
     Raises:
         StorageFailed: the disk refused.
     """
-    found = stable_look(lambda: segments_in(files, directory, files.names_in(directory)))
-    for base_offset in reversed(found):
+    for base_offset in reversed(current_bases(files, directory)):
         path = f"{directory}/{names.segment_file(base_offset, names.LOG)}"
         with suppress(FileMissing):  # retention has deleted it since the directory was listed
             return SegmentReader.at(files, path, base_offset).whole_end().next_offset

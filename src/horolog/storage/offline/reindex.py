@@ -47,6 +47,10 @@ _INDEX_SUFFIXES = (
     names.TXN_INDEX,
 )
 _LONGEST_COMPANION = 1 << 31
+_UNFINISHED = (
+    "a compaction has ended but for the renaming of its .swap files: a start of a broker, or "
+    "`horolog log compact`, finishes it or sets it aside"
+)
 REINDEXING_REASON = "it rebuilds its indexes itself where one is wrong"
 
 
@@ -95,7 +99,11 @@ class Reindexing:
         for directory in self.target.partitions:
             if not self.dry_run:
                 self._take_over(str(directory))
-            bases = base_offsets(self.writer.names_in(str(directory)), names.LOG)
+            present = self.writer.names_in(str(directory))
+            if any(name.endswith(names.SWAP) for name in present):
+                done.append(Reindexed(str(directory), refused=_UNFINISHED))
+                continue
+            bases = base_offsets(present, names.LOG)
             paths = [directory / names.segment_file(base, names.LOG) for base in bases]
             sizes = [path.lstat().st_size for path in paths]
             across = TransactionsAcross(Files(read_only=True))

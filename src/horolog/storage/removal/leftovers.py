@@ -18,8 +18,9 @@ backup must stay as it is.
 """
 
 import os
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
+from typing import NamedTuple, TypeVar
 
 from horolog.errors import CorruptBatch
 from horolog.record.batch import BatchHeader
@@ -32,6 +33,9 @@ from horolog.storage.files import Files
 from horolog.storage.removal.replacement import Replacement, end_replacement, read_replacement
 from horolog.storage.removal.set_aside import keep_file, keep_segment
 
+T = TypeVar("T")
+
+_CHANGED_AGAIN = 20
 _INDEX_SUFFIXES = frozenset(names.SEGMENT_SUFFIXES) - {names.LOG}
 
 
@@ -177,6 +181,40 @@ def current_names(files: Files, directory: str, present: Collection[str]) -> dic
         for suffix in names.SEGMENT_SUFFIXES
     }
     return {name: name for name in found if name not in gone} | coming
+
+
+def stable_look(look: Callable[[], T]) -> T:
+    """What a look at a directory finds; taken again where it changes meanwhile.
+
+    Raises:
+        FileMissing: it changes again and again.
+    """
+    for _ in range(_CHANGED_AGAIN):
+        with suppress(FileMissing):
+            return look()
+    return look()
+
+
+def segments_in(files: Files, directory: str, present: Collection[str]) -> list[int]:
+    """The base offsets of a log, whose files `files` then finds under the names to come.
+
+    Raises:
+        FileMissing: the directory has changed since it was listed; see `current_names`.
+        StorageFailed: the disk refused.
+    """
+    current = current_names(files, directory, present)
+    files.read_as(directory, {name: now for name, now in current.items() if name != now})
+    return base_offsets(current, names.LOG)
+
+
+def current_bases(files: Files, directory: str) -> list[int]:
+    """The base offsets of a log, as `segments_in`; listed again where the directory changes.
+
+    Raises:
+        FileMissing: it changes again and again.
+        StorageFailed: the disk refused.
+    """
+    return stable_look(lambda: segments_in(files, directory, files.names_in(directory)))
 
 
 def segment_names(present: Iterable[str]) -> set[str]:

@@ -23,7 +23,7 @@ from pathlib import Path
 from horolog.errors import Misconfigured
 from horolog.storage import names
 from horolog.storage.files import Files
-from horolog.storage.removal.leftovers import base_offsets
+from horolog.storage.removal.leftovers import base_offsets, current_bases
 from horolog.storage.verify.findings import Checked, Finding, SegmentFacts, Severity, Steps
 from horolog.storage.verify.partition import (
     check_around_segments,
@@ -47,16 +47,24 @@ class VerifyTarget:
     is_log_dir: bool = False
     """The whole log directory is to be checked, its own files included."""
 
-    def by_partition(self) -> Iterator[tuple[Path, list[Path]]]:
-        """Each partition with its `.log` files, in order."""
+    def by_partition(self, files: Files) -> Iterator[tuple[Path, list[Path]]]:
+        """Each partition with its `.log` files, in order, as `files` finds them.
+
+        Raises:
+            StorageFailed: a directory cannot be listed.
+        """
         for directory in self.partitions:
-            bases = base_offsets((each.name for each in directory.iterdir()), names.LOG)
+            bases = current_bases(files, str(directory))
             found = [directory / names.segment_file(base, names.LOG) for base in bases]
             yield directory, found if self.segment is None else [self.segment]
 
-    def segments(self) -> list[Path]:
-        """The `.log` files, in order."""
-        return [path for _, paths in self.by_partition() for path in paths]
+    def segments(self, files: Files) -> list[Path]:
+        """The `.log` files, in order, as `files` finds them.
+
+        Raises:
+            StorageFailed: a directory cannot be listed.
+        """
+        return [path for _, paths in self.by_partition(files) for path in paths]
 
 
 def find_target(path: Path) -> VerifyTarget:
@@ -77,7 +85,7 @@ def find_target(path: Path) -> VerifyTarget:
         entries = sorted(path.iterdir())
     except OSError as error:
         raise Misconfigured(f"cannot read {path}: {error.strerror}") from None
-    if base_offsets((each.name for each in entries), names.LOG):
+    if base_offsets((each.name.removesuffix(names.SWAP) for each in entries), names.LOG):
         return VerifyTarget(path.parent, (path,))
     # Judged by its content first: a log directory may be called data-1.
     found = tuple(

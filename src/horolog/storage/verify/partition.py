@@ -20,7 +20,12 @@ from horolog.storage.directory.checkpoints import (
 from horolog.storage.file_errors import FileMissing
 from horolog.storage.files import Files
 from horolog.storage.producers.states import Producers, check_beside_snapshot
-from horolog.storage.removal.leftovers import base_offsets
+from horolog.storage.removal.leftovers import (
+    base_offsets,
+    current_bases,
+    current_names,
+    stable_look,
+)
 from horolog.storage.removal.set_aside import set_aside_in
 from horolog.storage.verify.companions import TransactionsAcross
 from horolog.storage.verify.extent import check_ends, check_epochs, check_order, check_start
@@ -65,10 +70,10 @@ def check_around_segments(
 ) -> Steps[None]:
     """What there is about a partition besides its segments, by the facts of all of them."""
     try:
-        present = files.names_in(str(directory))
+        listed, present = stable_look(lambda: _names_in(files, str(directory)))
         # A running broker may have removed some since they were read.
         segments = [each for each in segments if Path(each.path).name in present]
-        yield from _beside(files, directory, present)
+        yield from _beside(files, directory, listed, present)
         yield from check_order(directory, present, segments, around)
         if segments:
             across = TransactionsAcross(files)
@@ -87,6 +92,12 @@ def check_around_segments(
     yield Checked(partitions=1)
 
 
+def _names_in(files: Files, directory: str) -> tuple[list[str], list[str]]:
+    """The names in a directory, and those that a log's files have once a replacement has ended."""
+    listed = files.names_in(directory)
+    return listed, sorted(current_names(files, directory, listed))
+
+
 def check_segments(
     files: Files, directory: Path, around: Surroundings, only: Collection[int] | None = None
 ) -> Steps[list[SegmentFacts]]:
@@ -95,7 +106,7 @@ def check_segments(
     Raises:
         StorageFailed: the directory cannot be listed, or the size of a segment be asked.
     """
-    bases = base_offsets(files.names_in(str(directory)), names.LOG)
+    bases = current_bases(files, str(directory))
     paths = [str(directory / names.segment_file(base, names.LOG)) for base in bases]
     sizes = [files.size(path) for path in paths]
     found = []
@@ -138,7 +149,9 @@ def situation_of(
     )
 
 
-def _beside(files: Files, directory: Path, present: Sequence[str]) -> Iterator[Finding]:
+def _beside(
+    files: Files, directory: Path, listed: Sequence[str], present: Sequence[str]
+) -> Iterator[Finding]:
     findings: list[Finding] = []
     path = str(directory / names.PARTITION_METADATA)
     restore = "restore it from a replica or a backup: Kafka does not serve the partition"
@@ -152,10 +165,11 @@ def _beside(files: Files, directory: Path, present: Sequence[str]) -> Iterator[F
     read_resets = partial(read_append_time_resets, files, path_of_resets)
     read_or_report(read_resets, path_of_resets, _FORGET_RESETS, findings)
     yield from findings
-    for name in present:
+    for name in listed:
         for suffix, what in _LEFTOVERS.items():
             if name.endswith(suffix) and not name.endswith(names.APPENDING):
                 yield note(str(directory / name), what)
+    for name in present:
         stem, dot, kind = name.rpartition(".")
         is_lone = dot + kind in names.SEGMENT_SUFFIXES and stem + names.LOG not in present
         if is_lone and names.base_offset_of(name, dot + kind) is not None:
