@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from itertools import product
 from pathlib import Path
 from typing import Any
 
+import pytest
 from interleave import at_each_line
 from running_broker import NOW_MS, RunningBroker, a_broker
 from storelogs import append, new_log
+from transactional import Producer
 
 from horolog.broker.group_lag import Behind, Key, Paces, partition_lag
 from horolog.broker.scheduling.turns import TimeSlice
 from horolog.client import CommittedOffset, ResourceType
 from horolog.clock import ManualClock
-from horolog.config import TopicConfig
+from horolog.config import LONG_MAX, TopicConfig
 from horolog.record.builder import Record, build_batch
 from horolog.wire.questions import GroupPartitionLag, LagClock
 
@@ -35,11 +38,13 @@ def set_retention(broker: RunningBroker, retention_ms: int) -> None:
     broker.client.alter_configs({(ResourceType.TOPIC, "t"): change})
 
 
-def lag(broker: RunningBroker, clock: LagClock = LagClock.APPEND) -> GroupPartitionLag:
+def lag(
+    broker: RunningBroker, clock: LagClock = LagClock.APPEND, *, committed: bool = False
+) -> GroupPartitionLag:
     lags = broker.broker.group_lags
 
     def measure() -> GroupPartitionLag:
-        (behind,) = lags.behind(["g"])
+        (behind,) = lags.behind(["g"], committed=committed)
         return partition_lag(behind, lags.paces(behind), clock, broker.clock.now_ms())
 
     return broker.call(measure)
@@ -159,6 +164,69 @@ def test_a_group_slower_than_its_producers_never_catches_up(broker: RunningBroke
     send(broker, NOW_MS, NOW_MS)
     commit(broker, 1)
     assert lag(broker).catch_up_ms is None
+
+
+def end(producer: Producer, *, commit: bool = True) -> None:
+    """End a transaction, and wait for its marker."""
+    broker = producer.broker
+    assert isinstance(broker, RunningBroker)
+    assert producer.end(commit=commit) == 0
+    broker.run(broker.broker.transactions.settle())
+
+
+def test_a_group_that_has_read_all_records_is_not_behind_by_a_marker(
+    broker: RunningBroker, clock: ManualClock
+) -> None:
+    producer = Producer(broker)
+    assert producer.send("t") == 0
+    end(producer)
+    commit(broker, 1)
+    set_retention(broker, DAY)
+    clock.advance("20h")
+    for of, committed in product(LagClock, (False, True)):
+        found = lag(broker, of, committed=committed)
+        assert (found.offsets_behind, found.records_behind) == (1, 0), "as Kafka's tools count"
+        assert (found.lag_ms, found.catch_up_ms) == (0, 0)
+        assert (found.unread_deleted, found.first_deleted_ms) == (0, None)
+    send(broker, clock.now_ms() - 5)
+    clock.advance("1m")
+    assert [lag(broker, each).lag_ms for each in LagClock] == [60_000, 60_005]
+    assert lag(broker).records_behind == 1
+
+
+@pytest.mark.parametrize("rolls", [False, True])
+def test_aborted_records_are_unread_only_to_groups_that_read_all(
+    broker: RunningBroker, clock: ManualClock, rolls: bool
+) -> None:
+    commit(broker, 0)
+    for number in range(4):
+        producer = Producer(broker, "x")
+        assert [producer.send("t"), producer.send("t")] == [0, 0]
+        end(producer, commit=False)
+        if rolls:
+            broker.roll("t")
+        clock.advance("1m")
+        assert lag(broker, committed=True).records_behind == 0
+        assert lag(broker).records_behind == 2 * (number + 1)
+    found = lag(broker, committed=True)
+    assert (found.offsets_behind, found.lag_ms) == (12, 0)
+    assert lag(broker).lag_ms == 240_000
+    committed = Producer(broker, "y")
+    assert committed.send("t") == 0
+    end(committed)
+    clock.advance("1s")
+    found = lag(broker, committed=True)
+    assert (found.records_behind, found.lag_ms) == (1, 1_000)
+
+
+def test_a_record_of_the_earliest_time_has_a_lag_that_a_number_holds(
+    broker: RunningBroker, clock: ManualClock
+) -> None:
+    send(broker, NOW_MS - LONG_MAX)
+    commit(broker, 0)
+    clock.advance("1s")
+    found = broker.client.group_lag(["g"], clock=LagClock.CREATE)["g"]
+    assert [each.lag_ms for each in found or ()] == [LONG_MAX]
 
 
 def test_a_deleted_topic_and_a_group_without_offsets_are_left_out(broker: RunningBroker) -> None:

@@ -22,7 +22,7 @@ from horolog.broker.partition import Partition
 from horolog.broker.partitions import Partitions
 from horolog.broker.scheduling.turns import TimeSlice
 from horolog.clock import Clock
-from horolog.config import TopicConfig
+from horolog.config import LONG_MAX, TopicConfig
 from horolog.groups.offsets import CommittedOffsets
 from horolog.offsets import commits_positions
 from horolog.storage.logs.readable import ReadableLog
@@ -204,14 +204,18 @@ def partition_lag(behind: Behind, paces: Paces, clock: LagClock, now_ms: int) ->
     view = behind.log.look()
     behind = behind.at(view)
     first, end = behind.first_unread, behind.end
-    found, unread = unknown_lag(behind, paces, clock), view.unread(first, end)
+    found = unknown_lag(behind, paces, clock)
     if not behind.has_unread:
-        return found._replace(records_behind=unread.records)
+        return found._replace(records_behind=0)
+    aborted = view.aborted_transactions(first, end) if behind.is_committed else []
+    unread, record = view.unread(first, end, aborted), view.first_record(first, end, aborted)
+    if record is None or unread.records == 0:  # but markers, and what was aborted
+        return found._replace(records_behind=0, lag_ms=0, catch_up_ms=0, unread_deleted=0)
     deleted = doomed(behind, deletions(view, first, now_ms), paces.commits, now_ms, view)
-    since_ms = unread.oldest_create_ms if clock is LagClock.CREATE else append_time_of(view, first)
+    since_ms = unread.oldest_create_ms if clock is LagClock.CREATE else append_time_of(view, record)
     return found._replace(
         records_behind=unread.records,
-        lag_ms=None if since_ms is None else max(0, now_ms - since_ms),
+        lag_ms=None if since_ms is None else min(max(0, now_ms - since_ms), LONG_MAX),
         unread_deleted=deleted.records,
         first_deleted_ms=deleted.first_ms,
     )

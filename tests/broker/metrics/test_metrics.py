@@ -13,6 +13,7 @@ from metrics_page import Metrics, scrape
 from patience import eventually
 from raw_connection import fetch_fields
 from running_broker import NOW_MS, MakeBroker, RunningBroker, a_broker
+from transactional import Producer
 
 from horolog.broker.metrics.families import FAMILIES
 from horolog.broker.metrics.scrape import Scrape
@@ -281,6 +282,28 @@ def test_topics_of_a_cluster_that_is_followed_have_their_lag(
     by_partition = scrape(shadow, "?partitions=true").of("horolog_follow_offsets_behind")
     assert list(by_partition.values()) == [0, 0]
     assert not scrape(broker).of("horolog_follow_offsets_behind")
+
+
+def test_a_group_is_not_late_for_the_markers_of_transactions(
+    broker: RunningBroker, clock: ManualClock
+) -> None:
+    broker.create_topic("t", retention_ms=str(3_600_000))
+    of_g = {"consumergroup": "g", "topic": "t"}
+    for committed in (1, 3):
+        producer = Producer(broker)
+        assert [producer.send("t"), producer.end()] == [0, 0]
+        broker.run(broker.broker.transactions.settle())
+        assert broker.log("t").log_end_offset == committed + 1
+        broker.client.offset_commit("g", {("t", 0): CommittedOffset(committed - 1)})
+        clock.advance("1m")
+        assert scrape(broker).value("horolog_consumergroup_lag_milliseconds", **of_g) == 60_000
+        broker.client.offset_commit("g", {("t", 0): CommittedOffset(committed)})
+        for _ in range(2):
+            clock.advance("1m")
+            metrics = scrape(broker)
+            assert metrics.value("kafka_consumergroup_lag", **of_g) == 1
+            assert metrics.value("horolog_consumergroup_lag_milliseconds", **of_g) == 0
+            assert metrics.value("horolog_consumergroup_unread_deleted_records", **of_g) == 0
 
 
 def test_groups_have_their_lag_in_offsets_and_in_time_and_what_they_will_lose(

@@ -327,8 +327,9 @@ LAG_SUM: Final = Family(
 LAG_MS: Final = Family(
     "horolog_consumergroup_lag_milliseconds",
     "gauge",
-    "How long ago the first unread record was appended, 0 if there is none: the largest of a topic "
-    "unless partitions are asked for. Left out where an append time is not known.",
+    "How long ago the first unread record was appended, 0 if nothing is unread but markers of "
+    "transactions: the largest of a topic unless partitions are asked for. Left out where an "
+    "append time is not known.",
     _GROUP,
     by_partition=True,
 )

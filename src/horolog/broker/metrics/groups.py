@@ -29,7 +29,10 @@ class _Appended(NamedTuple):
 
     log: ReadableLog
     offset: int
+    end: int
+    """Up to here there is none, if `is_none`."""
     ms: int | None
+    is_none: bool = False
 
 
 class _Judged(NamedTuple):
@@ -118,6 +121,7 @@ class GroupNumbers:
             each.key: doomed(each, known.segments, pace, now_ms)
             for each, pace in zip(unread, paces, strict=True)
             if (known := self._judged.get(each.key[1:])) is not None
+            and not self._has_none(each.key)
         }
         return [
             (
@@ -133,8 +137,13 @@ class GroupNumbers:
             for each in some
         ]
 
+    def _has_none(self, key: Key) -> bool:
+        """Whether nothing but markers of transactions is unread."""
+        known = self._appended.get(key)
+        return known is not None and known.is_none
+
     def _lag_ms(self, behind: Behind, now_ms: int) -> int | None:
-        if not behind.has_unread:
+        if not behind.has_unread or self._has_none(behind.key):
             return 0
         known = self._appended.get(behind.key)
         return None if known is None or known.ms is None else max(0, now_ms - known.ms)
@@ -150,7 +159,9 @@ class GroupNumbers:
         log, key = behind.log, behind.key
         at = appended.get(key)
         if at is None or at.log is not log or at.offset != behind.first_unread:
-            at = _Appended(log, behind.first_unread, append_time_of(log, behind.first_unread))
+            at = _appended(behind, behind.first_unread)
+        elif at.is_none and at.end < behind.end:
+            at = _appended(behind, at.end)
         self._appended[key] = at
         its = self._judged.get(key[1:], judged.get(key[1:]))
         if (
@@ -161,6 +172,15 @@ class GroupNumbers:
         ):
             its = _Judged(log, log.config, now_ms, deletions(log.look(), 0, now_ms))
         self._judged[key[1:]] = its
+
+
+def _appended(behind: Behind, from_offset: int) -> _Appended:
+    view = behind.log.look()
+    end, first = min(behind.end, view.high_watermark), behind.first_unread
+    record = view.first_record(max(from_offset, view.log_start_offset), end)
+    if record is None:
+        return _Appended(behind.log, first, end, None, is_none=True)
+    return _Appended(behind.log, first, end, append_time_of(view, record))
 
 
 def _add(found: Exposition, numbers: _Numbers, labels: str) -> None:

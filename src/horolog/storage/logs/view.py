@@ -8,11 +8,12 @@ Any thread may ask it.
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from horolog.config import TopicConfig
 from horolog.errors import ErrorCode, RequestRefused
+from horolog.record.batch import BatchHeader
 from horolog.record.builder import empty_batch
 from horolog.record.time_stats import NO_RECORDS, TimeStats
 from horolog.record.timestamps import AppendTimeStretch
@@ -27,7 +28,7 @@ from horolog.storage.lookup.by_append_time import (
     find_by_append_time,
     with_ends,
 )
-from horolog.storage.lookup.unread import Unread, unread
+from horolog.storage.lookup.unread import Unread, dropping, unread
 from horolog.storage.names import TopicPartition
 from horolog.storage.producers.states import Unended
 from horolog.storage.removal.retention_report import SegmentRetention, report
@@ -118,6 +119,30 @@ class LogView:
             CorruptBatch: the file is damaged there.
             StorageFailed: the disk refused.
         """
+        return self._behind(offset, up_to, lambda header: not header.records_count)
+
+    def first_record(
+        self, offset: int, up_to: int, aborted: Sequence[AbortedTxn] = ()
+    ) -> int | None:
+        """Where the first record from an offset on is, at the earliest; None if there is none.
+
+        Markers of transactions are passed, and the records of those that are given, up to the same
+        number of batches as empty ones.
+
+        Raises:
+            CorruptBatch: the file is damaged there.
+            StorageFailed: the disk refused.
+        """
+        drops = dropping(aborted)
+
+        def passes(header: BatchHeader) -> bool:
+            return header.is_control or not header.records_count or drops(header)
+
+        found = self._behind(offset, up_to, passes)
+        return None if found >= up_to else found
+
+    def _behind(self, offset: int, up_to: int, passes: Callable[[BatchHeader], bool]) -> int:
+        """The offset behind the batches that are passed; `up_to` if no other is before it."""
         seen = 0
         for segment in self._from(offset):
             found = segment.locate(offset)
@@ -126,7 +151,7 @@ class LogView:
             for _, header in segment.headers(found[0], segment.size):
                 if header.next_offset > up_to:
                     return up_to
-                if header.records_count or seen == _MOST_EMPTY:
+                if seen == _MOST_EMPTY or not passes(header):
                     return max(offset, header.base_offset)
                 seen += 1
         return up_to
@@ -245,15 +270,17 @@ class LogView:
                 known = known.followed_by(found)
         return known, unknown
 
-    def unread(self, from_offset: int, to_offset: int) -> Unread:
-        """What a reader has before it; see `ReadableLog.unread`.
+    def unread(
+        self, from_offset: int, to_offset: int, aborted: Sequence[AbortedTxn] = ()
+    ) -> Unread:
+        """What a reader has before it; see `ReadableLog.unread`. Of `aborted` nothing counts.
 
         Raises:
             StorageFailed: the disk refused.
         """
         start = max(from_offset, self.log_start_offset)
         end = min(to_offset, self.high_watermark)
-        return unread(self._from(start), start, end, self.max_batch_bytes)
+        return unread(self._from(start), start, end, self.max_batch_bytes, aborted)
 
     def retention_report(
         self,

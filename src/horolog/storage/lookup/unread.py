@@ -4,12 +4,15 @@ Block maps say it of whole blocks; the blocks that an offset cuts, one at each e
 is what no map covers, if that is not too much.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from horolog.errors import CorruptBatch, RequestRefused
+from horolog.record.batch import BatchHeader
 from horolog.record.scan import scan_batch
+from horolog.record.transactions import AbortedTransaction, AbortedTransactions
 from horolog.storage.batches.reader import MAX_HELD_BYTES
+from horolog.storage.index.abort import AbortedTxn
 from horolog.storage.index.blocks import ENTRY_SIZE, Block, unpack
 from horolog.storage.lookup.by_append_time import with_ends
 from horolog.storage.lookup.time_ranges import MAPPED_AT_ONCE
@@ -41,8 +44,21 @@ class Unread(NamedTuple):
 _UNKNOWN: Final = Unread(None, None, False)
 
 
+def dropping(aborted: Sequence[AbortedTxn]) -> Callable[..., bool]:
+    """Whether batches, asked of in the order of offsets, are of these transactions."""
+    its = AbortedTransactions(
+        AbortedTransaction(each.producer_id, each.first_offset, each.last_offset)
+        for each in aborted
+    )
+    return its.drop
+
+
 def unread(
-    segments: Sequence[SegmentReader], from_offset: int, to_offset: int, max_batch_bytes: int
+    segments: Sequence[SegmentReader],
+    from_offset: int,
+    to_offset: int,
+    max_batch_bytes: int,
+    aborted: Sequence[AbortedTxn] = (),
 ) -> Unread:
     """What is between two offsets.
 
@@ -53,16 +69,17 @@ def unread(
         from_offset: of the first record that counts.
         to_offset: where a batch ends, at most the log's end.
         max_batch_bytes: a batch of the blocks that are read may decompress to.
+        aborted: transactions whose records do not count.
 
     Raises:
         StorageFailed: the disk refused.
     """
-    found, budget = Unread(), MAPPED_AT_ONCE
+    found, budget, drops = Unread(), MAPPED_AT_ONCE, dropping(aborted)
     for segment, end_offset, size in with_ends(segments):
         first, last = max(from_offset, segment.base_offset), min(to_offset, end_offset)
         if first >= last:
             continue
-        stretch = _Stretch(first, last, max_batch_bytes)
+        stretch = _Stretch(first, last, max_batch_bytes, aborted, drops)
         if segment is not segments[-1] and not segment.blocks.is_final(size) and size <= budget:
             budget -= size
             segment.complete_blocks()
@@ -74,7 +91,9 @@ def unread(
                 found = found.plus(_scanned(segment, at, block.position, stretch, budget))
             at = block.position + block.size
             if block.next_offset > first and block.base_offset < last:
-                found = found.plus(_of_block(segment, block, stretch))
+                if stretch.is_aborted(block):
+                    budget -= block.size
+                found = found.plus(_of_block(segment, block, stretch, budget))
         if at < size:
             budget -= size - at
             found = found.plus(_scanned(segment, at, size, stretch, budget))
@@ -86,16 +105,28 @@ class _Stretch(NamedTuple):
     last: int
     """After the last."""
     max_batch_bytes: int
+    aborted: Sequence[AbortedTxn]
+    drops: Callable[[BatchHeader], bool]
+
+    def is_aborted(self, block: Block) -> bool:
+        """Whether some records of a block may not count."""
+        ends = block.base_offset, block.next_offset
+        return any(
+            each.first_offset < ends[1] and ends[0] <= each.last_offset for each in self.aborted
+        )
 
 
-def _of_block(segment: SegmentReader, block: Block, stretch: _Stretch) -> Unread:
+def _of_block(segment: SegmentReader, block: Block, stretch: _Stretch, budget: int) -> Unread:
     """What a block has of some offsets."""
     if not block.is_exact:
         return _UNKNOWN
     is_whole = stretch.first <= block.base_offset and block.next_offset <= stretch.last
-    if is_whole and not block.times.control_records:  # the times of which count in a block
+    is_aborted = stretch.is_aborted(block)
+    # The times of control records count in a block.
+    if is_whole and not is_aborted and not block.times.control_records:
         return Unread(block.times.records, block.times.create_min_ms)
-    return _scanned(segment, block.position, block.position + block.size, stretch)
+    end = block.position + block.size
+    return _scanned(segment, block.position, end, stretch, budget if is_aborted else 0)
 
 
 def _scanned(
@@ -111,6 +142,8 @@ def _scanned(
                 continue
             if header.base_offset >= stretch.last:
                 break
+            if stretch.drops(header):
+                continue
             if header.size > MAX_HELD_BYTES:
                 return _UNKNOWN
             first = max(stretch.first, header.base_offset)
