@@ -309,6 +309,10 @@ def test_a_directory_in_use_or_of_others_is_refused(
     other.stop()
     done = lab.run(source.address, tmp_path / "other", **asked)
     assert "is there already, and not of this mirror" in done.errors[0]
+    for path in (tmp_path / "other" / "t-0").glob("*.log"):
+        path.rename(f"{path}.swap")  # as a compaction leaves it that was killed
+    done = lab.run(source.address, tmp_path / "other", **asked)
+    assert "is there already, and not of this mirror" in done.errors[0]
     with pytest.raises(Misconfigured, match="leave out from and to"):
         lab.run(source.address, tmp_path / "copy", from_=5)
     with pytest.raises(Misconfigured, match="keeps no groups"):

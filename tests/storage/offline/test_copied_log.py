@@ -243,3 +243,27 @@ def test_a_copy_without_a_batch_may_begin_before_the_offset_that_was_asked_for(
     assert log.next_offset == 3
     assert [path.name for path in directory.glob("*.log")] == [f"{0:020d}.log"]
     assert (directory / f"{0:020d}.log").read_bytes() == first
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_a_copy_goes_on_behind_segments_that_a_compaction_has_yet_to_give_their_names(
+    tmp_path: Path, *, is_known: bool
+) -> None:
+    source, directory = Source(random.Random(3), 20), tmp_path / "t-0"
+    first = CopiedEnd(parse_header(source.batches[0]).base_offset)
+    with copying(str(directory)):
+        log = CopiedLog(UnsyncedFiles(), str(directory), first, segment_bytes=1 << 30)
+        append(log, source.batches[:10])
+        log.sync()
+        known = log.end if is_known else first
+    (base,) = base_offsets((each.name for each in directory.iterdir()), names.LOG)
+    for path in directory.iterdir():
+        if path.name.startswith(f"{base:020d}.") and not path.name.endswith(names.SNAPSHOT):
+            path.rename(f"{path}{names.SWAP}")
+    with copying(str(directory)):
+        log = CopiedLog(UnsyncedFiles(), str(directory), known, segment_bytes=1 << 30)
+        append(log, source.batches)
+        log.sync()
+    (path,) = directory.glob("*.log")
+    assert path.read_bytes() == b"".join(source.batches)
+    assert not [*directory.glob("*.cut"), *directory.glob("*.swap")]

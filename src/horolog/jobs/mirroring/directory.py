@@ -99,7 +99,7 @@ class LogDirectory:
         for number in range(source.partitions):
             place = self._ledger.place(TopicPartition(source.name, number))
             directory = self._path / f"{name}-{number}"
-            if place is None and directory.is_dir() and any(directory.glob("*" + names.LOG)):
+            if place is None and directory.is_dir() and _has_segments(directory):
                 raise Misconfigured(
                     f"{directory} is there already, and not of this mirror: give another --target, "
                     "or the --state with which it was made"
@@ -168,6 +168,13 @@ class LogDirectory:
             for name, (topic, _) in self._topics.items()
         }
         return Copy(path=self._path, topics=topics, with_append_times=self._with_append_times)
+
+
+def _has_segments(directory: Path) -> bool:
+    """Whether there are segments, also such as a compaction has yet to give their names."""
+    return any(
+        each.name.endswith((names.LOG, names.LOG + names.SWAP)) for each in directory.iterdir()
+    )
 
 
 def _check_untouched(directory: Path, place: Place) -> None:

@@ -11,7 +11,7 @@ and the second finds what the first has written; a lock keeps them apart.
 
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 from uuid import UUID
@@ -28,7 +28,7 @@ from horolog.storage.files import Files
 from horolog.storage.names import TopicPartition
 from horolog.storage.recovery.loading import load_log
 from horolog.storage.recovery.segments import LoadPlan
-from horolog.storage.removal.leftovers import base_offsets
+from horolog.storage.removal.leftovers import base_offsets, current_names
 
 _logger = logging.getLogger(__name__)
 
@@ -87,8 +87,10 @@ class CopiedLog:
         self._files = files
         self._directory = directory
         self._known = known
-        bases = base_offsets(files.names_in(directory), names.LOG)
-        size = self._size_of_known(bases)
+        # As opening it will have them: what a kill has left of a compaction is ended there.
+        present = current_names(files, directory, files.names_in(directory))
+        bases = base_offsets(present, names.LOG)
+        size = self._size_of_known(present)
         name = os.path.basename(directory)
         plan = LoadPlan(
             # Segments end by their size alone.
@@ -134,7 +136,7 @@ class CopiedLog:
                 return CopiedEnd(self.next_offset, segment.base_offset, segment.size)
         return CopiedEnd(self.next_offset)
 
-    def _size_of_known(self, bases: list[int]) -> int | None:
+    def _size_of_known(self, present: Mapping[str, str]) -> int | None:
         """The size of the segment that is known to be there; None if none is.
 
         Raises:
@@ -143,8 +145,8 @@ class CopiedLog:
         base_offset = self._known.base_offset
         if base_offset is None:
             return None
-        path = f"{self._directory}/{names.segment_file(base_offset, names.LOG)}"
-        size = self._files.size(path) if base_offset in bases else -1
+        name = present.get(names.segment_file(base_offset, names.LOG))
+        size = -1 if name is None else self._files.size(f"{self._directory}/{name}")
         if size < self._known.size:
             raise self._refusal("holds another log, or has lost a part of what was copied there")
         return size
