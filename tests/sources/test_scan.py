@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -12,17 +13,18 @@ import pytest
 from compacting import COMPACT, clean, put
 from examples import some_pairs
 from log_reading import bytes_read_by
+from partition_files import PartitionFiles, flip
 from patience import eventually
 from running_broker import MakeBroker, RunningBroker
 from s3_server import S3Server
 from scripted_broker import ScriptedBroker
-from storelogs import new_log, partition_dir
+from storelogs import NOW, new_log, partition_dir
 from transactional import init, write
 
 from horolog.client import LATEST, Client, NoAnswer
 from horolog.clock import ManualClock
 from horolog.errors import CorruptBatch, Misconfigured, RequestRefused
-from horolog.record.batch import parse_header
+from horolog.record.batch import iter_headers, parse_header
 from horolog.record.builder import Record, build_batch
 from horolog.record.timestamps import RecordClock
 from horolog.sources import scan
@@ -313,3 +315,34 @@ def test_a_lookup_by_either_clock_names_a_record_that_compaction_has_kept(
         (found,) = broker.client.find_records({("t", 0): now}, clock).values()
         assert found is not None
         assert found.offset == 2
+
+
+@pytest.mark.parametrize("step", [1, 2, 4])
+def test_a_changed_base_offset_hides_no_record_silently(tmp_path: Path, step: int) -> None:
+    made = PartitionFiles(tmp_path, "t", base_offset=0)
+    for _ in range(2):
+        made.add([NOW, NOW])
+        made.add([NOW], producer_id=7)
+        made.add([NOW])
+        made.end_transaction(7, commit=True)  # takes the offset of the last record, if changed
+        made.add([NOW])
+        made.roll()
+    made.write_indexes()
+    expected = [row.offset for row in made.rows]
+    ranges = [(start, end) for start in (0, 3) for end in range(start + 1, 13)]
+    for log in made.logs[:-1]:
+        whole = log.read_bytes()
+        for position, _ in iter_headers(whole):
+            flip(log, position + 7, step)
+            for start, end in ranges:
+                with suppress(CorruptBatch, DataLost):
+                    found = scan(
+                        tmp_path,
+                        "t",
+                        starting_offsets={0: start},
+                        ending_offsets={0: end},
+                        columns=("offset",),
+                    )
+                    kept = [each for each in expected if start <= each < end]
+                    assert found.read_all()["offset"].to_pylist() == kept
+            log.write_bytes(whole)

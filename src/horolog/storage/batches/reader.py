@@ -261,6 +261,21 @@ class BatchReader:
         if behind is not None:
             self._check_order(after, behind, header.next_offset)
 
+    def _check_behind(self, position: int, least_offset: int) -> None:
+        """Make sure that the last batch of a walk is not one with a wrong base offset.
+
+        It would have the offsets of the next batch, which would be left out. Other damage there is
+        not looked at.
+        """
+        behind = None
+        with suppress(CorruptBatch):
+            behind = self._header(position, self.size)
+        if behind is not None and behind.base_offset < least_offset and not self.in_any_order:
+            raise self.corrupt(
+                position,
+                f"the batch begins at offset {behind.base_offset}, before {least_offset}",
+            )
+
     def _header(self, position: int, end: int) -> BatchHeader:
         place = position - self._start
         if not 0 <= place <= len(self._window) - HEADER_SIZE:
@@ -436,9 +451,10 @@ class BatchReader:
         gathered = bytearray()
         while position < self.size:
             following, least_offset = self._next
-            if following == position and least_offset >= end_offset:
-                break  # whatever is there, damage included
             try:
+                if following == position and least_offset >= end_offset:
+                    self._check_behind(position, least_offset)
+                    break
                 header = self._following(position, self.size)
                 if header.base_offset >= end_offset:
                     self._check_leap(position, header)
