@@ -349,6 +349,29 @@ def test_a_directory_of_kafka_moves_in_and_out_again(
     assert len({*work.producer_ids}) == len(work.producer_ids)
 
 
+@pytest.mark.parametrize("is_damaged", [False, True], ids=["lost", "damaged"])
+def test_kafka_serves_a_directory_whose_meta_properties_was_written_again(
+    is_damaged: bool, tmp_path: Path
+) -> None:
+    """With another directory id it finds no leader for the topics, for ever."""
+    kafka = Kafka(tmp_path)
+    work = Work(kafka.log_dir)
+    with ours(tmp_path, {}, killed=False) as bootstrap:
+        before = work.do(bootstrap)
+    properties = kafka.log_dir / "meta.properties"
+    ids = sorted(line for line in properties.read_text().splitlines() if ".id=" in line)
+    properties.write_bytes(bytes(80)) if is_damaged else properties.unlink()
+    with ours(tmp_path, {}, killed=False) as bootstrap:
+        work.check(bootstrap, before)
+        before = work.note(bootstrap)
+    again = sorted(line for line in properties.read_text().splitlines() if ".id=" in line)
+    assert again == ids
+    with theirs(kafka, killed=False) as bootstrap:
+        work.check(bootstrap, before)
+        work.do(bootstrap)
+        assert against_ours(kafka, 0) == []
+
+
 def epochs_of_batches(log_dir: Path, topic: str) -> list[int]:
     """The leader epoch of each batch of the first partition, in order."""
     (log,) = (log_dir / f"{topic}-0").glob("*.log")

@@ -142,7 +142,7 @@ def has_holes(part: SegmentPart) -> bool:
         if not segment.size:
             return part.is_followed and segment.indexes.seal_facts(0) is not None
         seal = segment.indexes.seal_facts(segment.size)
-        if seal is not None and seal.is_cleaned:
+        if seal is not None and seal.leaves_out:
             return True
         walk = segment.batches(FEWEST_BYTES)
         for _, header in walk.whole_headers(0):

@@ -23,6 +23,7 @@ from storelogs import (
     new_follower,
     new_log,
     open_dir,
+    partition_dir,
     pull,
     records_in,
     reopened,
@@ -40,10 +41,12 @@ from horolog.errors import (
 from horolog.record.builder import Record
 from horolog.record.compression import Codec
 from horolog.record.timestamps import AppendTimeStretch, TimeRange
+from horolog.sources import scan
 from horolog.storage.directory.checkpoints import EpochStart
 from horolog.storage.log_dir.log_dir import TopicPartition
 from horolog.storage.logs.log import Log
 from horolog.storage.producers.states import Unended
+from horolog.storage.verify import Finding, Severity, Verification
 
 PARTITION = TopicPartition("events", 3)
 SMALL = TopicConfig(segment_bytes=300, index_interval_bytes=0)
@@ -200,12 +203,41 @@ def test_segments_are_rolled_by_size_and_seen_by_readers(tmp_path: Path) -> None
         assert log.recovery_point == log.segments[-1].base_offset
 
 
-def test_a_segment_behind_a_gap_begins_with_its_first_batch(tmp_path: Path) -> None:
+def test_a_segment_behind_a_gap_begins_where_the_one_before_ends(tmp_path: Path) -> None:
+    """Otherwise it looks as if a segment between them were missing."""
     with new_follower(tmp_path, SMALL) as log:
         pull(log, v2(0) + v2(1) + v2(2))
         pull(log, v2(1000))
-        assert [each.base_offset for each in log.segments] == [0, 1000]
+        assert [each.base_offset for each in log.segments] == [0, 3]
         assert [each.offset for each in records_in(log)] == [0, 1, 2, 1000]
+
+
+@pytest.mark.parametrize("kill", [True, False])
+@pytest.mark.parametrize("far", [50, FAR + 50])
+def test_a_gap_of_the_source_at_a_roll_is_no_missing_segment(
+    tmp_path: Path, far: int, *, kill: bool
+) -> None:
+    """Also where no segment spans it, and after a restart."""
+    log_dir = open_dir(tmp_path, SMALL)
+    log = log_dir.create("events", 3, TOPIC_ID, SMALL, NOW)
+    log.begin_following(0)
+    stretches = [AppendTimeStretch(0, NOW), AppendTimeStretch(far, NOW + 70)]
+    for offset in (0, 1, 2, far, far + 1, far + 2, far + 3):
+        pull(log, v2(offset), append_times=[stretches[offset >= far]])
+    log.advance_high_watermark(far + 4)
+    assert len(log.segments) > 2
+    assert log.find_by_append_time(NOW + 1) == (far, NOW + 70, 3)
+    log.flush()
+    log_dir.close(clean=not kill)
+    for _ in range(2):
+        steps = Verification.of(tmp_path).steps()
+        found = [each for each in steps if isinstance(each, Finding)]
+        assert {each.severity for each in found} <= {Severity.NOTE}, found
+        rows = scan(partition_dir(tmp_path), "events", columns=("offset",)).read_all()
+        assert rows["offset"].to_pylist() == [0, 1, 2, far, far + 1, far + 2, far + 3]
+        with reopened(tmp_path, SMALL, follows=True) as (_, log):
+            log.advance_high_watermark(far + 4)
+            assert log.find_by_append_time(NOW + 1) == (far, NOW + 70, 3)
 
 
 @given(

@@ -127,7 +127,7 @@ class Indexes:
         self.is_checked = False
         """They are what the log says. Reset where an entry or a file turns out otherwise."""
         self._is_sealed = False
-        self._was_cleaned = False  # by a seal that did not fit the indexes
+        self._left_out = False  # by a seal that did not fit the indexes
         self.has_markers = False
         """Whether a scan of the log has found control batches."""
         self._is_damaged = False  # the log is, so that its indexes cannot be checked
@@ -164,6 +164,16 @@ class Indexes:
             self.times.entries.trim()
             self._seal(end.size, end.next_offset, self._last_position(end))
         self.is_growing = False
+
+    def note_left_out(self) -> None:
+        """Note in the seal that offsets behind the last batch may be in no segment.
+
+        Raises:
+            StorageFailed: the disk refused.
+        """
+        seal = read_seal(self._companion)
+        if seal is not None:
+            self._companion.write_seal(packed_seal(seal._replace(leaves_out=True)))
 
     def reopen(self, log_size: int) -> None:
         """Preallocate the indexes of a finished segment again, to append to it."""
@@ -408,7 +418,7 @@ class Indexes:
             self.times.reload()
             with self._replacing, suppress(StorageFailed):  # it is compared with them in any case
                 if self._may_replace:
-                    self._was_cleaned = self._says_cleaned()
+                    self._left_out = self._says_left_out()
                     self._companion.write_seal(b"")
 
     def _rebuild(self, log_size: int) -> None:
@@ -463,10 +473,10 @@ class Indexes:
     def _seal(self, log_size: int, next_offset: int, last_position: int) -> None:
         last = LastBatch.at(self._log, last_position, log_size)
         seal = seal_of(self._log, self._stem, last, next_offset, self.largest_seen)
-        seal = seal._replace(is_cleaned=self._says_cleaned())
+        seal = seal._replace(leaves_out=self._says_left_out())
         self._companion.write_seal(packed_seal(seal))
 
-    def _says_cleaned(self) -> bool:
-        """Whether compaction wrote the segment, by its seal: no rebuilt index changes that."""
+    def _says_left_out(self) -> bool:
+        """Whether offsets behind the segment may be left out: no rebuilt index changes that."""
         seal = read_seal(self._companion)
-        return self._was_cleaned if seal is None else seal.is_cleaned
+        return self._left_out if seal is None else seal.leaves_out

@@ -5,7 +5,7 @@ rolled or closed, when its indexes were rebuilt, or when a scan of its headers h
 seal is written into its companion (index/companion.py). 80 bytes, big-endian:
 
      0  4   "hsl3"
-     4  4   flags: bit 0, the segment has a largest timestamp; bit 1, compaction wrote it
+     4  4   flags: bit 0, the segment has a largest timestamp; bit 1, offsets behind it are left out
      8  8   size of `.log`
     16  8   offset after the last batch
     24  8   largest timestamp
@@ -42,7 +42,7 @@ _FORMAT = struct.Struct(">4sIqqqqIIIIIIqI")
 _CRC = struct.Struct(">I")
 _MAGIC = b"hsl3"
 _HAS_LARGEST = 1
-_IS_CLEANED = 2
+_LEAVES_OUT = 2
 _CHUNK_BYTES = 1 << 20
 _MOST_BYTES = (1 << 32) - 1  # of a file that can be as its seal says
 
@@ -60,8 +60,9 @@ class Seal(NamedTuple):
     aborted_crc: int
     last: LastBatch
     """The last batch of the log, which ends where the log does."""
-    is_cleaned: bool = False
-    """Whether compaction wrote the segment: offsets behind its last batch may be left out."""
+    leaves_out: bool = False
+    """Whether offsets behind its last batch may be in no segment: compaction wrote it, or the log
+    follows another that deleted them."""
 
 
 def packed_seal(seal: Seal) -> bytes:
@@ -69,7 +70,7 @@ def packed_seal(seal: Seal) -> bytes:
     timestamp, offset = seal.largest or (0, 0)
     content = _FORMAT.pack(
         _MAGIC,
-        (seal.largest is not None) * _HAS_LARGEST | seal.is_cleaned * _IS_CLEANED,
+        (seal.largest is not None) * _HAS_LARGEST | seal.leaves_out * _LEAVES_OUT,
         seal.last.end,
         seal.next_offset,
         timestamp,
@@ -126,7 +127,7 @@ def parsed_seal(data: bytes) -> Seal | None:
         return None
     largest = TimeEntry(timestamp, offset) if flags & _HAS_LARGEST else None
     last = LastBatch(position, log_size, identity)
-    return Seal._make((next_offset, largest, *indexes, last, bool(flags & _IS_CLEANED)))
+    return Seal._make((next_offset, largest, *indexes, last, bool(flags & _LEAVES_OUT)))
 
 
 def seal_of_log(companion: Companion, log_size: int) -> Seal | None:

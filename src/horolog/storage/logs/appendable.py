@@ -447,8 +447,8 @@ class AppendableLog(ReadableLog):
     def _roll(self, now_ms: int, base_offset: int | None = None) -> None:
         """End the active segment and begin one, at the log end offset or behind a gap."""
         self._is_settled = False
-        self._writer.finish()
         base_offset = self.log_end_offset if base_offset is None else base_offset
+        self._writer.finish(base_offset)
         segment = self._writer.begin(base_offset, self.config, now_ms)
         self._flusher.has_new_names = True
         self.segments = (*self.segments, segment)

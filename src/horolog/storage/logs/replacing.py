@@ -27,7 +27,6 @@ from horolog.storage import names
 from horolog.storage.batches.whole import whole_end
 from horolog.storage.files import Files
 from horolog.storage.index.abort import AbortedTxn
-from horolog.storage.index.seal import packed_seal, read_seal
 from horolog.storage.logs.writer import LogWriter, new_segment
 from horolog.storage.removal.leftovers import base_offsets, finish_replacement
 from horolog.storage.removal.replacement import Replacement, end_replacement, write_replacement
@@ -171,9 +170,7 @@ def mark_cleaned(files: Files, work: str) -> None:
     """
     for base in base_offsets(files.names_in(work), names.LOG):
         reader = SegmentReader.at(files, f"{work}/{names.segment_file(base, names.LOG)}", base)
-        seal = read_seal(reader.companion)
-        if seal is not None:
-            reader.companion.write_seal(packed_seal(seal._replace(is_cleaned=True)))
+        reader.indexes.note_left_out()
 
 
 def size_of_logs(files: Files, work: str) -> int:

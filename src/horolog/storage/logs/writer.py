@@ -305,11 +305,13 @@ class LogWriter:
         if floor is not None and append_ms is not None and append_ms < floor.next(append_ms):
             floor.reset(batch.base_offset, append_ms)
         if self.must_roll(batch, *rules[:2], by_time=rules.by_time):
-            rules.roll(batch.base_offset)
+            # From the log end on: offsets that are in no segment would be those of a missing one.
+            reaches = batch.last_offset - self.next_offset <= MAX_RELATIVE_OFFSET
+            rules.roll(self.next_offset if reaches else batch.base_offset)
         self.active.make_ready(append_ms, is_counted=False)
 
     def _roll(self, config: TopicConfig, now_ms: int, base_offset: int) -> None:
-        self.finish()
+        self.finish(base_offset)
         self.begin(base_offset, config, now_ms)
 
     def _write(self, batches: list[Numbered], now_ms: int) -> None:
@@ -361,13 +363,18 @@ class LogWriter:
         self._cut = active if is_cut else None
         self._stamped_end = None
 
-    def finish(self) -> None:
+    def finish(self, next_base: int | None = None) -> None:
         """Finish the active segment: `begin` follows, or nothing more.
+
+        Args:
+            next_base: where the next segment begins, which may be behind a gap.
 
         Raises:
             StorageFailed: the disk refused.
         """
         self.active.finish()
+        if next_base is not None and next_base > self.next_offset:
+            self.active.segment.indexes.note_left_out()
         if self._append_times is not None:
             self._append_times.save()
         if self._producers is not None and self.next_offset:  # Kafka snapshots nothing for nothing

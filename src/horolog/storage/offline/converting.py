@@ -304,7 +304,7 @@ class _Segment:
                 self._files.write_at(self._files.create(path), [content], 0)
                 self._new[0].indexes.reseal_aborted()
         seal = read_seal(self._old.companion)
-        if seal is not None and seal.is_cleaned:
+        if seal is not None and seal.leaves_out:
             mark_cleaned(self._files, self._work)
         make_alike(self._files, self._work, self._old)
 

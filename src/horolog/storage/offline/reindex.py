@@ -247,8 +247,8 @@ class Reindexing:
             stem = reader.path_of("")
             found = seal_of(reader.log, stem, last, builder.next_offset, builder.largest)
             known = read_seal(companion)
-            is_cleaned = known is not None and known.is_cleaned
-            seal = packed_seal(found._replace(is_cleaned=is_cleaned))
+            leaves_out = known is not None and known.leaves_out
+            seal = packed_seal(found._replace(leaves_out=leaves_out))
         if companion.seal() != (seal or bytes(len(seal))):
             companion.write_seal(seal)
         if any(each.startswith(os.path.basename(companion.path)) for each in done.wrong):

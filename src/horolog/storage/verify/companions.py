@@ -63,7 +63,7 @@ def check_seal(reader: SegmentReader, facts: SegmentFacts) -> Iterator[Finding]:
     if not is_of_log:
         yield note(path, "The segment was changed since it was sealed: the seal is ignored")
         return
-    facts.was_cleaned = seal.is_cleaned or not facts.size
+    facts.leaves_out = seal.leaves_out or not facts.size
     if facts.is_sound and (seal.next_offset, seal.largest) != (facts.next_offset, facts.largest):
         yield fault(
             path,

@@ -32,7 +32,7 @@ def check_order(
     is_compacted = (
         partition in around.cleaner_offsets
         or any(segment.missing_offsets for segment in segments)
-        or any(segment.was_cleaned for segment in segments[:-1])
+        or any(segment.leaves_out for segment in segments[:-1])
     )
     bases = base_offsets(present, names.LOG)
     missing = 0

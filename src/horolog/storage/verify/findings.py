@@ -112,8 +112,8 @@ class SegmentFacts:
     epochs: list[EpochRun] = field(default_factory=list)
     missing_offsets: int = 0
     """Within and between its batches."""
-    was_cleaned: bool = False
-    """Compaction wrote it, by its seal: that says so, or is of a segment without a batch."""
+    leaves_out: bool = False
+    """Offsets behind it may be in no segment: its seal says so, or is of one without a batch."""
     open_from: dict[int, int] = field(default_factory=dict)
     """First offsets of the transactions that are open at its end, by producer id."""
     ended: dict[int, int | None] = field(default_factory=dict)
