@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from compacting import COMPACT, clean, put
-from log_reading import Read
+from log_reading import Read, schema_of
 from pyspark.sql.datasource import InputPartition
 from storelogs import NOW, new_log
 from swapped import EVENTS, Watched, end_swap, fill, offsets, states
@@ -42,6 +42,17 @@ def test_files_give_the_log_before_a_swap_or_after_it(tmp_path: Path, written_do
             for _, header in segment.headers(0, segment.size)
         ]
         assert found in either, path
+
+
+def test_append_times_are_known_before_a_swap_and_after_it(tmp_path: Path) -> None:
+    schema = schema_of(("offset", "appendTimeMs"))
+    for path, either in states(tmp_path):
+        given = [
+            (row["offset"], row["appendTimeMs"])
+            for row in Read(path, schema=schema, fromAppendTime=NOW).rows()
+        ]
+        assert [offset for offset, _ in given] in either, path
+        assert all(ms == NOW + 1000 * offset + 7 for offset, ms in given), path
 
 
 def given(reader: FilteringLogReader, partitions: list[InputPartition]) -> list[int]:

@@ -83,6 +83,8 @@ class SegmentStretch:
     """Of the file, where its file system says it."""
     listed_size: int = 0
     """Bytes of the file when it was listed."""
+    is_being_replaced: bool = False
+    """Whether files of the segment had the names of a replacement that had not ended."""
 
 
 Stretch = BrokerStretch | SegmentStretch

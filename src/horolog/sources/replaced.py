@@ -89,6 +89,7 @@ def _pieces(root: Root, stretch: SegmentStretch) -> tuple[list[SegmentStretch], 
                 limit=part.segment_end,
                 inode=segment.inode,
                 listed_size=segment.listed_size,
+                is_being_replaced=segment.is_being_replaced,
             )
         )
     return pieces, is_gone or position < stretch.end

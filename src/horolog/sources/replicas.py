@@ -180,9 +180,16 @@ def _segments_of(
     found = []
     for base in base_offsets(current, names.LOG):
         name = names.segment_file(base, names.LOG)
-        entry = present[current[name]]
+        entry, stem = present[current[name]], name.removesuffix(names.LOG)
         found.append(
-            ListedSegment(f"{directory}/{name}", base, entry.size, entry.inode, entry.size)
+            ListedSegment(
+                f"{directory}/{name}",
+                base,
+                entry.size,
+                entry.inode,
+                entry.size,
+                is_being_replaced=any(each.startswith(stem) for each in later),
+            )
         )
     return found
 

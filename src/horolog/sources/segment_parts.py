@@ -192,4 +192,5 @@ def stretch_of(
         limit=part.segment_end,
         inode=part.segment.inode,
         listed_size=part.segment.listed_size,
+        is_being_replaced=part.segment.is_being_replaced,
     )

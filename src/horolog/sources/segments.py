@@ -9,6 +9,7 @@ from horolog.storage.directory.checkpoints import kafka_uuid, topic_id_in
 from horolog.storage.file_errors import FileMissing
 from horolog.storage.files import Files
 from horolog.storage.index.block_cache import BlockCache
+from horolog.storage.removal.leftovers import segments_in
 from horolog.storage.segments.reader import SegmentReader
 
 
@@ -27,6 +28,8 @@ class ListedSegment(NamedTuple):
     """Of the file, where the file system says it."""
     listed_size: int = 0
     """Bytes of the file when it was listed: a torn end is not in `size`."""
+    is_being_replaced: bool = False
+    """Whether files of it had the names of a replacement that had not ended."""
 
     def open(self, files: Files, block_cache: BlockCache | None = None) -> SegmentReader:
         """Read it; nothing is opened before that is needed, and nothing written next to it."""
@@ -43,6 +46,9 @@ def opened(root: Root, stretch: SegmentStretch) -> SegmentReader:
     Raises:
         FileMissing: it is gone, or another of the same name is in its place.
     """
+    directory = stretch.path.rpartition("/")[0]
+    if stretch.is_being_replaced:
+        segments_in(root.files, directory, root.files.names_in(directory))
     segment = ListedSegment(stretch.path, stretch.base_offset, stretch.size, stretch.inode)
     reader = segment.open(root.files, root.block_cache)
     reader.log.limit = stretch.limit
@@ -50,7 +56,7 @@ def opened(root: Root, stretch: SegmentStretch) -> SegmentReader:
     reader.log.held = file = reader.log.open()
     if not stretch.inode and root.files.length(file) != stretch.listed_size:
         raise FileMissing(f"{stretch.path} is another file than when it was listed")
-    present = topic_id_in(root.files, stretch.path.rpartition("/")[0], [])
+    present = topic_id_in(root.files, directory, [])
     if present and stretch.topic_id and kafka_uuid(present) != stretch.topic_id:
         raise FileMissing(f"{stretch.path} is gone: the topic was deleted and created again")
     return reader
