@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from in_process_spark import InProcessSpark
 from log_reading import Read
-from partition_files import PartitionFiles, Row, odd_records
+from partition_files import PartitionFiles, Row, flip, odd_records
 from running_broker import MakeBroker, RunningBroker
 
 from horolog.buffers import Buffer
@@ -248,6 +248,23 @@ def test_transactions_are_told_apart_wherever_a_log_is_cut(
     assert sum(each.records for each in state.ranges) == len(kept)
     batches = sum(each.batches for each in state.ranges)
     assert batches == len(kept) // 5 + 6, "the markers of commits are kept"
+
+
+def test_damage_in_files_is_refused_with_what_can_be_done_about_it(tmp_path: Path) -> None:
+    files = PartitionFiles(tmp_path / "log", base_offset=0)
+    files.add([NINE_MS])
+    files.roll()
+    files.add([NINE_MS], producer_id=7)
+    files.end_transaction(7, commit=False)
+    files.write_indexes()
+    flip(files.logs[0], 16)
+    done = run(files.log_dir, tmp_path)
+    (why,) = done.refused.values()
+    assert "Which transactions of orders-0 are committed is unknown" in why
+    assert "failOnDataLoss" not in why
+    assert f"`horolog log verify {files.log_dir}` says what is damaged" in why
+    with pytest.raises(Misconfigured, match="leave records out of the archive for good"):
+        run(files.log_dir, tmp_path, settings={"failOnDataLoss": "false"})
 
 
 def test_logs_of_old_formats_are_archived(tmp_path: Path) -> None:

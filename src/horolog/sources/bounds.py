@@ -330,6 +330,8 @@ def data_lost(options: ReadOptions, message: str) -> None:
 
 
 def loss_hint(options: ReadOptions, purpose: str) -> str:
-    """How the user of a read can have it continue; nothing where there is no such option."""
-    option = options.loss_option
-    return f". Set {option} to false to {purpose}" if option else ""
+    """How the user of a read can have it continue, or what else can be done, if anything."""
+    option, advice = options.loss_option, options.loss_advice
+    if option:
+        return f". Set {option} to false to {purpose}"
+    return f". {advice}" if advice else ""

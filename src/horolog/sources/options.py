@@ -78,6 +78,8 @@ class ReadOptions:
     fail_on_data_loss: bool = True
     loss_option: str | None = "failOnDataLoss"
     """What users of this read call it, for messages; None if they cannot set it."""
+    loss_advice: str | None = None
+    """What they can do instead, for messages."""
     fail_on_damage: bool = False
     """Whether what is damaged fails a read that skips what is gone."""
     min_partitions: int | None = None

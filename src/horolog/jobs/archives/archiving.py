@@ -12,7 +12,7 @@ manifest names whole units only, and the next run continues where it ends.
 import os
 from collections.abc import Mapping
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pyspark.sql import SparkSession
 
@@ -97,7 +97,7 @@ def archive(spark: SparkSession, job: Archive) -> Archived:
         to=job.to,
         settings=job.settings,
     )
-    options = selection.read_options(**COMMITTED)
+    options = _exact(selection)
     store = ArchiveStore(absolute(os.fspath(job.archive)), options.store)
     relative = frozenset(
         side for side, moment in (("from", job.from_), ("to", job.to)) if _is_relative(moment)
@@ -110,6 +110,24 @@ def archive(spark: SparkSession, job: Archive) -> Archived:
         return run.planned()
     with JobState(job.require_state(), "archive", pinned(job)) as kept:
         return run.done(kept)
+
+
+def _exact(selection: Selection) -> ReadOptions:
+    """How the source is read: what is left out now is never archived.
+
+    Raises:
+        Misconfigured: the settings would have records left out.
+    """
+    options = selection.read_options(**COMMITTED)
+    if not options.fail_on_data_loss:
+        raise Misconfigured(
+            "failOnDataLoss=false would leave records out of the archive for good; --accept-gaps "
+            "continues behind records that the source has deleted"
+        )
+    path, advice = selection.source.path, None
+    if path is not None:
+        advice = f"`horolog log verify {path.uri}` says what is damaged and how to repair it"
+    return replace(options, loss_option=None, loss_advice=advice)
 
 
 def _is_relative(moment: Moment | None) -> bool:

@@ -49,7 +49,11 @@ class MirrorRun:
         self._to = destination
         self._ledger = ledger
         self._control = control
-        self._options = selection.read_options(**destination.reading)
+        self._options = replace(
+            selection.read_options(**destination.reading),
+            loss_option=None,
+            loss_advice="--skip-lost continues behind it",
+        )
         self._ends: dict[TopicPartition, int] = {}
         self._limits: dict[TopicPartition, int] | None = None
         self._stopped: dict[TopicPartition, str] = {}
