@@ -1,6 +1,7 @@
 """Topics to Parquet by date and hour, and what a manifest says of them."""
 
 import json
+import shutil
 from bisect import bisect_left
 from collections.abc import Iterator
 from contextlib import suppress
@@ -465,6 +466,22 @@ def test_a_topic_that_was_created_again_is_refused(broker: RunningBroker, tmp_pa
         broker.client.delete_topics(["clicks"])
     assert "deleted and created again" in done.refused["clicks-0"]
     assert len(positions_of(tmp_path / "archive")) == 10
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_an_archive_that_was_lost_is_not_begun_again_with_its_state(
+    broker: RunningBroker, tmp_path: Path, again: bool
+) -> None:
+    broker.create_topic("clicks")
+    broker.client.produce("clicks", 0, numbered_batch(10))
+    run(broker.address, tmp_path, topics="clicks")
+    shutil.rmtree(tmp_path / "archive")
+    if again:
+        run(broker.address, tmp_path, topics="clicks", state=tmp_path / "other")
+    for dry_run in (True, False):
+        with pytest.raises(Misconfigured, match="another archive" if again else "is gone since"):
+            run(broker.address, tmp_path, topics="clicks", dry_run=dry_run)
+    assert (tmp_path / "archive").exists() is again
 
 
 def test_a_dry_run_writes_nothing_and_says_what_would_be(

@@ -345,6 +345,22 @@ def test_an_archive_that_lacks_partitions_says_so(tmp_path: Path) -> None:
     assert manifest_of(tmp_path / "archive").topics["orders"].partition_count == 3
 
 
+def test_an_archive_that_was_created_again_is_not_restored_with_the_state_of_another(
+    tmp_path: Path,
+) -> None:
+    files = PartitionFiles(tmp_path / "log")
+    files.add([NINE_MS] * 4)
+    files.write_indexes()
+    archived(tmp_path / "log", tmp_path)
+    assert restored(tmp_path).records == 4
+    for name in ("archive", "archiving"):
+        shutil.rmtree(tmp_path / name)
+    archived(tmp_path / "log", tmp_path)
+    for dry_run in (True, False):
+        with pytest.raises(Misconfigured, match="is another archive than that which this state"):
+            restored(tmp_path, dry_run=dry_run)
+
+
 @pytest.mark.parametrize("change", ["gone", "one gone", "other", "grown"])
 def test_a_target_that_is_not_as_it_was_restored_is_refused(tmp_path: Path, change: str) -> None:
     for number in range(2):

@@ -13,6 +13,7 @@ import os
 from collections.abc import Mapping
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from pyspark.sql import SparkSession
 
@@ -38,7 +39,7 @@ from horolog.jobs.parameters.option import pinned
 from horolog.jobs.parameters.shared import OnProgress
 from horolog.jobs.selection import Selection
 from horolog.jobs.spread import spread
-from horolog.jobs.state import JobState, look_at_state
+from horolog.jobs.state import DocumentsOnly, JobState, look_at_state
 from horolog.record.timestamps import TimeRange
 from horolog.sources.ahead import ahead
 from horolog.sources.options import ReadOptions
@@ -68,6 +69,10 @@ class Archived:
     refused: Mapping[str, str] = field(default_factory=dict)
     """Why partitions are not archived up to their ends."""
     is_dry_run: bool = False
+
+
+_ARCHIVE: Final = "archive"
+"""The document of a state that has the id of the archive."""
 
 
 @on_spark(Archive)
@@ -105,9 +110,8 @@ def archive(spark: SparkSession, job: Archive) -> Archived:
     planner = Planner(selection, options, job.accept_gaps, relative)
     run = _Run(spark, planner, store, hours, job.target_bytes, job.on_progress)
     if job.dry_run:
-        if job.state is not None:
-            look_at_state(job.state, "archive", pinned(job))
-        return run.planned()
+        known = None if job.state is None else look_at_state(job.state, "archive", pinned(job))
+        return run.planned(known)
     with JobState(job.require_state(), "archive", pinned(job)) as kept:
         return run.done(kept)
 
@@ -188,9 +192,10 @@ class _Run:
     target_bytes: int
     progress: OnProgress
 
-    def planned(self) -> Archived:
-        """What a run would do."""
+    def planned(self, known: DocumentsOnly | None) -> Archived:
+        """What a run would do, after those of a state if there is one."""
         manifest = read_manifest(self.store)
+        self._check_archive(known, manifest)
         if manifest is None:
             refuse_foreign(self.store)
             manifest = Manifest(0, "", {})
@@ -205,9 +210,32 @@ class _Run:
             is_dry_run=True,
         )
 
+    def _check_archive(
+        self, state: JobState | DocumentsOnly | None, manifest: Manifest | None
+    ) -> None:
+        """Refuse an archive that is not the one that a state has written to.
+
+        Raises:
+            Misconfigured: it was lost, or created again: what is archived and no longer at the
+                source would be missing.
+        """
+        known = None if state is None else state.read(_ARCHIVE)
+        if known is not None and (manifest is None or manifest.id != known["id"]):
+            raise Misconfigured(
+                f"{self.store.name} {'is gone' if manifest is None else 'is another archive'} "
+                "since a run with this state wrote to it: what it held is not there. Give another "
+                "--state to archive what the source still has"
+            )
+
     def done(self, job: JobState) -> Archived:
-        """Archive what there is."""
+        """Archive what there is.
+
+        Raises:
+            Misconfigured: see `_check_archive`.
+        """
+        self._check_archive(job, read_manifest(self.store))
         manifest = create_archive(self.store)
+        job.write(_ARCHIVE, {"id": manifest.id})
         plan = self.planner.plan(manifest)
         manifest = commit_changes(self.store, manifest, Changes(topics=plan.topics).applied)
         task = _Task(

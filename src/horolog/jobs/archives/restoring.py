@@ -204,8 +204,14 @@ class _Run:
         """The plan; of a run that continues one, with the ranges and times that the first had."""
         found = chosen_partitions(manifest, self.chosen, self.store.name)
         pinned = None if job is None else job.read("pinned")
+        if pinned is not None and pinned.get("archive", manifest.id) != manifest.id:
+            raise Misconfigured(
+                f"{self.store.name} is another archive than that which this state began to "
+                "restore: it was created again since. Give another --state"
+            )
         if pinned is None:
             pinned = {
+                "archive": manifest.id,
                 "ranges": {
                     str(each): [asdict(range_) for range_ in state.ranges]
                     for each, state in found.items()
