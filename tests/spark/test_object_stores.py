@@ -4,18 +4,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from log_reading import Read
+from log_reading import Read, schema_of
 from partition_files import PartitionFiles
 from s3_server import ACCESS_KEY, SECRET_KEY, S3Server
+from storelogs import NOW
 from streaming_query import Query, rows
+from swapped import EVENTS, states
 
 from horolog.errors import CorruptBatch, HorologError, Misconfigured
 from horolog.sources import growing_files
 from horolog.sources.arrow_files import system_of
+from horolog.sources.file_systems import Root
 from horolog.sources.object_stores import StoreOptions
 from horolog.sources.options import ReadOptions
-from horolog.sources.uris import shown
+from horolog.sources.uris import LogPath, shown
 from horolog.spark.read import stream, stream_looks
+from horolog.storage.names import REPLACED
+from horolog.storage.verify import Finding, Severity, Verification, VerifyTarget
 
 NINE_MS = 1_700_000_000_000
 
@@ -127,6 +132,36 @@ def test_the_end_of_a_log_in_s3_is_judged_as_on_disk(s3: S3Server, orders: Parti
     s3.objects[name] = log[: middle - 1] + bytes([log[middle - 1] ^ 1]) + log[middle:]
     with pytest.raises(CorruptBatch, match=f"offset {first}"):
         Read("s3a://logs/kafka", **s3.options()).rows()
+
+
+def test_a_log_in_s3_whose_segments_are_being_replaced_is_read_as_on_disk(
+    s3: S3Server, tmp_path: Path
+) -> None:
+    schema, number = schema_of(("offset", "appendTimeMs")), 0
+    for path, either in states(tmp_path, every=15):
+        if not any(path.rglob("*.swap")):
+            continue
+        number += 1
+        directory = path / str(EVENTS)
+        if number % 2:
+            (directory / REPLACED).unlink(missing_ok=True)  # as a Kafka leaves it
+        s3.upload(path, f"logs/{number}")
+        options = {"schema": schema, "fromAppendTime": NOW, **s3.options()}
+        found = Read(f"s3a://logs/{number}", **options).rows()
+        assert [row["offset"] for row in found] in either, path
+        assert found == Read(path, schema=schema, fromAppendTime=NOW).rows()
+        root = Root(
+            LogPath.parse(f"s3a://logs/{number}/{EVENTS}"),
+            StoreOptions.parse(s3.options()),
+            looks_once=True,
+        )
+        with root:
+            verified = Verification(
+                VerifyTarget(Path(root.path).parent, (Path(root.path),)), root.files
+            )
+            findings = [each for each in verified.steps() if isinstance(each, Finding)]
+        assert {each.severity for each in findings} <= {Severity.NOTE}, path
+    assert number > 1
 
 
 @pytest.mark.parametrize(
