@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from compacting import COMPACT, clean, put
 from examples import some_pairs
-from log_reading import bytes_read_by
+from log_reading import Read, bytes_read_by
 from partition_files import PartitionFiles, flip
 from patience import eventually
 from running_broker import MakeBroker, RunningBroker
@@ -346,3 +346,27 @@ def test_a_changed_base_offset_hides_no_record_silently(tmp_path: Path, step: in
                     kept = [each for each in expected if start <= each < end]
                     assert found.read_all()["offset"].to_pylist() == kept
             log.write_bytes(whole)
+
+
+def test_a_range_of_append_time_may_end_within_a_batch(make_broker: MakeBroker) -> None:
+    clock = ManualClock()
+    broker = make_broker(clock=clock)
+    broker.create_topic("t", 1)
+    now = clock.now_ms()
+    for _ in range(3):
+        broker.append("t", build_batch([Record(now, b"k", b"v")] * 10))
+        clock.advance(5)
+    for source in (broker.log_dir, broker.client):
+        for end in range(31):
+            found = scan(
+                source,
+                "t",
+                from_ms=now,
+                to_ms=now + 10,
+                clock=RecordClock.APPEND,
+                ending_offsets={0: end},
+                columns=("offset",),
+            )
+            assert found.read_all()["offset"].to_pylist() == [*range(min(end, 20))]
+    options = {"subscribe": "t", "fromAppendTime": now, "maxRecordsPerPartition": 7}
+    assert Read(broker.log_dir, **options).offsets() == [*range(30)]
