@@ -46,7 +46,7 @@ def take(offsets: CommittedOffsets, step: tuple[str, str, Any], number: int, *, 
             for row in rows_of(group, about, number):
                 offsets.pending.put(PendingRow(1, row))
         case "end":
-            offsets.end_transaction(1, group.__eq__, commit=about)
+            list(offsets.end_transaction(1, group.__eq__, commit=about))
         case "drop":
             offsets.drop(group, about)
         case "drop group":
@@ -123,3 +123,19 @@ def test_groups_are_named_without_what_was_not_asked_for() -> None:
     offsets = CommittedOffsets()
     offsets.put_unread("g", b"all", lambda: pytest.fail("it was asked for"))
     assert list(offsets.group_ids()) == ["g"]
+
+
+def test_groups_that_commit_are_noted_however_they_do() -> None:
+    offsets = CommittedOffsets(rows_of("before", frozenset(KEYS), 1))
+    with offsets.noting_commits() as noted:
+        assert not noted
+        offsets.put(rows_of("g", frozenset(KEYS[:1]), 2)[0])
+        offsets.put_unread("h", b"", partial(rows_of, "h", frozenset(KEYS[:1]), 3))
+        for row in rows_of("i", frozenset(KEYS[:1]), 4):
+            offsets.pending.put(PendingRow(1, row))
+        assert noted == {"g", "h"}
+        list(offsets.end_transaction(1, "i".__eq__, commit=True))
+        offsets.drop_group("before")
+        assert noted == {"g", "h", "i"}
+    offsets.put(rows_of("j", frozenset(KEYS[:1]), 5)[0])
+    assert "j" not in noted

@@ -79,13 +79,13 @@ class Placement:
         return topic.followed and row is not None and row.led
 
     @contextmanager
-    def promoting(self, name: str) -> Iterator[None]:
-        """Want a topic no more while it is being promoted."""
-        self._held.add(name)
+    def promoting(self, *names: str) -> Iterator[None]:
+        """Want topics no more while they are being promoted."""
+        self._held.update(names)
         try:
             yield
         finally:
-            self._held.discard(name)
+            self._held.difference_update(names)
 
     def is_promoting(self, name: str) -> bool:
         """Whether a topic is being promoted."""

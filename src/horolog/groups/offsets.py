@@ -1,6 +1,7 @@
 """The committed offsets of groups, those pending in transactions, and their expiry."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from operator import itemgetter
 from typing import Final
 
@@ -32,6 +33,7 @@ class CommittedOffsets:
         # What was committed after these and has not been asked for, by the partitions, in order.
         self._unread: dict[str, dict[bytes, Callable[[], Sequence[OffsetRow]]]] = {}
         self.pending = PendingOffsets(capacity)
+        self._noted: set[str] | None = None
         for row in rows:
             self.put(row)
         for each in pending:
@@ -43,6 +45,8 @@ class CommittedOffsets:
 
     def put_all(self, group_id: str, rows: Sequence[OffsetRow]) -> None:
         """As `put`, of several of a group."""
+        if self._noted is not None:
+            self._noted.add(group_id)
         if self._unread:
             self._read(group_id)
         self._groups.setdefault(group_id, {}).update(zip(map(_KEY, rows), rows, strict=True))
@@ -65,6 +69,8 @@ class CommittedOffsets:
         if self.pending:
             self.put_all(group_id, rows())
             return
+        if self._noted is not None:
+            self._noted.add(group_id)
         unread = self._unread.get(group_id)
         if unread is None:
             unread = self._unread[group_id] = {}
@@ -101,8 +107,22 @@ class CommittedOffsets:
                 if self._unread:
                     self._read(row.group_id)
                 self._groups.setdefault(row.group_id, {})[row.topic, row.partition] = row
+                if self._noted is not None:
+                    self._noted.add(row.group_id)
             if has_more:
                 yield
+
+    @contextmanager
+    def noting_commits(self) -> Iterator[set[str]]:
+        """Note the groups that commit meanwhile, in a transaction or not; one caller at a time.
+
+        The caller may remove what it has seen.
+        """
+        noted = self._noted = set[str]()
+        try:
+            yield noted
+        finally:
+            self._noted = None
 
     def get(self, group_id: str, topic: str, partition: int) -> OffsetRow | None:
         """The committed offset of a partition, or None."""

@@ -2,6 +2,7 @@
 
 import json
 import socket
+import sys
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -20,6 +21,7 @@ from horolog import patterns
 from horolog.client import LATEST
 from horolog.client.groups import CommittedOffset
 from horolog.errors import ErrorCode, Misconfigured, RequestRefused, StorageFailed
+from horolog.groups.offsets import CommittedOffsets
 from horolog.storage.logs.following import FollowingLog
 from horolog.wire.api import ApiKey
 from horolog.wire.questions import FollowedEntry, FollowedState
@@ -391,13 +393,14 @@ def test_a_partition_is_left_alone_that_is_released_while_another_is_waited_for(
     assert caught_up(shadow, "t")
     assert caught_up(shadow, "u", partitions=1)
     told: list[int] = []
+    promoting = shadow.broker.placement.promoting("t")  # it would end if nothing referred to it
     real = FollowingLog.led_in
 
     def led_in(log: FollowingLog, epoch: int) -> None:
         real(log, epoch)
         if log.topic == "t":
             told.append(log.partition)
-            shadow.call(shadow.broker.placement.promoting("t").__enter__)
+            shadow.call(promoting.__enter__)
             shadow.call(lambda: shadow.broker.follower.release("t"))
 
     monkeypatch.setattr(FollowingLog, "led_in", led_in)
@@ -673,3 +676,47 @@ def test_a_partition_that_is_offline_is_led_once_it_is_back(
     shadow.restart()
     assert shadow.append("t", batch(NOW_MS), 1) == 1
     assert shadow.headers("t", 1)[-1].leader_epoch == said[0].epoch
+
+
+def test_a_promotion_of_many_topics_looks_at_each_group_and_partition_for_its_own_topic(
+    source: RunningBroker, attach: Callable[..., RunningBroker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topics = [f"many-{number}" for number in range(20)]
+    for topic in topics:
+        source.create_topic(topic)
+    shadow = attach(source)
+    assert caught_up(shadow, *topics, partitions=1)
+    for topic in topics:
+        shadow.client.offset_commit(f"of-{topic}", {(topic, 0): CommittedOffset(7)})
+    asked: list[str] = []
+    get = CommittedOffsets.get
+
+    def counted(self: CommittedOffsets, group_id: str, *where: Any) -> Any:
+        asked.append(group_id)
+        return get(self, group_id, *where)
+
+    monkeypatch.setattr(CommittedOffsets, "get", counted)
+    lines = 0
+
+    def traced(frame: object, event: str, arg: object) -> object:
+        nonlocal lines
+        lines += event == "line"
+        return traced
+
+    def release() -> None:
+        before = sys.gettrace()
+        sys.settrace(traced)
+        try:
+            shadow.broker.follower.release("none of them")
+        finally:
+            sys.settrace(before)
+
+    shadow.call(release)
+    assert lines < len(topics)
+    shadow.client.promote(None)
+    assert len(asked) < 4 * len(topics)
+    assert all(not shadow.broker.topics.named(topic).followed for topic in topics)
+    for topic in topics:
+        clamped = shadow.client.offset_fetch(f"of-{topic}")[topic, 0]
+        assert clamped is not None
+        assert clamped.offset == 0

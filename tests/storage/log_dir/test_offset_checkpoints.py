@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 from uuid import UUID
 
@@ -280,4 +281,33 @@ def test_deletion_removes_the_lines_of_a_partition_that_could_not_be_opened(
     log_dir.close(clean=False)
     log_dir = open_dir(tmp_path)
     assert offsets_in(log_dir.logs[KEY]) == list(range(10))
+    log_dir.close(clean=False)
+
+
+def test_logs_may_be_made_while_checkpoints_are_written(tmp_path: Path) -> None:
+    """Python collects garbage between two objects of a list, and other threads run meanwhile."""
+    log_dir = open_dir(tmp_path)
+    log = filled(log_dir)
+    log.flush()
+    log_dir.logs.update({TopicPartition("made", index): log for index in range(5000)})
+    is_making = False
+
+    def make(phase: str, info: dict[str, int]) -> None:
+        nonlocal is_making
+        if phase == "stop" and not is_making:
+            is_making = True
+            log_dir.logs[TopicPartition("made", len(log_dir.logs))] = log
+            is_making = False
+
+    before = gc.get_threshold()
+    gc.callbacks.append(make)
+    gc.set_threshold(1)
+    try:
+        log_dir.checkpoint()
+    finally:
+        gc.set_threshold(*before)
+        gc.callbacks.remove(make)
+    assert lines(tmp_path, POINTS)
+    for key in [key for key in log_dir.logs if key.topic == "made"]:
+        del log_dir.logs[key]
     log_dir.close(clean=False)

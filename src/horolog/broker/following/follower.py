@@ -113,6 +113,7 @@ class Follower:
         self._loop = asyncio.get_running_loop()
         self._following: _Following | None = None
         self._followed: dict[TopicPartition, Followed] = {}
+        self._indexes: dict[str, set[int]] = {}  # of these, by topic
         self._fetchers: dict[int, tuple[Address, LeaderFetcher]] = {}
         self._wakes = asyncio.Event()
         self._said: dict[TopicPartition, str | None] = {}
@@ -151,8 +152,8 @@ class Follower:
         A change of its logs that is in the write queues by now still comes about, before whatever
         the caller queues.
         """
-        for key in [key for key in self._followed if key[0] == topic]:
-            self._release(key)
+        for index in list(self._indexes.get(topic, ())):
+            self._release((topic, index))
 
     def look_again(self) -> None:
         """Have the source looked at soon: a leader has moved, or a topic has changed."""
@@ -178,6 +179,15 @@ class Follower:
             tuple(state.gaps),
             why,
         )
+
+    def is_complete(self, key: TopicPartition) -> bool:
+        """Whether nothing is missing or wrong as far as is known, in less time than a status."""
+        followed = self._followed.get(key)
+        if followed is None:
+            return True
+        state, fetcher = followed.state, self._fetcher_of(followed)
+        is_wrong = state.why is not None or (fetcher is not None and fetcher.why is not None)
+        return not (state.offsets_behind or state.gaps or is_wrong)
 
     def _lag_ms(self, state: FollowedPartition, fetcher: LeaderFetcher | None) -> int | None:
         caught_up_ms = state.caught_up_ms
@@ -328,6 +338,7 @@ class Follower:
             state = FollowedPartition(self._live.config.replica_fetch_backoff_ms)
             now_ms = int(self._loop.time() * 1000)
             followed = self._followed[key] = Followed(partition, topic.topic_id, state, now_ms)
+            self._indexes.setdefault(topic.name, set()).add(of_source.partition)
         state = followed.state
         before, turn = self._fetcher_of(followed), state.turn
         now_ms = int(self._loop.time() * 1000)
@@ -348,6 +359,10 @@ class Follower:
 
     def _release(self, key: TopicPartition) -> None:
         followed = self._followed.pop(key)
+        indexes = self._indexes[key[0]]
+        indexes.remove(key[1])
+        if not indexes:
+            del self._indexes[key[0]]
         fetcher = self._fetcher_of(followed)
         followed.state.release()
         if fetcher is not None:

@@ -17,7 +17,7 @@ import random
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from horolog.broker.controller import Controller
 from horolog.broker.following.carrying import Carrying, Places
@@ -34,6 +34,7 @@ from horolog.broker.state_topics import StateTopic
 from horolog.broker.transaction_coordinator import TransactionCoordinator
 from horolog.clock import Clock
 from horolog.errors import HorologError, RequestRefused, StorageFailed, code_for
+from horolog.groups.offsets import CommittedOffsets
 from horolog.groups.rows import OffsetRow
 from horolog.metadata.rows import FollowedRow, InheritedEnds
 from horolog.metadata.topics import Topic, TopicRegistry
@@ -60,6 +61,8 @@ from horolog.transactions.values import Transaction
 from horolog.wire.questions import PromotedEntry
 
 _LOG = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 _LEAST_STEP: Final = 1 << 10
 _MOST_STEP: Final = 1 << 16
@@ -218,8 +221,8 @@ class Promotions:
                 stopped = [*followed, *self._followed(sorted(FOLLOWED_INTERNAL))]
             said = {name: [*notes(name)] for name in followed}
             facts = self._facts(stopped)
+            held.enter_context(self._placement.promoting(*stopped))
             for name in stopped:
-                held.enter_context(self._placement.promoting(name))
                 self._follower.release(name)
             source = self._placement.source
             if of_all and source is not None and not source.ended:
@@ -231,11 +234,20 @@ class Promotions:
             except HorologError as error:
                 failures = [(name, error) for name in stopped]
                 names = []
+            committed = held.enter_context(self._groups.offsets.noting_commits())
+            groups = await _GroupsByTopic.read(self._groups, names, committed)
+            notes_of, outcomes_of = _by_topic(taken.notes), _by_topic(taken.outcomes)
             for name in names:
                 try:
                     topic = self._topics.named(name)
                     if topic.followed:
-                        await self._promote(topic, said.get(name, []), taken)
+                        await self._promote(
+                            topic,
+                            said.get(name, []),
+                            notes_of.get(name, {}),
+                            outcomes_of.get(name, {}),
+                            groups,
+                        )
                     else:
                         self._found_led(topic)
                 except HorologError as error:
@@ -274,7 +286,9 @@ class Promotions:
         if topic is not None and len(still) < len(topic.partitions):
             raise StorageFailed(f"{TRANSACTION_STATE} is offline: see the log of this broker")
         here: dict[TopicPartition, PartitionHere] = {}
-        for key in (key for key in facts if key.topic in names):
+        turns, chosen = TimeSlice(), set(names)
+        for key in (key for key in facts if key.topic in chosen):
+            await turns.pause()
             partition = self._partitions.find(*key)
             if partition is not None:
                 its = await partition.producers_here()
@@ -369,20 +383,35 @@ class Promotions:
             entry = PromotedEntry(topic.name, epoch, text="it was led here already")
             self.done[topic.name] = [entry]
 
-    async def _promote(self, topic: Topic, notes: list[str], taken: TakenOver) -> None:
+    async def _promote(
+        self,
+        topic: Topic,
+        notes: list[str],
+        of_transactions: Mapping[TopicPartition, Sequence[str]],
+        outcomes: Mapping[TopicPartition, Outcomes],
+        groups: "_GroupsByTopic",
+    ) -> None:
+        """Lead a topic.
+
+        Args:
+            topic: it is followed.
+            notes: what is to be said of it.
+            of_transactions: what is to be said of transactions in its partitions.
+            outcomes: how the transactions in its partitions end.
+            groups: says which have committed offsets in it.
+        """
         still = await self._stop(topic, notes)
         highest = max((each.producer_id for each in still.values()), default=-1)
         if highest >= FIRST:
             await self._producer_ids.skip_to(highest + _UNSEEN)
-        row = self._row_of(topic, still)._replace(ends=_ends_in(topic.name, taken.outcomes))
+        row = self._row_of(topic, still)._replace(ends=_ends_in(outcomes))
         epoch = row.epoch
-        clamped = await self._clamp(topic, epoch, still)
-        await self._controller.promote(topic, row, taken.outcomes)
+        clamped = await self._clamp(topic, epoch, still, groups)
+        await self._controller.promote(topic, row, outcomes)
         said = [PromotedEntry(topic.name, epoch, text=note) for note in notes]
         ends = [
             PromotedEntry(topic.name, epoch, partition=key.partition, text=sentence)
-            for key, sentences in taken.notes.items()
-            if key.topic == topic.name
+            for key, sentences in of_transactions.items()
             for sentence in sentences
         ]
         self.done[topic.name] = [*clamped, *said, *ends] or [PromotedEntry(topic.name, epoch)]
@@ -420,12 +449,11 @@ class Promotions:
     # --- groups -----------------------------------------------------------------------
 
     async def _clamp(
-        self, topic: Topic, epoch: int, still: dict[int, _Still]
+        self, topic: Topic, epoch: int, still: dict[int, _Still], groups: "_GroupsByTopic"
     ) -> list[PromotedEntry]:
         """Commit, for each group whose offset is not here, the next that is; say each."""
-        await self._groups.tried()
         turns, entries = TimeSlice(), []
-        for group_id in filter(commits_positions, self._groups.offsets.group_ids()):
+        for group_id in groups.of(topic.name):
             await turns.pause()
             for row, clamped in self._beyond(group_id, topic, still):
                 entry = PromotedEntry(
@@ -460,12 +488,54 @@ class Promotions:
         await self._groups.replace_offset(row, after)
 
 
-def _ends_in(name: str, outcomes: Mapping[TopicPartition, Outcomes]) -> tuple[InheritedEnds, ...]:
+class _GroupsByTopic:
+    """The groups that have committed offsets in topics."""
+
+    def __init__(self, offsets: CommittedOffsets, names: Iterable[str], noted: set[str]) -> None:
+        self._offsets = offsets
+        self._found: dict[str, set[str]] = {name: set() for name in names}
+        self._noted = noted
+
+    @classmethod
+    async def read(
+        cls, groups: GroupCoordinator, names: Iterable[str], noted: set[str]
+    ) -> "_GroupsByTopic":
+        """Look at all groups once; what they commit meanwhile and later is `noted`."""
+        await groups.tried()
+        turns, found = TimeSlice(), cls(groups.offsets, names, noted)
+        for group_id in groups.offsets.group_ids():
+            await turns.pause()
+            found._add(group_id)
+        return found
+
+    def _add(self, group_id: str) -> None:
+        if commits_positions(group_id):
+            topics = {topic for topic, _ in self._offsets.keys(group_id)}
+            for name in self._found.keys() & topics:
+                self._found[name].add(group_id)
+
+    def of(self, topic: str) -> list[str]:
+        """The groups that have committed offsets in a topic by now, or had."""
+        for group_id in self._noted:
+            self._add(group_id)
+        self._noted.clear()
+        return sorted(self._found[topic])
+
+
+def _by_topic(found: Mapping[TopicPartition, T]) -> dict[str, dict[TopicPartition, T]]:
+    """What is known of partitions, by their topics."""
+    by_topic: dict[str, dict[TopicPartition, T]] = {}
+    for key, value in found.items():
+        by_topic.setdefault(key.topic, {})[key] = value
+    return by_topic
+
+
+def _ends_in(outcomes: Mapping[TopicPartition, Outcomes]) -> tuple[InheritedEnds, ...]:
     """What the next start has to know of a topic, if this broker is killed before it leads."""
     return tuple(
         InheritedEnds(key.partition, tuple(sorted(its.committed)), tuple(sorted(its.aborted)))
         for key, its in sorted(outcomes.items())
-        if key.topic == name and (its.committed or its.aborted)
+        if its.committed or its.aborted
     )
 
 

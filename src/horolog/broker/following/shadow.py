@@ -304,7 +304,8 @@ class Shadow:
             yield why
         found = self._topics.find(topic)
         for index in () if found is None else found.partitions:
-            its = self._follower.status_of((topic, index))
+            key = (topic, index)
+            its = None if self._follower.is_complete(key) else self._follower.status_of(key)
             if its is not None:
                 text = _text(its)
                 if its.offsets_behind:

@@ -7,7 +7,7 @@ milliseconds, and full collections wait until no such request is in flight.
 
 What has survived a full collection is frozen: the next ones look at what has come since, which
 takes as long with ten thousand topics as with ten. Garbage among frozen objects, which is in cycles
-alone, is found once Python's objects take several times the memory.
+alone, is found once Python's objects take several times the memory, and not little.
 """
 
 import asyncio
@@ -26,7 +26,9 @@ DUE_AFTER: Final = 1
 MOST_DELAYS: Final = 60
 """Then garbage counts for more than the pause: a minute."""
 GROWTH: Final = 4
-"""All objects are looked at once there are as many times the blocks of memory of the last time."""
+"""All are looked at once Python has so many times the blocks of memory of the last time ..."""
+LEAST_BLOCKS: Final = 4 << 20
+"""... and at least as many: some hundred megabytes."""
 
 
 class FullCollections:
@@ -63,7 +65,7 @@ class FullCollections:
             self._delays += 1
             return
         self._delays = 0
-        looks_at_all = sys.getallocatedblocks() > GROWTH * self._blocks
+        looks_at_all = sys.getallocatedblocks() > max(GROWTH * self._blocks, LEAST_BLOCKS)
         if looks_at_all:
             gc.unfreeze()
         gc.collect()

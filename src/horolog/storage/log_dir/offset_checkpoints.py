@@ -184,7 +184,7 @@ class OffsetCheckpoints:
     def _write(self, name: str, logs: Mapping[TopicPartition, Log]) -> None:
         found, offset_of = self._found.get(name, {}), _OFFSETS[name]
         offsets = {key: found[key] for key in sorted(self._left_alone) if key in found}
-        for key, log in list(logs.items()):  # others may be made or deleted meanwhile
+        for key, log in dict(logs).items():  # others may be made or deleted meanwhile
             offset = offset_of(log)
             if offset is not None:
                 offsets[key] = offset
@@ -203,7 +203,7 @@ class OffsetCheckpoints:
     def _write_ids(self, logs: Mapping[TopicPartition, Log], new_starts: str) -> None:
         found = self._found_ids.entries if self._starts_are_ours else {}
         ids = {key: found[key] for key in sorted(self._left_alone) if key in found}
-        for key, log in list(logs.items()):
+        for key, log in dict(logs).items():
             if log.topic_id is not None and not log.retention_exempt:
                 ids[key] = CheckpointId(log.topic_id, log.log_start_offset)
         path, written_ns = self._path(names.CHECKPOINT_IDS), self._files.modified_ns(new_starts)
