@@ -235,8 +235,8 @@ class _Run:
         """
         self._check_archive(job, read_manifest(self.store))
         manifest = create_archive(self.store)
-        job.write(_ARCHIVE, {"id": manifest.id})
         plan = self.planner.plan(manifest)
+        job.write(_ARCHIVE, {"id": manifest.id})
         manifest = commit_changes(self.store, manifest, Changes(topics=plan.topics).applied)
         task = _Task(
             self.planner.options,
