@@ -33,6 +33,17 @@ class AbortedTransactions:
             begun = self._ahead.pop()
             self._open[begun.producer_id] = begun.last_offset
 
+    def may_hold(self, header: BatchHeader) -> bool:
+        """Whether a batch belongs to an aborted transaction by what its header says.
+
+        So does a marker where it is not known at which offset the transaction ends.
+        """
+        self.reach(header.last_offset)
+        if header.producer_id not in self._open or not header.is_transactional:
+            return False
+        last_offset = self._open[header.producer_id]
+        return last_offset is None or not (header.is_control or header.base_offset > last_offset)
+
     def drop(self, header: BatchHeader, batch: Buffer) -> bool:
         """Whether a batch belongs to an aborted transaction.
 
@@ -42,11 +53,7 @@ class AbortedTransactions:
         Raises:
             CorruptBatch: the batch is damaged.
         """
-        self.reach(header.last_offset)
-        if header.producer_id not in self._open or not header.is_transactional:
-            return False
-        last_offset = self._open[header.producer_id]
-        if last_offset is not None and (header.is_control or header.base_offset > last_offset):
+        if not self.may_hold(header):
             return False
         try:
             verify_crc(batch, 0, header)

@@ -44,13 +44,13 @@ class Unread(NamedTuple):
 _UNKNOWN: Final = Unread(None, None, False)
 
 
-def dropping(aborted: Sequence[AbortedTxn]) -> Callable[..., bool]:
+def dropping(aborted: Sequence[AbortedTxn]) -> Callable[[BatchHeader], bool]:
     """Whether batches, asked of in the order of offsets, are of these transactions."""
     its = AbortedTransactions(
         AbortedTransaction(each.producer_id, each.first_offset, each.last_offset)
         for each in aborted
     )
-    return its.drop
+    return its.may_hold
 
 
 def unread(
