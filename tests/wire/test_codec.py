@@ -298,6 +298,19 @@ def test_an_array_that_is_too_long_is_refused_before_its_elements_are_read() -> 
     assert len(checkpoints) == 1
 
 
+@pytest.mark.parametrize("name", ["y" * 32_767, "\N{GRINNING FACE}" * 8_191])
+def test_a_message_that_quotes_a_long_name_fits(name: str) -> None:
+    result = {"error_code": 91, "error_message": f"there is no {name}"}
+    for key, version, kind, named in (
+        (ApiKey.CREATE_TOPICS, 4, "topics", "name"),
+        (ApiKey.CREATE_PARTITIONS, 2, "results", "name"),
+    ):
+        body = encode_response(key, version, {kind: [{**result, named: name}]})
+        (found,) = getattr(decode_response(key, version, body), kind)
+        assert found.error_message.startswith("there is no ")
+        assert found.error_message.endswith("...")
+
+
 class Enough(Exception):
     pass
 

@@ -12,7 +12,7 @@ from struct import error as StructError  # noqa: N812 - a class with a lower-cas
 from typing import Any, Final, TypeAlias
 
 from horolog.buffers import Buffer
-from horolog.errors import ErrorCode, RequestRefused
+from horolog.errors import MOST_CHARACTERS, ErrorCode, RequestRefused, printable
 from horolog.wire.api import ApiKey
 from horolog.wire.packing import (
     INT32,
@@ -191,6 +191,8 @@ def _encoder(each: Field, is_flexible: bool) -> Encode:
             return uuid_bytes
         case "string":
             encode: Encode = compact_string if is_flexible else string
+            if each.name.endswith("error_message"):
+                encode = partial(_message, encode)
         case _:
             raise NotImplementedError(f"no field of type {each.type!r} is known")
     # A nullable array may be null itself; its elements may not.
@@ -209,6 +211,11 @@ def _write_bytes(
         out.apart.append((len(out), value))
     else:
         out += value
+
+
+def _message(encode: Encode, text: str | None) -> bytes:
+    """Encode a message to people. It may quote names, and be too long with them."""
+    return encode(text if text is None or len(text) <= MOST_CHARACTERS else printable(text))
 
 
 def _not_null(encode: Encode, value: Any) -> bytes:

@@ -283,3 +283,18 @@ def test_a_source_before_2_1_is_refused(make_broker: MakeBroker) -> None:
     with source:
         shadow = make_broker(clock=ManualClock(NOW_MS), horolog_follow=source.address)
         assert eventually(lambda: "2.1 or later" in why(shadow, "t"))
+
+
+@pytest.mark.parametrize("cluster_id", ["c" * 32_000, "c\n\x1b[31m", ""])
+def test_a_source_without_a_proper_cluster_id_is_not_followed(
+    source: ScriptedSource, follow: Callable[[], RunningBroker], cluster_id: str
+) -> None:
+    source.cluster_id = cluster_id
+    shadow = follow()
+
+    def error() -> str:
+        return shadow.client.following().error or ""
+
+    assert eventually(lambda: "id of its cluster" in error()), error()
+    assert len(error()) < 1_000
+    assert not shadow.client.following().entries

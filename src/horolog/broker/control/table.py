@@ -37,6 +37,7 @@ from horolog.errors import ErrorCode, RequestRefused
 from horolog.network.peer import Peer
 from horolog.wire import questions
 from horolog.wire.config_resources import ResourceType
+from horolog.wire.packing import MAX_STRING_BYTES
 
 QUESTION_ROWS: Final = (
     QuestionRow(questions.APPEND_TIMES_AHEAD, describe_append_times),
@@ -64,6 +65,8 @@ ACTION_ROWS: Final = (
 )
 SHOWN: Final[Sequence[tuple[ResourceType, Show]]] = ((ResourceType.BROKER, show_clock),)
 
+_LEAST_OF_TOO_LONG: Final = MAX_STRING_BYTES // 4
+"""In characters: one has up to four bytes."""
 _QUESTIONS: Final[Mapping[tuple[int, str], QuestionRow[Any, Any]]] = {
     (row.question.about, row.question.name): row for row in QUESTION_ROWS
 }
@@ -116,7 +119,14 @@ async def _answer(
         raise RequestRefused(
             ErrorCode.invalid_request, f"{key:.200} is not {question.form}: {error}"
         ) from None
-    return question.value(await row.answer(broker, peer, name, takes))
+    value = question.value(await row.answer(broker, peer, name, takes))
+    if len(value) > _LEAST_OF_TOO_LONG and len(value.encode()) > MAX_STRING_BYTES:
+        # Names that a source or a client has chosen, beside a page of entries.
+        raise RequestRefused(
+            ErrorCode.message_too_large,
+            f"the answer has more than {MAX_STRING_BYTES} bytes, which no string of Kafka's has",
+        )
+    return value
 
 
 async def alter(

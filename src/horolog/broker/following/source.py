@@ -17,6 +17,7 @@ from horolog.client.connection import NoAnswer
 from horolog.client.metadata import ClusterMetadata, PartitionMetadata, TopicMetadata
 from horolog.errors import ErrorCode, RequestRefused
 from horolog.metadata.topics import check_name
+from horolog.storage.directory.identity import is_cluster_id
 from horolog.storage.names import (
     FOLLOWED_INTERNAL,
     FOLLOWED_OFFSETS,
@@ -27,6 +28,8 @@ from horolog.storage.names import (
 
 __all__ = ["Source", "SourcePartition", "SourceTopic", "SourceTopics"]
 
+MOST_UPSTREAM: Final = 50
+"""Clusters that a source may follow, one after the other."""
 CONFIRMATIONS: Final = 3
 """Looks in a row, each at another broker, that must find a topic deleted or re-created."""
 
@@ -191,6 +194,12 @@ class Source:
                 "the source has no cluster id, so that another cluster could take its place "
                 "unseen: Apache Kafka 2.1 or later can be followed",
             )
+        if not is_cluster_id(found.cluster_id):
+            raise RequestRefused(
+                ErrorCode.invalid_config,
+                f"{found.cluster_id[:60]!r}, which the source gives as the id of its cluster, is "
+                "none: it has up to 200 printable ASCII characters",
+            )
         if self.cluster_id is None:
             self.cluster_id = found.cluster_id
         elif found.cluster_id != self.cluster_id:
@@ -215,6 +224,12 @@ class Source:
         self._upstream, self._from_here = (str(self.cluster_id),), frozenset()
         if answer is None or not answer.cluster_id or answer.is_ended:
             return
+        if len(answer.upstream) > MOST_UPSTREAM or not all(map(is_cluster_id, answer.upstream)):
+            raise RequestRefused(
+                ErrorCode.invalid_config,
+                f"the source names {len(answer.upstream)} clusters that its records come from: at "
+                f"most {MOST_UPSTREAM} are followed one after the other, under ids of clusters",
+            )
         self._upstream += answer.upstream
         if self._own_cluster_id in answer.upstream:
             its = (each for each in answer.entries if each.partition is not None)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from horolog.broker.broker import Broker
 from horolog.broker.dispatch import Request, api
-from horolog.errors import ErrorCode
+from horolog.errors import ErrorCode, printable
 from horolog.wire.api import ApiKey
 from horolog.wire.requests import DescribeUserScramCredentialsRequest
 
@@ -39,5 +39,5 @@ def _refused(user: str, times: int) -> "DescribeUserScramCredentialsResult":
         code, message = ErrorCode.duplicate_resource, "Cannot describe a user twice in one request"
     else:
         code, message = ErrorCode.resource_not_found, "There are no SCRAM credentials of the user"
-    shown = f"{message}: {user}"
+    shown = printable(f"{message}: {user}")
     return {"user": user, "error_code": code, "error_message": shown, "credential_infos": []}

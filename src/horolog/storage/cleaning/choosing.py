@@ -119,7 +119,8 @@ def choose(
     end = dirty[-1].end_offset if dirty else first_dirty
     lag_ms, overdue_ms = config.max_compaction_lag_ms, 0
     if dirty and lag_ms < LONG_MAX:
-        overdue_ms = max(0, now_ms - min(map(first_ms, dirty)) - lag_ms)
+        # A record may have any time, and an answer has 64 bits.
+        overdue_ms = min(max(0, now_ms - min(map(first_ms, dirty)) - lag_ms), LONG_MAX)
     return Cleanable(
         first_dirty,
         end,
