@@ -107,7 +107,7 @@ def test_a_cluster_wide_default_reaches_topics_that_say_nothing_themselves(
     for _ in range(2):
         assert broker.log("plain").config.retention_ms == 777
         assert broker.log("t").config.retention_ms == 1000
-        assert set(describe(broker, BROKER, "")) == {"log.retention.ms"}
+        assert set(describe(broker, BROKER, "")) == {"log.retention.ms", "min.insync.replicas"}
         assert describe(broker, BROKER, "1")["log.retention.ms"].config_source == 3
         assert describe(broker, TOPIC, "plain")["retention.ms"].config_source == 3
         broker.restart()
@@ -137,7 +137,7 @@ def test_all_settings_are_replaced_by_the_older_call(broker: RunningBroker) -> N
     assert replace(broker, TOPIC, "t", segment_bytes="x").error_code == 40
     assert replace(broker, BROKER, "", log_retention_ms="5").error_code == 0
     assert replace(broker, BROKER, "").error_code == 0
-    assert describe(broker, BROKER, "") == {}
+    assert set(describe(broker, BROKER, "")) == {"min.insync.replicas"}
 
 
 def test_a_request_of_too_many_questions_is_refused_and_its_neighbours_are_not(

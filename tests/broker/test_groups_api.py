@@ -15,6 +15,7 @@ from stepped_loop import SteppedLoop
 
 from golden import copy_directory
 from horolog.broker.handlers import describe_groups, offset_fetch
+from horolog.client import CommittedOffset
 from horolog.clock import DAY_MS, ManualClock
 from horolog.groups.rows import OffsetRow, PendingRow
 from horolog.metadata.verify import check_store
@@ -78,6 +79,40 @@ def commit(
         topics=[{"name": topic, "partitions": partitions}],
     )
     return [partition.error_code for partition in answer.topics[0].partitions]
+
+
+def test_no_offset_expires_while_its_group_rebalances(
+    make_broker: MakeBroker, clock: ManualClock
+) -> None:
+    """KAFKA-13636: the topics that the next generation subscribes to are not known yet."""
+    broker = make_broker(clock=clock, offsets_retention_minutes="10")
+    for topic in ("t", "u"):
+        broker.create_topic(topic)
+    committed = {("u", 0): CommittedOffset(4)}
+    with broker.connect() as connection:
+        first = member(connection)
+        fields = {"group_id": "g", "member_id": first.member_id, "generation_id": 1}
+        offsets = [{"partition_index": 0, "committed_offset": 4}]
+        answer = connection.ask(
+            ApiKey.OFFSET_COMMIT,
+            7,
+            group_id="g",
+            member_id=first.member_id,
+            generation_id_or_member_epoch=first.generation_id,
+            topics=[{"name": "u", "partitions": offsets}],
+        )
+        assert answer.topics[0].partitions[0].error_code == 0
+        again = join_fields(member_id=first.member_id)
+        joined = connection.ask(ApiKey.JOIN_GROUP, 5, **again)
+        assert joined.error_code == 0
+        clock.advance("20m")
+        broker.run(broker.service.background_tasks.expire_offsets())
+        assert broker.client.offset_fetch("g").keys() == committed.keys()
+        synced = {"assignments": [{"member_id": first.member_id, "assignment": b"all"}]}
+        fields["generation_id"] = joined.generation_id
+        assert connection.ask(ApiKey.SYNC_GROUP, 3, **fields, **synced).error_code == 0
+        broker.run(broker.service.background_tasks.expire_offsets())
+        assert not broker.client.offset_fetch("g"), "it is stable, and not subscribed to u"
 
 
 def fetched(

@@ -128,11 +128,11 @@ def described(connection: RawConnection, kind: int, name: str) -> tuple[int, dic
     return result.error_code, {each.name: each.value for each in result.configs}
 
 
-def test_groups_and_client_metrics_are_described_without_settings(
+def test_settings_of_groups_and_client_metrics_are_refused_as_they_are_altered(
     connection: RawConnection,
 ) -> None:
     for kind in (METRICS, GROUP):
-        assert described(connection, kind, "x") == (0, {})
+        assert described(connection, kind, "x") == (42, {})
         assert described(connection, kind, "")[0] == 42
     assert described(connection, 99, "x")[0] == 42
 

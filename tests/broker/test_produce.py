@@ -192,16 +192,23 @@ def test_what_decompresses_beyond_the_limit_is_refused(make_broker: MakeBroker) 
 
 @pytest.mark.parametrize(
     ("topic", "index", "acks", "code"),
-    [("none", 0, 1, 3), ("t", 7, 1, 3), ("t", 0, 2, 21), ("many", 0, -1, 19)],
+    [("none", 0, 1, 3), ("t", 7, 1, 3), ("t", 0, 2, 21)],
 )
 def test_refusals_of_a_partition(
     broker: RunningBroker, topic: str, index: int, acks: int, code: int
 ) -> None:
-    broker.create_topic("many", min_insync_replicas="2")
     fields = produce_fields(topic, {index: batch(NOW_MS)}, acks=acks)
     answer = broker.ask(ApiKey.PRODUCE, 9, **fields).responses[0].partition_responses[0]
     assert answer.error_code == code
     assert (answer.base_offset, answer.log_start_offset) == (-1, -1)
+
+
+def test_all_replicas_are_one_whatever_min_insync_replicas_says(broker: RunningBroker) -> None:
+    """Kafka 4.3 wants at most as many as a partition has."""
+    broker.create_topic("many", min_insync_replicas="2")
+    fields = produce_fields("many", {0: batch(NOW_MS)}, acks=-1)
+    answer = broker.ask(ApiKey.PRODUCE, 9, **fields).responses[0].partition_responses[0]
+    assert (answer.error_code, answer.base_offset) == (0, 0)
 
 
 @pytest.mark.parametrize(

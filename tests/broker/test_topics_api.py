@@ -126,6 +126,8 @@ def test_topics_are_made_on_first_use_where_both_sides_allow_it(broker: RunningB
     (topic,) = describe(broker, "new", allow_auto_topic_creation=False)
     assert topic.error_code == 3
     (topic,) = describe(broker, "new")
+    assert (topic.error_code, len(topic.partitions)) == (3, 0), "as of Kafka, once"
+    (topic,) = describe(broker, "new", allow_auto_topic_creation=False)
     assert (topic.error_code, len(topic.partitions)) == (0, 1)
     (topic,) = describe(broker, "not a name")
     assert topic.error_code == 17

@@ -62,7 +62,7 @@ def test_status_names_the_source_and_how_far_each_partition_is(
     assert ran.code == 0
     assert f"following {source.address} (cluster {source.broker.cluster_id})" in ran.out
     assert "topics that match ." in ran.out
-    assert "without min.insync.replicas: there are no other replicas here" in ran.out
+    assert broker.broker.topics.named("t").overrides == {"min.insync.replicas": "2"}
     found = status(broker)
     assert found["cluster_id"] == source.broker.cluster_id
     (first,) = [each for each in found["entries"] if (each["topic"], each["partition"]) == ("t", 0)]

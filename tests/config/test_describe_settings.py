@@ -1,5 +1,7 @@
 """What DescribeConfigs tells."""
 
+import pytest
+
 from horolog.config import (
     DescribedSetting,
     Kind,
@@ -82,9 +84,26 @@ def test_the_cluster_shows_only_what_was_set_for_it() -> None:
         dynamic_default={"message.max.bytes": "5"},
         dynamic_broker={"message.max.bytes": "6"},
     )
-    entry = one(describe_cluster(settings))
-    assert (entry.name, entry.value) == ("message.max.bytes", "5")
-    assert entry.source is Source.DYNAMIC_DEFAULT_BROKER
+    shown = {entry.name: (entry.value, entry.source) for entry in describe_cluster(settings)}
+    assert shown == {
+        "message.max.bytes": ("5", Source.DYNAMIC_DEFAULT_BROKER),
+        "min.insync.replicas": ("1", Source.DYNAMIC_DEFAULT_BROKER),
+    }, "a Kafka stores the second one when a cluster begins"
+
+
+@pytest.mark.parametrize("static", ["1", "2"])
+def test_min_insync_replicas_has_the_source_that_kafka_4_gives(static: str) -> None:
+    settings = Settings(static={"min.insync.replicas": static})
+    for described in (describe_topic(settings, {}), describe_broker(settings)):
+        (entry,) = [each for each in described if each.name == "min.insync.replicas"]
+        assert (entry.value, entry.source) == (static, Source.DYNAMIC_DEFAULT_BROKER)
+    own = describe_topic(settings, {"min.insync.replicas": "3"}, ["min.insync.replicas"])
+    assert [(each.value, each.source) for each in own] == [("3", Source.TOPIC)]
+
+
+def test_settings_are_described_in_the_order_asked() -> None:
+    names = ["segment.ms", "retention.ms", "cleanup.policy", "segment.ms"]
+    assert [each.name for each in describe_topic(Settings(), {}, names)] == names[:3]
 
 
 def test_unknown_names_are_skipped() -> None:

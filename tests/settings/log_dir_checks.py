@@ -15,7 +15,7 @@ from settings_lab import Lab
 
 from golden import GOLDEN
 from horolog.clock import DAY_MS, HOUR_MS
-from horolog.errors import Misconfigured, RequestRefused
+from horolog.errors import ErrorCode, Misconfigured, RequestRefused
 from horolog.metadata.log import MetadataLog
 from horolog.record.builder import Record, build_batch
 from horolog.record.compression import Codec
@@ -73,6 +73,9 @@ def what_becomes_of_a_wish_that_names_no_replication_factor(lab: Lab) -> int:
 
 def _ask_for(lab: Lab, topic: str) -> Any:
     with lab.connect() as connection:
+        asked = connection.ask(ApiKey.METADATA, 9, topics=[{"name": topic}]).topics[0]
+        if asked.error_code != ErrorCode.unknown_topic_or_partition:
+            return asked
         return connection.ask(ApiKey.METADATA, 9, topics=[{"name": topic}]).topics[0]
 
 

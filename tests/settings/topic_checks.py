@@ -21,7 +21,6 @@ from horolog.wire.api import ApiKey
 
 INVALID_TIMESTAMP = 32
 MESSAGE_TOO_LARGE = 10
-NOT_ENOUGH_REPLICAS = 19
 EVER = str((1 << 63) - 1)
 
 
@@ -350,12 +349,6 @@ def _packed_bytes(trial: Trial) -> int:
     offset = trial.put(one(trial.now_ms, _TEXT)).base_offset
     assert offset is not None
     return parse_header(trial.fetch(offset).records).size - HEADER_SIZE
-
-
-@of_topic("min.insync.replicas", {"1": (0, 0), "2": (NOT_ENOUGH_REPLICAS, 0)})
-def what_becomes_of_a_batch_that_all_replicas_must_have(trial: Trial) -> tuple[int, int]:
-    batch = one(trial.now_ms)
-    return trial.refusal(batch, acks=-1), trial.refusal(batch, acks=1)
 
 
 @of_topic("flush.messages", {"3": 0, "4": 3})

@@ -11,15 +11,13 @@ from horolog.config import Settings, TopicConfig
 from horolog.config.setting import Status
 from horolog.config.tables import topic_setting
 
-_OF_REPLICAS = {"min.insync.replicas"}
-
 
 def obeyed_settings(settings: Settings, given: Mapping[str, str]) -> dict[str, str]:
     """The given settings that a topic can have here."""
     kept: dict[str, str] = {}
     for name, text in given.items():
         try:
-            if name not in _OF_REPLICAS and topic_setting(name).status is Status.OBEYED:
+            if topic_setting(name).status is Status.OBEYED:
                 settings.topic_config({**kept, name: text})
                 kept[name] = text
         except ValueError:

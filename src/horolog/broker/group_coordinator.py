@@ -550,9 +550,12 @@ class GroupCoordinator:
     def _expire(
         self, entry: GroupEntry, now_ms: int, retention_ms: int
     ) -> Decided[tuple[int, int]]:
-        """Drop expired offsets, and the group if nothing remains; return their numbers."""
+        """Drop expired offsets, and the group if nothing remains; return their numbers.
+
+        None expires while the group rebalances: its topics are not known (KAFKA-13636).
+        """
         group_id, group = entry.group_id, entry.group
-        if group is None:
+        if group is None or group.state not in (GroupState.EMPTY, GroupState.STABLE):
             return Decided((0, 0))
         gone = self.offsets.expired(
             group_id, now_ms, retention_ms, entry.empty_since_ms, group.subscriptions

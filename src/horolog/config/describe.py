@@ -1,12 +1,15 @@
 """Settings as DescribeConfigs returns them: value, source and synonyms."""
 
 from collections.abc import Collection, Iterator, Mapping
-from typing import NamedTuple
+from dataclasses import replace
+from typing import Final, NamedTuple
 
 from horolog.config.setting import Setting, Status, UpdateMode
 from horolog.config.settings import Given, Settings, Source
 from horolog.config.tables import broker_settings, topic_settings
 from horolog.config.values import Kind, Value, to_text
+
+_MIN_IN_SYNC: Final = "min.insync.replicas"
 
 
 class Synonym(NamedTuple):
@@ -38,8 +41,11 @@ class DescribedSetting(NamedTuple):
 def describe_topic(
     settings: Settings, overrides: Mapping[str, str], names: Collection[str] | None = None
 ) -> list[DescribedSetting]:
-    """All settings of a topic, or the existing ones in `names`; `overrides` are the topic's."""
-    entries = []
+    """All settings of a topic, or the existing ones of `names`, in their order.
+
+    `overrides` are the topic's.
+    """
+    settings, entries = _as_kafka_stores(settings), []
     for setting in _asked_for(topic_settings(), names):
         given = list(settings.given_for_topic(setting, overrides))
         difference = settings.bound_from_difference(setting, overrides)
@@ -53,8 +59,8 @@ def describe_topic(
 def describe_broker(
     settings: Settings, names: Collection[str] | None = None
 ) -> list[DescribedSetting]:
-    """All settings of the broker, or the existing ones in `names`."""
-    entries = []
+    """All settings of the broker, or the existing ones of `names`, in their order."""
+    settings, entries = _as_kafka_stores(settings), []
     for setting in _asked_for(broker_settings(), names):
         given = list(settings.given_for_broker(setting))
         if given or not (setting.internal or setting.gone):
@@ -68,7 +74,7 @@ def describe_cluster(
     settings: Settings, names: Collection[str] | None = None
 ) -> list[DescribedSetting]:
     """The cluster-wide dynamic settings only."""
-    alone = Settings(dynamic_default=settings.dynamic_default)
+    alone = Settings(dynamic_default=_as_kafka_stores(settings).dynamic_default)
     return [entry for entry in describe_broker(alone, names) if not entry.is_default]
 
 
@@ -80,9 +86,26 @@ def documentation(setting: Setting) -> str:
 
 
 def _asked_for(table: Mapping[str, Setting], names: Collection[str] | None) -> Iterator[Setting]:
-    for name, setting in table.items():
-        if not names or name in names:
-            yield setting
+    if not names:
+        yield from table.values()
+        return
+    for name in dict.fromkeys(names):
+        if name in table:
+            yield table[name]
+
+
+def _as_kafka_stores(settings: Settings) -> Settings:
+    """The settings with `min.insync.replicas` for the cluster.
+
+    Controllers of Apache Kafka 4 store it there when a cluster begins (KIP-966), and tools expect
+    that source.
+    """
+    given = settings.dynamic_default
+    if _MIN_IN_SYNC in given:
+        return settings
+    default = broker_settings()[_MIN_IN_SYNC].default or ""
+    text = settings.static.get(_MIN_IN_SYNC, default)
+    return replace(settings, dynamic_default={**given, _MIN_IN_SYNC: text})
 
 
 def _entry(

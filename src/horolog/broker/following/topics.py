@@ -32,7 +32,6 @@ from horolog.storage.names import (
 
 _LOG = logging.getLogger(__name__)
 
-_OF_REPLICAS: Final = {"min.insync.replicas": "there are no other replicas here"}
 _POLICY: Final = "cleanup.policy"
 
 
@@ -308,8 +307,6 @@ def _split(settings: Settings, given: Mapping[str, str]) -> tuple[dict[str, str]
     refused: dict[str, str] = {}
     for name, value in sorted(given.items()):
         try:
-            if name in _OF_REPLICAS:
-                raise _refusal(_OF_REPLICAS[name])
             check_topic(settings, {**kept, name: value})
             kept[name] = value
         except RequestRefused as error:

@@ -1,5 +1,6 @@
 """What AlterConfigs, IncrementalAlterConfigs and DescribeConfigs are about: topics and brokers."""
 
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -25,24 +26,31 @@ async def alter_each(
 ) -> "list[AlterConfigsResourceResponse]":
     """Alter one resource after the other; the response to each, whatever the others get.
 
+    A resource that is there twice is not altered, nor one with a setting twice.
+
     Args:
         request: AlterConfigs or IncrementalAlterConfigs.
         broker: whose settings they are.
         change_of: a change from what the request has of a setting.
-        replaces: whether the changes replace all settings of a resource; the last one of a name
-            counts then, and loggers are refused.
+        replaces: whether the changes replace all settings of a resource; loggers are refused then.
     """
     responses: list[AlterConfigsResourceResponse] = []
+    times: Counter[tuple[int, str]] = Counter()
+    for resource in request.body.resources:
+        await request.checkpoint()
+        times[resource.resource_type, resource.resource_name] += 1
     for resource in request.body.resources:
         await request.checkpoint()
         error_code, message = ErrorCode.none, None
         try:
+            if times[resource.resource_type, resource.resource_name] > 1:
+                raise RequestRefused(
+                    ErrorCode.invalid_request, "Each resource must appear at most once."
+                )
             changes = []
             for config in resource.configs:
                 await request.checkpoint()
                 changes.append(change_of(config))
-            if replaces:
-                changes = list({change.name: change for change in changes}.values())
             await _alter(request, broker, resource, changes, replaces=replaces)
         except HorologError as error:
             error_code, message = code_for(error), str(error)
@@ -74,7 +82,7 @@ async def _alter(
             alter_loggers(changes, validate_only=validate_only)
             return
         case number:
-            raise unknown_type(number)
+            raise without_settings(number)
     change = partial(change, replaces=replaces, validate_only=validate_only)
     await alter(
         *(broker, request.peer, ResourceType(about), name, changes, change),
@@ -105,25 +113,11 @@ _WITHOUT_SETTINGS: Final[Mapping[int, str]] = {
 }
 
 
-def check_without_settings(number: int, name: str) -> None:
-    """Return for a resource of a kind that has no settings here: it is described without any.
-
-    Raises:
-        RequestRefused: there is no such kind, or the resource has no name.
-    """
-    if number not in _WITHOUT_SETTINGS:
-        raise unknown_type(number)
-    if not name:
-        raise RequestRefused(
-            ErrorCode.invalid_request, f"a resource of {_WITHOUT_SETTINGS[number]} has a name"
-        )
-
-
-def unknown_type(number: int) -> RequestRefused:
-    """The refusal of a change of a resource that has no settings here."""
+def without_settings(number: int) -> RequestRefused:
+    """The refusal to describe or change a resource that has no settings here."""
+    what = _WITHOUT_SETTINGS.get(number, "an unknown kind")
     return RequestRefused(
         ErrorCode.invalid_request,
-        f"settings of {_WITHOUT_SETTINGS.get(number, 'an unknown kind')} (resource type {number}) "
-        "cannot be changed: those of topics (2) and brokers (4) can, and levels of loggers (8) "
-        "incrementally",
+        f"there are no settings of {what} (resource type {number}) here: those of topics (2) and "
+        "brokers (4) can be described and changed, and levels of loggers (8), incrementally",
     )

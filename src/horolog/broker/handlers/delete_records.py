@@ -27,22 +27,28 @@ _LOG = logging.getLogger(__name__)
 async def delete_records(
     request: Request[DeleteRecordsRequest], broker: Broker
 ) -> "DeleteRecordsResponse":
-    """Each partition, or why not; -1 deletes all there is now.
+    """Each partition, or why not; -1 deletes all there is now. The last offset of each counts.
 
     The answer has a code for each partition and no message, so the log says why a policy refuses.
     Answered when it is written down where the logs start. Kafka writes that now and then, and what
     was deleted is back after a kill.
     """
-    topics = []
+    asked: dict[str, dict[int, DeleteRecordsPartition]] = {}
     for topic in request.body.topics:
-        reasons: set[str] = set()
-        deleted = []
+        of_topic = asked.setdefault(topic.name, {})
         for requested in topic.partitions:
             await request.checkpoint()
-            deleted.append(await _delete(broker, topic.name, requested, reasons))
-        topics.append((topic.name, deleted))
+            of_topic[requested.partition_index] = requested
+    topics = []
+    for name, of_topic in asked.items():
+        reasons: set[str] = set()
+        deleted = []
+        for requested in of_topic.values():
+            await request.checkpoint()
+            deleted.append(await _delete(broker, name, requested, reasons))
+        topics.append((name, deleted))
         for reason in sorted(reasons):
-            _LOG.warning("DeleteRecords of %s: %s", topic.name, reason)
+            _LOG.warning("DeleteRecords of %s: %s", name, reason)
     outcomes = [outcome for _, deleted in topics for outcome in deleted]
     if any(not outcome["error_code"] for outcome in outcomes):
         try:

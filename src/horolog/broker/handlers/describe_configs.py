@@ -6,6 +6,7 @@ v3  type and documentation (KIP-569)
 v4  flexible
 """
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from horolog.broker.broker import Broker
@@ -14,7 +15,7 @@ from horolog.broker.dispatch import Request, api
 from horolog.broker.handlers.config_resources import (
     check_broker,
     check_logger_broker,
-    check_without_settings,
+    without_settings,
 )
 from horolog.broker.loggers import describe_loggers
 from horolog.config import DescribedSetting, describe_broker, describe_cluster, describe_topic
@@ -36,20 +37,33 @@ MOST_QUESTIONS: Final = 500
 
 _KEYS_AT_ONCE: Final = 1_000
 
-Keys: TypeAlias = frozenset[str] | None
+_MOST_REPEATED: Final = 100
+"""Resources that one request names again: each answer is as large as the first."""
+
+Keys: TypeAlias = tuple[str, ...] | None
+"""Names of settings, in the order asked; None for all."""
 
 
 @api(ApiKey.DESCRIBE_CONFIGS)
 async def describe_configs(
     request: Request[DescribeConfigsRequest], broker: Broker
 ) -> "DescribeConfigsResponse":
-    """The settings of each resource, or an error; repeated resources get one result."""
-    descriptions = _Descriptions(request, broker)
+    """The settings of each resource, or an error, in the order of the request."""
+    descriptions, seen, repeated = _Descriptions(request, broker), set(), 0
     results: list[DescribeConfigsResult] = []
-    for (resource_type, name), keys in (await _distinct(request)).items():
+    for resource in request.body.resources:
         await request.checkpoint()
+        resource_type, name = what = resource.resource_type, resource.resource_name
         error_code, message, configs = ErrorCode.none, None, []
+        repeated += what in seen
+        seen.add(what)
         try:
+            if repeated > _MOST_REPEATED:
+                raise RequestRefused(
+                    ErrorCode.invalid_request,
+                    f"ask for {_MOST_REPEATED} resources twice at most in a request",
+                )
+            keys = await _distinct(request, resource.configuration_keys)
             configs = await descriptions.of(resource_type, name, keys)
         except HorologError as error:
             error_code, message = code_for(error), str(error)
@@ -65,20 +79,15 @@ async def describe_configs(
     return {"results": results}
 
 
-async def _distinct(request: Request[DescribeConfigsRequest]) -> dict[tuple[int, str], Keys]:
-    """The requested keys of each resource; None for all."""
-    asked: dict[tuple[int, str], set[str] | None] = {}
-    for resource in request.body.resources:
+async def _distinct(request: Request[DescribeConfigsRequest], keys: Sequence[str] | None) -> Keys:
+    """The names asked for, each once."""
+    if keys is None:
+        return None
+    found: dict[str, None] = {}
+    for first in range(0, len(keys), _KEYS_AT_ONCE):
+        found |= dict.fromkeys(keys[first : first + _KEYS_AT_ONCE])
         await request.checkpoint()
-        what = (resource.resource_type, resource.resource_name)
-        keys, known = resource.configuration_keys, asked.setdefault(what, set())
-        if keys is None or known is None:
-            asked[what] = None
-            continue
-        for first in range(0, len(keys), _KEYS_AT_ONCE):
-            known.update(keys[first : first + _KEYS_AT_ONCE])
-            await request.checkpoint()
-    return {what: None if keys is None else frozenset(keys) for what, keys in asked.items()}
+    return tuple(found)
 
 
 class _Descriptions:
@@ -105,10 +114,9 @@ class _Descriptions:
                 check_logger_broker(self._broker, name)
                 return [self._described(entry) for entry in describe_loggers(keys)]
             case number:
-                check_without_settings(number, name)
-                if number == ResourceType.GROUP:
+                if number == ResourceType.GROUP and name and questions_in(keys):
                     return await self._answers(ResourceType.GROUP, name, keys)
-                return []
+                raise without_settings(number)
 
     async def _of_topic(self, name: str, keys: Keys) -> "list[DescribeConfigsResourceResult]":
         broker = self._broker

@@ -160,9 +160,10 @@ async def _list_one(
 
 async def _list_many(request: Request[ListOffsetsRequest], broker: Broker) -> "ListOffsetsResponse":
     topics: list[ListOffsetsTopicResponse] = []
+    of_names = await _by_name(request)
     for topic in request.body.topics:
         asked = _asked(request, topic.name)
-        repeated = _repeated(topic.partitions)
+        repeated = _repeated(of_names[topic.name])
         answers: list[ListOffsetsPartitionResponse] = []
         for some in _stretches(topic.partitions):
             await request.checkpoint()
@@ -175,11 +176,22 @@ async def _list_many(request: Request[ListOffsetsRequest], broker: Broker) -> "L
     return {"topics": topics}
 
 
-def _repeated(partitions: Sequence[ListOffsetsPartition]) -> Container[int]:
-    """The partitions that are asked for more than once."""
-    if len(partitions) < 2:
+async def _by_name(
+    request: Request[ListOffsetsRequest],
+) -> dict[str, list[Sequence[ListOffsetsPartition]]]:
+    """The partitions of each topic; it may be named again."""
+    found: dict[str, list[Sequence[ListOffsetsPartition]]] = {}
+    for topic in request.body.topics:
+        await request.checkpoint()
+        found.setdefault(topic.name, []).append(topic.partitions)
+    return found
+
+
+def _repeated(partitions: Sequence[Sequence[ListOffsetsPartition]]) -> Container[int]:
+    """The partitions of a topic that are asked for more than once."""
+    if len(partitions) == 1 and len(partitions[0]) < 2:
         return ()
-    asked = Counter(requested.partition_index for requested in partitions)
+    asked = Counter(one.partition_index for some in partitions for one in some)
     return {index for index, count in asked.items() if count > 1}
 
 

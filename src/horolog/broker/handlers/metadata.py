@@ -132,7 +132,8 @@ async def _asked_for(
             topic = broker.topics.find(name)
         if topic is None:
             assert name is not None
-            topic = await _create(request, broker, name, creation)
+            await _create(request, broker, name, creation)
+            raise unknown_topic(name)  # as Kafka, where it is there for the next request
         return await _described(request, broker, topic)
     except HorologError as error:
         return {
@@ -146,12 +147,12 @@ async def _asked_for(
 
 async def _create(
     request: Request[MetadataRequest], broker: Broker, name: str, creation: NewPartitions
-) -> Topic:
+) -> None:
     may_create = request.body.allow_auto_topic_creation
     if not (may_create and broker.config.auto_create_topics_enable) or name in INTERNAL_TOPICS:
         raise unknown_topic(name)
     creation.take(broker.config.num_partitions)
-    return await broker.controller.ensure_topic(name)
+    await broker.controller.ensure_topic(name)
 
 
 async def _described(

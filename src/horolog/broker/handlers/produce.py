@@ -466,10 +466,4 @@ def find_partition(
         raise RequestRefused(
             ErrorCode.invalid_topic_exception, f"{topic.name} is internal: only brokers write to it"
         )
-    if acks == -1 and partition.log.config.min_insync_replicas > 1:
-        raise RequestRefused(
-            ErrorCode.not_enough_replicas,
-            f"min.insync.replicas={partition.log.config.min_insync_replicas} of {topic.name}, "
-            "and there is one broker",
-        )
     return partition
