@@ -9,6 +9,7 @@ The list is made from what was sent and from what the broker answered, never fro
 import random
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from batches import ODD_TIMES
@@ -18,7 +19,8 @@ from storelogs import records_in
 
 from horolog.clock import ManualClock
 from horolog.errors import ErrorCode
-from horolog.record.builder import Record, build_batch
+from horolog.record.batch import iter_headers
+from horolog.record.builder import Record, build_batch, read_records
 from horolog.record.compression import Codec
 from horolog.record.row_range import INT64_MAX, INT64_MIN
 from horolog.record.timestamps import NO_TIMESTAMP
@@ -123,8 +125,7 @@ class History:
         for step in self.rng.choices(list(chances), list(chances.values()), k=count):
             step()
         self.compact()  # what a start has begun is then done
-        # Readers of files know of DeleteRecords what is written down each minute.
-        self.broker.run(self.broker.broker.partitions.checkpoint_starts())
+        self._write_starts()
 
     def send(self) -> None:
         """Send one batch without a producer id."""
@@ -192,9 +193,10 @@ class History:
             self.broker.delete_records(topic, offset, partition)
             self.log_starts[at] = offset
 
-    def roll(self) -> None:
+    def roll(self, topic: str | None = None) -> None:
         """Begin a segment."""
-        topic, partition = self._place()
+        name, partition = self._place()
+        topic = topic or name
         if self.broker.log(topic, partition).segments[-1].size:
             self.broker.roll(topic, partition)
 
@@ -207,29 +209,42 @@ class History:
         """Clean the compacted topic; what is left is the list from then on."""
         self.broker.run(self.broker.broker.cleaner.clean_all())
         for partition in range(PARTITIONS):
-            left = {record.offset for record in records_in(self.broker.log("c", partition))}
-            self._check_compacted(partition, left)
-            at = ("c", partition)
-            self.sent[at] = [pair for pair in self.sent[at] if pair[0].offset in left]
+            records = records_in(self.broker.log("c", partition))
+            self._take_left(("c", partition), {each.offset for each in records})
+
+    def take_compacted(self, log_dir: Path) -> None:
+        """What is left in a copy whose partitions were all compacted is the list from then on."""
+        for (topic, partition), start in self.log_starts.items():
+            logs = sorted((log_dir / f"{topic}-{partition}").glob("*.log"))
+            data = b"".join(path.read_bytes() for path in logs)
+            batches = [data[at : at + each.size] for at, each in iter_headers(data)]
+            left = {
+                record.offset
+                for batch in batches
+                for record in read_records(batch)
+                if (record.offset or 0) >= start
+            }
+            self._take_left((topic, partition), left)
 
     def restart(self) -> None:
         """Stop and start again, cleanly or not."""
+        self._write_starts()
         self.broker.restart(crash=self.rng.random() < 0.5)
 
-    def _check_compacted(self, partition: int, left: set[int | None]) -> None:
-        """What compaction must keep: the last committed record of each key."""
+    def _write_starts(self) -> None:
+        """Write down log starts, as each minute: a kill loses others, and files lack them."""
+        self.broker.run(self.broker.broker.partitions.checkpoint_starts())
+
+    def _take_left(self, at: tuple[str, int], left: set[int | None]) -> None:
+        """Take these offsets to be left: among them the last committed record of each key."""
         last: dict[bytes | None, Row] = {}
-        at = ("c", partition)
         for row, transaction in self.sent[at]:
             if transaction is None or transaction.is_committed:
                 last[row.key] = row
-        start = self.log_starts[at]
-        missing = [
-            row.offset
-            for row in last.values()
-            if row.offset not in left and row.offset >= start and row.value is not None
-        ]
+        kept = [row.offset for row in last.values() if row.value is not None]
+        missing = [each for each in kept if each not in left and each >= self.log_starts[at]]
         assert not missing, missing
+        self.sent[at] = [pair for pair in self.sent[at] if pair[0].offset in left]
 
     # What was sent.
 
@@ -290,13 +305,17 @@ class History:
 
     # What readers must give.
 
-    def expected(self, question: Question) -> list[Row]:
-        """The records that answer a question, in order of partition and offset."""
+    def expected(self, question: Question, *, stable: bool = True) -> list[Row]:
+        """The records that answer a question, in order of partition and offset.
+
+        Unless only `stable`, also what is committed behind the begin of an open transaction.
+        """
         found = []
         starts, ends = dict(question.starts), dict(question.ends)
         for partition in range(PARTITIONS):
             at = (question.topic, partition)
-            stable_end = self._open_first_offset(at) if question.read_committed else None
+            is_limited = question.read_committed and stable
+            stable_end = self._open_first_offset(at) if is_limited else None
             first = max(self.log_starts[at], starts.get(partition, 0))
             limits = [each for each in (stable_end, ends.get(partition)) if each is not None]
             end = min(limits, default=INT64_MAX)
@@ -311,10 +330,10 @@ class History:
                     found.append(row)
         return found
 
-    def question(self) -> Question:
+    def question(self, topic: str | None = None) -> Question:
         """A random question whose bounds are near what is there."""
         rng = self.rng
-        topic = rng.choice("ttc")
+        topic = topic or rng.choice("ttc")
         rows = [row for (name, _), each in self.sent.items() for row, _ in each if name == topic]
         asked: dict[str, Any] = {"topic": topic, "read_committed": rng.random() < 0.5}
         for first, last, times in (
