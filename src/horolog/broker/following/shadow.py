@@ -373,6 +373,8 @@ class Shadow:
             why = "it is not being followed now"
             if self._placement.source is None:
                 why = "it is not known which cluster it is of: start with --follow, or promote it"
+            elif not self._placement.source.topics:
+                why = "the stored pattern of topics was dropped: start with --follow and another"
             if partition is None:
                 why = self._partitions.why_offline(name, index)
             state = FollowedState.REFUSED if partition is None else FollowedState.WAITING
