@@ -5,6 +5,8 @@ import json
 import pytest
 from command_runner import Run
 
+from horolog.cli import explaining
+
 NINE = 1_795_165_200_000  # 2026-11-20T09:00:00Z
 
 
@@ -56,6 +58,20 @@ def test_an_answer_is_explained(horolog: Run, topic: str) -> None:
     assert "partition 1: none" in said
     assert "the partition is empty: its next offset is 0" in said
     assert "offsets 0 up to 2 have no record with a timestamp" in said
+
+
+def test_a_batch_that_decompresses_to_too_much_is_named_and_not_read(
+    horolog: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = "o.packed"
+    horolog("topics", "create", name)
+    line = json.dumps({"timestamp": NINE, "value": "x" * 10_000}) + "\n"
+    assert horolog("produce", name, "--format", "json", "--codec", "gzip", stdin=line).code == 0
+    said = horolog("offsets", name, "--at", NINE, "--explain").out
+    assert "it is record 1 of 1 in the batch 0 to 0 (gzip, CreateTime" in said
+    monkeypatch.setattr(explaining, "MOST_BATCH_BYTES", 5_000)
+    said = horolog("offsets", name, "--at", NINE, "--explain").out
+    assert "batch up to 0, of 1 records, which decompresses to more than 5000 bytes" in said
 
 
 def test_why_there_is_none_is_explained(horolog: Run, topic: str) -> None:

@@ -427,10 +427,13 @@ class Controller:
 
     async def _check_topics(self, after: Settings) -> None:
         """Refuse settings that make the configuration of a topic invalid."""
-        turns = TimeSlice()
+        turns, checked = TimeSlice(), set[frozenset[tuple[str, str]]]()
         for topic in list(self._topics):
             await turns.pause()
-            check_topic(after, topic.overrides, asked=False)
+            overrides = frozenset(topic.overrides.items())
+            if overrides not in checked:
+                checked.add(overrides)
+                check_topic(after, topic.overrides, asked=False)
 
 
 def check_owned(topic: Topic) -> None:

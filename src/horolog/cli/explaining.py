@@ -1,15 +1,19 @@
 """Explains the result of a lookup by time, from what clients can read of the log."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import tzinfo
 
 from horolog.client import Client, FoundRecord
 from horolog.client.topic_facts import PartitionFacts
 from horolog.record.batch import BatchHeader, iter_headers
 from horolog.record.builder import Record, read_records
+from horolog.record.compression import UncompressedTooLarge
 from horolog.record.timestamps import NO_TIMESTAMP
 from horolog.times import format_moment, format_time
 
+MOST_BATCH_BYTES = 64 << 20
+"""What a batch may decompress to."""
 _ENOUGH_BYTES = 1 << 20
 
 
@@ -35,20 +39,17 @@ def explain(
     yield f"  the log has offsets {facts.earliest} up to {facts.end}; {_latest(facts, zone)}"
     batch = _batch_at(client, topic, facts.partition, found.offset)
     if batch:
-        header, records = batch
-        yield f"  {_in_batch(header, records, found.offset, zone)}"
+        yield f"  {_in_batch(batch, zone)}"
     yield from _way(client, topic, facts.partition, target_ms, zone)
     if found.offset == facts.earliest:
         yield "  no record is before it"
         return
     before = _batch_at(client, topic, facts.partition, found.offset - 1)
-    if before:
-        last = [record for record in before[1] if (record.offset or 0) < found.offset][-1:]
-        for record in last:
-            yield (
-                f"  the record before it, offset {record.offset}, is of "
-                f"{_with_distance(record.timestamp, target_ms, zone)}"
-            )
+    if before and before.last is not None:
+        yield (
+            f"  the record before it, offset {before.last.offset}, is of "
+            f"{_with_distance(before.last.timestamp, target_ms, zone)}"
+        )
 
 
 def _way(client: Client, topic: str, partition: int, target_ms: int, zone: tzinfo) -> Iterator[str]:
@@ -104,8 +105,7 @@ def explain_append_time(
     yield f"  {log}"
     batch = _batch_at(client, topic, facts.partition, found.offset)
     if batch:
-        header, records = batch
-        yield f"  {_in_batch(header, records, found.offset, zone)}"
+        yield f"  {_in_batch(batch, zone)}"
     if found.offset == facts.earliest:
         yield "  no record is before it"
     else:
@@ -148,30 +148,68 @@ def _latest(facts: PartitionFacts, zone: tzinfo) -> str:
     )
 
 
-def _batch_at(
-    client: Client, topic: str, partition: int, offset: int
-) -> tuple[BatchHeader, list[Record]] | None:
+@dataclass(slots=True)
+class _Batch:
+    """A batch with a record of an offset, without its records: they may be many and large."""
+
+    header: BatchHeader
+    first_offset: int | None = None
+    count: int = 0
+    place: int = 1
+    """Of the record of the offset, or the next one, from 1 on."""
+    last: Record | None = None
+    """The last record up to the offset; without key and value."""
+    earliest_ms: int | None = None
+    latest_ms: int | None = None
+    is_too_large: bool = False
+    """It decompresses to more than `MOST_BATCH_BYTES`, and nothing else is known of it."""
+
+    def add(self, record: Record, offset: int) -> None:
+        """Count a record."""
+        its_offset, ms = record.offset or 0, record.timestamp
+        self.first_offset = its_offset if self.first_offset is None else self.first_offset
+        self.count += 1
+        self.place += its_offset < offset
+        if its_offset <= offset:
+            self.last = Record(ms, None, None, offset=its_offset)
+        if ms != NO_TIMESTAMP:
+            self.earliest_ms = ms if self.earliest_ms is None else min(ms, self.earliest_ms)
+            self.latest_ms = ms if self.latest_ms is None else max(ms, self.latest_ms)
+
+
+def _batch_at(client: Client, topic: str, partition: int, offset: int) -> _Batch | None:
     fetched = client.fetch(topic, partition, offset, max_bytes=_ENOUGH_BYTES, max_wait_ms=0)
     view = memoryview(fetched.records)
     for place, header in iter_headers(view):
         if header.base_offset <= offset < header.next_offset:
             if header.is_control:
                 return None
-            return header, list(read_records(view[place : place + header.size]))
+            found = _Batch(header)
+            batch = view[place : place + header.size]
+            try:
+                for record in read_records(batch, max_bytes=MOST_BATCH_BYTES):
+                    found.add(record, offset)
+            except UncompressedTooLarge:
+                found.is_too_large = True
+            return found
     return None
 
 
-def _in_batch(header: BatchHeader, records: list[Record], offset: int, zone: tzinfo) -> str:
-    place = sum(1 for record in records if (record.offset or 0) < offset) + 1
-    times = [record.timestamp for record in records if record.timestamp != NO_TIMESTAMP]
-    span = (
-        f", times {format_time(min(times), zone)} to {format_time(max(times), zone)}"
-        if times
-        else ""
-    )
+def _in_batch(batch: _Batch, zone: tzinfo) -> str:
+    header, span = batch.header, ""
+    if batch.is_too_large:
+        return (
+            f"it is in the batch up to {header.last_offset}, of {header.records_count} records, "
+            f"which decompresses to more than {MOST_BATCH_BYTES} bytes and is not read"
+        )
+    if batch.earliest_ms is not None and batch.latest_ms is not None:
+        span = (
+            f", times {format_time(batch.earliest_ms, zone)} to "
+            f"{format_time(batch.latest_ms, zone)}"
+        )
     kind = f"{header.codec.name.lower()}, {header.timestamp_type_name}"
     return (
-        f"it is record {place} of {len(records)} in the batch {records[0].offset} to "
+        f"it is record {batch.place} of {batch.count} in the batch {batch.first_offset} to "
         f"{header.last_offset} ({kind}{span})"
     )
 

@@ -1,5 +1,7 @@
 """What is written as v0 and v1 is what Apache Kafka writes, and what its readers expect."""
 
+import tracemalloc
+
 import pytest
 
 from golden import partitions
@@ -8,7 +10,8 @@ from horolog.record.builder import Record, build_batch, read_records
 from horolog.record.codecs import lz4_frame
 from horolog.record.compression import Codec
 from horolog.record.conversion import open_batch
-from horolog.record.old_format.reading import messages_in, open_message
+from horolog.record.old_format import reading
+from horolog.record.old_format.reading import MessageTooLong, messages_in, open_message
 from horolog.record.old_format.writing import write_messages
 from horolog.record.timestamps import TimestampType
 
@@ -73,3 +76,30 @@ def test_append_times_are_in_the_message_that_holds_the_others(codec):
     assert header.max_timestamp == 900
     assert [row.timestamp for row in read_records(written.messages)][:1] == [900]
     assert written.last_offset == 4
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_a_message_that_is_far_too_long_is_neither_written_nor_read_whole(magic, monkeypatch):
+    """Records come in pieces of a megabyte; only those of a message that is held whole are kept."""
+    batch = build_batch([Record(-1, b"k", bytes(9 << 20))], codec=Codec.GZIP)
+    opened = open_batch(batch, parse_header(batch))
+    message = write_messages(magic, opened.header, opened.pieces, codec=Codec.GZIP).messages
+    monkeypatch.setattr(reading, "MOST_MESSAGE_BYTES", 2 << 20)
+
+    def write():
+        opened = open_batch(batch, parse_header(batch))
+        write_messages(magic, opened.header, opened.pieces, codec=Codec.GZIP)
+
+    def read():
+        opened = open_message(message, parse_header(message), max_bytes=MAX)
+        list(opened.pieces)
+
+    for work in (write, read):
+        tracemalloc.start()
+        try:
+            with pytest.raises(MessageTooLong, match="longer than"):
+                work()
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert peak < 8 << 20

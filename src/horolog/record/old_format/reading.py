@@ -8,10 +8,10 @@ twice: in v1 only the last message says at which offset the first one is (KIP-31
 from array import array
 from collections.abc import Iterable, Iterator
 from itertools import chain
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from horolog.buffers import Buffer
-from horolog.errors import CorruptBatch
+from horolog.errors import CorruptBatch, ErrorCode, RequestRefused
 from horolog.record.batch import LOG_APPEND_TIME_BIT, BatchHeader
 from horolog.record.codecs.lz4_frame import with_true_checksum
 from horolog.record.compression import CHUNK_BYTES, Codec, decompress_chunks
@@ -19,6 +19,8 @@ from horolog.record.kernels import layout, message_twins
 from horolog.record.kernels.loading import MESSAGE_KERNELS
 from horolog.record.timestamps import LOG_APPEND_TIME, NO_TIMESTAMP, NO_TIMESTAMP_TYPE
 
+MOST_MESSAGE_BYTES: Final = 64 << 20
+"""A message within a compressed one: it is held whole, as its checksum is before its bytes."""
 _HEADS = (18, 26)  # bytes of a message before its key's length
 _I32 = 4
 _FRESH_STATE = array("q", bytes(8 * layout.CHANGE_STATE_SIZE))
@@ -32,6 +34,18 @@ _WRONG = {
     layout.FAR_OFFSET: "its offset is too far from that of the first one",
     layout.CUT_OFF: "it runs past the end of the message that holds it",
 }
+
+
+class MessageTooLong(RequestRefused):
+    """A record is too long for a message of v0 or v1 (MESSAGE_TOO_LARGE)."""
+
+    def __init__(self, magic: int) -> None:
+        """`magic` is the format."""
+        super().__init__(
+            ErrorCode.message_too_large,
+            f"A record is longer than {MOST_MESSAGE_BYTES} bytes, which no message of format "
+            f"v{magic} within a compressed one may be",
+        )
 
 
 class OpenedBatch(NamedTuple):
@@ -66,7 +80,8 @@ def open_message(batch: Buffer, header: BatchHeader, *, max_bytes: int) -> Opene
     Raises:
         CorruptBatch: it breaks the format, holds compressed messages, messages of another format,
             or none at all; also from `pieces`.
-        RequestRefused: it decompresses to more than `max_bytes`.
+        RequestRefused: it decompresses to more than `max_bytes`, or a message in it is longer than
+            `MOST_MESSAGE_BYTES`; also from `pieces`.
     """
     state = new_state(header)
     if header.codec is Codec.NONE:
@@ -239,8 +254,10 @@ def _passes(chunks: Iterable[Buffer], state: "array[int]", *, is_written: bool) 
         if carry:
             carry += chunk
             if len(carry) < need:
+                if len(carry) > MOST_MESSAGE_BYTES:
+                    raise MessageTooLong(state[layout.CHANGE_MAGIC])
                 continue
-        data = memoryview(bytes(carry) if carry else chunk)
+        data = memoryview(carry or chunk)
         out = memoryview(bytearray(_room_for(len(data)) if is_written else 0))
         status = to_records(data, state, out)
         position = state[layout.CHANGE_POSITION]

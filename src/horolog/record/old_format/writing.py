@@ -15,7 +15,8 @@ from horolog.record.codecs.lz4_frame import with_v0_checksum
 from horolog.record.compression import CHUNK_BYTES, Codec, compress_chunks
 from horolog.record.kernels import layout
 from horolog.record.kernels.message_twins import message_bytes
-from horolog.record.old_format.reading import new_state, to_messages
+from horolog.record.old_format import reading
+from horolog.record.old_format.reading import MessageTooLong, new_state, to_messages
 from horolog.record.timestamps import LOG_APPEND_TIME, NO_TIMESTAMP
 
 MAX_SET_BYTES = (1 << 31) - 1 - 64
@@ -57,6 +58,7 @@ def write_messages(
 
     Raises:
         CorruptBatch: the records are malformed.
+        MessageTooLong: a record is longer than `MOST_MESSAGE_BYTES`.
         RequestRefused: it would be longer than `max_bytes`, or messages cannot be compressed with
             the codec (76): zstd came with format v2.
     """
@@ -113,8 +115,10 @@ def _message_pieces(pieces: Iterable[Buffer], state: "array[int]") -> Iterator[B
         if carry:
             carry += piece
             if len(carry) < need:
+                if len(carry) > reading.MOST_MESSAGE_BYTES:
+                    raise MessageTooLong(state[layout.CHANGE_MAGIC])
                 continue
-        data = memoryview(bytes(carry) if carry else piece)
+        data = memoryview(carry or piece)
         status = layout.FULL
         while status == layout.FULL:
             status = to_messages(data, state, out)

@@ -27,7 +27,7 @@ from horolog.record.batch import HEADER_SIZE, BatchHeader, parse_header
 from horolog.record.compression import Codec
 from horolog.record.conversion import open_batch
 from horolog.record.old_format.plain import list_all, place_compressed, place_messages
-from horolog.record.old_format.reading import OpenedBatch
+from horolog.record.old_format.reading import MessageTooLong, OpenedBatch
 from horolog.record.old_format.sent import Sent
 from horolog.record.old_format.writing import write_messages
 from horolog.record.scan import RecordFacts, find_faults, scan_records
@@ -289,6 +289,8 @@ def _write(
             level=level_of(codec, config),
             max_bytes=room,
         )
+    except MessageTooLong:
+        raise
     except RequestRefused as error:
         if error.code is not ErrorCode.message_too_large:
             raise
