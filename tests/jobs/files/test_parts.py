@@ -14,7 +14,7 @@ from horolog.errors import Misconfigured
 from horolog.jobs.files import parts
 from horolog.jobs.files.parts import FileRequest, LogPart, find_parts, fingerprint_now, units_of
 from horolog.sources.uris import LogPath
-from horolog.storage.verify import VerifyTarget
+from horolog.storage.verify import Checked, Verification, VerifyTarget
 
 
 def request(*paths: Path | str, **more: str) -> FileRequest:
@@ -83,6 +83,23 @@ def test_a_partition_beyond_a_unit_is_a_part_for_each_segment(
     assert len({part.key for part in found.parts}) == 6
     # The same by another path is the same part.
     assert len(find_parts(request(tmp_path, tmp_path / "large-0")).parts) == 6
+
+
+def test_a_partition_whose_segments_are_being_replaced_is_one_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Segments that have yet to get their names would be in no part, and not verified."""
+    files = PartitionFiles(tmp_path, "large")
+    for _ in range(4):
+        files.add([1, 2, 3])
+        files.roll()
+    first = min(files.directory.glob("*.log"))
+    first.rename(f"{first}.swap")
+    monkeypatch.setattr(parts, "UNIT_BYTES", 400)
+    (found,) = find_parts(request(tmp_path)).parts
+    assert found.target.segment is None
+    checked = [step for step in Verification(found.target).steps() if isinstance(step, Checked)]
+    assert sum(step.records for step in checked) == 12
 
 
 def test_a_fingerprint_changes_with_the_files_of_its_part_alone(

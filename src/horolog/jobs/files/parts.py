@@ -190,7 +190,10 @@ def _parts_of(path: LogPath, target: VerifyTarget, files: Sequence[File]) -> lis
         for name, size, _ in files
         if (base := names.base_offset_of(name, names.LOG)) is not None
     }
-    if target.segment is None and (len(sizes) < 2 or sum(sizes.values()) < UNIT_BYTES):
+    is_whole = len(sizes) < 2 or sum(sizes.values()) < UNIT_BYTES
+    # Which segments count is known where a replacement is ended, or looked at, as a whole.
+    is_whole |= any(file.name.endswith(names.SWAP) for file in files)
+    if target.segment is None and is_whole:
         return [LogPart(path, target, sum(sizes.values()), _fingerprint(files))]
     (directory,) = target.partitions
     bases = sorted(sizes)
@@ -248,7 +251,8 @@ def _remote_targets(given: LogPath, store: StoreOptions) -> list[tuple[VerifyTar
     found = [
         (VerifyTarget(directory.parent, (directory,)), files)
         for directory, files in sorted(by_directory.items())
-        if names.partition_of(directory.name) or base_offsets((f.name for f in files), names.LOG)
+        if names.partition_of(directory.name)
+        or base_offsets((f.name.removesuffix(names.SWAP) for f in files), names.LOG)
     ]
     if not found:
         raise Misconfigured(f"There is no log below {given.name}")
