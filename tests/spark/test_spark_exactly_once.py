@@ -221,6 +221,40 @@ def test_each_micro_batch_of_foreach_batch_is_written_once(stream: Stream, clien
     assert numbers_committed(client, "right") == list(range(ROWS))
 
 
+def test_threads_of_foreach_batch_write_each_micro_batch_once_by_its_number(
+    stream: Stream, client: Client
+) -> None:
+    """Each micro-batch has equal rows, so that a batch that is taken for another is not missed."""
+    broker = {"kafka.bootstrap.servers": stream.broker.address}
+    topics, knows_number = ("left", "right"), False
+    client.create_topics(dict.fromkeys(topics, 2))
+
+    def write(frame: Any, batch: int) -> None:
+        number = {"writeBatch": str(batch)} if knows_number else {}
+
+        def write_to(topic: str) -> None:
+            writer = frame.write.format("horolog").options(topic=topic, **broker, **number)
+            writer.options(exactlyOnce="true", writeName=topic).mode("append").save()
+
+        with ThreadPoolExecutor(len(topics)) as pool:
+            list(pool.map(write_to, topics))
+
+    def run() -> None:
+        reader = stream.spark.readStream.format("horolog").options(subscribe="in", **broker)
+        reader = reader.options(startingOffsets="earliest", maxOffsetsPerTrigger=str(ROWS // 2))
+        frame = reader.load().selectExpr("'7' value")
+        writer = frame.writeStream.foreachBatch(write).trigger(availableNow=True)
+        writer = writer.option("checkpointLocation", str(stream.path / "threads"))
+        writer.start().awaitTermination()
+
+    with pytest.raises(PySparkException, match="It is not known which batch is written"):
+        run()
+    assert [numbers_committed(client, topic) for topic in topics] == [[], []]
+    knows_number = True
+    run()
+    assert [numbers_committed(client, topic) for topic in topics] == [[7] * ROWS] * 2
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("place", ["task 0 after its rows", "before the commit"])
 def test_dead_letters_are_there_once_whatever_dies(
