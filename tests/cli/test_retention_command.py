@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from command_runner import Ran, Run, run_command
-from running_broker import EVER, MakeBroker, RunningBroker, a_broker
+from running_broker import EVER, NOW_MS, MakeBroker, RunningBroker, a_broker
 from scripted_broker import ScriptedBroker
 from stored import lose_metadata
 
@@ -233,6 +233,15 @@ def test_a_question_of_another_form_is_refused(broker: RunningBroker, question: 
     name, resource = f"{RETENTION.name}/{question}", (ResourceType.TOPIC, "clicks")
     with pytest.raises(RequestRefused):
         broker.client.describe_configs([resource], names=[name])
+
+
+@pytest.mark.parametrize(("factor", "unit"), [(1_000_000, "nanoseconds"), (1_000, "microseconds")])
+def test_a_time_in_another_unit_is_named(make_broker: MakeBroker, factor: int, unit: str) -> None:
+    broker = make_broker(clock=ManualClock(NOW_MS), log_message_timestamp_after_max_ms=EVER)
+    broker.create_topic("t")
+    broker.append("t", build_batch([Record(NOW_MS * factor, None, b"v")]))
+    shown = run_command("retention", "explain", "t", HOROLOG_BOOTSTRAP=broker.address).out
+    assert f"stamped {NOW_MS * factor} ms (looks like {unit})" in shown
 
 
 def test_a_log_of_several_answers_is_explained_as_its_files_are(

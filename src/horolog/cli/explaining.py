@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import tzinfo
 
+from horolog.cli.retention_screen import moment_text
 from horolog.client import Client, FoundRecord
 from horolog.client.topic_facts import PartitionFacts
 from horolog.record.batch import BatchHeader, iter_headers
@@ -31,7 +32,7 @@ def explain(
         yield f"  {_why_none(facts, zone)}"
         yield from _way(client, topic, facts.partition, target_ms, zone)
         return
-    time = format_time(found.ms, zone)
+    time = moment_text(found.ms, zone)
     yield (
         f"partition {facts.partition}: offset {found.offset}, of {time}, is the first at or after "
         f"{format_moment(target_ms, zone)}"
@@ -135,7 +136,7 @@ def _why_none(facts: PartitionFacts, zone: tzinfo) -> str:
     if facts.latest_ms is None:
         return f"offsets {facts.earliest} up to {facts.end} have no record with a timestamp"
     return (
-        f"every record is older: the latest time is {format_time(facts.latest_ms, zone)}, "
+        f"every record is older: the latest time is {moment_text(facts.latest_ms, zone)}, "
         f"at offset {facts.latest_offset} of {facts.earliest} up to {facts.end}"
     )
 

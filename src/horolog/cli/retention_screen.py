@@ -9,11 +9,12 @@ from horolog.cli.screen import show_table, size
 from horolog.cli.terminal import echo
 from horolog.client import GroupUnread, HeldUp
 from horolog.clock import format_duration
+from horolog.record.looks_like import unit_of
 from horolog.storage.removal.retention import Because
 from horolog.storage.removal.retention_report import KeepingMarker, SegmentRetention
 from horolog.times import format_moment, format_time
 
-_CLOCKS = {
+CLOCKS = {
     "create-time": "its largest create time",
     "append-time": "its last append time",
     "seen-time": "when a follower saw its last record",
@@ -135,13 +136,19 @@ def _goes(segment: SegmentRetention, zone: tzinfo) -> str:
 def _why(segment: SegmentRetention, explained: Explained, zone: tzinfo) -> str:
     why = segment.reason
     if segment.counts_ms is not None and segment.counts_by is not None:
-        counts = f"{_CLOCKS[segment.counts_by]} is {format_time(segment.counts_ms, zone)}"
+        counts = f"{CLOCKS[segment.counts_by]} is {moment_text(segment.counts_ms, zone)}"
         why = f"{counts}, {_distance(segment.counts_ms, explained.now_ms)}"
     if segment.kept_by is not None:
         why += f"; the segment {segment.kept_by} keeps it"
     if segment.bytes_to_go:
         why += f"; retention.bytes deletes it after {size(segment.bytes_to_go)} more"
     return f"{why} (active)" if segment.is_active else why
+
+
+def moment_text(time_ms: int | None, zone: tzinfo) -> str:
+    """A time, with the other unit that it seems to be in, if it is no likely one."""
+    unit = "" if time_ms is None else unit_of(time_ms)
+    return format_time(time_ms, zone) + (f" (looks like {unit})" if unit else "")
 
 
 def _distance(time_ms: int, now_ms: int) -> str:
@@ -212,7 +219,7 @@ def _held(explained: Explained, zone: tzinfo) -> list[str]:
             )
             lines.append(
                 f"segment {each.base_offset} is kept by the record at offset {holder.offset}, "
-                f"stamped {format_time(holder.timestamp, zone)} and appended {appended}{producer}"
+                f"stamped {moment_text(holder.timestamp, zone)} and appended {appended}{producer}"
                 f"{waiting}. Compare --set horolog.retention.by=append-time"
             )
         elif each.marker is not None:

@@ -17,6 +17,7 @@ from horolog.cli.options import (
     pairs,
     path_of,
 )
+from horolog.cli.retention_screen import CLOCKS, moment_text
 from horolog.cli.screen import show_json, show_table, size
 from horolog.cli.terminal import echo
 from horolog.cli.working import working
@@ -204,13 +205,20 @@ def _show_deletions(partition: str, deletions: Sequence[Deletion], zone: tzinfo)
                 each.records,
                 _ages(each.append_age_min_ms, each.append_age_max_ms),
                 _ages(each.create_age_min_ms, each.create_age_max_ms),
-                each.reason,
+                _why(each, zone),
             )
             for each in deletions[:_SHOWN]
         ],
     )
     if len(deletions) > _SHOWN:
         echo(f"... and {len(deletions) - _SHOWN} more; --json has all")
+
+
+def _why(deletion: Deletion, zone: tzinfo) -> str:
+    if deletion.counts_ms is None or deletion.counts_by is None:
+        return deletion.reason
+    age = format_duration(max(0, deletion.at_ms - deletion.counts_ms))
+    return f"{CLOCKS[deletion.counts_by]} is {moment_text(deletion.counts_ms, zone)}, {age} before"
 
 
 def _ages(least_ms: int | None, most_ms: int | None) -> str | None:

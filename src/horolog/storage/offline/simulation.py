@@ -14,6 +14,7 @@ full indexes, `segment.jitter.ms`, resets of append times, and records that a br
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import takewhile
 from typing import Any, Final, NamedTuple, cast
 
 from horolog.config import TopicConfig
@@ -26,9 +27,9 @@ from horolog.storage.removal.retention import (
     SegmentTime,
     Verdict,
     judge,
-    reasons,
     times_that_count,
 )
+from horolog.storage.removal.retention_report import kind_of
 from horolog.storage.segments.active import ActiveSegment
 from horolog.storage.segments.numbered import Numbered, new_numbered
 
@@ -61,6 +62,10 @@ class Deletion(NamedTuple):
     within_hour: int
     """Records that were appended less than an hour before."""
     reason: str
+    counts_ms: int | None
+    """The time that counts; None where it went for its size."""
+    counts_by: str | None
+    """What that is the time of, as in `SegmentRetention`."""
     create_age_min_ms: int | None
     create_age_max_ms: int | None
     append_age_min_ms: int
@@ -312,17 +317,18 @@ class Simulation:
         if self._writer.must_roll_idle(config, now_ms):
             self._begin(end)
         candidates = [self._candidate(place) for place in range(len(segments))]
-        going = reasons(judge(candidates, config, 0, end, now_ms, self._time_of))
+        found = judge(candidates, config, 0, end, now_ms, self._time_of)
+        going = list(takewhile(lambda verdict: verdict.may_go, found))
         if len(going) == len(segments):
             self._begin(end)
-        for growing, reason in zip(segments, going, strict=False):
-            self._deletions.append(_deletion(growing, now_ms, reason))
+        for growing, verdict in zip(segments, going, strict=False):
+            self._deletions.append(_deletion(growing, now_ms, verdict))
             self._held -= growing.sums.size
         del segments[: len(going)]
 
 
-def _deletion(growing: _Growing, at_ms: int, reason: str) -> Deletion:
-    sums, times = growing.sums, growing.times
+def _deletion(growing: _Growing, at_ms: int, verdict: Verdict) -> Deletion:
+    sums, times, counts = growing.sums, growing.times, verdict.time
     assert times.first_ms is not None
     assert times.last_ms is not None
     return Deletion(
@@ -332,7 +338,9 @@ def _deletion(growing: _Growing, at_ms: int, reason: str) -> Deletion:
         sums.size,
         sums.records,
         sum(records for append_ms, records in sums.recent if at_ms - append_ms < _HOUR_MS),
-        reason,
+        verdict.reason,
+        None if counts is None else counts.time_ms,
+        None if counts is None else kind_of(counts),
         None if sums.create_max_ms is None else at_ms - sums.create_max_ms,
         None if sums.create_min_ms is None else at_ms - sums.create_min_ms,
         at_ms - times.last_ms,

@@ -187,7 +187,7 @@ def report(
             verdict.because,
             verdict.reason,
             None if verdict.time is None else verdict.time.time_ms,
-            None if verdict.time is None else _kind_of(verdict.time),
+            None if verdict.time is None else kind_of(verdict.time),
             verdict.due_ms,
             verdict.bytes_to_go,
             goes_ms,
@@ -240,7 +240,8 @@ def _marker(
     )
 
 
-def _kind_of(time: SegmentTime) -> str:
+def kind_of(time: SegmentTime) -> str:
+    """What a time is the time of, in the words of `SegmentRetention`."""
     if time.was_reset:
         return "append-time-reset"
     if not time.is_record_time:
