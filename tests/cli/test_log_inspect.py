@@ -141,7 +141,7 @@ def test_a_segment_that_a_broker_deletes_meanwhile_is_skipped(
     gone = segment.with_name(f"{900:020d}.log")
     monkeypatch.setattr(
         "horolog.storage.verify.VerifyTarget.by_partition",
-        lambda target: [(segment.parent, [gone, segment])],
+        lambda target, files: [(segment.parent, [gone, segment])],
     )
     seen = offline("log", "inspect", segment.parent)
     assert seen.code == 0
