@@ -219,8 +219,14 @@ class _Run:
             Misconfigured: it was lost, or created again: what is archived and no longer at the
                 source would be missing.
         """
-        known = None if state is None else state.read(_ARCHIVE)
-        if known is not None and (manifest is None or manifest.id != known["id"]):
+        if state is None:
+            return
+        known = state.read(_ARCHIVE)
+        if manifest is None:
+            is_same = known is None and not state.done
+        else:
+            is_same = known is None or manifest.id == known["id"]  # none of earlier versions
+        if not is_same:
             raise Misconfigured(
                 f"{self.store.name} {'is gone' if manifest is None else 'is another archive'} "
                 "since a run with this state wrote to it: what it held is not there. Give another "

@@ -34,7 +34,8 @@ class Bootstrap(Keeps):
 
     Then the table is read once, and written down as segment files in --stage (as large as the
     records), which are sent. Run it again with the same --state after a kill: no record is lost or
-    doubled, at horolog and Apache Kafka. After it has ended, the same --state does nothing.
+    doubled, at horolog and Apache Kafka. After it has ended, the same --state does nothing. It is
+    refused where the topic was deleted since.
 
     horolog spark bootstrap --table clicks.parquet --target 127.0.0.1:9092 --topic clicks --time at
     --key user --partitions 4 --topic-set retention.ms=-1 --state ./load
