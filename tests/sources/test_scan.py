@@ -370,3 +370,34 @@ def test_a_range_of_append_time_may_end_within_a_batch(make_broker: MakeBroker) 
             assert found.read_all()["offset"].to_pylist() == [*range(min(end, 20))]
     options = {"subscribe": "t", "fromAppendTime": now, "maxRecordsPerPartition": 7}
     assert Read(broker.log_dir, **options).offsets() == [*range(30)]
+
+
+@pytest.mark.parametrize("step", [1, 2])
+def test_a_changed_base_offset_takes_no_record_out_of_a_range_of_append_time(
+    make_broker: MakeBroker, step: int
+) -> None:
+    clock = ManualClock(NOW)
+    broker = make_broker(clock=clock)
+    broker.create_topic("t", 1)
+    for _ in range(7):
+        broker.append("t", build_batch([Record(NOW, b"k", b"v")]))
+        clock.advance(1)
+    broker.roll("t")
+    broker.append("t", build_batch([Record(NOW, b"k", b"v")]))
+    log = broker.log_dir / "t-0" / f"{0:020d}.log"
+    whole = log.read_bytes()
+    for position, _ in [*iter_headers(whole)][:2]:
+        flip(log, position + 7, step)
+        for end in range(1, 9):
+            with suppress(CorruptBatch, DataLost):
+                found = scan(
+                    broker.log_dir,
+                    "t",
+                    from_ms=NOW,
+                    clock=RecordClock.APPEND,
+                    ending_offsets={0: end},
+                    columns=("offset",),
+                )
+                got = found.read_all()["offset"].to_pylist()
+                assert got == [*range(end)]
+        log.write_bytes(whole)

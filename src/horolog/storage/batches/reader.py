@@ -163,7 +163,7 @@ class BatchReader:
         while position < end:
             header = self._following(position, end)
             if before is not None and header.base_offset >= before:
-                self._check_leap(position, header)
+                self.check_leap(position, header)
                 return
             yield position, header
             position += header.size
@@ -249,10 +249,13 @@ class BatchReader:
                 f"before {self._limit}",
             )
 
-    def _check_leap(self, position: int, header: BatchHeader) -> None:
+    def check_leap(self, position: int, header: BatchHeader) -> None:
         """Make sure that a batch which ends a walk is not one of its own with a wrong base offset.
 
         Compaction may have left out what is before it; then what follows it continues behind it.
+
+        Raises:
+            CorruptBatch: it does not.
         """
         after, behind = position + header.size, None
         if not self.in_any_order:
@@ -457,7 +460,7 @@ class BatchReader:
                     break
                 header = self._following(position, self.size)
                 if header.base_offset >= end_offset:
-                    self._check_leap(position, header)
+                    self.check_leap(position, header)
                     break
             except CorruptBatch:
                 if gathered:

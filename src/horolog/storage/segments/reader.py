@@ -167,11 +167,16 @@ class SegmentReader:
         return self.log.batches(end.size).find(start, offset)
 
     def size_up_to(self, offset: int) -> int:
-        """Bytes up to the end of the last batch that has an offset before this one."""
+        """Bytes up to the end of the last batch that has an offset before this one.
+
+        Raises:
+            CorruptBatch: damage hides where that is.
+        """
         found = self.locate(offset)
         if found is None:
             return self.size
         position, header = found
+        self.log.batches(self.size).check_leap(position, header)
         return position if header.base_offset >= offset else position + header.size
 
     def slice(
