@@ -80,13 +80,35 @@ class Service:
     ) -> Self:
         """Open the log directory and accept connections.
 
-        A service that `owns_process` excludes what it has loaded from garbage collection, and
-        decides when the rest is looked at.
+        A service that `owns_process` collects no garbage while it loads, excludes what it has
+        loaded, and decides when the rest is looked at.
 
         Raises:
             Misconfigured: a directory, a port or a setting is unusable.
             StorageFailed: a read or write failed.
         """
+        if not owns_process:
+            return await cls._started(settings, clock, load_kernels=load_kernels)
+        gc.disable()  # it would look again and again at what is loaded, and find nothing
+        try:
+            service = await cls._started(
+                settings, clock, load_kernels=load_kernels, owns_process=True
+            )
+            gc.freeze()
+            service._garbage.start()
+        finally:
+            gc.enable()
+        return service
+
+    @classmethod
+    async def _started(
+        cls,
+        settings: Settings,
+        clock: Clock | None,
+        *,
+        load_kernels: bool,
+        owns_process: bool = False,
+    ) -> Self:
         broker = await Broker.open(settings, clock)
         dispatcher = Dispatcher(broker)
         times = None if broker.config.horolog_metrics_port is None else RequestTimes()
@@ -127,9 +149,6 @@ class Service:
             loop = asyncio.get_running_loop()
             load = partial(kernels.load_in_background, owns_process=owns_process)
             service._kernels = loop.call_later(KERNELS_AFTER_SECONDS, load)
-        if owns_process:
-            gc.freeze()
-            service._garbage.start()
         return service
 
     @property

@@ -115,9 +115,12 @@ from horolog.config import Settings
 
 
 async def main():
-    before = gc.get_threshold()
+    gc.set_threshold(100, 1, 1)
+    before, collections = gc.get_threshold(), []
     settings = Settings({"log.dir": sys.argv[1], "listeners": "PLAINTEXT://127.0.0.1:0"})
+    gc.callbacks.append(lambda phase, info: collections.append(info["generation"]))
     service = await Service.start(settings, load_kernels=False, owns_process={owns})
+    print(bool(collections), gc.isenabled())
     print(gc.get_threshold() == before)
     await service.stop()
     print(gc.get_threshold() == before)
@@ -138,4 +141,4 @@ def test_only_a_process_of_its_own_has_a_schedule_of_its_own(
         text=True,
         check=False,
     )
-    assert done.stdout.split() == [str(not owns), "True"], done.stderr
+    assert done.stdout.split() == [str(not owns), "True", str(not owns), "True"], done.stderr
