@@ -110,7 +110,8 @@ def written_columns(chunk: pa.RecordBatch, now_ms: Callable[[], int]) -> pa.Reco
         times = milliseconds(times)
         if pc.any(pc.equal(times, NO_TIMESTAMP)).as_py():
             raise ValueError(
-                f"Column timestamp: {UNWRITABLE}, or write -1 in column timestamp_ms for none"
+                f"Column timestamp: {UNWRITABLE}, or write -1 in column timestamp_ms (in Spark "
+                "timestampMs) for none"
             )
     else:
         times = pa.nulls(chunk.num_rows, pa.int64())
