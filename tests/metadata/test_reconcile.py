@@ -90,14 +90,15 @@ def test_one_directory_with_another_id_is_offline_and_the_others_are_served() ->
     assert made.create == made.put == []
 
 
-def test_a_directory_with_another_topics_id_is_adopted_under_a_new_one_once() -> None:
+def test_a_directory_with_the_id_of_another_stored_topic_is_offline() -> None:
+    """Adopted it would be another topic, without its deleted records and committed offsets."""
     other = TopicRow("other", THEIRS, 1)
     found: dict[str, FoundPartitions] = {"t": {0: THEIRS}, "other": {0: THEIRS}}
-    first = plan(ROW, other, found=found)
-    assert first.put == [TopicRow("t", NEW, 1, adopted=True)]
-    again = plan(*first.rows, found=found)
-    assert again.rows == first.rows
-    assert not again.put
+    made = plan(ROW, other, found=found)
+    assert made.rows == [ROW, other]
+    assert made.put == []
+    (why,) = made.left_alone.values()
+    assert "remove that file if the directory belongs to the topic" in why
 
 
 def test_a_copied_directory_does_not_take_its_originals_id() -> None:

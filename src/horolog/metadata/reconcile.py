@@ -194,7 +194,7 @@ class _Reconciliation:
         row = self.row
         within = {i: id_ for i, id_ in self.found.partitions.items() if self._counts(i)}
         foreign = {i: id_ for i, id_ in within.items() if id_ not in (None, row.topic_id)}
-        if foreign and row.topic_id not in within.values():
+        if row.topic_id not in within.values() and any(map(self._is_foreign, foreign.values())):
             self._replace_id(self.found.partitions)
             return
         self._leave_beyond()

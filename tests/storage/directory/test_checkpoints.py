@@ -105,7 +105,9 @@ def test_a_topic_id_is_written_as_kafka_writes_it(tmp_path: Path) -> None:
     assert checkpoints.read_topic_id(FILES, str(path)) == topic_id
 
 
-@pytest.mark.parametrize("text", ["version: 0\n", "topic_id: short", "topic_id: " + "!" * 22])
+@pytest.mark.parametrize(
+    "text", ["version: 0\n", "topic_id: short", "topic_id: " + "!" * 22, f"topic_id: {'A' * 22}"]
+)
 def test_what_is_no_topic_id_is_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "partition.metadata"
     path.write_text(text)
@@ -152,7 +154,17 @@ def test_resets_of_append_times_are_kept(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "0\n", "0\nx\n", "1\n5\n", "0\n5\n6\n", "1\n5\n-6\n", "2\n5\n", "0\n" + "9" * 20 + "\n"],
+    [
+        "",
+        "0\n",
+        "0\nx\n",
+        "1\n5\n",
+        "0\n5\n6\n",
+        "0\n5",
+        "1\n5\n-6\n",
+        "2\n5\n",
+        "0\n" + "9" * 20 + "\n",
+    ],
 )
 def test_what_is_no_append_time_is_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "append-time-checkpoint"

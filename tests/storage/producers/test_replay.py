@@ -6,6 +6,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
+import pytest
 from batches import batch, marker
 from examples import examples
 from hypothesis import example, given
@@ -13,7 +14,9 @@ from hypothesis import strategies as st
 from storelogs import NOW, TOPIC_ID, open_dir, partition_dir, pull
 
 from horolog.config import TopicConfig
+from horolog.record.batch import parse_header
 from horolog.storage import TopicPartition
+from horolog.storage.files import Files
 from horolog.storage.producers.states import CACHED_BATCHES, NO_END, LastEnd, Producers
 
 CONFIG = TopicConfig(segment_bytes=400, retention_ms=-1, file_delete_delay_ms=0)
@@ -37,8 +40,8 @@ class History:
         self._writers: dict[int, list[tuple[int, Writer]]] = {}
         self._ends: list[tuple[int, int, LastEnd]] = []
 
-    def close(self) -> None:
-        self._log_dir.close(clean=False)
+    def close(self, *, is_clean: bool = False) -> None:
+        self._log_dir.close(clean=is_clean)
 
     @property
     def _end(self) -> int:
@@ -152,6 +155,38 @@ def test_last_markers_are_known_after_any_restart(steps: list[tuple[Any, ...]]) 
                 history.check()
         finally:
             history.close()
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+@pytest.mark.parametrize("whose", ["none", "another's", "earlier"])
+def test_a_snapshot_that_is_not_of_the_log_does_not_count(
+    tmp_path: Path, whose: str, *, is_clean: bool
+) -> None:
+    """It is whole, and names no log: records of an open transaction would count as committed."""
+    history = History(tmp_path)
+    history.write(1)
+    history.end(1, is_commit=True, is_second=False)
+    for _ in range(12):
+        history.write(1)
+    history.write(2)
+    expected = history.log.producers.unended()
+    assert [first for _, first in expected] == [2, 14]
+    history.close(is_clean=is_clean)
+    other = Producers()
+    if whose != "none":
+        producer_id = 1 if whose == "earlier" else 9
+        header = parse_header(
+            batch(NOW, producer_id=producer_id, producer_epoch=0, base_sequence=0)
+        )
+        other.replay(header, lambda: b"", NOW)
+    directory = partition_dir(tmp_path)
+    for path in directory.glob("*.snapshot"):
+        path.with_suffix(".batches").unlink(missing_ok=True)
+        path.unlink()
+        other.write(Files(), str(directory), int(path.stem))
+    log_dir = open_dir(tmp_path, CONFIG, follows=True)
+    assert log_dir.logs[TopicPartition("events", 3)].producers.unended() == expected
+    log_dir.close(clean=False)
 
 
 def test_snapshot_counts_alone_where_all_beside_it_is_damaged_and_its_batches_are_gone(

@@ -72,11 +72,6 @@ class AppendTimes:
         return times
 
     @property
-    def is_saved(self) -> bool:
-        """Whether the floor is in its file."""
-        return self.last is not None and self._saved == (self.last, len(self.resets))
-
-    @property
     def reset_offset(self) -> int:
         """The first offset after the last reset, -1 if there was none."""
         return self.resets[-1].offset if self.resets else -1

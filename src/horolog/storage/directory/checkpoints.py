@@ -35,6 +35,7 @@ _EPOCHS = re.compile(r"0\n[0-9]{1,10}\n(?:[0-9]{1,10} [0-9]{1,19}\n)*+")
 _VERSION_NUMBER = re.compile(r"[0-9]{1,4}")
 _FLOOR_NUMBERS = {"0": 1, "1": 2}  # by the version of append-time-checkpoint
 _NODE_ID = {"0": "broker.id", "1": "node.id"}  # by the version of meta.properties
+_METADATA_ID = 1  # of Kafka's metadata topic; no other topic has it, or 0
 _T = TypeVar("_T")
 
 
@@ -166,7 +167,10 @@ def read_topic_id(files: Files, path: str) -> UUID | None:
         return None
     encoded = _properties(text, ":").get("topic_id", "")
     try:
-        return decode_uuid(encoded)
+        topic_id = decode_uuid(encoded)
+        if topic_id.int <= _METADATA_ID and f"{names.CLUSTER_METADATA}-" not in path:
+            raise ValueError(f"{topic_id} is reserved")
+        return topic_id
     except ValueError:
         raise CorruptFile(f"{path} holds no topic id: {text[:80]!r}") from None
 
@@ -268,6 +272,8 @@ def read_append_time(files: Files, path: str) -> AppendTimeFloor | None:
     if text is None:
         return None
     version, *numbers = text.splitlines() or [""]
+    if not text.endswith("\n"):
+        version = ""  # it was cut, perhaps within a number
     try:
         floor = AppendTimeFloor(*map(_int64, numbers))
     except (ValueError, TypeError):

@@ -5,16 +5,23 @@ transactions of a segment are those with abort markers.
 """
 
 import logging
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
+from itertools import islice
+from typing import Final
 
 from horolog.errors import CorruptBatch, CorruptFile
+from horolog.record.batch import BatchHeader
 from horolog.storage import names
 from horolog.storage.files import Files
 from horolog.storage.index.abort import AbortedTxn
 from horolog.storage.producers.states import Producers, remove_snapshot
 from horolog.storage.segments.reader import SegmentReader
 from horolog.storage.segments.segment import Segment
+
+_MOST_COMPARED: Final = 100  # open transactions of a snapshot
 
 _logger = logging.getLogger(__name__)
 
@@ -113,18 +120,61 @@ def _start(
         segments[0].base_offset,
     )
     for offset in reversed(usable):
-        if _read(files, directory, offset, producers, now_ms):
+        if _read(files, directory, segments, offset, producers, now_ms):
             return offset
     # Where the log has lost its first batches, a snapshot alone knows more than it.
     for offset in usable if first else ():
-        if _read(files, directory, offset, producers, now_ms, alone=True):
+        if _read(files, directory, segments, offset, producers, now_ms, alone=True):
             return offset
     return first
+
+
+def _contradiction(
+    segments: Sequence[SegmentReader], producers: Producers, offset: int
+) -> str | None:
+    """How the log contradicts the producers of a snapshot, which names no log; None if it does not.
+
+    The last batch before the snapshot is compared, and those with which open transactions began.
+    Batches that compaction removed, and damaged ones, contradict nothing.
+    """
+    opened = dict(producers.unended())
+    with suppress(CorruptBatch):
+        for producer_id, first in islice(opened.items(), _MOST_COMPARED):
+            found = _batch_at(segments, first)
+            writer = None if found is None else (found.producer_id, found.is_transactional)
+            if writer not in (None, (producer_id, True)):
+                return f"its producer {producer_id} has not written offset {first}"
+        last = _batch_at(segments, offset - 1)
+        if last is None or last.producer_id < 0:
+            return None
+        known = producers.last_offset_of(last.producer_id)
+        # Without an open transaction a producer may be forgotten; markers have no sequence.
+        is_right = last.base_sequence < 0 or known in (None, last.last_offset)
+        if last.is_transactional:
+            is_right &= (last.producer_id in opened) is not last.is_control
+        if not is_right:
+            return f"it lacks what producer {last.producer_id} wrote at offset {last.base_offset}"
+    return None
+
+
+def _batch_at(segments: Sequence[SegmentReader], offset: int) -> BatchHeader | None:
+    """The batch that holds an offset; None if there is none."""
+    bases = [segment.base_offset for segment in segments]
+    number = bisect_right(bases, offset) - 1
+    if number < 0:
+        return None
+    segment = segments[number]
+    position = segment.indexes.position_before(offset, segment.size)
+    for _, header in segment.headers(position, segment.size):
+        if header.next_offset > offset:
+            return header if header.base_offset <= offset else None
+    return None
 
 
 def _read(
     files: Files,
     directory: str,
+    segments: Sequence[SegmentReader],
     offset: int,
     producers: Producers,
     now_ms: int,
@@ -133,6 +183,11 @@ def _read(
 ) -> bool:
     try:
         producers.read(files, directory, offset, now_ms, alone=alone)
+        wrong = _contradiction(segments, producers, offset)
+        if wrong is not None:
+            producers.clear()
+            name = names.segment_file(offset, names.SNAPSHOT)
+            raise CorruptFile(f"{directory}/{name} is not of this log: {wrong}")
     except CorruptFile as error:
         _logger.warning("A producer snapshot is ignored: %s", error)
         return False

@@ -434,6 +434,11 @@ class Producers:
             for producer_id, state in self._states.items()
         ]
 
+    def last_offset_of(self, producer_id: int) -> int | None:
+        """The last offset that a producer has written; None where that is not known."""
+        state = self._states.get(producer_id)
+        return state.batches[-1].last_offset if state is not None and state.batches else None
+
     def unended(self) -> tuple[tuple[int, int], ...]:
         """Producer id and first offset of each transaction that has not ended, in offset order."""
         return tuple(self._open.items())

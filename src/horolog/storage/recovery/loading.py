@@ -88,7 +88,7 @@ class _Loader:
         end_offset = segments[-1].end.next_offset
         if plan.follows:  # only records of the log have append times
             self.append_times.last = latest_append_time(segments)
-        elif not plan.is_clean or recovery.is_foreign or not self.append_times.is_saved:
+        else:  # the floor in its file may be of an earlier moment
             self._find_last_append_time(segments)
         self.append_times.truncate(end_offset, with_records=plan.follows)
         log_start_offset = max(log_start_offset, segments[0].base_offset)
@@ -120,6 +120,8 @@ class _Loader:
             high_watermark,
         )
         recovery.rebuild_aborted(snapshots, replayed)
+        # They are opened again once they are needed: thousands of partitions may not be.
+        self.files.forget(*(segment.path_of(names.OFFSET_INDEX) for segment in segments))
         return Log(
             LogParts(
                 files=self.files,
@@ -240,8 +242,6 @@ class _Loader:
         epochs = LeaderEpochs(self.files, path, entries)
         epochs.learn(recovery.epochs)
         wrong = disagreement(epochs.entries, segments, log_start_offset)
-        # They are opened again once they are needed: thousands of partitions may not be.
-        self.files.forget(*(segment.path_of(names.OFFSET_INDEX) for segment in segments))
         if wrong is None:
             return epochs
         found, falls_at = epochs_of(segments)
