@@ -7,10 +7,10 @@ kernel reads them from the file.
 
 import gc
 import mmap
-import threading
 from pathlib import Path
 from typing import Final
 
+from horolog.record.kernels.loading import begin_loading
 from horolog.record.scan import load_kernels
 
 _MAPS: Final = Path("/proc/self/maps")
@@ -26,7 +26,7 @@ def load_in_background(*, owns_process: bool = False) -> None:
     every thread for a tenth of a second.
     """
     load = _load_for_good if owns_process else _load
-    threading.Thread(target=load, name="load kernels", daemon=True).start()
+    begin_loading(load, "load kernels")
 
 
 def _load() -> None:

@@ -8,12 +8,12 @@ await service.stop()
 """
 
 import asyncio
-import faulthandler
 import gc
 import logging
-import os
 import signal
 import sys
+import threading
+import traceback
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final, Self
@@ -208,10 +208,24 @@ def serve(
     """
     raise_limit()
     sys.setswitchinterval(SWITCH_SECONDS)
-    stacks = sys.__stderr__ or os.open(os.devnull, os.O_WRONLY)
-    faulthandler.register(signal.SIGQUIT, stacks)
+    signal.signal(signal.SIGQUIT, _print_stacks)
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         runner.run(_serve(settings, clock, on_ready))
+
+
+def _print_stacks(*_: object) -> None:
+    """Write the stacks of all threads to stderr.
+
+    In Python, between two steps of it: a handler in C walks frames that other threads change, and
+    crashes while kernels are loaded.
+    """
+    if sys.__stderr__ is None:
+        return
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    for ident, frame in sys._current_frames().items():
+        sys.__stderr__.write(f"Thread {names.get(ident, ident)}:\n")
+        traceback.print_stack(frame, file=sys.__stderr__)
+    sys.__stderr__.flush()
 
 
 async def _serve(

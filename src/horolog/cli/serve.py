@@ -1,7 +1,11 @@
 """`horolog serve`: a broker in the foreground, until SIGTERM or Ctrl-C."""
 
 import logging
+import os
+import sys
+import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -180,6 +184,21 @@ def serve(
         echo(ready_line(running.bound, resolved.advertised_listeners, resolved.log_dir))
 
     service.serve(settings, clock=turnable, on_ready=on_ready)
+    if any(thread.daemon for thread in threading.enumerate()):
+        _leave()
+
+
+def _leave() -> None:
+    """End the process after a clean stop, wherever its daemon threads are.
+
+    The interpreter would stop them as it ends, which crashes where one is in native code (LLVM,
+    RE2), or wait for the kernels that are being compiled.
+    """
+    logging.shutdown()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):  # closed, or the disk is full
+            stream.flush()
+    os._exit(0)
 
 
 def write_log_to_stderr(*, verbose: bool, as_json: bool = False) -> None:

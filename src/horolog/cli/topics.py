@@ -124,7 +124,7 @@ def describe(
         entries = client.describe_configs([resource])[resource]
         left = client.left_behind(topic, facts[0].partition) if facts else None
         cleaned = cleaning_of(client, topic, [each.partition for each in facts])
-    given = {name: entry for name, entry in entries.items() if everything or not entry.is_default}
+    given = {name: entry for name, entry in entries.items() if everything or entry.is_given}
     if as_json:
         settings = {name: entry.value for name, entry in given.items()}
         show_json(

@@ -37,6 +37,11 @@ class ConfigEntry(NamedTuple):
         """Whether it has its default value."""
         return self.source == 5
 
+    @property
+    def is_given(self) -> bool:
+        """Whether a topic has it from someone's choice, not from a broker's own."""
+        return not self.is_default and (self.source == _OF_TOPIC or self.name not in _OF_BROKERS)
+
 
 class _TopicDefaults(NamedTuple):
     partitions: int = -1
@@ -44,7 +49,7 @@ class _TopicDefaults(NamedTuple):
 
 
 _OF_TOPIC: Final = 1
-_FORMAT: Final = "message.format.version"
+_OF_BROKERS: Final = frozenset({"message.format.version", "min.insync.replicas"})
 _TOPIC_DEFAULTS: Final = ("num.partitions", "default.replication.factor")
 
 
@@ -175,7 +180,8 @@ class AdminCalls(RetriedCalls):
     def topic_settings(self, topics: Sequence[str]) -> dict[str, dict[str, str]]:
         """What is set for topics or by their brokers, without the defaults of the software.
 
-        The format that a broker stores is its own (KIP-32), unless it is set for the topic.
+        The format that a broker stores is its own (KIP-32), unless it is set for the topic, and so
+        is `min.insync.replicas`, which a Kafka 4 stores for the whole cluster (KIP-966).
         Topics that do not exist or may not be described are not in it.
 
         Raises:
@@ -192,9 +198,7 @@ class AdminCalls(RetriedCalls):
                     found[result.resource_name] = {
                         entry.name: entry.value
                         for entry in entries
-                        if entry.value is not None
-                        and not entry.is_default
-                        and (entry.source == _OF_TOPIC or entry.name != _FORMAT)
+                        if entry.value is not None and entry.is_given
                     }
         return found
 

@@ -21,6 +21,8 @@ import numba
 from numba.core import config
 from numba.core.options import DefaultOptions
 
+from horolog.record.kernels.loading import check_loading
+
 _numba_config: Any = config
 _njit: Any = numba.njit
 # Counting references to borrowed arrays around every helper would double a kernel's time,
@@ -36,6 +38,7 @@ def helper(function: Callable[..., Any]) -> Any:
 
 def compile_kernel(signature: Any, function: Callable[..., Any]) -> Callable[..., Any]:
     """`function` compiled for one signature; it runs without the interpreter's lock."""
+    check_loading()
     for directory in _directories():
         before = _numba_config.CACHE_DIR
         _numba_config.CACHE_DIR = str(directory)

@@ -1,7 +1,9 @@
 """When kernels are loaded: on request, once, and if wished in the background."""
 
+import atexit
 import importlib
 import threading
+from collections.abc import Callable
 from types import ModuleType
 from typing import Final
 
@@ -9,6 +11,46 @@ REPLAY_WORTH_KERNELS: Final = 16 << 20
 """Bytes of a coordinator's records: to decode them all takes longer than to load the kernels."""
 
 _WORTH_LOADING_BYTES = 1 << 20  # what twins go through in the time that loading takes
+
+
+_leaving = threading.Event()
+
+
+class LoadingStopped(Exception):
+    """The process exits: no further kernel is loaded."""
+
+
+def begin_loading(load: Callable[[], object], name: str) -> threading.Thread:
+    """Load kernels in a thread, which ends before the process does.
+
+    The interpreter stops daemon threads where they are when it exits. Within LLVM that is a crash.
+    """
+
+    def run() -> None:
+        try:
+            load()
+        except LoadingStopped:
+            return
+
+    thread = threading.Thread(target=run, name=name, daemon=True)
+    atexit.register(_end, thread)
+    thread.start()
+    return thread
+
+
+def _end(thread: threading.Thread) -> None:
+    _leaving.set()
+    thread.join()
+
+
+def check_loading() -> None:
+    """End the loading at exit, before the next kernel.
+
+    Raises:
+        LoadingStopped: the process exits.
+    """
+    if _leaving.is_set() and threading.current_thread() is not threading.main_thread():
+        raise LoadingStopped
 
 
 class LazyKernels:
@@ -33,9 +75,7 @@ class LazyKernels:
         """Begin to load, unless that has begun; the thread that does it may be joined."""
         with self._starting:
             if self._thread is None:
-                name = f"load {self._module_name}"
-                self._thread = threading.Thread(target=self.load, name=name, daemon=True)
-                self._thread.start()
+                self._thread = begin_loading(self.load, f"load {self._module_name}")
             return self._thread
 
     def note_work(self, size: int) -> None:
