@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import tracemalloc
 from array import array
 from itertools import pairwise
@@ -23,7 +24,7 @@ from horolog.record.batch import (
     with_records,
 )
 from horolog.record.builder import Record, build_batch, read_records
-from horolog.record.compression import Codec
+from horolog.record.compression import Codec, compress_chunks
 from horolog.record.kernels import cleaning_kernels, cleaning_twins, layout
 from horolog.record.timestamps import TimestampType
 
@@ -201,6 +202,26 @@ def test_neither_a_batch_nor_a_record_is_ever_unpacked_whole(
     assert parse_header(after).max_timestamp == NOW + count - 1
     hashes = keys_of(before).hashes.reshape(-1, 2).tolist()
     assert hashes[0] == hashes[2] != hashes[1]
+
+
+@pytest.mark.parametrize(("codec", "period"), [(Codec.ZSTD, 3 << 20), (Codec.LZ4, 50_000)])
+def test_a_batch_that_was_packed_thoroughly_stays_small(codec: Codec, period: int) -> None:
+    """What repeats is farther apart than the codec looks by itself."""
+    unlike = min(period, 900_000)
+    some = random.Random(1).randbytes(unlike) + bytes(period - unlike)
+    count = (30 << 20) // period
+    records = [Record(NOW, b"%d" % at, some) for at in range(count)]
+    plain = build_batch(records)
+    header = parse_header(plain)
+    payload = compress_chunks(codec, (plain[HEADER_SIZE:],), max_bytes=1 << 30, is_far=True)
+    assert payload is not None
+    before = with_records(header._replace(attributes=header.attributes | codec), payload)
+    header = parse_header(before)
+    opened = cleaning.open_records(before, header)
+    after = cleaning.retained(opened, header, staying(opened, [0] + [1] * (count - 1)))
+    assert len(after) < 2 * len(before) + (1 << 20)
+    assert parse_header(after).max_timestamp == NOW
+    assert [record.key for record in read_records(after)] == [one.key for one in records[1:]]
 
 
 @given(some_records, st.data(), st.sampled_from([Codec.NONE, Codec.GZIP, Codec.LZ4]))

@@ -70,6 +70,7 @@ _MOST_SMALL_BATCHES: Final = 4096
 _MOST_SMALL_RECORDS: Final = 16384
 _SMALLEST_RECORD = 7  # bytes, its length included
 _LONGEST_GROWTH = 15  # bytes by which a record's length and deltas can become longer
+_MUCH: Final = 1 << 20  # bytes of a batch
 _FAR_OFFSET: Final = (1 << 63) - 1
 
 UInt64Array = npt.NDArray[np.uint64]
@@ -500,18 +501,23 @@ def retained(
     shift = 0
     if header.magic != MAGIC:  # its offsets count from the first record that stays
         shift = staying.first_offset - opened.header.base_offset
-    state = array("q", bytes(8 * layout.RETAIN_STATE_SIZE))
-    state[layout.RETAIN_BASE] = opened.header.base_timestamp
-    state[layout.RETAIN_OFFSET_SHIFT] = shift
+    fresh = array("q", bytes(8 * layout.RETAIN_STATE_SIZE))
+    fresh[layout.RETAIN_BASE] = opened.header.base_timestamp
+    fresh[layout.RETAIN_OFFSET_SHIFT] = shift
     if horizon_ms is not None:
-        state[layout.RETAIN_TIME_SHIFT] = to_int64(opened.header.base_timestamp - horizon_ms)
+        fresh[layout.RETAIN_TIME_SHIFT] = to_int64(opened.header.base_timestamp - horizon_ms)
+    state = fresh[:]
     records = _retained_pieces(opened, staying, state)
     stamped = header.timestamp_type is LOG_APPEND_TIME
     if header.magic != MAGIC:
         first = opened.header.base_offset + shift
         inner = opened.header._replace(base_offset=first, records_count=staying.kept)
         return write_messages(header.magic, inner, records, codec=header.codec).messages
-    payload = _packed(header.codec, records)
+    payload = _packed(header.codec, records, max(_MUCH, 2 * header.size))
+    if payload is None:  # whoever packed it has found repetitions that are far apart
+        state = fresh[:]
+        records = _retained_pieces(opened, staying, state)
+        payload = compress_chunks(header.codec, records, max_bytes=MAX_SET_BYTES, is_far=True)
     if payload is None or len(payload) > MAX_SET_BYTES:
         raise RequestRefused(
             ErrorCode.message_too_large,
@@ -531,13 +537,13 @@ def retained(
     return with_records(changed, payload)
 
 
-def _packed(codec: Codec, records: Iterator[Buffer]) -> Buffer | None:
-    """Records that are compressed; None if they are larger than a batch can be."""
+def _packed(codec: Codec, records: Iterator[Buffer], most_bytes: int) -> Buffer | None:
+    """Records that are compressed; None if several pieces become larger than `most_bytes`."""
     first = next(records, b"")
     second = next(records, None)
     if second is None:
         return first if codec is Codec.NONE else compress(codec, first)
-    return compress_chunks(codec, chain((first, second), records), max_bytes=MAX_SET_BYTES)
+    return compress_chunks(codec, chain((first, second), records), max_bytes=most_bytes)
 
 
 def emptied(header: BatchHeader) -> bytes:

@@ -52,10 +52,18 @@ def compress(codec: Codec, data: Buffer, level: int | None = None) -> bytes:
 
 
 def compress_chunks(
-    codec: Codec, pieces: Iterable[Buffer], level: int | None = None, *, max_bytes: int
+    codec: Codec,
+    pieces: Iterable[Buffer],
+    level: int | None = None,
+    *,
+    max_bytes: int,
+    is_far: bool = False,
 ) -> bytes | None:
-    """As `compress` of all pieces together; None as soon as that is more than `max_bytes`."""
-    packer = _packer(codec, level)
+    """As `compress` of all pieces together; None as soon as that is more than `max_bytes`.
+
+    `is_far` looks for repetitions as thoroughly as any producer may have, which takes longer.
+    """
+    packer = _packer(codec, level, is_far=is_far)
     out = bytearray()
     for piece in pieces:
         out += piece if packer is None else packer.compress(piece)
@@ -66,7 +74,7 @@ def compress_chunks(
     return bytes(out) if len(out) <= max_bytes else None
 
 
-def _packer(codec: Codec, level: int | None) -> Packer | None:
+def _packer(codec: Codec, level: int | None, *, is_far: bool) -> Packer | None:
     match codec:
         case Codec.NONE:
             return None
@@ -75,9 +83,9 @@ def _packer(codec: Codec, level: int | None) -> Packer | None:
         case Codec.SNAPPY:
             return snappy_stream.packer()
         case Codec.LZ4:
-            return lz4_frame.packer(level)
+            return lz4_frame.packer(level, is_far=is_far)
         case Codec.ZSTD:
-            return zstd_frame.packer(level)
+            return zstd_frame.packer(level, is_far=is_far)
 
 
 def decompress(codec: Codec, data: Buffer, *, max_bytes: int) -> bytes:

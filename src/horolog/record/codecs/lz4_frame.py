@@ -108,12 +108,16 @@ _USUAL_HEADERS: Final = {
 """The most bytes of a block, by a frame's magic and descriptor."""
 
 
+_THOROUGH: Final = 9  # a level that compares each place with all others
+
+
 class _Packer:
-    def __init__(self, level: int | None) -> None:
+    def __init__(self, level: int | None, *, is_far: bool) -> None:
+        sizes = lz4.frame.BLOCKSIZE_MAX64KB, lz4.frame.BLOCKSIZE_MAX4MB
         self._frame = lz4.frame.LZ4FrameCompressor(
-            compression_level=level or 0,
-            block_size=lz4.frame.BLOCKSIZE_MAX64KB,
-            block_linked=False,
+            compression_level=_THOROUGH if is_far else level or 0,
+            block_size=sizes[is_far],
+            block_linked=False,  # Kafka's reader refuses others
         )
         self._header: bytes = self._frame.begin()
 
@@ -127,9 +131,9 @@ class _Packer:
         return self._header + rest
 
 
-def packer(level: int | None) -> Packer:
-    """As `compress`, in pieces."""
-    return _Packer(level)
+def packer(level: int | None, *, is_far: bool = False) -> Packer:
+    """As `compress`, in pieces; `is_far` finds all repetitions that the format can hold."""
+    return _Packer(level, is_far=is_far)
 
 
 def into(packed: memoryview, room: memoryview) -> int | None:

@@ -38,8 +38,16 @@ def compress(data: Buffer, level: int | None) -> bytes:
     return zstandard.ZstdCompressor(level=_DEFAULT_LEVEL if level is None else level).compress(data)
 
 
-def packer(level: int | None) -> Packer:
-    """As `compress`, in pieces; the frame does not say how much it holds."""
+def packer(level: int | None, *, is_far: bool = False) -> Packer:
+    """As `compress`, in pieces; the frame does not say how much it holds.
+
+    `is_far` finds repetitions as far back as any reader can.
+    """
+    if is_far:
+        parameters = zstandard.ZstdCompressionParameters.from_level(
+            _DEFAULT_LEVEL, window_log=_MAX_WINDOW_BYTES.bit_length() - 1, enable_ldm=True
+        )
+        return zstandard.ZstdCompressor(compression_params=parameters).compressobj()
     return zstandard.ZstdCompressor(level=_DEFAULT_LEVEL if level is None else level).compressobj()
 
 
