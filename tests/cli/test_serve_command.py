@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import takewhile
 from pathlib import Path
 
 import pytest
@@ -84,6 +85,26 @@ def test_a_broker_goes_on_after_sighup_and_after_sigquit_which_prints_its_stacks
         process.send_signal(signal.SIGTERM)
         assert process.wait(PATIENCE_S) == 0
     assert (tmp_path / ".kafka_cleanshutdown").exists()
+
+
+def test_a_broker_that_compiles_its_kernels_prints_its_stacks_and_stops_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thread within LLVM as the interpreter ends is a crash; to wait for it takes a minute."""
+    for name in ("XDG_CACHE_HOME", "TMPDIR"):
+        (tmp_path / name).mkdir()
+        monkeypatch.setenv(name, str(tmp_path / name))
+    with serving("--port", 0, "--log-dir", tmp_path / "data") as (process, _):
+        assert process.stderr is not None
+        compiles = False
+        while not compiles:
+            process.send_signal(signal.SIGQUIT)
+            threads = iter(process.stderr.readline, "")
+            lines = list(takewhile(lambda line: "in serve" not in line, threads))
+            compiles = any("compile_kernel" in line for line in lines)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(PATIENCE_S) == 0
+    assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
 
 
 def test_settings_that_nobody_knows_are_named_in_the_log_where_they_are_ignored(

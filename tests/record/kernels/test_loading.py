@@ -227,3 +227,20 @@ def test_noting_work_does_not_wait_for_kernels_that_are_loaded_meanwhile(
         kernels.load_in_background().join(PATIENCE_S)
         sys.modules.pop("slow_kernels", None)
     assert kernels.module is not None
+
+
+def test_a_thread_that_loads_ends_before_the_process_does() -> None:
+    source = (
+        "import time\n"
+        "from horolog.record.kernels.loading import begin_loading, check_loading\n"
+        "def load():\n"
+        "    try:\n"
+        "        while True:\n"
+        "            time.sleep(0.001)\n"
+        "            check_loading()\n"
+        "    finally:\n"
+        "        print('ended')\n"
+        "begin_loading(load, 'load')\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, check=True)
+    assert (ran.stdout, ran.stderr) == ("ended\n", "")
