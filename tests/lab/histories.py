@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from batches import ODD_TIMES
 from raw_connection import produce_fields
-from running_broker import ANY_TIME, RunningBroker
+from running_broker import ANY_TIME, Asked
 from storelogs import records_in
 
 from horolog.clock import ManualClock
@@ -30,6 +30,14 @@ HOUR_MS = 3_600_000
 PARTITIONS = 3
 EMPTY = 2
 """The partition that nothing is sent to."""
+
+RETRIED = (
+    ErrorCode.not_enough_replicas,
+    ErrorCode.coordinator_load_in_progress,
+    ErrorCode.coordinator_not_available,
+    ErrorCode.not_coordinator,
+    ErrorCode.concurrent_transactions,
+)
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
@@ -71,7 +79,7 @@ class Question(NamedTuple):
 class _Producer:
     """A transactional producer that is driven request by request."""
 
-    def __init__(self, broker: RunningBroker, name: str) -> None:
+    def __init__(self, broker: Asked, name: str) -> None:
         fields = {"transactional_id": name, "transaction_timeout_ms": 900_000}
         answer = _loaded(broker, ApiKey.INIT_PRODUCER_ID, 4, fields)
         assert answer.error_code == 0, answer
@@ -83,7 +91,8 @@ class _Producer:
 class History:
     """A broker, what was done to it, and the records that are left. See the module."""
 
-    def __init__(self, broker: RunningBroker, rng: random.Random) -> None:
+    def __init__(self, broker: Any, rng: random.Random) -> None:
+        """`broker` is a `RunningBroker`; or another that has of it what the steps need."""
         self.broker, self.rng = broker, rng
         self.sent: dict[tuple[str, int], list[tuple[Row, Transaction | None]]] = {}
         self.log_starts: dict[tuple[str, int], int] = {}
@@ -101,12 +110,6 @@ class History:
             for partition in range(PARTITIONS):
                 self.sent[topic, partition] = []
                 self.log_starts[topic, partition] = 0
-
-    @property
-    def clock(self) -> ManualClock:
-        clock = self.broker.clock
-        assert isinstance(clock, ManualClock)
-        return clock
 
     # What happens.
 
@@ -131,7 +134,9 @@ class History:
         """Send one batch without a producer id."""
         at, records = self._place(), self._records()
         data = build_batch(records, codec=self.rng.choice(tuple(Codec)))
-        self._sent(at, self.broker.append(at[0], data, at[1]), records, None)
+        answer = self.broker.produce(at[0], data, at[1])
+        assert answer.error_code == 0, answer
+        self._sent(at, answer, records, None)
 
     def send_in_transaction(self) -> None:
         """Send one batch of a transaction of one of three producers."""
@@ -150,13 +155,13 @@ class History:
         more = {"acks": -1, "transactional_id": producer.name}
         fields = produce_fields(at[0], {at[1]: data}, **more)
         appended = None
-        while appended is None or appended.error_code == ErrorCode.not_enough_replicas:
+        while appended is None or appended.error_code in RETRIED:
             (answer,) = self.broker.ask(ApiKey.PRODUCE, 12, **fields).responses
             appended = answer.partition_responses[0]
         assert appended.error_code == 0, appended
         producer.sequences[at] = producer.sequences.get(at, 0) + len(records)
         producer.transaction.first_offsets.setdefault(at, appended.base_offset)
-        self._sent(at, appended.base_offset, records, producer.transaction)
+        self._sent(at, appended, records, producer.transaction)
 
     def end_transaction(self) -> None:
         """Commit or abort what is open of one producer."""
@@ -173,16 +178,16 @@ class History:
         }
         answer = _loaded(self.broker, ApiKey.END_TXN, 5, fields)
         assert answer.error_code == 0, answer
-        self.broker.run(self.broker.broker.transactions.settle())
         producer.id, producer.epoch, producer.sequences = (
             answer.producer_id,
             answer.producer_epoch,
             {},
         )
-        producer.transaction.is_committed = is_committed
-        for at in producer.transaction.first_offsets:
+        ended, producer.transaction = producer.transaction, Transaction()
+        ended.is_committed = is_committed
+        self._settle()
+        for at in ended.first_offsets:
             self._append_time(at)  # of the marker
-        producer.transaction = Transaction()
 
     def delete_records(self) -> None:
         """Move a log start forward, often into a batch, or behind an open transaction's begin."""
@@ -203,7 +208,8 @@ class History:
     def pass_time(self) -> None:
         """Move the clock: mostly forward, sometimes back."""
         step = self.rng.choice((1, 7, 1_000, HOUR_MS, -5_000))
-        self.clock.step(step)  # transactions must not time out
+        assert isinstance(self.broker.clock, ManualClock)
+        self.broker.clock.step(step)  # transactions must not time out
 
     def compact(self) -> None:
         """Clean the compacted topic; what is left is the list from then on."""
@@ -231,6 +237,10 @@ class History:
         self._write_starts()
         self.broker.restart(crash=self.rng.random() < 0.5)
 
+    def _settle(self) -> None:
+        """Wait for the markers of a transaction."""
+        self.broker.run(self.broker.broker.transactions.settle())
+
     def _write_starts(self) -> None:
         """Write down log starts, as each minute: a kill loses others, and files lack them."""
         self.broker.run(self.broker.broker.partitions.checkpoint_starts())
@@ -252,7 +262,7 @@ class History:
         return self.rng.choice("ttc"), self.rng.randrange(EMPTY)
 
     def _records(self) -> list[Record]:
-        rng, now_ms = self.rng, self.clock.now_ms()
+        rng, now_ms = self.rng, self._now_ms()
 
         def created() -> int:
             if rng.random() < 0.05:
@@ -270,18 +280,25 @@ class History:
         ]
 
     def _append_time(self, at: tuple[str, int]) -> int:
-        self._floors[at] = max(self.clock.now_ms(), self._floors.get(at, self.clock.now_ms()))
+        now_ms = self._now_ms()
+        self._floors[at] = max(now_ms, self._floors.get(at, now_ms))
         return self._floors[at]
+
+    def _now_ms(self) -> int:
+        now_ms: int = self.broker.clock.now_ms()
+        return now_ms
 
     def _sent(
         self,
         at: tuple[str, int],
-        base_offset: int,
+        answer: Any,
         records: list[Record],
         transaction: Transaction | None,
     ) -> None:
         append_ms, stamps = self._append_time(at), self._stamps[at[0]]
-        for offset, record in enumerate(records, base_offset):
+        if stamps and not isinstance(self.broker.clock, ManualClock):
+            append_ms = answer.log_append_time_ms
+        for offset, record in enumerate(records, answer.base_offset):
             time_ms = append_ms if stamps else record.timestamp
             row = Row(
                 at[1],
@@ -364,11 +381,11 @@ class History:
             yield partition, self.rng.choice(rows or [start])
 
 
-def _loaded(broker: RunningBroker, key: ApiKey, version: int, fields: dict[str, Any]) -> Any:
+def _loaded(broker: Asked, key: ApiKey, version: int, fields: dict[str, Any]) -> Any:
     """The answer of a coordinator once it has loaded its partition; clients retry as well."""
     while True:
         answer = broker.ask(key, version, **fields)
-        if answer.error_code != ErrorCode.coordinator_load_in_progress:
+        if answer.error_code not in RETRIED:
             return answer
 
 

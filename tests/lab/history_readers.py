@@ -174,7 +174,8 @@ def check(
     for topic in "tc":
         for committed in (False, True):
             expected = places(history.expected(Question(topic, committed)))
-            assert by_stream(where, topic, rng, committed=committed) == expected
+            found = by_stream(where, topic, rng, committed=committed)
+            assert found == expected, (topic, committed, set(found) ^ set(expected))
     for _ in range(QUESTIONS):
         asked = history.question()
         if not knows_append_times:

@@ -57,7 +57,7 @@ QUICK = {
 SHARED = {"horolog.busy.poll.us": "0"}
 
 
-class _Asked:
+class Asked:
     """What a test asks of a broker with an address."""
 
     address: str
@@ -70,7 +70,7 @@ class _Asked:
             self._client = Client(self.address, timeout_ms=int(1000 * PATIENCE_S))
         return self._client
 
-    def _close_client(self) -> None:
+    def close_client(self) -> None:
         if self._client is not None:
             self._client.close()  # it connects again when it is asked again
 
@@ -132,7 +132,7 @@ class _Asked:
         return answer
 
 
-class RunningBroker(_Asked):
+class RunningBroker(Asked):
     """A broker in this process; its state may be looked at through `call` and `run`."""
 
     def __init__(
@@ -196,7 +196,7 @@ class RunningBroker(_Asked):
         new = NewTopic(name=topic, partitions=partitions, overrides=overrides)
         self.run(self.broker.controller.create_topic(new))
 
-    def demote(self, leader: _Asked, topics: str = ".*") -> None:
+    def demote(self, leader: Asked, topics: str = ".*") -> None:
         """Have it follow another broker, with which its settings have to agree."""
         self._settings["horolog.demote.servers"] = leader.address
         live = self.broker.shadow._live
@@ -248,7 +248,7 @@ class RunningBroker(_Asked):
 
     def stop(self) -> None:
         """Stop cleanly; nothing if it is stopped."""
-        self._close_client()
+        self.close_client()
         if self.loop.is_closed():
             return
         self.run(self.service.stop())
@@ -256,7 +256,7 @@ class RunningBroker(_Asked):
 
     def kill(self) -> None:
         """Drop everything, as kill -9 does."""
-        self._close_client()
+        self.close_client()
         self.run(self.service.kill())
         self._stop_loop()
 
@@ -289,7 +289,7 @@ def nursery() -> Nursery:
     return made
 
 
-class BrokerProcess(_Asked):
+class BrokerProcess(Asked):
     """A broker in a process of its own, to be killed."""
 
     def __init__(self, log_dir: Path, settings: Mapping[str, str] | None = None) -> None:
@@ -328,12 +328,12 @@ class BrokerProcess(_Asked):
 
     def kill(self) -> None:
         """Kill it: no signal handler, no clean-up."""
-        self._close_client()
+        self.close_client()
         self._process.end(signal.SIGKILL)
 
     def terminate(self) -> int:
         """Stop it as an operator does; the exit code."""
-        self._close_client()
+        self.close_client()
         return self._process.end(signal.SIGTERM)
 
 

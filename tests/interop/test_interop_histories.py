@@ -1,0 +1,123 @@
+"""Every reader gives the same records of random histories that Apache Kafka wrote."""
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from examples import some_of
+from histories import History, Question
+from history_readers import check
+from mirror_lab import rows_of
+from patience import eventually
+from raw_connection import delete_fields, topic_fields
+from running_broker import Asked
+from tools.peers.kafka import Kafka
+
+from horolog.clock import SystemClock
+from horolog.wire.api import ApiKey
+
+SETTINGS = {
+    "log.cleaner.backoff.ms": "200",
+    "log.initial.task.delay.ms": "500",
+    "log.retention.ms": "-1",
+}
+STEPS = 120
+
+
+class KafkaBroker(Asked):
+    """A Kafka, asked as a broker of ours is."""
+
+    def __init__(self, kafka: Kafka) -> None:
+        self.kafka, self.address, self.clock = kafka, kafka.bootstrap, SystemClock()
+
+    def ask(self, key: ApiKey, version: int, /, **fields: Any) -> Any:
+        if key is ApiKey.INIT_PRODUCER_ID:  # makes the coordinator's topic, the first time
+            names = {"key_type": 1, "coordinator_keys": [fields["transactional_id"]]}
+            assert eventually(lambda: not self._find(names).coordinators[0].error_code)
+        return super().ask(key, version, **fields)
+
+    def _find(self, names: dict[str, Any]) -> Any:
+        return super().ask(ApiKey.FIND_COORDINATOR, 4, **names)
+
+    def create_topic(self, topic: str, partitions: int, **settings: str) -> None:
+        settings["internal_segment_bytes"] = settings.pop("segment_bytes")
+        fields = topic_fields(topic, partitions, **settings)
+        fields["topics"][0]["replication_factor"] = 1
+        (answer,) = self.ask(ApiKey.CREATE_TOPICS, 5, timeout_ms=60_000, **fields).topics
+        assert answer.error_code == 0, answer
+        for number in range(partitions):
+            assert eventually(lambda at=number: not self.fetch(topic, 0, at).error_code)
+
+    def delete_records(self, topic: str, offset: int, partition: int) -> None:
+        fields = delete_fields(topic, {partition: offset})
+        (answer,) = self.ask(ApiKey.DELETE_RECORDS, 2, timeout_ms=60_000, **fields).topics
+        assert answer.partitions[0].error_code == 0, answer
+
+    def restart(self, *, cleaner: bool) -> None:
+        self.close_client()
+        self.kafka.stop()
+        self.kafka.set({"log.cleaner.enable": str(cleaner).lower()})
+        self.kafka.start()
+
+
+class KafkaHistory(History):
+    """What it compacts is known at the end; it rolls by itself, and its clock is the machine's."""
+
+    def pass_time(self) -> None:
+        """Time passes."""
+
+    def roll(self, topic: str | None = None) -> None:
+        """Segments are small."""
+
+    def compact(self) -> None:
+        """The cleaner runs all the time."""
+
+    def restart(self) -> None:
+        """It takes too long."""
+
+    def _write_starts(self) -> None:
+        """A stop does."""
+
+    def _settle(self) -> None:
+        assert eventually(lambda: all(map(self._is_settled, self.sent)))
+
+    def _is_settled(self, at: tuple[str, int]) -> bool:
+        start, first = self.log_starts[at], self._open_first_offset(at)
+        found = self.broker.fetch(at[0], start, at[1], isolation_level=1)
+        if first is not None and first < start:
+            return bool(found.last_stable_offset <= start)  # a Kafka lets it lie before the start
+        end = found.high_watermark if first is None else first
+        return bool(found.last_stable_offset == end)
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[KafkaBroker]:
+    with Kafka(tmp_path, settings=SETTINGS) as kafka:
+        broker = KafkaBroker(kafka)
+        yield broker
+        broker.close_client()
+
+
+@pytest.mark.parametrize("seed", some_of(range(10), every=10))
+def test_readers_of_a_kafka_and_of_its_files_give_what_was_sent(
+    broker: KafkaBroker, seed: int
+) -> None:
+    history = KafkaHistory(broker, random.Random(seed))
+    history.steps(STEPS)
+    broker.restart(cleaner=False)
+    log_dir = broker.kafka.log_dir
+    history.take_compacted(log_dir)
+    for topic, partition in history.sent:
+        for committed in (False, True):
+            fetched = rows_of(broker.address, topic, partition, committed=committed)
+            assert [(row.offset, row.value) for row in fetched] == [
+                (row.offset, row.value)
+                for row in history.expected(Question(topic, committed))
+                if row.partition == partition
+            ]
+    check(history, log_dir, history.rng, knows_append_times=False)
+    broker.close_client()
+    broker.kafka.stop()
+    check(history, log_dir, history.rng, knows_append_times=False)
