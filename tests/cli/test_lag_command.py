@@ -85,7 +85,12 @@ def test_all_groups_and_partitions_come_in_order(broker: RunningBroker) -> None:
         *(("b", 0), ("b", 1)),
     ]
     assert lags(broker, "b", "b", "none") == [each for each in found if each["group"] == "b"]
-    assert "no offsets are committed by none" in run(broker, "lag", "b", "none").out
+    lacking = run(broker, "lag", "b", "none", "nor")
+    assert lacking.code == 1
+    assert [line.partition(":")[0] for line in lacking.err.splitlines()] == [
+        "there is no group none",
+        "there is no group nor",
+    ]
 
 
 def test_the_screen_names_what_retention_takes_from_a_group(broker: RunningBroker) -> None:

@@ -110,6 +110,7 @@ def test_without_a_moment_the_bounds_are_shown(horolog: Run, topic: str) -> None
         "latest": 6,
         "max_timestamp": NINE + 3_000,
         "max_timestamp_offset": 5,
+        "offline": None,
     }
     assert shown[1]["max_timestamp"] is None
     assert "2026-11-20T09:00:03.000Z" in horolog("offsets", topic).out

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from horolog.cli.connecting import Brokers, with_brokers
+from horolog.cli.offline import say_offline
 from horolog.cli.options import (
     ByClock,
     Partitions,
@@ -19,7 +20,7 @@ from horolog.cli.options import (
 from horolog.cli.screen import progress, say, saying_warnings
 from horolog.cli.showing import Format, line_maker
 from horolog.client import ClientConfig
-from horolog.client.topic_facts import partition_numbers
+from horolog.client.topic_facts import served_partitions
 from horolog.clock import SystemClock
 from horolog.errors import Damaged, Misconfigured, StorageFailed
 from horolog.record.timestamps import RecordClock, TimeRange
@@ -87,8 +88,8 @@ def consume(
     (-15m, -2h, -7d). A text line has tab-separated: time, partition@offset, key, value, headers.
     With --clock append the range is of append times, and a line begins with the append time. Files
     need no broker, are only read, and may be Apache Kafka's, or in an object store (s3://...); a
-    line of several topics begins with the topic. The exit code is 1 if a log is damaged; what is
-    before the damage is printed.
+    line of several topics begins with the topic. The exit code is 1 if a log is damaged or offline;
+    what is before the damage is printed.
     """
     if sum((from_time is not None, from_beginning, from_end, offset is not None)) > 1:
         raise Misconfigured(
@@ -105,7 +106,10 @@ def consume(
     with saying_warnings():
         if path is None:
             with brokers.connect() as client:
-                numbers: Collection[int] | None = partition_numbers(client, what, partitions)
+                served = served_partitions(client, what, partitions)
+            say_offline(served)
+            numbers: Collection[int] | None = served.leaders
+            is_damaged = bool(served.offline)
             options = options_of_topic(client.config, what)
         else:
             numbers, options = partitions or None, options_of_path(str(path), settings)
@@ -114,7 +118,7 @@ def consume(
             output.names_topic = len({each.topic for each in chosen}) > 1
             plan = log.plan(chosen, offset)
             try:
-                is_damaged = not from_end and _print(log, plan.stretches, what, output)
+                is_damaged |= not from_end and _print(log, plan.stretches, what, output)
                 if follow_on:
                     _follow(log, plan.ends, output)
             except KeyboardInterrupt:

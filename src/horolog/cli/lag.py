@@ -10,10 +10,11 @@ import typer
 from horolog.cli.connecting import Brokers, with_brokers
 from horolog.cli.held_up import held_up_text
 from horolog.cli.options import Json, Zone
-from horolog.cli.screen import show_json, show_table
+from horolog.cli.screen import say, show_json, show_table
 from horolog.cli.terminal import echo
-from horolog.client import GroupPartitionLag, LagClock
-from horolog.client.kafka_lag import group_lags
+from horolog.client import Client, GroupPartitionLag, LagClock
+from horolog.client.kafka_lag import OfflinePosition, group_lags, offline_positions
+from horolog.client.topic_facts import offline_text, why_offline
 from horolog.clock import SECOND_MS, SystemClock, format_duration
 from horolog.errors import Misconfigured
 from horolog.offsets import commits_positions
@@ -22,6 +23,7 @@ from horolog.times import format_time
 app = typer.Typer(no_args_is_help=True)
 
 _EVERY_S: Final = 2.0
+_DEAD: Final = "Dead"
 
 
 @app.command(no_args_is_help=True)
@@ -57,7 +59,8 @@ def lag(
     topic's: "never" if the group is the slower. Groups that read committed records wait at the
     first open transaction of a partition: it is named with --read-committed, and one that hangs is
     always. Of Apache Kafka's brokers offsets are known, open transactions,
-    and the lag by append time of topics with LogAppendTime.
+    and the lag by append time of topics with LogAppendTime. The exit code is 1 if a group does not
+    exist.
     """
     if bool(groups) == of_all:
         raise Misconfigured("Give the names of groups, or --all-groups")
@@ -69,12 +72,24 @@ def lag(
                 names = list(filter(commits_positions, client.list_groups()))
             now_ms = SystemClock().now_ms()
             found = group_lags(client, names, now_ms, clock=clock, read_committed=read_committed)
+            offline = offline_positions(client, names)
+            known = {each.group for each in found} | {each.group for each in offline}
+            missing = (
+                [] if of_all else _missing(client, [each for each in names if each not in known])
+            )
             if as_json:
-                show_json([_as_json(each) for each in found])
+                show_json([*map(_as_json, found), *map(_offline_as_json, offline)])
             else:
-                _show(names, found, shown_zone)
+                _show(sorted({*names} - {*known, *missing}), found, offline, shown_zone)
+                if not names:
+                    echo("no offsets are committed by any group")
                 _show_held_up(found, shown_zone, read_committed=read_committed)
+            _say_offline(client, offline)
+            for name in missing:
+                say(f"there is no group {name}: horolog groups list shows the existing ones")
             if not watch:
+                if missing:
+                    raise typer.Exit(1)
                 return
             try:
                 time.sleep(_EVERY_S)
@@ -84,27 +99,49 @@ def lag(
                 echo("")
 
 
-def _show(names: Sequence[str], found: Sequence[GroupPartitionLag], zone: tzinfo) -> None:
-    if found:
+def _missing(client: Client, names: Sequence[str]) -> list[str]:
+    """Those of the groups that do not exist."""
+    states = client.group_states(names) if names else {}
+    dead = [name for name in names if states.get(name, _DEAD) == _DEAD]
+    # A broker describes groups of another type (KIP-848) as dead, too.
+    listed = set(client.list_groups()) if dead else set[str]()
+    return [name for name in dead if name not in listed]
+
+
+def _say_offline(client: Client, offline: Sequence[OfflinePosition]) -> None:
+    reasons = why_offline(client) if offline else {}
+    for topic, number in sorted({(each.topic, each.partition) for each in offline}):
+        say(offline_text(topic, number, reasons))
+
+
+def _show(
+    without: Sequence[str],
+    found: Sequence[GroupPartitionLag],
+    offline: Sequence[OfflinePosition],
+    zone: tzinfo,
+) -> None:
+    rows: list[tuple[object, ...]] = [
+        (
+            *(each.group, each.topic, each.partition, each.committed, each.end),
+            *(each.offsets_behind, each.records_behind),
+            None if each.lag_ms is None else _span(each.lag_ms),
+            _catch_up(each),
+            each.lost_records,
+        )
+        for each in found
+    ]
+    rows += [(*each, *(None,) * 6) for each in offline]
+    rows.sort(key=lambda row: (str(row[0]), str(row[1]), int(str(row[2]))))
+    if rows:
         show_table(
             (
                 *("group", "topic", "partition", "committed", "end", "behind", "records"),
                 *("lag", "catches up in", "lost"),
             ),
-            [
-                (
-                    *(each.group, each.topic, each.partition, each.committed, each.end),
-                    *(each.offsets_behind, each.records_behind),
-                    None if each.lag_ms is None else _span(each.lag_ms),
-                    _catch_up(each),
-                    each.lost_records,
-                )
-                for each in found
-            ],
+            rows,
         )
-    without = sorted({*names} - {each.group for each in found})
-    if without or not found:
-        echo(f"no offsets are committed by {', '.join(without) or 'any group'}")
+    if without:
+        echo(f"no offsets are committed by {', '.join(without)}")
     if any(each.unread_deleted is None for each in found):
         echo(
             "-: not known. Apache Kafka's brokers keep offsets, and append times of LogAppendTime "
@@ -121,6 +158,10 @@ def _show(names: Sequence[str], found: Sequence[GroupPartitionLag], zone: tzinfo
 
 def _as_json(each: GroupPartitionLag) -> dict[str, Any]:
     return {**each._asdict(), "held_up": each.held_up and each.held_up._asdict()}
+
+
+def _offline_as_json(each: OfflinePosition) -> dict[str, Any]:
+    return dict.fromkeys(GroupPartitionLag._fields) | each._asdict()
 
 
 def _show_held_up(

@@ -1,6 +1,6 @@
 """`horolog offsets`: find offsets by time, and explain the result."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from datetime import UTC, tzinfo
 from typing import Annotated
 
@@ -8,11 +8,17 @@ import typer
 
 from horolog.cli.connecting import Brokers, with_brokers
 from horolog.cli.explaining import explain, explain_append_time
+from horolog.cli.offline import say_offline
 from horolog.cli.options import ByClock, Json, Partitions, Topic, Zone
 from horolog.cli.screen import show_json, show_table
 from horolog.cli.terminal import echo
 from horolog.client import Client, FoundRecord, RecordClock
-from horolog.client.topic_facts import PartitionFacts, partition_facts, partition_numbers
+from horolog.client.topic_facts import (
+    PartitionFacts,
+    ServedPartitions,
+    partition_facts,
+    served_partitions,
+)
 from horolog.clock import SystemClock
 from horolog.errors import Misconfigured
 from horolog.times import format_moment, format_time, parse_duration, parse_time
@@ -63,10 +69,12 @@ def offsets(
         target = max(target - parse_duration(skew), -(1 << 63))
     shown_zone = zone or UTC
     with brokers.connect() as client:
+        served = served_partitions(client, topic, partitions)
+        numbers = served.leaders
         if target is None:
-            _show_bounds(partition_facts(client, topic, partitions), shown_zone, as_json)
+            _show_bounds(served, partition_facts(client, topic, numbers), shown_zone, as_json)
+            say_offline(served)
             return
-        numbers = list(partition_numbers(client, topic, partitions))
         found = _find(client, topic, numbers, target, clock)
         if explained and clock is RecordClock.APPEND:
             facts = {each.partition: each for each in partition_facts(client, topic, numbers)}
@@ -84,11 +92,12 @@ def offsets(
                     echo(line)
         else:
             by = clock or RecordClock.CREATE
-            _show_answers(topic, target, found, by, shown_zone, as_json)
+            _show_answers(served, target, found, by, shown_zone, as_json)
+    say_offline(served)
 
 
 def _find(
-    client: Client, topic: str, numbers: Sequence[int], target: int, clock: RecordClock | None
+    client: Client, topic: str, numbers: Iterable[int], target: int, clock: RecordClock | None
 ) -> dict[int, FoundRecord | None]:
     """Looked up as any broker can, unless that cannot be asked in Kafka's protocol."""
     targets = {(topic, number): target for number in numbers}
@@ -102,7 +111,7 @@ def _find(
 
 
 def _show_answers(
-    topic: str,
+    served: ServedPartitions,
     target: int,
     found: dict[int, FoundRecord | None],
     clock: RecordClock,
@@ -111,55 +120,64 @@ def _show_answers(
 ) -> None:
     by_append = clock is RecordClock.APPEND
     if as_json:
-        answers = [
-            {
+        answers = []
+        for number in served.numbers:
+            answer, offline = found.get(number), served.offline.get(number)
+            shown: dict[str, object] = {
                 "partition": number,
                 "offset": None if answer is None else answer.offset,
                 "timestamp": None if answer is None else answer.ms,
                 "time": None if answer is None else format_time(answer.ms, zone),
-                **({"is_exact": answer is None or answer.ms is not None} if by_append else {}),
             }
-            for number, answer in found.items()
-        ]
-        show_json({"topic": topic, "at": target, "clock": str(clock), "partitions": answers})
+            if by_append:
+                is_exact = answer is None or answer.ms is not None
+                shown["is_exact"] = is_exact and offline is None
+            answers.append({**shown, "offline": offline})
+        shown_clock = str(clock)
+        show_json(
+            {"topic": served.topic, "at": target, "clock": shown_clock, "partitions": answers}
+        )
         return
     what = "first offset of {} appended" if by_append else "first offset of {}"
-    echo(f"{what.format(topic)} at or after {format_moment(target, zone)}", "")
-    rows = [
-        (number, answer.offset, "unknown" if answer.ms is None else format_time(answer.ms, zone))
-        if answer
-        else (number, "none", "")
-        for number, answer in found.items()
-    ]
+    echo(f"{what.format(served.topic)} at or after {format_moment(target, zone)}", "")
+    rows: list[tuple[object, ...]] = []
+    for number in served.numbers:
+        if number in served.offline:
+            rows.append((number, None, None))
+        elif (answer := found[number]) is None:
+            rows.append((number, "none", ""))
+        else:
+            time = "unknown" if answer.ms is None else format_time(answer.ms, zone)
+            rows.append((number, answer.offset, time))
     show_table(("partition", "offset", "appended at" if by_append else "its time"), rows)
     if any(answer is not None and answer.ms is None for answer in found.values()):
         echo("", "unknown: all before it was appended earlier; it may have been, too")
 
 
-def _show_bounds(facts: list[PartitionFacts], zone: tzinfo, as_json: bool) -> None:
+def _show_bounds(
+    served: ServedPartitions, facts: list[PartitionFacts], zone: tzinfo, as_json: bool
+) -> None:
+    by_number = {each.partition: each for each in facts}
     if as_json:
-        show_json(
-            [
-                {
-                    "partition": each.partition,
-                    "earliest": each.earliest,
-                    "latest": each.end,
-                    "max_timestamp": each.latest_ms,
-                    "max_timestamp_offset": each.latest_offset,
-                }
-                for each in facts
-            ]
-        )
+        shown = []
+        for number in served.numbers:
+            each = by_number.get(number)
+            values: tuple[int | None, ...] = (None,) * 4
+            if each is not None:
+                values = (each.earliest, each.end, each.latest_ms, each.latest_offset)
+            names = ("earliest", "latest", "max_timestamp", "max_timestamp_offset")
+            offline = served.offline.get(number)
+            shown.append(
+                {"partition": number, **dict(zip(names, values, strict=True)), "offline": offline}
+            )
+        show_json(shown)
         return
-    rows = [
-        (
-            each.partition,
-            each.earliest,
-            each.end,
-            each.end - each.earliest,
-            format_time(each.latest_ms, zone),
-            each.latest_offset,
-        )
-        for each in facts
-    ]
+    rows: list[tuple[object, ...]] = []
+    for number in served.numbers:
+        each = by_number.get(number)
+        if each is None:
+            rows.append((number, *(None,) * 5))
+        else:
+            bounds = (each.earliest, each.end, each.end - each.earliest)
+            rows.append((number, *bounds, format_time(each.latest_ms, zone), each.latest_offset))
     show_table(("partition", "earliest", "latest", "records", "largest time", "at offset"), rows)

@@ -10,6 +10,7 @@ import typer
 
 from horolog.cli.connecting import Brokers, with_brokers
 from horolog.cli.consume import options_of_path, options_of_topic
+from horolog.cli.offline import say_all
 from horolog.cli.options import path_of
 from horolog.cli.retention_explained import explained_by_broker, explained_by_files
 from horolog.cli.retention_screen import Explained
@@ -17,7 +18,7 @@ from horolog.cli.screen import say
 from horolog.cli.working import Work, working
 from horolog.client import Client
 from horolog.client.kafka_lag import group_lags
-from horolog.client.topic_facts import partition_numbers
+from horolog.client.topic_facts import served_partitions
 from horolog.clock import SystemClock
 from horolog.errors import Damaged, Misconfigured, RequestRefused, StorageFailed
 from horolog.offsets import commits_positions
@@ -75,6 +76,8 @@ def report(
         partial.unlink(missing_ok=True)
         raise StorageFailed(f"{output} cannot be written: {error.strerror}") from None
     say(f"wrote {output}, {len(text) >> 10} KiB")
+    if not any(part.partitions for part in parts):  # all are offline
+        raise typer.Exit(1)
 
 
 def _check_output(output: Path) -> None:
@@ -100,17 +103,21 @@ def _all_topics(client: Client) -> list[str]:
 
 
 def _topics_of_broker(client: Client, topic: str, now_ms: int) -> list[TopicPart]:
-    numbers = list(partition_numbers(client, topic))
-    notes: list[str] = []
+    served = served_partitions(client, topic)
+    say_all(served.offline)
+    notes = list(served.offline.values())
+    if not served.leaders:
+        return [TopicPart(topic, Picture(), [], None, None, notes)]
     try:
-        explained = list(explained_by_broker(client, topic, numbers, None, {}))
+        explained = list(explained_by_broker(client, served._replace(offline={}), None, {}))
     except RequestRefused as error:  # Apache Kafka's brokers
-        explained, notes = [], [str(error)]
+        explained = []
+        notes.append(str(error))
     readers = list(filter(commits_positions, client.list_groups()))
     lags = group_lags(client, readers, now_ms)
     groups = [each._asdict() for each in lags if each.topic == topic]
     refused = client.refused(topic)
-    log = ArrivalLog(options_of_topic(client.config, topic), numbers)
+    log = ArrivalLog(options_of_topic(client.config, topic), served.leaders)
     return _topics(
         log,
         explained,

@@ -21,6 +21,7 @@ from horolog.cli.retention_screen import Explained, as_json, show
 from horolog.cli.retention_simulate import simulate
 from horolog.cli.screen import show_json
 from horolog.cli.terminal import echo
+from horolog.client.topic_facts import served_partitions
 from horolog.clock import SystemClock
 from horolog.times import parse_time
 
@@ -64,7 +65,7 @@ def explain(
     needed: settings are those stored in the log directory, or Kafka's defaults, and broker settings
     that were given at its start must be given again with --set. Nothing is written or deleted. The
     exit code is 1 if a time that is unknown, or more than an hour ahead of the clock, keeps a
-    segment, or if a log is damaged.
+    segment, or if a log is damaged or offline.
     """
     shown_zone = zone or UTC
     settings = pairs(tried, "--set")
@@ -73,7 +74,8 @@ def explain(
     path = path_of(context, what)
     if path is None:
         with brokers.connect() as client:
-            found = list(explained_by_broker(client, what, partitions, at_ms, settings))
+            served = served_partitions(client, what, partitions)
+            found = list(explained_by_broker(client, served, at_ms, settings))
     else:
         found = list(
             explained_by_files(path, partitions, now_ms if at_ms is None else at_ms, settings)

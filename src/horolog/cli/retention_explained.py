@@ -6,7 +6,8 @@ from pathlib import Path
 from horolog.broker.offline_settings import OfflineSettings, OfflineTopic
 from horolog.cli.retention_screen import Explained
 from horolog.client import Client
-from horolog.client.topic_facts import partition_numbers
+from horolog.client.topic_facts import ServedPartitions
+from horolog.clock import SystemClock
 from horolog.errors import Damaged, ErrorCode, RequestRefused, StorageFailed
 from horolog.json_text import read_as
 from horolog.metadata.open_transactions import find_held_up
@@ -19,14 +20,17 @@ from horolog.storage.verify import find_target
 
 
 def explained_by_broker(
-    client: Client,
-    topic: str,
-    partitions: Sequence[int] | None,
-    at_ms: int | None,
-    settings: Mapping[str, str],
+    client: Client, served: ServedPartitions, at_ms: int | None, settings: Mapping[str, str]
 ) -> Iterator[Explained]:
     """What a broker says of each partition; raises as `Client.retention`."""
-    for number in partition_numbers(client, topic, partitions):
+    topic = served.topic
+    for number in served.numbers:
+        if number in served.offline:
+            now_ms = SystemClock().now_ms() if at_ms is None else at_ms
+            yield Explained(
+                f"{topic}-{number}", now_ms, {}, "the broker", False, damage=served.offline[number]
+            )
+            continue
         found = client.retention(topic, number, now_ms=at_ms, settings=settings)
         if found is None:
             raise RequestRefused(

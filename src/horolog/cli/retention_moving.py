@@ -13,6 +13,7 @@ from horolog.cli.retention_screen import Explained
 from horolog.cli.screen import show_json, show_table, size
 from horolog.cli.terminal import echo
 from horolog.client import Client
+from horolog.client.topic_facts import served_partitions
 from horolog.clock import SystemClock
 from horolog.storage.names import INTERNAL_TOPICS
 
@@ -60,7 +61,7 @@ def moving_out(
     Kafka counts retention.ms from the largest timestamp of a segment's records. Where
     horolog.retention.by says otherwise, a backfill is deleted there at once, and a record from the
     future keeps what is deleted here. Adopted topics are kept by Kafka, too. Nothing is written or
-    deleted. The exit code is 1 if anything is at risk, or a log is damaged.
+    deleted. The exit code is 1 if anything is at risk, or a log is damaged or offline.
     """
     settings = pairs(tried, "--set")
     path = None if what is None else path_of(context, what)
@@ -95,8 +96,9 @@ def _by_files(
 def _by_broker(
     client: Client, topic: str, settings: Mapping[str, str]
 ) -> Iterator[tuple[Explained, Explained]]:
-    here = explained_by_broker(client, topic, None, None, settings)
-    there = explained_by_broker(client, topic, None, None, {**settings, **_AS_KAFKA})
+    served = served_partitions(client, topic)
+    here = explained_by_broker(client, served, None, settings)
+    there = explained_by_broker(client, served, None, {**settings, **_AS_KAFKA})
     return zip(here, there, strict=True)
 
 

@@ -71,8 +71,9 @@ def show(explained: Explained, zone: tzinfo) -> None:
     """Print a partition: its settings, a line for each segment, and what is to be known."""
     settings = explained.settings
     echo(explained.name)
-    echo(f"  {', '.join(f'{name}={value}' for name, value in settings.items())}")
-    echo(f"  settings from {explained.source}; now {format_moment(explained.now_ms, zone)}")
+    if settings:
+        echo(f"  {', '.join(f'{name}={value}' for name, value in settings.items())}")
+        echo(f"  settings from {explained.source}; now {format_moment(explained.now_ms, zone)}")
     if explained.damage is not None:
         echo(f"  {explained.damage}")
     if explained.segments:

@@ -9,6 +9,7 @@ import typer
 from horolog.broker.offline_settings import OfflineSettings
 from horolog.cli.connecting import Brokers, with_brokers
 from horolog.cli.consume import options_of_path, options_of_topic
+from horolog.cli.offline import say_offline
 from horolog.cli.options import (
     Json,
     Partitions,
@@ -22,7 +23,7 @@ from horolog.cli.screen import show_json, show_table, size
 from horolog.cli.terminal import echo
 from horolog.cli.working import working
 from horolog.client import ResourceType
-from horolog.client.topic_facts import partition_numbers
+from horolog.client.topic_facts import served_partitions
 from horolog.clock import SystemClock, format_duration
 from horolog.config import Settings, TopicConfig
 from horolog.errors import Misconfigured
@@ -80,11 +81,12 @@ def simulate(
     path = path_of(context, what)
     if path is None:
         with brokers.connect() as client:
-            numbers = list(partition_numbers(client, what, partitions))
+            served = served_partitions(client, what, partitions)
+            say_offline(served)
             resource = (ResourceType.TOPIC, what)
             entries = client.describe_configs([resource])[resource]
             config = _config({name: entry.value for name, entry in entries.items()} | given)
-            log = ArrivalLog(options_of_topic(client.config, what), numbers)
+            log = ArrivalLog(options_of_topic(client.config, what), served.leaders)
             now_ms = client.cluster_time_ms() or now_ms
         configs = dict.fromkeys({each.topic for each in log.partitions}, config)
     else:

@@ -1,19 +1,20 @@
 """`horolog topics`: list, create, describe, alter, delete, and reset append times."""
 
-from datetime import UTC
+from datetime import UTC, tzinfo
 from typing import Annotated
 
 import typer
 
 from horolog.cli.connecting import Brokers, with_brokers
 from horolog.cli.history import topic_history
+from horolog.cli.offline import say_offline, say_offline_of
 from horolog.cli.options import Json, Partitions, Topic, Zone, pairs
 from horolog.cli.screen import show_json, show_table
 from horolog.cli.terminal import echo
 from horolog.cli.topic_cleaning import cleaning_of, plain_cleaning, show_cleaning
 from horolog.cli.topic_times import plain, show_times, topic_times
 from horolog.client import LeftBehind, ResourceType, TopicMetadata
-from horolog.client.topic_facts import PartitionFacts, partition_facts, partition_numbers
+from horolog.client.topic_facts import PartitionFacts, partition_facts, served_partitions
 from horolog.clock import format_duration
 from horolog.storage.directory.checkpoints import kafka_uuid
 from horolog.times import format_time
@@ -37,6 +38,7 @@ def list_topics(
     """List topics with their partitions."""
     with brokers.connect() as client:
         topics = client.metadata().topics
+        say_offline_of(client, topics)
     shown = [topics[name] for name in sorted(topics) if internal or not topics[name].is_internal]
     if as_json:
         show_json([{"topic": topic.name, "partitions": len(topic.partitions)} for topic in shown])
@@ -111,31 +113,41 @@ def describe(
     """Show a topic's partitions, timestamps and settings."""
     shown_zone = zone or UTC
     with brokers.connect() as client:
+        served = served_partitions(client, topic)
         if times:
-            found = topic_times(client, topic, list(partition_numbers(client, topic)))
+            found = topic_times(client, topic, list(served.leaders))
             if as_json:
                 times_of = [plain(number, each) for number, each in found.items()]
                 show_json({"topic": topic, "partitions": times_of})
             else:
                 show_times(found, shown_zone)
+            say_offline(served)
             return
-        facts = partition_facts(client, topic)
+        facts = {each.partition: each for each in partition_facts(client, topic, served.leaders)}
         resource = (ResourceType.TOPIC, topic)
         entries = client.describe_configs([resource])[resource]
-        left = client.left_behind(topic, facts[0].partition) if facts else None
-        cleaned = cleaning_of(client, topic, [each.partition for each in facts])
+        left = client.left_behind(topic, min(facts)) if facts else None
+        cleaned = cleaning_of(client, topic, list(facts))
     given = {name: entry for name, entry in entries.items() if everything or entry.is_given}
     if as_json:
         settings = {name: entry.value for name, entry in given.items()}
         show_json(
             {
                 "topic": topic,
-                "partitions": [_plain(each) for each in facts],
+                "partitions": [
+                    {
+                        "partition": number,
+                        **_plain(facts.get(number)),
+                        "offline": served.offline.get(number),
+                    }
+                    for number in served.numbers
+                ],
                 "settings": settings,
                 "compaction": [plain_cleaning(*each) for each in cleaned.items()],
                 "left_behind": None if left is None else _plain_left(left),
             }
         )
+        say_offline(served)
         return
     show_table(
         (
@@ -147,18 +159,7 @@ def describe(
             "latest time",
             "at offset",
         ),
-        [
-            (
-                each.partition,
-                each.leader,
-                each.earliest,
-                each.end,
-                each.end - each.earliest,
-                format_time(each.latest_ms, shown_zone),
-                each.latest_offset,
-            )
-            for each in facts
-        ],
+        [(number, *_shown(facts.get(number), shown_zone)) for number in served.numbers],
     )
     if given:
         echo("")
@@ -167,6 +168,16 @@ def describe(
     show_cleaning(cleaned, shown_zone)
     if left is not None:
         _show_left_behind(left)
+    say_offline(served)
+
+
+def _shown(facts: PartitionFacts | None, zone: tzinfo) -> tuple[object, ...]:
+    if facts is None:
+        return (None,) * 6
+    return (
+        *(facts.leader, facts.earliest, facts.end, facts.end - facts.earliest),
+        *(format_time(facts.latest_ms, zone), facts.latest_offset),
+    )
 
 
 def _plain_left(left: LeftBehind) -> dict[str, object]:
@@ -279,9 +290,11 @@ def _id(topic: TopicMetadata) -> str | None:
     return None if topic.topic_id is None else kafka_uuid(topic.topic_id)
 
 
-def _plain(facts: PartitionFacts) -> dict[str, int | str | None]:
+def _plain(facts: PartitionFacts | None) -> dict[str, int | str | None]:
+    if facts is None:
+        names = ("leader", "first_offset", "end_offset", "latest_timestamp", "latest_time")
+        return dict.fromkeys((*names, "latest_time_offset"))
     return {
-        "partition": facts.partition,
         "leader": facts.leader,
         "first_offset": facts.earliest,
         "end_offset": facts.end,

@@ -135,7 +135,8 @@ class Brokers:
         assert found is not None
         if found.leader is None:
             self.forget(topic)
-            refuse(found.error or ErrorCode.leader_not_available, f"{topic}-{partition}")
+            code = found.error or ErrorCode.leader_not_available
+            refuse(code, f"{topic}-{partition}", "no broker leads it now")
         return found
 
     def leader(self, topic: str, partition: int, deadline: Deadline) -> Link:

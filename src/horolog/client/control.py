@@ -276,6 +276,17 @@ class ControlCalls(RetriedCalls):
         )
         return {int(node): answer for (node, _), answer in found.items()}
 
+    def why_offline(self) -> dict[str, str]:
+        """Why partitions of a broker are offline, by their names; nothing from Apache Kafka's.
+
+        Raises:
+            RequestRefused: the broker refuses.
+            NoAnswer: no broker answers.
+        """
+        found = self._of_broker(questions.HEALTH, "", questions.AskEntries())
+        wrong = () if found is None else found.wrong
+        return {each.subject: each.text for each in wrong if each.kind == "offline"}
+
     def following(self) -> questions.Following | None:
         """Which cluster a broker follows, and how far; None from one that never does (Kafka's).
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import NamedTuple
 
 from horolog.client.client import Client
 from horolog.client.connection import NoAnswer
@@ -26,7 +27,8 @@ def group_lags(
 
     That is offsets, the lag by append time of topics with LogAppendTime, and the first open
     transaction of a partition, as far as `open_transactions.held_up` finds it. Not known there are
-    records, the oldest create time, the pace of a group, and what retention deletes.
+    records, the oldest create time, the pace of a group, and what retention deletes. Partitions
+    without a leader are left out: see `offline_positions`.
 
     Args:
         client: of the brokers.
@@ -57,6 +59,38 @@ def group_lags(
     ]
 
 
+class OfflinePosition(NamedTuple):
+    """What a group has committed of a partition that no broker leads now."""
+
+    group: str
+    topic: str
+    partition: int
+    committed: int
+
+
+def offline_positions(client: Client, groups: Sequence[str]) -> list[OfflinePosition]:
+    """Where groups are in partitions without a leader, of which no lag is known.
+
+    Raises:
+        RequestRefused: of a group, which it names.
+        NoAnswer: no broker answers.
+    """
+    offline = sorted(
+        (topic.name, number)
+        for topic in client.metadata().topics.values()
+        for number, partition in topic.partitions.items()
+        if partition.leader is None
+    )
+    if not offline:
+        return []
+    return [
+        OfflinePosition(group, *partition, committed.offset)
+        for group in groups
+        for partition, committed in client.offset_fetch(group, offline).items()
+        if committed is not None
+    ]
+
+
 def _held_up(
     client: Client, partitions: Sequence[TopicPartition], now_ms: int
 ) -> dict[TopicPartition, HeldUp]:
@@ -83,7 +117,9 @@ def _of_offsets(
     there = [
         each
         for each in sorted(committed)
-        if each[0] in present and each[1] in present[each[0]].partitions
+        if each[0] in present
+        and each[1] in present[each[0]].partitions
+        and present[each[0]].partitions[each[1]].leader is not None
     ]
     starts = client.list_offsets(dict.fromkeys(there, EARLIEST))
     ends = client.list_offsets(dict.fromkeys(there, LATEST), read_committed=read_committed)

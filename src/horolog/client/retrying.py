@@ -1,5 +1,6 @@
 """Requests are sent again after a retriable error, until the deadline."""
 
+import logging
 import time
 from collections.abc import Callable
 from typing import Final, TypeVar
@@ -15,6 +16,8 @@ __all__ = ["RetriedCalls"]
 
 T = TypeVar("T")
 
+_logger = logging.getLogger(__name__)
+
 FIRST_PAUSE_S: Final = 0.05
 LONGEST_PAUSE_S: Final = 1.0
 
@@ -25,6 +28,9 @@ reported soon."""
 UNKNOWN_TOPIC_MS: Final = 2_000
 """A topic that was just created may be unknown to other brokers for a moment; a mistyped one
 stays unknown."""
+
+SILENT_MS: Final = 3_000
+"""A call that takes longer for refusals says why; an election is over by then."""
 
 LOST_ANSWERS: Final = 3
 """A restart of a broker loses a response or two; a broker that closes the connection on the same
@@ -67,6 +73,7 @@ class RetriedCalls(Closeable):
         deadline = Deadline.after_ms(self.config.timeout_ms + extra_ms)
         first_contact = deadline.no_later_than_ms(FIRST_CONTACT_MS)
         unknown_topic = deadline.no_later_than_ms(UNKNOWN_TOPIC_MS)
+        silent: Deadline | None = deadline.no_later_than_ms(SILENT_MS)
         pause_s = FIRST_PAUSE_S
         lost_answers = 0
         reason: RequestRefused | NoAnswer | None = None
@@ -93,5 +100,8 @@ class RetriedCalls(Closeable):
                     raise
                 reason = error
             self.brokers.forget()
+            if silent is not None and silent.left_s() <= pause_s:
+                silent = None
+                _logger.warning("%s; asking again for up to %.0f s", reason, limit.left_s())
             time.sleep(pause_s)
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)

@@ -1,22 +1,37 @@
 """A topic's partitions as a broker reports them: leaders, offsets, largest timestamps."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
-from horolog.client import EARLIEST, LATEST, Client, TopicMetadata
+from horolog.client import EARLIEST, LATEST, Client, NoAnswer, TopicMetadata
 from horolog.errors import ErrorCode, RequestRefused
 from horolog.record.timestamps import NO_TIMESTAMP
 
 
+class ServedPartitions(NamedTuple):
+    """Partitions of a topic, by whether a broker leads them now."""
+
+    topic: str
+    leaders: dict[int, int]
+    offline: dict[int, str]
+    """Why nothing is known of each, in a sentence that names it."""
+
+    @property
+    def numbers(self) -> list[int]:
+        """All of them, in order."""
+        return sorted({*self.leaders, *self.offline})
+
+
 class PartitionFacts(NamedTuple):
-    """One partition: offsets from `earliest` up to but not including `end`.
+    """One partition that a broker leads: offsets from `earliest` up to but not including `end`.
 
     `latest_ms` is the largest timestamp and `latest_offset` the first record that has it; both
     are `None` if no record has a timestamp or the broker does not support the lookup.
     """
 
     partition: int
-    leader: int | None
+    leader: int
     earliest: int
     end: int
     latest_ms: int | None
@@ -49,6 +64,35 @@ def partition_numbers(
     return {number: leaders[number] for number in (sorted(set(named)) if named else leaders)}
 
 
+def served_partitions(
+    client: Client, topic: str, named: Sequence[int] | None = None
+) -> ServedPartitions:
+    """The requested partitions of a topic; those without a leader are not waited for.
+
+    Raises:
+        RequestRefused: the topic or a partition does not exist.
+    """
+    numbers = partition_numbers(client, topic, named)
+    leaders = {number: leader for number, leader in numbers.items() if leader is not None}
+    missing = [number for number in numbers if number not in leaders]
+    reasons = why_offline(client) if missing else {}
+    offline = {number: offline_text(topic, number, reasons) for number in missing}
+    return ServedPartitions(topic, leaders, offline)
+
+
+def why_offline(client: Client) -> dict[str, str]:
+    """Why partitions are offline, by their names; nothing from brokers that do not say it."""
+    with suppress(RequestRefused, NoAnswer):
+        return client.why_offline()
+    return {}
+
+
+def offline_text(topic: str, partition: int, reasons: Mapping[str, str]) -> str:
+    """A sentence about a partition without a leader."""
+    name = f"{topic}-{partition}"
+    return f"{name} is offline: {reasons.get(name, 'no broker leads it now')}"
+
+
 def topic_ids(client: Client, names: Iterable[str]) -> dict[str, str | None]:
     """The ids of the topics that exist; a topic that was created again has another one."""
     found = client.metadata(sorted(names)).topics
@@ -60,11 +104,8 @@ def known_id(topic: TopicMetadata) -> str | None:
     return None if topic.topic_id is None or not topic.topic_id.int else str(topic.topic_id)
 
 
-def partition_facts(
-    client: Client, topic: str, named: Sequence[int] | None = None
-) -> list[PartitionFacts]:
-    """The facts of each partition, in the given order."""
-    leaders = partition_numbers(client, topic, named)
+def partition_facts(client: Client, topic: str, leaders: Mapping[int, int]) -> list[PartitionFacts]:
+    """The facts of each partition that has a leader, in the given order."""
     earliest = client.list_offsets({(topic, number): EARLIEST for number in leaders})
     ends = client.list_offsets({(topic, number): LATEST for number in leaders})
     latest = _latest(client, topic, list(leaders))
