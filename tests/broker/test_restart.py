@@ -23,6 +23,27 @@ def batch(n: int = 0, **more: Any) -> bytes:
 # --- kill -9 --------------------------------------------------------------------------
 
 
+def test_a_stop_that_was_not_clean_is_named_once_by_the_next_start(
+    make_broker: MakeBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    def named() -> list[str]:
+        found = [m for m in caplog.messages if m.startswith("the last stop was not clean")]
+        caplog.clear()
+        return found
+
+    broker = make_broker()
+    assert named() == [], "a new directory was never closed"
+    broker.restart(crash=True)
+    assert len(named()) == 1, "though it has no topic"
+    broker.create_topic("t", 3)
+    broker.append("t", batch())
+    broker.restart(crash=True)
+    (line,) = named()
+    assert f"{broker.log_dir} has no .kafka_cleanshutdown. Of 3 logs 1 were checked" in line
+    broker.restart()
+    assert named() == []
+
+
 @pytest.mark.slow
 def test_what_was_acknowledged_survives_kills(broker_process: BrokerProcess) -> None:
     fields = topic_fields("t", 2, retention_ms="-1")

@@ -87,6 +87,21 @@ def test_topics_and_settings_are_in_force_also_after_later_starts(start: Start) 
     assert not (broker.log_dir / names.METADATA_FILE).exists()
 
 
+def test_a_directory_that_is_taken_over_is_named_once_with_its_kafka(
+    start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    start().stop()
+    assert not any("is taken over" in message for message in caplog.messages)
+    broker = start(horolog_take_over="true")
+    (line,) = (message for message in caplog.messages if "is taken over" in message)
+    assert str(broker.log_dir) in line
+    assert f"node 1 of cluster {broker.broker.cluster_id}" in line
+    assert "with its 33 topics and metadata.version 30" in line
+    caplog.clear()
+    broker.restart()
+    assert not any("is taken over" in message for message in caplog.messages)
+
+
 def test_what_was_made_while_the_directory_was_kafkas_is_carried(start: Start) -> None:
     broker = start()
     assert "several" in adopted(broker)

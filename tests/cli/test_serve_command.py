@@ -14,6 +14,7 @@ import pytest
 from command_runner import run_command
 from patience import PATIENCE_S
 
+from horolog import __version__
 from horolog.cli.serve import listener_settings, ready_line
 from horolog.client import Client
 from horolog.config import Endpoint, Settings
@@ -67,7 +68,9 @@ def test_a_broker_reports_that_it_is_ready_and_stops_cleanly(
         process.send_signal(number)
         assert process.wait(PATIENCE_S) == 0
         assert process.stderr is not None
-        assert "Traceback" not in process.stderr.read()
+        log = process.stderr.read()
+        assert "Traceback" not in log
+        assert f"horolog {__version__} starts: node 1, log directory {tmp_path}" in log
     assert (tmp_path / ".kafka_cleanshutdown").exists()
     assert (tmp_path / "t-0" / f"{0:020d}.log").stat().st_size > 0
 

@@ -12,12 +12,12 @@ from concurrent.futures import Executor
 from typing import Final, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
 
+from horolog.broker.append_warnings import AppendWarnings
 from horolog.broker.group_coordinator import GroupCoordinator
 from horolog.broker.group_lag import SAMPLE_INTERVAL_MS, GroupLags
 from horolog.broker.live_settings import LiveSettings
 from horolog.broker.partition import Partition
 from horolog.broker.partitions import Partitions
-from horolog.broker.timestamp_warnings import TimestampWarnings
 from horolog.broker.transaction_coordinator import TransactionCoordinator
 from horolog.clock import MINUTE_MS, Clock, SystemClock
 from horolog.config import LONG_MAX
@@ -53,7 +53,7 @@ class BackgroundTasks:
         partitions: Partitions,
         groups: GroupCoordinator,
         group_lags: GroupLags,
-        timestamp_warnings: TimestampWarnings,
+        append_warnings: AppendWarnings,
         transactions: TransactionCoordinator,
         store: MetadataStore,
         readers: Executor,
@@ -63,7 +63,7 @@ class BackgroundTasks:
         self._partitions = partitions
         self._groups = groups
         self._group_lags = group_lags
-        self._timestamp_warnings = timestamp_warnings
+        self._append_warnings = append_warnings
         self._transactions = transactions
         self._store = store
         self._readers = readers
@@ -80,7 +80,7 @@ class BackgroundTasks:
         for task, interval_ms, delay_ms in (
             (self.run_retention, config.log_retention_check_interval_ms, first_ms),
             (self.tidy, TIDY_INTERVAL_MS, TIDY_INTERVAL_MS),
-            (self.warn_of_timestamps, WARN_INTERVAL_MS, WARN_INTERVAL_MS),
+            (self.warn_of_appends, WARN_INTERVAL_MS, WARN_INTERVAL_MS),
             (self._group_lags.sample, SAMPLE_INTERVAL_MS, 0),
             (self.check_indexes, TIDY_INTERVAL_MS, TIDY_INTERVAL_MS),
             (self.flush, flush_ms, flush_ms),
@@ -143,9 +143,10 @@ class BackgroundTasks:
             if self._store.refusal is not None:
                 _LOG.error("%s", self._store.refusal)
 
-    async def warn_of_timestamps(self) -> None:
-        """Warn of append times that are ahead of the clock, if that is due."""
-        self._timestamp_warnings.look_at_append_times()
+    async def warn_of_appends(self) -> None:
+        """Warn of append times ahead of the clock, and of appends refused, if that is due."""
+        self._append_warnings.look_at_append_times()
+        self._append_warnings.look_at_refusals()
 
     async def check_indexes(self) -> None:
         """Check the indexes without a valid seal that lookups use, a segment at a time."""

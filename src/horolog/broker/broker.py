@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from horolog.broker.admission import ProducerTurns
+from horolog.broker.append_warnings import AppendWarnings
 from horolog.broker.background_tasks import BackgroundTasks
 from horolog.broker.cleaner import Cleaner
 from horolog.broker.controller import Controller
@@ -43,7 +44,6 @@ from horolog.broker.scheduling.delayed_fetch import DelayedFetch
 from horolog.broker.scheduling.fair_pool import FairPool
 from horolog.broker.scheduling.metadata_thread import MetadataThread
 from horolog.broker.state_topics import STATE_TOPICS, StateTopic
-from horolog.broker.timestamp_warnings import TimestampWarnings
 from horolog.broker.transaction_coordinator import TransactionCoordinator, TransactionLimits
 from horolog.broker.transaction_file_log import FileStateLog
 from horolog.broker.transaction_markers import LocalMarkers
@@ -168,7 +168,7 @@ class Broker:
         self.lost_metadata = store.lost
         self.traffic = self.partitions.traffic
         self.conversions = Conversions(self.traffic)
-        self.timestamp_warnings = TimestampWarnings(live, clock, self.partitions)
+        self.append_warnings = AppendWarnings(live, clock, self.partitions)
         self.cleaner = Cleaner(live, clock, self.partitions)
         self.background_tasks = BackgroundTasks(
             live,
@@ -176,7 +176,7 @@ class Broker:
             self.partitions,
             self.groups,
             self.group_lags,
-            self.timestamp_warnings,
+            self.append_warnings,
             self.transactions,
             store,
             readers,
@@ -325,7 +325,7 @@ class Broker:
         if appended.rolled:
             partition.flush_rolled().add_done_callback(log_failure)
         if appended.ahead_ms > 0 or appended.records_ahead_ms > 0 or appended.expired_ms > 0:
-            self.timestamp_warnings.note(partition, appended, client_id, host)
+            self.append_warnings.note(partition, appended, client_id, host)
         if appended.new_producer is not None:
             self.producer_clients.note(*appended.new_producer, client_id)
 

@@ -177,6 +177,7 @@ class _Opening:
             reserved=self._reserved,
         )
         try:
+            self._log_unclean_stop(log_dir)
             _log_recoveries(log_dir)
             self._settle_transactions(log_dir)
             self._register(log_dir)
@@ -197,6 +198,18 @@ class _Opening:
             *(self.settings, self.store, self.stored, self._group_file(), transaction_file),
             *(groups, log_dir, topics, self.left_behind),
         )
+
+    def _log_unclean_stop(self, log_dir: LogDir) -> None:
+        """Log that the directory was not closed cleanly; a new one never was."""
+        is_used = self.store.image.features or log_dir.logs or log_dir.unreadable
+        if not log_dir.was_clean and is_used:
+            checked = sum(each.checked_bytes > 0 for each in log_dir.recoveries)
+            cut = sum(each.removed_bytes > 0 for each in log_dir.recoveries)
+            _LOG.warning(
+                "the last stop was not clean: %s has no %s. Of %d logs %d were checked behind what "
+                "was known to be flushed, and %d were cut where they were not whole",
+                *(self.path.absolute(), names.CLEAN_SHUTDOWN, len(log_dir.logs), checked, cut),
+            )
 
     def _group_file(self) -> GroupFile:
         return GroupFile(Files(), str(self.path / names.GROUPS_FILE), now_ms=self.clock.now_ms)
@@ -231,6 +244,8 @@ class _Opening:
     def _register(self, log_dir: LogDir) -> None:
         """Say in the metadata which broker has the partitions; fenced, as after its end."""
         config, directory_id = self.config, _UNASSIGNED
+        takes_over, topics = self.store.takes_over, len(self.store.image.topics)
+        level = self.store.image.metadata_version
         if log_dir.meta.directory_id is not None:
             with suppress(ValueError):  # no record can name it
                 directory_id = decode_uuid(log_dir.meta.directory_id)
@@ -248,6 +263,19 @@ class _Opening:
             ),
             identity,
         )
+        if takes_over:
+            _LOG.warning(
+                "%s is taken over from the Kafka that was node %s of cluster %s there, with its %d "
+                "topics and metadata.version %d: from now on it is horolog's, and this broker is "
+                "that node (docs/moving-in-and-out.md)",
+                *(self.path.absolute(), node_id, cluster_id, topics, level),
+            )
+        elif self.store.succeeds_another:
+            _LOG.warning(
+                "another broker has served %s since the last stop, as node %s of cluster %s: its "
+                "partitions are led in new epochs",
+                *(self.path.absolute(), node_id, cluster_id),
+            )
 
     def _follow_source(self) -> SourceRow | None:
         """Which cluster is followed by the settings, and what it compacts; a change to store."""

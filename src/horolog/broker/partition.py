@@ -134,6 +134,11 @@ class Partition:
         return self.writes.run(lambda: change(self._log))
 
     @property
+    def refusal(self) -> str | None:
+        """Why the disk refused the last append; None if it did not."""
+        return self._log.refusal
+
+    @property
     def truncations(self) -> int:
         """See `Log.truncations`; any thread may ask."""
         return self._log.truncations

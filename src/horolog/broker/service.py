@@ -16,8 +16,10 @@ import threading
 import traceback
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
+from horolog import __version__
 from horolog.broker import handlers, kernels
 from horolog.broker.broker import Broker
 from horolog.broker.dispatch import Dispatcher
@@ -231,6 +233,9 @@ def _print_stacks(*_: object) -> None:
 async def _serve(
     settings: Settings, clock: Clock | None, on_ready: Callable[[Service], None]
 ) -> None:
+    config = settings.broker_config()
+    where = Path(config.log_dir).absolute()
+    _LOG.info("horolog %s starts: node %d, log directory %s", __version__, config.node_id, where)
     loop = asyncio.get_running_loop()
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -125,6 +125,11 @@ class MetadataStore:
         """Whether the records are in the directory's own metadata log, and not beside another's."""
         return self._home is Home.OWN
 
+    @property
+    def takes_over(self) -> bool:
+        """Whether the directory is a Kafka's until the first change, and then horolog's."""
+        return self._beside is not None
+
     def load(self) -> Stored:
         """All rows, for the start of a broker; with what a log that is taken over will get."""
         image = self.image

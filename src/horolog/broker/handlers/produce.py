@@ -141,7 +141,7 @@ def produce_single(
         partition = find_partition(broker, version, acks, topic, index)
         appended = partition.writes.append_nowait(records, broker.clock.now_ms(), version, peer)
     except HorologError as error:
-        return _single_refused(broker, asked, topic, error, partition)
+        return _single_refused(broker, asked, topic, error, partition, peer.host)
     if appended is None:
         return None
     broker.note_appended(partition, appended, client_id, peer.host)
@@ -156,9 +156,10 @@ def _single_refused(
     topic: Topic | None,
     error: HorologError,
     partition: Partition | None,
+    host: str,
 ) -> Reply:
     version, topic_id = asked.version, asked.topic_id
-    outcome = _refused(broker, topic, asked.partition, error, partition)
+    outcome = _refused(broker, topic, asked.partition, error, partition, asked.client_id, host)
     refused = ProducedTopic(asked.name, topic_id, [outcome])
     leaders = _leaders(broker, [refused])
     body = encode_produce_response(version, [refused], node_endpoints=leaders)
@@ -192,7 +193,7 @@ async def _produce_single_in_transaction(
         if not isinstance(appended, Appended):
             appended = await appended
     except HorologError as error:
-        return _single_refused(broker, asked, topic, error, partition)
+        return _single_refused(broker, asked, topic, error, partition, peer.host)
     _note(broker, partition, appended, version, client_id, peer.host)
     base_offset, _, time_ms, start_offset = appended[:4]
     answers = single_answers(version, name, topic_id)
@@ -311,7 +312,8 @@ def _append(
             admission=admission,
         )
     except HorologError as error:
-        outcomes.append(_refused(broker, topic, sent.index, error, partition))
+        who = _who(request)[1:]
+        outcomes.append(_refused(broker, topic, sent.index, error, partition, *who))
         return
     if isinstance(appended, Appended):
         _note(broker, partition, appended, *_who(request))
@@ -342,7 +344,8 @@ async def _reply_later(
             appended = await one.appended
         except HorologError as error:
             topic = broker.topics.find(one.partition.topic)
-            one.outcomes[one.slot] = _refused(broker, topic, index, error, one.partition)
+            who = _who(request)[1:]
+            one.outcomes[one.slot] = _refused(broker, topic, index, error, one.partition, *who)
             continue
         _note(broker, one.partition, appended, *_who(request))
         one.outcomes[one.slot] = _accepted(index, appended)
@@ -404,8 +407,12 @@ def _refused(
     index: int,
     error: HorologError,
     partition: Partition | None,
+    client_id: str,
+    host: str,
 ) -> ProducedPartition:
     broker.traffic.refuse(None if partition is None else partition.topic, error)
+    if partition is not None:
+        broker.append_warnings.note_refused(partition, error, client_id, host)
     code = code_for(error)
     tells_start = isinstance(error, BatchRefused) or code is ErrorCode.unknown_server_error
     leader = None

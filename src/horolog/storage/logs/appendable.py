@@ -85,6 +85,7 @@ class AppendableLog(ReadableLog):
             is_in_doubt=parts.is_in_doubt,
         )
         self._is_settled = parts.is_settled  # all files are as `finish` leaves them
+        self._refused: tuple[int, str] | None = None  # the log end then, and why
         self._writing = threading.Lock()  # held while something is changed; never waited for
         self._find_unstable()
 
@@ -115,7 +116,7 @@ class AppendableLog(ReadableLog):
                 `flush.messages` asks for: then the batch is in the log, as in Kafka, and a retry
                 of it is refused like everything else until a flush succeeds.
         """
-        with self._exclusively():
+        with self._exclusively(), self._noting_refusals():
             appended = self._append(prepared, now_ms, nowait=False)
         assert appended is not None
         return appended
@@ -126,6 +127,9 @@ class AppendableLog(ReadableLog):
             raise AssertionError(f"two writers of {self} at a time")
         try:
             return self._append(prepared, now_ms, nowait=True)
+        except StorageFailed as error:
+            self._note_refusal(error)
+            raise
         finally:
             self._writing.release()
 
@@ -204,6 +208,9 @@ class AppendableLog(ReadableLog):
             self._is_settled = False
             by_time = not self.retention_exempt
             return writer.append_stamped(records, count, now_ms, epoch, config, by_time=by_time)
+        except StorageFailed as error:
+            self._note_refusal(error)
+            raise
         finally:
             self._writing.release()
 
@@ -231,7 +238,7 @@ class AppendableLog(ReadableLog):
             StorageFailed: the disk refused; the transaction is open, unless it was the flush that
                 `flush.messages` asks for: then it has ended.
         """
-        with self._exclusively():
+        with self._exclusively(), self._noting_refusals():
             appended = self._end_transaction(ended, now_ms, nowait=False)
         assert appended is not None
         return appended
@@ -248,6 +255,9 @@ class AppendableLog(ReadableLog):
             raise AssertionError(f"two writers of {self} at a time")
         try:
             return self._end_transaction(ended, now_ms, nowait=True)
+        except StorageFailed as error:
+            self._note_refusal(error)
+            raise
         finally:
             self._writing.release()
 
@@ -488,6 +498,23 @@ class AppendableLog(ReadableLog):
             f"{self} takes nothing: a flush failed, and what was written is not known to be on "
             "the disk. It is written again until a flush succeeds"
         )
+
+    @property
+    def refusal(self) -> str | None:
+        """Why the disk refused the last append; None if it did not. Any thread may ask."""
+        refused = self._refused
+        return None if refused is None or refused[0] != self.log_end_offset else refused[1]
+
+    def _note_refusal(self, error: StorageFailed) -> None:
+        self._refused = self.log_end_offset, str(error)
+
+    @contextmanager
+    def _noting_refusals(self) -> Iterator[None]:
+        try:
+            yield
+        except StorageFailed as error:
+            self._note_refusal(error)
+            raise
 
     # Flushing.
 

@@ -1,9 +1,13 @@
-"""Warnings in the broker's log about timestamps that are ahead of its clock.
+"""Warnings in the broker's log about appends: their times, and those that are refused.
 
     a record ahead of the clock,   at most once a minute for each partition, when it is appended
     or older than retention.ms
     append times ahead of it       once a minute for all partitions, while any is ahead, appended
                                    to or not: retention waits for them either way
+    an append that the disk        once for each partition until it takes one again, and at most
+    refuses                        one line a minute, which names several
+    a batch that a policy refuses  at most once a minute for each topic: its client may show only
+                                   the name of the error
 
 The minute is measured with the event loop's time, because the wall clock may be wrong.
 """
@@ -16,19 +20,21 @@ from typing import Final
 from horolog.broker.live_settings import LiveSettings
 from horolog.broker.partition import Partition
 from horolog.clock import Clock, format_duration
+from horolog.errors import ErrorCode, HorologError, RequestRefused, StorageFailed
 from horolog.storage.logs.appendable import Appended
 
 _LOG = logging.getLogger(__name__)
 
 INTERVAL_SECONDS: Final = 60.0
 _NAMED: Final = 3
+_MOST_SHOWN: Final = 200  # characters of a name that a client has chosen
 _HOLDS: Final = (
     "; retention.ms counts from its timestamp, and keeps its segment for so much longer (KIP-937), "
     "unless horolog.retention.by is append-time"
 )
 
 
-class TimestampWarnings:
+class AppendWarnings:
     """The warnings of one broker. For the event loop's thread only."""
 
     def __init__(
@@ -43,6 +49,9 @@ class TimestampWarnings:
         self._loop = asyncio.get_running_loop()
         self._next_look_at = 0.0  # at the append times of all partitions
         self._next_warning_at = 0.0  # about them
+        self._refusing: set[str] = set()  # partitions that were named, and take nothing yet
+        self._next_refusal_at = 0.0  # when the next line may name some
+        self._next_policy_at: dict[str, float] = {}  # by topic
 
     def note(self, partition: Partition, appended: Appended, client_id: str, host: str) -> None:
         """Warn if the appended records are ahead of the clock, or due for deletion at once."""
@@ -74,6 +83,44 @@ class TimestampWarnings:
                 client_id,
                 host,
             )
+
+    def note_refused(
+        self, partition: Partition, error: HorologError, client_id: str, host: str
+    ) -> None:
+        """Warn of a batch that the disk or a policy has refused."""
+        if isinstance(error, StorageFailed):
+            is_new = partition.refusal is not None and partition.name not in self._refusing
+            if is_new and self._loop.time() >= self._next_refusal_at:
+                self.look_at_refusals()
+        elif isinstance(error, RequestRefused) and error.code is ErrorCode.policy_violation:
+            now, due = self._loop.time(), self._next_policy_at
+            if now < due.get(partition.topic, now):
+                return
+            for topic in [topic for topic, at in due.items() if at <= now]:
+                del due[topic]
+            due[partition.topic] = now + INTERVAL_SECONDS
+            _LOG.warning(
+                "%s: a batch was refused: %s (from client %r at %s)",
+                *(partition.name, error, client_id[:_MOST_SHOWN], host),
+            )
+
+    def look_at_refusals(self) -> None:
+        """Warn of partitions to which the disk has refused the last append."""
+        partitions = self._partitions.values()
+        refusals = {each.name: why for each in partitions if (why := each.refusal) is not None}
+        if self._refusing and not refusals:
+            _LOG.info("the disk refuses no append any more")
+        self._refusing.intersection_update(refusals)
+        new = sorted(refusals.keys() - self._refusing)
+        now = self._loop.time()
+        if not new or now < self._next_refusal_at:
+            return
+        self._next_refusal_at = now + INTERVAL_SECONDS
+        self._refusing.update(new)
+        more = f" and {len(new) - _NAMED} more partitions" if len(new) > _NAMED else ""
+        _LOG.error(
+            "appends are refused by %s%s: %s", ", ".join(new[:_NAMED]), more, refusals[new[0]]
+        )
 
     def look_at_append_times(self) -> None:
         """Warn of append times ahead of the clock, if the last check was a minute ago."""

@@ -1,14 +1,21 @@
-"""Warnings about append times that are ahead of the clock: each minute, until they are not."""
+"""Warnings about appends: their times, and what the disk or a policy refuses."""
 
+import errno
 import logging
+import os
+import shutil
+from typing import Any
 
 import pytest
 from batches import batch
 from patience import eventually
 from running_broker import NOW_MS, RunningBroker, a_broker
 from stepped_loop import SteppedLoop
+from transactional import init, write
 
 from horolog.clock import ManualClock
+from horolog.errors import ErrorCode
+from horolog.storage.files import Files
 
 broker = a_broker(new_loop=SteppedLoop)
 
@@ -117,3 +124,83 @@ def test_a_record_ahead_of_the_clock_is_warned_of_with_its_client(
     (message,) = caplog.messages
     assert "(offsets 0 to 0, from client 'test' at 127.0.0.1)" in message
     assert ("keeps its segment" in message) == (retention_by == "create-time")
+
+
+def full(*_: Any) -> int:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_partitions_that_a_full_disk_refuses_are_named_once_until_it_takes_records_again(
+    broker: RunningBroker, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker.create_topic("t", 5)
+    broker.create_topic("u")
+    produce(broker, "t", 5)
+    produce(broker, "u")
+
+    def refuse(topic: str, partition: int = 0) -> None:
+        answer = broker.produce(topic, batch(5), partition)
+        assert answer.error_code == ErrorCode.kafka_storage_error
+
+    def warnings() -> list[str]:
+        return [m for m in caplog.messages if m.startswith("appends are refused")]
+
+    with caplog.at_level(logging.INFO, "horolog.broker"), monkeypatch.context() as patched:
+        patched.setattr(Files, "os_pwritev", full)
+        for _ in range(3):
+            refuse("u")
+        assert "appends are refused by u-0: Cannot write" in warnings()[0]
+        assert "No space left on device; free some space" in warnings()[0]
+        for partition in range(5):
+            refuse("t", partition)
+        assert len(warnings()) == 1, "no more than one a minute"
+        for _ in range(3):
+            minute(broker)
+            assert eventually(lambda: len(warnings()) == 2)
+            refuse("t")
+        assert "refused by t-0, t-1, t-2 and 2 more partitions: " in warnings()[1]
+        patched.undo()
+        produce(broker, "t", 5)
+        produce(broker, "u")
+        minute(broker)
+        again = "the disk refuses no append any more"
+        assert eventually(lambda: caplog.messages.count(again) == 1)
+        patched.setattr(Files, "os_pwritev", full)
+        minute(broker)
+        refuse("u")
+        assert len(warnings()) == 3, "it is said anew"
+
+
+def test_appends_of_coordinators_that_a_full_disk_refuses_are_named(
+    broker: RunningBroker, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert init(broker).error_code == 0
+    with caplog.at_level(logging.WARNING, "horolog.broker"), monkeypatch.context() as patched:
+        patched.setattr(Files, "os_pwritev", full)
+        assert init(broker).error_code == ErrorCode.coordinator_not_available
+        minute(broker)
+        assert eventually(
+            lambda: any(m.startswith("appends are refused by __trans") for m in caplog.messages)
+        )
+
+
+def test_a_transaction_that_an_adopted_topic_refuses_is_warned_of_once_a_minute(
+    broker: RunningBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker.create_topic("t", 2)
+    broker.stop()
+    shutil.rmtree(broker.log_dir / "__cluster_metadata-0")
+    broker.restart()
+    assert broker.broker.topics.find("t").adopted
+    producer = init(broker)
+    caplog.clear()
+    with caplog.at_level(logging.WARNING, "horolog.broker"):
+        for partition in 0, 1, 0:
+            code = write(broker, producer, partition=partition, version=12)
+            assert code == ErrorCode.policy_violation
+        (message,) = caplog.messages
+        assert "t-0: a batch was refused: t was adopted" in message
+        assert "(from client 'test' at 127.0.0.1)" in message
+        minute(broker)
+        write(broker, producer, version=12)
+    assert len([m for m in caplog.messages if "a batch was refused" in m]) == 2
