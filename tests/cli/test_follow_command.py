@@ -13,6 +13,7 @@ from running_broker import NOW_MS, RunningBroker, a_broker
 
 from horolog.broker.following import follower, shadow
 from horolog.cli.serve import follow_settings
+from horolog.client import Client, NoAnswer
 from horolog.client.groups import CommittedOffset
 from horolog.errors import Misconfigured
 from horolog.storage.names import FOLLOWED_OFFSETS
@@ -162,3 +163,23 @@ def test_options_of_serve_are_settings(tmp_path: Path) -> None:
     assert follow_settings(None, None, None) == {}
     with pytest.raises(Misconfigured, match="--follow"):
         follow_settings(None, "t", None)
+
+
+def test_promote_waits_for_as_long_as_topics_come_to_be_led(
+    broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain, answers = Client.promote, iter([True, False])
+
+    def promote(client: Client, topics: list[str] | None) -> None:
+        if next(answers):
+            plain(client, topics)
+        raise NoAnswer("no answer in time")
+
+    monkeypatch.setattr(Client, "promote", promote)
+    ran = run("promote", "--all", "-b", broker.address)
+    assert ran.code == 1
+    assert "no answer in time" in ran.err
+    assert "t is led here" in ran.out
+    assert next(answers, None) is None, "asked once more while topics came to be led"
+    monkeypatch.undo()
+    assert run("promote", "--all", "-b", broker.address).code == 0

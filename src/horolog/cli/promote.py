@@ -10,6 +10,8 @@ from horolog.cli.follow import following_of
 from horolog.cli.options import Json
 from horolog.cli.screen import show_json, show_table
 from horolog.cli.terminal import echo
+from horolog.cli.working import working
+from horolog.client import Client, NoAnswer
 from horolog.errors import Misconfigured
 from horolog.wire.questions import FollowedState, PromotedEntry
 
@@ -46,9 +48,27 @@ def promote(
             followed = {each.topic for each in following.entries if each.partition is not None}
             names = [name for name in names if name in followed]
         try:
-            client.promote(None if of_all else names)
+            _promote(client, names, of_all=of_all)
         finally:
             _show(client.promoted(names) if names else [], as_json=as_json)
+
+
+def _promote(client: Client, names: Sequence[str], *, of_all: bool) -> None:
+    """Promote, for as long as topics come to be led: of thousands that takes minutes."""
+    with working("promote", "topics") as work:
+        total = left = len(names)
+        while True:
+            work(total - left, total)
+            try:
+                client.promote(None if of_all else names)
+            except NoAnswer:
+                entries, before = following_of(client).entries, left
+                led = {each.topic for each in entries if each.state is FollowedState.PROMOTED}
+                left = sum(name not in led for name in names)
+                if left == before:
+                    raise
+            else:
+                return
 
 
 def _show(entries: Sequence[PromotedEntry] | None, *, as_json: bool) -> None:
