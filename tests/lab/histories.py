@@ -209,7 +209,7 @@ class History:
         """Move the clock: mostly forward, sometimes back."""
         step = self.rng.choice((1, 7, 1_000, HOUR_MS, -5_000))
         assert isinstance(self.broker.clock, ManualClock)
-        self.broker.clock.step(step)  # transactions must not time out
+        self.broker.clock.step(step)
 
     def compact(self) -> None:
         """Clean the compacted topic; what is left is the list from then on."""
