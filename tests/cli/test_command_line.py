@@ -46,6 +46,30 @@ def test_completion_is_an_option_of_the_whole_alone(offline: Run, command: tuple
     assert "--install-completion" not in offline(*command, "--help").out
 
 
+@pytest.mark.parametrize(
+    ("command", "needs_horolog"),
+    [
+        (("health",), True),
+        (("retention", "explain"), True),
+        (("retention", "moving-out"), True),
+        (("topics", "history"), True),
+        (("topics", "reset-append-time"), True),
+        (("groups", "history"), True),
+        (("follow",), True),
+        (("promote",), True),
+        (("groups", "list"), False),
+        (("lag",), False),
+    ],
+    ids=str,
+)
+def test_help_says_which_brokers_answer(
+    offline: Run, command: tuple[str, ...], needs_horolog: bool
+) -> None:
+    words = " ".join(offline(*command, "--help").out.replace("│", " ").split())
+    assert ("connect to: horolog or Apache Kafka" in words) is not needs_horolog
+    assert ("connect to: horolog. Apache Kafka's do not" in words) is needs_horolog
+
+
 def test_the_version_is_reported(offline: Run) -> None:
     assert offline("--version").out == f"horolog {__version__}\n"
 

@@ -2,7 +2,7 @@
 
 A module per command, named after it; `lazy` says which, and imports them when they run:
     serve, health, follow, promote     a broker
-    topics (topic_cleaning, topic_times), history (`groups`), lag, offsets (explaining)
+    topics (topic_cleaning, topic_times), groups, history, lag, offsets (explaining), offline
     produce (lines, produce_tables, table_files), consume, replay
     log        directories, without a broker: verifying, converting, compacting, log_times,
                log_screen

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -56,18 +56,27 @@ class Brokers:
         return client
 
 
+class HorologBrokers(Brokers):
+    """The same of a command that asks what Apache Kafka's brokers do not answer."""
+
+
+def _bootstrap(text: str) -> Any:
+    return typer.Option(
+        "--bootstrap-server",
+        "-b",
+        envvar="HOROLOG_BOOTSTRAP",
+        metavar="HOST:PORT[,...]",
+        help=text,
+    )
+
+
+_ANY: Final = "The broker to connect to: horolog or Apache Kafka."
+_HOROLOG: Final = "The broker to connect to: horolog. Apache Kafka's do not answer this."
+
+
 def _options(
     *,
-    bootstrap: Annotated[
-        str,
-        typer.Option(
-            "--bootstrap-server",
-            "-b",
-            envvar="HOROLOG_BOOTSTRAP",
-            metavar="HOST:PORT[,...]",
-            help="The broker to connect to: horolog or Apache Kafka.",
-        ),
-    ] = "127.0.0.1:9092",
+    bootstrap: Annotated[str, _bootstrap(_ANY)] = "127.0.0.1:9092",
     client_config: Annotated[
         Path | None,
         typer.Option(
@@ -88,18 +97,26 @@ def _options(
             "machine can see it: give passwords in the file.",
         ),
     ] = None,
-) -> Brokers:
-    return Brokers(bootstrap, client_config, client_properties)
+) -> HorologBrokers:
+    return HorologBrokers(bootstrap, client_config, client_properties)
 
 
 def with_brokers(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options of a connection, in place of its parameter `brokers`."""
+    """Give a command the options of a connection, in place of its parameter `brokers`.
+
+    The help says whether brokers of Apache Kafka will do: annotate it as `Brokers` or, if they will
+    not, as `HorologBrokers`.
+    """
     options = inspect.signature(_options).parameters
     signature = inspect.signature(command)
     parameters: list[inspect.Parameter] = []
     for each in signature.parameters.values():
         if each.annotation is Brokers:
             parameters += options.values()
+        elif each.annotation is HorologBrokers:
+            of_horolog = Annotated[str, _bootstrap(_HOROLOG)]
+            first, *others = options.values()
+            parameters += (first.replace(annotation=of_horolog), *others)
         else:
             parameters.append(each.replace(kind=inspect.Parameter.KEYWORD_ONLY))
 

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from horolog.cli.connecting import Brokers, with_brokers
+from horolog.cli.connecting import HorologBrokers, with_brokers
 from horolog.cli.options import Json
 from horolog.cli.screen import show_json, show_table
 from horolog.cli.terminal import echo
@@ -22,7 +22,7 @@ _COLUMNS = ("topic", "partition", "state", "offsets behind", "records behind", "
 @with_brokers
 def follow(
     context: typer.Context,
-    brokers: Brokers,
+    brokers: HorologBrokers,
     demote: Annotated[
         bool,
         typer.Option("--demote", help="Have the broker follow --source, also where it leads."),
@@ -68,7 +68,7 @@ def follow(
 
 @app.command()
 @with_brokers
-def status(brokers: Brokers, as_json: Json = False) -> None:
+def status(brokers: HorologBrokers, as_json: Json = False) -> None:
     """Show which cluster a broker follows, and how far: exit code 0 also if it is behind.
 
     The lag of a partition is how long ago everything of the source was here. Settings that the

@@ -2,7 +2,7 @@
 
 import typer
 
-from horolog.cli.connecting import Brokers, with_brokers
+from horolog.cli.connecting import HorologBrokers, with_brokers
 from horolog.cli.options import Json
 from horolog.cli.screen import show_json, show_table
 from horolog.cli.terminal import echo
@@ -13,8 +13,8 @@ app = typer.Typer()
 
 @app.command()
 @with_brokers
-def health(brokers: Brokers, is_json: Json = False) -> None:
-    """Say what is wrong with a broker: exit code 0 if nothing is, else 1.
+def health(brokers: HorologBrokers, is_json: Json = False) -> None:
+    """Say what is wrong with a horolog broker: exit code 0 if nothing is, else 1.
 
     Metadata that was lost, partitions that are offline or refuse appends, transactions that hang,
     append times ahead of the clock, what recovery has set aside, a disk that is nearly full, a log

@@ -7,7 +7,7 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
-from horolog.cli.connecting import Brokers, with_brokers
+from horolog.cli.connecting import HorologBrokers, with_brokers
 from horolog.cli.options import Json, Topic, Zone
 from horolog.cli.screen import say, show_json, show_table
 from horolog.cli.terminal import echo
@@ -54,7 +54,7 @@ T = TypeVar("T")
 @with_brokers
 def topic_history(
     topic: Topic,
-    brokers: Brokers,
+    brokers: HorologBrokers,
     log_dir: LogDirectory = None,
     at: At = None,
     last: Last = MOST_ENTRIES,
@@ -88,19 +88,10 @@ def topic_history(
     _end(found.logs, left_out, shown_zone, at_ms, as_json, is_known=bool(found.changes or at))
 
 
-app = typer.Typer(no_args_is_help=True)
-
-
-@app.callback()
-def groups() -> None:
-    """Show what consumer groups have committed, and when."""
-
-
-@app.command("history", no_args_is_help=True)
 @with_brokers
 def group_history(
     group: Annotated[str, typer.Argument(metavar="GROUP", show_default=False)],
-    brokers: Brokers,
+    brokers: HorologBrokers,
     log_dir: LogDirectory = None,
     at: At = None,
     topic: Annotated[

@@ -75,16 +75,18 @@ def lag(
             offline = offline_positions(client, names)
             known = {each.group for each in found} | {each.group for each in offline}
             missing = (
-                [] if of_all else _missing(client, [each for each in names if each not in known])
+                []
+                if of_all
+                else missing_groups(client, [each for each in names if each not in known])
             )
             if as_json:
-                show_json([*map(_as_json, found), *map(_offline_as_json, offline)])
+                show_json([*map(lag_as_json, found), *map(offline_as_json, offline)])
             else:
-                _show(sorted({*names} - {*known, *missing}), found, offline, shown_zone)
+                show_lags(found, offline, sorted({*names} - {*known, *missing}), shown_zone)
                 if not names:
                     echo("no offsets are committed by any group")
                 _show_held_up(found, shown_zone, read_committed=read_committed)
-            _say_offline(client, offline)
+            say_offline(client, offline)
             for name in missing:
                 say(f"there is no group {name}: horolog groups list shows the existing ones")
             if not watch:
@@ -99,7 +101,7 @@ def lag(
                 echo("")
 
 
-def _missing(client: Client, names: Sequence[str]) -> list[str]:
+def missing_groups(client: Client, names: Sequence[str]) -> list[str]:
     """Those of the groups that do not exist."""
     states = client.group_states(names) if names else {}
     dead = [name for name in names if states.get(name, _DEAD) == _DEAD]
@@ -108,18 +110,20 @@ def _missing(client: Client, names: Sequence[str]) -> list[str]:
     return [name for name in dead if name not in listed]
 
 
-def _say_offline(client: Client, offline: Sequence[OfflinePosition]) -> None:
+def say_offline(client: Client, offline: Sequence[OfflinePosition]) -> None:
+    """Name partitions without a leader, and why they have none."""
     reasons = why_offline(client) if offline else {}
     for topic, number in sorted({(each.topic, each.partition) for each in offline}):
         say(offline_text(topic, number, reasons))
 
 
-def _show(
-    without: Sequence[str],
+def show_lags(
     found: Sequence[GroupPartitionLag],
     offline: Sequence[OfflinePosition],
+    without: Sequence[str],
     zone: tzinfo,
 ) -> None:
+    """Print a row for each partition, the groups without any, and what will be deleted unread."""
     rows: list[tuple[object, ...]] = [
         (
             *(each.group, each.topic, each.partition, each.committed, each.end),
@@ -156,11 +160,13 @@ def _show(
             )
 
 
-def _as_json(each: GroupPartitionLag) -> dict[str, Any]:
+def lag_as_json(each: GroupPartitionLag) -> dict[str, Any]:
+    """What JSON has of a lag."""
     return {**each._asdict(), "held_up": each.held_up and each.held_up._asdict()}
 
 
-def _offline_as_json(each: OfflinePosition) -> dict[str, Any]:
+def offline_as_json(each: OfflinePosition) -> dict[str, Any]:
+    """The same names as of a lag, null where nothing is known."""
     return dict.fromkeys(GroupPartitionLag._fields) | each._asdict()
 
 

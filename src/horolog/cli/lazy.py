@@ -31,7 +31,9 @@ COMMANDS = {
     "consume": Entry("horolog.cli.consume", "Print records of a topic or files, or a time range."),
     "replay": Entry("horolog.cli.replay", "Send records on, merged by time, at their pace."),
     "offsets": Entry("horolog.cli.offsets", "Find the offset of a time, and explain the result."),
-    "groups": Entry("horolog.cli.history", "Show what groups have committed, and when."),
+    "groups": Entry(
+        "horolog.cli.groups", "List and describe groups; what they committed, and when."
+    ),
     "lag": Entry("horolog.cli.lag", "Show how far groups are behind, in time, too."),
     "report": Entry("horolog.cli.report", "Write a page on the times of topics, to be mailed."),
     "retention": Entry(

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from horolog.cli.connecting import Brokers, with_brokers
+from horolog.cli.connecting import HorologBrokers, with_brokers
 from horolog.cli.follow import following_of
 from horolog.cli.options import Json
 from horolog.cli.screen import show_json, show_table
@@ -21,7 +21,7 @@ app = typer.Typer(no_args_is_help=True)
 @app.command(no_args_is_help=True)
 @with_brokers
 def promote(
-    brokers: Brokers,
+    brokers: HorologBrokers,
     topics: Annotated[list[str] | None, typer.Argument(metavar="TOPIC...")] = None,
     of_all: Annotated[
         bool, typer.Option("--all", help="All topics; nothing is followed any more.")

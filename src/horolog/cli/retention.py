@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from horolog.cli.connecting import Brokers, with_brokers
+from horolog.cli.connecting import HorologBrokers, with_brokers
 from horolog.cli.options import (
     Json,
     Partitions,
@@ -42,7 +42,7 @@ app.command()(moving_out)
 def explain(
     context: typer.Context,
     what: PathOrTopic,
-    brokers: Brokers,
+    brokers: HorologBrokers,
     tried: Annotated[
         list[str] | None,
         typer.Option(
@@ -61,11 +61,12 @@ def explain(
 ) -> None:
     """Show for each segment why it is still there, and when it will be deleted.
 
-    For a topic a horolog broker answers, by its own clock and settings. For files no broker is
-    needed: settings are those stored in the log directory, or Kafka's defaults, and broker settings
-    that were given at its start must be given again with --set. Nothing is written or deleted. The
-    exit code is 1 if a time that is unknown, or more than an hour ahead of the clock, keeps a
-    segment, or if a log is damaged or offline.
+    It needs a horolog broker or a path: Apache Kafka's brokers do not answer this. For a topic the
+    broker answers, by its own clock and settings. For files no broker is needed: settings are those
+    stored in the log directory, or Kafka's defaults, and broker settings that were given at its
+    start must be given again with --set. Nothing is written or deleted. The exit code is 1 if a
+    time that is unknown, or more than an hour ahead of the clock, keeps a segment, or if a log is
+    damaged or offline.
     """
     shown_zone = zone or UTC
     settings = pairs(tried, "--set")

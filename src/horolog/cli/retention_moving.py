@@ -6,7 +6,7 @@ from typing import Annotated, Final, NamedTuple
 
 import typer
 
-from horolog.cli.connecting import Brokers, with_brokers
+from horolog.cli.connecting import HorologBrokers, with_brokers
 from horolog.cli.options import Json, pairs, path_of
 from horolog.cli.retention_explained import explained_by_broker, explained_by_files
 from horolog.cli.retention_screen import Explained
@@ -35,7 +35,7 @@ class AtRisk(NamedTuple):
 @with_brokers
 def moving_out(
     context: typer.Context,
-    brokers: Brokers,
+    brokers: HorologBrokers,
     what: Annotated[
         str | None,
         typer.Argument(

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from horolog.cli.connecting import Brokers, with_brokers
+from horolog.cli.connecting import Brokers, HorologBrokers, with_brokers
 from horolog.cli.history import topic_history
 from horolog.cli.offline import say_offline, say_offline_of
 from horolog.cli.options import Json, Partitions, Topic, Zone, pairs
@@ -104,7 +104,8 @@ def describe(
         typer.Option(
             "--times",
             help="Show instead which times the records have by both clocks, how many are out of "
-            "order, of the future or without a time, and how late they come; reads no record.",
+            "order, of the future or without a time, and how late they come; reads no record "
+            "(horolog only).",
         ),
     ] = False,
     zone: Zone = None,
@@ -237,7 +238,7 @@ app.command("history", no_args_is_help=True)(topic_history)
 @with_brokers
 def reset_append_time(
     topic: Topic,
-    brokers: Brokers,
+    brokers: HorologBrokers,
     partitions: Partitions = None,
     as_json: Json = False,
 ) -> None:

@@ -28,7 +28,7 @@ from horolog.client.client import Client
 from horolog.client.config import Address, ClientConfig
 from horolog.client.connection import AuthenticationFailed, NoAnswer
 from horolog.client.fetching import AbortedTransaction, AppendTimeStretch, Fetched
-from horolog.client.groups import CommittedOffset
+from horolog.client.groups import CommittedOffset, GroupDescription, GroupListing, GroupMember
 from horolog.client.metadata import (
     BrokerMetadata,
     ClusterMetadata,
@@ -79,6 +79,9 @@ __all__ = [
     "Fetched",
     "FoundOffset",
     "FoundRecord",
+    "GroupDescription",
+    "GroupListing",
+    "GroupMember",
     "GroupPartitionLag",
     "GroupUnread",
     "HeldUp",

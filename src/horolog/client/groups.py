@@ -7,10 +7,12 @@ from typing import Any, Final, NamedTuple
 from horolog.client.deadline import Deadline
 from horolog.client.metadata import refuse
 from horolog.client.retrying import RetriedCalls
+from horolog.errors import CorruptBatch
 from horolog.offsets import TopicPartition
+from horolog.schemas.fields import Fields, there
 from horolog.wire.api import ApiKey
 
-__all__ = ["CommittedOffset", "GroupCalls"]
+__all__ = ["CommittedOffset", "GroupCalls", "GroupDescription", "GroupListing", "GroupMember"]
 
 _LAST_WITH_NAMES: Final = 9  # of OffsetCommit and OffsetFetch; 10 has topic ids
 _LAST_WITHOUT_ERRORS: Final = 5  # of DescribeGroups: a group that is not there is dead
@@ -25,6 +27,41 @@ class CommittedOffset(NamedTuple):
     leader_epoch: int | None = None
 
 
+class GroupListing(NamedTuple):
+    """A group as brokers list it; None for what older ones do not say."""
+
+    group: str
+    state: str | None
+    type: str | None
+    """"classic", or "consumer" of KIP-848."""
+    protocol_type: str
+    """"consumer", "connect" and others; empty if the group only commits offsets."""
+    coordinator: int
+
+
+class GroupMember(NamedTuple):
+    """A member of a group."""
+
+    member_id: str
+    client_id: str
+    client_host: str
+    instance_id: str | None
+    """Of a static member."""
+    assigned: tuple[TopicPartition, ...] | None
+    """None where the assignment cannot be read, as of other protocols than consumers'."""
+
+
+class GroupDescription(NamedTuple):
+    """A group with its members, as its coordinator describes it."""
+
+    group: str
+    state: str
+    protocol_type: str
+    assignor: str
+    """The protocol that the members agreed on."""
+    members: tuple[GroupMember, ...]
+
+
 class GroupCalls(RetriedCalls):
     """Calls to the coordinators of groups."""
 
@@ -35,18 +72,34 @@ class GroupCalls(RetriedCalls):
             RequestRefused: a broker refuses.
             NoAnswer: a broker does not answer.
         """
+        return [
+            each.group for each in self.group_listings() if each.protocol_type in ("", "consumer")
+        ]
 
-        def attempt(deadline: Deadline) -> list[str]:
-            found: set[str] = set()
+    def group_listings(self) -> list[GroupListing]:
+        """All groups that any broker coordinates, in the order of their names.
+
+        Raises:
+            RequestRefused: a broker refuses.
+            NoAnswer: a broker does not answer.
+        """
+
+        def attempt(deadline: Deadline) -> list[GroupListing]:
+            found: dict[str, GroupListing] = {}
             for node_id in self.brokers.metadata([], deadline).brokers:
                 link = self.brokers.node(node_id, deadline)
                 request = {"states_filter": (), "types_filter": ()}
                 body = link.ask(ApiKey.LIST_GROUPS, request, deadline)
                 refuse(getattr(body, "error_code", 0), "the list of groups")
-                found |= {
-                    each.group_id for each in body.groups if each.protocol_type in ("", "consumer")
-                }
-            return sorted(found)
+                for each in body.groups:
+                    found[each.group_id] = GroupListing(
+                        each.group_id,
+                        getattr(each, "group_state", None) or None,
+                        getattr(each, "group_type", None) or None,
+                        each.protocol_type,
+                        node_id,
+                    )
+            return [found[name] for name in sorted(found)]
 
         return self._persist(attempt)
 
@@ -59,8 +112,19 @@ class GroupCalls(RetriedCalls):
             RequestRefused: a coordinator refuses.
             NoAnswer: a coordinator does not answer.
         """
+        return {name: each.state for name, each in self.describe_groups(group_ids).items()}
 
-        def attempt(deadline: Deadline) -> dict[str, str]:
+    def describe_groups(self, group_ids: Sequence[str]) -> dict[str, GroupDescription]:
+        """Groups with their members; one that does not exist is "Dead".
+
+        So is a group of another type than "classic" (KIP-848): it has to be listed instead.
+
+        Raises:
+            RequestRefused: a coordinator refuses.
+            NoAnswer: a coordinator does not answer.
+        """
+
+        def attempt(deadline: Deadline) -> dict[str, GroupDescription]:
             found = {}
             for group_id in group_ids:
                 link = self.brokers.coordinator(group_id, deadline)
@@ -70,7 +134,13 @@ class GroupCalls(RetriedCalls):
                 )
                 for each in body.groups:
                     refuse(each.error_code, f"state of group {group_id}")
-                    found[group_id] = each.group_state
+                    found[group_id] = GroupDescription(
+                        group_id,
+                        each.group_state,
+                        each.protocol_type,
+                        each.protocol_data,
+                        tuple(map(_member, each.members)),
+                    )
             return found
 
         return self._persist(attempt)
@@ -148,6 +218,34 @@ class GroupCalls(RetriedCalls):
             return found
 
         return self._persist(attempt)
+
+
+def _member(it: Any) -> GroupMember:
+    return GroupMember(
+        it.member_id,
+        it.client_id,
+        it.client_host,
+        getattr(it, "group_instance_id", None),
+        _assigned(it.member_assignment),
+    )
+
+
+def _assigned(assignment: bytes) -> tuple[TopicPartition, ...] | None:
+    """The partitions of a consumer's assignment, in order; none before one is there."""
+    if not assignment:
+        return ()
+    fields = Fields(bytes(assignment), is_flexible=False)
+
+    def of_topic() -> list[TopicPartition]:
+        topic = there(fields.text())
+        return [(topic, number) for number in there(fields.array(fields.i32))]
+
+    try:
+        fields.i16()  # the version
+        topics = there(fields.array(of_topic))
+    except CorruptBatch:
+        return None
+    return tuple(sorted({partition for its in topics for partition in its}))
 
 
 def committed_by_topic(
