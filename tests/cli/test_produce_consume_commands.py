@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -338,3 +339,34 @@ def test_both_times_of_a_record_are_shown(horolog: Run, broker: RunningBroker, k
         assert row["timestamp"] > 1_600_000_000_000
         assert row["create_time"] == inspected["create_time"] == 7
         assert inspected["append_time"] == row["timestamp"]
+
+
+HINT = "is older than {} keeps records (retention.ms is 7d)"
+
+
+@pytest.mark.parametrize(
+    ("settings", "is_hinted"),
+    [
+        ((), True),
+        (("cleanup.policy=compact,delete",), True),
+        (("cleanup.policy=compact",), False),
+        (("horolog.retention.by=append-time",), False),
+        (("horolog.retention.by=later",), False),
+        (("message.timestamp.type=LogAppendTime",), False),
+        (("retention.ms=-1",), False),
+    ],
+    ids=str,
+)
+def test_a_record_that_retention_deletes_at_once_is_hinted_at(
+    horolog: Run, settings: tuple[str, ...], is_hinted: bool
+) -> None:
+    topic = "old." + re.sub("[^a-z]", "", "".join(settings))
+    given = ["-c", "retention.ms=604800000", *(part for each in settings for part in ("-c", each))]
+    assert horolog("topics", "create", topic, *given).code == 0
+    lines = '{"key": "k", "value": "v", "timestamp": "-8d"}\n' * 2
+    old = horolog("produce", topic, "--format", "json", stdin=lines)
+    assert old.code == 0
+    assert (HINT.format(topic) in old.err) is is_hinted
+    assert old.err.count("horolog topics alter") == int(is_hinted)
+    young = horolog("produce", topic, "-k", ":", "--timestamp", "-6d", stdin="k:v\n")
+    assert "is older" not in young.err

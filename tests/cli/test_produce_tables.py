@@ -150,3 +150,18 @@ def test_a_refused_row_is_named(horolog: Run, tmp_path: Path) -> None:
     done = horolog("produce", "tables.bounds", "--from", write(table, tmp_path / "late.parquet"))
     assert done.code == 1
     assert "row 1" in done.err
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+def test_rows_that_retention_deletes_at_once_are_hinted_at(
+    horolog: Run, tmp_path: Path, unit: str
+) -> None:
+    assert horolog("topics", "create", f"old.{unit}", "-c", "retention.ms=604800000").code == 0
+    times = pa.array([None, 1_000_000_000_000, 0], pa.timestamp("ms", "UTC"))
+    table = pa.table({"value": ["a"] * 3, "timestamp": times.cast(pa.timestamp(unit, "UTC"))})
+    old = horolog("produce", f"old.{unit}", "--from", write(table, tmp_path / "old.parquet"))
+    assert old.code == 0
+    assert "a record of 1970-01-01T00:00:00.000Z is older than" in old.err
+    young = table.drop_columns(["timestamp"])
+    sent = horolog("produce", f"old.{unit}", "--from", write(young, tmp_path / "young.parquet"))
+    assert "is older" not in sent.err

@@ -11,10 +11,12 @@ from horolog.cli.connecting import Brokers, with_brokers
 from horolog.cli.lines import Input, LineFormat, read_chunks
 from horolog.cli.options import Topic, Zone, pairs
 from horolog.cli.screen import progress, say, sent
+from horolog.cli.too_old import TooOldHint
 from horolog.client.lines import LineSender
 from horolog.clock import SystemClock
 from horolog.errors import Misconfigured
 from horolog.record.compression import Codec
+from horolog.record.timestamps import NO_TIMESTAMP
 from horolog.times import parse_record_time
 
 app = typer.Typer(no_args_is_help=True)
@@ -91,7 +93,8 @@ def produce(
 
     Times: ISO 8601 with a zone or --tz, epoch milliseconds, or relative (-15m). Lines that arrive
     together are sent in one batch. If the broker refuses a batch, the command fails and names its
-    lines. Rows of tables (--from) are sent many times as fast as lines.
+    lines. Rows of tables (--from) are sent many times as fast as lines. A hint on standard error
+    says if records are older than the topic keeps them.
     """
     wanted_acks = -1 if acks == "all" else int(acks)
     if timestamp is not None and timestamp_field is not None:
@@ -140,6 +143,7 @@ def produce(
     )
     with brokers.connect() as client:
         sender = LineSender(client, topic, partition, Codec[codec.upper()], wanted_acks)
+        hint = TooOldHint(client, topic)
         try:
             with progress(f"sending to {topic}", _total(files), "bytes") as advance:
                 number, done = 0, 0
@@ -150,6 +154,8 @@ def produce(
                         for i, line in enumerate(chunk, 1)
                     ]
                     sender.send(lines)
+                    times = (line.record.timestamp for line in lines)
+                    hint.look(min((each for each in times if each != NO_TIMESTAMP), default=None))
                     number += len(chunk)
                     done += sum(map(len, chunk)) + len(chunk)
                     advance(done)

@@ -9,11 +9,13 @@ import pyarrow.compute as pc
 
 from horolog.cli.screen import Advance, progress, say, sent
 from horolog.cli.table_files import opened
+from horolog.cli.too_old import TooOldHint
 from horolog.client import Client
 from horolog.client.producer import Producer, Written
 from horolog.errors import Misconfigured
 from horolog.record.compression import Codec
 from horolog.record.kernels.loading import COLUMN_KERNELS
+from horolog.record.timestamps import NO_TIMESTAMP
 
 PARTS = ("value", "key", "timestamp", "timestamp_ms", "partition", "headers")
 
@@ -42,11 +44,12 @@ def produce_tables(
     if names and "value" not in names:
         raise Misconfigured("give --column value=NAME too: the others are left out")
     COLUMN_KERNELS.load_in_background()
-    total = Written()
+    total, oldest = Written(), _Oldest()
     try:
         with Producer(client, codec=codec, acks=acks) as producer:
             for path in files:
-                _send(producer, topic, path, names, partition, total, zone)
+                _send(producer, topic, path, names, partition, total, zone, oldest)
+        TooOldHint(client, topic).look(oldest.ms)
     finally:
         say(sent(topic, total.records, total.offsets))
 
@@ -59,17 +62,49 @@ def _send(
     partition: int | None,
     total: Written,
     zone: tzinfo | None,
+    oldest: "_Oldest",
 ) -> None:
     with (
-        opened(path, names) as (reader, rows),
-        progress(f"sending {path}", rows, "rows") as advance,
+        opened(path, names) as (reader, count),
+        progress(f"sending {path}", count, "rows") as advance,
     ):
-        counted = _counted(reader if zone is None else _in_zone(reader, zone), partition, advance)
+        rows = oldest.of(reader if zone is None else _in_zone(reader, zone))
+        counted = _counted(rows, partition, advance)
         try:
             producer.send(topic, counted, into=total)
         except (ValueError, pa.ArrowException) as error:
             hint = "" if names else "; --column value=NAME says which columns to take"
             raise Misconfigured(f"{path}: {error}{hint}") from None
+
+
+class _Oldest:
+    """The smallest timestamp of tables; `ms` is None without one."""
+
+    def __init__(self) -> None:
+        self.ms: int | None = None
+
+    def of(self, reader: pa.RecordBatchReader) -> pa.RecordBatchReader:
+        """The same rows, looked at."""
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            for batch in reader:
+                self._look(batch)
+                yield batch
+
+        return pa.RecordBatchReader.from_batches(reader.schema, batches())
+
+    def _look(self, batch: pa.RecordBatch) -> None:
+        for name in ("timestamp", "timestamp_ms"):
+            at = batch.schema.get_field_index(name)
+            kind = batch.schema.field(at).type if at >= 0 else None
+            if kind is None or not (pa.types.is_timestamp(kind) or pa.types.is_integer(kind)):
+                continue
+            smallest = pc.min(batch.column(at))
+            if pa.types.is_timestamp(kind):
+                smallest = smallest.cast(pa.timestamp("ms", kind.tz), safe=False)
+            ms = smallest.cast(pa.int64()).as_py()
+            if ms is not None and ms != NO_TIMESTAMP:
+                self.ms = ms if self.ms is None else min(self.ms, ms)
 
 
 def _in_zone(reader: pa.RecordBatchReader, zone: tzinfo) -> pa.RecordBatchReader:
