@@ -300,6 +300,20 @@ def test_records_that_break_the_format_are_refused() -> None:
         all_keys(cleaning.OpenedRecords.of(header._replace(records_count=1 << 30), b""))
 
 
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
+def test_records_that_end_behind_their_value_are_all_read(codec: Codec) -> None:
+    """No producer leaves the number of headers out, but a directory or a source may."""
+    headless = b"".join(bytes([10, 0, 0, 2 * number, 1, 1]) for number in range(60))
+    header = parse_header(build_batch([Record(NOW, None, None)] * 60, base_offset=7, codec=codec))
+    packed = compress_chunks(codec, [headless], max_bytes=1 << 20)
+    batch = with_records(header, packed or b"")
+    opened = cleaning.open_records(batch, parse_header(batch))
+    assert all_keys(opened).offsets.tolist() == list(range(7, 67))
+    one = staying(opened, [0] * 59 + [1])
+    written = cleaning.retained(opened, parse_header(batch), one)
+    assert parse_header(written).records_count == 1
+
+
 @given(
     st.lists(some_records.map(lambda records: records[:5]), min_size=1, max_size=6),
     st.randoms(use_true_random=False),

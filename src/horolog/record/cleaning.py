@@ -68,7 +68,8 @@ SLOT_BYTES: Final = 8 * layout.SLOT_SIZE
 
 _MOST_SMALL_BATCHES: Final = 4096
 _MOST_SMALL_RECORDS: Final = 16384
-_SMALLEST_RECORD = 7  # bytes, its length included
+_SMALLEST_RECORD: Final = 6
+"""Bytes, its length included; the number of its headers is not read here, and may be missing."""
 _LONGEST_GROWTH = 15  # bytes by which a record's length and deltas can become longer
 _MUCH: Final = 1 << 20  # bytes of a batch
 _FAR_OFFSET: Final = (1 << 63) - 1
