@@ -6,6 +6,7 @@ import importlib
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
+from itertools import combinations, product
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from horolog.record.builder import Record, build_batch
 from horolog.record.timestamps import RecordClock
 from horolog.sources import scan
 from horolog.sources.bounds import DataLost
+from horolog.storage.index import block_map, block_writer
 from horolog.wire.api import ApiKey
 from horolog.wire.fetch import FetchedPartition, FetchedTopic, encode_fetch_response
 
@@ -400,4 +402,80 @@ def test_a_changed_base_offset_takes_no_record_out_of_a_range_of_append_time(
                 )
                 got = found.read_all()["offset"].to_pylist()
                 assert got == [*range(end)]
+        log.write_bytes(whole)
+
+
+@pytest.mark.parametrize("clock", [RecordClock.CREATE, RecordClock.APPEND])
+def test_a_changed_base_offset_takes_no_record_out_of_a_range_of_time(
+    make_broker: MakeBroker, monkeypatch: pytest.MonkeyPatch, clock: RecordClock
+) -> None:
+    for module in (block_map, block_writer):
+        monkeypatch.setattr(module, "BLOCK_BYTES", 150)  # a span of few batches
+    manual = ManualClock(NOW)
+    broker = make_broker(clock=manual)
+    broker.create_topic("t", 1)
+    for _ in range(2):
+        for _ in range(6):
+            now = manual.now_ms()
+            broker.append("t", build_batch([Record(now, b"k", b"v"), Record(now, b"k", b"v")]))
+            manual.advance(1)
+        broker.roll("t")
+    broker.append("t", build_batch([Record(manual.now_ms(), b"k", b"v")]))
+    broker.stop()
+    made = [NOW + offset // 2 for offset in range(25)]
+    windows = [(first, first + length) for length in (1, 4) for first in range(NOW, NOW + 12, 3)]
+    log = broker.log_dir / "t-0" / f"{12:020d}.log"
+    whole = log.read_bytes()
+    refused = 0
+    for position, _ in iter_headers(whole):
+        for place, bit in ((7, 1), (7, 2), (7, 8), (4, 1)):
+            flip(log, position + place, bit)
+            for first, end in windows:
+                kept = [offset for offset, at in enumerate(made) if first <= at < end]
+                try:
+                    found = scan(
+                        broker.log_dir,
+                        "t",
+                        from_ms=first,
+                        to_ms=end,
+                        clock=clock,
+                        columns=("offset",),
+                    )
+                    got = found.read_all()["offset"].to_pylist()
+                except (CorruptBatch, DataLost):
+                    refused += 1
+                else:
+                    assert got == kept, (position, place, bit)
+            log.write_bytes(whole)
+    assert refused
+
+
+def test_a_changed_base_offset_makes_no_append_time_unknown_in_silence(
+    make_broker: MakeBroker,
+) -> None:
+    clock = ManualClock(NOW)
+    broker = make_broker(clock=clock)
+    broker.create_topic("t", 1)
+    times = [NOW, NOW + 1, NOW + 2, NOW + 2, NOW + 2, NOW + 2]
+    for now in times:
+        clock.advance(now - clock.now_ms())
+        broker.append("t", build_batch([Record(NOW, b"k", b"v")]))
+    broker.roll("t")
+    broker.stop()
+    log = broker.log_dir / "t-0" / f"{0:020d}.log"
+    whole = log.read_bytes()
+    for position, _ in iter_headers(whole):
+        flip(log, position + 7, 16)
+        for (start, end), from_ms in product(combinations(range(7), 2), (None, NOW)):
+            found = scan(
+                broker.log_dir,
+                "t",
+                from_ms=from_ms,
+                clock=RecordClock.APPEND,
+                starting_offsets={0: start},
+                ending_offsets={0: end},
+                columns=("append_ms",),
+            )
+            with suppress(CorruptBatch, DataLost):
+                assert found.read_all()["append_ms"].to_pylist() == times[start:end]
         log.write_bytes(whole)

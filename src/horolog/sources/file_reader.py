@@ -15,7 +15,8 @@ from horolog.sources.plan import SegmentStretch
 from horolog.sources.replaced import present_segments
 from horolog.sources.row_filter import RowFilter
 from horolog.storage.batches.reader import FEWEST_BYTES
-from horolog.storage.lookup.by_append_time import appended_within
+from horolog.storage.index.blocks import Span
+from horolog.storage.lookup.by_append_time import appended_within, check_unproved
 from horolog.storage.segments.reader import SegmentReader
 
 
@@ -78,16 +79,18 @@ def _batches_in_segment(
     if with_markers:
         windows = ()  # they may be anywhere
     buffers = chain.from_iterable(
-        reader.log.batches(end, FEWEST_BYTES).selected(start, stretch.end, takes)
-        for start, end in _stretches(
-            reader, stretch, windows, row_filter.from_ms, makes_map=makes_map
-        )
+        reader.log.batches(
+            span.end, FEWEST_BYTES, least_offset=span.base_offset, limit=span.next_offset
+        ).selected(span.position, stretch.end, takes)
+        for span in _stretches(reader, stretch, windows, row_filter.from_ms, makes_map=makes_map)
     )
 
     def append_times(first: int, end: int) -> Sequence[AppendTimeStretch]:
         return reader.append_times.stretches(first, end, seen=True)
 
     times = append_times if with_append_times and reader.has_append_times else None
+    if times is not None:
+        check_unproved(reader, stretch.end)
     goes_ahead = runs_ahead and not root.is_local
     with ahead(buffers) if goes_ahead else nullcontext(buffers) as coming:
         for buffer in coming:
@@ -101,10 +104,14 @@ def _stretches(
     from_ms: int | None,
     *,
     makes_map: bool,
-) -> Iterator[tuple[int, int]]:
-    """Start and end of what has to be read, as far as indexes and the block map say."""
+) -> Iterator[Span]:
+    """What has to be read, as far as indexes and the block map say.
+
+    All of a span's batches have its offsets: what is skipped cannot show that one is changed.
+    """
     if not windows:
-        yield reader.position_for(None, stretch.start), stretch.size
+        start = reader.position_for(None, stretch.start)
+        yield Span(start, stretch.size, reader.base_offset, None)
         return
     size = reader.size
     look = reader.blocks.look(size)
@@ -122,7 +129,7 @@ def _stretches(
     for span in spans:
         end = min(span.end, stretch.size)
         if end > max(span.position, start):
-            yield max(span.position, start), end
+            yield span._replace(position=max(span.position, start), end=end)
 
 
 class _BatchFilter:

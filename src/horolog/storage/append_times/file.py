@@ -115,7 +115,10 @@ class AppendTimeFile:
         "_marker",
         "_middle_ms",
         "_proof",
+        "_proves_all",
         "_segment",
+        "_stored",
+        "checked_to",
         "is_growing",
         "last_is_seen",
         "last_ms",
@@ -137,6 +140,10 @@ class AppendTimeFile:
         self._entries = _Entries(files, companion.path, ENTRY, _MAX_BYTES, start=TIMES_AT, end=end)
         self._middle_ms = 0  # of the times that fit; known once there is a proof
         self._proof: Proof | None = None  # None: not asked for yet, or the file is growing
+        self._stored = 0  # entries, of which `_proof` says how many count
+        self._proves_all = False  # these, and what the header says
+        self.checked_to = 0
+        """Before this offset no damage of the log is why an entry does not count."""
         self.is_growing = False
         """It is made ready for appends: every entry is of a batch in the log."""
         self._is_damaged = False  # and that was said
@@ -268,6 +275,24 @@ class AppendTimeFile:
         if (found is None or found.offset >= end) and end < to_offset:
             found = FirstAppended(max(end, from_offset), None)
         return found if found is not None and found.offset < to_offset else None
+
+    def unproved(self, to_offset: int) -> tuple[int, int] | None:
+        """The offsets whose batches fail to prove append times up to an offset; None if none does.
+
+        Where an entry or the header does not count, a batch behind `to_offset` may be why.
+
+        Raises:
+            StorageFailed: the disk refused.
+        """
+        count, end = self.proof()
+        if self.is_growing or not self._stored or to_offset <= self.checked_to:
+            return None
+        if self._proves_all and to_offset <= end:
+            return None
+        last = self._segment.base_offset
+        if count:
+            last += self._entries[count - 1][1] >> 1
+        return max(last, self.checked_to), to_offset if self._proves_all else names.MAX_OFFSET
 
     @property
     def latest_ms(self) -> int | None:
@@ -428,7 +453,11 @@ class AppendTimeFile:
             return NOTHING
         self._middle_ms, covered = head
         is_marked = self._marker.is_valid()
-        return prove(self._files, self._segment, self._entries, covered, is_marked=is_marked)
+        stored = len(self._entries)
+        found = prove(self._files, self._segment, self._entries, covered, is_marked=is_marked)
+        is_covered = covered is None or covered.end <= found.end
+        self._stored, self._proves_all = stored, found.entries == stored and is_covered
+        return found
 
     def _say_damaged(self) -> None:
         if self._is_damaged:

@@ -64,13 +64,23 @@ class LogFile:
         """The file has the name of a deleted one; another may take its former name now."""
         self.path = self.deleted_path
 
-    def batches(self, size: int, ahead: ReadAhead = HEADERS) -> BatchReader:
+    def batches(
+        self,
+        size: int,
+        ahead: ReadAhead = HEADERS,
+        *,
+        least_offset: int | None = None,
+        limit: int | None = None,
+    ) -> BatchReader:
         """Its batches in the first `size` bytes.
+
+        Where only a part is read, its offsets may be known: they are from `least_offset` to before
+        `limit`.
 
         Raises:
             FileMissing: it is gone.
         """
-        limit = self.base_offset + names.MAX_RELATIVE_OFFSET + 1
-        if self.limit is not None:
-            limit = min(limit, self.limit)
-        return BatchReader(self.files, self.open(), size, ahead, self.base_offset, limit)
+        limits = self.base_offset + names.MAX_RELATIVE_OFFSET + 1, self.limit, limit
+        before = min(each for each in limits if each is not None)
+        first = self.base_offset if least_offset is None else least_offset
+        return BatchReader(self.files, self.open(), size, ahead, first, before)

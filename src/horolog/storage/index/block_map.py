@@ -11,7 +11,7 @@ segment is appended to (index/marker.py). A map that lacks something is complete
 """
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import reduce
 from struct import Struct
@@ -387,18 +387,24 @@ class BlockMap:
     def _rows(
         self, start: int, end: int, offset: int, append_times: AppendTimesOf | None
     ) -> Iterator[bytes]:
-        """The batches in a stretch of the log, all of whose offsets are `offset` or later."""
+        """The batches in a stretch of the log, all of whose offsets are `offset` or later.
+
+        Before damage the last one is left out: its own base offset may be what is wrong.
+        """
         if end - start > _MUCH:
             scan.load_kernels()
         log = self._log.batches(end, EVERYTHING)
+        rows: Iterable[bytes] = ()
         for position, header, listed in log.stretches(start, end):
+            yield from rows
             if listed is not None:
                 data = log.start_of(position, listed.end)
-                yield from rows_of(data, position, listed, append_times, offset)
+                rows = rows_of(data, position, listed, append_times, offset)
                 offset = listed.next_offset
                 continue
-            yield _row_in(log, position, header, append_times, offset)
+            rows = (_row_in(log, position, header, append_times, offset),)
             offset = header.next_offset
+        yield from rows
 
 
 def _row_in(

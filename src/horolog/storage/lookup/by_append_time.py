@@ -14,6 +14,7 @@ from horolog.errors import CorruptBatch, RequestRefused
 from horolog.record.batch import BatchHeader
 from horolog.record.search import first_offset
 from horolog.record.timestamps import LOG_APPEND_TIME, AppendTimeStretch
+from horolog.storage.batches.reader import FEWEST_BYTES
 from horolog.storage.file_errors import FileMissing
 from horolog.storage.segments.reader import SegmentReader
 
@@ -77,6 +78,7 @@ def append_times(
         StorageFailed: the disk refused.
         CorruptBatch: the log is damaged where append times have to be read from it.
     """
+    check_unproved(segment, to_offset)
     found = segment.append_times.stretches(from_offset, to_offset, seen=seen)
     if segment.log.is_abandoned:  # asked last: what was read may be of another log
         raise FileMissing(f"{segment.log.path} is gone")
@@ -96,6 +98,27 @@ def append_times(
             if not filled or filled[-1][1:] != best[1:]:
                 filled.append(best)
     return filled
+
+
+def check_unproved(segment: SegmentReader, to_offset: int) -> None:
+    """Make sure that no damage before an offset is why append times are unknown.
+
+    A batch whose base offset has changed proves no entry, and none behind it counts then.
+
+    Raises:
+        StorageFailed: the disk refused.
+        CorruptBatch: the log is damaged there.
+    """
+    unproved = segment.append_times.unproved(to_offset)
+    if unproved is None:
+        return
+    start, end = unproved
+    position = segment.position_for(None, start)
+    walk = segment.batches(FEWEST_BYTES).whole_headers(position, before=end)
+    for passed, _ in enumerate(walk):
+        if passed > _FEW_BATCHES:
+            segment.may_block()
+    segment.append_times.checked_to = end
 
 
 def last_append_time(segment: SegmentReader, to_offset: int, size: int) -> AppendTimeStretch:
@@ -174,8 +197,10 @@ def appended_within(
 
     Raises:
         StorageFailed: the disk refused.
+        CorruptBatch: the log is damaged where it has to prove append times.
     """
     times = segment.append_times
+    check_unproved(segment, to_offset)
     first = times.first_from(first_ms, from_offset, to_offset)
     if first is None:
         return None
@@ -215,6 +240,7 @@ def _find_in(
         first = max(header.base_offset, found.offset)
         known_ms = found.ms if first == found.offset else times.at(first)
         if known_ms is None:
+            check_unproved(segment, header.next_offset)
             break
         kept = _first_kept(segment, located[0], header, first)
         if kept is not None:
