@@ -6,6 +6,7 @@ import math
 import socket
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from horolog.client import Client, CommittedOffset
 from horolog.clock import DAY_MS, ManualClock, SystemClock
 from horolog.errors import ErrorCode, Misconfigured, RequestRefused
 from horolog.record.builder import Record, build_batch
+from horolog.storage.files import Files
 from horolog.testing import Broker, BrokerFailed
 from horolog.testing.settings import QUIET, as_text, for_tests
 from horolog.wire.api import ApiKey
@@ -187,6 +189,33 @@ def test_every_kind_of_expiry_waits_for_the_clock_and_for_being_asked() -> None:
         assert not list((broker.log_dir / "t-0").glob("*.deleted"))
         clock.advance("6d")
         assert broker.expire() == (0, 1, 0)
+
+
+def test_directories_of_deleted_topics_are_removed_once_though_two_ask_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    begun, goes_on = threading.Event(), threading.Event()
+    remove = Files.os_rmtree
+
+    def slow(files: Files, path: str) -> None:
+        is_first = not begun.is_set()
+        begun.set()
+        assert not is_first or goes_on.wait(PATIENCE_S)
+        remove(files, path)
+
+    with Broker() as broker, ThreadPoolExecutor() as pool:
+        broker.create_topic("t")
+        with Client(broker.bootstrap_servers) as client:
+            client.delete_topics(["t"])
+        broker.clock.advance("1m")
+        monkeypatch.setattr(Files, "os_rmtree", slow)
+        first = pool.submit(broker.expire)
+        assert begun.wait(PATIENCE_S)
+        second = pool.submit(broker.expire)
+        broker.create_topic("u", partitions=20)  # meanwhile the second has begun, too
+        goes_on.set()
+        assert first.result(PATIENCE_S) == second.result(PATIENCE_S) == (0, 0, 0)
+        assert not list(broker.log_dir.glob("t-0*"))
 
 
 def test_deleted_topics_leave_the_disk_by_the_clock() -> None:

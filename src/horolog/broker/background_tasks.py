@@ -139,9 +139,10 @@ class BackgroundTasks:
                 await self._do("removal of deleted files", partition, removal)
         await self._partitions.remove_deleted()
         if self._store.refusal is None:
-            self._store.refusal = await self._partitions.check()
-            if self._store.refusal is not None:
-                _LOG.error("%s", self._store.refusal)
+            refusal = await self._partitions.check()
+            if refusal is not None and self._store.refusal is None:
+                self._store.refusal = refusal
+                _LOG.error("%s", refusal)
 
     async def warn_of_appends(self) -> None:
         """Warn of append times ahead of the clock, and of appends refused, if that is due."""

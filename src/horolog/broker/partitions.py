@@ -215,7 +215,8 @@ class Partitions(Mapping[tuple[str, int], Partition]):
 
     async def check(self) -> str | None:
         """The reason if the log directory is lost; its files then refuse all I/O."""
-        self.refusal = await self._in_thread(self._log_dir.check)
+        refusal = await self._in_thread(self._log_dir.check)
+        self.refusal = self.refusal or refusal  # one that began before may end after others
         return self.refusal
 
     async def close(self, *, clean: bool) -> None:

@@ -10,6 +10,7 @@ Opening and closing take as long as the disk does: never on an event loop.
 """
 
 import logging
+import threading
 import uuid
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -88,6 +89,7 @@ class LogDir:
         self._lock = lock
         self._config = config
         self._to_remove: list[tuple[int, str]] = []
+        self._removing = threading.Lock()
 
     @classmethod
     def open(
@@ -388,12 +390,16 @@ class LogDir:
         return self._files.without_blocking(look)
 
     def remove_deleted(self, monotonic_ms: int) -> int:
-        """Remove directories of partitions deleted `file.delete.delay.ms` ago; how many."""
-        due = [entry for entry in list(self._to_remove) if entry[0] <= monotonic_ms]
-        for entry in due:
-            self._files.remove_tree(entry[1])
-            self._to_remove.remove(entry)  # others may be entered meanwhile
-        return len(due)
+        """Remove directories of partitions deleted `file.delete.delay.ms` ago; how many.
+
+        Any number of threads may call it: what one removes, the others wait for.
+        """
+        with self._removing:
+            due = [entry for entry in list(self._to_remove) if entry[0] <= monotonic_ms]
+            for entry in due:
+                self._files.remove_tree(entry[1])
+                self._to_remove.remove(entry)  # others may be entered meanwhile
+            return len(due)
 
     def checkpoint(self) -> None:
         """Write down how far each log is flushed, where it starts, and its high watermark."""
